@@ -1,0 +1,64 @@
+# Every target works on a fresh clone: it makes .venv, installs the locked packages and gets the
+# control plane's binaries by itself. Nothing is installed outside .venv and the user's cache folder.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+UV     := uv==0.13.7
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run down test lint format golden bench lock clean
+
+help:  ## this list
+	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): requirements/dev.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "error: $(PYTHON) is older than 3.11; run: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 7; }
+	@$(PYTHON) -m venv $(VENV) || { \
+	  echo "error: $(PYTHON) cannot make a virtual environment; on Debian: apt install python3-venv" >&2; exit 7; }
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+setup: $(STAMP)  ## .venv with the locked packages, and the control plane's binaries
+	$(BIN)/kwokfleet cluster binaries
+
+run: $(STAMP)  ## a real cluster, ready to use
+	$(BIN)/kwokfleet cluster up
+
+down: $(STAMP)  ## stop and remove what `make run` started
+	$(BIN)/kwokfleet cluster down
+
+test: $(STAMP)  ## every test, against a real control plane
+	$(BIN)/kwokfleet cluster binaries
+	$(BIN)/pytest
+
+lint: $(STAMP)  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)  ## let ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+golden: $(STAMP)  ## write the golden files anew; read the diff before you commit it
+	$(BIN)/pytest tests/golden --update-golden
+
+bench: $(STAMP)  ## benchmarks with their peers in the same run: tables, and JSON under build/bench
+	$(BIN)/kwokfleet cluster binaries
+	$(BIN)/python -m tests.bench
+
+lock: $(STAMP)  ## resolve pyproject.toml anew into requirements/*.lock (UPGRADE=1: newest versions)
+	$(BIN)/pip install --quiet --disable-pip-version-check $(UV)
+	$(BIN)/uv pip compile $(LOCK) -o requirements/runtime.lock
+	$(BIN)/uv pip compile $(LOCK) --extra dev --constraint requirements/runtime.lock -o requirements/dev.lock
+
+# Hashes yes, index addresses no: the lock must work behind anybody's index.
+LOCK = --quiet $(if $(UPGRADE),--upgrade) --universal --python-version 3.11 --generate-hashes \
+  --no-emit-index-url --no-emit-find-links --no-annotate --custom-compile-command 'make lock' pyproject.toml
+
+clean:  ## remove .venv and build output; the cache of binaries stays
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,269 @@
+"""`kwokfleet cluster`: a real control plane on this machine."""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kwokfleet import errors, settings
+from kwokfleet.cli import output
+from kwokfleet.embedded import versions
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from kwokfleet.embedded import cluster as embedded
+    from kwokfleet.embedded import state
+
+app = typer.Typer(no_args_is_help=True, help="A real Kubernetes control plane on this machine, loopback only.")
+
+Name = Annotated[str, typer.Option(help="Which cluster; several live side by side.")]
+BinDir = Annotated[
+    Path | None,
+    typer.Option(
+        help="Use the binaries in this folder first; what it lacks comes from the cache, a release or a build."
+        " [env: KWOKFLEET_BIN_DIR]",
+        show_default=False,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+@app.command()
+def up(
+    name: Name = "default",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The API server's port; 0: any free one.")] = 0,
+    bin_dir: BinDir = None,
+    kube_scheduler_config: Annotated[
+        Path | None,
+        typer.Option(help="A KubeSchedulerConfiguration for the scheduler.", show_default=False),
+    ] = None,
+    extra_args: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COMPONENT=FLAG=VALUE",
+            help="A flag for a component, as kwokctl takes it: kube-scheduler=v=4. May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Start the cluster, making it first if need be; a running one is left as it is."""
+    from kwokfleet.cli import display
+    from kwokfleet.embedded import cluster, state
+
+    spec = state.Spec(
+        port=port,
+        scheduler_config=str(kube_scheduler_config or ""),
+        extra_args=tuple(_extra_arg(text) for text in extra_args or ()),
+    )
+    with display.shown(output.console(stderr=True)) as report:
+        made = cluster.up(_settings(bin_dir), name, spec, report)
+    _print_how_to_use(made)
+
+
+@app.command()
+def down(name: Name = "default") -> None:
+    """Stop the cluster and remove everything it left on this machine."""
+    from kwokfleet.cli import display
+    from kwokfleet.embedded import cluster
+
+    with display.shown(output.console(stderr=True)) as report:
+        found = cluster.down(output.read_settings(), name, report)
+    output.print_line(f"cluster {name} is gone" if found else f"there is no cluster {name}")
+
+
+@app.command()
+def status(
+    name: Annotated[str | None, typer.Option(help="Which cluster.", show_default="all")] = None,
+    as_json: Json = False,  # noqa: FBT002 - a flag by nature
+) -> None:
+    """Show every cluster and its components; exit 1 unless all are running."""
+    from kwokfleet.embedded import cluster, state
+
+    config = output.read_settings()
+    names = (name,) if name else state.names(config.data_dir)
+    found = [cluster.status(config, each) for each in names]
+    if as_json:
+        typer.echo(json.dumps([_as_json(each) for each in found], indent=2))
+    else:
+        _print_statuses(found)
+    if not found or any(each.condition is not cluster.Condition.RUNNING for each in found):
+        raise typer.Exit(errors.ExitCode.NO)
+
+
+@app.command()
+def kubeconfig(
+    name: Name = "default",
+    path: Annotated[bool, typer.Option("--path", help="Print where it is instead of what is in it.")] = False,  # noqa: FBT002 - a flag by nature
+) -> None:
+    """Print the cluster's kubeconfig: export KUBECONFIG=$(kwokfleet cluster kubeconfig --path)."""
+    file = _made(name).kubeconfig
+    typer.echo(str(file) if path else file.read_text(), nl=path)
+
+
+@app.command()
+def logs(
+    components: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[COMPONENT]...",
+            help=f"Which logs; all by default: {', '.join(versions.COMPONENTS)}.",
+            autocompletion=lambda: list(versions.COMPONENTS),
+            show_default=False,
+        ),
+    ] = None,
+    name: Name = "default",
+    tail: Annotated[int, typer.Option(min=0, help="How many lines of the past to show of each.")] = 20,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines until Ctrl-C.")] = False,  # noqa: FBT002 - a flag by nature
+) -> None:
+    """Show the components' logs."""
+    from kwokfleet.embedded import logs as tails
+
+    wanted = components or list(versions.COMPONENTS)
+    for component in wanted:
+        _require_component(component)
+    where = _made(name)
+    lines = tails.lines([where.log(each) for each in wanted], tail=tail, follow=follow)
+    width = max(map(len, wanted))
+    for file, line in lines:
+        typer.echo(f"{file.stem:<{width}} | {line}" if len(wanted) > 1 else line)
+
+
+# Only what stands before kubectl's first word is ours: `kubectl expose --name` is kubectl's.
+_PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+
+
+@app.command(context_settings=_PASS_ON)
+def kubectl(context: typer.Context, name: Name = "default", bin_dir: BinDir = None) -> None:
+    """Run the control plane's own kubectl against the cluster: kwokfleet cluster kubectl get nodes."""
+    from kwokfleet.cli import display
+    from kwokfleet.embedded import binaries
+
+    file = _made(name).kubeconfig
+    with display.shown(output.console(stderr=True)) as report:
+        program = binaries.ensure(_settings(bin_dir), report).path("kubectl")
+    sys.stdout.flush()
+    os.execve(program, [str(program), *context.args], {**os.environ, "KUBECONFIG": str(file)})  # noqa: S606 - no shell wanted
+
+
+@app.command("binaries")
+def get_binaries(bin_dir: BinDir = None) -> None:
+    """Get the control plane's binaries now, and show where each came from."""
+    from kwokfleet.cli import display
+    from kwokfleet.embedded import binaries
+
+    with display.shown(output.console(stderr=True)) as report:
+        found = binaries.ensure(_settings(bin_dir), report).found
+    width = max(map(len, found))
+    for name, each in found.items():
+        typer.echo(f"{name:<{width}}  {each.source:<6}  {each.path}")
+
+
+def _settings(bin_dir: Path | None) -> settings.Settings:
+    from dataclasses import replace
+
+    read = output.read_settings()
+    return replace(read, bin_dir=bin_dir) if bin_dir else read
+
+
+def _made(name: str) -> "state.Folder":
+    """Return the folder of a cluster that was made; its components need not be running."""
+    from kwokfleet.embedded import state
+
+    where = state.folder(output.read_settings().data_dir, name)
+    standing, detail = state.standing(where)
+    if standing is state.Standing.ABSENT:
+        raise errors.ClusterError(f"there is no cluster {name}", hint=f"make it: kwokfleet cluster up --name {name}")
+    if standing is not state.Standing.MADE:
+        raise errors.NotOursError(
+            f"{where.root} is {standing}{': ' if detail else ''}{detail}", hint=f"kwokfleet cluster up --name {name} says more"
+        )
+    return where
+
+
+def _extra_arg(text: str) -> tuple[str, str, str]:
+    match text.split("=", 2):
+        case [component, flag, value] if component and flag.lstrip("-"):
+            _require_component(component)
+            return component, flag.lstrip("-"), value
+    raise errors.UsageError(
+        f"--extra-args {text} is not COMPONENT=FLAG=VALUE", hint="for example: --extra-args kube-scheduler=v=4"
+    )
+
+
+def _require_component(name: str) -> None:
+    if name not in versions.COMPONENTS:
+        raise errors.UsageError(f"there is no component {name}", hint=f"use one of: {', '.join(versions.COMPONENTS)}")
+
+
+def _print_how_to_use(made: "embedded.Status") -> None:
+    name = "" if made.name == "default" else f" --name {made.name}"
+    apiserver = next(each.port for each in made.components if each.name == "kube-apiserver")
+    output.print_line(
+        f"\nCluster {made.name} is {made.condition}: Kubernetes {made.version} at https://127.0.0.1:{apiserver}\n\n"
+        f"  export KUBECONFIG={made.kubeconfig}\n"
+        f"  kwokfleet cluster kubectl{name} get namespaces\n"
+        f"  kwokfleet cluster status\n"
+        f"  kwokfleet cluster down{name}\n"
+    )
+
+
+def _print_statuses(found: "list[embedded.Status]") -> None:
+    if not found:
+        output.print_line("there is no cluster; make one: kwokfleet cluster up")
+    console = output.console()
+    for each in found:
+        what = each.detail or each.version and f"Kubernetes {each.version}"
+        console.print(f"[bold]{each.name}[/]: {each.condition}{': ' if what else ''}{what}")
+        if each.components:
+            console.print(_components_table(each), "")
+
+
+def _components_table(status: "embedded.Status") -> "Table":
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("COMPONENT", "HEALTH", "PID", "PORT", "MEMORY", "UP FOR"):
+        table.add_column(title, justify="left" if title in ("COMPONENT", "HEALTH") else "right")
+    for each in status.components:
+        health = "[green]ok[/]" if each.healthy else "[red]not answering[/]" if each.running else "[red]not running[/]"
+        memory = f"{each.running.memory >> 20} MB" if each.running else "-"
+        since = _age(time.time() - each.running.started) if each.running else "-"
+        table.add_row(each.name, health, str(each.running.pid) if each.running else "-", str(each.port), memory, since)
+    return table
+
+
+def _age(seconds: float) -> str:
+    """Tell an age as kubectl does: two units at most."""
+    minutes, second = divmod(int(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    if days:
+        return f"{days}d{hour}h"
+    if hours:
+        return f"{hours}h{minute}m"
+    return f"{minutes}m{second}s" if minutes else f"{second}s"
+
+
+def _as_json(status: "embedded.Status") -> dict[str, object]:
+    return {
+        "name": status.name,
+        "condition": status.condition.value,
+        "detail": status.detail,
+        "version": status.version or None,
+        "kubeconfig": str(status.kubeconfig) if status.kubeconfig else None,
+        "components": [
+            {
+                "name": each.name,
+                "port": each.port,
+                "pid": each.running.pid if each.running else None,
+                "memoryBytes": each.running.memory if each.running else None,
+                "healthy": each.healthy,
+            }
+            for each in status.components
+        ],
+    }

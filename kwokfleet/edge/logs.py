@@ -1,0 +1,54 @@
+"""Logging: structlog on standard error, coloured text on a terminal and JSON everywhere else.
+
+Standard output belongs to results; logs never go there. A line is an event name plus keys:
+`log.info("pass_done", fleet="gpu-lab", changes=3)`.
+"""
+
+import logging
+import sys
+from typing import TextIO
+
+import structlog
+
+from kwokfleet import settings
+
+_LEVELS = logging.getLevelNamesMapping()
+
+
+def configure(
+    level: settings.LogLevel,
+    log_format: settings.LogFormat,
+    *,
+    stream: TextIO | None = None,
+    colors: bool = True,
+) -> None:
+    """Send log lines of *level* and above to *stream* (standard error) in *log_format*."""
+    out = stream or sys.stderr
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.StackInfoRenderer(),
+            *_renderers(_resolve(log_format, out), colors=colors and out.isatty()),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(out),
+        cache_logger_on_first_use=False,  # a later configure() must reach loggers made before it
+    )
+
+
+def _resolve(log_format: settings.LogFormat, out: TextIO) -> settings.LogFormat:
+    if log_format is not settings.LogFormat.AUTO:
+        return log_format
+    return settings.LogFormat.CONSOLE if out.isatty() else settings.LogFormat.JSON
+
+
+def _renderers(log_format: settings.LogFormat, *, colors: bool) -> list[structlog.typing.Processor]:
+    if log_format is settings.LogFormat.CONSOLE:
+        stamp = structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False)
+        return [stamp, structlog.dev.ConsoleRenderer(colors=colors)]
+    return [
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.dict_tracebacks,
+        structlog.processors.JSONRenderer(sort_keys=True),
+    ]

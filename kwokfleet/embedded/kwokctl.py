@@ -1,0 +1,118 @@
+"""kwokctl makes the certificates, writes the flags and starts the components; this tells it how."""
+
+import json
+import os
+import subprocess
+from typing import Any
+
+from kwokfleet import errors
+from kwokfleet.embedded import binaries, ports, state, versions
+
+TIMEOUT_S = 180
+_INFLIGHT = "3000"
+_QPS, _BURST = "5000", "10000"
+_DEFAULT_ARGS = (
+    # Priority and fairness stay on, as in any real cluster, but with limits that one machine's
+    # load generator does not meet before the machine's own.
+    ("kube-apiserver", "max-requests-inflight", _INFLIGHT),
+    ("kube-apiserver", "max-mutating-requests-inflight", _INFLIGHT),
+    # There is one of each: an election would delay the start by seconds and never end asking.
+    ("kube-controller-manager", "leader-elect", "false"),
+    ("kube-scheduler", "leader-elect", "false"),
+    ("kube-controller-manager", "kube-api-qps", _QPS),
+    ("kube-controller-manager", "kube-api-burst", _BURST),
+    ("kube-scheduler", "kube-api-qps", _QPS),
+    ("kube-scheduler", "kube-api-burst", _BURST),
+)
+
+
+def configuration(spec: state.Spec, chosen: state.Ports) -> dict[str, Any]:
+    """Build the KwokctlConfiguration of a cluster."""
+    paths = dict(spec.binaries)
+    options: dict[str, Any] = {
+        "runtime": "binary",
+        # kwokctl's own default is 0.0.0.0, with an etcd that asks nobody for a password.
+        "bindAddress": ports.LOOPBACK,
+        "kubeAuthorization": True,
+        "kubeAdmission": True,
+        "components": list(versions.COMPONENTS),  # without kwok: that process is kwokfleet's own
+        "etcdBinary": paths["etcd"],
+        "kubeApiserverBinary": paths["kube-apiserver"],
+        "kubeControllerManagerBinary": paths["kube-controller-manager"],
+        "kubeSchedulerBinary": paths["kube-scheduler"],
+        "etcdPort": chosen.etcd,
+        "etcdPeerPort": chosen.etcd_peer,
+        "kubeApiserverPort": chosen.kube_apiserver,
+        "kubeControllerManagerPort": chosen.kube_controller_manager,
+        "kubeSchedulerPort": chosen.kube_scheduler,
+        "kwokControllerPort": chosen.kwok,
+    }
+    if spec.scheduler_config:
+        options["kubeSchedulerConfig"] = spec.scheduler_config
+    return {
+        "apiVersion": "config.kwok.x-k8s.io/v1alpha1",
+        "kind": "KwokctlConfiguration",
+        "metadata": {"name": "kwokctl"},
+        "options": options,
+        "componentsPatches": _patches((*_DEFAULT_ARGS, *spec.extra_args)),
+    }
+
+
+def _patches(args: tuple[tuple[str, str, str], ...]) -> list[dict[str, Any]]:
+    components = sorted({component for component, _, _ in args})
+    return [
+        {"name": name, "extraArgs": [{"key": key, "value": value} for component, key, value in args if component == name]}
+        for name in components
+    ]
+
+
+def write_configuration(where: state.Folder, spec: state.Spec, chosen: state.Ports) -> None:
+    """Write the configuration where `create` finds it. JSON is YAML, and needs no library."""
+    where.kwokctl_config.write_text(json.dumps(configuration(spec, chosen), indent=2) + "\n")
+
+
+def create(where: state.Folder, tools: binaries.Binaries) -> None:
+    """Make the cluster at *where*, or start what of it is not running."""
+    command = [str(tools.path("kwokctl")), "create", "cluster", "--name", where.name]
+    command += ["--config", str(where.kwokctl_config), "--kubeconfig", "", "--timeout", f"{TIMEOUT_S}s"]
+    try:
+        done = subprocess.run(
+            command,
+            env=_environment(where, tools),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S + 10,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as exc:
+        raise errors.DeadlineError(
+            f"kwokctl did not start the cluster within {TIMEOUT_S} s", hint=f"see the logs in {where.root / 'logs'}"
+        ) from exc
+    except OSError as exc:
+        raise errors.HostError(
+            f"cannot run {tools.path('kwokctl')}: {exc.strerror}", hint="is it a program for this machine?"
+        ) from exc
+    if done.returncode != 0:
+        raise errors.HostError(f"kwokctl could not make the cluster: {_reason(done.stderr)}")
+
+
+def _environment(where: state.Folder, tools: binaries.Binaries) -> dict[str, str]:
+    # Every KWOK_ variable is an option to kwokctl, and a kubectl on PATH beats the one configured.
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("KWOK_", "KUBECONFIG"))}
+    path = os.pathsep.join((str(tools.path("kubectl").parent), kept.get("PATH", "")))
+    return kept | {"KWOK_WORKDIR": str(where.data_dir.resolve()), "PATH": path}
+
+
+def _reason(stderr: str) -> str:
+    """Pick the error out of kwokctl's JSON log lines."""
+    reason = ""
+    for line in stderr.splitlines():
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            reason = line.strip() or reason
+        else:
+            if entry.get("level") == "ERROR":
+                reason = f"{entry.get('msg')}: {entry.get('err')}"
+    return reason or "no reason given"

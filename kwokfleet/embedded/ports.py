@@ -1,0 +1,65 @@
+"""Free loopback ports, and who sits on one that is not free."""
+
+import socket
+from collections.abc import Iterator, Set
+
+import psutil
+
+from kwokfleet import errors
+from kwokfleet.embedded import state
+
+LOOPBACK = "127.0.0.1"
+HIGHEST, LOWEST = 32767, 10000
+"""Below the range from which systems hand out ports to outgoing connections."""
+
+
+def choose(apiserver: int, taken: Set[int]) -> state.Ports:
+    """Choose a free port for every socket of a cluster; *apiserver* is used as it is unless 0."""
+    if apiserver:
+        require_free(apiserver, "kube-apiserver")
+    free = _free(taken | {apiserver})
+    return state.Ports(
+        kube_apiserver=apiserver or next(free),
+        kube_controller_manager=next(free),
+        kube_scheduler=next(free),
+        etcd=next(free),
+        etcd_peer=next(free),
+        kwok=next(free),
+    )
+
+
+def require_free(port: int, component: str) -> None:
+    """Raise, naming who has it, if *port* is taken."""
+    if not is_free(port):
+        raise errors.HostError(
+            f"port {port}, needed by {component}, is in use{_by_whom(port)}",
+            hint="end that program, or make the cluster anew on other ports: kwokfleet cluster down, then up",
+        )
+
+
+def is_free(port: int) -> bool:
+    """Try to listen on *port* as a component would."""
+    with socket.socket() as attempt:
+        attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # Go does; old connections do not matter
+        try:
+            attempt.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def _free(taken: Set[int]) -> Iterator[int]:
+    for port in range(HIGHEST, LOWEST, -1):
+        if port not in taken and is_free(port):
+            yield port
+    raise errors.HostError("no free port on loopback", hint="end some of the programs that listen there")
+
+
+def _by_whom(port: int) -> str:
+    try:
+        for connection in psutil.net_connections("tcp"):
+            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
+                return f" by {psutil.Process(connection.pid).name()} (process {connection.pid})"
+    except psutil.Error:  # macOS tells only root
+        pass
+    return ""

@@ -1,0 +1,176 @@
+"""An embedded cluster's folder: what is in it, and whether it is ours to use.
+
+kwokctl keeps its own files there (kwok.yaml, pki, pids, logs, etcd). Beside them stands our
+marker, kwokfleet.json: a folder without it was made by somebody else and is never touched.
+"""
+
+import json
+import re
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from kwokfleet import errors
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
+
+
+class Standing(StrEnum):
+    """What a cluster folder is to us."""
+
+    ABSENT = "absent"
+    FOREIGN = "foreign"
+    HALF_MADE = "half-made"
+    """Ours, but whoever made it did not finish: nothing in it is of value."""
+    MADE = "made"
+    DAMAGED = "damaged"
+    """Was finished once, and something in it has gone since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What was asked for when the cluster was made."""
+
+    port: int = 0
+    """The API server's; 0: any free one."""
+    scheduler_config: str = ""
+    scheduler_config_digest: str = ""
+    extra_args: tuple[tuple[str, str, str], ...] = ()
+    """(component, flag, value)."""
+    binaries: tuple[tuple[str, str], ...] = ()
+    """(component, path)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """One loopback port per socket; kwokctl would choose them too, but without telling anybody."""
+
+    kube_apiserver: int
+    kube_controller_manager: int
+    kube_scheduler: int
+    etcd: int
+    etcd_peer: int
+    kwok: int
+    """Kept free for the kwok controller."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What our marker remembers. A cluster keeps its Spec and Ports for life."""
+
+    finished: bool
+    spec: Spec
+    ports: Ports
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """Where everything of the cluster *name* is."""
+
+    data_dir: Path
+    name: str
+
+    @property
+    def root(self) -> Path:
+        """The cluster's own folder; kwokctl's too, with KWOK_WORKDIR at the data folder."""
+        return self.data_dir.resolve() / "clusters" / self.name
+
+    @property
+    def lock(self) -> Path:
+        """One lock for all clusters: kwokctl picks free ports without holding them."""
+        return self.data_dir.resolve() / "clusters.lock"
+
+    @property
+    def marker(self) -> Path:
+        """Our own file."""
+        return self.root / "kwokfleet.json"
+
+    @property
+    def kwokctl_config(self) -> Path:
+        """What we tell kwokctl."""
+        return self.root / "kwokctl.yaml"
+
+    @property
+    def saved_config(self) -> Path:
+        """What kwokctl made of it: components, flags and ports."""
+        return self.root / "kwok.yaml"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """For clients."""
+        return self.root / "kubeconfig.yaml"
+
+    def pki(self, file: str) -> Path:
+        """Return the path of a certificate or key."""
+        return self.root / "pki" / file
+
+    def pid_file(self, component: str) -> Path:
+        """Return where kwokctl wrote the component's process id."""
+        return self.root / "pids" / f"{component}.pid"
+
+    def log(self, component: str) -> Path:
+        """Return the component's log."""
+        return self.root / "logs" / f"{component}.log"
+
+
+def folder(data_dir: Path, name: str) -> Folder:
+    """Return the folder of the cluster *name*, if that can be a name."""
+    if not _NAME.fullmatch(name):
+        raise errors.UsageError(
+            f"{name!r} cannot be a cluster's name",
+            hint="use up to 40 lower-case letters, digits and hyphens, a letter or digit at both ends",
+        )
+    return Folder(data_dir, name)
+
+
+def names(data_dir: Path) -> tuple[str, ...]:
+    """List the clusters that we made, sorted."""
+    markers = (data_dir / "clusters").glob("*/kwokfleet.json")
+    return tuple(sorted(marker.parent.name for marker in markers))
+
+
+def standing(where: Folder) -> tuple[Standing, str]:
+    """Say what *where* is to us, and why if it is damaged."""
+    if not where.root.exists():
+        return Standing.ABSENT, ""
+    if not where.marker.exists():
+        empty = where.root.is_dir() and not any(where.root.iterdir())
+        return (Standing.ABSENT, "") if empty else (Standing.FOREIGN, "")
+    try:
+        finished = read(where).finished
+    except (ValueError, KeyError, TypeError, OSError) as exc:
+        return Standing.DAMAGED, f"{where.marker.name} cannot be read ({exc})"
+    if not finished:
+        return Standing.HALF_MADE, ""
+    needed = (where.saved_config, where.kubeconfig, where.pki("ca.crt"), where.pki("admin.crt"), where.pki("admin.key"))
+    gone = [str(path.relative_to(where.root)) for path in needed if not path.is_file() or not path.stat().st_size]
+    return (Standing.DAMAGED, f"{', '.join(gone)} missing or empty") if gone else (Standing.MADE, "")
+
+
+def write(where: Folder, record: Record) -> None:
+    """Write our marker, atomically."""
+    where.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    part = where.marker.with_suffix(".part")
+    part.write_text(json.dumps({"madeBy": "kwokfleet", **asdict(record)}, indent=2) + "\n")
+    part.replace(where.marker)
+
+
+def read(where: Folder) -> Record:
+    """Read our marker back."""
+    raw = json.loads(where.marker.read_text())
+    spec = raw["spec"] | {
+        "extra_args": tuple(tuple(each) for each in raw["spec"]["extra_args"]),
+        "binaries": tuple(tuple(each) for each in raw["spec"]["binaries"]),
+    }
+    return Record(finished=bool(raw["finished"]), spec=Spec(**spec), ports=Ports(**raw["ports"]))
+
+
+def ports_of_others(where: Folder) -> frozenset[int]:
+    """List the ports that other clusters in the same data folder count on, running or not."""
+    taken: set[int] = set()
+    for name in names(where.data_dir):
+        if name != where.name:
+            with suppress(ValueError, KeyError, TypeError, OSError):
+                taken.update(asdict(read(Folder(where.data_dir, name)).ports).values())
+    return frozenset(taken)
