@@ -12,7 +12,6 @@ from typing import TypeVar
 
 from kwokfleet import errors
 
-
 Choice = TypeVar("Choice", bound=StrEnum)
 
 

@@ -79,7 +79,7 @@ def down(name: Name = "default") -> None:
 @app.command()
 def status(
     name: Annotated[str | None, typer.Option(help="Which cluster.", show_default="all")] = None,
-    as_json: Json = False,  # noqa: FBT002 - a flag by nature
+    as_json: Json = False,
 ) -> None:
     """Show every cluster and its components; exit 1 unless all are running."""
     from kwokfleet.embedded import cluster, state
@@ -98,7 +98,7 @@ def status(
 @app.command()
 def kubeconfig(
     name: Name = "default",
-    path: Annotated[bool, typer.Option("--path", help="Print where it is instead of what is in it.")] = False,  # noqa: FBT002 - a flag by nature
+    path: Annotated[bool, typer.Option("--path", help="Print where it is instead of what is in it.")] = False,
 ) -> None:
     """Print the cluster's kubeconfig: export KUBECONFIG=$(kwokfleet cluster kubeconfig --path)."""
     file = _made(name).kubeconfig
@@ -118,7 +118,7 @@ def logs(
     ] = None,
     name: Name = "default",
     tail: Annotated[int, typer.Option(min=0, help="How many lines of the past to show of each.")] = 20,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines until Ctrl-C.")] = False,  # noqa: FBT002 - a flag by nature
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines until Ctrl-C.")] = False,
 ) -> None:
     """Show the components' logs."""
     from kwokfleet.embedded import logs as tails
@@ -180,7 +180,8 @@ def _made(name: str) -> "state.Folder":
         raise errors.ClusterError(f"there is no cluster {name}", hint=f"make it: kwokfleet cluster up --name {name}")
     if standing is not state.Standing.MADE:
         raise errors.NotOursError(
-            f"{where.root} is {standing}{': ' if detail else ''}{detail}", hint=f"kwokfleet cluster up --name {name} says more"
+            f"{where.root} is {standing}{': ' if detail else ''}{detail}",
+            hint=f"kwokfleet cluster up --name {name} says more",
         )
     return where
 
@@ -191,7 +192,8 @@ def _extra_arg(text: str) -> tuple[str, str, str]:
             _require_component(component)
             return component, flag.lstrip("-"), value
     raise errors.UsageError(
-        f"--extra-args {text} is not COMPONENT=FLAG=VALUE", hint="for example: --extra-args kube-scheduler=v=4"
+        f"--extra-args {text} is not COMPONENT=FLAG=VALUE",
+        hint="for example: --extra-args kube-scheduler=v=4",
     )
 
 
@@ -217,7 +219,7 @@ def _print_statuses(found: "list[embedded.Status]") -> None:
         output.print_line("there is no cluster; make one: kwokfleet cluster up")
     console = output.console()
     for each in found:
-        what = each.detail or each.version and f"Kubernetes {each.version}"
+        what = each.detail or (each.version and f"Kubernetes {each.version}")
         console.print(f"[bold]{each.name}[/]: {each.condition}{': ' if what else ''}{what}")
         if each.components:
             console.print(_components_table(each), "")

@@ -29,18 +29,21 @@ class _Row:
 @contextmanager
 def shown(console: Console) -> Iterator[progress.Report]:
     """Show what is reported to the function this yields, until the block ends."""
-    if console.is_terminal:
-        table = _LiveTable(console)
-        with Live(get_renderable=table.render, console=console, refresh_per_second=8, transient=False):
-            yield table.report
-    else:
+    if not console.is_terminal:
         yield _PlainLines(console).report
+        return
+    table = _LiveTable(console)
+    try:
+        yield table.report
+    finally:
+        table.live.stop()
 
 
 class _LiveTable:
-    """One row per subject, redrawn in place."""
+    """One row per subject, redrawn in place; nothing is drawn before there is a row."""
 
     def __init__(self, console: Console) -> None:
+        self.live = Live(get_renderable=self.render, console=console, refresh_per_second=8)
         self._console = console
         self._rows: dict[str, _Row] = {}
         self._spinner = Spinner("dots")
@@ -52,6 +55,7 @@ class _LiveTable:
         before = self._rows.get(update.subject)
         same = before is not None and before.update.phase is update.phase
         self._rows[update.subject] = _Row(update, before.since if same and before else time.monotonic())
+        self.live.start()
 
     def render(self) -> RenderableType:
         table = Table.grid(padding=(0, 1))

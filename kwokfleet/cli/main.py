@@ -49,8 +49,14 @@ def root(
             show_default=False,
         ),
     ] = None,
-    version: Annotated[  # noqa: ARG001, FBT002 - read by its callback; a flag by nature
-        bool, typer.Option("--version", callback=lambda value: _print_version(wanted=value), is_eager=True, help="Show the version.")
+    version: Annotated[  # noqa: ARG001 - read by its callback
+        bool,
+        typer.Option(
+            "--version",
+            callback=lambda value: _print_version(wanted=value),
+            is_eager=True,
+            help="Show the version.",
+        ),
     ] = False,
 ) -> None:
     """Keep a simulated Kubernetes fleet equal to the files that declare it."""

@@ -110,9 +110,7 @@ def _own_cache(cache: Path, report: progress.Report) -> Iterator[None]:
         ) from exc
 
 
-def _get(
-    missing: list[versions.Binary], cache: Path, config: settings.Settings, report: progress.Report
-) -> None:
+def _get(missing: list[versions.Binary], cache: Path, config: settings.Settings, report: progress.Report) -> None:
     # Somebody else may have got them while this process waited for the lock.
     still = [binary for binary in missing if not _is_program(cache / binary.name)]
     for binary in still:
@@ -151,9 +149,7 @@ def _download(binary: versions.Binary, asset: download.Asset, cache: Path, repor
     report(progress.Update(binary.name, progress.Phase.DONE, f"release {binary.version}, digest checked"))
 
 
-def _build_all(
-    wanted: list[versions.Binary], cache: Path, cache_dir: Path, report: progress.Report
-) -> None:
+def _build_all(wanted: list[versions.Binary], cache: Path, cache_dir: Path, report: progress.Report) -> None:
     scratch = cache_dir / "build"
     _check_space(cache_dir, already=_size(scratch))
     go = toolchain.on_path()
@@ -166,9 +162,7 @@ def _build_all(
     shutil.rmtree(cache_dir / "go", ignore_errors=True)
 
 
-def _build(
-    binary: versions.Binary, go: toolchain.Go, scratch: Path, cache: Path, report: progress.Report
-) -> None:
+def _build(binary: versions.Binary, go: toolchain.Go, scratch: Path, cache: Path, report: progress.Report) -> None:
     start = time.monotonic()
 
     def on_line(now: str, packages: int) -> None:
@@ -187,7 +181,7 @@ def _check_space(folder: Path, *, already: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise errors.HostError(
-            f"building the control plane needs {needed / _GIGABYTE:.1f} GB, {folder} has {free / _GIGABYTE:.1f} GB free",
+            f"a build of the control plane takes {needed / _GIGABYTE:.1f} GB; {folder} has {free / _GIGABYTE:.1f} GB",
             hint="free some space, or set KWOKFLEET_CACHE_DIR to a larger disk",
         )
 

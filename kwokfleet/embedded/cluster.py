@@ -123,7 +123,8 @@ def _checked(wanted: state.Spec) -> state.Spec:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as exc:
         raise errors.UsageError(
-            f"cannot read the scheduler's configuration {path}: {exc.strerror}", hint="check --kube-scheduler-config"
+            f"cannot read the scheduler's configuration {path}: {exc.strerror}",
+            hint="check --kube-scheduler-config",
         ) from exc
     return replace(wanted, scheduler_config=str(path), scheduler_config_digest=digest)
 

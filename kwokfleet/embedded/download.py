@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from kwokfleet import settings
-from kwokfleet.embedded import progress, versions
+from kwokfleet.embedded import versions
 
 SOCKET_TIMEOUT_S = 5
 DIGEST_DEADLINE_S = 10
@@ -120,6 +120,9 @@ def _open(url: str) -> http.client.HTTPResponse:
         raise UnavailableError(f"{url} is not an http address")
     try:
         response: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=SOCKET_TIMEOUT_S)  # noqa: S310 - checked above
+    except urllib.error.HTTPError as exc:
+        exc.close()  # it is also the response
+        raise UnavailableError(f"{url} answered {exc.code} {exc.reason}") from exc
     except (OSError, http.client.HTTPException) as exc:
         raise UnavailableError(f"{url}: {getattr(exc, 'reason', exc)}") from exc
     return response

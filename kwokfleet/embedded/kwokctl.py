@@ -61,7 +61,10 @@ def configuration(spec: state.Spec, chosen: state.Ports) -> dict[str, Any]:
 def _patches(args: tuple[tuple[str, str, str], ...]) -> list[dict[str, Any]]:
     components = sorted({component for component, _, _ in args})
     return [
-        {"name": name, "extraArgs": [{"key": key, "value": value} for component, key, value in args if component == name]}
+        {
+            "name": name,
+            "extraArgs": [{"key": key, "value": value} for component, key, value in args if component == name],
+        }
         for name in components
     ]
 
@@ -87,7 +90,8 @@ def create(where: state.Folder, tools: binaries.Binaries) -> None:
         )
     except subprocess.TimeoutExpired as exc:
         raise errors.DeadlineError(
-            f"kwokctl did not start the cluster within {TIMEOUT_S} s", hint=f"see the logs in {where.root / 'logs'}"
+            f"kwokctl did not start the cluster within {TIMEOUT_S} s",
+            hint=f"see the logs in {where.root / 'logs'}",
         ) from exc
     except OSError as exc:
         raise errors.HostError(

@@ -1,7 +1,8 @@
 """Free loopback ports, and who sits on one that is not free."""
 
 import socket
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 
 import psutil
 
@@ -13,7 +14,7 @@ HIGHEST, LOWEST = 32767, 10000
 """Below the range from which systems hand out ports to outgoing connections."""
 
 
-def choose(apiserver: int, taken: Set[int]) -> state.Ports:
+def choose(apiserver: int, taken: AbstractSet[int]) -> state.Ports:
     """Choose a free port for every socket of a cluster; *apiserver* is used as it is unless 0."""
     if apiserver:
         require_free(apiserver, "kube-apiserver")
@@ -48,7 +49,7 @@ def is_free(port: int) -> bool:
     return True
 
 
-def _free(taken: Set[int]) -> Iterator[int]:
+def _free(taken: AbstractSet[int]) -> Iterator[int]:
     for port in range(HIGHEST, LOWEST, -1):
         if port not in taken and is_free(port):
             yield port
@@ -57,9 +58,9 @@ def _free(taken: Set[int]) -> Iterator[int]:
 
 def _by_whom(port: int) -> str:
     try:
-        for connection in psutil.net_connections("tcp"):
-            if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.pid:
-                return f" by {psutil.Process(connection.pid).name()} (process {connection.pid})"
+        for each in psutil.net_connections("tcp"):
+            if each.status == psutil.CONN_LISTEN and each.laddr and each.laddr.port == port and each.pid:
+                return f" by {psutil.Process(each.pid).name()} (process {each.pid})"
     except psutil.Error:  # macOS tells only root
         pass
     return ""

@@ -143,7 +143,13 @@ def standing(where: Folder) -> tuple[Standing, str]:
         return Standing.DAMAGED, f"{where.marker.name} cannot be read ({exc})"
     if not finished:
         return Standing.HALF_MADE, ""
-    needed = (where.saved_config, where.kubeconfig, where.pki("ca.crt"), where.pki("admin.crt"), where.pki("admin.key"))
+    needed = (
+        where.saved_config,
+        where.kubeconfig,
+        where.pki("ca.crt"),
+        where.pki("admin.crt"),
+        where.pki("admin.key"),
+    )
     gone = [str(path.relative_to(where.root)) for path in needed if not path.is_file() or not path.stat().st_size]
     return (Standing.DAMAGED, f"{', '.join(gone)} missing or empty") if gone else (Standing.MADE, "")
 

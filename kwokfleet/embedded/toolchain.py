@@ -65,7 +65,7 @@ def _install(folder: Path, lock: Path) -> None:
         )
         if done.returncode != 0:
             raise _no_compiler(done.stderr)
-        for tool in (part / "go").glob("**/bin/*"):
+        for tool in (*(part / "go/bin").glob("*"), *(part / "go/pkg/tool").glob("*/*")):
             tool.chmod(0o755)
         part.rename(folder)
     except subprocess.TimeoutExpired as exc:

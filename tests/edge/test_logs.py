@@ -1,0 +1,63 @@
+import io
+import json
+import re
+
+import structlog
+
+from kwokfleet import settings
+from kwokfleet.edge import logs
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        """Say so."""
+        return True
+
+
+def logged(stream: io.StringIO, log_format: settings.LogFormat = settings.LogFormat.AUTO) -> str:
+    """Log three lines of rising weight at level info, and return what came out."""
+    logs.configure(settings.LogLevel.INFO, log_format, stream=stream)
+    log = structlog.get_logger()
+    log.debug("too_small")
+    log.info("pass_done", fleet="gpu-lab", changes=3)
+    log.error("pass_failed", fleet="gpu-lab")
+    return stream.getvalue()
+
+
+def test_json_where_nobody_looks() -> None:
+    """In a pipe or a container each line is one JSON object, with time and level."""
+    first, second = (json.loads(line) for line in logged(io.StringIO()).splitlines())
+    assert (first["event"], first["level"], first["fleet"], first["changes"]) == ("pass_done", "info", "gpu-lab", 3)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z", first["timestamp"])
+    assert second["level"] == "error"
+
+
+def test_text_on_a_terminal() -> None:
+    """People get words and colours."""
+    text = logged(Terminal())
+    assert "pass_done" in text
+    assert "\x1b[" in text
+    assert not text.startswith("{")
+
+
+def test_the_format_can_be_forced() -> None:
+    """`--log-format json` on a terminal, `console` in a file: without colours there."""
+    assert json.loads(logged(Terminal(), settings.LogFormat.JSON).splitlines()[0])["event"] == "pass_done"
+    text = logged(io.StringIO(), settings.LogFormat.CONSOLE)
+    assert "pass_done" in text
+    assert "\x1b[" not in text
+
+
+def test_an_exception_is_kept_whole_in_json() -> None:
+    """Nothing is lost silently: type, message and frames are in the line."""
+    stream = io.StringIO()
+    logs.configure(settings.LogLevel.INFO, settings.LogFormat.JSON, stream=stream)
+    try:
+        raise ValueError("bad number")  # noqa: TRY301 - raised to be logged
+    except ValueError:
+        structlog.get_logger().exception("pass_failed")
+    (entry,) = map(json.loads, stream.getvalue().splitlines())
+    assert entry["exception"][0]["exc_type"] == "ValueError"
+    assert entry["exception"][0]["exc_value"] == "bad number"

@@ -1,0 +1,84 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from kwokfleet import errors
+from kwokfleet.embedded import state
+
+PORTS = state.Ports(kube_apiserver=1, kube_controller_manager=2, kube_scheduler=3, etcd=4, etcd_peer=5, kwok=6)
+SPEC = state.Spec(port=1, extra_args=(("etcd", "a", "b"),), binaries=(("etcd", "/bin/etcd"),))
+
+
+def made(tmp_path: Path, name: str = "demo", *, finished: bool = True) -> state.Folder:
+    """Make a folder as a finished cluster leaves it."""
+    where = state.folder(tmp_path, name)
+    state.write(where, state.Record(finished=finished, spec=SPEC, ports=PORTS))
+    for path in (where.saved_config, where.kubeconfig, *map(where.pki, ("ca.crt", "admin.crt", "admin.key"))):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("something")
+    return where
+
+
+def test_the_marker_remembers_everything(tmp_path: Path) -> None:
+    """What was written is read back equal, so that options can be compared."""
+    assert state.read(made(tmp_path)) == state.Record(finished=True, spec=SPEC, ports=PORTS)
+
+
+def test_a_finished_cluster_is_made(tmp_path: Path) -> None:
+    """The good case."""
+    assert state.standing(made(tmp_path)) == (state.Standing.MADE, "")
+
+
+@pytest.mark.parametrize("empty", [True, False])
+def test_no_folder_or_an_empty_one_is_absent(tmp_path: Path, empty: bool) -> None:  # noqa: FBT001 - a case
+    """A folder somebody made in advance is no obstacle."""
+    where = state.folder(tmp_path, "demo")
+    if empty:
+        where.root.mkdir(parents=True)
+    assert state.standing(where)[0] is state.Standing.ABSENT
+
+
+def test_a_folder_without_our_marker_is_foreign(tmp_path: Path) -> None:
+    """Kwokctl's own clusters, or anything else, are not ours."""
+    where = made(tmp_path)
+    where.marker.unlink()
+    assert state.standing(where)[0] is state.Standing.FOREIGN
+
+
+def test_an_unfinished_cluster_is_half_made(tmp_path: Path) -> None:
+    """Whoever was making it died."""
+    assert state.standing(made(tmp_path, finished=False))[0] is state.Standing.HALF_MADE
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"finished": true}'])
+def test_an_unreadable_marker_is_damage(tmp_path: Path, text: str) -> None:
+    """Cut off, not JSON, or of another shape."""
+    where = made(tmp_path)
+    where.marker.write_text(text)
+    standing, why = state.standing(where)
+    assert standing is state.Standing.DAMAGED
+    assert "kwokfleet.json cannot be read" in why
+
+
+def test_missing_files_are_damage_and_named(tmp_path: Path) -> None:
+    """A kubeconfig without its certificate is of no use."""
+    where = made(tmp_path)
+    where.pki("admin.key").unlink()
+    where.kubeconfig.write_text("")
+    assert state.standing(where) == (state.Standing.DAMAGED, "kubeconfig.yaml, pki/admin.key missing or empty")
+
+
+@pytest.mark.parametrize("name", ["", "Demo", "-demo", "a/b", "../up", "a" * 41, "a b", "demo\n"])
+def test_names_that_could_leave_the_folder_are_refused(tmp_path: Path, name: str) -> None:
+    """A name becomes a folder, a context and a flag: it must be harmless as each."""
+    with pytest.raises(errors.UsageError):
+        state.folder(tmp_path, name)
+
+
+def test_ports_of_other_clusters_are_known_even_beside_a_damaged_one(tmp_path: Path) -> None:
+    """A stopped neighbour keeps its ports; a broken one does not stop us."""
+    made(tmp_path, "other")
+    made(tmp_path, "broken").marker.write_text(json.dumps({"ports": None}))
+    assert state.ports_of_others(state.folder(tmp_path, "demo")) == {1, 2, 3, 4, 5, 6}
+    assert state.names(tmp_path) == ("broken", "other")

@@ -1,0 +1,85 @@
+"""The `kwokfleet` program, run as a user would: another process, folders of its own."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kwokfleet import settings
+from kwokfleet.embedded import cluster, progress, state
+from tests.harness import control_plane
+
+TIMEOUT_S = 120
+
+
+@dataclass(frozen=True)
+class Cli:
+    """How to run `kwokfleet` without touching the user's own folders."""
+
+    data_dir: Path
+    environment: dict[str, str]
+
+    def start(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+        """Start a command in the background."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "kwokfleet", *arguments],
+            env=self.environment | variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        with self.start(*arguments, **variables) as process:
+            try:
+                out, err = process.communicate(timeout=TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                out, err = process.communicate()
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def ok(self, *arguments: str, **variables: str) -> str:
+        """Run a command that must succeed, and return what it printed on standard output."""
+        done = self.run(*arguments, **variables)
+        assert done.returncode == 0, f"kwokfleet {' '.join(arguments)} gave {done.returncode}: {done.stderr}"
+        return done.stdout
+
+    def where(self, name: str = "default") -> state.Folder:
+        """Return a cluster's folder."""
+        return state.folder(self.data_dir, name)
+
+    def log_tails(self) -> list[tuple[str, str]]:
+        """Return the ends of the logs of every cluster this test made."""
+        return [tail for name in state.names(self.data_dir) for tail in control_plane.log_tails(self.where(name))]
+
+
+def opened(folder: Path) -> Iterator[Cli]:
+    """Make folders for one test, and stop in the end whatever runs from them."""
+    data_dir = folder / "data"
+    home = folder / "home"
+    home.mkdir()
+    # The binaries stay where the session has them; everything else is the test's own.
+    config = settings.from_environment(os.environ)
+    environment = dict(os.environ) | {
+        "HOME": str(home),
+        "KWOKFLEET_DATA_DIR": str(data_dir),
+        "KWOKFLEET_CACHE_DIR": str(config.cache_dir),
+    }
+    for name in (
+        "XDG_DATA_HOME",
+        "XDG_CACHE_HOME",
+        "KUBECONFIG",
+        "KWOKFLEET_LOG_LEVEL",
+        "KWOKFLEET_LOG_FORMAT",
+    ):
+        environment.pop(name, None)
+    try:
+        yield Cli(data_dir, environment)
+    finally:
+        mine = settings.from_environment(environment)
+        for name in state.names(data_dir):
+            cluster.down(mine, name, progress.silent)

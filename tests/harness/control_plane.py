@@ -1,0 +1,83 @@
+"""The session's real control plane, and what tests ask of it."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from kwokfleet import settings
+from kwokfleet.embedded import binaries, cluster, health, progress, state, versions
+from tests.harness import requests
+
+STATE = Path(__file__).parents[2] / ".test-state"
+"""In the checkout, so that a session that was killed leaves its cluster where the next one finds it."""
+TAIL_LINES = 40
+
+
+@dataclass(frozen=True)
+class ControlPlane:
+    """A running cluster."""
+
+    where: state.Folder
+    tools: binaries.Binaries
+
+    @property
+    def kubeconfig(self) -> Path:
+        """For clients."""
+        return self.where.kubeconfig
+
+    def try_kubectl(self, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        """Run kubectl and return whatever comes of it."""
+        command = [str(self.tools.path("kubectl")), "--kubeconfig", str(self.kubeconfig), *arguments]
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """Run kubectl, which must succeed, and return what it printed."""
+        done = self.try_kubectl(*arguments, stdin=stdin)
+        assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
+        return done.stdout
+
+    def get(self, *arguments: str) -> dict[str, Any]:
+        """Return `kubectl get … -o json`, parsed."""
+        got: dict[str, Any] = json.loads(self.kubectl("get", *arguments, "-o", "json"))
+        return got
+
+    def apply(self, manifest: dict[str, Any]) -> None:
+        """Create or change one object."""
+        self.kubectl("apply", "--filename", "-", stdin=json.dumps(manifest))
+
+    @contextmanager
+    def counted_requests(self) -> Iterator[requests.Counted]:
+        """Count the API server's requests, by verb and resource, from here to the end of the block."""
+        counted = requests.Counted()
+        before = requests.read(self._metrics)
+        yield counted
+        counted.fill(before, requests.read(self._metrics))
+
+    def _metrics(self) -> str:
+        return self.kubectl("get", "--raw", "/metrics")
+
+    def log_tails(self) -> list[tuple[str, str]]:
+        """Return the ends of the components' logs."""
+        return log_tails(self.where)
+
+
+def log_tails(where: state.Folder) -> list[tuple[str, str]]:
+    """Return a title and the end of the log of each component at *where*."""
+    return [(f"log of {each}", health.log_end(where, each, TAIL_LINES)) for each in versions.COMPONENTS]
+
+
+def running() -> Iterator[ControlPlane]:
+    """Start the session's control plane and remove it in the end."""
+    config = replace(settings.from_environment(os.environ), data_dir=STATE)
+    cluster.down(config, "session", progress.silent)  # of a session that was killed
+    tools = binaries.ensure(config, progress.silent)
+    cluster.up(config, "session", state.Spec(), progress.silent)
+    try:
+        yield ControlPlane(state.folder(config.data_dir, "session"), tools)
+    finally:
+        cluster.down(config, "session", progress.silent)

@@ -1,0 +1,113 @@
+"""The arrows of docs/architecture.md, checked: who may import whom."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[2] / "kwokfleet"
+
+PASS = {"core", "edge", "errors", "settings"}
+"""What one pass is written with."""
+MAY_IMPORT = {
+    "__init__": set[str](),
+    "__main__": {"cli"},
+    "errors": set[str](),
+    "settings": {"errors"},
+    "core": {"core"},
+    "formats": {"core", "formats"},
+    "edge": {"core", "errors", "settings"},
+    "embedded": {"embedded", "errors", "settings"},
+    "dashboard": {"dashboard"},
+    "apply": PASS,
+    "player": PASS | {"apply"},
+    "reconcile": PASS | {"apply"},
+    "daemon": PASS | {"apply", "player", "reconcile", "embedded", "dashboard"},
+    "cli": PASS | {"__init__", "apply", "cli", "daemon", "embedded", "formats", "player", "reconcile"},
+}
+
+IMPURE = {
+    "asyncio", "http", "io", "kubernetes", "logging", "multiprocessing", "os", "pathlib", "psutil", "random",
+    "secrets", "shutil", "signal", "socket", "structlog", "subprocess", "sys", "tempfile", "threading", "time",
+    "urllib", "uuid", "watchdog",
+}  # fmt: skip
+
+KUBERNETES_ONLY_IN = {"edge/cluster.py", "edge/mirror.py"}
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    """Yield each module's part of the design (`core`, `cli`, `errors`, ...) and its file."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        inside = path.relative_to(PACKAGE)
+        yield inside.parts[0].removesuffix(".py"), path
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Yield the full dotted name of everything a file imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def own(name: str) -> str | None:
+    """Return the part of the design that *name* belongs to, None if it is not ours."""
+    match name.split("."):
+        case ["kwokfleet"]:
+            return "__init__"
+        case ["kwokfleet", part, *_]:
+            return part
+    return None
+
+
+def test_arrows_point_inward() -> None:
+    """A module imports only the parts that the design lets it see."""
+    wrong = [
+        f"{path.relative_to(PACKAGE)} imports {name}"
+        for part, path in modules()
+        for name in imports(path)
+        if (target := own(name)) and target not in MAY_IMPORT[part]
+    ]
+    assert not wrong
+
+
+def test_edges_do_not_know_each_other() -> None:
+    """An edge never imports another edge."""
+    wrong = [
+        f"{path.relative_to(PACKAGE)} imports {name}"
+        for part, path in modules()
+        for name in imports(path)
+        if part == "edge" and own(name) == "edge"
+    ]
+    assert not wrong
+
+
+def test_core_is_pure() -> None:
+    """Core and formats reach for no file, clock, chance, network or log."""
+    wrong = [
+        f"{path.relative_to(PACKAGE)} imports {name}"
+        for part, path in modules()
+        for name in imports(path)
+        if part in ("core", "formats") and name.split(".")[0] in IMPURE
+    ]
+    assert not wrong
+
+
+def test_kubernetes_client_has_two_homes() -> None:
+    """Only the cluster and mirror edges import the Kubernetes client."""
+    wrong = [
+        str(path.relative_to(PACKAGE))
+        for _, path in modules()
+        if "kubernetes" in {name.split(".")[0] for name in imports(path)}
+        and str(path.relative_to(PACKAGE)) not in KUBERNETES_ONLY_IN
+    ]
+    assert not wrong
+
+
+def test_the_checks_see_a_forbidden_import(tmp_path: Path) -> None:
+    """The checks above can fail: imports are found at any depth of a file, under their full name."""
+    file = tmp_path / "bad.py"
+    file.write_text("def f():\n    from kwokfleet.edge import logs\n    import os.path\n")
+    assert list(imports(file)) == ["kwokfleet.edge.logs", "os.path"]
+    assert own("kwokfleet.edge.logs") == "edge"
+    assert "edge" not in MAY_IMPORT["core"]
