@@ -43,10 +43,10 @@ class _LiveTable:
     """One row per subject, redrawn in place; nothing is drawn before there is a row."""
 
     def __init__(self, console: Console) -> None:
-        self.live = Live(get_renderable=self.render, console=console, refresh_per_second=8)
         self._console = console
         self._rows: dict[str, _Row] = {}
         self._spinner = Spinner("dots")
+        self.live = Live(get_renderable=self.render, console=console, refresh_per_second=8)
 
     def report(self, update: progress.Update) -> None:
         if update.phase is progress.Phase.NOTE:
@@ -59,6 +59,9 @@ class _LiveTable:
 
     def render(self) -> RenderableType:
         table = Table.grid(padding=(0, 1))
+        for _ in range(3):
+            table.add_column(no_wrap=True)
+        table.add_column(no_wrap=True, ratio=1)
         now = time.monotonic()
         for subject, row in tuple(self._rows.items()):
             table.add_row(*self._cells(subject, row, now))
@@ -88,10 +91,9 @@ class _PlainLines:
         before = self._rows.get(update.subject)
         changed = before is None or before.update.phase is not update.phase
         since = now if changed or before is None else before.since
-        self._rows[update.subject] = _Row(update, since)
-        if update.phase is progress.Phase.WAITING:
-            return
-        if changed or update.phase is progress.Phase.NOTE or now - self._said > PLAIN_EVERY_S:
+        if update.phase is not progress.Phase.NOTE:
+            self._rows[update.subject] = _Row(update, since)
+        if update.phase is not progress.Phase.WAITING and (changed or now - self._said > PLAIN_EVERY_S):
             self._said = now
             self._console.print(f"{update.subject}: {describe(update, now - since)}", soft_wrap=True)
 

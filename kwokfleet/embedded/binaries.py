@@ -137,6 +137,7 @@ def _download_all(
             silent_hosts |= asset.hosts
             rest.append(binary)
             report(progress.Update(binary.name, progress.Phase.NOTE, f"no release download: {exc}"))
+            report(progress.Update(binary.name, progress.Phase.WAITING))
     return rest
 
 

@@ -9,7 +9,7 @@ import hashlib
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -82,9 +82,7 @@ def down(config: settings.Settings, name: str, report: progress.Report) -> bool:
         standing, detail = state.standing(where)
         if standing is state.Standing.FOREIGN:
             raise _refusal(where, standing, detail)
-        found = _remove(where) or standing is not state.Standing.ABSENT
-        _leave_nothing(where)
-    return found
+        return _remove(where) or standing is not state.Standing.ABSENT
 
 
 def status(config: settings.Settings, name: str) -> Status:
@@ -139,7 +137,6 @@ def _make(where: state.Folder, wanted: state.Spec, tools: binaries.Binaries, rep
         state.write(where, replace(record, finished=True))
     except BaseException:  # also Ctrl-C: a cluster that was never finished is of no use to anybody
         _remove(where)
-        _leave_nothing(where)
         raise
 
 
@@ -207,31 +204,32 @@ def _remove(where: state.Folder) -> bool:
     return existed or bool(running)
 
 
-def _leave_nothing(where: state.Folder) -> None:
-    """Remove the folders around a removed cluster that are empty now, and the lock held by us."""
-    with suppress(OSError):
-        where.root.parent.rmdir()
-        where.lock.unlink()
-        where.data_dir.rmdir()
+@contextmanager
+def _exclusive(where: state.Folder, report: progress.Report) -> Iterator[None]:
+    """Work on clusters alone; afterwards leave no folder or lock without a cluster."""
 
-
-def _exclusive(where: state.Folder, report: progress.Report) -> AbstractContextManager[None]:
     def on_wait(holder: str) -> None:
         report(progress.Update("cluster", progress.Phase.NOTE, f"{holder} is at work on a cluster; waiting"))
 
-    return _writable(where, locks.exclusive(where.lock, deadline_s=WAIT_FOR_OTHER_S, on_wait=on_wait))
-
-
-@contextmanager
-def _writable(where: state.Folder, inner: AbstractContextManager[None]) -> Iterator[None]:
     try:
-        with inner:
-            yield
+        with locks.exclusive(where.lock, deadline_s=WAIT_FOR_OTHER_S, on_wait=on_wait):
+            try:
+                yield
+            finally:
+                _remove_if_empty(where)
     except OSError as exc:
         raise errors.HostError(
             f"cannot work in {exc.filename or where.root}: {exc.strerror or exc}",
             hint="free some space or mend its permissions, or set KWOKFLEET_DATA_DIR to another folder",
         ) from exc
+
+
+def _remove_if_empty(where: state.Folder) -> None:
+    with suppress(OSError):
+        if where.root.parent.exists():
+            where.root.parent.rmdir()
+        where.lock.unlink()
+        where.data_dir.rmdir()
 
 
 def _refusal(where: state.Folder, standing: state.Standing, detail: str) -> errors.NotOursError:

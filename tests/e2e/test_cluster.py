@@ -1,0 +1,235 @@
+"""`kwokfleet cluster` as a user meets it: up, down, and after every kind of accident."""
+
+import json
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import kubernetes
+import psutil
+import pytest
+
+from kwokfleet.embedded import processes, state, versions
+from tests.harness.cli import Cli
+
+HEALTHY = dict.fromkeys(versions.COMPONENTS, True)
+
+
+def pids(kwokfleet: Cli, name: str = "default") -> dict[str, int]:
+    """Return the process of each component."""
+    return {each.component: each.pid for each in processes.find(kwokfleet.where(name))}
+
+
+def health(kwokfleet: Cli, name: str = "default") -> dict[str, bool]:
+    """Return what `status` says of each component."""
+    (status,) = json.loads(kwokfleet.run("cluster", "status", "--name", name, "--json").stdout)
+    return {each["name"]: each["healthy"] for each in status["components"]}
+
+
+def kubectl(kwokfleet: Cli, *arguments: str) -> str:
+    """Run the cluster's own kubectl."""
+    return kwokfleet.ok("cluster", "kubectl", *arguments)
+
+
+@pytest.fixture
+def stranger() -> Iterator[subprocess.Popen[bytes]]:
+    """Run a process that no command may touch."""
+    with subprocess.Popen(["/bin/sleep", "600"]) as process:
+        yield process
+        process.kill()
+
+
+def test_up_is_idempotent_and_down_leaves_nothing(kwokfleet: Cli) -> None:
+    """The whole life of a cluster: made, used, made again without effect, gone without a trace."""
+    kwokfleet.ok("cluster", "up")
+    assert health(kwokfleet) == HEALTHY
+    before = pids(kwokfleet)
+    assert "default" in kubectl(kwokfleet, "get", "namespaces")
+
+    kwokfleet.ok("cluster", "up")
+    assert pids(kwokfleet) == before
+
+    kwokfleet.ok("cluster", "down")
+    assert not any(psutil.pid_exists(pid) for pid in before.values())
+    assert not kwokfleet.data_dir.exists()
+    home = Path(kwokfleet.environment["HOME"])
+    assert [path for path in home.rglob("*") if ".kube" not in path.parts] == []  # kubectl caches there, we do not
+
+    again = kwokfleet.run("cluster", "down")
+    assert (again.returncode, again.stderr) == (0, "there is no cluster default\n")
+
+
+def test_kubeconfig_serves_any_client(kwokfleet: Cli) -> None:
+    """Printed or by path, it is a complete kubeconfig for the pinned kubectl and any other client."""
+    kwokfleet.ok("cluster", "up")
+    path = kwokfleet.ok("cluster", "kubeconfig", "--path").strip()
+    assert kwokfleet.ok("cluster", "kubeconfig") == Path(path).read_text()
+    with kubernetes.config.new_client_from_config(path) as client:  # type: ignore[no-untyped-call]  # it has no types
+        assert kubernetes.client.VersionApi(client).get_code().git_version == versions.KUBERNETES
+
+
+def test_clusters_live_side_by_side(kwokfleet: Cli) -> None:
+    """Two names, two clusters, started at the same moment: other ports, other contents, one `down` each."""
+    with (
+        kwokfleet.start("cluster", "up", "--name", "one") as one,
+        kwokfleet.start("cluster", "up", "--name", "two") as two,
+    ):
+        messages = [process.communicate(timeout=120)[1] for process in (one, two)]
+    assert (one.returncode, two.returncode) == (0, 0), messages
+    kubectl(kwokfleet, "--name", "one", "create", "namespace", "only-here")
+    assert "only-here" not in kubectl(kwokfleet, "--name", "two", "get", "namespaces")
+    assert kwokfleet.run("cluster", "status").returncode == 0
+
+    kwokfleet.ok("cluster", "down", "--name", "one")
+    assert health(kwokfleet, "two") == HEALTHY
+
+
+@pytest.mark.parametrize("victim", versions.COMPONENTS)
+def test_up_mends_a_killed_component(kwokfleet: Cli, victim: str) -> None:
+    """Kill -9 of any component: `status` says so, `up` restarts that one, nothing stored is lost."""
+    kwokfleet.ok("cluster", "up")
+    kubectl(kwokfleet, "create", "configmap", "kept", "--from-literal=a=b")
+    before = pids(kwokfleet)
+    process = psutil.Process(before[victim])
+    process.kill()
+    process.wait(10)
+
+    assert kwokfleet.run("cluster", "status").returncode == 1
+    assert health(kwokfleet)[victim] is False
+    kwokfleet.ok("cluster", "up")
+
+    assert health(kwokfleet) == HEALTHY
+    assert "b" in kubectl(kwokfleet, "get", "configmap", "kept", "-o", "jsonpath={.data.a}")
+    after = pids(kwokfleet)
+    assert after[victim] != before[victim]
+
+
+def test_up_after_a_power_cut(kwokfleet: Cli, stranger: subprocess.Popen[bytes]) -> None:
+    """All components dead and a pid file that names a stranger: `up` works, the stranger lives, data is kept."""
+    kwokfleet.ok("cluster", "up")
+    kubectl(kwokfleet, "create", "namespace", "kept")
+    processes.stop(kwokfleet.where(), processes.find(kwokfleet.where()))
+    for component in versions.COMPONENTS:
+        kwokfleet.where().pid_file(component).write_text(str(stranger.pid))
+
+    assert kwokfleet.run("cluster", "status").returncode == 1
+    kwokfleet.ok("cluster", "up")
+    assert "kept" in kubectl(kwokfleet, "get", "namespaces")
+
+    for component in versions.COMPONENTS:
+        kwokfleet.where().pid_file(component).write_text(str(stranger.pid))
+    kwokfleet.ok("cluster", "down")
+    assert stranger.poll() is None
+
+
+@pytest.mark.parametrize("after_s", [0.4, 0.9, 1.8, 3.0])
+def test_up_after_up_was_killed(kwokfleet: Cli, after_s: float) -> None:
+    """Whatever moment kill -9 hits `up`, the next one works, and `down` finds every process."""
+    with kwokfleet.start("cluster", "up") as process:
+        time.sleep(after_s)
+        process.kill()
+        process.communicate()
+    kwokfleet.ok("cluster", "up")
+    assert health(kwokfleet) == HEALTHY
+    running = pids(kwokfleet)
+    kwokfleet.ok("cluster", "down")
+    assert not any(psutil.pid_exists(pid) for pid in running.values())
+    assert processes.find(kwokfleet.where()) == ()
+    assert not kwokfleet.data_dir.exists()
+
+
+def test_interrupting_up_leaves_nothing(kwokfleet: Cli) -> None:
+    """Ctrl-C in the middle: no process, no file, exit code 130."""
+    with kwokfleet.start("cluster", "up") as process:
+        for _ in range(400):
+            if pids(kwokfleet):
+                break
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert pids(kwokfleet) == {}
+    assert not kwokfleet.data_dir.exists()
+
+
+def test_logs_show_every_component_or_one(kwokfleet: Cli) -> None:
+    """All with names in front, one without, and a wrong name with the right ones."""
+    kwokfleet.ok("cluster", "up")
+    every = kwokfleet.ok("cluster", "logs", "--tail", "2").splitlines()
+    assert {line.split("|")[0].strip() for line in every} == set(versions.COMPONENTS)
+    assert len(every) == 8
+    assert len(kwokfleet.ok("cluster", "logs", "etcd", "--tail", "3").splitlines()) == 3
+    wrong = kwokfleet.run("cluster", "logs", "kubelet")
+    assert (wrong.returncode, "kube-scheduler" in wrong.stderr) == (2, True)
+
+
+def test_scheduler_configuration_and_flags_pass_through(kwokfleet: Cli, tmp_path: Path) -> None:
+    """A scheduler of another name binds pods, and a component gets a flag of one's own."""
+    config = tmp_path / "scheduler.yaml"
+    config.write_text(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        "profiles: [{schedulerName: my-scheduler}]\n"
+    )
+    options = ("--kube-scheduler-config", str(config), "--extra-args", "kube-apiserver=max-requests-inflight=1234")
+    kwokfleet.ok("cluster", "up", *options)
+    (apiserver,) = (each for each in processes.find(kwokfleet.where()) if each.component == "kube-apiserver")
+    assert psutil.Process(apiserver.pid).cmdline()[-1] == "--max-requests-inflight=1234"
+    assert "my-scheduler" in (kwokfleet.where().root / "scheduler.yaml").read_text()
+
+    kwokfleet.ok("cluster", "up", *options)
+    config.write_text(config.read_text().replace("my-scheduler", "other"))
+    changed = kwokfleet.run("cluster", "up", *options)
+    assert (changed.returncode, "scheduler_config_digest" in changed.stderr) == (6, True)
+
+
+def test_a_component_that_cannot_start_is_quoted_and_leaves_nothing(kwokfleet: Cli) -> None:
+    """A flag that does not exist: which component, what it said, and a clean machine for the next `up`."""
+    failed = kwokfleet.run("cluster", "up", "--extra-args", "kube-scheduler=no-such-flag=1")
+    assert failed.returncode == 7
+    assert "kube-scheduler ended by itself" in failed.stderr
+    assert "unknown flag: --no-such-flag" in failed.stderr
+    assert not kwokfleet.data_dir.exists()
+    assert pids(kwokfleet) == {}
+
+
+def test_foreign_and_damaged_folders_are_refused(kwokfleet: Cli) -> None:
+    """Foreign: nobody touches it. Damaged: `down` clears it, and then `up` works."""
+    foreign = kwokfleet.where("foreign").root
+    foreign.mkdir(parents=True)
+    (foreign / "precious").write_text("mine")
+    for command in ("up", "down"):
+        refused = kwokfleet.run("cluster", command, "--name", "foreign")
+        assert refused.returncode == 6
+        assert f"{foreign} was not made by kwokfleet" in refused.stderr
+    assert (foreign / "precious").read_text() == "mine"
+
+    kwokfleet.ok("cluster", "up")
+    kwokfleet.where().saved_config.unlink()
+    damaged = kwokfleet.run("cluster", "up")
+    assert damaged.returncode == 6
+    assert "kwok.yaml missing or empty" in damaged.stderr
+    assert "kwokfleet cluster down --name default" in damaged.stderr
+    kwokfleet.ok("cluster", "down")
+    kwokfleet.ok("cluster", "up")
+
+
+def test_a_port_in_use_is_named(kwokfleet: Cli) -> None:
+    """For a new cluster and for one that comes back: which port, who has it, and nothing half-started."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        refused = kwokfleet.run("cluster", "up", "--port", str(port))
+    assert refused.returncode == 7
+    assert f"port {port}, needed by kube-apiserver, is in use by" in refused.stderr
+    assert not kwokfleet.data_dir.exists()
+
+    kwokfleet.ok("cluster", "up", "--port", str(port))
+    assert state.read(kwokfleet.where()).ports.kube_apiserver == port
+    processes.stop(kwokfleet.where(), processes.find(kwokfleet.where()))
+    with socket.create_server(("127.0.0.1", port)):
+        refused = kwokfleet.run("cluster", "up", "--port", str(port))
+    assert refused.returncode == 7
+    assert pids(kwokfleet) == {}
+    kwokfleet.ok("cluster", "up", "--port", str(port))

@@ -1,0 +1,47 @@
+import io
+
+from rich.console import Console
+
+from kwokfleet.cli import display
+from kwokfleet.embedded import progress
+
+UPDATES = (
+    progress.Update("etcd", progress.Phase.WAITING),
+    progress.Update("etcd", progress.Phase.BUILDING, "go.uber.org/zap", 10, 575, usual_s=70),
+    progress.Update("etcd", progress.Phase.BUILDING, "google.golang.org/grpc", 20, 575, usual_s=70),
+    progress.Update("etcd", progress.Phase.NOTE, "something worth a line"),
+    progress.Update("etcd", progress.Phase.BUILDING, "k8s.io/klog", 30, 575, usual_s=70),
+    progress.Update("etcd", progress.Phase.DONE, "v3.6.8, built"),
+)
+
+
+def shown(*, terminal: bool, updates: tuple[progress.Update, ...] = UPDATES) -> str:
+    """Report *updates* and return what was drawn."""
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=terminal, width=100, color_system=None)
+    with display.shown(console) as report:
+        for update in updates:
+            report(update)
+    return out.getvalue()
+
+
+def test_a_terminal_ends_with_a_finished_table() -> None:
+    """The last frame stays on the screen: what was done, with a tick."""
+    text = shown(terminal=True)
+    assert "✓ etcd v3.6.8, built" in text
+    assert "something worth a line" in text
+
+
+def test_a_log_file_gets_a_line_per_change() -> None:
+    """Not one per compiled package, and no control characters."""
+    assert shown(terminal=False).splitlines() == [
+        "etcd: building, 10 of 575 packages, 0 s (usually 1 min 10 s)",
+        "etcd: something worth a line",
+        "etcd: v3.6.8, built",
+    ]
+
+
+def test_nothing_is_drawn_when_nothing_happens() -> None:
+    """Binaries that are cached do not leave an empty line."""
+    assert shown(terminal=True, updates=()) == ""
+    assert shown(terminal=False, updates=()) == ""
