@@ -55,6 +55,7 @@ def up(
     from kwokfleet.cli import display
     from kwokfleet.embedded import cluster, state
 
+    output.start_logging()
     spec = state.Spec(
         port=port,
         scheduler_config=str(kube_scheduler_config or ""),
@@ -156,6 +157,7 @@ def get_binaries(bin_dir: BinDir = None) -> None:
     from kwokfleet.cli import display
     from kwokfleet.embedded import binaries
 
+    output.start_logging()
     with display.shown(output.console(stderr=True)) as report:
         found = binaries.ensure(_settings(bin_dir), report).found
     width = max(map(len, found))

@@ -60,10 +60,7 @@ def root(
     ] = False,
 ) -> None:
     """Keep a simulated Kubernetes fleet equal to the files that declare it."""
-    from kwokfleet.edge import logs
-
-    read = output.read_settings()
-    logs.configure(log_level or read.log_level, log_format or read.log_format, colors=not os.environ.get("NO_COLOR"))
+    output.remember_log_options(log_level, log_format)
 
 
 def main() -> NoReturn:

@@ -3,6 +3,7 @@
 import os
 import sys
 import traceback
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import typer
@@ -13,9 +14,29 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+_log_options: tuple[settings.LogLevel | None, settings.LogFormat | None] = (None, None)
+
+
 def read_settings() -> settings.Settings:
-    """Read the settings from this process's environment."""
-    return settings.from_environment(os.environ)
+    """Read the settings: this process's environment, and over it the options before the command."""
+    read = settings.from_environment(os.environ)
+    level, log_format = _log_options
+    return replace(read, log_level=level or read.log_level, log_format=log_format or read.log_format)
+
+
+def remember_log_options(level: settings.LogLevel | None, log_format: settings.LogFormat | None) -> None:
+    """Keep what stood on the command line, and refuse a wrong environment before any command runs."""
+    global _log_options  # noqa: PLW0603 - the options of the one command line this process has
+    _log_options = (level, log_format)
+    read_settings()
+
+
+def start_logging() -> None:
+    """Configure logging. A command that logs calls this first: structlog costs others 0.1 s for nothing."""
+    from kwokfleet.edge import logs
+
+    read = read_settings()
+    logs.configure(read.log_level, read.log_format, colors=not os.environ.get("NO_COLOR"))
 
 
 def console(*, stderr: bool = False) -> "Console":

@@ -13,8 +13,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import structlog
+
 from kwokfleet import errors
 from kwokfleet.embedded import toolchain, versions
+
+log = structlog.get_logger()
 
 MODULE = Path(__file__).with_name("controlplane")
 NEEDED_BYTES = 6 << 30
@@ -89,6 +93,7 @@ def _run(command: list[str], environment: dict[str, str], report: Callable[[str,
     """Run the compiler; None if it succeeded, else the last lines it wrote."""
     tail: deque[str] = deque(maxlen=KEPT_LINES)
     packages = 0
+    log.debug("compiler_started", command=command)
     with subprocess.Popen(
         command,
         cwd=MODULE,

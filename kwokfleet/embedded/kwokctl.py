@@ -5,8 +5,12 @@ import os
 import subprocess
 from typing import Any
 
+import structlog
+
 from kwokfleet import errors
 from kwokfleet.embedded import binaries, ports, state, versions
+
+log = structlog.get_logger()
 
 TIMEOUT_S = 180
 _INFLIGHT = "3000"
@@ -97,6 +101,7 @@ def create(where: state.Folder, tools: binaries.Binaries) -> None:
         raise errors.HostError(
             f"cannot run {tools.path('kwokctl')}: {exc.strerror}", hint="is it a program for this machine?"
         ) from exc
+    log.debug("kwokctl_ended", command=command, exit_code=done.returncode, stderr=done.stderr)
     if done.returncode != 0:
         raise errors.HostError(f"kwokctl could not make the cluster: {_reason(done.stderr)}")
 

@@ -1,0 +1,110 @@
+"""The program itself: version, help, errors and exit codes."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kwokfleet
+from tests.harness import cli
+
+PROGRAMS = Path(sys.executable).parent
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> cli.Cli:
+    """Run commands that need no cluster."""
+    return cli.Cli(tmp_path / "data", {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"})
+
+
+def test_version(program: cli.Cli) -> None:
+    """One line, on standard output."""
+    assert program.ok("--version") == f"kwokfleet {kwokfleet.__version__}\n"
+
+
+def test_both_entry_points_are_the_same_program() -> None:
+    """As kubectl's plug-in it calls itself by the words the user typed."""
+    for name, called in (("kwokfleet", "kwokfleet"), ("kubectl-kwokfleet", "kubectl kwokfleet")):
+        done = subprocess.run([PROGRAMS / name, "--help"], capture_output=True, text=True, check=True, timeout=60)
+        assert f"Usage: {called} [OPTIONS] COMMAND" in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["cluster", "--help"], ["cluster", "up", "--help"]])
+def test_a_question_does_not_import_kubernetes(tmp_path: Path, arguments: list[str]) -> None:
+    """The client costs a second and 100 MB: only commands that talk to a cluster pay for it."""
+    command = [sys.executable, "-X", "importtime", "-m", "kwokfleet", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    imported = {line.rsplit("|", 1)[-1].strip().split(".")[0] for line in done.stderr.splitlines()}
+    assert "typer" in imported
+    assert not imported & {"kubernetes", "structlog", "apscheduler", "watchdog", "psutil"}
+
+
+def test_wrong_usage_is_exit_code_2(program: cli.Cli) -> None:
+    """A wrong flag, command or name: what was meant, and no traceback."""
+    for arguments, meant in (
+        (["cluster", "upp"], "Did you mean 'up'"),
+        (["cluster", "up", "--prot", "1"], "--port"),
+        (["cluster", "up", "--name", "Not_a_name"], "lower-case letters"),
+        (["cluster", "up", "--extra-args", "kube-scheduler"], "COMPONENT=FLAG=VALUE"),
+        (["cluster", "up", "--extra-args", "kubelet=v=4"], "kube-scheduler"),
+        (["cluster", "up", "--kube-scheduler-config", "/no/such/file"], "/no/such/file"),
+    ):
+        done = program.run(*arguments)
+        assert done.returncode == 2, done.stderr
+        assert meant in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_commands_about_a_cluster_that_is_not_there(program: cli.Cli) -> None:
+    """Each says how to make it; status answers no."""
+    for command in ("kubeconfig", "logs", "kubectl"):
+        done = program.run("cluster", command)
+        assert done.returncode == 5
+        assert "kwokfleet cluster up --name default" in done.stderr
+    status = program.run("cluster", "status")
+    assert (status.returncode, status.stdout) == (1, "")
+    assert "kwokfleet cluster up" in status.stderr
+    assert program.run("cluster", "status", "--json").stdout == "[]\n"
+
+
+def test_a_wrong_setting_is_an_error_with_the_right_values(program: cli.Cli) -> None:
+    """Not a silent default."""
+    done = program.run("cluster", "status", KWOKFLEET_LOG_FORMAT="xml")
+    assert done.returncode == 2
+    assert "auto, console, json" in done.stderr
+
+
+def test_a_data_folder_that_cannot_be_written_is_named(program: cli.Cli, tmp_path: Path) -> None:
+    """The folder, the reason and the variable; not a traceback."""
+    (tmp_path / "file").write_text("")
+    done = program.run("cluster", "down", KWOKFLEET_DATA_DIR=str(tmp_path / "file"))
+    assert done.returncode == 7
+    assert str(tmp_path / "file") in done.stderr
+    assert "KWOKFLEET_DATA_DIR" in done.stderr
+
+
+def test_ctrl_c_ends_any_command(program: cli.Cli) -> None:
+    """130, as shells expect, without a traceback."""
+    code = "import kwokfleet.cli.main as m, time\nm.cluster.app.command('wait')(lambda: time.sleep(60))\nm.main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, "cluster", "wait"], stderr=subprocess.PIPE, text=True, env=program.environment
+    ) as process:
+        try:
+            process.wait(2)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (130, "interrupted\n")
+
+
+def test_a_bug_has_an_exit_code_of_its_own(program: cli.Cli) -> None:
+    """An exception nobody foresaw says that it is our fault, with everything a report needs."""
+    code = "import kwokfleet.cli.main as m\nm.cluster.app.command('crash')(lambda: 1 / 0)\nm.main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "cluster", "crash"],
+        capture_output=True, text=True, check=False, timeout=60, env=program.environment,
+    )  # fmt: skip
+    assert done.returncode == 70
+    assert "a bug in kwokfleet: ZeroDivisionError" in done.stderr
