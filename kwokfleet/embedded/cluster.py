@@ -9,6 +9,7 @@ import hashlib
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -106,10 +107,15 @@ def status(config: settings.Settings, name: str) -> Status:
 def _components(where: state.Folder) -> Iterator[Component]:
     chosen = state.read(where).ports
     running = {each.component: each for each in processes.find(where)}
-    for name in versions.COMPONENTS:
-        port: int = getattr(chosen, name.replace("-", "_"))
+
+    def look_at(name: str) -> Component:
         alive = running.get(name)
-        yield Component(name, port, alive, alive is not None and health.answers(where, name, chosen))
+        healthy = alive is not None and health.answers(where, name, chosen)
+        return Component(name, getattr(chosen, name.replace("-", "_")), alive, healthy)
+
+    # At once: a component that has lost another may take its whole time to not answer.
+    with ThreadPoolExecutor(len(versions.COMPONENTS)) as pool:
+        yield from pool.map(look_at, versions.COMPONENTS)
 
 
 def _checked(wanted: state.Spec) -> state.Spec:

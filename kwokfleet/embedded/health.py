@@ -23,11 +23,7 @@ def answers(where: state.Folder, component: str, chosen: state.Ports) -> bool:
         case "kube-apiserver":
             return _is_ok(chosen.kube_apiserver, "/readyz", _as_admin(where))
         case "kube-controller-manager":
-            # Pods cannot be created before its first service account is there.
-            account = "/api/v1/namespaces/default/serviceaccounts/default"
-            return _is_ok(chosen.kube_controller_manager, "/healthz", _unverified()) and _is_ok(
-                chosen.kube_apiserver, account, _as_admin(where)
-            )
+            return _is_ok(chosen.kube_controller_manager, "/healthz", _unverified())
         case _:
             return _is_ok(chosen.kube_scheduler, "/healthz", _unverified())
 
@@ -38,7 +34,7 @@ def wait(where: state.Folder, chosen: state.Ports, *, deadline_s: float, on_read
     look_at = time.monotonic() + LOOK_FOR_DEAD_EVERY_S
     waiting = list(versions.COMPONENTS)
     while waiting:
-        if answers(where, waiting[0], chosen):
+        if _is_usable(where, waiting[0], chosen):
             on_ready(waiting.pop(0))
             continue
         if time.monotonic() > look_at:
@@ -50,6 +46,14 @@ def wait(where: state.Folder, chosen: state.Ports, *, deadline_s: float, on_read
                 hint="see what it waits for in its log, or start anew: kwokfleet cluster down, then up",
             )
         time.sleep(POLL_S)
+
+
+def _is_usable(where: state.Folder, component: str, chosen: state.Ports) -> bool:
+    if component == "kube-controller-manager":
+        # Without the first service account, which it makes, no pod can be created.
+        account = "/api/v1/namespaces/default/serviceaccounts/default"
+        return answers(where, component, chosen) and _is_ok(chosen.kube_apiserver, account, _as_admin(where))
+    return answers(where, component, chosen)
 
 
 def _require_alive(where: state.Folder) -> None:
