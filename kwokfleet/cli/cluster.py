@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from kwokfleet.embedded import cluster as embedded
     from kwokfleet.embedded import state
 
-app = typer.Typer(no_args_is_help=True, help="A real Kubernetes control plane on this machine, loopback only.")
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="A real Kubernetes control plane on this machine, loopback only."
+)
 
 Name = Annotated[str, typer.Option(help="Which cluster; several live side by side.")]
 BinDir = Annotated[
@@ -51,7 +53,10 @@ def up(
         ),
     ] = None,
 ) -> None:
-    """Start the cluster, making it first if need be; a running one is left as it is."""
+    """Start the cluster, making it if need be.
+
+    Repeat it as you like: a running cluster is left alone, a component that died is started again.
+    """
     from kwokfleet.cli import display
     from kwokfleet.embedded import cluster, state
 
@@ -68,7 +73,7 @@ def up(
 
 @app.command()
 def down(name: Name = "default") -> None:
-    """Stop the cluster and remove everything it left on this machine."""
+    """Stop the cluster and remove all its files."""
     from kwokfleet.cli import display
     from kwokfleet.embedded import cluster
 
@@ -82,7 +87,10 @@ def status(
     name: Annotated[str | None, typer.Option(help="Which cluster.", show_default="all")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show every cluster and its components; exit 1 unless all are running."""
+    """Show clusters and their components.
+
+    Exit code 1 unless all of them are running.
+    """
     from kwokfleet.embedded import cluster, state
 
     config = output.read_settings()
@@ -101,7 +109,10 @@ def kubeconfig(
     name: Name = "default",
     path: Annotated[bool, typer.Option("--path", help="Print where it is instead of what is in it.")] = False,
 ) -> None:
-    """Print the cluster's kubeconfig: export KUBECONFIG=$(kwokfleet cluster kubeconfig --path)."""
+    """Print the cluster's kubeconfig.
+
+    For other clients: export KUBECONFIG=$(kwokfleet cluster kubeconfig --path)
+    """
     file = _made(name).kubeconfig
     typer.echo(str(file) if path else file.read_text(), nl=path)
 
@@ -140,7 +151,10 @@ _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_int
 
 @app.command(context_settings=_PASS_ON)
 def kubectl(context: typer.Context, name: Name = "default", bin_dir: BinDir = None) -> None:
-    """Run the control plane's own kubectl against the cluster: kwokfleet cluster kubectl get nodes."""
+    """Run kubectl against the cluster.
+
+    What follows goes to the kubectl of the control plane's own version: kwokfleet cluster kubectl get nodes
+    """
     from kwokfleet.cli import display
     from kwokfleet.embedded import binaries
 
@@ -153,7 +167,10 @@ def kubectl(context: typer.Context, name: Name = "default", bin_dir: BinDir = No
 
 @app.command("binaries")
 def get_binaries(bin_dir: BinDir = None) -> None:
-    """Get the control plane's binaries now, and show where each came from."""
+    """Get the control plane's binaries now.
+
+    Prints each one's source and path; `up` does the same when it needs to.
+    """
     from kwokfleet.cli import display
     from kwokfleet.embedded import binaries
 

@@ -16,8 +16,8 @@ app = typer.Typer(
     name="kwokfleet",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    rich_markup_mode=None,  # drawing boxes around the help takes longer than everything else in it
 )
 app.add_typer(cluster.app, name="cluster")
 
