@@ -1,0 +1,57 @@
+"""Draw the README's picture from a real terminal: `.venv/bin/python docs/images/draw.py`.
+
+Runs the commands in a pseudo-terminal, so the picture shows what a person would see.
+"""
+
+import os
+import pty
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+COMMANDS = ("cluster up", "cluster status", "cluster kubectl get namespaces")
+WIDTH = 92
+HERE = Path(__file__).parent
+PROGRAM = str(Path(sys.executable).with_name("kwokfleet"))
+
+
+def seen(arguments: list[str], environment: dict[str, str]) -> str:
+    """Run kwokfleet in a pseudo-terminal and return what is left on the screen in the end."""
+    pid, descriptor = pty.fork()
+    if pid == 0:
+        os.execve(PROGRAM, [PROGRAM, *arguments], environment)  # noqa: S606 - no shell wanted
+    data = b""
+    try:
+        while chunk := os.read(descriptor, 1 << 16):
+            data += chunk
+    except OSError:  # how Linux says that the other side has gone
+        pass
+    os.waitpid(pid, 0)
+    text = data.decode().replace("\r\n", "\n")
+    # The live table redraws itself by moving up: keep what follows the last such move.
+    return re.split(r"\x1b\[1A\x1b\[2K(?!\x1b\[1A)", text)[-1].replace("\x1b[?25l", "").replace("\x1b[?25h", "")
+
+
+def main() -> None:
+    """Play the commands in a cluster of their own and write the picture."""
+    console = Console(record=True, width=WIDTH, file=open(os.devnull, "w"), force_terminal=True)  # noqa: PTH123, SIM115 - nowhere
+    with tempfile.TemporaryDirectory() as folder:
+        data = f"{folder}/kwokfleet"
+        environment = os.environ | {"KWOKFLEET_DATA_DIR": data, "TERM": "xterm-256color", "COLUMNS": str(WIDTH)}
+        for command in COMMANDS:
+            console.print(Text(f"$ kwokfleet {command}", style="bold"))
+            shown = seen(command.split(), environment).replace(data, "~/.local/share/kwokfleet")
+            console.print(Text.from_ansi(shown.strip("\r\n")), "")
+        seen(["cluster", "down"], environment)
+    svg = console.export_svg(title="kwokfleet")
+    # No fonts from elsewhere: the reader's own fixed-width font does.
+    svg = re.sub(r"@font-face \{.*?\}\n", "", svg, flags=re.DOTALL)
+    (HERE / "cluster-up.svg").write_text(svg)
+
+
+if __name__ == "__main__":
+    main()
