@@ -59,12 +59,12 @@ class Settings:
 
 def from_environment(environ: Mapping[str, str]) -> Settings:
     """Read the settings from *environ*, normally `os.environ`."""
-    home = Path(environ.get("HOME") or "/")
+    home = Path(environ["HOME"]) if environ.get("HOME") else Path.home()
     bin_dir = environ.get("KWOKFLEET_BIN_DIR")
     return Settings(
         data_dir=_folder(environ, "KWOKFLEET_DATA_DIR", "XDG_DATA_HOME", home / ".local/share"),
         cache_dir=_folder(environ, "KWOKFLEET_CACHE_DIR", "XDG_CACHE_HOME", home / ".cache"),
-        bin_dir=Path(bin_dir) if bin_dir else None,
+        bin_dir=Path(bin_dir).expanduser() if bin_dir else None,
         log_level=_choice(environ, "KWOKFLEET_LOG_LEVEL", LogLevel, LogLevel.INFO),
         log_format=_choice(environ, "KWOKFLEET_LOG_FORMAT", LogFormat, LogFormat.AUTO),
         releases=_releases(environ),

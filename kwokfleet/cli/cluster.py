@@ -223,13 +223,14 @@ def _require_component(name: str) -> None:
 
 def _print_how_to_use(made: "embedded.Status") -> None:
     name = "" if made.name == "default" else f" --name {made.name}"
+    program = output.program()
     apiserver = next(each.port for each in made.components if each.name == "kube-apiserver")
     output.print_line(
         f"\nCluster {made.name} is {made.condition}: Kubernetes {made.version} at https://127.0.0.1:{apiserver}\n\n"
         f"  export KUBECONFIG={made.kubeconfig}\n"
-        f"  kwokfleet cluster kubectl{name} get namespaces\n"
-        f"  kwokfleet cluster status\n"
-        f"  kwokfleet cluster down{name}\n"
+        f"  {program} cluster kubectl{name} get namespaces\n"
+        f"  {program} cluster status\n"
+        f"  {program} cluster down{name}\n"
     )
 
 

@@ -1,6 +1,7 @@
 """What people see: results on standard output, everything else on standard error."""
 
 import os
+import shutil
 import sys
 import traceback
 from dataclasses import replace
@@ -46,6 +47,11 @@ def console(*, stderr: bool = False) -> "Console":
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else 200
     return Console(stderr=stderr, width=width, highlight=False, emoji=False)
+
+
+def program() -> str:
+    """Return how to call kwokfleet from this shell: by name if that is found, else by its path."""
+    return "kwokfleet" if shutil.which("kwokfleet") else sys.argv[0]
 
 
 def print_line(text: str) -> None:

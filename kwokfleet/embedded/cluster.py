@@ -158,7 +158,7 @@ def _bring_back(where: state.Folder, wanted: state.Spec, tools: binaries.Binarie
     try:
         _start(where, record.ports, tools, report)
     except BaseException:  # stopped as a whole is a state that the next `up` starts from; half is not
-        processes.stop(where, processes.find(where))
+        processes.stop_all(where)
         raise
 
 
@@ -202,12 +202,11 @@ def _require_ports(chosen: state.Ports, running: Sequence[str]) -> None:
 
 def _remove(where: state.Folder) -> bool:
     """Stop and delete whatever there is of the cluster; False if there was nothing."""
-    running = processes.find(where)
-    processes.stop(where, running)
+    ran = processes.stop_all(where)
     existed = where.root.exists()
     if existed:
         shutil.rmtree(where.root)
-    return existed or bool(running)
+    return existed or ran
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from kwokfleet import errors
-from kwokfleet.embedded import ports, processes, state, versions
+from kwokfleet.embedded import logs, ports, processes, state, versions
 
 ASK_TIMEOUT_S = 5
 POLL_S = 0.05
@@ -65,11 +65,8 @@ def _require_alive(where: state.Folder) -> None:
 
 def log_end(where: state.Folder, component: str, lines: int = _TAIL_LINES) -> str:
     """Return the last lines of a component's log, indented."""
-    try:
-        text = where.log(component).read_text(errors="replace")
-    except FileNotFoundError:
-        return "  (no log)"
-    return "\n".join(f"  {line}" for line in text.rstrip().splitlines()[-lines:]) or "  (empty)"
+    end = logs.lines([where.log(component)], tail=lines, follow=False)
+    return "\n".join(f"  {line}" for _, line in end) or "  (nothing)"
 
 
 def version(where: state.Folder, chosen: state.Ports) -> str:

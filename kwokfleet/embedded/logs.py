@@ -12,8 +12,8 @@ def lines(files: Sequence[Path], *, tail: int, follow: bool) -> Iterator[tuple[P
     """Yield the last *tail* lines of each file and, to *follow*, every line added from then on."""
     positions: dict[Path, int] = {}
     for file in files:
-        text, positions[file] = _end(file, tail)
-        for line in text:
+        past, positions[file] = _end(file, tail)
+        for line in past:
             yield file, line
     while follow:
         for file in files:

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import psutil
 
+from kwokfleet import errors
 from kwokfleet.embedded import state, versions
 
 STOP_DEADLINE_S = 10
+STOP_ROUNDS = 5
 _PROGRAMS = frozenset((*versions.COMPONENTS, "kwokctl"))
 
 
@@ -59,6 +61,22 @@ def stop(where: state.Folder, wanted: Sequence[Running]) -> None:
     psutil.wait_procs(alive, timeout=STOP_DEADLINE_S)
     for each in wanted:
         where.pid_file(each.component).unlink(missing_ok=True)
+
+
+def stop_all(where: state.Folder) -> bool:
+    """End every process of the cluster; False if there was none.
+
+    Looks again after each round: a kwokctl whose `up` was killed may start one more while it dies.
+    """
+    first = running = find(where)
+    for _ in range(STOP_ROUNDS):
+        if not running:
+            return bool(first)
+        stop(where, running)
+        running = find(where)
+    raise errors.HostError(
+        f"process {running[0].pid} ({running[0].component}) does not end", hint="does it belong to another user?"
+    )
 
 
 def _same(each: Running) -> psutil.Process | None:

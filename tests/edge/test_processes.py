@@ -25,21 +25,18 @@ def stranger() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def start(program: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    """Run `sleep` under the name and with the command line of a component."""
+def start(program: Path) -> subprocess.Popen[bytes]:
+    """Run `sleep` under the name of a component, as kwokctl starts them: by a link in the cluster's folder."""
     program.parent.mkdir(parents=True, exist_ok=True)
-    command = [str(program), "-c", "sleep 600; true", *arguments]
-    return subprocess.Popen(command, executable="/bin/sh")
+    program.symlink_to("/bin/sleep")
+    return subprocess.Popen([str(program), "600"])
 
 
 def test_components_are_found_by_program_and_folder(where: state.Folder, stranger: subprocess.Popen[bytes]) -> None:
     """Only a known program that names a file in the folder counts, whatever the pid files say."""
     neighbour = state.folder(where.data_dir, "demo2")
-    mine = start(where.root / "bin/etcd", f"--data-dir={where.root}/etcd")
-    others = [
-        start(neighbour.root / "bin/etcd", f"--data-dir={neighbour.root}/etcd"),
-        start(where.root / "bin/vim", f"{where.root}/kwok.yaml"),
-    ]
+    mine = start(where.root / "bin/etcd")
+    others = [start(neighbour.root / "bin/etcd"), start(where.root / "bin/vim")]
     where.pid_file("etcd").write_text(str(stranger.pid))
     try:
         (found,) = processes.find(where)
@@ -67,3 +64,17 @@ def test_pid_files_are_made_true(where: state.Folder, stranger: subprocess.Popen
     processes.correct_pid_files(where, running)
     assert not where.pid_file("etcd").exists()
     assert where.pid_file("kube-apiserver").read_text() == str(os.getpid())
+
+
+def test_whatever_is_started_while_we_look_is_stopped_too(where: state.Folder) -> None:
+    """A kwokctl left alone by a killed `up` goes on starting components: none of them survives."""
+    (where.root / "bin").mkdir()
+    (where.root / "bin/etcd").symlink_to("/bin/sleep")
+    script = f"for i in 1 2 3 4 5 6 7 8 9 10; do {where.root}/bin/etcd 600 & done; wait"
+    kwokctl = [f"{where.root}/bin/kwokctl", "-c", script, f"{where.root}/kwokctl.yaml"]
+    with subprocess.Popen(kwokctl, executable="/bin/sh"):
+        while not processes.find(where):
+            pass
+        assert processes.stop_all(where)
+    assert processes.find(where) == ()
+    assert not processes.stop_all(where)
