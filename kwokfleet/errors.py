@@ -5,12 +5,11 @@ what to do next (`error.hint`). Trouble that is expected in normal work (a wrong
 a withheld change) is data, not an exception; exceptions stop what was being done.
 
     KwokfleetError
-    ├── UsageError       2  a flag, argument or setting that cannot be used
-    ├── FilesError       4  problems in fleet files
-    ├── ClusterError     5  the cluster is out of reach, unhealthy, or refused a request
-    ├── NotOursError     6  refused to touch something kwokfleet did not make, or that is damaged
-    ├── HostError        7  this machine lacks something: compiler, disk space, network, port
-    └── DeadlineError    8  something took longer than it was given
+    ├── InputError       2  a flag, argument, setting or fleet file that cannot be used
+    ├── ClusterError     4  the cluster is out of reach, unhealthy, or refused a request
+    ├── NotOursError     5  refused to touch something kwokfleet did not make, or that is damaged
+    ├── HostError        6  this machine lacks something: compiler, disk space, network, port
+    └── DeadlineError    7  something took longer than it was given
 """
 
 from enum import IntEnum
@@ -24,14 +23,13 @@ class ExitCode(IntEnum):
     """Done; for `diff`, nothing differs."""
     NO = 1
     """The answer is no: there are differences, a gate failed, the cluster is not running."""
-    USAGE = 2
+    INPUT = 2
     WITHHELD = 3
     """Nothing was done because the plan needs an approval."""
-    FILES = 4
-    CLUSTER = 5
-    NOT_OURS = 6
-    HOST = 7
-    DEADLINE = 8
+    CLUSTER = 4
+    NOT_OURS = 5
+    HOST = 6
+    DEADLINE = 7
     BUG = 70
     """An exception nobody foresaw (EX_SOFTWARE of sysexits.h)."""
     INTERRUPTED = 130
@@ -48,16 +46,10 @@ class KwokfleetError(Exception):
         self.hint = hint
 
 
-class UsageError(KwokfleetError):
-    """A flag, argument or setting that cannot be used."""
+class InputError(KwokfleetError):
+    """A flag, argument, setting or fleet file that cannot be used."""
 
-    exit_code = ExitCode.USAGE
-
-
-class FilesError(KwokfleetError):
-    """Problems in fleet files that leave nothing to go on with."""
-
-    exit_code = ExitCode.FILES
+    exit_code = ExitCode.INPUT
 
 
 class ClusterError(KwokfleetError):

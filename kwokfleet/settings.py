@@ -86,7 +86,7 @@ def _choice(environ: Mapping[str, str], name: str, kind: type[Choice], default: 
         return kind(text.lower())
     except ValueError:
         known = ", ".join(choice.value for choice in kind)
-        raise errors.UsageError(f"{name}={text} is not known", hint=f"use one of: {known}") from None
+        raise errors.InputError(f"{name}={text} is not known", hint=f"use one of: {known}") from None
 
 
 def _releases(environ: Mapping[str, str]) -> Releases:

@@ -210,7 +210,7 @@ def _extra_arg(text: str) -> tuple[str, str, str]:
         case [component, flag, value] if component and flag.lstrip("-"):
             _require_component(component)
             return component, flag.lstrip("-"), value
-    raise errors.UsageError(
+    raise errors.InputError(
         f"--extra-args {text} is not COMPONENT=FLAG=VALUE",
         hint="for example: --extra-args kube-scheduler=v=4",
     )
@@ -218,7 +218,7 @@ def _extra_arg(text: str) -> tuple[str, str, str]:
 
 def _require_component(name: str) -> None:
     if name not in versions.COMPONENTS:
-        raise errors.UsageError(f"there is no component {name}", hint=f"use one of: {', '.join(versions.COMPONENTS)}")
+        raise errors.InputError(f"there is no component {name}", hint=f"use one of: {', '.join(versions.COMPONENTS)}")
 
 
 def _print_how_to_use(made: "embedded.Status") -> None:

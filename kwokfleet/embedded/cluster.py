@@ -126,7 +126,7 @@ def _checked(wanted: state.Spec) -> state.Spec:
     try:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as exc:
-        raise errors.UsageError(
+        raise errors.InputError(
             f"cannot read the scheduler's configuration {path}: {exc.strerror}",
             hint="check --kube-scheduler-config",
         ) from exc

@@ -117,7 +117,7 @@ class Folder:
 def folder(data_dir: Path, name: str) -> Folder:
     """Return the folder of the cluster *name*, if that can be a name."""
     if not _NAME.fullmatch(name):
-        raise errors.UsageError(
+        raise errors.InputError(
             f"{name!r} cannot be a cluster's name",
             hint="use up to 40 lower-case letters, digits and hyphens, a letter or digit at both ends",
         )

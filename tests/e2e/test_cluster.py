@@ -182,13 +182,13 @@ def test_scheduler_configuration_and_flags_pass_through(kwokfleet: Cli, tmp_path
     kwokfleet.ok("cluster", "up", *options)
     config.write_text(config.read_text().replace("my-scheduler", "other"))
     changed = kwokfleet.run("cluster", "up", *options)
-    assert (changed.returncode, "scheduler_config_digest" in changed.stderr) == (6, True)
+    assert (changed.returncode, "scheduler_config_digest" in changed.stderr) == (5, True)
 
 
 def test_a_component_that_cannot_start_is_quoted_and_leaves_nothing(kwokfleet: Cli) -> None:
     """A flag that does not exist: which component, what it said, and a clean machine for the next `up`."""
     failed = kwokfleet.run("cluster", "up", "--extra-args", "kube-scheduler=no-such-flag=1")
-    assert failed.returncode == 7
+    assert failed.returncode == 6
     assert "kube-scheduler ended by itself" in failed.stderr
     assert "unknown flag: --no-such-flag" in failed.stderr
     assert not kwokfleet.data_dir.exists()
@@ -202,14 +202,14 @@ def test_foreign_and_damaged_folders_are_refused(kwokfleet: Cli) -> None:
     (foreign / "precious").write_text("mine")
     for command in ("up", "down"):
         refused = kwokfleet.run("cluster", command, "--name", "foreign")
-        assert refused.returncode == 6
+        assert refused.returncode == 5
         assert f"{foreign} was not made by kwokfleet" in refused.stderr
     assert (foreign / "precious").read_text() == "mine"
 
     kwokfleet.ok("cluster", "up")
     kwokfleet.where().saved_config.unlink()
     damaged = kwokfleet.run("cluster", "up")
-    assert damaged.returncode == 6
+    assert damaged.returncode == 5
     assert "kwok.yaml missing or empty" in damaged.stderr
     assert "kwokfleet cluster down --name default" in damaged.stderr
     kwokfleet.ok("cluster", "down")
@@ -221,7 +221,7 @@ def test_a_port_in_use_is_named(kwokfleet: Cli) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         refused = kwokfleet.run("cluster", "up", "--port", str(port))
-    assert refused.returncode == 7
+    assert refused.returncode == 6
     assert f"port {port}, needed by kube-apiserver, is in use by" in refused.stderr
     assert not kwokfleet.data_dir.exists()
 
@@ -230,6 +230,6 @@ def test_a_port_in_use_is_named(kwokfleet: Cli) -> None:
     processes.stop(kwokfleet.where(), processes.find(kwokfleet.where()))
     with socket.create_server(("127.0.0.1", port)):
         refused = kwokfleet.run("cluster", "up", "--port", str(port))
-    assert refused.returncode == 7
+    assert refused.returncode == 6
     assert pids(kwokfleet) == {}
     kwokfleet.ok("cluster", "up", "--port", str(port))

@@ -61,7 +61,7 @@ def test_commands_about_a_cluster_that_is_not_there(program: cli.Cli) -> None:
     """Each says how to make it; status answers no."""
     for command in ("kubeconfig", "logs", "kubectl"):
         done = program.run("cluster", command)
-        assert done.returncode == 5
+        assert done.returncode == 4
         assert "kwokfleet cluster up --name default" in done.stderr
     status = program.run("cluster", "status")
     assert (status.returncode, status.stdout) == (1, "")
@@ -80,7 +80,7 @@ def test_a_data_folder_that_cannot_be_written_is_named(program: cli.Cli, tmp_pat
     """The folder, the reason and the variable; not a traceback."""
     (tmp_path / "file").write_text("")
     done = program.run("cluster", "down", KWOKFLEET_DATA_DIR=str(tmp_path / "file"))
-    assert done.returncode == 7
+    assert done.returncode == 6
     assert str(tmp_path / "file") in done.stderr
     assert "KWOKFLEET_DATA_DIR" in done.stderr
 

@@ -72,7 +72,7 @@ def test_missing_files_are_damage_and_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", "Demo", "-demo", "a/b", "../up", "a" * 41, "a b", "demo\n"])
 def test_names_that_could_leave_the_folder_are_refused(tmp_path: Path, name: str) -> None:
     """A name becomes a folder, a context and a flag: it must be harmless as each."""
-    with pytest.raises(errors.UsageError):
+    with pytest.raises(errors.InputError):
         state.folder(tmp_path, name)
 
 

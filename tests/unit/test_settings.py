@@ -30,7 +30,7 @@ def test_own_variables_beat_all_others() -> None:
 
 def test_a_wrong_choice_names_the_right_ones() -> None:
     """A typo in a variable is an error with the known values, not a silent default."""
-    with pytest.raises(errors.UsageError, match="KWOKFLEET_LOG_LEVEL=loud") as caught:
+    with pytest.raises(errors.InputError, match="KWOKFLEET_LOG_LEVEL=loud") as caught:
         settings.from_environment({"KWOKFLEET_LOG_LEVEL": "loud"})
     assert "debug, info, warning, error" in caught.value.hint
 
