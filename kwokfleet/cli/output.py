@@ -50,8 +50,10 @@ def console(*, stderr: bool = False) -> "Console":
 
 
 def program() -> str:
-    """Return how to call kwokfleet from this shell: by name if that is found, else by its path."""
-    return "kwokfleet" if shutil.which("kwokfleet") else sys.argv[0]
+    """Return how to call kwokfleet from this shell: by name if that is found, else as it was called."""
+    if shutil.which("kwokfleet"):
+        return "kwokfleet"
+    return f"{sys.executable} -m kwokfleet" if sys.argv[0].endswith("__main__.py") else sys.argv[0]
 
 
 def print_line(text: str) -> None:

@@ -5,7 +5,6 @@ them, a finished one removes them, and the user's Go folders are not filled with
 """
 
 import os
-import re
 import signal
 import subprocess
 from collections import deque
@@ -16,7 +15,7 @@ from pathlib import Path
 import structlog
 
 from kwokfleet import errors
-from kwokfleet.embedded import toolchain, versions
+from kwokfleet.embedded import causes, toolchain, versions
 
 log = structlog.get_logger()
 
@@ -26,22 +25,22 @@ NEEDED_BYTES = 6 << 30
 KEPT_LINES = 40
 
 _CAUSES = (
-    (
-        r"no space left on device|disk quota exceeded",
+    causes.Cause(
+        causes.DISK,
         "the disk is full",
         f"free {NEEDED_BYTES >> 30} GB, or set KWOKFLEET_CACHE_DIR to a larger disk",
     ),
-    (
+    causes.Cause(
         r"SECURITY ERROR|checksum mismatch",
         "a downloaded module does not match go.sum",
         "something between here and the module proxy changed it: check GOPROXY and the network, then try again",
     ),
-    (
+    causes.Cause(
         r"dial tcp|lookup |no such host|i/o timeout|connection re(fused|set)|TLS handshake|proxyconnect|GOPROXY=off",
         "the Go modules could not be downloaded",
         "check the network and GOPROXY, or name a folder with the binaries: --bin-dir",
     ),
-    (
+    causes.Cause(
         r"signal: killed|cannot allocate memory|out of memory",
         "the compiler ran out of memory",
         "free 3 GB of memory, then try again: what was compiled is kept",
@@ -67,11 +66,10 @@ def build(
 
 def explain(name: str, tail: list[str]) -> errors.HostError:
     """Turn the last lines of a failed build into one sentence with a next step."""
+    if known := causes.find(_CAUSES, tail):
+        cause, line = known
+        return errors.HostError(f"building {name} failed: {cause.what} ({line})", hint=cause.hint)
     text = "\n".join(tail)
-    for pattern, what, hint in _CAUSES:
-        if re.search(pattern, text):
-            line = next(line for line in tail if re.search(pattern, line))
-            return errors.HostError(f"building {name} failed: {what} ({line.strip()[:300]})", hint=hint)
     return errors.HostError(
         f"building {name} failed:\n{text}", hint="name a folder with the binaries instead: --bin-dir"
     )

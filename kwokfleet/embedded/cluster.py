@@ -10,7 +10,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -20,6 +20,8 @@ from kwokfleet.embedded import binaries, health, kwokctl, locks, ports, processe
 
 READY_DEADLINE_S = 90
 WAIT_FOR_OTHER_S = 300
+NEEDED_BYTES = 256 << 20
+"""etcd sets 128 MB aside before it stores anything."""
 
 
 class Condition(StrEnum):
@@ -134,6 +136,7 @@ def _checked(wanted: state.Spec) -> state.Spec:
 
 
 def _make(where: state.Folder, wanted: state.Spec, tools: binaries.Binaries, report: progress.Report) -> None:
+    _require_space(where.data_dir)
     chosen = ports.choose(wanted.port, state.ports_of_others(where))
     record = state.Record(finished=False, spec=wanted, ports=chosen)
     try:
@@ -154,6 +157,7 @@ def _bring_back(where: state.Folder, wanted: state.Spec, tools: binaries.Binarie
     processes.stop(where, strays)
     alive = [each for each in running if each not in strays]
     processes.correct_pid_files(where, alive)
+    _require_space(where.data_dir)
     _require_ports(record.ports, [each.component for each in alive])
     try:
         _start(where, record.ports, tools, report)
@@ -166,8 +170,15 @@ def _start(where: state.Folder, chosen: state.Ports, tools: binaries.Binaries, r
     for component in versions.COMPONENTS:
         report(progress.Update(component, progress.Phase.STARTING, usual_s=4))
     on_ready = _reporter(report)
-    kwokctl.create(where, tools)
-    health.wait(where, chosen, deadline_s=READY_DEADLINE_S, on_ready=on_ready)
+    until = time.monotonic() + READY_DEADLINE_S
+    while True:
+        try:
+            with closing(kwokctl.Starter(where, tools)) as starter:
+                return health.wait(where, chosen, starter, until=until, on_ready=on_ready)
+        except health.GaveUpWaitingError:
+            if time.monotonic() > until:
+                raise
+            processes.correct_pid_files(where, processes.find(where))
 
 
 def _reporter(report: progress.Report) -> Callable[[str], None]:
@@ -189,6 +200,15 @@ def _require_same(name: str, made: state.Spec, wanted: state.Spec) -> None:
         raise errors.NotOursError(
             f"cluster {name} was made with other options ({'; '.join(differing)})",
             hint=f"use the same ones, or make it anew: kwokfleet cluster down --name {name}, then up",
+        )
+
+
+def _require_space(folder: Path) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < NEEDED_BYTES:
+        raise errors.HostError(
+            f"a cluster needs {NEEDED_BYTES >> 20} MB to start with; {folder} has {free >> 20} MB left",
+            hint="free some space, or set KWOKFLEET_DATA_DIR to a larger disk",
         )
 
 

@@ -7,12 +7,31 @@ import time
 from collections.abc import Callable
 
 from kwokfleet import errors
-from kwokfleet.embedded import logs, ports, processes, state, versions
+from kwokfleet.embedded import causes, kwokctl, logs, ports, processes, state, versions
 
 ASK_TIMEOUT_S = 5
-POLL_S = 0.05
+POLL_S = 0.1
 LOOK_FOR_DEAD_EVERY_S = 0.5
 _TAIL_LINES = 6
+_SEARCHED_LINES = 200
+_LATE_API_SERVER = causes.Cause(
+    r"failed to wait for apiserver being healthy",
+    "the API server did not come up in time",
+    "is this machine very busy? kwokfleet cluster logs kube-apiserver says what it waits for",
+)
+_CAUSES = (
+    _LATE_API_SERVER,
+    causes.Cause(causes.DISK, "the disk is full", "free some space, or set KWOKFLEET_DATA_DIR to a larger disk"),
+    causes.Cause(causes.PORT, "a port it needs is in use", "end the program that has it, then try again"),
+    causes.Cause(
+        r"unknown (shorthand )?flag|invalid argument|flag provided but not", "a flag is wrong", "see --extra-args"
+    ),
+    causes.Cause(r"permission denied", "a file may not be read or written", "mend that file's permissions"),
+)
+
+
+class GaveUpWaitingError(errors.HostError):
+    """A component ended because the API server was not up in time: on a slow machine, no more than that."""
 
 
 def answers(where: state.Folder, component: str, chosen: state.Ports) -> bool:
@@ -28,24 +47,37 @@ def answers(where: state.Folder, component: str, chosen: state.Ports) -> bool:
             return _is_ok(chosen.kube_scheduler, "/healthz", _unverified())
 
 
-def wait(where: state.Folder, chosen: state.Ports, *, deadline_s: float, on_ready: Callable[[str], None]) -> None:
-    """Wait until every component answers; raise at once if one has died."""
-    until = time.monotonic() + deadline_s
+def wait(
+    where: state.Folder,
+    chosen: state.Ports,
+    starter: kwokctl.Starter,
+    *,
+    until: float,
+    on_ready: Callable[[str], None],
+) -> None:
+    """Wait until every component is usable and *starter* is done; raise at once if one has died.
+
+    *until* is a moment of the monotonic clock.
+    """
     look_at = time.monotonic() + LOOK_FOR_DEAD_EVERY_S
     waiting = list(versions.COMPONENTS)
-    while waiting:
-        if _is_usable(where, waiting[0], chosen):
+    while not (starter.is_done() and not waiting):
+        if waiting and _is_usable(where, waiting[0], chosen):
             on_ready(waiting.pop(0))
             continue
         if time.monotonic() > look_at:
             _require_alive(where)
             look_at = time.monotonic() + LOOK_FOR_DEAD_EVERY_S
         if time.monotonic() > until:
-            raise errors.DeadlineError(
-                f"{waiting[0]} is not ready after {deadline_s:.0f} s; its log ends with:\n{log_end(where, waiting[0])}",
-                hint="see what it waits for in its log, or start anew: kwokfleet cluster down, then up",
-            )
+            raise _too_slow(where, waiting[0] if waiting else "kwokctl")
         time.sleep(POLL_S)
+
+
+def _too_slow(where: state.Folder, who: str) -> errors.DeadlineError:
+    return errors.DeadlineError(
+        f"{who} did not get ready in time; its log ends with:\n{log_end(where, who)}",
+        hint="see what it waits for in its log, or start anew: kwokfleet cluster down, then up",
+    )
 
 
 def _is_usable(where: state.Folder, component: str, chosen: state.Ports) -> bool:
@@ -57,10 +89,25 @@ def _is_usable(where: state.Folder, component: str, chosen: state.Ports) -> bool
 
 
 def _require_alive(where: state.Folder) -> None:
+    """Raise if a component that was started, as its pid file shows, is not there any more."""
+    started = [each for each in versions.COMPONENTS if where.pid_file(each).exists()]
     alive = {each.component for each in processes.find(where)}
-    for component in versions.COMPONENTS:
+    for component in started:
         if component not in alive:
-            raise errors.HostError(f"{component} ended by itself; its log ends with:\n{log_end(where, component)}")
+            raise _explain(where, component)
+
+
+def _explain(where: state.Folder, component: str) -> errors.HostError:
+    """Say why *component* ended, as far as its log tells."""
+    end = [line for _, line in logs.lines([where.log(component)], tail=_SEARCHED_LINES, follow=False)]
+    if known := causes.find(_CAUSES, end):
+        cause, line = known
+        kind = GaveUpWaitingError if cause is _LATE_API_SERVER else errors.HostError
+        return kind(f"{component} ended by itself: {cause.what} ({line})", hint=cause.hint)
+    return errors.HostError(
+        f"{component} ended by itself; its log ends with:\n{log_end(where, component)}",
+        hint="check the flags and files that were passed to it",
+    )
 
 
 def log_end(where: state.Folder, component: str, lines: int = _TAIL_LINES) -> str:

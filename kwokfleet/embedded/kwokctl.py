@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import tempfile
 from typing import Any
 
 import structlog
@@ -12,7 +13,6 @@ from kwokfleet.embedded import binaries, ports, state, versions
 
 log = structlog.get_logger()
 
-TIMEOUT_S = 180
 _INFLIGHT = "3000"
 _QPS, _BURST = "5000", "10000"
 _DEFAULT_ARGS = (
@@ -78,32 +78,49 @@ def write_configuration(where: state.Folder, spec: state.Spec, chosen: state.Por
     where.kwokctl_config.write_text(json.dumps(configuration(spec, chosen), indent=2) + "\n")
 
 
-def create(where: state.Folder, tools: binaries.Binaries) -> None:
-    """Make the cluster at *where*, or start what of it is not running."""
-    command = [str(tools.path("kwokctl")), "create", "cluster", "--name", where.name]
-    command += ["--config", str(where.kwokctl_config), "--kubeconfig", "", "--timeout", f"{TIMEOUT_S}s"]
-    try:
-        done = subprocess.run(
-            command,
-            env=_environment(where, tools),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S + 10,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as exc:
-        raise errors.DeadlineError(
-            f"kwokctl did not start the cluster within {TIMEOUT_S} s",
-            hint=f"see the logs in {where.root / 'logs'}",
-        ) from exc
-    except OSError as exc:
-        raise errors.HostError(
-            f"cannot run {tools.path('kwokctl')}: {exc.strerror}", hint="is it a program for this machine?"
-        ) from exc
-    log.debug("kwokctl_ended", command=command, exit_code=done.returncode, stderr=done.stderr)
-    if done.returncode != 0:
-        raise errors.HostError(f"kwokctl could not make the cluster: {_reason(done.stderr)}")
+class Starter:
+    """A kwokctl at work: it makes the cluster, or starts what of it is not running."""
+
+    def __init__(self, where: state.Folder, tools: binaries.Binaries) -> None:
+        program = tools.path("kwokctl")
+        self._command = [str(program), "create", "cluster", "--name", where.name]
+        self._command += ["--config", str(where.kwokctl_config), "--kubeconfig", ""]
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        try:
+            self._process = subprocess.Popen(
+                self._command,
+                env=_environment(where, tools),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._said,
+                start_new_session=True,  # Ctrl-C is ours to handle: kwokctl would go on half-way
+            )
+        except OSError as exc:
+            self._said.close()
+            raise errors.HostError(
+                f"cannot run {program}: {exc.strerror}", hint="is it a program for this machine?"
+            ) from exc
+
+    def is_done(self) -> bool:
+        """Tell whether kwokctl has ended well; raise if it has failed."""
+        if self._process.poll():
+            raise errors.HostError(
+                f"kwokctl could not make the cluster: {_reason(self._read())}",
+                hint="kwokfleet --log-level debug shows all that it said",
+            )
+        return self._process.poll() == 0
+
+    def close(self) -> None:
+        """End kwokctl, if it is still there."""
+        if self._process.poll() is None:
+            self._process.kill()
+        code = self._process.wait()
+        log.debug("kwokctl_ended", command=self._command, exit_code=code, stderr=self._read())
+        self._said.close()
+
+    def _read(self) -> str:
+        self._said.seek(0)
+        return self._said.read().decode(errors="replace")
 
 
 def _environment(where: state.Folder, tools: binaries.Binaries) -> dict[str, str]:

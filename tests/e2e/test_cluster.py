@@ -189,7 +189,7 @@ def test_a_component_that_cannot_start_is_quoted_and_leaves_nothing(kwokfleet: C
     """A flag that does not exist: which component, what it said, and a clean machine for the next `up`."""
     failed = kwokfleet.run("cluster", "up", "--extra-args", "kube-scheduler=no-such-flag=1")
     assert failed.returncode == 6
-    assert "kube-scheduler ended by itself" in failed.stderr
+    assert "kube-scheduler ended by itself: a flag is wrong" in failed.stderr
     assert "unknown flag: --no-such-flag" in failed.stderr
     assert not kwokfleet.data_dir.exists()
     assert pids(kwokfleet) == {}
@@ -233,3 +233,55 @@ def test_a_port_in_use_is_named(kwokfleet: Cli) -> None:
     assert refused.returncode == 6
     assert pids(kwokfleet) == {}
     kwokfleet.ok("cluster", "up", "--port", str(port))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Mount a disk of 8 MB; only root can."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    done = subprocess.run(["/bin/mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)], check=False, timeout=30)
+    if done.returncode != 0:
+        pytest.skip("this user may not mount a small disk to fill")
+    yield disk
+    subprocess.run(["/bin/umount", str(disk)], check=True, timeout=30)
+
+
+def test_a_full_disk_is_named_and_nothing_is_left_on_it(kwokfleet: Cli, small_disk: Path) -> None:
+    """How much is needed, how much there is, where, and which variable moves it."""
+    failed = kwokfleet.run("cluster", "up", KWOKFLEET_DATA_DIR=str(small_disk / "data"))
+    assert failed.returncode == 6
+    assert "a cluster needs 256 MB to start with" in failed.stderr
+    assert "KWOKFLEET_DATA_DIR" in failed.stderr
+    assert list(small_disk.iterdir()) == []
+
+
+def test_a_component_that_dies_of_a_full_disk_is_explained(kwokfleet: Cli, small_disk: Path) -> None:
+    """The cause is picked out of fifty lines of trace."""
+    full = f"etcd=wal-dir={small_disk}/wal"
+    failed = kwokfleet.run("cluster", "up", "--extra-args", full)
+    assert failed.returncode == 6
+    assert "etcd ended by itself: the disk is full" in failed.stderr
+    assert not kwokfleet.data_dir.exists()
+
+
+def test_a_slow_machine_is_given_time(kwokfleet: Cli) -> None:
+    """An API server that needs half a minute makes the controller manager give up; `up` starts it again."""
+    with kwokfleet.start("cluster", "up") as process:
+        apiserver = _started(kwokfleet, "kube-apiserver")
+        apiserver.suspend()
+        _started(kwokfleet, "kube-controller-manager").wait(60)
+        apiserver.resume()
+        _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert health(kwokfleet) == HEALTHY
+
+
+def _started(kwokfleet: Cli, component: str) -> psutil.Process:
+    """Wait until kwokctl has started *component*, by its pid file."""
+    file = kwokfleet.where().pid_file(component)
+    for _ in range(1000):
+        if file.exists() and (number := file.read_text()):
+            return psutil.Process(int(number))
+        time.sleep(0.02)
+    raise AssertionError(f"{component} was never started")
