@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from kwokfleet.embedded import processes, state, versions
+from tests.harness import waiting
 from tests.harness.cli import Cli
 
 HEALTHY = dict.fromkeys(versions.COMPONENTS, True)
@@ -144,10 +145,7 @@ def test_up_after_up_was_killed(kwokfleet: Cli, after_s: float) -> None:
 def test_interrupting_up_leaves_nothing(kwokfleet: Cli) -> None:
     """Ctrl-C in the middle: no process, no file, exit code 130."""
     with kwokfleet.start("cluster", "up") as process:
-        for _ in range(400):
-            if pids(kwokfleet):
-                break
-            time.sleep(0.02)
+        waiting.until(lambda: pids(kwokfleet))
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
     assert process.returncode == 130
@@ -280,8 +278,4 @@ def test_a_slow_machine_is_given_time(kwokfleet: Cli) -> None:
 def _started(kwokfleet: Cli, component: str) -> psutil.Process:
     """Wait until kwokctl has started *component*, by its pid file."""
     file = kwokfleet.where().pid_file(component)
-    for _ in range(1000):
-        if file.exists() and (number := file.read_text()):
-            return psutil.Process(int(number))
-        time.sleep(0.02)
-    raise AssertionError(f"{component} was never started")
+    return psutil.Process(int(waiting.until(lambda: file.exists() and file.read_text())))

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 
 from kwokfleet import errors, settings
 from kwokfleet.embedded import binaries, progress, versions
-from tests.harness import cli, standins
+from tests.harness import cli, standins, waiting
 
 NAMES = [binary.name for binary in versions.BINARIES]
 
@@ -200,9 +199,9 @@ def _environment(tmp_path: Path, **variables: str) -> dict[str, str]:
 
 def _wait_for_children(process: subprocess.Popen[str]) -> list[psutil.Process]:
     """Wait until the compiler and its own child are there."""
-    for _ in range(200):
-        children = psutil.Process(process.pid).children(recursive=True)
-        if any("sleep" in child.name() for child in children):
-            return children
-        time.sleep(0.05)
-    raise AssertionError("the compiler was never started")
+
+    def children() -> list[psutil.Process]:
+        found = psutil.Process(process.pid).children(recursive=True)
+        return found if any("sleep" in child.name() for child in found) else []
+
+    return waiting.until(children)

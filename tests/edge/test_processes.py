@@ -7,6 +7,7 @@ import psutil
 import pytest
 
 from kwokfleet.embedded import processes, state
+from tests.harness import waiting
 
 
 @pytest.fixture
@@ -73,8 +74,7 @@ def test_whatever_is_started_while_we_look_is_stopped_too(where: state.Folder) -
     script = f"for i in 1 2 3 4 5 6 7 8 9 10; do {where.root}/bin/etcd 600 & done; wait"
     kwokctl = [f"{where.root}/bin/kwokctl", "-c", script, f"{where.root}/kwokctl.yaml"]
     with subprocess.Popen(kwokctl, executable="/bin/sh"):
-        while not processes.find(where):
-            pass
+        waiting.until(lambda: processes.find(where))
         assert processes.stop_all(where)
     assert processes.find(where) == ()
     assert not processes.stop_all(where)

@@ -8,6 +8,7 @@ import urllib.request
 import psutil
 
 from kwokfleet.embedded import processes, state, versions
+from tests.harness import waiting
 from tests.harness.control_plane import ControlPlane
 from tests.harness.sandbox import Sandbox
 
@@ -66,17 +67,18 @@ def test_pods_are_scheduled_and_controllers_work(cluster: ControlPlane, box: San
     node = box.manifest("v1", "Node", "n", status=_ready())
     cluster.apply(node)
     name = node["metadata"]["name"]
-    cluster.kubectl("taint", "nodes", name, "node.kubernetes.io/not-ready-", "--overwrite")
     template = {
         "metadata": {"labels": box.labels},
         "spec": {"nodeSelector": box.labels, "containers": [{"name": "c", "image": "none"}]},
     }
     spec = {"replicas": 1, "selector": {"matchLabels": box.labels}, "template": template}
     cluster.apply(box.manifest("apps/v1", "Deployment", "d", spec=spec))
-    cluster.kubectl(
-        "wait", "pods", "--namespace", box.name, "--selector", box.selector,
-        "--for=jsonpath={.spec.nodeName}=" + name, "--timeout=60s",
-    )  # fmt: skip
+
+    def nodes_of_pods() -> list[str]:
+        pods = cluster.get("pods", "--namespace", box.name)["items"]
+        return [pod["spec"]["nodeName"] for pod in pods if "nodeName" in pod["spec"]]
+
+    assert waiting.until(nodes_of_pods) == [name]
 
 
 def _ready() -> dict[str, object]:
