@@ -41,11 +41,14 @@ def main() -> None:
     console = Console(record=True, width=WIDTH, file=open(os.devnull, "w"), force_terminal=True)  # noqa: PTH123, SIM115 - nowhere
     with tempfile.TemporaryDirectory() as folder:
         data = f"{folder}/kwokfleet"
-        environment = os.environ | {"KWOKFLEET_DATA_DIR": data, "TERM": "xterm-256color", "COLUMNS": str(WIDTH)}
+        path = f"{Path(PROGRAM).parent}:{os.environ['PATH']}"
+        terminal = {"TERM": "xterm-256color", "COLUMNS": str(WIDTH)}
+        environment = os.environ | terminal | {"KWOKFLEET_DATA_DIR": data, "PATH": path}
         for command in COMMANDS:
             console.print(Text(f"$ kwokfleet {command}", style="bold"))
             shown = seen(command.split(), environment).replace(data, "~/.local/share/kwokfleet")
-            console.print(Text.from_ansi(shown.strip("\r\n")), "")
+            console.print(Text.from_ansi(shown.strip("\r\n")))
+            console.print()
         seen(["cluster", "down"], environment)
     svg = console.export_svg(title="kwokfleet")
     # No fonts from elsewhere: the reader's own fixed-width font does.

@@ -191,14 +191,9 @@ def _reporter(report: progress.Report) -> Callable[[str], None]:
 
 
 def _require_same(name: str, made: state.Spec, wanted: state.Spec) -> None:
-    differing = [
-        f"{field}: {getattr(made, field) or 'none'} then, {getattr(wanted, field) or 'none'} now"
-        for field in ("port", "scheduler_config", "scheduler_config_digest", "extra_args", "binaries")
-        if getattr(made, field) != getattr(wanted, field)
-    ]
-    if differing:
+    if differences := "; ".join(state.differences(made, wanted)):
         raise errors.NotOursError(
-            f"cluster {name} was made with other options ({'; '.join(differing)})",
+            f"cluster {name} was made with other options: {differences}",
             hint=f"use the same ones, or make it anew: kwokfleet cluster down --name {name}, then up",
         )
 

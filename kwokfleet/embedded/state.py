@@ -6,6 +6,7 @@ marker, kwokfleet.json: a folder without it was made by somebody else and is nev
 
 import json
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -152,6 +153,23 @@ def standing(where: Folder) -> tuple[Standing, str]:
     )
     gone = [str(path.relative_to(where.root)) for path in needed if not path.is_file() or not path.stat().st_size]
     return (Standing.DAMAGED, f"{', '.join(gone)} missing or empty") if gone else (Standing.MADE, "")
+
+
+def differences(made: Spec, wanted: Spec) -> Iterator[str]:
+    """Put into words how two Specs differ."""
+    if made.port != wanted.port:
+        yield f"--port {made.port} then, {wanted.port} now"
+    if made.scheduler_config != wanted.scheduler_config:
+        yield f"--kube-scheduler-config {made.scheduler_config or 'none'} then, {wanted.scheduler_config or 'none'} now"
+    elif made.scheduler_config_digest != wanted.scheduler_config_digest:
+        yield f"{made.scheduler_config} has changed since"
+    if made.extra_args != wanted.extra_args:
+        then, now = (", ".join("=".join(each) for each in spec.extra_args) or "none" for spec in (made, wanted))
+        yield f"--extra-args {then} then, {now} now"
+    now_from = dict(wanted.binaries)
+    for component, path in made.binaries:
+        if path != now_from[component]:
+            yield f"{component} from {path} then, from {now_from[component]} now"
 
 
 def write(where: Folder, record: Record) -> None:

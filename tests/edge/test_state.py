@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,18 @@ def test_ports_of_other_clusters_are_known_even_beside_a_damaged_one(tmp_path: P
     made(tmp_path, "broken").marker.write_text(json.dumps({"ports": None}))
     assert state.ports_of_others(state.folder(tmp_path, "demo")) == {1, 2, 3, 4, 5, 6}
     assert state.names(tmp_path) == ("broken", "other")
+
+
+def test_differences_between_options_are_put_into_words() -> None:
+    """Each says what was then and what is now; equal options say nothing."""
+    other = state.Spec(
+        port=2, scheduler_config="/s.yaml", extra_args=(("etcd", "a", "c"),), binaries=(("etcd", "/own/etcd"),)
+    )
+    assert list(state.differences(SPEC, SPEC)) == []
+    assert list(state.differences(SPEC, other)) == [
+        "--port 1 then, 2 now",
+        "--kube-scheduler-config none then, /s.yaml now",
+        "--extra-args etcd=a=b then, etcd=a=c now",
+        "etcd from /bin/etcd then, from /own/etcd now",
+    ]
+    assert list(state.differences(other, replace(other, scheduler_config_digest="0"))) == ["/s.yaml has changed since"]
