@@ -161,8 +161,8 @@ def _bring_back(where: state.Folder, wanted: state.Spec, tools: binaries.Binarie
     _require_ports(record.ports, [each.component for each in alive])
     try:
         _start(where, record.ports, tools, report)
-    except BaseException:  # stopped as a whole is a state that the next `up` starts from; half is not
-        processes.stop_all(where)
+    except BaseException:  # what ran before goes on: `up` never makes things worse
+        processes.stop(where, [each for each in processes.find(where) if each.pid not in {old.pid for old in alive}])
         raise
 
 

@@ -153,6 +153,23 @@ def test_interrupting_up_leaves_nothing(kwokfleet: Cli) -> None:
     assert not kwokfleet.data_dir.exists()
 
 
+def test_interrupting_up_does_not_harm_a_running_cluster(kwokfleet: Cli) -> None:
+    """What ran before `up` runs after it, whatever becomes of it."""
+    kwokfleet.ok("cluster", "up")
+    before = pids(kwokfleet)
+    stuck = psutil.Process(before["kube-controller-manager"])
+    stuck.suspend()
+    with kwokfleet.start("cluster", "up") as process:
+        time.sleep(2)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    stuck.resume()
+    assert process.returncode == 130
+    assert pids(kwokfleet) == before
+    kwokfleet.ok("cluster", "up")
+    assert pids(kwokfleet) == before
+
+
 def test_logs_show_every_component_or_one(kwokfleet: Cli) -> None:
     """All with names in front, one without, and a wrong name with the right ones."""
     kwokfleet.ok("cluster", "up")
