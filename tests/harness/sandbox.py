@@ -44,3 +44,7 @@ def opened(cluster: control_plane.ControlPlane) -> Iterator[Sandbox]:
         yield box
     finally:
         cluster.kubectl("delete", CLUSTER_SCOPED, "--selector", box.selector, "--wait=false", "--ignore-not-found")
+        # No kubelet will ever confirm that a pod has stopped, and the namespace would wait for that.
+        cluster.kubectl(
+            "delete", "pods", "--all", "--namespace", box.name, "--force", "--grace-period=0", "--wait=false"
+        )
