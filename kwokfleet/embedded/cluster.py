@@ -137,7 +137,7 @@ def _checked(wanted: state.Spec) -> state.Spec:
 
 def _make(where: state.Folder, wanted: state.Spec, tools: binaries.Binaries, report: progress.Report) -> None:
     _require_space(where.data_dir)
-    chosen = ports.choose(wanted.port, state.ports_of_others(where))
+    chosen = ports.choose(wanted.port, state.ports_of_others(where), str(where.root))
     record = state.Record(finished=False, spec=wanted, ports=chosen)
     try:
         state.write(where, record)

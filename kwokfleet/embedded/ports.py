@@ -1,6 +1,7 @@
 """Free loopback ports, and who sits on one that is not free."""
 
 import socket
+import zlib
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
@@ -14,11 +15,16 @@ HIGHEST, LOWEST = 32767, 10000
 """Below the range from which systems hand out ports to outgoing connections."""
 
 
-def choose(apiserver: int, taken: AbstractSet[int]) -> state.Ports:
-    """Choose a free port for every socket of a cluster; *apiserver* is used as it is unless 0."""
+def choose(apiserver: int, taken: AbstractSet[int], seed: str) -> state.Ports:
+    """Choose a free port for every socket of a cluster; *apiserver* is used as it is unless 0.
+
+    The search starts at a place that depends on *seed*, the cluster's folder: the same cluster gets
+    the same ports each time it is made, and two that start at the same moment, unknown to each
+    other, look in different places.
+    """
     if apiserver:
         require_free(apiserver, "kube-apiserver")
-    free = _free(taken | {apiserver})
+    free = _free(taken | {apiserver}, zlib.crc32(seed.encode()))
     return state.Ports(
         kube_apiserver=apiserver or next(free),
         kube_controller_manager=next(free),
@@ -49,8 +55,10 @@ def is_free(port: int) -> bool:
     return True
 
 
-def _free(taken: AbstractSet[int]) -> Iterator[int]:
-    for port in range(HIGHEST, LOWEST, -1):
+def _free(taken: AbstractSet[int], start: int) -> Iterator[int]:
+    size = HIGHEST - LOWEST
+    for step in range(size):
+        port = LOWEST + (start + step) % size
         if port not in taken and is_free(port):
             yield port
     raise errors.HostError("no free port on loopback", hint="end some of the programs that listen there")

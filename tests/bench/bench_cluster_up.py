@@ -45,7 +45,7 @@ def _kwokctl(root: Path, tools: binaries.Binaries, wait: str) -> float:
     spec = state.Spec(binaries=tuple((name, str(tools.path(name))) for name in versions.COMPONENTS))
     config = root / "kwokctl.json"
     root.mkdir(exist_ok=True)
-    config.write_text(json.dumps(kwokctl.configuration(spec, ports.choose(0, frozenset()))))
+    config.write_text(json.dumps(kwokctl.configuration(spec, ports.choose(0, frozenset(), str(root)))))
     environment = os.environ | {
         "KWOK_WORKDIR": str(root),
         "PATH": f"{tools.path('kubectl').parent}:{os.environ['PATH']}",
