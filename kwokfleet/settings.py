@@ -54,6 +54,8 @@ class Settings:
     """A folder whose binaries are used before any other."""
     log_level: LogLevel
     log_format: LogFormat
+    color: bool
+    """Whether colours may be used where there is a terminal."""
     releases: Releases
 
 
@@ -64,9 +66,10 @@ def from_environment(environ: Mapping[str, str]) -> Settings:
     return Settings(
         data_dir=_folder(environ, "KWOKFLEET_DATA_DIR", "XDG_DATA_HOME", home / ".local/share"),
         cache_dir=_folder(environ, "KWOKFLEET_CACHE_DIR", "XDG_CACHE_HOME", home / ".cache"),
-        bin_dir=Path(bin_dir).expanduser() if bin_dir else None,
+        bin_dir=Path(bin_dir).expanduser().absolute() if bin_dir else None,
         log_level=_choice(environ, "KWOKFLEET_LOG_LEVEL", LogLevel, LogLevel.INFO),
         log_format=_choice(environ, "KWOKFLEET_LOG_FORMAT", LogFormat, LogFormat.AUTO),
+        color=not environ.get("NO_COLOR"),
         releases=_releases(environ),
     )
 
@@ -75,7 +78,7 @@ def _folder(environ: Mapping[str, str], own: str, xdg: str, default: Path) -> Pa
     # XDG on every system: kubectl, helm and kind users look there, and macOS' own folder has
     # a space in its name that not every component's flag parser survives.
     if chosen := environ.get(own):
-        return Path(chosen).expanduser()
+        return Path(chosen).expanduser().absolute()
     base = environ.get(xdg, "")
     return (Path(base) if base.startswith("/") else default) / "kwokfleet"
 

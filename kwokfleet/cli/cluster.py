@@ -130,6 +130,7 @@ def logs(
     ] = None,
     name: Name = "default",
     tail: Annotated[int, typer.Option(min=0, help="How many lines of the past to show of each.")] = 20,
+    previous: Annotated[bool, typer.Option("--previous", "-p", help="Of the life before the last restart.")] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines until Ctrl-C.")] = False,
 ) -> None:
     """Show the components' logs."""
@@ -139,10 +140,10 @@ def logs(
     for component in wanted:
         _require_component(component)
     where = _made(name)
-    lines = tails.lines([where.log(each) for each in wanted], tail=tail, follow=follow)
+    files = {(where.previous_log if previous else where.log)(each): each for each in wanted}
     width = max(map(len, wanted))
-    for file, line in lines:
-        typer.echo(f"{file.stem:<{width}} | {line}" if len(wanted) > 1 else line)
+    for file, line in tails.lines(list(files), tail=tail, follow=follow):
+        typer.echo(f"{files[file]:<{width}} | {line}" if len(wanted) > 1 else line)
 
 
 # Only what stands before kubectl's first word is ours: `kubectl expose --name` is kubectl's.
@@ -158,6 +159,7 @@ def kubectl(context: typer.Context, name: Name = "default", bin_dir: BinDir = No
     from kwokfleet.cli import display
     from kwokfleet.embedded import binaries
 
+    output.start_logging()
     file = _made(name).kubeconfig
     with display.shown(output.console(stderr=True)) as report:
         program = binaries.ensure(_settings(bin_dir), report).path("kubectl")
@@ -186,7 +188,7 @@ def _settings(bin_dir: Path | None) -> settings.Settings:
     from dataclasses import replace
 
     read = output.read_settings()
-    return replace(read, bin_dir=bin_dir) if bin_dir else read
+    return replace(read, bin_dir=bin_dir.absolute()) if bin_dir else read
 
 
 def _made(name: str) -> "state.Folder":

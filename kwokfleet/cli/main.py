@@ -22,6 +22,10 @@ app = typer.Typer(
 app.add_typer(cluster.app, name="cluster")
 
 
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""SIGHUP: the terminal or the connection was closed."""
+
+
 class Stopped(BaseException):
     """A signal asked this process to stop. Not an Exception: nothing but clean-up may catch it."""
 
@@ -65,8 +69,8 @@ def root(
 
 def main() -> NoReturn:
     """Run the command line and exit with the code that `errors.ExitCode` lists."""
-    signal.signal(signal.SIGINT, _stop)
-    signal.signal(signal.SIGTERM, _stop)
+    for number in _STOPPING:
+        signal.signal(number, _stop)
     try:
         app(prog_name=_program_name())
     except errors.KwokfleetError as exc:
@@ -82,6 +86,8 @@ def main() -> NoReturn:
 
 
 def _stop(number: int, _frame: FrameType | None) -> NoReturn:
+    for each in _STOPPING:  # once is enough: an impatient second Ctrl-C must not stop the clean-up
+        signal.signal(each, signal.SIG_IGN)
     raise Stopped(errors.ExitCode.INTERRUPTED if number == signal.SIGINT else errors.ExitCode.TERMINATED)
 
 

@@ -37,7 +37,7 @@ def start_logging() -> None:
     from kwokfleet.edge import logs
 
     read = read_settings()
-    logs.configure(read.log_level, read.log_format, colors=not os.environ.get("NO_COLOR"))
+    logs.configure(read.log_level, read.log_format, colors=read.color)
 
 
 def console(*, stderr: bool = False) -> "Console":
@@ -76,5 +76,5 @@ def print_bug(error: Exception) -> None:
 
 
 def _labelled(label: str, text: str, color: str) -> None:
-    coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")  # settings may be what is wrong
     print_line((typer.style(f"{label}:", fg=color, bold=True) if coloured else f"{label}:") + f" {text}")

@@ -77,7 +77,7 @@ def _own(bin_dir: Path) -> dict[str, Found]:
     own = {name: Found((bin_dir / name).resolve(), "folder") for name in _names() if _is_program(bin_dir / name)}
     if not own:
         state = "holds none of them" if bin_dir.is_dir() else "is not a folder"
-        raise errors.HostError(
+        raise errors.InputError(
             f"{bin_dir}, named as the folder of binaries, {state}",
             hint=f"it should hold one or more of: {', '.join(_names())}",
         )
@@ -111,6 +111,8 @@ def _own_cache(cache: Path, report: progress.Report) -> Iterator[None]:
 
 
 def _get(missing: list[versions.Binary], cache: Path, config: settings.Settings, report: progress.Report) -> None:
+    for litter in cache.glob(".*"):  # of a command that was killed
+        litter.unlink()
     # Somebody else may have got them while this process waited for the lock.
     still = [binary for binary in missing if not _is_program(cache / binary.name)]
     for binary in still:
@@ -134,7 +136,7 @@ def _download_all(
         try:
             _download(binary, asset, cache, report)
         except download.UnavailableError as exc:
-            silent_hosts |= asset.hosts
+            silent_hosts |= asset.hosts if exc.silent else set()
             rest.append(binary)
             report(progress.Update(binary.name, progress.Phase.NOTE, f"no release download: {exc}"))
             report(progress.Update(binary.name, progress.Phase.WAITING))

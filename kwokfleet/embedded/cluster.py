@@ -15,6 +15,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
 from kwokfleet import errors, settings
 from kwokfleet.embedded import binaries, health, kwokctl, locks, ports, processes, progress, state, versions
 
@@ -64,18 +67,19 @@ def up(config: settings.Settings, name: str, wanted: state.Spec, report: progres
     where = state.folder(config.data_dir, name)
     wanted = _checked(wanted)
     tools = binaries.ensure(config, report)
-    wanted = replace(wanted, binaries=tuple((each, str(tools.path(each))) for each in versions.COMPONENTS))
+    paths = tuple((each, str(tools.path(each))) for each in versions.COMPONENTS)
     with _exclusive(where, report):
         standing, detail = state.standing(where)
         match standing:
             case state.Standing.FOREIGN | state.Standing.DAMAGED:
                 raise _refusal(where, standing, detail)
             case state.Standing.MADE:
-                _bring_back(where, wanted, tools, report)
+                given = replace(wanted, binaries=paths if config.bin_dir else ())
+                _bring_back(where, given, tools, report)
             case _:
                 _remove(where)
-                _make(where, wanted, tools, report)
-    return status(config, name)
+                _make(where, replace(wanted, binaries=paths), tools, report)
+        return status(config, name)
 
 
 def down(config: settings.Settings, name: str, report: progress.Report) -> bool:
@@ -91,6 +95,14 @@ def down(config: settings.Settings, name: str, report: progress.Report) -> bool:
 def status(config: settings.Settings, name: str) -> Status:
     """Say how the cluster *name* is, without changing anything."""
     where = state.folder(config.data_dir, name)
+    try:
+        return _status(where)
+    except FileNotFoundError:  # somebody takes it down while we look
+        return Status(name, Condition.ABSENT, "", "", None, ())
+
+
+def _status(where: state.Folder) -> Status:
+    name = where.name
     standing, detail = state.standing(where)
     if standing is state.Standing.ABSENT:
         return Status(name, Condition.ABSENT, "", "", None, ())
@@ -126,13 +138,22 @@ def _checked(wanted: state.Spec) -> state.Spec:
         return wanted
     path = Path(wanted.scheduler_config).absolute()
     try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        content = path.read_bytes()
+        kinds = [document["kind"] for document in YAML(typ="safe", pure=True).load_all(content)]
     except OSError as exc:
-        raise errors.InputError(
-            f"cannot read the scheduler's configuration {path}: {exc.strerror}",
-            hint="check --kube-scheduler-config",
-        ) from exc
-    return replace(wanted, scheduler_config=str(path), scheduler_config_digest=digest)
+        raise _no_scheduler_config(path, exc.strerror or str(exc)) from exc
+    except (YAMLError, TypeError, KeyError, UnicodeError) as exc:
+        raise _no_scheduler_config(path, f"it is not a manifest ({exc})") from exc
+    if kinds != ["KubeSchedulerConfiguration"]:
+        raise _no_scheduler_config(path, f"it holds {', '.join(map(str, kinds)) or 'nothing'}")
+    return replace(wanted, scheduler_config=str(path), scheduler_config_digest=hashlib.sha256(content).hexdigest())
+
+
+def _no_scheduler_config(path: Path, why: str) -> errors.InputError:
+    return errors.InputError(
+        f"cannot use the scheduler's configuration {path}: {why}",
+        hint="--kube-scheduler-config takes a file with one KubeSchedulerConfiguration",
+    )
 
 
 def _make(where: state.Folder, wanted: state.Spec, tools: binaries.Binaries, report: progress.Report) -> None:
@@ -142,7 +163,7 @@ def _make(where: state.Folder, wanted: state.Spec, tools: binaries.Binaries, rep
     try:
         state.write(where, record)
         kwokctl.write_configuration(where, wanted, chosen)
-        _start(where, chosen, tools, report)
+        _start(where, chosen, tools, report, create=True)
         state.write(where, replace(record, finished=True))
     except BaseException:  # also Ctrl-C: a cluster that was never finished is of no use to anybody
         _remove(where)
@@ -151,34 +172,39 @@ def _make(where: state.Folder, wanted: state.Spec, tools: binaries.Binaries, rep
 
 def _bring_back(where: state.Folder, wanted: state.Spec, tools: binaries.Binaries, report: progress.Report) -> None:
     record = state.read(where)
-    _require_same(where.name, record.spec, wanted)
+    _require_same(where, record.spec, wanted)
     running = processes.find(where)
     strays = [each for each in running if each.component == "kwokctl"]
     processes.stop(where, strays)
     alive = [each for each in running if each not in strays]
     processes.correct_pid_files(where, alive)
     _require_space(where.data_dir)
-    _require_ports(record.ports, [each.component for each in alive])
+    dead = [name for name in versions.COMPONENTS if name not in {each.component for each in alive}]
+    _require_ports(where, record.ports, dead)
+    _keep_logs(where, dead)
     try:
-        _start(where, record.ports, tools, report)
+        _start(where, record.ports, tools, report, create=False)
     except BaseException:  # what ran before goes on: `up` never makes things worse
         processes.stop(where, [each for each in processes.find(where) if each.pid not in {old.pid for old in alive}])
         raise
 
 
-def _start(where: state.Folder, chosen: state.Ports, tools: binaries.Binaries, report: progress.Report) -> None:
+def _start(
+    where: state.Folder, chosen: state.Ports, tools: binaries.Binaries, report: progress.Report, *, create: bool
+) -> None:
     for component in versions.COMPONENTS:
         report(progress.Update(component, progress.Phase.STARTING, usual_s=4))
     on_ready = _reporter(report)
     until = time.monotonic() + READY_DEADLINE_S
     while True:
         try:
-            with closing(kwokctl.Starter(where, tools)) as starter:
+            with closing(kwokctl.Starter(where, tools, create=create)) as starter:
                 return health.wait(where, chosen, starter, until=until, on_ready=on_ready)
         except health.GaveUpWaitingError:
             if time.monotonic() > until:
                 raise
             processes.correct_pid_files(where, processes.find(where))
+            create = False
 
 
 def _reporter(report: progress.Report) -> Callable[[str], None]:
@@ -190,12 +216,25 @@ def _reporter(report: progress.Report) -> Callable[[str], None]:
     return on_ready
 
 
-def _require_same(name: str, made: state.Spec, wanted: state.Spec) -> None:
-    if differences := "; ".join(state.differences(made, wanted)):
+def _require_same(where: state.Folder, made: state.Spec, wanted: state.Spec) -> None:
+    differences = [*state.differences(made, wanted)]
+    differences += [f"{path} is gone" for name, path in made.binaries if not where.program(name).exists()]
+    if differences:
         raise errors.NotOursError(
-            f"cluster {name} was made with other options: {differences}",
-            hint=f"use the same ones, or make it anew: kwokfleet cluster down --name {name}, then up",
+            f"cluster {where.name} was made with other options: {'; '.join(differences)}",
+            hint=f"leave them out, or make it anew: {_anew(where)}",
         )
+
+
+def _anew(where: state.Folder) -> str:
+    return f"kwokfleet cluster down --name {where.name}, then up"
+
+
+def _keep_logs(where: state.Folder, dead: Sequence[str]) -> None:
+    """Keep why a component ended: kwokctl empties its log when it starts it again."""
+    for component in dead:
+        if where.log(component).exists():
+            where.log(component).replace(where.previous_log(component))
 
 
 def _require_space(folder: Path) -> None:
@@ -207,12 +246,12 @@ def _require_space(folder: Path) -> None:
         )
 
 
-def _require_ports(chosen: state.Ports, running: Sequence[str]) -> None:
-    for component in versions.COMPONENTS:
-        if component not in running:
-            ports.require_free(getattr(chosen, component.replace("-", "_")), component)
-    if "etcd" not in running:
-        ports.require_free(chosen.etcd_peer, "etcd")
+def _require_ports(where: state.Folder, chosen: state.Ports, dead: Sequence[str]) -> None:
+    hint = f"end that program, or make the cluster anew on other ports: {_anew(where)}"
+    for component in dead:
+        ports.require_free(getattr(chosen, component.replace("-", "_")), component, hint)
+    if "etcd" in dead:
+        ports.require_free(chosen.etcd_peer, "etcd", hint)
 
 
 def _remove(where: state.Folder) -> bool:
@@ -260,5 +299,5 @@ def _refusal(where: state.Folder, standing: state.Standing, detail: str) -> erro
         )
     return errors.NotOursError(
         f"{where.root} is damaged: {detail}",
-        hint=f"its state cannot be used; make it anew: kwokfleet cluster down --name {where.name}, then up",
+        hint=f"its state cannot be used; make it anew: {_anew(where)}",
     )

@@ -10,6 +10,7 @@ import json
 import shutil
 import tarfile
 import threading
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -24,11 +25,18 @@ from kwokfleet.embedded import versions
 SOCKET_TIMEOUT_S = 5
 DIGEST_DEADLINE_S = 10
 """Covers the name look-up too, which no socket time-out does."""
+DOWNLOAD_DEADLINE_S = 600
+"""About what a build of all of them takes."""
 CHUNK = 1 << 20
 
 
 class UnavailableError(Exception):
     """A binary could not be had this way; the message says why. Never leaves `embedded`."""
+
+    def __init__(self, why: str, *, silent: bool = False) -> None:
+        super().__init__(why)
+        self.silent = silent
+        """Nobody answered: not worth asking the same host for another file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +108,7 @@ def _within(deadline_s: float, url: str) -> bytes:
     def ask() -> None:
         try:
             with _open(url) as body:
-                answer.append(body.read(CHUNK))
+                answer.append(_read(body, url))
         except UnavailableError as exc:
             answer.append(exc)
 
@@ -108,7 +116,7 @@ def _within(deadline_s: float, url: str) -> bytes:
     thread.start()
     thread.join(deadline_s)
     if not answer:
-        raise UnavailableError(f"{url} did not answer within {deadline_s:.0f} s")
+        raise UnavailableError(f"{url} did not answer within {deadline_s:.0f} s", silent=True)
     if isinstance(answer[0], UnavailableError):
         raise answer[0]
     return answer[0]
@@ -124,23 +132,30 @@ def _open(url: str) -> http.client.HTTPResponse:
         exc.close()  # it is also the response
         raise UnavailableError(f"{url} answered {exc.code} {exc.reason}") from exc
     except (OSError, http.client.HTTPException) as exc:
-        raise UnavailableError(f"{url}: {getattr(exc, 'reason', exc)}") from exc
+        raise UnavailableError(f"{url}: {getattr(exc, 'reason', exc)}", silent=True) from exc
     return response
+
+
+def _read(body: http.client.HTTPResponse, url: str) -> bytes:
+    try:
+        return body.read(CHUNK)
+    except (OSError, http.client.HTTPException) as exc:
+        raise UnavailableError(f"{url} broke off: {exc}", silent=True) from exc
 
 
 def _save(url: str, part: Path, report: Callable[[int, int], None]) -> str:
     hasher = hashlib.sha256()
     done = 0
+    until = time.monotonic() + DOWNLOAD_DEADLINE_S
     with _open(url) as body, part.open("wb") as file:
         total = int(body.headers.get("Content-Length") or 0)
-        try:
-            while chunk := body.read(CHUNK):
-                file.write(chunk)
-                hasher.update(chunk)
-                done += len(chunk)
-                report(done, total)
-        except (TimeoutError, ConnectionError, http.client.HTTPException) as exc:
-            raise UnavailableError(f"{url} broke off after {done} bytes: {exc}") from exc
+        while chunk := _read(body, url):
+            file.write(chunk)
+            hasher.update(chunk)
+            done += len(chunk)
+            report(done, total)
+            if time.monotonic() > until:
+                raise UnavailableError(f"{url} took longer than {DOWNLOAD_DEADLINE_S} s", silent=True)
     return hasher.hexdigest()
 
 

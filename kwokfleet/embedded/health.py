@@ -17,15 +17,18 @@ _SEARCHED_LINES = 200
 _LATE_API_SERVER = causes.Cause(
     r"failed to wait for apiserver being healthy",
     "the API server did not come up in time",
-    "is this machine very busy? kwokfleet cluster logs kube-apiserver says what it waits for",
+    "is this machine very busy? Then try again when it is not",
+)
+_WRONG_FLAG = causes.Cause(
+    r"unknown (shorthand )?flag|invalid argument|flag provided but not|strict decoding error",
+    "it was told something wrong",
+    "check --extra-args and --kube-scheduler-config",
 )
 _CAUSES = (
     _LATE_API_SERVER,
     causes.Cause(causes.DISK, "the disk is full", "free some space, or set KWOKFLEET_DATA_DIR to a larger disk"),
     causes.Cause(causes.PORT, "a port it needs is in use", "end the program that has it, then try again"),
-    causes.Cause(
-        r"unknown (shorthand )?flag|invalid argument|flag provided but not", "a flag is wrong", "see --extra-args"
-    ),
+    _WRONG_FLAG,
     causes.Cause(r"permission denied", "a file may not be read or written", "mend that file's permissions"),
 )
 
@@ -40,7 +43,7 @@ def answers(where: state.Folder, component: str, chosen: state.Ports) -> bool:
         case "etcd":
             return _is_ok(chosen.etcd, "/health", None)
         case "kube-apiserver":
-            return _is_ok(chosen.kube_apiserver, "/readyz", _as_admin(where))
+            return _is_ok(chosen.kube_apiserver, "/readyz", state.client_context(where))
         case "kube-controller-manager":
             return _is_ok(chosen.kube_controller_manager, "/healthz", _unverified())
         case _:
@@ -76,7 +79,7 @@ def wait(
 def _too_slow(where: state.Folder, who: str) -> errors.DeadlineError:
     return errors.DeadlineError(
         f"{who} did not get ready in time; its log ends with:\n{log_end(where, who)}",
-        hint="see what it waits for in its log, or start anew: kwokfleet cluster down, then up",
+        hint="is this machine very busy? Then try again when it is not",
     )
 
 
@@ -84,7 +87,7 @@ def _is_usable(where: state.Folder, component: str, chosen: state.Ports) -> bool
     if component == "kube-controller-manager":
         # Without the first service account, which it makes, no pod can be created.
         account = "/api/v1/namespaces/default/serviceaccounts/default"
-        return answers(where, component, chosen) and _is_ok(chosen.kube_apiserver, account, _as_admin(where))
+        return answers(where, component, chosen) and _is_ok(chosen.kube_apiserver, account, state.client_context(where))
     return answers(where, component, chosen)
 
 
@@ -97,12 +100,12 @@ def _require_alive(where: state.Folder) -> None:
             raise _explain(where, component)
 
 
-def _explain(where: state.Folder, component: str) -> errors.HostError:
+def _explain(where: state.Folder, component: str) -> errors.KwokfleetError:
     """Say why *component* ended, as far as its log tells."""
     end = [line for _, line in logs.lines([where.log(component)], tail=_SEARCHED_LINES, follow=False)]
     if known := causes.find(_CAUSES, end):
         cause, line = known
-        kind = GaveUpWaitingError if cause is _LATE_API_SERVER else errors.HostError
+        kind = {_LATE_API_SERVER: GaveUpWaitingError, _WRONG_FLAG: errors.InputError}.get(cause, errors.HostError)
         return kind(f"{component} ended by itself: {cause.what} ({line})", hint=cause.hint)
     return errors.HostError(
         f"{component} ended by itself; its log ends with:\n{log_end(where, component)}",
@@ -118,7 +121,7 @@ def log_end(where: state.Folder, component: str, lines: int = _TAIL_LINES) -> st
 
 def version(where: state.Folder, chosen: state.Ports) -> str:
     """Return the API server's version; empty if it does not answer."""
-    status, body = _get(chosen.kube_apiserver, "/version", _as_admin(where))
+    status, body = _get(chosen.kube_apiserver, "/version", state.client_context(where))
     return str(json.loads(body)["gitVersion"]) if status == http.HTTPStatus.OK else ""
 
 
@@ -141,12 +144,6 @@ def _get(port: int, path: str, context: ssl.SSLContext | None) -> tuple[int, byt
         return 0, b""
     finally:
         connection.close()
-
-
-def _as_admin(where: state.Folder) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=str(where.pki("ca.crt")))
-    context.load_cert_chain(where.pki("admin.crt"), where.pki("admin.key"))
-    return context
 
 
 def _unverified() -> ssl.SSLContext:

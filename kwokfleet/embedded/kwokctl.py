@@ -79,12 +79,17 @@ def write_configuration(where: state.Folder, spec: state.Spec, chosen: state.Por
 
 
 class Starter:
-    """A kwokctl at work: it makes the cluster, or starts what of it is not running."""
+    """A kwokctl at work.
 
-    def __init__(self, where: state.Folder, tools: binaries.Binaries) -> None:
+    `create` is for a cluster that is not there yet: when it cannot read what is there, it takes it
+    for nothing, and when it fails it removes the folder. `start` starts what is not running.
+    """
+
+    def __init__(self, where: state.Folder, tools: binaries.Binaries, *, create: bool) -> None:
         program = tools.path("kwokctl")
-        self._command = [str(program), "create", "cluster", "--name", where.name]
-        self._command += ["--config", str(where.kwokctl_config), "--kubeconfig", ""]
+        self._command = [str(program), "create" if create else "start", "cluster", "--name", where.name]
+        self._command += ["--config", str(where.kwokctl_config)]
+        self._command += ["--kubeconfig", ""] if create else []
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         try:
             self._process = subprocess.Popen(
@@ -105,7 +110,7 @@ class Starter:
         """Tell whether kwokctl has ended well; raise if it has failed."""
         if self._process.poll():
             raise errors.HostError(
-                f"kwokctl could not make the cluster: {_reason(self._read())}",
+                f"kwokctl could not start the cluster: {_reason(self._read())}",
                 hint="kwokfleet --log-level debug shows all that it said",
             )
         return self._process.poll() == 0

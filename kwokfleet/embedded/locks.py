@@ -33,8 +33,7 @@ def exclusive(path: Path, *, deadline_s: float, on_wait: Callable[[str], None]) 
 
 
 def _acquire(path: Path, until: float, on_wait: Callable[[str], None]) -> int:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = _open(path)
     told = False
     while True:
         try:
@@ -53,6 +52,13 @@ def _acquire(path: Path, until: float, on_wait: Callable[[str], None]) -> int:
             time.sleep(POLL_S)
         else:
             return descriptor
+
+
+def _open(path: Path) -> int:
+    while True:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):  # a holder that leaves nothing behind was faster: make it again
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def _is_still(path: Path, descriptor: int) -> bool:

@@ -12,7 +12,7 @@ def lines(files: Sequence[Path], *, tail: int, follow: bool) -> Iterator[tuple[P
     """Yield the last *tail* lines of each file and, to *follow*, every line added from then on."""
     positions: dict[Path, int] = {}
     for file in files:
-        past, positions[file] = _end(file, tail)
+        past, positions[file] = _end(file, tail, whole_lines=follow)
         for line in past:
             yield file, line
     while follow:
@@ -23,7 +23,7 @@ def lines(files: Sequence[Path], *, tail: int, follow: bool) -> Iterator[tuple[P
         time.sleep(POLL_S)
 
 
-def _end(file: Path, tail: int) -> tuple[list[str], int]:
+def _end(file: Path, tail: int, *, whole_lines: bool) -> tuple[list[str], int]:
     """Read the last *tail* lines backwards, block by block: logs of a long run are large."""
     if not file.exists():
         return [], 0
@@ -34,8 +34,11 @@ def _end(file: Path, tail: int) -> tuple[list[str], int]:
             position = max(0, position - _BLOCK)
             stream.seek(position)
             data = stream.read(size - position)
-    whole = data.decode(errors="replace").splitlines()
-    return whole[len(whole) - tail :] if tail < len(whole) else whole, size
+    if whole_lines:  # what is being written right now is read when it is complete
+        complete = data.rfind(b"\n") + 1
+        size, data = size - (len(data) - complete), data[:complete]
+    past = data.decode(errors="replace").splitlines()
+    return past[max(0, len(past) - tail) :], size
 
 
 def _added(file: Path, position: int) -> tuple[list[str], int]:

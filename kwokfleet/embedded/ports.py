@@ -1,5 +1,6 @@
 """Free loopback ports, and who sits on one that is not free."""
 
+import errno
 import socket
 import zlib
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ def choose(apiserver: int, taken: AbstractSet[int], seed: str) -> state.Ports:
     other, look in different places.
     """
     if apiserver:
-        require_free(apiserver, "kube-apiserver")
+        require_free(apiserver, "kube-apiserver", "end that program, or choose another port: --port")
     free = _free(taken | {apiserver}, zlib.crc32(seed.encode()))
     return state.Ports(
         kube_apiserver=apiserver or next(free),
@@ -35,23 +36,29 @@ def choose(apiserver: int, taken: AbstractSet[int], seed: str) -> state.Ports:
     )
 
 
-def require_free(port: int, component: str) -> None:
-    """Raise, naming who has it, if *port* is taken."""
-    if not is_free(port):
+def require_free(port: int, component: str, hint: str) -> None:
+    """Raise, with *hint*, if *component* cannot listen on *port*; name who has it."""
+    try:
+        _try_to_listen(port)
+    except OSError as exc:
+        in_use = exc.errno == errno.EADDRINUSE
+        why = f"is in use{_by_whom(port)}" if in_use else f"cannot be used: {exc.strerror}"
         raise errors.HostError(
-            f"port {port}, needed by {component}, is in use{_by_whom(port)}",
-            hint="end that program, or make the cluster anew on other ports: kwokfleet cluster down, then up",
-        )
+            f"port {port}, needed by {component}, {why}", hint=hint if in_use else "choose another port: --port"
+        ) from exc
 
 
-def is_free(port: int) -> bool:
-    """Try to listen on *port* as a component would."""
+def _try_to_listen(port: int) -> None:
     with socket.socket() as attempt:
         attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # Go does; old connections do not matter
-        try:
-            attempt.bind((LOOPBACK, port))
-        except OSError:
-            return False
+        attempt.bind((LOOPBACK, port))
+
+
+def _is_free(port: int) -> bool:
+    try:
+        _try_to_listen(port)
+    except OSError:
+        return False
     return True
 
 
@@ -59,7 +66,7 @@ def _free(taken: AbstractSet[int], start: int) -> Iterator[int]:
     size = HIGHEST - LOWEST
     for step in range(size):
         port = LOWEST + (start + step) % size
-        if port not in taken and is_free(port):
+        if port not in taken and _is_free(port):
             yield port
     raise errors.HostError("no free port on loopback", hint="end some of the programs that listen there")
 

@@ -1,10 +1,11 @@
 """Which processes belong to an embedded cluster: found by what they run, never by a bare number.
 
 kwokctl trusts its pid files: after a reboot or a long time a number in one may belong to a stranger,
-which kwokctl would take for its component, or kill. A process is ours if it is one of the
-cluster's programs and its command line names a file in the cluster's folder.
+which kwokctl would take for its component, or kill. A process is ours if it runs a program by its
+link in the cluster's folder, which is how kwokctl starts components, or is the kwokctl we started.
 """
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from kwokfleet.embedded import state, versions
 
 STOP_DEADLINE_S = 10
 STOP_ROUNDS = 5
-_PROGRAMS = frozenset((*versions.COMPONENTS, "kwokctl"))
+POLL_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +34,27 @@ class Running:
 
 def find(where: state.Folder) -> tuple[Running, ...]:
     """List the processes of the cluster at *where*, sorted by component."""
-    running = (_running(process, f"{where.root}/") for process in psutil.process_iter())
+    running = (_running(process, where) for process in psutil.process_iter())
     return tuple(sorted((each for each in running if each), key=lambda each: (each.component, each.pid)))
 
 
-def _running(process: psutil.Process, root: str) -> Running | None:
+def _running(process: psutil.Process, where: state.Folder) -> Running | None:
     try:
         command = process.cmdline()  # empty for a zombie
-        name = Path(command[0]).name if command else ""
-        if name not in _PROGRAMS or not any(root in argument for argument in command):
-            return None
-        return Running(name, process.pid, process.create_time(), process.memory_info().rss)
+        name = _component(command, where)
+        return Running(name, process.pid, process.create_time(), process.memory_info().rss) if name else None
     except (psutil.NoSuchProcess, psutil.AccessDenied):
         return None
+
+
+def _component(command: Sequence[str], where: state.Folder) -> str:
+    """Return which component a command line runs; empty if none of this cluster's."""
+    programs = {str(where.program(name)): name for name in versions.COMPONENTS}
+    for word in command[:2]:  # the second, when the program is a script and the first its interpreter
+        if word in programs:
+            return programs[word]
+    is_starter = bool(command) and Path(command[0]).name == "kwokctl" and str(where.kwokctl_config) in command
+    return "kwokctl" if is_starter else ""
 
 
 def stop(where: state.Folder, wanted: Sequence[Running]) -> None:
@@ -56,9 +65,10 @@ def stop(where: state.Folder, wanted: Sequence[Running]) -> None:
     """
     alive = [process for each in wanted if (process := _same(each))]
     for process in alive:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(alive, timeout=STOP_DEADLINE_S)
+        _kill(process)
+    until = time.monotonic() + STOP_DEADLINE_S
+    while any(_is_alive(process) for process in alive) and time.monotonic() < until:
+        time.sleep(POLL_S)
     for each in wanted:
         where.pid_file(each.component).unlink(missing_ok=True)
 
@@ -74,9 +84,27 @@ def stop_all(where: state.Folder) -> bool:
             return bool(first)
         stop(where, running)
         running = find(where)
-    raise errors.HostError(
-        f"process {running[0].pid} ({running[0].component}) does not end", hint="does it belong to another user?"
+    raise errors.DeadlineError(
+        f"process {running[0].pid} ({running[0].component}) does not end", hint="see what it waits for, then try again"
     )
+
+
+def _kill(process: psutil.Process) -> None:
+    try:
+        process.kill()
+    except psutil.NoSuchProcess:
+        return
+    except psutil.AccessDenied as exc:
+        raise errors.HostError(
+            f"process {process.pid} of this cluster belongs to another user", hint="stop the cluster as that user"
+        ) from exc
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    """Tell whether it still runs; one that nobody has collected yet does not."""
+    with suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def _same(each: Running) -> psutil.Process | None:

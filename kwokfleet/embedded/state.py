@@ -6,6 +6,7 @@ marker, kwokfleet.json: a folder without it was made by somebody else and is nev
 
 import json
 import re
+import ssl
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from kwokfleet import errors
 
+MADE_BY = "kwokfleet"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
@@ -102,6 +104,10 @@ class Folder:
         """For clients."""
         return self.root / "kubeconfig.yaml"
 
+    def program(self, component: str) -> Path:
+        """Return the link to the component's binary, by which kwokctl starts it."""
+        return self.root / "bin" / component
+
     def pki(self, file: str) -> Path:
         """Return the path of a certificate or key."""
         return self.root / "pki" / file
@@ -113,6 +119,10 @@ class Folder:
     def log(self, component: str) -> Path:
         """Return the component's log."""
         return self.root / "logs" / f"{component}.log"
+
+    def previous_log(self, component: str) -> Path:
+        """Return the log of the component's life before this one."""
+        return self.root / "logs" / f"{component}.previous.log"
 
 
 def folder(data_dir: Path, name: str) -> Folder:
@@ -144,45 +154,60 @@ def standing(where: Folder) -> tuple[Standing, str]:
         return Standing.DAMAGED, f"{where.marker.name} cannot be read ({exc})"
     if not finished:
         return Standing.HALF_MADE, ""
-    needed = (
-        where.saved_config,
-        where.kubeconfig,
-        where.pki("ca.crt"),
-        where.pki("admin.crt"),
-        where.pki("admin.key"),
-    )
+    damage = _damage(where)
+    return (Standing.DAMAGED, damage) if damage else (Standing.MADE, "")
+
+
+def _damage(where: Folder) -> str:
+    """Say what is wrong with a cluster that was finished once; empty if nothing is."""
+    needed = (where.saved_config, where.kubeconfig, where.pki("ca.crt"), where.pki("admin.crt"), where.pki("admin.key"))
     gone = [str(path.relative_to(where.root)) for path in needed if not path.is_file() or not path.stat().st_size]
-    return (Standing.DAMAGED, f"{', '.join(gone)} missing or empty") if gone else (Standing.MADE, "")
+    if gone:
+        return f"{', '.join(gone)} missing or empty"
+    try:
+        client_context(where)
+    except OSError as exc:  # ssl.SSLError is one
+        return f"its certificates cannot be used ({exc})"
+    return ""
+
+
+def client_context(where: Folder) -> ssl.SSLContext:
+    """Make the TLS context of the cluster's administrator."""
+    context = ssl.create_default_context(cafile=str(where.pki("ca.crt")))
+    context.load_cert_chain(where.pki("admin.crt"), where.pki("admin.key"))
+    return context
 
 
 def differences(made: Spec, wanted: Spec) -> Iterator[str]:
-    """Put into words how two Specs differ."""
-    if made.port != wanted.port:
+    """Put into words where *wanted* is not what was *made*; what it leaves open is as made."""
+    if wanted.port and made.port != wanted.port:
         yield f"--port {made.port} then, {wanted.port} now"
-    if made.scheduler_config != wanted.scheduler_config:
-        yield f"--kube-scheduler-config {made.scheduler_config or 'none'} then, {wanted.scheduler_config or 'none'} now"
-    elif made.scheduler_config_digest != wanted.scheduler_config_digest:
+    if wanted.scheduler_config and made.scheduler_config != wanted.scheduler_config:
+        yield f"--kube-scheduler-config {made.scheduler_config or 'none'} then, {wanted.scheduler_config} now"
+    elif wanted.scheduler_config and made.scheduler_config_digest != wanted.scheduler_config_digest:
         yield f"{made.scheduler_config} has changed since"
-    if made.extra_args != wanted.extra_args:
+    if wanted.extra_args and made.extra_args != wanted.extra_args:
         then, now = (", ".join("=".join(each) for each in spec.extra_args) or "none" for spec in (made, wanted))
         yield f"--extra-args {then} then, {now} now"
-    now_from = dict(wanted.binaries)
-    for component, path in made.binaries:
-        if path != now_from[component]:
-            yield f"{component} from {path} then, from {now_from[component]} now"
+    then_from = dict(made.binaries)
+    for component, path in wanted.binaries:
+        if path != then_from[component]:
+            yield f"{component} from {then_from[component]} then, from {path} now"
 
 
 def write(where: Folder, record: Record) -> None:
     """Write our marker, atomically."""
     where.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     part = where.marker.with_suffix(".part")
-    part.write_text(json.dumps({"madeBy": "kwokfleet", **asdict(record)}, indent=2) + "\n")
+    part.write_text(json.dumps({"madeBy": MADE_BY, **asdict(record)}, indent=2) + "\n")
     part.replace(where.marker)
 
 
 def read(where: Folder) -> Record:
     """Read our marker back."""
     raw = json.loads(where.marker.read_text())
+    if raw["madeBy"] != MADE_BY:
+        raise ValueError(f"made by {raw['madeBy']}")
     spec = raw["spec"] | {
         "extra_args": tuple(tuple(each) for each in raw["spec"]["extra_args"]),
         "binaries": tuple(tuple(each) for each in raw["spec"]["binaries"]),

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from kwokfleet import errors, settings
-from kwokfleet.embedded import binaries, progress, versions
+from kwokfleet.embedded import binaries, download, progress, versions
 from tests.harness import cli, standins, waiting
 
 NAMES = [binary.name for binary in versions.BINARIES]
@@ -58,7 +58,7 @@ def test_a_folder_without_any_binary_is_a_mistake(tmp_path: Path, exists: bool) 
     """A typo in --bin-dir does not end in a nine-minute build."""
     if exists:
         (tmp_path / "own").mkdir()
-    with pytest.raises(errors.HostError, match=str(tmp_path / "own")) as caught:
+    with pytest.raises(errors.InputError, match=str(tmp_path / "own")) as caught:
         binaries.ensure(configured(tmp_path, KWOKFLEET_BIN_DIR=str(tmp_path / "own")), progress.silent)
     assert "kube-apiserver" in caught.value.hint
 
@@ -86,7 +86,7 @@ def test_a_download_that_does_not_match_its_digest_is_not_used(tmp_path: Path, c
     with standins.serving(files) as server:
         found = binaries.ensure(configured(tmp_path, **server.variables), report)
     assert b"tampered" not in found.path("kube-scheduler").read_bytes()
-    assert "k8s.io/kubernetes/cmd/kube-scheduler" in built(compiler)
+    assert built(compiler) == ["k8s.io/kubernetes/cmd/kube-scheduler"]
     notes = [update.detail for update in updates if update.phase is progress.Phase.NOTE]
     assert any("published digest" in note for note in notes)
 
@@ -100,12 +100,37 @@ def test_a_release_without_a_digest_is_not_used(tmp_path: Path, compiler: Path) 
     assert built(compiler) == ["sigs.k8s.io/kwok/cmd/kwok", "sigs.k8s.io/kwok/cmd/kwokctl"]
 
 
-def test_a_host_that_fails_is_asked_once(tmp_path: Path, compiler: Path) -> None:
-    """Seven binaries do not become seven time-outs, or a storm of retries."""
-    with standins.serving({}) as server:
-        binaries.ensure(configured(tmp_path, **server.variables), progress.silent)
-        assert len(server.asked) == 1
+@pytest.mark.parametrize("stalls_after", ["connecting", "its first bytes"])
+def test_a_host_that_does_not_answer_is_asked_once(
+    tmp_path: Path, compiler: Path, monkeypatch: pytest.MonkeyPatch, stalls_after: str
+) -> None:
+    """Seven binaries do not become seven time-outs, or a storm of retries; the reason is told."""
+    monkeypatch.setattr(download, "SOCKET_TIMEOUT_S", 0.5)
+    updates, report = collected()
+    with standins.stalling(b"" if stalls_after == "connecting" else standins.ANSWER_BEGINS) as server:
+        binaries.ensure(configured(tmp_path, **server.variables), report)
+        assert server.connections == 1
     assert len(built(compiler)) == len(NAMES)
+    assert [each.detail for each in updates if each.phase is progress.Phase.NOTE and "timed out" in each.detail]
+
+
+def test_a_file_that_is_missing_does_not_condemn_its_host(tmp_path: Path, compiler: Path) -> None:
+    """Only what is not published is built."""
+    files = standins.release_files()
+    del files[next(path for path in files if path.endswith("/kubectl.sha256"))]
+    with standins.serving(files) as server:
+        binaries.ensure(configured(tmp_path, **server.variables), progress.silent)
+    assert built(compiler) == ["k8s.io/kubernetes/cmd/kubectl"]
+
+
+def test_litter_of_a_killed_command_is_swept(tmp_path: Path, compiler: Path) -> None:
+    """Unfinished files do not pile up in the cache."""
+    config = configured(tmp_path)
+    cache = config.cache_dir / "bin" / versions.cache_key(*binaries.this_platform())
+    cache.mkdir(parents=True)
+    (cache / ".etcd.123.build").write_text("half a binary")
+    binaries.ensure(config, progress.silent)
+    assert sorted(path.name for path in cache.iterdir()) == sorted(NAMES)
 
 
 def test_a_finished_build_leaves_only_the_binaries(tmp_path: Path, compiler: Path) -> None:
@@ -170,18 +195,24 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 def test_two_commands_at_once_build_once(tmp_path: Path, compiler: Path) -> None:
     """The second waits for the first, says so, and uses what it built."""
-    runner = cli.Cli(tmp_path / "data", _environment(tmp_path, FAKE_GO_SECONDS="0.3"))
-    with runner.start("cluster", "binaries") as first, runner.start("cluster", "binaries") as second:
-        errors_of_both = [process.communicate(timeout=60)[1] for process in (first, second)]
-    assert (first.returncode, second.returncode) == (0, 0)
+    gate = tmp_path / "gate"
+    runner = cli.Cli(tmp_path / "data", _environment(tmp_path, FAKE_GO_WAITS_FOR=str(gate)))
+    with runner.start("cluster", "binaries") as first:
+        _wait_for_children(first)
+        with runner.start("cluster", "binaries") as second:
+            assert second.stderr
+            assert "is getting them; waiting" in second.stderr.readline()
+            gate.touch()
+            assert second.wait(60) == 0
+        first.communicate(timeout=60)
+    assert first.returncode == 0
     assert len(built(compiler)) == len(NAMES)
-    assert sum("is getting them; waiting" in text for text in errors_of_both) == 1
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_stopping_a_build_stops_the_compiler(tmp_path: Path, compiler: Path, number: int, code: int) -> None:
     """Ctrl-C ends the whole tree of processes, with the exit code shells expect."""
-    runner = cli.Cli(tmp_path / "data", _environment(tmp_path, FAKE_GO_SECONDS="600"))
+    runner = cli.Cli(tmp_path / "data", _environment(tmp_path, FAKE_GO_WAITS_FOR="/no/such/gate"))
     with runner.start("cluster", "binaries") as process:
         children = _wait_for_children(process)
         process.send_signal(number)

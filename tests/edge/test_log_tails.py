@@ -27,11 +27,11 @@ def test_no_lines_of_the_past_when_none_are_wanted(tmp_path: Path) -> None:
 def test_following_yields_whole_lines_and_survives_a_new_file(tmp_path: Path) -> None:
     """A line is yielded once it is complete; a log started anew is read from its beginning."""
     file = tmp_path / "a.log"
-    file.write_text("first\n")
+    file.write_text("first\nsec")
     following = logs.lines([file], tail=1, follow=True)
     assert next(following) == (file, "first")
     with file.open("a") as stream:
-        stream.write("second\nthi")
+        stream.write("ond\nthi")
     assert next(following) == (file, "second")
     with file.open("a") as stream:
         stream.write("rd\n")

@@ -1,9 +1,9 @@
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from kwokfleet.embedded import processes, state
@@ -34,17 +34,22 @@ def start(program: Path) -> subprocess.Popen[bytes]:
 
 
 def test_components_are_found_by_program_and_folder(where: state.Folder, stranger: subprocess.Popen[bytes]) -> None:
-    """Only a known program that names a file in the folder counts, whatever the pid files say."""
+    """Only a component run by its link in the folder counts, whatever the pid files say."""
     neighbour = state.folder(where.data_dir, "demo2")
-    mine = start(where.root / "bin/etcd")
-    others = [start(neighbour.root / "bin/etcd"), start(where.root / "bin/vim")]
+    nested = state.folder(Path(f"{where.data_dir}/mnt{where.data_dir}"), "demo")
+    mine = start(where.program("etcd"))
+    others = [
+        start(neighbour.program("etcd")),
+        start(nested.program("etcd")),  # its path contains the whole of ours
+        start(where.program("vim")),
+    ]
     where.pid_file("etcd").write_text(str(stranger.pid))
     try:
         (found,) = processes.find(where)
         assert (found.component, found.pid) == ("etcd", mine.pid)
         processes.stop(where, [found])
-        assert not psutil.pid_exists(mine.pid)
-        assert [each.poll() for each in (*others, stranger)] == [None, None, None]
+        assert mine.wait(10) == -signal.SIGKILL
+        assert [each.poll() for each in (*others, stranger)] == [None] * 4
     finally:
         for each in (mine, *others):
             each.kill()

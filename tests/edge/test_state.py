@@ -7,6 +7,8 @@ import pytest
 from kwokfleet import errors
 from kwokfleet.embedded import state
 
+CERTIFICATES = Path(__file__).with_name("certificates")
+"""Made for these tests; they open nothing."""
 PORTS = state.Ports(kube_apiserver=1, kube_controller_manager=2, kube_scheduler=3, etcd=4, etcd_peer=5, kwok=6)
 SPEC = state.Spec(port=1, extra_args=(("etcd", "a", "b"),), binaries=(("etcd", "/bin/etcd"),))
 
@@ -17,7 +19,7 @@ def made(tmp_path: Path, name: str = "demo", *, finished: bool = True) -> state.
     state.write(where, state.Record(finished=finished, spec=SPEC, ports=PORTS))
     for path in (where.saved_config, where.kubeconfig, *map(where.pki, ("ca.crt", "admin.crt", "admin.key"))):
         path.parent.mkdir(exist_ok=True)
-        path.write_text("something")
+        path.write_text((CERTIFICATES / path.name).read_text() if path.parent.name == "pki" else "something")
     return where
 
 
@@ -62,6 +64,22 @@ def test_an_unreadable_marker_is_damage(tmp_path: Path, text: str) -> None:
     assert "kwokfleet.json cannot be read" in why
 
 
+def test_certificates_that_cannot_be_used_are_damage(tmp_path: Path) -> None:
+    """Present is not enough."""
+    where = made(tmp_path)
+    where.pki("ca.crt").write_text("not a certificate")
+    standing, why = state.standing(where)
+    assert standing is state.Standing.DAMAGED
+    assert "its certificates cannot be used" in why
+
+
+def test_a_marker_of_somebody_elses_is_damage(tmp_path: Path) -> None:
+    """Only what kwokfleet wrote is believed."""
+    where = made(tmp_path)
+    where.marker.write_text(where.marker.read_text().replace('"kwokfleet"', '"another"'))
+    assert state.standing(where)[0] is state.Standing.DAMAGED
+
+
 def test_missing_files_are_damage_and_named(tmp_path: Path) -> None:
     """A kubeconfig without its certificate is of no use."""
     where = made(tmp_path)
@@ -86,11 +104,12 @@ def test_ports_of_other_clusters_are_known_even_beside_a_damaged_one(tmp_path: P
 
 
 def test_differences_between_options_are_put_into_words() -> None:
-    """Each says what was then and what is now; equal options say nothing."""
+    """Each says what was then and what is now; what is equal or left open says nothing."""
     other = state.Spec(
         port=2, scheduler_config="/s.yaml", extra_args=(("etcd", "a", "c"),), binaries=(("etcd", "/own/etcd"),)
     )
     assert list(state.differences(SPEC, SPEC)) == []
+    assert list(state.differences(SPEC, state.Spec())) == []
     assert list(state.differences(SPEC, other)) == [
         "--port 1 then, 2 now",
         "--kube-scheduler-config none then, /s.yaml now",

@@ -7,10 +7,11 @@ import hashlib
 import http.server
 import io
 import json
+import socket
 import tarfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kwokfleet.embedded import binaries, versions
@@ -28,7 +29,7 @@ while [ $# -gt 1 ]; do [ "$1" = -o ] && out=$2; shift; done
 mkdir -p "$GOCACHE" && echo "$1" >> "$GOCACHE/compiled"
 echo "example.com/some/package" >&2
 if [ -n "$FAKE_GO_FAILS" ]; then echo "$FAKE_GO_FAILS" >&2; exit 1; fi
-sleep "${FAKE_GO_SECONDS:-0}"
+if [ -n "$FAKE_GO_WAITS_FOR" ]; then while [ ! -e "$FAKE_GO_WAITS_FOR" ]; do sleep 0.1; done; fi
 echo "$1" >> "$here/built"
 printf '#!/bin/sh\\necho built\\n' > "$out" && chmod +x "$out"
 """
@@ -79,6 +80,7 @@ class ReleaseServer:
     def __init__(self, files: dict[str, bytes]) -> None:
         self.files = files
         self.asked: list[str] = []
+        self.connections = 0
         self.port = 0
 
     @property
@@ -119,6 +121,36 @@ def serving(files: dict[str, bytes]) -> Iterator[ReleaseServer]:
         finally:
             httpd.shutdown()
             thread.join()
+
+
+ANSWER_BEGINS = b"HTTP/1.1 200 OK\r\nContent-Length: 64\r\n\r\nabc"
+
+
+@contextmanager
+def stalling(first_bytes: bytes) -> Iterator[ReleaseServer]:
+    """Accept connections, send *first_bytes* on each, and then nothing more."""
+    server = ReleaseServer({})
+    held: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server.port = listener.getsockname()[1]
+
+        def accept() -> None:
+            with suppress(OSError):  # the listener was shut down: the block has ended
+                while True:
+                    connection, _ = listener.accept()
+                    held.append(connection)
+                    connection.sendall(first_bytes)
+                    server.connections += 1
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            for connection in held:
+                connection.close()
 
 
 NOWHERE = dict.fromkeys(ReleaseServer({}).variables, "http://127.0.0.1:9/nothing")
