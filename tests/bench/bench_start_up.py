@@ -32,7 +32,7 @@ def run() -> table.Result:
         "CPU time of a question",
         "s of CPU",
         table.in_turn(ROUNDS, contestants),
-        peer="kubectl --help",
+        peers=("kubectl --help",),
         goal="--version and --help under 0.3 s of CPU",
     )
 

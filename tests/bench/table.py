@@ -21,8 +21,8 @@ class Result:
     title: str
     unit: str
     samples: Mapping[str, Sequence[float]]
-    peer: str
-    """The contestant that ratios are taken to."""
+    peers: tuple[str, ...]
+    """The contestants that ratios are taken to."""
     goal: str
     """What was asked for, in words."""
 
@@ -41,11 +41,11 @@ def show(name: str, result: Result) -> None:
     """Print the table and write the JSON."""
     medians = {each: statistics.median(values) for each, values in result.samples.items()}
     table = Table(title=result.title, caption=result.goal)
-    for column in ("", f"median {result.unit}", "lowest", "highest", f"ratio to {result.peer}"):
+    for column in ("", f"median {result.unit}", "lowest", "highest", *(f"ratio to {peer}" for peer in result.peers)):
         table.add_column(column, justify="left" if not column else "right")
     for each, values in result.samples.items():
-        ratio = medians[each] / medians[result.peer]
-        table.add_row(each, f"{medians[each]:.2f}", f"{min(values):.2f}", f"{max(values):.2f}", f"{ratio:.2f}")
+        figures = (medians[each], min(values), max(values), *(medians[each] / medians[peer] for peer in result.peers))
+        table.add_row(each, *(f"{figure:.2f}" for figure in figures))
     Console().print(table)
     OUTPUT.mkdir(parents=True, exist_ok=True)
     document = {
@@ -56,6 +56,6 @@ def show(name: str, result: Result) -> None:
         "machine": {"cores": os.cpu_count(), "system": platform.platform()},
         "samples": {each: list(values) for each, values in result.samples.items()},
         "medians": medians,
-        "ratios": {each: medians[each] / medians[result.peer] for each in medians},
+        "ratios": {peer: {each: medians[each] / medians[peer] for each in medians} for peer in result.peers},
     }
     (OUTPUT / f"{name}.json").write_text(json.dumps(document, indent=2) + "\n")

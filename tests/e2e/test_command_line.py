@@ -50,6 +50,9 @@ def test_wrong_usage_is_exit_code_2(program: cli.Cli) -> None:
         (["cluster", "up", "--extra-args", "kube-scheduler"], "COMPONENT=FLAG=VALUE"),
         (["cluster", "up", "--extra-args", "kubelet=v=4"], "kube-scheduler"),
         (["cluster", "up", "--kube-scheduler-config", "/no/such/file"], "/no/such/file"),
+        (["cluster", "up", "--kube-scheduler-config", str(program.data_dir.parent)], "Is a directory"),
+        (["cluster", "up", "--kube-scheduler-config", __file__], "it is not a manifest"),
+        (["cluster", "up", "--bin-dir", "/no/such/folder"], "/no/such/folder"),
     ):
         done = program.run(*arguments)
         assert done.returncode == 2, done.stderr
@@ -87,14 +90,14 @@ def test_a_data_folder_that_cannot_be_written_is_named(program: cli.Cli, tmp_pat
 
 def test_ctrl_c_ends_any_command(program: cli.Cli) -> None:
     """130, as shells expect, without a traceback."""
-    code = "import kwokfleet.cli.main as m, time\nm.cluster.app.command('wait')(lambda: time.sleep(60))\nm.main()"
-    with subprocess.Popen(
-        [sys.executable, "-c", code, "cluster", "wait"], stderr=subprocess.PIPE, text=True, env=program.environment
-    ) as process:
-        try:
-            process.wait(2)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGINT)
+    wait = "lambda: (print('ready', flush=True), time.sleep(60))"
+    code = f"import kwokfleet.cli.main as m, time\nm.cluster.app.command('wait')({wait})\nm.main()"
+    command = [sys.executable, "-c", code, "cluster", "wait"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=program.environment) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (130, "interrupted\n")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kwokfleet import settings
-from kwokfleet.embedded import binaries, cluster, health, progress, state, versions
+from kwokfleet.embedded import binaries, cluster, health, locks, progress, state, versions
 from tests.harness import requests, waiting
 
 STATE = Path(__file__).parents[2] / ".test-state"
@@ -79,10 +79,12 @@ def log_tails(where: state.Folder) -> list[tuple[str, str]]:
 def running() -> Iterator[ControlPlane]:
     """Start the session's control plane and remove it in the end."""
     config = replace(settings.from_environment(os.environ), data_dir=STATE)
-    cluster.down(config, "session", progress.silent)  # of a session that was killed
-    tools = binaries.ensure(config, progress.silent)
-    cluster.up(config, "session", state.Spec(), progress.silent)
-    try:
-        yield ControlPlane(state.folder(config.data_dir, "session"), tools)
-    finally:
-        cluster.down(config, "session", progress.silent)
+    # Two sessions in one checkout take turns.
+    with locks.exclusive(STATE.with_suffix(".lock"), deadline_s=1800, on_wait=lambda _holder: None):
+        cluster.down(config, "session", progress.silent)  # of a session that was killed
+        tools = binaries.ensure(config, progress.silent)
+        cluster.up(config, "session", state.Spec(), progress.silent)
+        try:
+            yield ControlPlane(state.folder(config.data_dir, "session"), tools)
+        finally:
+            cluster.down(config, "session", progress.silent)

@@ -54,9 +54,9 @@ def read(metrics: Callable[[], str]) -> Counter[tuple[str, str]]:
         time.sleep(SETTLE_S)
         again = parse(metrics())
         if again == counts:
-            break
+            return counts
         counts = again
-    return counts
+    raise AssertionError("the API server is never idle: its request counts do not settle")
 
 
 def parse(text: str) -> Counter[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Wait for something to become true, with a deadline: the only way a test may wait."""
+"""Wait for something to become true, with a deadline."""
 
 import time
 from collections.abc import Callable

@@ -1,6 +1,7 @@
 """The harness itself: the promises that later tests lean on."""
 
 import json
+import time
 
 from tests.harness.control_plane import ControlPlane
 from tests.harness.sandbox import Sandbox
@@ -20,11 +21,12 @@ def test_requests_are_counted_by_verb_and_resource(cluster: ControlPlane, box: S
     assert counted.writes("configmaps") == 4, counted.all()
 
 
-def test_a_quiet_cluster_costs_no_write(cluster: ControlPlane) -> None:
-    """The background is silent on what later promises are about: nodes, pods, leases."""
+def test_a_quiet_cluster_costs_next_to_no_write(cluster: ControlPlane) -> None:
+    """In the background nothing touches nodes and pods; leases are the API server's own, one every 10 s."""
     with cluster.counted_requests() as counted:
-        pass
-    assert {name: counted.writes(name) for name in ("nodes", "pods", "leases")} == {"nodes": 0, "pods": 0, "leases": 0}
+        time.sleep(11)
+    assert (counted.writes("nodes"), counted.writes("pods")) == (0, 0), counted.all()
+    assert counted.writes("leases") <= 2, counted.all()
 
 
 def test_boxes_do_not_meet(cluster: ControlPlane, box: Sandbox) -> None:
