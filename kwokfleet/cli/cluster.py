@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -23,7 +24,14 @@ app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="A real Kubernetes control plane on this machine, loopback only."
 )
 
-Name = Annotated[str, typer.Option(help="Which cluster; several live side by side.")]
+
+def _known_names() -> list[str]:
+    from kwokfleet.embedded import state
+
+    return list(state.names(output.read_settings().data_dir))
+
+
+Name = Annotated[str, typer.Option(help="Which cluster; several live side by side.", autocompletion=_known_names)]
 BinDir = Annotated[
     Path | None,
     typer.Option(
@@ -72,6 +80,33 @@ def up(
 
 
 @app.command()
+def restart(
+    components: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="COMPONENT...",
+            help=f"Which: {', '.join(versions.COMPONENTS)}.",
+            autocompletion=lambda: list(versions.COMPONENTS),
+        ),
+    ],
+    name: Name = "default",
+) -> None:
+    """Restart components, for example one you have just rebuilt.
+
+    They get the same flags, and run whatever their binaries are now.
+    """
+    from kwokfleet.cli import display
+    from kwokfleet.embedded import cluster
+
+    output.start_logging()
+    for component in components:
+        _require_component(component)
+    _made(name)
+    with display.shown(output.console(stderr=True)) as report:
+        cluster.restart(output.read_settings(), name, components, report)
+
+
+@app.command()
 def down(name: Name = "default") -> None:
     """Stop the cluster and remove all its files."""
     from kwokfleet.cli import display
@@ -94,7 +129,7 @@ def status(
     from kwokfleet.embedded import cluster, state
 
     config = output.read_settings()
-    names = (name,) if name else state.names(config.data_dir)
+    names = state.names(config.data_dir) if name is None else (name,)
     found = [cluster.status(config, each) for each in names]
     if as_json:
         typer.echo(json.dumps([_as_json(each) for each in found], indent=2))
@@ -136,10 +171,11 @@ def logs(
     """Show the components' logs."""
     from kwokfleet.embedded import logs as tails
 
-    wanted = components or list(versions.COMPONENTS)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `logs | head` is no failure
+    wanted = list(dict.fromkeys(components or versions.COMPONENTS))
     for component in wanted:
         _require_component(component)
-    where = _made(name)
+    where = _made(name, half_made_too=True)
     files = {(where.previous_log if previous else where.log)(each): each for each in wanted}
     width = max(map(len, wanted))
     for file, line in tails.lines(list(files), tail=tail, follow=follow):
@@ -157,14 +193,15 @@ def kubectl(context: typer.Context, name: Name = "default", bin_dir: BinDir = No
     What follows goes to the kubectl of the control plane's own version: kwokfleet cluster kubectl get nodes
     """
     from kwokfleet.cli import display
-    from kwokfleet.embedded import binaries
+    from kwokfleet.embedded import cluster
 
     output.start_logging()
-    file = _made(name).kubeconfig
+    where = _made(name)
     with display.shown(output.console(stderr=True)) as report:
-        program = binaries.ensure(_settings(bin_dir), report).path("kubectl")
+        program = cluster.tools_of(_settings(bin_dir), where, report).path("kubectl")
+    own = {"KUBECONFIG": str(where.kubeconfig), "KUBECACHEDIR": str(where.root / "kubectl-cache")}
     sys.stdout.flush()
-    os.execve(program, [str(program), *context.args], {**os.environ, "KUBECONFIG": str(file)})  # noqa: S606 - no shell wanted
+    os.execve(program, [str(program), *context.args], os.environ | own)  # noqa: S606 - no shell wanted
 
 
 @app.command("binaries")
@@ -188,10 +225,10 @@ def _settings(bin_dir: Path | None) -> settings.Settings:
     from dataclasses import replace
 
     read = output.read_settings()
-    return replace(read, bin_dir=bin_dir.absolute()) if bin_dir else read
+    return replace(read, bin_dir=bin_dir.expanduser().absolute()) if bin_dir else read
 
 
-def _made(name: str) -> "state.Folder":
+def _made(name: str, *, half_made_too: bool = False) -> "state.Folder":
     """Return the folder of a cluster that was made; its components need not be running."""
     from kwokfleet.embedded import state
 
@@ -199,6 +236,8 @@ def _made(name: str) -> "state.Folder":
     standing, detail = state.standing(where)
     if standing is state.Standing.ABSENT:
         raise errors.ClusterError(f"there is no cluster {name}", hint=f"make it: kwokfleet cluster up --name {name}")
+    if standing is state.Standing.HALF_MADE and half_made_too:
+        return where
     if standing is not state.Standing.MADE:
         raise errors.NotOursError(
             f"{where.root} is {standing}{': ' if detail else ''}{detail}",
@@ -239,10 +278,12 @@ def _print_how_to_use(made: "embedded.Status") -> None:
 def _print_statuses(found: "list[embedded.Status]") -> None:
     if not found:
         output.print_line("there is no cluster; make one: kwokfleet cluster up")
+    from rich.markup import escape
+
     console = output.console()
     for each in found:
         what = each.detail or (each.version and f"Kubernetes {each.version}")
-        console.print(f"[bold]{each.name}[/]: {each.condition}{': ' if what else ''}{what}")
+        console.print(f"[bold]{each.name}[/]: {each.condition}{': ' if what else ''}{escape(what)}")
         if each.components:
             console.print(_components_table(each), "")
 
@@ -252,7 +293,9 @@ def _components_table(status: "embedded.Status") -> "Table":
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("COMPONENT", "HEALTH", "PID", "PORT", "MEMORY", "UP FOR"):
-        table.add_column(title, justify="left" if title in ("COMPONENT", "HEALTH") else "right")
+        words = title in ("COMPONENT", "HEALTH")
+        widest = max(map(len, versions.COMPONENTS)) if title == "COMPONENT" else None
+        table.add_column(title, justify="left" if words else "right", no_wrap=True, min_width=widest)
     for each in status.components:
         health = "[green]ok[/]" if each.healthy else "[red]not answering[/]" if each.running else "[red]not running[/]"
         memory = f"{each.running.memory >> 20} MB" if each.running else "-"

@@ -12,8 +12,11 @@ import kwokfleet
 from kwokfleet import errors, settings
 from kwokfleet.cli import cluster, output
 
+_IS_PLUGIN = "kubectl-kwokfleet" in os.path.basename(sys.argv[0])  # noqa: PTH119 - pathlib is not worth its import here
+
 app = typer.Typer(
     name="kwokfleet",
+    add_completion=not _IS_PLUGIN,  # the shell completes `kubectl`, not us
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -72,13 +75,17 @@ def main() -> NoReturn:
     for number in _STOPPING:
         signal.signal(number, _stop)
     try:
-        app(prog_name=_program_name())
+        app(prog_name="kubectl kwokfleet" if _IS_PLUGIN else "kwokfleet")
     except errors.KwokfleetError as exc:
         output.print_error(exc)
         sys.exit(exc.exit_code)
     except Stopped as exc:
         output.print_line(exc.args[0])
         sys.exit(exc.exit_code)
+    except OSError as exc:  # a full disk behind standard output, a folder that may not be read
+        output.print_error(errors.HostError(f"{exc.filename or 'input or output'}: {exc.strerror or exc}"))
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes once more at its end, and would fail again
+        sys.exit(errors.ExitCode.HOST)
     except Exception as exc:  # noqa: BLE001 - the last resort: a bug gets its own exit code
         output.print_bug(exc)
         sys.exit(errors.ExitCode.BUG)
@@ -89,8 +96,3 @@ def _stop(number: int, _frame: FrameType | None) -> NoReturn:
     for each in _STOPPING:  # once is enough: an impatient second Ctrl-C must not stop the clean-up
         signal.signal(each, signal.SIG_IGN)
     raise Stopped(errors.ExitCode.INTERRUPTED if number == signal.SIGINT else errors.ExitCode.TERMINATED)
-
-
-def _program_name() -> str:
-    """`kubectl kwokfleet` when kubectl runs us as its plug-in."""
-    return "kubectl kwokfleet" if "kubectl-kwokfleet" in os.path.basename(sys.argv[0]) else "kwokfleet"  # noqa: PTH119 - pathlib is not worth its import here

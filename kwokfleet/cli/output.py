@@ -45,12 +45,14 @@ def console(*, stderr: bool = False) -> "Console":
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() else 200
+    width = None if stream and stream.isatty() else 200
     return Console(stderr=stderr, width=width, highlight=False, emoji=False)
 
 
 def program() -> str:
     """Return how to call kwokfleet from this shell: by name if that is found, else as it was called."""
+    if "kubectl-kwokfleet" in sys.argv[0]:
+        return "kubectl kwokfleet"
     if shutil.which("kwokfleet"):
         return "kwokfleet"
     return f"{sys.executable} -m kwokfleet" if sys.argv[0].endswith("__main__.py") else sys.argv[0]

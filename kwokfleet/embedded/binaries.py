@@ -75,6 +75,9 @@ def _present(bin_dir: Path | None, cache: Path) -> dict[str, Found]:
 
 def _own(bin_dir: Path) -> dict[str, Found]:
     own = {name: Found((bin_dir / name).resolve(), "folder") for name in _names() if _is_program(bin_dir / name)}
+    for name in _names():
+        if name not in own and (bin_dir / name).is_file():
+            raise errors.InputError(f"{bin_dir / name} cannot be executed", hint=f"chmod +x {bin_dir / name}")
     if not own:
         state = "holds none of them" if bin_dir.is_dir() else "is not a folder"
         raise errors.InputError(

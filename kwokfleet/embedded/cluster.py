@@ -31,6 +31,8 @@ class Condition(StrEnum):
     """How a cluster is, in one word."""
 
     ABSENT = "absent"
+    STARTING = "starting"
+    """Some other command is making it right now."""
     RUNNING = "running"
     UNHEALTHY = "unhealthy"
     """Some component is not running or does not answer."""
@@ -66,8 +68,8 @@ def up(config: settings.Settings, name: str, wanted: state.Spec, report: progres
     """Make the cluster *name*, or bring it back, and wait until it is healthy."""
     where = state.folder(config.data_dir, name)
     wanted = _checked(wanted)
-    tools = binaries.ensure(config, report)
-    paths = tuple((each, str(tools.path(each))) for each in versions.COMPONENTS)
+    tools = tools_of(config, where, report)
+    paths = tuple((each.name, str(tools.path(each.name))) for each in versions.BINARIES)
     with _exclusive(where, report):
         standing, detail = state.standing(where)
         match standing:
@@ -80,6 +82,25 @@ def up(config: settings.Settings, name: str, wanted: state.Spec, report: progres
                 _remove(where)
                 _make(where, replace(wanted, binaries=paths), tools, report)
         return status(config, name)
+
+
+def restart(config: settings.Settings, name: str, components: Sequence[str], report: progress.Report) -> Status:
+    """End *components* and start them again: the same flags, and whatever their binaries are now."""
+    where = state.folder(config.data_dir, name)
+    with _exclusive(where, report):
+        processes.stop(where, [each for each in processes.find(where) if each.component in components])
+    return up(config, name, state.Spec(), report)
+
+
+def tools_of(config: settings.Settings, where: state.Folder, report: progress.Report) -> binaries.Binaries:
+    """Return the binaries that the cluster was made with, if nobody asks for others; else get them."""
+    if not config.bin_dir and state.standing(where)[0] is state.Standing.MADE:
+        made = binaries.Binaries(
+            {each: binaries.Found(Path(path), "made") for each, path in state.read(where).spec.binaries}
+        )
+        if all(found.path.exists() for found in made.found.values()):
+            return made
+    return binaries.ensure(config, report)
 
 
 def down(config: settings.Settings, name: str, report: progress.Report) -> bool:
@@ -106,6 +127,8 @@ def _status(where: state.Folder) -> Status:
     standing, detail = state.standing(where)
     if standing is state.Standing.ABSENT:
         return Status(name, Condition.ABSENT, "", "", None, ())
+    if standing is state.Standing.HALF_MADE and locks.is_held(where.lock):
+        return Status(name, Condition.STARTING, "", "", None, ())
     if standing is not state.Standing.MADE:
         return Status(name, Condition.BROKEN, detail or f"{where.root} is {standing}", "", None, ())
     components = tuple(_components(where))
@@ -138,6 +161,8 @@ def _checked(wanted: state.Spec) -> state.Spec:
         return wanted
     path = Path(wanted.scheduler_config).absolute()
     try:
+        if not path.is_file():
+            raise _no_scheduler_config(path, "Is a directory" if path.is_dir() else "No such file")
         content = path.read_bytes()
         kinds = [document["kind"] for document in YAML(typ="safe", pure=True).load_all(content)]
     except OSError as exc:
@@ -182,11 +207,24 @@ def _bring_back(where: state.Folder, wanted: state.Spec, tools: binaries.Binarie
     dead = [name for name in versions.COMPONENTS if name not in {each.component for each in alive}]
     _require_ports(where, record.ports, dead)
     _keep_logs(where, dead)
+    kwokctl.write_configuration(where, record.spec, record.ports)
     try:
-        _start(where, record.ports, tools, report, create=False)
+        _start(where, record.ports, tools, _only(dead, report), create=False)
     except BaseException:  # what ran before goes on: `up` never makes things worse
         processes.stop(where, [each for each in processes.find(where) if each.pid not in {old.pid for old in alive}])
         raise
+
+
+def _only(dead: Sequence[str], report: progress.Report) -> progress.Report:
+    """Report of what is started, not of what was running all along."""
+
+    def filtered(update: progress.Update) -> None:
+        if update.subject in dead:
+            report(update)
+        elif update.phase is progress.Phase.DONE:
+            report(replace(update, detail="was running"))
+
+    return filtered
 
 
 def _start(
@@ -218,7 +256,9 @@ def _reporter(report: progress.Report) -> Callable[[str], None]:
 
 def _require_same(where: state.Folder, made: state.Spec, wanted: state.Spec) -> None:
     differences = [*state.differences(made, wanted)]
-    differences += [f"{path} is gone" for name, path in made.binaries if not where.program(name).exists()]
+    differences += [
+        f"{where.program(name)} is gone" for name in versions.COMPONENTS if not where.program(name).exists()
+    ]
     if differences:
         raise errors.NotOursError(
             f"cluster {where.name} was made with other options: {'; '.join(differences)}",
@@ -232,6 +272,7 @@ def _anew(where: state.Folder) -> str:
 
 def _keep_logs(where: state.Folder, dead: Sequence[str]) -> None:
     """Keep why a component ended: kwokctl empties its log when it starts it again."""
+    where.log("any").parent.mkdir(exist_ok=True)
     for component in dead:
         if where.log(component).exists():
             where.log(component).replace(where.previous_log(component))

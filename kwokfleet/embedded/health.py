@@ -79,7 +79,8 @@ def wait(
 def _too_slow(where: state.Folder, who: str) -> errors.DeadlineError:
     return errors.DeadlineError(
         f"{who} did not get ready in time; its log ends with:\n{log_end(where, who)}",
-        hint="is this machine very busy? Then try again when it is not",
+        hint="try again if this machine was very busy; if one of an existing cluster hangs: "
+        f"kwokfleet cluster restart {who} --name {where.name}",
     )
 
 

@@ -32,6 +32,21 @@ def exclusive(path: Path, *, deadline_s: float, on_wait: Callable[[str], None]) 
         os.close(descriptor)
 
 
+def is_held(path: Path) -> bool:
+    """Tell whether somebody holds the lock now."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def _acquire(path: Path, until: float, on_wait: Callable[[str], None]) -> int:
     descriptor = _open(path)
     told = False

@@ -15,7 +15,7 @@ def lines(files: Sequence[Path], *, tail: int, follow: bool) -> Iterator[tuple[P
         past, positions[file] = _end(file, tail, whole_lines=follow)
         for line in past:
             yield file, line
-    while follow:
+    while follow and any(file.parent.exists() for file in files):
         for file in files:
             added, positions[file] = _added(file, positions[file])
             for line in added:

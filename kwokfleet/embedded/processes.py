@@ -2,7 +2,8 @@
 
 kwokctl trusts its pid files: after a reboot or a long time a number in one may belong to a stranger,
 which kwokctl would take for its component, or kill. A process is ours if it runs a program by its
-link in the cluster's folder, which is how kwokctl starts components, or is the kwokctl we started.
+link in the cluster's folder, which is how kwokctl starts components; or has a file of that folder in
+its flags and stands in a pid file; or is the kwokctl we started.
 """
 
 import time
@@ -34,14 +35,24 @@ class Running:
 
 def find(where: state.Folder) -> tuple[Running, ...]:
     """List the processes of the cluster at *where*, sorted by component."""
-    running = (_running(process, where) for process in psutil.process_iter())
+    noted = _noted(where)
+    running = (_running(process, where, noted.get(process.pid, "")) for process in psutil.process_iter())
     return tuple(sorted((each for each in running if each), key=lambda each: (each.component, each.pid)))
 
 
-def _running(process: psutil.Process, where: state.Folder) -> Running | None:
+def _noted(where: state.Folder) -> dict[int, str]:
+    """Read kwokctl's pid files: which process it says is which component."""
+    noted = {}
+    for component in versions.COMPONENTS:
+        with suppress(FileNotFoundError, ValueError):
+            noted[int(where.pid_file(component).read_text())] = component
+    return noted
+
+
+def _running(process: psutil.Process, where: state.Folder, noted: str) -> Running | None:
     try:
         command = process.cmdline()  # empty for a zombie
-        name = _component(command, where)
+        name = _component(command, where) or (noted if _uses(command, where) else "")
         return Running(name, process.pid, process.create_time(), process.memory_info().rss) if name else None
     except (psutil.NoSuchProcess, psutil.AccessDenied):
         return None
@@ -55,6 +66,14 @@ def _component(command: Sequence[str], where: state.Folder) -> str:
             return programs[word]
     is_starter = bool(command) and Path(command[0]).name == "kwokctl" and str(where.kwokctl_config) in command
     return "kwokctl" if is_starter else ""
+
+
+def _uses(command: Sequence[str], where: state.Folder) -> bool:
+    """Tell whether a flag names a file of this cluster.
+
+    With kwokctl's word for it that is enough: the program may have become another, as a wrapper does.
+    """
+    return any(word.partition("=")[2].startswith(f"{where.root}/") for word in command)
 
 
 def stop(where: state.Folder, wanted: Sequence[Running]) -> None:

@@ -14,8 +14,11 @@ from enum import StrEnum
 from pathlib import Path
 
 from kwokfleet import errors
+from kwokfleet.embedded import versions
 
 MADE_BY = "kwokfleet"
+_UNSAFE = re.compile(r"""[\s,;="'`$&|<>*?\\]""")
+"""kwokctl splits some values at these, and then works in another folder."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
@@ -42,7 +45,7 @@ class Spec:
     extra_args: tuple[tuple[str, str, str], ...] = ()
     """(component, flag, value)."""
     binaries: tuple[tuple[str, str], ...] = ()
-    """(component, path)."""
+    """(name, path) of every one, in the order of `versions.BINARIES`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +135,11 @@ def folder(data_dir: Path, name: str) -> Folder:
             f"{name!r} cannot be a cluster's name",
             hint="use up to 40 lower-case letters, digits and hyphens, a letter or digit at both ends",
         )
+    if unsafe := _UNSAFE.search(str(data_dir.resolve())):
+        raise errors.InputError(
+            f"the data folder {data_dir} has {unsafe[0]!r} in its name, which kwokctl cannot handle",
+            hint="set KWOKFLEET_DATA_DIR to a folder without white space, quotes, commas and the like",
+        )
     return Folder(data_dir, name)
 
 
@@ -186,13 +194,18 @@ def differences(made: Spec, wanted: Spec) -> Iterator[str]:
         yield f"--kube-scheduler-config {made.scheduler_config or 'none'} then, {wanted.scheduler_config} now"
     elif wanted.scheduler_config and made.scheduler_config_digest != wanted.scheduler_config_digest:
         yield f"{made.scheduler_config} has changed since"
-    if wanted.extra_args and made.extra_args != wanted.extra_args:
+    if wanted.extra_args and _by_component(made) != _by_component(wanted):
         then, now = (", ".join("=".join(each) for each in spec.extra_args) or "none" for spec in (made, wanted))
         yield f"--extra-args {then} then, {now} now"
     then_from = dict(made.binaries)
     for component, path in wanted.binaries:
         if path != then_from[component]:
             yield f"{component} from {then_from[component]} then, from {path} now"
+
+
+def _by_component(spec: Spec) -> list[tuple[str, str, str]]:
+    """Sort flags by component; among those of one component the order counts, the last wins."""
+    return sorted(spec.extra_args, key=lambda each: each[0])
 
 
 def write(where: Folder, record: Record) -> None:
@@ -212,6 +225,8 @@ def read(where: Folder) -> Record:
         "extra_args": tuple(tuple(each) for each in raw["spec"]["extra_args"]),
         "binaries": tuple(tuple(each) for each in raw["spec"]["binaries"]),
     }
+    if {name for name, _ in spec["binaries"]} != {binary.name for binary in versions.BINARIES}:
+        raise ValueError("it lists other binaries")
     return Record(finished=bool(raw["finished"]), spec=Spec(**spec), ports=Ports(**raw["ports"]))
 
 

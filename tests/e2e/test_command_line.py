@@ -41,6 +41,24 @@ def test_a_question_does_not_import_kubernetes(tmp_path: Path, arguments: list[s
     assert not imported & {"kubernetes", "structlog", "apscheduler", "watchdog", "psutil"}
 
 
+def test_the_plug_in_leaves_completion_to_kubectl() -> None:
+    """Installing ours under a name of two words would break kubectl's own."""
+    options = ("--install-completion", "--show-completion")
+    for name, offered in (("kwokfleet", True), ("kubectl-kwokfleet", False)):
+        done = subprocess.run([PROGRAMS / name, "--help"], capture_output=True, text=True, check=True, timeout=60)
+        assert all((option in done.stdout) is offered for option in options)
+
+
+def test_output_that_cannot_be_written_is_no_bug(program: cli.Cli) -> None:
+    """A full disk behind standard output is said as such."""
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "kwokfleet", "cluster", "status", "--json"]
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60, env=program.environment
+        )
+    assert (done.returncode, "No space left on device" in done.stderr) == (6, True)
+
+
 def test_wrong_usage_is_exit_code_2(program: cli.Cli) -> None:
     """A wrong flag, command or name: what was meant, and no traceback."""
     for arguments, meant in (
@@ -53,6 +71,7 @@ def test_wrong_usage_is_exit_code_2(program: cli.Cli) -> None:
         (["cluster", "up", "--kube-scheduler-config", str(program.data_dir.parent)], "Is a directory"),
         (["cluster", "up", "--kube-scheduler-config", __file__], "it is not a manifest"),
         (["cluster", "up", "--bin-dir", "/no/such/folder"], "/no/such/folder"),
+        (["cluster", "restart", "kubelet"], "kube-scheduler"),
     ):
         done = program.run(*arguments)
         assert done.returncode == 2, done.stderr

@@ -63,6 +63,16 @@ def test_a_folder_without_any_binary_is_a_mistake(tmp_path: Path, exists: bool) 
     assert "kube-apiserver" in caught.value.hint
 
 
+def test_a_binary_that_cannot_be_executed_is_not_passed_over(tmp_path: Path) -> None:
+    """Else one would test the cached scheduler and believe it one's own."""
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "kube-scheduler").write_bytes(standins.PROGRAM)
+    with pytest.raises(errors.InputError) as caught:
+        binaries.ensure(configured(tmp_path, KWOKFLEET_BIN_DIR=str(own)), progress.silent)
+    assert caught.value.hint == f"chmod +x {own}/kube-scheduler"
+
+
 def test_releases_are_downloaded_checked_and_cached(tmp_path: Path, compiler: Path) -> None:
     """With the releases in reach nothing is built, and nothing is asked for a second time."""
     with standins.serving(standins.release_files()) as server:

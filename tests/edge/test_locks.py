@@ -26,6 +26,15 @@ def test_a_second_holder_waits_and_is_told_for_whom(tmp_path: Path) -> None:
     assert waited == [] or waited == [f"process {os.getpid()}"]
 
 
+def test_others_can_see_whether_it_is_held(tmp_path: Path) -> None:
+    """Without waiting, and without making the file."""
+    path = tmp_path / "lock"
+    assert not locks.is_held(path)
+    with locks.exclusive(path, deadline_s=1, on_wait=nobody):
+        assert locks.is_held(path)
+    assert not locks.is_held(path)
+
+
 def test_the_lock_is_free_after_an_error(tmp_path: Path) -> None:
     """An exception inside does not lock everybody out."""
     with pytest.raises(RuntimeError), locks.exclusive(tmp_path / "lock", deadline_s=1, on_wait=nobody):

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 
 from kwokfleet import errors
-from kwokfleet.embedded import state
+from kwokfleet.embedded import state, versions
 
 CERTIFICATES = Path(__file__).with_name("certificates")
 """Made for these tests; they open nothing."""
 PORTS = state.Ports(kube_apiserver=1, kube_controller_manager=2, kube_scheduler=3, etcd=4, etcd_peer=5, kwok=6)
-SPEC = state.Spec(port=1, extra_args=(("etcd", "a", "b"),), binaries=(("etcd", "/bin/etcd"),))
+BINARIES = tuple((binary.name, f"/bin/{binary.name}") for binary in versions.BINARIES)
+SPEC = state.Spec(port=1, extra_args=(("etcd", "a", "b"), ("kube-scheduler", "v", "4")), binaries=BINARIES)
 
 
 def made(tmp_path: Path, name: str = "demo", *, finished: bool = True) -> state.Folder:
@@ -105,15 +106,23 @@ def test_ports_of_other_clusters_are_known_even_beside_a_damaged_one(tmp_path: P
 
 def test_differences_between_options_are_put_into_words() -> None:
     """Each says what was then and what is now; what is equal or left open says nothing."""
-    other = state.Spec(
-        port=2, scheduler_config="/s.yaml", extra_args=(("etcd", "a", "c"),), binaries=(("etcd", "/own/etcd"),)
-    )
+    own = (("etcd", "/own/etcd"), *BINARIES[1:])
+    other = state.Spec(port=2, scheduler_config="/s.yaml", extra_args=(("etcd", "a", "c"),), binaries=own)
     assert list(state.differences(SPEC, SPEC)) == []
     assert list(state.differences(SPEC, state.Spec())) == []
+    assert list(state.differences(SPEC, replace(SPEC, extra_args=SPEC.extra_args[::-1]))) == []
     assert list(state.differences(SPEC, other)) == [
         "--port 1 then, 2 now",
         "--kube-scheduler-config none then, /s.yaml now",
-        "--extra-args etcd=a=b then, etcd=a=c now",
+        "--extra-args etcd=a=b, kube-scheduler=v=4 then, etcd=a=c now",
         "etcd from /bin/etcd then, from /own/etcd now",
     ]
     assert list(state.differences(other, replace(other, scheduler_config_digest="0"))) == ["/s.yaml has changed since"]
+
+
+@pytest.mark.parametrize("folder", ["with space", "a,b", 'quo"te'])
+def test_folders_that_kwokctl_cannot_handle_are_refused(tmp_path: Path, folder: str) -> None:
+    """It would cut the name short and start a cluster somewhere else."""
+    with pytest.raises(errors.InputError) as caught:
+        state.folder(tmp_path / folder, "demo")
+    assert "KWOKFLEET_DATA_DIR" in caught.value.hint
