@@ -120,9 +120,13 @@ def _kill(process: psutil.Process) -> None:
 
 
 def _is_alive(process: psutil.Process) -> bool:
-    """Tell whether it still runs; one that nobody has collected yet does not."""
+    """Tell whether any of it still runs.
+
+    A dead process that nobody has collected yet does not; but one whose first thread has died before
+    the others looks just like it, and still holds its ports.
+    """
     with suppress(psutil.NoSuchProcess):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return process.is_running() and (process.status() != psutil.STATUS_ZOMBIE or process.num_threads() > 1)
     return False
 
 

@@ -248,7 +248,7 @@ def test_a_scheduler_of_ones_own_is_restarted_after_a_rebuild(kwokfleet: Cli, tm
     assert {name for name in before if before[name] != after[name]} == {"kube-scheduler"}
 
     kwokfleet.ok("cluster", "down")
-    assert not psutil.pid_exists(after["kube-scheduler"])
+    waiting.until(lambda: not psutil.pid_exists(after["kube-scheduler"]))
 
 
 def _bound_by(kwokfleet: Cli, scheduler: str) -> str:
