@@ -62,7 +62,7 @@ def this_platform() -> tuple[str, str]:
     if system not in ("linux", "darwin") or machine not in _MACHINES:
         raise errors.HostError(
             f"there is no control plane for {system} on {machine}",
-            hint="use Linux or macOS on amd64 or arm64, or an existing cluster: --kubeconfig",
+            hint="use Linux or macOS on amd64 or arm64",
         )
     return system, _MACHINES[machine]
 

@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from kwokfleet import errors, settings
 from kwokfleet.embedded import binaries, health, kwokctl, locks, ports, processes, progress, state, versions
@@ -167,14 +167,18 @@ def _checked(wanted: state.Spec) -> state.Spec:
         kinds = [document["kind"] for document in YAML(typ="safe", pure=True).load_all(content)]
     except OSError as exc:
         raise _no_scheduler_config(path, exc.strerror or str(exc)) from exc
+    except MarkedYAMLError as exc:
+        mark = exc.problem_mark
+        place = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
+        raise _no_scheduler_config(place, f"it is not YAML: {exc.problem}") from exc
     except (YAMLError, TypeError, KeyError, UnicodeError) as exc:
-        raise _no_scheduler_config(path, f"it is not a manifest ({exc})") from exc
+        raise _no_scheduler_config(path, "it is not a manifest with a kind") from exc
     if kinds != ["KubeSchedulerConfiguration"]:
         raise _no_scheduler_config(path, f"it holds {', '.join(map(str, kinds)) or 'nothing'}")
     return replace(wanted, scheduler_config=str(path), scheduler_config_digest=hashlib.sha256(content).hexdigest())
 
 
-def _no_scheduler_config(path: Path, why: str) -> errors.InputError:
+def _no_scheduler_config(path: Path | str, why: str) -> errors.InputError:
     return errors.InputError(
         f"cannot use the scheduler's configuration {path}: {why}",
         hint="--kube-scheduler-config takes a file with one KubeSchedulerConfiguration",

@@ -55,15 +55,15 @@ def _acquire(path: Path, until: float, on_wait: Callable[[str], None]) -> int:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.pread(descriptor, 32, 0).decode(errors="replace") or "unknown"
+            if not told:
+                on_wait(f"process {holder}")
+                told = True
             if time.monotonic() > until:
                 os.close(descriptor)
                 raise errors.DeadlineError(
                     f"{path} is still locked by process {holder}",
                     hint=f"wait for it, or end it: kill {holder}",
                 ) from None
-            if not told:
-                on_wait(f"process {holder}")
-                told = True
             time.sleep(POLL_S)
         else:
             return descriptor

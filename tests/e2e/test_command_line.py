@@ -60,7 +60,10 @@ def test_output_that_cannot_be_written_is_no_bug(program: cli.Cli) -> None:
 
 
 def test_wrong_usage_is_exit_code_2(program: cli.Cli) -> None:
-    """A wrong flag, command or name: what was meant, and no traceback."""
+    """A wrong flag, command, name or file: what was meant, and no traceback."""
+    broken, no_manifest = program.data_dir.with_name("broken.yaml"), program.data_dir.with_name("list.yaml")
+    broken.write_text("kind: KubeSchedulerConfiguration\nprofiles: [\n")
+    no_manifest.write_text("- a list\n")
     for arguments, meant in (
         (["cluster", "upp"], "Did you mean 'up'"),
         (["cluster", "up", "--prot", "1"], "--port"),
@@ -69,7 +72,8 @@ def test_wrong_usage_is_exit_code_2(program: cli.Cli) -> None:
         (["cluster", "up", "--extra-args", "kubelet=v=4"], "kube-scheduler"),
         (["cluster", "up", "--kube-scheduler-config", "/no/such/file"], "/no/such/file"),
         (["cluster", "up", "--kube-scheduler-config", str(program.data_dir.parent)], "Is a directory"),
-        (["cluster", "up", "--kube-scheduler-config", __file__], "it is not a manifest"),
+        (["cluster", "up", "--kube-scheduler-config", str(broken)], f"{broken}:3:1: it is not YAML"),
+        (["cluster", "up", "--kube-scheduler-config", str(no_manifest)], "it is not a manifest with a kind"),
         (["cluster", "up", "--bin-dir", "/no/such/folder"], "/no/such/folder"),
         (["cluster", "restart", "kubelet"], "kube-scheduler"),
     ):
