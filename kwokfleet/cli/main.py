@@ -10,7 +10,7 @@ import typer
 
 import kwokfleet
 from kwokfleet import errors, settings
-from kwokfleet.cli import cluster, output
+from kwokfleet.cli import cluster, fleets, output
 
 _IS_PLUGIN = "kubectl-kwokfleet" in os.path.basename(sys.argv[0])  # noqa: PTH119 - pathlib is not worth its import here
 
@@ -22,6 +22,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     rich_markup_mode=None,  # drawing boxes around the help takes longer than everything else in it
 )
+fleets.register(app)
 app.add_typer(cluster.app, name="cluster")
 
 

@@ -1,0 +1,83 @@
+"""What kwok v0.8.0 puts at the disposal of a CEL expression: types, functions, operators.
+
+Only data. The types are those of `pkg/utils/cel/default.go`, with their fields as Kubernetes 1.36
+names them; `cel.py` reads expressions against these tables.
+"""
+
+FIELDS = {
+    "Node": "metadata:ObjectMeta spec:NodeSpec status:NodeStatus",
+    "NodeSpec": "podCIDR:string podCIDRs:[string] providerID:string unschedulable:bool taints:[opaque]"
+    " configSource:opaque externalID:string",
+    "NodeStatus": "capacity:ResourceList allocatable:ResourceList phase:string conditions:[opaque] addresses:[opaque]"
+    " daemonEndpoints:opaque nodeInfo:opaque images:[opaque] volumesInUse:[string] volumesAttached:[opaque]"
+    " config:opaque runtimeHandlers:[opaque] features:opaque declaredFeatures:[string]",
+    "Pod": "metadata:ObjectMeta spec:PodSpec status:PodStatus",
+    "PodSpec": "volumes:[opaque] initContainers:[Container] containers:[Container] ephemeralContainers:[opaque]"
+    " restartPolicy:string terminationGracePeriodSeconds:int activeDeadlineSeconds:int dnsPolicy:string"
+    " nodeSelector:{string} serviceAccountName:string serviceAccount:string automountServiceAccountToken:bool"
+    " nodeName:string hostNetwork:bool hostPID:bool hostIPC:bool shareProcessNamespace:bool securityContext:opaque"
+    " imagePullSecrets:[opaque] hostname:string subdomain:string affinity:opaque schedulerName:string"
+    " tolerations:[opaque] hostAliases:[opaque] priorityClassName:string priority:int dnsConfig:opaque"
+    " readinessGates:[opaque] runtimeClassName:string enableServiceLinks:bool preemptionPolicy:string"
+    " overhead:ResourceList topologySpreadConstraints:[opaque] setHostnameAsFQDN:bool os:opaque hostUsers:bool"
+    " schedulingGates:[opaque] resourceClaims:[opaque] resources:ResourceRequirements hostnameOverride:string"
+    " schedulingGroup:opaque",
+    "PodStatus": "observedGeneration:int phase:string conditions:[opaque] message:string reason:string"
+    " nominatedNodeName:string hostIP:string hostIPs:[opaque] podIP:string podIPs:[opaque] startTime:timestamp"
+    " initContainerStatuses:[opaque] containerStatuses:[opaque] qosClass:string ephemeralContainerStatuses:[opaque]"
+    " resize:string resourceClaimStatuses:[opaque] extendedResourceClaimStatus:opaque"
+    " allocatedResources:ResourceList resources:ResourceRequirements nodeAllocatableResourceClaimStatuses:[opaque]",
+    "Container": "name:string image:string command:[string] args:[string] workingDir:string ports:[opaque]"
+    " envFrom:[opaque] env:[opaque] resources:ResourceRequirements resizePolicy:[opaque] restartPolicy:string"
+    " restartPolicyRules:[opaque] volumeMounts:[opaque] volumeDevices:[opaque] livenessProbe:opaque"
+    " readinessProbe:opaque startupProbe:opaque lifecycle:opaque terminationMessagePath:string"
+    " terminationMessagePolicy:string imagePullPolicy:string securityContext:opaque stdin:bool stdinOnce:bool tty:bool",
+    "ResourceRequirements": "limits:ResourceList requests:ResourceList claims:[opaque]",
+    "ObjectMeta": "name:string generateName:string namespace:string selfLink:string uid:string resourceVersion:string"
+    " generation:int creationTimestamp:timestamp deletionTimestamp:timestamp deletionGracePeriodSeconds:int"
+    " labels:{string} annotations:{string} ownerReferences:[opaque] finalizers:[string] managedFields:[opaque]",
+}
+"""The Go types that kwok registers, by JSON name. `opaque` is one that it does not: no field of it can be read."""
+
+TYPES = {name: dict(field.split(":") for field in fields.split()) for name, fields in FIELDS.items()}
+
+PLAIN = frozenset({"bool", "int", "uint", "double", "string", "bytes", "timestamp", "duration"})
+ARITHMETIC = {
+    "+": {
+        **{(same, same): same for same in ("int", "uint", "double", "string", "bytes", "duration")},
+        ("timestamp", "duration"): "timestamp",
+        ("duration", "timestamp"): "timestamp",
+    },
+    "-": {
+        **{(same, same): same for same in ("int", "uint", "double", "duration")},
+        ("timestamp", "timestamp"): "duration",
+        ("timestamp", "duration"): "timestamp",
+    },
+    "*": {(same, same): same for same in ("int", "uint", "double")},
+    "/": {(same, same): same for same in ("int", "uint", "double")},
+    "%": {(same, same): same for same in ("int", "uint")},
+}
+BINDING = {"||": 1, "&&": 2, "+": 4, "-": 4, "*": 5, "/": 5, "%": 5} | dict.fromkeys(
+    ("==", "!=", "<", "<=", ">", ">=", "in"), 3
+)
+
+GLOBALS = {
+    "Now": "timestamp", "Rand": "double", "SinceSecond": "double", "UnixSecond": "double", "Quantity": "dyn",
+    "size": "int", "string": "string", "int": "int", "uint": "uint", "double": "double", "bool": "bool",
+    "bytes": "bytes", "timestamp": "timestamp", "duration": "duration", "type": "dyn", "dyn": "dyn", "matches": "bool",
+}  # fmt: skip
+METHODS = {
+    "SinceSecond": "double", "UnixSecond": "double", "Quantity": "dyn", "size": "int", "matches": "bool",
+    "contains": "bool", "startsWith": "bool", "endsWith": "bool",
+} | dict.fromkeys((
+    "getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getFullYear", "getHours", "getMilliseconds",
+    "getMinutes", "getMonth", "getSeconds",
+), "int")  # fmt: skip
+MACROS = {"all": (2,), "exists": (2,), "exists_one": (2,), "filter": (2,), "map": (2, 3)}
+TYPE_NAMES = frozenset({"int", "uint", "double", "bool", "string", "bytes", "list", "map", "null_type", "type"})
+RESERVED = frozenset({
+    "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package",
+    "namespace", "return", "var", "void", "while",
+})  # fmt: skip
+ALWAYS_THERE = frozenset({"metadata", "spec", "kind", "apiVersion"})
+"""What an object of any kind has: reading it cannot fail."""

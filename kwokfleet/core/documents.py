@@ -1,0 +1,416 @@
+"""YAML text into plain values that remember their line: what every file goes through first.
+
+ruamel.yaml's C parser builds the graph of nodes; the values are made here, because both of
+its own ways lose something: one resolves `no`, `010` and `1:30` silently (to what, depends on the
+YAML version), the other is seven times slower. Here a scalar that YAML 1.1 and 1.2 read
+differently is a Problem, as is everything else a reader could be surprised by: a key given twice,
+a tag, a reference to itself, aliases that multiply.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ruamel.yaml.cyaml import CParser  # type: ignore[attr-defined]  # imported there to be used from there
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from kwokfleet.core import problems
+from kwokfleet.core.problems import Finding, Problem, Where
+
+MAX_DEPTH = 100
+"""Levels of nesting in one document; Kubernetes objects need about 15."""
+MAX_VALUES = 1_000_000
+"""Values in one document after its aliases are expanded."""
+MAX_CRUDE_DEPTH = 200
+"""Nesting that is refused unparsed: the C parser recurses, and a thread's stack is small."""
+
+Value = None | bool | int | float | str | list[Any] | dict[str, Any]
+"""What a document is made of."""
+
+_PLAIN = "?"
+"""The tag given to a scalar without quotes and without a tag: its text decides."""
+_TAG = "tag:yaml.org,2002:"
+_KNOWN_TAGS = {f"{_TAG}{name}": name for name in ("str", "int", "float", "bool", "null", "map", "seq")}
+
+_INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
+_HEX = re.compile(r"0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_MAYBE_SPECIAL = re.compile(r"[-+.0-9~]|[nNtTfFyYoO]")
+"""The first letter of every scalar that may be something else than a text."""
+_NULLS = {"", "~", "null", "Null", "NULL"}
+_BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_TRAPS: tuple[tuple[re.Pattern[str], str, str], ...] = (
+    (
+        re.compile(r"(?:yes|Yes|YES|on|On|ON|no|No|NO|off|Off|OFF)"),
+        "is a truth value to some YAML readers and a text to others",
+        "write true or false, or put it in quotes",
+    ),
+    (
+        re.compile(r"[-+]?0[0-9_]+"),
+        "is octal to some YAML readers and decimal to others",
+        "drop the leading zero, or put it in quotes",
+    ),
+    (
+        re.compile(r"[-+]?0o[0-7]+"),
+        "is a number to some YAML readers and a text to others",
+        "write it in decimal, or put it in quotes",
+    ),
+    (
+        re.compile(r"[-+]?0b[01_]+"),
+        "is a number to some YAML readers and a text to others",
+        "write it in decimal, or put it in quotes",
+    ),
+    (
+        re.compile(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?"),
+        "is a number to base 60 to some YAML readers and a text to others",
+        "put it in quotes",
+    ),
+    (
+        re.compile(r"[-+]?[0-9][0-9]*_[0-9_]*(?:\.[0-9_]*)?"),
+        "is a number to some YAML readers and a text to others",
+        "drop the underscores, or put it in quotes",
+    ),
+    (
+        re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"),
+        "is not a finite number",
+        "write a number, or put it in quotes",
+    ),
+)
+_SEPARATORS = re.compile("[\x85\u2028\u2029]")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One YAML document: its plain value, and where each part of it stands."""
+
+    path: str
+    value: Value
+    index: int = 0
+    """Which document of its file it is, from 0."""
+    node: Node | None = field(default=None, repr=False, compare=False)
+
+    def problem(self, finding: Finding) -> Problem:
+        """Return *finding* as a Problem at its line of the file."""
+        line, column = self.position(finding.where, at_key=finding.at_key)
+        return Problem(
+            self.path,
+            line,
+            column,
+            problems.field(finding.where),
+            finding.what,
+            finding.hint,
+            finding.severity,
+            finding.rule,
+        )
+
+    def position(self, where: Where, *, at_key: bool = False) -> tuple[int, int]:
+        """Return line and column of *where*, or of the closest thing around it that is there."""
+        if self.node is None:
+            return (1, 1)
+        key: Node | None = None
+        node = self.node
+        reached = True
+        for step in where:
+            found = _child(node, step)
+            if found is None:
+                reached = False
+                break
+            key, node = found
+        # What is missing is reported at the key that should contain it, not at its first value.
+        mark = key.start_mark if key is not None and (at_key or not reached) else node.start_mark
+        return (mark.line + 1, mark.column + 1)
+
+
+def parse(path: str, text: str) -> tuple[list[Document], list[Problem]]:
+    """Return the documents in *text* and everything wrong with its YAML."""
+    text = text.removeprefix("\ufeff")
+    crude = _crude_problem(path, text)
+    if crude:
+        return [], [crude]
+    documents: list[Document] = []
+    found: list[Problem] = []
+    try:
+        for index, node in enumerate(_nodes(text)):
+            document, wrong = _document(path, index, node)
+            found += wrong
+            if document is not None and document.value is not None:
+                documents.append(document)
+    except MarkedYAMLError as error:
+        found.append(_syntax_problem(path, error))
+    except YAMLError as error:
+        found.append(_reader_problem(path, text, error))
+    except ValueError as error:  # an escape for a character that does not exist: "\U00110000"
+        found.append(Problem(path, 1, 1, "", f"not YAML: {error}", "", rule="yaml-syntax"))
+    return documents, found
+
+
+# ----------------------------------------------------------------------------------------
+# text to nodes
+
+
+class _Composer(CParser):  # type: ignore[misc]  # a compiled class without types
+    """The C parser, told to leave the meaning of scalars to us."""
+
+    def resolve(self, kind: type[Node], _value: str | None, implicit: tuple[bool, bool]) -> str:
+        """Return the tag of a node that has none."""
+        if kind is ScalarNode:
+            return _PLAIN if implicit[0] else f"{_TAG}str"
+        return f"{_TAG}map" if kind is MappingNode else f"{_TAG}seq"
+
+    def descend_resolver(self, _node: Node, _index: object) -> None:
+        """Do nothing: no resolver looks at paths."""
+
+    def ascend_resolver(self) -> None:
+        """Do nothing: no resolver looks at paths."""
+
+
+def _nodes(text: str) -> Iterator[Node]:
+    composer = _Composer(text)
+    while composer.check_node():
+        yield composer.get_node()
+
+
+def _crude_problem(path: str, text: str) -> Problem | None:
+    """Return a Problem with text that is not safe to hand to the parser."""
+    separator = _SEPARATORS.search(text)
+    if separator:
+        line, column = _line_and_column(text, separator.start())
+        what = f"a line separator (U+{ord(separator.group()):04X}) that most editors do not show"
+        return Problem(path, line, column, "", what, 'remove it, or write it as "\\u2028"', rule="yaml-syntax")
+    position = _too_deep(text)
+    if position is not None:
+        line, column = _line_and_column(text, position)
+        what = f"nested more than {MAX_CRUDE_DEPTH} deep"
+        return Problem(path, line, column, "", what, "close the brackets, or nest less", rule="yaml-too-deep")
+    return None
+
+
+def _too_deep(text: str) -> int | None:
+    depth = 0
+    for bracket in re.finditer(r"[\[{\]}]", text):
+        depth = depth + 1 if bracket.group() in "[{" else max(0, depth - 1)
+        if depth > MAX_CRUDE_DEPTH:
+            return bracket.start()
+    dashes = re.search(rf"^[ \t]*(?:[-?:][ \t]+){{{MAX_CRUDE_DEPTH}}}", text, re.MULTILINE)
+    if dashes:
+        return dashes.start()
+    indents = {match.end() - match.start(): match.start() for match in re.finditer(r"^ +", text, re.MULTILINE)}
+    return indents[max(indents)] if len(indents) > MAX_CRUDE_DEPTH else None
+
+
+def _line_and_column(text: str, position: int) -> tuple[int, int]:
+    before = text[:position]
+    return before.count("\n") + 1, position - before.rfind("\n")
+
+
+def _syntax_problem(path: str, error: MarkedYAMLError) -> Problem:
+    mark = error.problem_mark or error.context_mark
+    line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+    what = " ".join(str(part) for part in (error.context, error.problem) if part)
+    hint = "indent with spaces, not tabs" if "cannot start any token" in what else "see the lines just before, too"
+    return Problem(path, line, column, "", f"not YAML: {what}", hint, rule="yaml-syntax")
+
+
+def _reader_problem(path: str, text: str, error: YAMLError) -> Problem:
+    line, column = _line_and_column(text, min(getattr(error, "position", 0) or 0, len(text)))
+    control = re.search("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", text)
+    if control:
+        line, column = _line_and_column(text, control.start())
+        what = f"not YAML: a control character (U+{ord(control.group()):04X})"
+        return Problem(path, line, column, "", what, "remove it", rule="yaml-syntax")
+    return Problem(path, line, column, "", f"not YAML: {str(error).splitlines()[0]}", "", rule="yaml-syntax")
+
+
+# ----------------------------------------------------------------------------------------
+# nodes to values
+
+
+def _document(path: str, index: int, node: Node) -> tuple[Document | None, list[Problem]]:
+    shape = _Shape()
+    trouble = shape.check(node)
+    if trouble is not None:
+        at, what, hint = trouble
+        problem = Problem(path, at.start_mark.line + 1, at.start_mark.column + 1, "", what, hint, rule="yaml-shape")
+        return None, [problem]
+    builder = _Builder(path)
+    value = builder.value(node, ())
+    return Document(path, value, index, node), builder.problems
+
+
+class _Shape:
+    """Whether a graph of nodes is a tree of bearable size once its aliases are expanded."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[int, int] = {}
+        self.open: set[int] = set()
+
+    def check(self, node: Node, depth: int = 0) -> tuple[Node, str, str] | None:  # noqa: PLR0911  # one per trouble
+        """Return the first node that must not be expanded, and why."""
+        if isinstance(node, ScalarNode):
+            return None
+        if id(node) in self.open:
+            return node, "an alias that contains itself", "remove the alias"
+        if depth > MAX_DEPTH:
+            return node, f"nested more than {MAX_DEPTH} deep", "nest less"
+        if id(node) in self.sizes:
+            return None
+        self.open.add(id(node))
+        size = 1
+        for child in _children(node):
+            trouble = self.check(child, depth + 1)
+            if trouble is not None:
+                return trouble
+            size += self.sizes.get(id(child), 1)
+            if size > MAX_VALUES:
+                what = f"more than {MAX_VALUES:,} values once its aliases are expanded"
+                return node, what, "use fewer aliases of aliases, or split the file"
+        self.open.discard(id(node))
+        self.sizes[id(node)] = size
+        return None
+
+
+def _children(node: Node) -> Iterator[Node]:
+    if isinstance(node, MappingNode):
+        for key, value in node.value:
+            yield key
+            yield value
+    elif isinstance(node, SequenceNode):
+        yield from node.value
+
+
+class _Builder:
+    """Makes plain values of nodes and gathers what is wrong with them."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.problems: list[Problem] = []
+        self.made: dict[int, Value] = {}
+        """Values of anchored nodes: an alias shares its anchor's value, and its Problems."""
+
+    def value(self, node: Node, where: Where) -> Value:
+        """Return the plain value of *node*."""
+        if isinstance(node, ScalarNode):
+            return self._scalar(node, where)
+        if id(node) not in self.made:
+            self._check_tag(node, where)
+            made = self._mapping(node, where) if isinstance(node, MappingNode) else self._sequence(node, where)
+            self.made[id(node)] = made
+        return self.made[id(node)]
+
+    def _sequence(self, node: Node, where: Where) -> list[Any]:
+        return [self.value(child, (*where, index)) for index, child in enumerate(node.value)]
+
+    def _mapping(self, node: Node, where: Where) -> dict[str, Any]:
+        made: dict[str, Any] = {}
+        lines: dict[str, int] = {}
+        merged: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if _is_merge(key_node):
+                merged |= self._merged(value_node, where)
+                continue
+            key = self._key(key_node, where)
+            if key is None:
+                continue
+            if key in lines:
+                what = f"{key!r} is given twice, first in line {lines[key]}"
+                self._add(key_node, (*where, key), what, "keep one of the two", "yaml-duplicate-key")
+                continue
+            lines[key] = key_node.start_mark.line + 1
+            made[key] = self.value(value_node, (*where, key))
+        return {**merged, **made} if merged else made
+
+    def _merged(self, node: Node, where: Where) -> dict[str, Any]:
+        """Return what a `<<` key brings in; of a list, the first that has a key wins."""
+        brought: dict[str, Any] = {}
+        for source in reversed(node.value if isinstance(node, SequenceNode) else [node]):
+            if not isinstance(source, MappingNode):
+                self._add(source, (*where, "<<"), "'<<' needs a mapping", "give an alias of one", "yaml-merge")
+                continue
+            made = self.value(source, where)
+            brought |= made if isinstance(made, dict) else {}
+        return brought
+
+    def _key(self, node: Node, where: Where) -> str | None:
+        if not isinstance(node, ScalarNode):
+            self._add(node, where, "a key that is itself a list or mapping", "use a text as key", "yaml-key")
+            return None
+        key = self._scalar(node, (*where, node.value))
+        if isinstance(key, str):
+            return key
+        self._add(node, (*where, node.value), f"the key {node.value!r} is not a text", "put it in quotes", "yaml-key")
+        return None
+
+    def _scalar(self, node: ScalarNode, where: Where) -> Value:
+        text: str = node.value
+        if node.tag == _PLAIN:
+            return self._plain(node, text, where)
+        if self._check_tag(node, where) in (None, "str"):
+            return text
+        return self._plain(node, text, where)
+
+    def _plain(self, node: ScalarNode, text: str, where: Where) -> Value:
+        """Return what a scalar without quotes means, by the rules both YAML versions share."""
+        if text and not _MAYBE_SPECIAL.match(text):
+            return text
+        if text in _NULLS:
+            return None
+        if text in _BOOLS:
+            return _BOOLS[text]
+        if _INT.fullmatch(text) or _HEX.fullmatch(text):
+            return self._number(node, text, where)
+        for pattern, what, hint in _TRAPS:
+            if pattern.fullmatch(text):
+                self._add(node, where, f"{text} {what}", hint, "yaml-trap")
+                return text
+        return self._number(node, text, where) if _FLOAT.fullmatch(text) else text
+
+    def _number(self, node: ScalarNode, text: str, where: Where) -> int | float | str:
+        if len(text) > 40:  # noqa: PLR2004  # longer than any number that means something; int() is quadratic
+            self._add(node, where, "a number of more than 40 digits", "write a shorter one", "yaml-number")
+            return text
+        if _HEX.fullmatch(text):
+            return int(text, 16)
+        if _INT.fullmatch(text):
+            return int(text)
+        number = float(text)
+        if not math.isfinite(number):
+            self._add(node, where, f"{text} is not a finite number", "write a smaller one", "yaml-number")
+        return number
+
+    def _check_tag(self, node: Node, where: Where) -> str | None:
+        tag = str(node.tag)
+        if tag not in _KNOWN_TAGS:
+            shown = tag.replace(_TAG, "!!")
+            self._add(node, where, f"the tag {shown} means nothing here", "remove it", "yaml-tag")
+            return None
+        return _KNOWN_TAGS[tag]
+
+    def _add(self, node: Node, where: Where, what: str, hint: str, rule: str) -> None:
+        mark = node.start_mark
+        place = problems.field(where)
+        self.problems.append(Problem(self.path, mark.line + 1, mark.column + 1, place, what, hint, rule=rule))
+
+
+def _is_merge(node: Node) -> bool:
+    return isinstance(node, ScalarNode) and node.tag == _PLAIN and node.value == "<<"
+
+
+def _child(node: Node, step: str | int) -> tuple[Node | None, Node] | None:
+    """Return key and value of one step down, looking into merged mappings last."""
+    if isinstance(node, SequenceNode) and isinstance(step, int):
+        return (None, node.value[step]) if step < len(node.value) else None
+    if not isinstance(node, MappingNode):
+        return None
+    for key, value in node.value:
+        if isinstance(key, ScalarNode) and key.value == step:
+            return key, value
+    for key, value in node.value:
+        if _is_merge(key):
+            for source in value.value if isinstance(value, SequenceNode) else [value]:
+                found = _child(source, step)
+                if found is not None:
+                    return found
+    return None

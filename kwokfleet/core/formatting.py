@@ -1,0 +1,84 @@
+"""Fleet files in one style, with every comment where it was: what `kwokfleet fmt` writes.
+
+Indentation, blank ends of lines and the last line end are made uniform; order, quotes, anchors and
+flow style are the author's. The result is compared with the original, and refused if anything but
+its looks had changed: a formatter must not be the one who breaks a file.
+"""
+
+import re
+from collections import Counter
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from kwokfleet.core import documents
+from kwokfleet.core.problems import Problem
+
+_COMMENT = re.compile(r"(?:^|\s)#(.*)")
+
+
+class _Text:
+    """Somewhere for ruamel.yaml to write to."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+
+    def write(self, text: str) -> int:
+        """Take a piece of text."""
+        self.parts.append(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Do nothing: it is all here."""
+
+
+def formatted(path: str, text: str) -> str | Problem:
+    """Return the text of a file in the common style, or why it is left as it is."""
+    before, wrong = documents.parse(path, text)
+    if wrong:
+        return wrong[0]
+    source = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    try:
+        made = _round_trip(source)
+    except (YAMLError, AttributeError, ValueError, RecursionError) as error:
+        what = f"cannot be formatted ({str(error).splitlines()[0]})"
+        return Problem(path, 1, 1, "", what, "it is left as it is", rule="not-formatted")
+    after, wrong = documents.parse(path, made)
+    if (
+        wrong
+        or [each.value for each in before] != [each.value for each in after]
+        or _comments(source) != _comments(made)
+    ):
+        what = "cannot be formatted without losing a comment or a value"
+        return Problem(
+            path, 1, 1, "", what, "it is left as it is; move comments to lines of their own", rule="not-formatted"
+        )
+    return made
+
+
+def _round_trip(text: str) -> str:
+    yaml = YAML(typ="rt")
+    yaml.preserve_quotes = True
+    yaml.width = 4096
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    loaded = list(yaml.load_all(text))
+    if not any(each is not None for each in loaded):
+        return _trimmed(text)
+    yaml.explicit_start = text.lstrip("\n").startswith("---")
+    written = _Text()
+    yaml.dump_all(loaded, written)
+    return _trimmed("".join(written.parts))
+
+
+def _trimmed(text: str) -> str:
+    lines = [line.rstrip() for line in text.split("\n")]
+    while lines and not lines[-1]:
+        lines.pop()
+    if lines and lines[-1] == "...":
+        lines.pop()
+    return "\n".join(lines) + "\n" if lines else ""
+
+
+def _comments(text: str) -> Counter[str]:
+    """Return everything that may be a comment; a text with a # counts on both sides."""
+    return Counter(match[1].strip() for match in _COMMENT.finditer(text))

@@ -1,0 +1,377 @@
+"""Fake nodes: from a pool and its templates to Node manifests, the same every time.
+
+Two kinds of field are kept apart. What `render` returns is what we own and compare for ever:
+labels, taints, capacity, addresses. What `Birth` adds exists to spare the control plane work at the
+moment of creation (Ready conditions, the TTL controller's annotation): later it belongs to kwok
+and the controllers, and is never compared.
+"""
+
+import ipaddress
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from kwokfleet.core import lifecycles, objects
+from kwokfleet.core.dice import Die
+from kwokfleet.core.fleet import Delay, NodeGroups, NodePool
+from kwokfleet.core.objects import Manifest
+
+DEFAULT_RESOURCES = {"cpu": "32", "memory": "256Gi", "pods": "110"}
+"""What `kwokctl scale` gives a node."""
+DEFAULT_NODE_INFO = {
+    "architecture": "amd64",
+    "containerRuntimeVersion": "kwok",
+    "kernelVersion": "kwok",
+    "kubeProxyVersion": "fake",
+    "kubeletVersion": "fake",
+    "operatingSystem": "linux",
+    "osImage": "kwok",
+}
+MOST_COMBINATIONS = 100_000
+"""Of values of `spread`, before they repeat."""
+DEFAULT_NODE_IP = "10.0.0.1"
+
+_ROLE = "node-role.kubernetes.io/agent"
+_HOSTNAME = "kubernetes.io/hostname"
+_TTL = "node.alpha.kubernetes.io/ttl"
+_TTL_STEPS = ((100, 0), (500, 15), (1000, 30), (2000, 60))
+"""How long kubelets may cache, by the cluster's size: what the TTL controller would write."""
+_TTL_ABOVE = 300
+
+_CONDITIONS = (
+    ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    ("NetworkUnavailable", "False", "RouteCreated", "RouteController created a route"),
+)
+_READY = ("Ready", "True", "KubeletReady", "kubelet is posting ready status")
+BOOTING = ("Ready", "False", "KubeletNotReady", "the node is booting")
+
+_NODE_INFO_KEPT = (
+    "architecture",
+    "containerRuntimeVersion",
+    "kernelVersion",
+    "kubeProxyVersion",
+    "kubeletVersion",
+    "operatingSystem",
+    "osImage",
+)
+"""What of a live node's nodeInfo is about its kind, not about itself."""
+_LABELS_DROPPED = {_HOSTNAME, objects.MANAGED_BY, objects.FLEET, objects.POOL, objects.LIFECYCLE}
+_IDENTITY_WORDS = ("instance-id", "machine-id", "node-id", "nodeid", "hostname", "provider-id", "uid", "machine-name")
+"""A label whose name ends in one of these tells one machine from another."""
+_TRANSIENT_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "node.cilium.io/", "karpenter.sh/")
+_AUTOSCALER_TAINTS = {"ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler"}
+_KEPT_ANNOTATIONS = "cluster-autoscaler."
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a pool's nodes depend on beside the pool."""
+
+    fleet: str
+    node_ip: str = DEFAULT_NODE_IP
+    groups: NodeGroups | None = None
+    seed: int = 0
+    drawn: tuple[tuple[str, Delay], ...] = ()
+    """Delays of the pool's Lifecycle that are drawn for each node, by part."""
+
+
+def render(pool: NodePool, count: int, templates: Sequence[Manifest], context: Context) -> list[Manifest]:
+    """Return the Nodes 0 to *count* of a pool; several templates take turns."""
+    molds = [_mold(pool, template, context) for template in templates or [{}]]
+    networks = _networks(pool, molds[0], count)
+    spread = _spread(pool)
+    pattern = _pattern(pool, context.fleet)
+    draw = _drawing(pool, context)
+    return [
+        _node(molds[index % len(molds)], index, pattern(index), spread[index % len(spread)], networks[index], draw)
+        for index in range(count)
+    ]
+
+
+def _drawing(pool: NodePool, context: Context) -> Callable[[int], dict[str, str]] | None:
+    """Return what draws the delays of a node, if any are drawn."""
+    if not context.drawn:
+        return None
+    dice = [
+        (lifecycles.annotation(part), delay, Die(context.seed, context.fleet, pool.name, "delay", part))
+        for part, delay in context.drawn
+    ]
+    return lambda index: {key: lifecycles.draw(delay, die, index) for key, delay, die in dice}
+
+
+def autoscaler_template(pool: NodePool, templates: Sequence[Manifest], context: Context) -> Manifest:
+    """Return the Node from which the cluster-autoscaler's kwok provider makes this pool's nodes.
+
+    It carries no label of ours that means "managed": the autoscaler's nodes are the autoscaler's.
+    """
+    if pool.autoscaler is None:
+        raise ValueError(f"pool {pool.name} has no autoscaler")
+    name = f"{context.fleet}-{pool.name}"
+    limits = pool.autoscaler
+    prefix = "cluster-autoscaler.kwok.nodegroup"
+    node = _node(_mold(pool, (templates or [{}])[0], context), 0, name, _spread(pool)[0], None, None)
+    metadata = node["metadata"]
+    labels = {key: value for key, value in metadata["labels"].items() if key != objects.MANAGED_BY}
+    annotations = {key: value for key, value in metadata["annotations"].items() if key != objects.INDEX} | {
+        f"{prefix}/name": name,
+        f"{prefix}/min-count": str(limits.min),
+        f"{prefix}/max-count": str(limits.max),
+        f"{prefix}/desired-count": str(limits.min if limits.desired is None else limits.desired),
+    }
+    groups = context.groups or NodeGroups()
+    if groups.annotation:
+        annotations[groups.annotation] = name
+    else:
+        labels[groups.label or "kwok-nodegroup"] = name
+    born = {**node["status"], "conditions": _conditions(_READY, None)}
+    return {**node, "metadata": {"name": name, "labels": labels, "annotations": annotations}, "status": born}
+
+
+class Birth:
+    """What nodes get at the moment they are created, and never again."""
+
+    def __init__(self, now: datetime, cluster_size: int) -> None:
+        self._ttl = str(_ttl(cluster_size))
+        self._settled = _conditions(_READY, now)
+        self._booting = _conditions(BOOTING, now)
+
+    def born(self, node: Manifest, *, ready: bool) -> Manifest:
+        """Return *node* as it is to be created: settled, or, to be booted by a Stage, not ready yet."""
+        metadata = node["metadata"]
+        status = {**node["status"], "conditions": self._settled if ready else self._booting}
+        status["phase"] = "Running" if ready else "Pending"
+        annotations = {**metadata["annotations"], _TTL: self._ttl}
+        return {**node, "metadata": {**metadata, "annotations": annotations}, "status": status}
+
+
+def _conditions(ready: tuple[str, str, str, str], now: datetime | None) -> list[Manifest]:
+    stamp = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if now else None
+    times = {"lastHeartbeatTime": stamp, "lastTransitionTime": stamp} if stamp else {}
+    return [
+        {"type": kind, "status": status, "reason": reason, "message": message, **times}
+        for kind, status, reason, message in (ready, *_CONDITIONS)
+    ]
+
+
+def _ttl(cluster_size: int) -> int:
+    return next((ttl for most, ttl in _TTL_STEPS if cluster_size <= most), _TTL_ABOVE)
+
+
+# ----------------------------------------------------------------------------------------
+# one pool
+
+
+def _mold(pool: NodePool, template: Manifest, context: Context) -> Manifest:
+    """Return what all nodes of a pool with one template share."""
+    base: Manifest = objects.overlay(_fixed(template), pool.template)
+    metadata, spec, status = base.get("metadata") or {}, base.get("spec") or {}, base.get("status") or {}
+    info = {**DEFAULT_NODE_INFO, **(status.get("nodeInfo") or {})}
+    return {
+        "labels": _labels(pool, metadata.get("labels") or {}, info, context.fleet),
+        "annotations": {
+            **(metadata.get("annotations") or {}),
+            **pool.annotations,
+            objects.FAKE_KEY: objects.FAKE_VALUE,
+        },
+        "spec": {**spec, "taints": _taints(pool, spec.get("taints") or [])},
+        "status": _status(pool, status, info),
+        "ip": context.node_ip,
+        "provider": pool.provider_id,
+    }
+
+
+def _labels(pool: NodePool, template: Mapping[str, str], info: Mapping[str, str], fleet: str) -> dict[str, str]:
+    arch, system = info["architecture"], info["operatingSystem"]
+    labels = {
+        "beta.kubernetes.io/arch": arch,
+        "beta.kubernetes.io/os": system,
+        "kubernetes.io/arch": arch,
+        "kubernetes.io/os": system,
+        _ROLE: "",
+        "type": "kwok",
+        **template,
+        **pool.labels,
+        objects.MANAGED_BY: objects.US,
+        objects.FLEET: fleet,
+        objects.POOL: pool.name,
+    }
+    if pool.lifecycle:
+        labels[objects.LIFECYCLE] = f"{fleet}.{pool.lifecycle}"
+    return dict(sorted(labels.items()))
+
+
+def _taints(pool: NodePool, template: list[Manifest]) -> list[Manifest]:
+    own = [taint.model_dump(exclude_defaults=True) for taint in pool.taints]
+    fake = [objects.FAKE_TAINT] if pool.taint else []
+    merged: list[Manifest] = objects.overlay(template, [*own, *fake], "taints")
+    return merged
+
+
+def _status(pool: NodePool, template: Mapping[str, Any], info: Mapping[str, str]) -> Manifest:
+    given = {name: str(value) for name, value in (template.get("capacity") or {}).items()}
+    capacity = {**(given or DEFAULT_RESOURCES), **pool.resources}
+    left = {name: str(value) for name, value in (template.get("allocatable") or {}).items()}
+    allocatable = {**capacity, **{name: value for name, value in left.items() if name not in pool.resources}}
+    rest = {name: value for name, value in template.items() if name not in {"conditions", "phase"}}
+    return {
+        **rest,
+        "capacity": dict(sorted(capacity.items())),
+        "allocatable": dict(sorted(allocatable.items())),
+        "nodeInfo": dict(sorted(info.items())),
+    }
+
+
+def _node(  # noqa: PLR0913, PLR0917  # what one node is made of
+    mold: Manifest,
+    index: int,
+    name: str,
+    zone: Mapping[str, str],
+    network: str | None,
+    draw: Callable[[int], dict[str, str]] | None,
+) -> Manifest:
+    spec: Manifest = dict(mold["spec"])
+    if not spec["taints"]:
+        del spec["taints"]
+    if mold["provider"]:
+        spec["providerID"] = f"kwok://{name}"
+    if network is not None:
+        spec["podCIDR"] = network
+        spec["podCIDRs"] = [network]
+    addresses = [{"type": "InternalIP", "address": mold["ip"]}, {"type": "Hostname", "address": name}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": {**mold["labels"], _HOSTNAME: name, **zone},
+            "annotations": {**mold["annotations"], objects.INDEX: str(index), **(draw(index) if draw else {})},
+        },
+        "spec": spec,
+        "status": {"addresses": addresses, **mold["status"]},
+    }
+
+
+def name(pool: NodePool, fleet: str, index: int) -> str:
+    """Return the name of one node of a pool."""
+    return _pattern(pool, fleet)(index)
+
+
+def _pattern(pool: NodePool, fleet: str) -> Callable[[int], str]:
+    text = pool.node_name.replace("{fleet}", fleet).replace("{pool}", pool.name)
+    text = text.replace("{index}", "{0}").replace("{index:", "{0:")
+    return text.format
+
+
+def _spread(pool: NodePool) -> list[dict[str, str]]:
+    """Return the label combinations that nodes take in turn: index n always gets the same one.
+
+    Each key alone is dealt out evenly, and together all combinations come up equally often: keys
+    of coprime sizes do so by themselves, others are shifted by one each time they fall into step.
+    """
+    keys = sorted(pool.spread.items())
+    turns = min(math.prod(len(values) for _, values in keys), MOST_COMBINATIONS)
+    combinations: list[dict[str, str]] = [{} for _ in range(turns)]
+    common = 1
+    for key, values in keys:
+        common = math.lcm(common, len(values))
+        for index, combination in enumerate(combinations):
+            combination[key] = values[(index + index // common) % len(values)]
+    return combinations
+
+
+def prefix_length(pool: NodePool, template: Manifest) -> int:
+    """Return how large the podCIDR of each node of a pool must be for its pods."""
+    capacity = (objects.overlay(template, pool.template).get("status") or {}).get("capacity") or {}
+    pods = str(pool.resources.get("pods", capacity.get("pods", DEFAULT_RESOURCES["pods"])))
+    addresses = int(pods) + 2 if pods.isdigit() else 256
+    return 32 - max(8, (addresses - 1).bit_length())
+
+
+def _networks(pool: NodePool, mold: Manifest, count: int) -> Sequence[str | None]:
+    if pool.pod_cidr is None:
+        return [None] * count
+    network = ipaddress.ip_network(pool.pod_cidr)
+    if network.version == 6:  # noqa: PLR2004  # IPv6
+        first, step, length = int(network.network_address), 1 << 64, 64
+        return [f"{ipaddress.IPv6Address(first + index * step)}/{length}" for index in range(count)]
+    length = prefix_length(pool, {"status": mold["status"]})
+    first, step = int(network.network_address), 1 << (32 - length)
+    return [f"{ipaddress.IPv4Address(first + index * step)}/{length}" for index in range(count)]
+
+
+# ----------------------------------------------------------------------------------------
+# templates
+
+
+def _fixed(template: Manifest) -> Manifest:
+    """Return a static template without what only one node can have."""
+    metadata = template.get("metadata") or {}
+    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key not in _LABELS_DROPPED}
+    spec = {
+        key: value
+        for key, value in (template.get("spec") or {}).items()
+        if key not in {"providerID", "podCIDR", "podCIDRs", "externalID"}
+    }
+    status = {
+        key: value
+        for key, value in (template.get("status") or {}).items()
+        if key not in {"addresses", "conditions", "daemonEndpoints", "volumesAttached", "volumesInUse", "config"}
+    }
+    return {
+        "metadata": {"labels": labels, "annotations": metadata.get("annotations") or {}},
+        "spec": spec,
+        "status": status,
+    }
+
+
+def sanitised(live: Manifest) -> Manifest:
+    """Return a live node as a template: its kind is kept, everything that makes it itself is gone."""
+    metadata, spec, status = live.get("metadata") or {}, live.get("spec") or {}, live.get("status") or {}
+    labels = {
+        key: value
+        for key, value in (metadata.get("labels") or {}).items()
+        if key not in _LABELS_DROPPED and not key.lower().endswith(_IDENTITY_WORDS)
+    }
+    annotations = {
+        key: value for key, value in (metadata.get("annotations") or {}).items() if key.startswith(_KEPT_ANNOTATIONS)
+    }
+    taints = [
+        {key: value for key, value in taint.items() if key != "timeAdded"}
+        for taint in spec.get("taints") or []
+        if not taint.get("key", "").startswith(_TRANSIENT_TAINTS) and taint.get("key") not in _AUTOSCALER_TAINTS
+    ]
+    info = status.get("nodeInfo") or {}
+    resources = {
+        part: {
+            name: value
+            for name, value in (status.get(part) or {}).items()
+            if not name.startswith("attachable-volumes-")
+        }
+        for part in ("capacity", "allocatable")
+    }
+    return {
+        "metadata": {"labels": labels, "annotations": annotations},
+        "spec": {"taints": taints} if taints else {},
+        "status": {**resources, "nodeInfo": {key: info[key] for key in _NODE_INFO_KEPT if info.get(key)}},
+    }
+
+
+def is_fake(live: Manifest) -> bool:
+    """Return whether a live node is a fake one, and so no template for others."""
+    annotations = (live.get("metadata") or {}).get("annotations") or {}
+    return objects.FAKE_KEY in annotations
+
+
+def matching(nodes: Iterable[Manifest], labels: Mapping[str, str], names: Sequence[str] = ()) -> list[Manifest]:
+    """Return the nodes that have all *labels* (or one of *names*), sorted by name."""
+    found = []
+    for node in nodes:
+        metadata = node.get("metadata") or {}
+        has = metadata.get("labels") or {}
+        if all(has.get(key) == value for key, value in labels.items()) and (not names or metadata.get("name") in names):
+            found.append(node)
+    return sorted(found, key=lambda node: str((node.get("metadata") or {}).get("name", "")))

@@ -1,0 +1,78 @@
+"""Kubernetes objects as plain values: what they are called, how they are told apart, how one is laid over another."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+Manifest = dict[str, Any]
+"""An object as the API server reads it. Parts may be shared between manifests: never change one in place."""
+
+PREFIX = "kwokfleet.dev"
+MANAGED_BY = "app.kubernetes.io/managed-by"
+US = "kwokfleet"
+FLEET = f"{PREFIX}/fleet"
+POOL = f"{PREFIX}/pool"
+WAVE = f"{PREFIX}/wave"
+RUN = f"{PREFIX}/run"
+INDEX = f"{PREFIX}/index"
+LIFECYCLE = f"{PREFIX}/lifecycle"
+STAGE_SET = f"{PREFIX}/stage-set"
+USAGE = f"{PREFIX}/usage"
+
+FAKE_KEY = "kwok.x-k8s.io/node"
+FAKE_VALUE = "fake"
+FAKE_TAINT = {"effect": "NoSchedule", "key": FAKE_KEY, "value": FAKE_VALUE}
+AUTOSCALER_TAINT_KEY = "kwok-provider"
+"""The taint that the cluster-autoscaler's kwok provider puts on the nodes it makes."""
+
+STAGE_API_VERSION = "kwok.x-k8s.io/v1alpha1"
+
+_MERGE_KEYS = {
+    "taints": ("key", "effect"),
+    "conditions": ("type",),
+    "addresses": ("type",),
+    "tolerations": ("key", "effect"),
+}
+"""Lists that are merged entry by entry, and what tells their entries apart."""
+_RANKS = {"CustomResourceDefinition": 0, "Stage": 1, "Namespace": 2, "ConfigMap": 3, "StorageClass": 3, "Node": 4}
+_LAST_RANK = 5
+
+
+class ObjectKey(NamedTuple):
+    """What tells one object from all others."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+
+
+def key(manifest: Manifest) -> ObjectKey:
+    """Return what tells *manifest* from all others."""
+    metadata = manifest["metadata"]
+    return ObjectKey(manifest["apiVersion"], manifest["kind"], metadata.get("namespace", ""), metadata["name"])
+
+
+def rank(kind: str) -> int:
+    """Return when objects of *kind* are applied: lower first; deleted in reverse."""
+    return _RANKS.get(kind, _LAST_RANK)
+
+
+def overlay(base: Any, top: Any, name: str = "") -> Any:  # noqa: ANN401  # any part of a manifest
+    """Return *top* laid over *base*: mappings merge, keyed lists merge by entry, all else is replaced."""
+    if isinstance(base, Mapping) and isinstance(top, Mapping):
+        merged = dict(base)
+        for inner, value in top.items():
+            merged[inner] = overlay(base[inner], value, inner) if inner in base else value
+        return merged
+    if isinstance(base, list) and isinstance(top, list) and name in _MERGE_KEYS:
+        return _merge_list(base, top, _MERGE_KEYS[name])
+    return top
+
+
+def _merge_list(base: list[Any], top: list[Any], keys: tuple[str, ...]) -> list[Any]:
+    def identity(entry: Any) -> tuple[Any, ...]:  # noqa: ANN401  # any part of a manifest
+        return tuple(entry.get(name) for name in keys) if isinstance(entry, Mapping) else (entry,)
+
+    merged = {identity(entry): entry for entry in base}
+    merged.update((identity(entry), entry) for entry in top)
+    return list(merged.values())

@@ -1,0 +1,185 @@
+"""From files to Desired: every object that should be in the cluster at `now`, and only from what was read.
+
+The same tree and the same time give the same objects, in the same order. A Renderer remembers the
+last result of each pool, so that rendering again costs what changed.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from kwokfleet.core import fleet as model
+from kwokfleet.core import lifecycles, nodes, objects, schedule, stagesets, workloads, yamltext
+from kwokfleet.core.objects import Manifest, ObjectKey
+
+Desired = dict[ObjectKey, Manifest]
+
+Name = tuple[str, str]
+"""A Fleet's name and that of its pool or Wave."""
+
+CONFIG_MAP = "kwok-provider-config"
+TEMPLATES_MAP = "kwok-provider-templates"
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Everything the files say, validated, with what they refer to."""
+
+    fleets: tuple[model.Fleet, ...] = ()
+    controller: model.KwokControllerSpec = field(default_factory=model.KwokControllerSpec)
+    library: lifecycles.Library = field(default_factory=dict)
+    """The library's Stages, by name: what Lifecycles are made of."""
+    stage_sets: Mapping[str, tuple[stagesets.Named, ...]] = field(default_factory=dict)
+    """The sets that each Fleet names."""
+    default_sets: Mapping[str, tuple[Manifest, ...]] = field(default_factory=dict)
+    """The library's documents by set, for roles that no Fleet filled."""
+    templates: Mapping[Name, tuple[Manifest, ...]] = field(default_factory=dict)
+    """Node templates by pool, live ones sanitised."""
+    traces: Mapping[Name, workloads.Trace] = field(default_factory=dict)
+
+    @property
+    def lease(self) -> bool:
+        """Whether kwok holds leases."""
+        return self.controller.lease_duration.total_seconds() > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """Two parts of the files that ask for the same object."""
+
+    key: ObjectKey
+    by: Name
+
+
+class Renderer:
+    """Renders trees, one after the other."""
+
+    def __init__(self) -> None:
+        self._pools: dict[Name, tuple[Any, list[Manifest]]] = {}
+        self.clashes: list[Clash] = []
+
+    def desired(self, tree: Tree, now: datetime) -> Desired:
+        """Return every object that should be there, in the order in which they are applied."""
+        self.clashes = []
+        made: Desired = {}
+        self._add(made, ("", ""), stages(tree))
+        self._add(made, ("", ""), _namespaces(tree))
+        self._add(made, ("", ""), autoscaler_maps(tree))
+        kept: dict[Name, tuple[Any, list[Manifest]]] = {}
+        for fleet in tree.fleets:
+            for pool in fleet.spec.node_pools:
+                name = (fleet.name, pool.name)
+                kept[name] = self._pool(tree, fleet, pool, now)
+                self._add(made, name, kept[name][1])
+        self._pools = kept
+        return made
+
+    def _pool(self, tree: Tree, fleet: model.Fleet, pool: model.NodePool, now: datetime) -> tuple[Any, list[Manifest]]:
+        """Return a pool's nodes with everything they depend on: if that is as it was, so are they."""
+        name = (fleet.name, pool.name)
+        count = 0 if pool.autoscaler else schedule.replicas(pool, now)
+        depends = (pool, count, tree.templates.get(name, ()), node_context(tree, fleet, pool))
+        last = self._pools.get(name)
+        if last is not None and last[0] == depends:
+            return last
+        return depends, nodes.render(pool, count, depends[2], depends[3])
+
+    def _add(self, made: Desired, by: Name, manifests: Iterable[Manifest]) -> None:
+        for manifest in manifests:
+            key = objects.key(manifest)
+            if key in made:
+                if made[key] != manifest:
+                    self.clashes.append(Clash(key, by))
+                continue
+            made[key] = manifest
+
+
+def node_context(tree: Tree, fleet: model.Fleet, pool: model.NodePool) -> nodes.Context:
+    """Return what a pool's nodes depend on beside the pool."""
+    lifecycle = _lifecycle(fleet, pool.lifecycle)
+    drawn = lifecycles.drawn(lifecycle) if lifecycle else {}
+    return nodes.Context(
+        fleet.name, tree.controller.node_ip, fleet.spec.node_groups, fleet.spec.seed, tuple(sorted(drawn.items()))
+    )
+
+
+def born(tree: Tree, desired: Desired, now: datetime) -> Iterator[Manifest]:
+    """Yield the objects as they would be created: nodes settled, or booting where their Lifecycle says so."""
+    birth = nodes.Birth(now, sum(key.kind == "Node" for key in desired))
+    booting = {
+        lifecycles.label(fleet.name, lifecycle.name)
+        for fleet in tree.fleets
+        for lifecycle in fleet.spec.lifecycles
+        if lifecycles.boots(lifecycle)
+    }
+    for key, manifest in desired.items():
+        if key.kind == "Node":
+            ready = manifest["metadata"]["labels"].get(objects.LIFECYCLE) not in booting
+            yield birth.born(manifest, ready=ready)
+        else:
+            yield manifest
+
+
+def stages(tree: Tree) -> Iterator[Manifest]:
+    """Yield the Stages of a tree: the named sets, the sets needed beside them, and the Lifecycles'."""
+    if not tree.fleets:
+        return
+    named = [one for fleet in tree.fleets for one in tree.stage_sets.get(fleet.name, ())]
+    for name in stagesets.missing(named, lease=tree.lease):
+        yield from map(stagesets.owned, tree.default_sets.get(name, ()))
+    for one in named:
+        yield from map(stagesets.owned, one.stages)
+    for fleet in tree.fleets:
+        for lifecycle in fleet.spec.lifecycles:
+            yield from lifecycles.stages(fleet.name, lifecycle, tree.library, lease=tree.lease)
+
+
+def _namespaces(tree: Tree) -> Iterator[Manifest]:
+    """Yield the namespaces that Waves need; those with variables are made when their objects are."""
+    names = {wave.namespace for fleet in tree.fleets for wave in fleet.spec.waves if wave.namespace}
+    for name in sorted(names):
+        if not workloads.names_used(name) and name != workloads.DEFAULT_NAMESPACE and not name.startswith("kube-"):
+            metadata = {"name": name, "labels": {objects.MANAGED_BY: objects.US}}
+            yield {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+
+
+def autoscaler_maps(tree: Tree) -> Iterator[Manifest]:
+    """Yield the configuration and templates of the cluster-autoscaler's kwok provider, by namespace."""
+    found: dict[str, tuple[model.NodeGroups, list[Manifest]]] = {}
+    for fleet in tree.fleets:
+        for pool in fleet.spec.node_pools:
+            if pool.autoscaler is not None:
+                groups, items = found.setdefault(fleet.spec.node_groups.namespace, (fleet.spec.node_groups, []))
+                templates = tree.templates.get((fleet.name, pool.name), ())
+                items.append(nodes.autoscaler_template(pool, templates, node_context(tree, fleet, pool)))
+    for namespace, (groups, items) in sorted(found.items()):
+        yield _config_map(namespace, CONFIG_MAP, "config", _autoscaler_config(groups))
+        yield _config_map(namespace, TEMPLATES_MAP, "templates", {"apiVersion": "v1", "kind": "List", "items": items})
+
+
+def _autoscaler_config(groups: model.NodeGroups) -> Manifest:
+    by = {"fromNodeAnnotationKey": groups.annotation} if groups.annotation else {}
+    config: Manifest = {
+        "apiVersion": "v1alpha1",
+        "readNodesFrom": "configmap",
+        "nodegroups": by or {"fromNodeLabelKey": groups.label or "kwok-nodegroup"},
+        "configmap": {"name": TEMPLATES_MAP},
+    }
+    if groups.gpu_label:
+        types: Manifest = {name: {} for name in groups.gpu_types}
+        config["nodes"] = {"gpuConfig": {"gpuLabelKey": groups.gpu_label, "availableGPUTypes": types}}
+    return config
+
+
+def _config_map(namespace: str, name: str, key: str, content: Manifest) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": namespace, "labels": {objects.MANAGED_BY: objects.US}},
+        "data": {key: yamltext.document(content)},
+    }
+
+
+def _lifecycle(fleet: model.Fleet, name: str | None) -> model.Lifecycle | None:
+    return next((each for each in fleet.spec.lifecycles if each.name == name), None)

@@ -1,0 +1,203 @@
+"""What is due when: pool sizes, windows, Runs and the instants of their objects. `now` is an argument.
+
+Everything follows from the files, the seed and the time alone, so that a restart, a second daemon
+or another machine comes to the same answer. A cron time that a clock change skips comes true right
+after the gap; one that occurs twice comes true once (as in crontab(5) of Debian).
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import cronsim
+
+from kwokfleet.core import waves
+from kwokfleet.core.dice import Die
+from kwokfleet.core.fleet import NodePool, Window
+
+_MINUTE = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Run:
+    """One firing of a Wave."""
+
+    start: datetime
+    name: str
+    """What tells it from the Wave's other Runs: part of its objects' names."""
+
+
+def fired(cron: str, time_zone: str, at_or_before: datetime) -> datetime | None:
+    """Return the last time *cron* came true."""
+    local = at_or_before.astimezone(ZoneInfo(time_zone)) + _MINUTE
+    for moment in cronsim.CronSim(cron, local, reverse=True):
+        if moment.astimezone(UTC) <= at_or_before:
+            return moment.astimezone(UTC)
+    return None
+
+
+def fires(cron: str, time_zone: str, after: datetime) -> Iterator[datetime]:
+    """Yield the times *cron* comes true, in order, from the first one after *after* on."""
+    for moment in cronsim.CronSim(cron, after.astimezone(ZoneInfo(time_zone))):
+        yield moment.astimezone(UTC)
+
+
+def replicas(pool: NodePool, now: datetime) -> int:
+    """Return how many nodes a pool should have: what the latest entry of its schedule says."""
+    latest: tuple[datetime, int] | None = None
+    for entry in pool.schedule:
+        moment = fired(entry.cron, entry.time_zone, now) if entry.cron else entry.at
+        if moment is not None and moment <= now and (latest is None or moment >= latest[0]):
+            latest = (moment, entry.replicas)
+    return latest[1] if latest else (pool.replicas or 0)
+
+
+def most_replicas(pool: NodePool) -> int:
+    """Return the greatest number of nodes a pool may ever have."""
+    most = pool.autoscaler.max if pool.autoscaler else 0
+    return max(most, pool.replicas or 0, *(entry.replicas for entry in pool.schedule))
+
+
+def open_now(windows: Sequence[Window], now: datetime) -> bool:
+    """Return whether changes may be made."""
+    if any(_within(window.deny, window.time_zone, now) for window in windows if window.deny):
+        return False
+    allowed = [window for window in windows if window.allow]
+    return not allowed or any(_within(window.allow or "", window.time_zone, now) for window in allowed)
+
+
+def _within(cron: str, time_zone: str, now: datetime) -> bool:
+    """Return whether the minute of *now* is one that *cron* names, by the clock on the wall."""
+    minute = now.astimezone(ZoneInfo(time_zone)).replace(second=0, microsecond=0, tzinfo=None)
+    return next(cronsim.CronSim(cron, minute - _MINUTE), None) == minute
+
+
+def runs(start: waves.Start, anchor: datetime, after: datetime, until: datetime) -> Iterator[Run]:
+    """Yield the Runs that start after *after*, up to and including *until*.
+
+    *anchor* is when the Fleet was first synced: `after` and `every` count from it.
+    """
+    if start.after is not None or start.at is not None:
+        moment = start.at if start.at is not None else anchor + (start.after or timedelta())
+        if after < moment <= until:
+            yield Run(moment, "0")
+    elif start.every is not None:
+        number = max(0, math.floor((after - anchor) / start.every) + 1)
+        while (moment := anchor + number * start.every) <= until:
+            yield Run(moment, str(number))
+            number += 1
+    elif start.cron is not None:
+        for moment in fires(start.cron, start.time_zone, after):
+            if moment > until:
+                return
+            yield Run(moment, str(int(moment.timestamp()) // 60))
+
+
+def due(start: waves.Start, anchor: datetime, last: datetime, now: datetime, *, grace: timedelta) -> list[Run]:
+    """Return the Runs to start now, none of which has been seen at *last*.
+
+    A Run that is late by more than *grace* was missed: the Wave says whether the latest such one
+    is made up for.
+    """
+    waiting = list(runs(start, anchor, last, now))
+    on_time = [run for run in waiting if now - run.start <= grace]
+    if on_time or not waiting or start.missed == "skip":
+        return on_time
+    return waiting[-1:]
+
+
+# ----------------------------------------------------------------------------------------
+# instants
+
+
+def offsets(wave: waves.Wave, die: Die, trace: Sequence[float] = ()) -> Iterator[timedelta]:
+    """Yield when each object of a Run is due, counted from the Run's start, in order."""
+    endless = wave.arrivals is not None and (wave.duration is not None or wave.arrivals.trace is not None)
+    limit = wave.count if wave.count is not None else (None if endless else 1)
+    end = wave.duration.total_seconds() if wave.duration else math.inf
+    for index, seconds in enumerate(_seconds(wave.arrivals, die, trace)):
+        if (limit is not None and index >= limit) or seconds >= end:
+            return
+        yield timedelta(microseconds=round(seconds * 1e6))
+
+
+def _seconds(arrivals: waves.Arrivals | None, die: Die, trace: Sequence[float]) -> Iterable[float]:
+    if arrivals is None:
+        return _endlessly(0.0)
+    if arrivals.rate is not None:
+        return _constant(arrivals.rate)
+    if arrivals.poisson is not None:
+        return _poisson(arrivals.poisson, die)
+    if arrivals.burst is not None:
+        return _bursts(arrivals.burst)
+    if arrivals.trace is not None:
+        speed = arrivals.trace.speed
+        return (at / speed for at in trace)
+    return _pieces(arrivals)
+
+
+def _endlessly(value: float) -> Iterator[float]:
+    while True:
+        yield value
+
+
+def _constant(rate: float) -> Iterator[float]:
+    index = 0
+    while True:
+        yield index / rate
+        index += 1
+
+
+def _poisson(rate: float, die: Die) -> Iterator[float]:
+    at, index = 0.0, 0
+    while True:
+        at += die.exponential(index, 1 / rate)
+        yield at
+        index += 1
+
+
+def _bursts(burst: waves.Burst) -> Iterator[float]:
+    distance = burst.every.total_seconds()
+    index = 0
+    while True:
+        yield (index // burst.size) * distance
+        index += 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A stretch of time in which the rate changes evenly from one value to another."""
+
+    seconds: float
+    first: float
+    last: float
+
+    @property
+    def objects(self) -> float:
+        return (self.first + self.last) / 2 * self.seconds
+
+    def at(self, objects: float) -> float:
+        """Return when this many objects have arrived."""
+        slope = (self.last - self.first) / self.seconds if math.isfinite(self.seconds) else 0.0
+        if abs(slope) < 1e-12:  # noqa: PLR2004  # as good as constant
+            return objects / self.first
+        return (math.sqrt(max(0.0, self.first**2 + 2 * slope * objects)) - self.first) / slope
+
+
+def _pieces(arrivals: waves.Arrivals) -> Iterator[float]:
+    """Yield the instants of a rate that changes: object n arrives when the rate's integral reaches n."""
+    pieces: list[_Piece] = []
+    if arrivals.ramp is not None:
+        ramp = arrivals.ramp
+        pieces = [_Piece(ramp.over.total_seconds(), ramp.from_, ramp.to), _Piece(math.inf, ramp.to, ramp.to)]
+    elif arrivals.steps is not None:
+        pieces = [_Piece(step.for_.total_seconds(), step.rate, step.rate) for step in arrivals.steps]
+        pieces.append(_Piece(math.inf, pieces[-1].last, pieces[-1].last))
+    begun, arrived, index = 0.0, 0.0, 0
+    for piece in pieces:
+        while index < arrived + piece.objects:
+            yield begun + piece.at(index - arrived)
+            index += 1
+        begun, arrived = begun + piece.seconds, arrived + piece.objects

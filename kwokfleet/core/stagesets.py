@@ -1,0 +1,79 @@
+"""Which Stages a tree of Fleets plays: the sets it names, and those it needs beside them.
+
+Stages are cluster-wide, so the choice is made for all Fleets together. Each set of the library has
+a role; a role that nobody filled is filled by the set that is right for most.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kwokfleet.core import objects
+from kwokfleet.core.objects import Manifest
+
+ROLES = {
+    "node-fast": "node",
+    "node-heartbeat": "heartbeat",
+    "node-heartbeat-with-lease": "heartbeat",
+    "pod-fast": "pod",
+    "pod-general": "pod",
+    "job": "pod",
+    "pod-recover": "recovery",
+}
+"""Sets of which one at a time may act on objects at large, and for what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A set of Stages that a Fleet named."""
+
+    name: str
+    stages: tuple[Manifest, ...]
+    from_library: bool
+
+
+def role(named: Named) -> set[str]:
+    """Return the roles that a set fills."""
+    if named.from_library:
+        return {ROLES[named.name]} if named.name in ROLES else set()
+    kinds = {kind(stage) for stage in named.stages if _at_large(stage)}
+    return {*(("pod",) if "Pod" in kinds else ()), *(("node", "heartbeat") if "Node" in kinds else ())}
+
+
+def missing(named: Iterable[Named], *, lease: bool) -> list[str]:
+    """Return the sets of the library that are needed beside the named ones."""
+    filled = {each for one in named for each in role(one)}
+    heartbeat = "node-heartbeat-with-lease" if lease else "node-heartbeat"
+    wanted = {"node": "node-fast", "heartbeat": heartbeat, "pod": "pod-fast", "recovery": "pod-recover"}
+    return [name for each, name in wanted.items() if each not in filled]
+
+
+def rivals(named: Sequence[Named]) -> list[tuple[int, int]]:
+    """Return the pairs, by position, that would act on the same objects."""
+    found = []
+    for second, one in enumerate(named):
+        for first, other in enumerate(named[:second]):
+            both_ours = one.from_library and other.from_library
+            if both_ours and one.name != other.name and role(one) & role(other):
+                found.append((first, second))
+    return found
+
+
+def kind(stage: Manifest) -> str:
+    """Return the kind of object that a Stage acts on."""
+    spec = stage.get("spec")
+    reference = spec.get("resourceRef") if isinstance(spec, Mapping) else None
+    return str(reference.get("kind", "")) if isinstance(reference, Mapping) else ""
+
+
+def _at_large(stage: Manifest) -> bool:
+    """Return whether a Stage acts on objects that did not ask for it by a label or annotation."""
+    spec = stage.get("spec")
+    selector = spec.get("selector") if isinstance(spec, Mapping) else None
+    return isinstance(selector, Mapping) and not selector.get("matchLabels") and not selector.get("matchAnnotations")
+
+
+def owned(stage: Manifest) -> Manifest:
+    """Return a Stage with the label that makes it ours."""
+    metadata = stage["metadata"]
+    labels = {**(metadata.get("labels") or {}), objects.MANAGED_BY: objects.US}
+    return {**stage, "metadata": {**metadata, "labels": labels}}

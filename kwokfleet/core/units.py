@@ -1,0 +1,145 @@
+"""Quantities, durations, rates and shares as people write them: `256Gi`, `10s..11s`, `20/s`, `25%`.
+
+Each reader returns a value or raises ValueError with a sentence that says what was expected.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+ZERO = timedelta()
+
+_UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
+_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h|d))+")
+_MAX_DURATION = timedelta(days=3650)
+
+_RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*/\s*(s|m|h|d|sec|second|min|minute|hour|day)")
+_RATE_UNIT_S = {"sec": 1.0, "second": 1.0, "min": 60.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0, **_UNIT_S}
+
+_QUANTITY = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))((?:[KMGTPE]i|[numkMGTPE])?|[eE][+-]?[0-9]{1,2})")
+_SUFFIX = {
+    "": Decimal(1),
+    **{
+        suffix: Decimal(10) ** power
+        for suffix, power in zip("numkMGTPE", (-9, -6, -3, 3, 6, 9, 12, 15, 18), strict=True)
+    },
+    **{f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", start=1)},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A duration between two bounds; a fixed one has equal bounds."""
+
+    low: timedelta
+    high: timedelta
+
+    @property
+    def fixed(self) -> bool:
+        """Whether it is always the same."""
+        return self.low == self.high
+
+
+def duration(text: object) -> timedelta:
+    """Read `0.5s`, `1m30s`, `2h`, `7d`; a bare 0 needs no unit."""
+    if text == 0 and not isinstance(text, bool):
+        return ZERO
+    if not isinstance(text, str) or not _DURATION.fullmatch(text):
+        advice = f", for instance {text}s" if isinstance(text, int | float) and not isinstance(text, bool) else ""
+        raise ValueError(f"must be a duration with its unit (ms, s, m, h, d), as in 0.5s or 1m30s{advice}")
+    seconds = sum(float(number) * _UNIT_S[unit] for number, unit in _DURATION_PART.findall(text))
+    if seconds > _MAX_DURATION.total_seconds():
+        raise ValueError(f"must be at most {_MAX_DURATION.days} days")
+    return timedelta(seconds=round(seconds, 6))
+
+
+def span(text: object) -> Span:
+    """Read `10s` or, for anything between two bounds, `10s..11s`."""
+    if isinstance(text, str) and ".." in text:
+        first, _, last = text.partition("..")
+        try:
+            low, high = duration(first.strip()), duration(last.strip())
+        except ValueError:
+            raise ValueError("must be two durations with their units, as in 10s..11s") from None
+        if high < low:
+            raise ValueError(f"must begin with the smaller bound, as in {last.strip()}..{first.strip()}")
+        return Span(low, high)
+    fixed = duration(text)
+    return Span(fixed, fixed)
+
+
+def rate(text: object) -> float:
+    """Read `20/s`, `5/m`, `100/h` and return it per second."""
+    match = _RATE.fullmatch(text) if isinstance(text, str) else None
+    if not match:
+        raise ValueError("must be a number per time, as in 20/s, 5/m or 100/h")
+    per_second = float(match[1]) / _RATE_UNIT_S[match[2]]
+    if per_second <= 0:
+        raise ValueError("must be more than 0")
+    return per_second
+
+
+def share(text: object) -> float:
+    """Read a probability, `0.02` or `2%`, and return it between 0 and 1."""
+    value = _percent_text(text) if isinstance(text, str) else text
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ValueError("must be a share between 0 and 1, or a percentage as in 2%")
+    return float(value)
+
+
+def percent(text: object) -> float:
+    """Read a percentage, `25` or `25%`, and return it between 0 and 100."""
+    value = None if isinstance(text, bool) else text
+    if isinstance(value, str):
+        part = _percent_text(value)
+        value = None if part is None else round(part * 100, 9)
+    if not isinstance(value, int | float) or not 0 <= value <= 100:  # noqa: PLR2004  # that is what percent means
+        raise ValueError("must be a percentage between 0 and 100, as in 25%")
+    return float(value)
+
+
+def _percent_text(text: str) -> float | None:
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*%", text)
+    return float(match[1]) / 100 if match else None
+
+
+def quantity(text: object) -> str:
+    """Read an amount of a resource as Kubernetes writes it (`32`, `500m`, `256Gi`) and return its text."""
+    written = str(text) if isinstance(text, int | float) and not isinstance(text, bool) else text
+    if not isinstance(written, str) or not _QUANTITY.fullmatch(written):
+        close = re.fullmatch(r"([0-9.]+)\s*([kKmMgGtTpP])(?:i?[bB])", written) if isinstance(written, str) else None
+        advice = f", for instance {close[1]}{close[2].upper()}i" if close else ""
+        raise ValueError(f"must be an amount as Kubernetes writes it, as in 32, 500m or 256Gi{advice}")
+    if amount(written) < 0:
+        raise ValueError("must be 0 or more")
+    return written
+
+
+def amount(text: str) -> Decimal:
+    """Return the number that a quantity stands for."""
+    match = _QUANTITY.fullmatch(text)
+    if not match:
+        raise ValueError(f"not a quantity: {text!r}")
+    number, suffix = Decimal(match[1]), match[2]
+    return number * _SUFFIX[suffix] if suffix in _SUFFIX else number.scaleb(int(suffix[1:]))
+
+
+def instant(text: object) -> datetime:
+    """Read an RFC 3339 time with its offset: `2026-03-01T08:00:00Z`."""
+    try:
+        value = datetime.fromisoformat(text) if isinstance(text, str) and "T" in text else None
+    except ValueError:
+        value = None
+    if value is None or value.tzinfo is None:
+        raise ValueError("must be a time with date and offset, as in 2026-03-01T08:00:00Z or 2026-03-01T08:00:00+01:00")
+    return value.astimezone(UTC)
+
+
+def show(value: timedelta) -> str:
+    """Write a duration the way it is read: `90s`, `500ms`, `1.5s`."""
+    milliseconds = value / timedelta(milliseconds=1)
+    if milliseconds < 1000 and milliseconds:  # noqa: PLR2004  # below a second
+        return f"{milliseconds:g}ms"
+    return f"{value.total_seconds():.10g}s"

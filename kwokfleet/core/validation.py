@@ -1,0 +1,231 @@
+"""Documents into models, or into findings that say what is wrong in the words of the file.
+
+pydantic finds what does not fit; here its errors become sentences, an unknown field is answered
+with the nearest known one, and the JSON Schema is put together for editors.
+"""
+
+import typing
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+import pydantic
+from pydantic import TypeAdapter
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from kwokfleet.core import fleet as model
+from kwokfleet.core import problems
+from kwokfleet.core.fields import Model
+from kwokfleet.core.problems import Finding, Where
+
+Kind = TypeVar("Kind", bound=Model)
+
+_EXPECTED = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "string_type": "a text",
+    "bool_type": "true or false",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "tuple_type": "a list",
+    "list_type": "a list",
+}
+_SENTENCES = {
+    "greater_than_equal": "must be {ge} or more, got {input}",
+    "less_than_equal": "must be {le} or less, got {input}",
+    "greater_than": "must be more than {gt}, got {input}",
+    "too_short": "must not be empty",
+    "string_too_short": "must not be empty",
+    "string_too_long": "must have at most {max_length} characters",
+    "finite_number": "must be a finite number",
+}
+_UNION_MEMBERS = {"str", "int", "float", "bool"}
+"""What pydantic appends to the place of an error for a value of several types."""
+
+
+def read(kind: type[Kind], value: object) -> tuple[Kind | None, list[Finding]]:
+    """Return *value* as a model, or everything that is wrong with it."""
+    try:
+        return kind.model_validate(value), []
+    except pydantic.ValidationError as error:
+        return None, list(_findings(kind, error.errors(include_url=False)))
+    except RecursionError:
+        return None, [Finding((), "is nested too deeply", "nest less")]
+
+
+def _findings(kind: type[Model], errors: Iterable[ErrorDetails]) -> Iterable[Finding]:
+    """Return one finding for each place: what contains another wrong thing is not wrong by itself."""
+    found = [_finding(kind, error) for error in errors]
+    around = {finding.where[:end] for finding in found for end in range(len(finding.where))}
+    seen: set[Where] = set()
+    for finding in found:
+        if finding.where not in seen | around:  # of a value of several types, each type complains
+            seen.add(finding.where)
+            yield finding
+
+
+def _finding(kind: type[Model], error: ErrorDetails) -> Finding:
+    where = _where(error)
+    context = error.get("ctx", {})
+    name = error["type"]
+    if name == "extra_forbidden":
+        unknown = str(where[-1])
+        known = sorted(_known(kind, where[:-1]))
+        return Finding(
+            where, f"unknown field {unknown!r}", problems.meant(unknown, known), rule="unknown-field", at_key=True
+        )
+    if name == "missing":
+        return Finding(where, "is missing", "add it", rule="missing-field", at_key=True)
+    if name == "wrong":
+        return Finding((*where, *context.get("where", ())), str(context["what"]), rule="invalid-value")
+    if name == "literal_error":
+        return _literal(where, error, context)
+    if name == "string_pattern_mismatch":
+        return Finding(where, _bad_name(error["input"]), "as in gpu-lab", rule="invalid-name")
+    return Finding(where, _sentence(name, error, context), rule="invalid-value")
+
+
+def _literal(where: Where, error: ErrorDetails, context: dict[str, Any]) -> Finding:
+    allowed = [part.strip(" '") for part in str(context["expected"]).replace(" or ", ",").split(",")]
+    given = error["input"]
+    hint = problems.meant(given, allowed) if isinstance(given, str) else "use one of " + ", ".join(allowed)
+    return Finding(where, f"must be {context['expected']}, got {_shown(given)}", hint, rule="invalid-value")
+
+
+def _sentence(name: str, error: ErrorDetails, context: dict[str, Any]) -> str:
+    given = _shown(error["input"])
+    if name in _EXPECTED:
+        return f"must be {_EXPECTED[name]}, got {given}"
+    if name in _SENTENCES:
+        return _SENTENCES[name].format(**context, input=given)
+    return f"{error['msg'][:1].lower()}{error['msg'][1:]}, got {given}"
+
+
+def _bad_name(given: object) -> str:
+    return f"{_shown(given)} is not a name: lower-case letters, digits, and '-' between them"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    if value is None:
+        return "nothing"
+    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004  # what fits a line
+
+
+def _where(error: ErrorDetails) -> Where:
+    """Return the place of an error as the file has it."""
+    steps = list(error["loc"])
+    while steps and (str(steps[-1]) in _UNION_MEMBERS or "[" in str(steps[-1])):
+        steps.pop()
+    if steps and steps[-1] == "[key]":
+        steps.pop()
+    return tuple(steps)
+
+
+def _known(kind: type[Model], where: Where) -> Iterable[str]:
+    """Return the fields that the model at *where* has."""
+    current: Any = kind
+    for step in where:
+        current = _step(current, step)
+        if current is None:
+            return []
+    return _aliases(current) if _is_model(current) else []
+
+
+def _aliases(kind: type[Model]) -> list[str]:
+    return [field.alias or name for name, field in kind.model_fields.items()]
+
+
+def _step(kind: Any, step: str | int) -> Any:  # noqa: ANN401  # a type, or what typing makes of one
+    if _is_model(kind):
+        for name, field in kind.model_fields.items():
+            if (field.alias or name) == step:
+                return _inner(field)
+        return None
+    arguments = typing.get_args(kind)
+    if not arguments:
+        return None
+    return _unwrapped(arguments[0] if isinstance(step, int) else arguments[-1])
+
+
+def _inner(field: FieldInfo) -> Any:  # noqa: ANN401  # a type, or what typing makes of one
+    return _unwrapped(field.annotation)
+
+
+def _unwrapped(kind: Any) -> Any:  # noqa: ANN401  # a type, or what typing makes of one
+    """Return a type without Annotated and None around it."""
+    while True:
+        if typing.get_origin(kind) is typing.Annotated:
+            kind = typing.get_args(kind)[0]
+            continue
+        options = [each for each in typing.get_args(kind) if each is not type(None)]
+        if type(None) in typing.get_args(kind) and len(options) == 1:
+            kind = options[0]
+            continue
+        return kind
+
+
+def _is_model(kind: Any) -> bool:  # noqa: ANN401  # a type, or what typing makes of one
+    return isinstance(kind, type) and issubclass(kind, Model)
+
+
+# ----------------------------------------------------------------------------------------
+# JSON Schema
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of everything a file may hold."""
+    adapter: TypeAdapter[Any] = TypeAdapter(model.Fleet | model.KwokController)
+    made = adapter.json_schema(by_alias=True)
+    definitions = made.pop("$defs")
+    _lay_out(definitions)
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "kwokfleet",
+        "description": f"Documents of {model.API_VERSION}: Fleet and KwokController.",
+        "type": "object",
+        "required": ["apiVersion", "kind", "metadata"],
+        "properties": {"kind": {"enum": sorted(model.KINDS)}},
+        "allOf": [
+            {"if": {"properties": {"kind": {"const": kind}}}, "then": {"$ref": f"#/definitions/{kind}"}}
+            for kind in sorted(model.KINDS)
+        ],
+        "definitions": definitions,
+    }
+
+
+_SHORT: dict[str, dict[str, Any]] = {
+    "Delay": {"type": ["string", "number"], "examples": ["10s", "10s..11s", "args"]},
+    "Complete": {"type": ["string", "number"], "examples": ["10s", "args"]},
+    "StageUse": {"type": "string", "examples": ["pod-general"]},
+    "Taint": {"type": "string", "examples": ["dedicated=gpu:NoSchedule"]},
+    "Start": {"type": ["string", "number"], "examples": ["30s"]},
+}
+"""Models that may also be written as a text."""
+
+
+def _lay_out(definitions: dict[str, Any]) -> None:
+    """Allow the short forms, point references at their place, and drop titles that say nothing."""
+    for name, short in _SHORT.items():
+        long = definitions[name]
+        text = {**short, "description": long.get("description", "")}
+        definitions[name] = {"description": long.get("description", ""), "anyOf": [text, long]}
+    _point(definitions)
+
+
+def _point(part: Any) -> None:  # noqa: ANN401  # any part of a JSON Schema
+    if isinstance(part, dict):
+        if isinstance(part.get("title"), str):
+            del part["title"]
+        if isinstance(part.get("$ref"), str):
+            part["$ref"] = part["$ref"].replace("#/$defs/", "#/definitions/")
+        for inner in part.values():
+            _point(inner)
+    elif isinstance(part, list):
+        for inner in part:
+            _point(inner)

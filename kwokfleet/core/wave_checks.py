@@ -1,0 +1,179 @@
+"""What can be wrong with a Wave: its template, its variables, the names of its objects."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kwokfleet.core import checks, problems, workloads
+from kwokfleet.core import fleet as model
+from kwokfleet.core.objects import Manifest
+from kwokfleet.core.problems import Finding, Severity, Where
+from kwokfleet.core.waves import Wave
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_RECURRING = {"cron", "every"}
+_CRON_RUN_DIGITS = 8
+_MAX_NAME = 63
+"""Characters in the name of a Job, since it is a label of its pods."""
+
+
+def check(fleet: model.Fleet, wave: Wave, where: Where, trace: workloads.Trace | None) -> Iterator[Finding]:
+    """Yield everything wrong with a Wave."""
+    yield from checks.reference(fleet, wave.lifecycle, "pod", where)
+    yield from _pools(fleet, wave, where)
+    yield from _amount(wave, where)
+    yield from _variables(wave, where, trace)
+    yield from _template(wave, (*where, "template"))
+    yield from _names(fleet, wave, where, trace)
+    yield from _namespace(wave, where)
+
+
+def _pools(fleet: model.Fleet, wave: Wave, where: Where) -> Iterator[Finding]:
+    known = [pool.name for pool in fleet.spec.node_pools]
+    for index, name in enumerate(wave.pools):
+        if name not in known:
+            hint = problems.meant(name, known) if known else "declare it under spec.nodePools"
+            yield Finding((*where, "pools", index), f"there is no pool {name!r}", hint, rule="unknown-reference")
+    if wave.place and not known:
+        what = "its pods can land nowhere: the Fleet has no pool"
+        hint = "add a pool, or set place: false to leave the choice of nodes to the template"
+        yield Finding((*where, "name"), what, hint, Severity.WARNING, "no-pool")
+
+
+def _amount(wave: Wave, where: Where) -> Iterator[Finding]:
+    if wave.duration is None:
+        return
+    if wave.arrivals is None:
+        what = "needs arrivals: without them everything arrives at once"
+        yield Finding((*where, "duration"), what, "add arrivals, or use count", rule="no-arrivals", at_key=True)
+
+
+def _variables(wave: Wave, where: Where, trace: workloads.Trace | None) -> Iterator[Finding]:
+    for name in wave.vary:
+        if not _IDENTIFIER.fullmatch(name):
+            what = f"{name!r} cannot be a variable's name"
+            yield Finding((*where, "vary", name), what, "use letters, digits and '_'", rule="invalid-name", at_key=True)
+        elif name in workloads.BUILT_IN:
+            what = f"{name!r} is a variable that every wave has"
+            yield Finding((*where, "vary", name), what, "give yours another name", rule="invalid-name", at_key=True)
+    known = workloads.known(wave, trace)
+    from_trace = wave.arrivals is not None and wave.arrivals.trace is not None and trace is None
+    used: set[str] = set()
+    for place, text in _texts(wave):
+        for name in sorted(workloads.names_used(text)):
+            used.add(name)
+            if name not in known and not from_trace:
+                what = f"there is no variable {name!r}"
+                yield Finding((*where, *place), what, problems.meant(name, sorted(known)), rule="unknown-variable")
+    for name in sorted(set(wave.vary) - used):
+        what = f"variable {name!r} is used nowhere in the template"
+        yield Finding((*where, "vary", name), what, f"write {{{{{name}}}}} there", Severity.WARNING, "unused-variable")
+
+
+def _texts(wave: Wave) -> Iterator[tuple[Where, str]]:
+    """Yield every text of a Wave that may hold variables, and its place."""
+    if wave.namespace:
+        yield ("namespace",), wave.namespace
+    yield from _texts_in(wave.template, ("template",))
+
+
+def _texts_in(part: Any, where: Where) -> Iterator[tuple[Where, str]]:  # noqa: ANN401  # any part of a manifest
+    if isinstance(part, str):
+        yield where, part
+    elif isinstance(part, Mapping):
+        for key, item in part.items():
+            yield (*where, key), key
+            yield from _texts_in(item, (*where, key))
+    elif isinstance(part, list):
+        for index, item in enumerate(part):
+            yield from _texts_in(item, (*where, index))
+
+
+def _template(wave: Wave, where: Where) -> Iterator[Finding]:
+    template = wave.template
+    for name in ("apiVersion", "kind"):
+        if not isinstance(template.get(name), str) or not template[name]:
+            what = f"needs {name}" if name not in template else "must be a text"
+            place = where if name not in template else (*where, name)
+            yield Finding(place, what, "as in batch/v1, Job", rule="invalid-template", at_key=name not in template)
+    metadata = template.get("metadata")
+    if metadata is not None and not isinstance(metadata, Mapping):
+        yield Finding((*where, "metadata"), "must be a mapping", rule="invalid-template")
+    elif metadata and "generateName" in metadata:
+        what = "names must follow from the file, so that nothing is made twice"
+        yield Finding((*where, "metadata", "generateName"), what, "use name with {{index}}", rule="invalid-template")
+    if "status" in template:
+        yield Finding((*where, "status"), "belongs to the cluster", "remove it", rule="invalid-template", at_key=True)
+    for place, pod in pods(template, where):
+        yield from _pod(pod, place)
+
+
+def pods(template: Manifest, where: Where) -> Iterator[tuple[Where, Manifest]]:
+    """Yield every pod template in an object, whatever its kind, and its place."""
+    spec = template.get("spec")
+    if isinstance(spec, Mapping) and "containers" in spec:
+        yield where, template
+        return
+    for key, item in template.items():
+        if isinstance(item, Mapping):
+            yield from pods(dict(item), (*where, key))
+        elif isinstance(item, list):
+            for index, entry in enumerate(item):
+                if isinstance(entry, Mapping):
+                    yield from pods(dict(entry), (*where, key, index))
+
+
+def _pod(pod: Manifest, where: Where) -> Iterator[Finding]:
+    if not isinstance(pod.get("metadata") or {}, Mapping):
+        yield Finding((*where, "metadata"), "must be a mapping", rule="invalid-template")
+    spec = pod["spec"]
+    containers = spec["containers"]
+    if not isinstance(containers, list) or not containers:
+        yield Finding(
+            (*where, "spec", "containers"), "must be a list of at least one container", rule="invalid-template"
+        )
+        return
+    for index, container in enumerate(containers):
+        place = (*where, "spec", "containers", index)
+        if not isinstance(container, Mapping):
+            yield Finding(place, "must be a mapping", rule="invalid-template")
+        elif not container.get("name"):
+            yield Finding(place, "a container needs a name", "add name", rule="invalid-template")
+    for name in ("tolerations", "affinity"):
+        wanted = list if name == "tolerations" else Mapping
+        if name in spec and spec[name] is not None and not isinstance(spec[name], wanted):
+            yield Finding(
+                (*where, "spec", name), f"must be a {'list' if wanted is list else 'mapping'}", rule="invalid-template"
+            )
+
+
+def _names(fleet: model.Fleet, wave: Wave, where: Where, trace: workloads.Trace | None) -> Iterator[Finding]:
+    """Yield objects of one Wave that would have the same name, or one that is too long."""
+    metadata = wave.template.get("metadata")
+    given = metadata.get("name") if isinstance(metadata, Mapping) else None
+    many = (wave.count or 0) > 1 or wave.duration is not None or trace is not None
+    if given is not None:
+        place = (*where, "template", "metadata", "name")
+        used = workloads.names_used(given)
+        if many and not used & {"index", "name"}:
+            what = "all objects would have the same name"
+            yield Finding(place, what, "put {{index}} into it, or leave it out", rule="same-name")
+        elif wave.start.shape in _RECURRING and not used & {"run", "name"}:
+            what = "the objects of each run would have the same names"
+            yield Finding(place, what, "put {{run}} into it, or leave it out", rule="same-name")
+        return
+    most = max(wave.count or 1, len(trace.at) if trace else 1)
+    run = _CRON_RUN_DIGITS if wave.start.shape in _RECURRING else 1
+    length = len(f"{fleet.name}-{wave.name}--") + run + max(1, math.ceil(math.log10(most)) if most > 1 else 1)
+    if length > _MAX_NAME:
+        what = f"its objects' names ({fleet.name}-{wave.name}-RUN-INDEX) would be longer than {_MAX_NAME} characters"
+        yield Finding((*where, "name"), what, "use shorter names", rule="name-too-long")
+
+
+def _namespace(wave: Wave, where: Where) -> Iterator[Finding]:
+    name = wave.namespace
+    if name is not None and not workloads.names_used(name) and not _NAMESPACE.fullmatch(name):
+        what = f"{name!r} is not the name of a namespace: lower-case letters, digits and '-'"
+        yield Finding((*where, "namespace"), what, "as in load-test", rule="invalid-name")

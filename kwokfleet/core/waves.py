@@ -1,0 +1,282 @@
+"""The parts of a Fleet file that speak of time and chance: when a Wave starts, how its objects arrive, what varies."""
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from kwokfleet.core import units
+from kwokfleet.core.fields import (
+    Annotations,
+    Count,
+    Cron,
+    Duration,
+    Instant,
+    Items,
+    Labels,
+    Manifest,
+    Model,
+    Name,
+    Quantity,
+    Rate,
+    TimeZone,
+    wrong,
+)
+
+
+def exactly_one(model: Model, *names: str) -> str:
+    """Return which of the fields *names* is given; none or several is an error at their place."""
+    given = [name for name in names if getattr(model, name) is not None]
+    said = " or ".join((", ".join(_alias(name) for name in names[:-1]), _alias(names[-1])))
+    if not given:
+        raise wrong(f"needs one of {said}")
+    if len(given) > 1:
+        raise wrong(f"takes only one of {said}", _alias(given[1]))
+    return given[0]
+
+
+def _alias(name: str) -> str:
+    head, *rest = name.rstrip("_").split("_")
+    return head + "".join(part.title() for part in rest)
+
+
+class Exponential(Model):
+    """An exponential distribution: many short, few long; what queues are modelled with."""
+
+    mean: float = Field(gt=0, description="The average.")
+
+
+class Normal(Model):
+    """A normal distribution."""
+
+    mean: float = Field(description="The middle.")
+    stddev: float = Field(gt=0, description="The standard deviation.")
+
+
+class LogNormal(Model):
+    """A log-normal distribution: how long real jobs run."""
+
+    median: float = Field(gt=0, description="Half of the values are below it.")
+    sigma: float = Field(gt=0, le=10, description="The spread: the standard deviation of the logarithm.")
+
+
+class Uniform(Model):
+    """Any value between two bounds, all as likely."""
+
+    min: float = Field(description="The least.")
+    max: float = Field(description="The most.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Uniform":
+        if self.max < self.min:
+            raise wrong("must not be below min", "max")
+        return self
+
+
+Scalar = str | int | float | bool
+
+
+class Variable(Model):
+    """A value that differs from object to object; what it is follows from the seed, the Wave, the Run and the index."""
+
+    choice: Annotated[Items[Scalar], Field(min_length=1)] | None = Field(
+        default=None, description="One of these, at random."
+    )
+    weights: Items[Annotated[float, Field(ge=0)]] | None = Field(
+        default=None, description="How likely each choice is, in its order."
+    )
+    cycle: Annotated[Items[Scalar], Field(min_length=1)] | None = Field(default=None, description="These in turn.")
+    uniform: Uniform | None = Field(default=None, description="Evenly between two bounds.")
+    exponential: Exponential | None = Field(default=None, description="Exponentially distributed.")
+    normal: Normal | None = Field(default=None, description="Normally distributed.")
+    lognormal: LogNormal | None = Field(default=None, description="Log-normally distributed.")
+    min: float | None = Field(default=None, description="Smaller values become this one.")
+    max: float | None = Field(default=None, description="Greater values become this one.")
+    integer: bool = Field(default=False, description="Round to a whole number.")
+
+    @property
+    def shape(self) -> str:
+        """Return the name of the field that says how it varies."""
+        return exactly_one(self, "choice", "cycle", "uniform", "exponential", "normal", "lognormal")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Variable":
+        shape = self.shape
+        if self.weights is not None and (shape != "choice" or len(self.weights) != len(self.choice or ())):
+            raise wrong("needs one weight for each choice", "weights")
+        if self.weights is not None and not sum(self.weights):
+            raise wrong("must not all be 0", "weights")
+        return self
+
+
+class Burst(Model):
+    """Groups that arrive at once."""
+
+    size: int = Field(gt=0, description="How many arrive together.")
+    every: Duration = Field(description="The time from one group to the next.")
+
+    @model_validator(mode="after")
+    def _moves(self) -> "Burst":
+        if self.every <= units.ZERO:
+            raise wrong("must be more than 0s", "every")
+        return self
+
+
+class Ramp(Model):
+    """A rate that grows or shrinks evenly, then stays."""
+
+    from_: Rate = Field(alias="from", description="The rate at the start.")
+    to: Rate = Field(description="The rate at the end.")
+    over: Duration = Field(description="How long the change takes.")
+
+    @model_validator(mode="after")
+    def _moves(self) -> "Ramp":
+        if self.over <= units.ZERO:
+            raise wrong("must be more than 0s", "over")
+        return self
+
+
+class Step(Model):
+    """A rate that holds for a while."""
+
+    rate: Rate = Field(description="The rate of this step.")
+    for_: Duration = Field(alias="for", description="How long it holds.")
+
+    @model_validator(mode="after")
+    def _moves(self) -> "Step":
+        if self.for_ <= units.ZERO:
+            raise wrong("must be more than 0s", "for")
+        return self
+
+
+class Trace(Model):
+    """Arrivals recorded elsewhere; its columns are variables of the template."""
+
+    file: str = Field(min_length=1, description="The file, relative to this one.")
+    format: Literal["csv", "swf"] = Field(
+        default="csv",
+        description="csv: a header, a column `at` in seconds, others become variables. swf: Standard Workload Format.",
+    )
+    speed: float = Field(default=1.0, gt=0, description="60 plays an hour in a minute.")
+
+
+class Arrivals(Model):
+    """How a Wave's objects arrive; without it, all at once."""
+
+    rate: Rate | None = Field(default=None, description="At even distances.")
+    poisson: Rate | None = Field(
+        default=None, description="At random, at this average rate: what independent users do."
+    )
+    burst: Burst | None = Field(default=None, description="In groups.")
+    ramp: Ramp | None = Field(default=None, description="At a rate that grows or shrinks.")
+    steps: Annotated[Items[Step], Field(min_length=1)] | None = Field(
+        default=None, description="At one rate after the other; the last one stays."
+    )
+    trace: Trace | None = Field(default=None, description="As recorded in a file.")
+
+    @property
+    def shape(self) -> str:
+        """Return the name of the field that says how they arrive."""
+        return exactly_one(self, "rate", "poisson", "burst", "ramp", "steps", "trace")
+
+    @model_validator(mode="after")
+    def _one(self) -> "Arrivals":
+        self.shape  # noqa: B018  # raises where none or several are given
+        return self
+
+
+class Start(Model):
+    """When a Wave fires. Each firing is a Run."""
+
+    after: Duration | None = Field(default=None, description="Once, this long after the Fleet was first synced.")
+    at: Instant | None = Field(default=None, description="Once, at this time.")
+    cron: Cron | None = Field(default=None, description="At these times; crontab's five fields, with names and ranges.")
+    every: Duration | None = Field(
+        default=None, description="Again and again at this distance, from the Fleet's first sync on."
+    )
+    time_zone: TimeZone = Field(default="UTC", description="The time zone `cron` is meant in.")
+    missed: Literal["run", "skip"] = Field(
+        default="skip",
+        description="What becomes of a Run whose time passed while nothing was there to start it: late, or never.",
+    )
+
+    @property
+    def shape(self) -> str:
+        """Return the name of the field that says when."""
+        return exactly_one(self, "after", "at", "cron", "every")
+
+    @model_validator(mode="after")
+    def _one(self) -> "Start":
+        if self.shape == "every" and self.every is not None and self.every < units.duration("1s"):
+            raise wrong("must be at least 1s", "every")
+        return self
+
+
+class Usage(Model):
+    """What a pod uses during one phase of its run (not what it requests)."""
+
+    for_: Duration = Field(alias="for", description="How long the phase lasts; the last one stays.")
+    cpu: Quantity | None = Field(default=None, description="CPU in use.")
+    memory: Quantity | None = Field(default=None, description="Memory in use.")
+
+
+class Percentiles(Model):
+    """Upper limits for a latency."""
+
+    p50: Duration | None = Field(default=None, description="Half must be faster.")
+    p90: Duration | None = Field(default=None, description="90 % must be faster.")
+    p95: Duration | None = Field(default=None, description="95 % must be faster.")
+    p99: Duration | None = Field(default=None, description="99 % must be faster.")
+    max: Duration | None = Field(default=None, description="All must be faster.")
+
+
+class Expect(Model):
+    """The gates of a Wave: what must hold for a Run to pass."""
+
+    pod_startup: Percentiles | None = Field(default=None, description="From a pod's creation to Running.")
+    scheduling: Percentiles | None = Field(default=None, description="From a pod's creation to its binding.")
+    completion: Percentiles | None = Field(default=None, description="From an object's creation to its completion.")
+    deadline: Duration | None = Field(default=None, description="The whole Run must be complete after this time.")
+    failures: Count | None = Field(default=None, description="At most so many objects may fail.")
+    throughput: Rate | None = Field(
+        default=None, description="At least so many pods must be scheduled per second, at the peak."
+    )
+
+
+def _short_start(value: object) -> object:
+    return {"after": value} if isinstance(value, str | int) and not isinstance(value, bool) else value
+
+
+class Wave(Model):
+    """A batch of workload that arrives on a schedule."""
+
+    name: Name = Field(description="Its name within the Fleet.")
+    suspend: bool = Field(default=False, description="Start no new Run.")
+    start: Annotated[Start, BeforeValidator(_short_start)] = Field(
+        default_factory=lambda: Start(after=units.ZERO), description="When it fires; without it, once, at once."
+    )
+    count: int | None = Field(
+        default=None,
+        ge=1,
+        le=10_000_000,
+        description="How many objects; 1 unless `duration` or a trace says otherwise.",
+    )
+    duration: Duration | None = Field(default=None, description="Go on for this long instead of up to a count.")
+    arrivals: Arrivals | None = Field(default=None, description="How they arrive; without it, all at once.")
+    lifecycle: Name | None = Field(
+        default=None, description="The Lifecycle its pods go through; without it, the Fleet's Stages decide."
+    )
+    pools: Items[Name] = Field(
+        default=(), description="The pools its pods may land on; without it, all of the Fleet's."
+    )
+    place: bool = Field(
+        default=True, description="Add the affinity and tolerations that bring pods onto the Fleet's fake nodes."
+    )
+    namespace: str | None = Field(
+        default=None, description="The namespace of its objects; made if need be. May hold variables."
+    )
+    labels: Labels = Field(default={}, description="Labels for its objects and their pods.")
+    annotations: Annotations = Field(default={}, description="Annotations for its objects.")
+    vary: dict[str, Variable] = Field(default={}, description="Variables of the template and how they vary.")
+    usage: Items[Usage] = Field(default=(), description="What its pods use, phase by phase.")
+    template: Manifest = Field(description="The object to make, of any kind; {{variables}} are filled in.")
+    expect: Expect | None = Field(default=None, description="What must hold for a Run to pass.")

@@ -1,0 +1,315 @@
+"""Waves into objects: a template, variables drawn from the seed, and what brings pods onto the fake nodes.
+
+A template is prepared once for each Run and then filled in for each object: parts without a
+variable are shared by all of them.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from kwokfleet.core import fleet as model
+from kwokfleet.core import lifecycles, objects, schedule, units
+from kwokfleet.core.dice import Die
+from kwokfleet.core.objects import Manifest
+from kwokfleet.core.waves import Variable, Wave
+
+VARIABLE = re.compile(r"\\?\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
+"""`{{name}}`; with a backslash before it, it is left alone."""
+BUILT_IN = ("index", "run", "fleet", "wave", "name")
+DEFAULT_NAME = "{{fleet}}-{{wave}}-{{run}}-{{index}}"
+DEFAULT_NAMESPACE = "default"
+CLUSTER_SCOPED = {
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "Namespace",
+    "Node",
+    "PersistentVolume",
+    "PriorityClass",
+    "StorageClass",
+}
+
+TEXTS = {
+    "annotations", "args", "command", "data", "image", "labels", "matchLabels", "name", "namespace", "nodeSelector",
+    "priorityClassName", "schedulerName", "stringData", "value", "values",
+}  # fmt: skip
+"""Fields under which the API server takes texts only, even if they look like numbers."""
+
+Variables = Mapping[str, Any]
+Row = Mapping[str, Any]
+"""What a trace says about one object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Recorded arrivals: seconds from the start, and the variables of each."""
+
+    at: tuple[float, ...]
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """One object of a Run, and when it is due."""
+
+    at: datetime
+    run: str
+    index: int
+    wave: str
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a Wave's objects depend on beside the Wave."""
+
+    fleet: model.Fleet
+    wave: Wave
+    run: str
+    trace: Trace | None = None
+
+
+def instants(context: Context, start: datetime) -> Iterator[Instant]:
+    """Yield when each object of a Run is due, in order."""
+    wave = context.wave
+    die = Die(context.fleet.spec.seed, context.fleet.name, wave.name, context.run, "arrivals")
+    at = context.trace.at if context.trace else ()
+    for index, offset in enumerate(schedule.offsets(wave, die, at)):
+        yield Instant(start + offset, context.run, index, wave.name)
+
+
+def maker(context: Context) -> Callable[[int], Manifest]:
+    """Return what makes the object of a Run with a given index."""
+    fill = _compiled(_prepared(context))
+    draw = _drawing(context)
+    return lambda index: _made(fill, draw(index))
+
+
+def _made(fill: "_Fill", variables: Variables) -> Manifest:
+    made: Manifest = fill(variables)
+    return made
+
+
+def names_used(value: Any) -> set[str]:  # noqa: ANN401  # any part of a manifest
+    """Return the variables that a template mentions."""
+    if isinstance(value, str):
+        return {match[1] for match in VARIABLE.finditer(value) if not match[0].startswith("\\")}
+    if isinstance(value, Mapping):
+        return {name for item in (*value.keys(), *value.values()) for name in names_used(item)}
+    return {name for item in value for name in names_used(item)} if isinstance(value, list | tuple) else set()
+
+
+def namespace(context: Context) -> str:
+    """Return the namespace of a Wave's objects, variables and all."""
+    given = (context.wave.template.get("metadata") or {}).get("namespace")
+    return context.wave.namespace or given or DEFAULT_NAMESPACE
+
+
+def known(wave: Wave, trace: Trace | None = None) -> set[str]:
+    """Return the variables that a Wave's template may mention."""
+    return {*BUILT_IN, *wave.vary, *(trace.rows[0] if trace and trace.rows else ())}
+
+
+# ----------------------------------------------------------------------------------------
+# variables
+
+
+def _drawing(context: Context) -> Callable[[int], Variables]:
+    fleet, wave, run, rows = context.fleet, context.wave, context.run, context.trace.rows if context.trace else ()
+    purpose = (fleet.spec.seed, fleet.name, wave.name, run)
+    dice = [(name, variable, Die(*purpose, "vary", name)) for name, variable in sorted(wave.vary.items())]
+    lifecycle = next((each for each in fleet.spec.lifecycles if each.name == wave.lifecycle), None)
+    delays = lifecycles.drawn(lifecycle) if lifecycle else {}
+    durations = [(_hidden(part), delay, Die(*purpose, "delay", part)) for part, delay in sorted(delays.items())]
+    fixed = {"run": run, "fleet": fleet.name, "wave": wave.name}
+    name = _compiled(_name(context))
+
+    def draw(index: int) -> Variables:
+        variables: dict[str, Any] = {**fixed, "index": index, **(rows[index] if index < len(rows) else {})}
+        variables |= {each: value(variable, die, index) for each, variable, die in dice}
+        variables |= {each: lifecycles.draw(delay, die, index) for each, delay, die in durations}
+        variables["name"], variables[_hidden("index")] = str(name(variables)), str(index)
+        return variables
+
+    return draw
+
+
+def value(variable: Variable, die: Die, index: int) -> str | int | float | bool:
+    """Return what a variable is for the object with this index."""
+    if variable.cycle is not None:
+        return variable.cycle[index % len(variable.cycle)]
+    if variable.choice is not None:
+        weights = variable.weights or (1.0,) * len(variable.choice)
+        return variable.choice[die.choice(index, weights)]
+    number = _number(variable, die, index)
+    if variable.min is not None:
+        number = max(variable.min, number)
+    if variable.max is not None:
+        number = min(variable.max, number)
+    return round(number) if variable.integer else round(number, 3)
+
+
+def _number(variable: Variable, die: Die, index: int) -> float:
+    if variable.uniform is not None:
+        return variable.uniform.min + (variable.uniform.max - variable.uniform.min) * die.uniform(index)
+    if variable.exponential is not None:
+        return die.exponential(index, variable.exponential.mean)
+    if variable.normal is not None:
+        return die.normal(index, variable.normal.mean, variable.normal.stddev)
+    if variable.lognormal is not None:
+        return die.lognormal(index, variable.lognormal.median, variable.lognormal.sigma)
+    raise ValueError("a variable without a shape")
+
+
+def _hidden(part: str) -> str:
+    """Return the name of a variable that no template can mention by accident."""
+    return f"kwokfleet_{part}"
+
+
+# ----------------------------------------------------------------------------------------
+# the template of a Run
+
+
+def _name(context: Context) -> str:
+    given = (context.wave.template.get("metadata") or {}).get("name")
+    return str(given) if given else DEFAULT_NAME
+
+
+def _prepared(context: Context) -> Manifest:
+    """Return a Wave's template with everything of ours in it, variables still open."""
+    wave, template = context.wave, context.wave.template
+    metadata = dict(template.get("metadata") or {})
+    labels = _owner_labels(context)
+    prepared: Manifest = {"apiVersion": template["apiVersion"], "kind": template["kind"]}
+    metadata["name"] = "{{name}}"
+    if template["kind"] not in CLUSTER_SCOPED:
+        metadata["namespace"] = namespace(context)
+    metadata["labels"] = {**(metadata.get("labels") or {}), **wave.labels, objects.MANAGED_BY: objects.US, **labels}
+    metadata["annotations"] = {
+        **(metadata.get("annotations") or {}),
+        **wave.annotations,
+        objects.INDEX: "{{kwokfleet_index}}",
+    }
+    prepared["metadata"] = metadata
+    rest = {key: item for key, item in template.items() if key not in prepared}
+    if template["kind"] == "Pod":
+        placed = _placed_pod({"metadata": metadata, "spec": rest.get("spec") or {}}, context, labels)
+        prepared["metadata"] = placed["metadata"]
+        prepared["spec"] = placed["spec"]
+        rest.pop("spec", None)
+    return {**prepared, **{key: _placed(item, context, labels) for key, item in rest.items()}}
+
+
+def _owner_labels(context: Context) -> dict[str, str]:
+    return {objects.FLEET: context.fleet.name, objects.WAVE: context.wave.name, objects.RUN: context.run}
+
+
+def _placed(part: Any, context: Context, labels: Mapping[str, str]) -> Any:  # noqa: ANN401  # any part of a manifest
+    """Return a part of a template with every pod template in it made ours, whatever kind it belongs to."""
+    if isinstance(part, Mapping):
+        spec = part.get("spec")
+        if isinstance(spec, Mapping) and isinstance(spec.get("containers"), list):
+            return _placed_pod(part, context, labels)
+        return {key: _placed(item, context, labels) for key, item in part.items()}
+    return [_placed(item, context, labels) for item in part] if isinstance(part, list) else part
+
+
+def _placed_pod(pod: Mapping[str, Any], context: Context, labels: Mapping[str, str]) -> Manifest:
+    """Return a pod template with the owner's labels, its Lifecycle, and a way onto the Fleet's nodes."""
+    wave, fleet = context.wave, context.fleet
+    metadata = dict(pod.get("metadata") or {})
+    added = {**wave.labels, **labels}
+    lifecycle = next((each for each in fleet.spec.lifecycles if each.name == wave.lifecycle), None)
+    if lifecycle is not None:
+        added[objects.LIFECYCLE] = lifecycles.label(fleet.name, lifecycle.name)
+        drawn = {lifecycles.annotation(part): f"{{{{{_hidden(part)}}}}}" for part in lifecycles.drawn(lifecycle)}
+        if drawn:
+            metadata["annotations"] = {**(metadata.get("annotations") or {}), **drawn}
+    if wave.usage:
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), **_usage(wave)}
+    metadata["labels"] = {**(metadata.get("labels") or {}), **added}
+    spec = dict(pod["spec"])
+    if wave.place:
+        spec["tolerations"] = _tolerations(spec.get("tolerations") or [], fleet, wave)
+        spec["affinity"] = _affinity(spec.get("affinity") or {}, fleet, wave)
+    return {**pod, "metadata": metadata, "spec": spec}
+
+
+def _usage(wave: Wave) -> dict[str, str]:
+    """Return what a pod uses, as annotations: all phases for us, the first one as kwok's own usage sample reads it."""
+    phases = [
+        {"for": units.show(each.for_), **each.model_dump(exclude={"for_"}, exclude_none=True)} for each in wave.usage
+    ]
+    first = {f"kwok.x-k8s.io/usage-{name}": str(amount) for name, amount in phases[0].items() if name != "for"}
+    return {objects.USAGE: json.dumps(phases, separators=(",", ":")), **first}
+
+
+def _tolerations(given: Sequence[Manifest], fleet: model.Fleet, wave: Wave) -> list[Manifest]:
+    wanted = [{"key": objects.FAKE_KEY, "operator": "Exists", "effect": "NoSchedule"}]
+    pools = [pool for pool in fleet.spec.node_pools if not wave.pools or pool.name in wave.pools]
+    if any(pool.autoscaler for pool in pools):
+        wanted.append({"key": objects.AUTOSCALER_TAINT_KEY, "operator": "Exists", "effect": "NoSchedule"})
+    for taint in (taint for pool in pools if pool.name in wave.pools for taint in pool.taints):
+        own = {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect}
+        if own not in wanted:
+            wanted.append(own)
+    have = {(each.get("key"), each.get("effect")) for each in given}
+    return [*given, *(each for each in wanted if (each["key"], each["effect"]) not in have)]
+
+
+def _affinity(given: Mapping[str, Any], fleet: model.Fleet, wave: Wave) -> Manifest:
+    """Return an affinity that also asks for the Fleet's nodes: its terms are alternatives, so each must."""
+    asks: list[Manifest] = [{"key": objects.FLEET, "operator": "In", "values": [fleet.name]}]
+    if wave.pools:
+        asks.append({"key": objects.POOL, "operator": "In", "values": list(wave.pools)})
+    node = dict(given.get("nodeAffinity") or {})
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    terms = (node.get(required) or {}).get("nodeSelectorTerms") or [{}]
+    node[required] = {
+        "nodeSelectorTerms": [
+            {**term, "matchExpressions": [*(term.get("matchExpressions") or []), *asks]} for term in terms
+        ]
+    }
+    return {**given, "nodeAffinity": node}
+
+
+# ----------------------------------------------------------------------------------------
+# filling in
+
+_Fill = Callable[[Variables], Any]
+"""Makes a value of a template, given the variables."""
+
+
+def _compiled(part: Any, *, text: bool = False) -> _Fill:  # noqa: ANN401  # any part of a manifest
+    """Return what fills in one part of a template; what holds no variable is made once and shared."""
+    if not names_used(part):
+        constant = _unescaped(part)
+        return lambda _variables: constant
+    if isinstance(part, str):
+        return _compiled_text(part, text=text)
+    if isinstance(part, Mapping):
+        items = [(_compiled(key, text=True), _compiled(item, text=text or key in TEXTS)) for key, item in part.items()]
+        return lambda variables: {key(variables): item(variables) for key, item in items}
+    entries = [_compiled(item, text=text) for item in part]
+    return lambda variables: [entry(variables) for entry in entries]
+
+
+def _compiled_text(text_with_variables: str, *, text: bool) -> _Fill:
+    """Return what fills in a text; a variable that is all of it keeps its type, where a number may stand."""
+    whole = VARIABLE.fullmatch(text_with_variables)
+    if whole and not text:
+        name = whole[1]
+        return lambda variables: variables[name]
+    pattern = text_with_variables.replace("%", "%%")
+    pattern = VARIABLE.sub(lambda match: match[0][1:] if match[0].startswith("\\") else f"%({match[1]})s", pattern)
+    return lambda variables: pattern % variables
+
+
+def _unescaped(part: Any) -> Any:  # noqa: ANN401  # any part of a manifest
+    if isinstance(part, str):
+        return VARIABLE.sub(lambda match: match[0].removeprefix("\\"), part)
+    if isinstance(part, Mapping):
+        return {_unescaped(key): _unescaped(item) for key, item in part.items()}
+    return [_unescaped(item) for item in part] if isinstance(part, list) else part

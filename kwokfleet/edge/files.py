@@ -1,0 +1,232 @@
+"""Fleet files on disk: a tree read whole, once, with everything that could not be read as a Problem.
+
+Two layouts that Kubernetes people mount need care. A ConfigMap volume shows each file as a symlink
+through `..data` into a hidden folder; git-sync shows a checkout as a symlink to a hidden or
+sibling folder. Both are read through what is visible, and what is reached twice is read once.
+"""
+
+import hashlib
+import os
+import stat
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from kwokfleet import errors
+from kwokfleet.core.problems import Problem
+
+SUFFIXES = (".yaml", ".yml", ".json")
+MAX_FILE_BYTES = 4 * 1024 * 1024
+MAX_REFERENCE_BYTES = 64 * 1024 * 1024
+"""Traces and lists of live nodes may be large; they are not parsed as YAML when they are JSON or CSV."""
+MAX_TREE_BYTES = 64 * 1024 * 1024
+MAX_FILES = 10_000
+PAUSE_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One file's text."""
+
+    path: str
+    """As people know it: relative to where they stand, if it is below."""
+    text: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A tree of files at one moment."""
+
+    root: Path
+    files: tuple[File, ...]
+    problems: tuple[Problem, ...]
+    digest: str
+    """Of names and contents; equal digests mean equal trees."""
+
+
+def read(path: Path) -> Snapshot:
+    """Read a file, or every YAML and JSON file below a folder."""
+    root = _resolved(path)
+    reading = _Reading(root if root.is_dir() else root.parent)
+    if root.is_dir():
+        reading.folder(path, root)
+    else:
+        reading.file(path, root)
+    found = sorted(reading.files, key=lambda file: file.path)
+    digest = hashlib.sha256("".join(f"{file.path}\0{file.digest}\n" for file in found).encode())
+    for problem in sorted(reading.problems):
+        digest.update(str(problem).encode("utf-8", "surrogateescape"))
+    return Snapshot(root, tuple(found), tuple(sorted(reading.problems)), digest.hexdigest())
+
+
+def read_stable(path: Path, *, timeout_s: float = 5.0) -> Snapshot:
+    """Read a tree until two readings agree: nobody is in the middle of writing it."""
+    deadline = time.monotonic() + timeout_s
+    last = read(path)
+    while True:
+        time.sleep(PAUSE_S)
+        snapshot = read(path)
+        if snapshot.digest == last.digest:
+            return snapshot
+        if time.monotonic() > deadline:
+            raise errors.DeadlineError(
+                f"{path} was still being written after {timeout_s:g} s",
+                hint="write files elsewhere and move them into place, or wait until nothing writes there",
+            )
+        last = snapshot
+
+
+def boundary(path: Path) -> Path:
+    """Return the folder that files may refer into: the git checkout around *path*, else the folder above it."""
+    root = _resolved(path)
+    folder = root if root.is_dir() else root.parent
+    for candidate in (folder, *folder.parents):
+        if (candidate / ".git").exists():
+            return candidate
+    return folder.parent
+
+
+def read_reference(within: Path, referrer: str, name: str) -> File | str:
+    """Return the file that *referrer* means by *name*, or a sentence that says why it cannot be read."""
+    if Path(name).is_absolute():
+        return "must be a path relative to this file"
+    target = Path(referrer).parent / name
+    shown = os.path.normpath(target)
+    try:
+        real = target.resolve(strict=True)
+        if not real.is_relative_to(within):
+            return f"{shown} is outside of {within.name}/, the folder that these files may refer to"
+        content = _content(real, MAX_REFERENCE_BYTES)
+    except (OSError, RuntimeError) as error:
+        return f"{shown} cannot be read ({_reason(error)})"
+    if isinstance(content, str):
+        return f"{shown} {content}"
+    text = _decoded(content)
+    if isinstance(text, tuple):
+        return f"{shown} is not UTF-8 (line {text[0]})"
+    return File(shown, text, hashlib.sha256(content).hexdigest())
+
+
+def _resolved(path: Path) -> Path:
+    try:
+        return path.resolve(strict=True)
+    except (OSError, RuntimeError) as error:
+        raise errors.InputError(
+            f"{path} cannot be read: {_reason(error)}", hint="name a fleet file or a folder of fleet files"
+        ) from error
+
+
+class _Reading:
+    """One walk through a tree."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.files: list[File] = []
+        self.problems: list[Problem] = []
+        self.seen: set[Path] = set()
+        self.bytes = 0
+
+    def folder(self, shown: Path, real: Path) -> None:
+        """Read a folder; hidden entries are nobody's fleet files."""
+        if real in self.seen:
+            return
+        self.seen.add(real)
+        try:
+            names = sorted(entry.name for entry in real.iterdir())
+        except OSError as error:
+            self.add(shown, f"cannot be listed ({_reason(error)})", "let its owner make it readable")
+            return
+        for name in names:
+            if not name.startswith("."):
+                self.entry(shown / name, real / name)
+
+    def entry(self, shown: Path, path: Path) -> None:
+        """Read what one name stands for."""
+        try:
+            real = path.resolve(strict=True)
+            mode = real.stat().st_mode
+        except (OSError, RuntimeError) as error:
+            if shown.suffix in SUFFIXES:
+                self.add(shown, f"cannot be read ({_reason(error)})", "mend or remove it")
+            return
+        if not real.is_relative_to(self.root):
+            if stat.S_ISDIR(mode) or shown.suffix in SUFFIXES:
+                self.add(shown, "is a symlink out of the tree", "copy what it points to into the tree", "outside")
+        elif stat.S_ISDIR(mode):
+            self.folder(shown, real)
+        elif shown.suffix in SUFFIXES:
+            self.file(shown, real)
+
+    def file(self, shown: Path, real: Path) -> None:
+        """Read one file, unless it has been reached before."""
+        if real in self.seen:
+            return
+        self.seen.add(real)
+        if len(self.files) >= MAX_FILES or self.bytes > MAX_TREE_BYTES:
+            if not any(problem.rule == "tree-too-large" for problem in self.problems):
+                what = f"the tree has more than {MAX_FILES:,} files or {MAX_TREE_BYTES >> 20} MiB"
+                self.add(shown, what, "point at the folder with the fleet files only", "tree-too-large")
+            return
+        try:
+            content = _content(real, MAX_FILE_BYTES)
+        except OSError as error:
+            self.add(shown, f"cannot be read ({_reason(error)})", "let its owner make it readable")
+            return
+        if isinstance(content, str):
+            self.add(shown, content, "split it, or move what is not a fleet file out of the tree", "file-too-large")
+            return
+        self.bytes += len(content)
+        text = _decoded(content)
+        if isinstance(text, tuple):
+            self.problems.append(Problem(str(shown), *text, "", "is not UTF-8", "save it as UTF-8", rule="not-utf-8"))
+            return
+        self.files.append(File(str(shown), text, hashlib.sha256(content).hexdigest()))
+
+    def add(self, shown: Path, what: str, hint: str, rule: str = "unreadable") -> None:
+        """Note something that could not be read."""
+        name = os.fsencode(shown).decode("utf-8", "replace")
+        self.problems.append(Problem(name, 1, 1, "", what, hint, rule=rule))
+
+
+def _content(path: Path, limit: int) -> bytes | str:
+    """Return a file's bytes, or why they are not wanted."""
+    # Without O_NONBLOCK a named pipe would hold us until somebody writes to it.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as stream:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            return "is not a regular file"
+        if found.st_size > limit:
+            return f"has {found.st_size / 2**20:.1f} MiB, more than the {limit >> 20} MiB that are read"
+        return stream.read(limit + 1)
+
+
+def _decoded(content: bytes) -> str | tuple[int, int]:
+    """Return the text, or the line and column of the first byte that is not UTF-8."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = content[: error.start]
+        return before.count(b"\n") + 1, error.start - before.rfind(b"\n")
+
+
+def _reason(error: BaseException) -> str:
+    return (error.strerror or str(error)).lower() if isinstance(error, OSError) else "it points at itself"
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file whole: who reads it meanwhile sees the old one or the new one."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        target = path.resolve() if path.is_symlink() else path
+        part = target.with_name(f".{target.name}.{os.getpid()}.part")
+        try:
+            part.write_text(text, encoding="utf-8", newline="\n")
+            if target.exists():
+                part.chmod(stat.S_IMODE(target.stat().st_mode))
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise errors.HostError(f"{path} cannot be written: {_reason(error)}", hint="see its folder's rights") from error

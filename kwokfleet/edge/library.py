@@ -1,0 +1,30 @@
+"""The Stages and examples that come with kwokfleet: inside the installed package, or in the repository."""
+
+from pathlib import Path
+
+from kwokfleet import errors
+
+_PACKAGE = Path(__file__).parents[1]
+
+
+def stage_sets() -> list[str]:
+    """Return the names of the library's sets."""
+    return sorted(path.stem for path in _folder("stages").glob("*.yaml"))
+
+
+def stage_set(name: str) -> str:
+    """Return the text of one set."""
+    return (_folder("stages") / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def example(name: str) -> str:
+    """Return the text of one example."""
+    return (_folder("fleets") / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def _folder(name: str) -> Path:
+    """Return a folder that a wheel carries inside the package and a checkout beside it."""
+    for folder in (_PACKAGE / name, _PACKAGE.parent / name):
+        if folder.is_dir():
+            return folder
+    raise errors.HostError(f"kwokfleet's own {name}/ folder is missing", hint="install kwokfleet again")

@@ -1,0 +1,1 @@
+"""Pure readers and writers of other systems' files, one module each."""

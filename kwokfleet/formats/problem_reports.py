@@ -1,0 +1,74 @@
+"""Problems as programs read them: JSON, GitHub's workflow commands, SARIF 2.1.0."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from kwokfleet.core.problems import Problem, Severity
+
+SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+
+def to_json(problems: Sequence[Problem], summary: dict[str, Any]) -> str:
+    """Return one JSON object: the summary, and under `problems` a list."""
+    found = [
+        {
+            "path": problem.path,
+            "line": problem.line,
+            "column": problem.column,
+            "field": problem.field,
+            "what": problem.what,
+            "hint": problem.hint,
+            "severity": problem.severity.value,
+            "rule": problem.rule,
+        }
+        for problem in problems
+    ]
+    return json.dumps({**summary, "problems": found}, indent=2)
+
+
+def to_github(problems: Sequence[Problem]) -> str:
+    """Return workflow commands: GitHub shows each one at its line of a pull request."""
+    return "\n".join(
+        f"::{problem.severity.value} file={_property(problem.path)},line={problem.line},col={problem.column},"
+        f"title={_property(problem.rule)}::{_message(_said(problem))}"
+        for problem in problems
+    )
+
+
+def to_sarif(problems: Sequence[Problem], version: str) -> str:
+    """Return a SARIF log, as code scanning takes it."""
+    rules = sorted({problem.rule for problem in problems})
+    driver = {
+        "name": "kwokfleet",
+        "version": version,
+        "informationUri": "https://kwokfleet.dev",
+        "rules": [{"id": rule, "shortDescription": {"text": rule.replace("-", " ")}} for rule in rules],
+    }
+    results = [_result(problem, rules.index(problem.rule)) for problem in problems]
+    log = {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
+    return json.dumps(log, indent=2)
+
+
+def _result(problem: Problem, rule_index: int) -> dict[str, Any]:
+    region = {"startLine": max(1, problem.line), "startColumn": max(1, problem.column)}
+    return {
+        "ruleId": problem.rule,
+        "ruleIndex": rule_index,
+        "level": "error" if problem.severity is Severity.ERROR else "warning",
+        "message": {"text": _said(problem)},
+        "locations": [{"physicalLocation": {"artifactLocation": {"uri": problem.path}, "region": region}}],
+    }
+
+
+def _said(problem: Problem) -> str:
+    said = f"{problem.what}, {problem.hint}" if problem.hint else problem.what
+    return f"{problem.field}: {said}" if problem.field else said
+
+
+def _message(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _message(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,84 @@
+"""Recorded arrivals: a table with a column `at`, or the Standard Workload Format of parallel machines."""
+
+import csv
+import math
+import re
+
+from kwokfleet.core.problems import Problem, Severity
+from kwokfleet.core.workloads import Trace
+
+_SWF_COLUMNS = {
+    "job": 0, "waited": 2, "seconds": 3, "procs": 4, "requested_procs": 7, "requested_seconds": 8,
+    "requested_memory": 9, "user": 11, "group": 12, "application": 13, "queue": 14, "partition": 15,
+}  # fmt: skip
+_SWF_FIELDS = 18
+_SUBMITTED = 1
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def read(path: str, text: str, form: str) -> tuple[Trace | None, list[Problem]]:
+    """Return the arrivals in *text*, and each line that is not one."""
+    rows, problems = _swf(path, text) if form == "swf" else _csv(path, text)
+    if not rows:
+        problems = problems or [Problem(path, 1, 1, "", "holds no arrivals", "add some", rule="bad-trace")]
+        return None, problems
+    rows.sort(key=lambda row: row[0])
+    return Trace(tuple(row[0] for row in rows), tuple(row[1] for row in rows)), problems
+
+
+_Rows = list[tuple[float, dict[str, object]]]
+
+
+def _csv(path: str, text: str) -> tuple[_Rows, list[Problem]]:
+    reader = csv.reader(text.splitlines(), skipinitialspace=True)
+    header = [name.strip() for name in next(reader, [])]
+    bad = [name for name in header if not _NAME.fullmatch(name)]
+    if "at" not in header or bad:
+        what = f"{bad[0]!r} cannot be a variable's name" if bad else "has no column `at`"
+        return [], [Problem(path, 1, 1, "", what, "begin with a line as in at,seconds,gpus", rule="bad-trace")]
+    rows: _Rows = []
+    problems: list[Problem] = []
+    for fields in reader:
+        if not fields:
+            continue
+        values: dict[str, object] = dict(zip(header, map(_value, fields), strict=False))
+        at = values.pop("at", None)
+        if len(fields) != len(header) or not isinstance(at, int | float) or at < 0:
+            what = f"not an arrival: {len(header)} fields expected, `at` in seconds"
+            problems.append(Problem(path, reader.line_num, 1, "", what, "mend or remove the line", rule="bad-trace"))
+            continue
+        rows.append((float(at), values))
+    return rows, problems
+
+
+def _swf(path: str, text: str) -> tuple[_Rows, list[Problem]]:
+    rows: _Rows = []
+    problems: list[Problem] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.lstrip().startswith(";"):
+            continue
+        fields = [_value(field) for field in line.split()]
+        numbers = [field for field in fields if isinstance(field, int | float)]
+        if len(numbers) != _SWF_FIELDS:
+            what = f"not a job: {_SWF_FIELDS} numbers expected"
+            problems.append(Problem(path, number, 1, "", what, "mend or remove the line", rule="bad-trace"))
+        elif numbers[_SWF_COLUMNS["seconds"]] <= 0 or numbers[_SWF_COLUMNS["procs"]] <= 0:
+            what = "a job that did not run or used no processor"
+            problems.append(Problem(path, number, 1, "", what, "it is left out", Severity.WARNING, "trace-row-skipped"))
+        else:
+            rows.append((float(numbers[_SUBMITTED]), {name: numbers[at] for name, at in _SWF_COLUMNS.items()}))
+    first = min((at for at, _ in rows), default=0.0)
+    return [(at - first, row) for at, row in rows], problems
+
+
+def _value(text: str) -> int | float | str:
+    text = text.strip()
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return number if math.isfinite(number) else text

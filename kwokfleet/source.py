@@ -1,0 +1,389 @@
+"""From a path to a validated Tree: what validate, render, diff and the daemon begin with.
+
+Read the files, parse them, make models of the documents, follow what they refer to, hold all of it
+together. Everything wrong on the way is gathered as Problems; what is right goes on without it. A
+Loader remembers what it made of each file, so loading again costs what changed.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from kwokfleet.core import (
+    checks,
+    documents,
+    nodes,
+    problems,
+    render,
+    stage_rules,
+    stagesets,
+    tree_checks,
+    validation,
+    wave_checks,
+    workloads,
+)
+from kwokfleet.core import fleet as model
+from kwokfleet.core.documents import Document
+from kwokfleet.core.objects import STAGE_API_VERSION, Manifest
+from kwokfleet.core.problems import Finding, Problem, Severity, Where
+from kwokfleet.edge import files, library
+from kwokfleet.formats import traces
+
+LiveNodes = Callable[[str | None], list[Manifest]]
+"""Returns the nodes of the cluster that a kubeconfig context names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a path holds."""
+
+    tree: render.Tree
+    problems: tuple[Problem, ...]
+    snapshot: files.Snapshot
+    broken: frozenset[str] = frozenset()
+    """Fleets whose documents are there but cannot be used: what they own is left alone."""
+    unreadable: frozenset[str] = frozenset()
+    """Files of which nobody can tell what they would own."""
+
+    @property
+    def usable(self) -> bool:
+        """Whether nothing is wrong beyond warnings."""
+        return not problems.errors(self.problems)
+
+
+@dataclass(slots=True)
+class _Found:
+    """What is being put together."""
+
+    fleets: dict[str, tuple[model.Fleet, Document]] = field(default_factory=dict)
+    controllers: list[tuple[model.KwokController, Document]] = field(default_factory=list)
+    stages: dict[str, Document] = field(default_factory=dict)
+    foreign: list[Document] = field(default_factory=list)
+    used: set[str] = field(default_factory=set)
+    """Files that others refer to."""
+    problems: list[Problem] = field(default_factory=list)
+    broken: set[str] = field(default_factory=set)
+
+    def add(self, document: Document, found: Iterator[Finding] | list[Finding]) -> None:
+        """Note findings in a document."""
+        self.problems += [document.problem(finding) for finding in found]
+
+
+class Loader:
+    """Loads trees, one after the other."""
+
+    def __init__(self, live_nodes: LiveNodes | None = None) -> None:
+        self._live_nodes = live_nodes
+        self._parsed: dict[tuple[str, str], tuple[list[Document], list[Problem]]] = {}
+        self._models: dict[tuple[str, str, int], tuple[Any, list[Finding]]] = {}
+        self._sets: dict[str, tuple[Manifest, ...]] = {}
+
+    def load(self, path: Path) -> Loaded:
+        """Load a file or folder as it is now."""
+        return self.loaded(files.read(path), files.boundary(path))
+
+    def loaded(self, snapshot: files.Snapshot, boundary: Path) -> Loaded:
+        """Return what a snapshot holds."""
+        found = _Found(problems=list(snapshot.problems))
+        for file in snapshot.files:
+            parsed, wrong = self._parse(file.path, file.text, file.digest)
+            found.problems += wrong
+            for document in parsed:
+                self._sort(document, file.digest, found)
+        self._forget(snapshot)
+        tree = _Assembly(self, found, boundary).tree()
+        unreadable = {problem.path for problem in problems.errors(found.problems) if _hides_documents(problem)}
+        found.problems += _ignored(found)
+        broken = found.broken | _fleets_with_errors(found)
+        return Loaded(tree, tuple(sorted(set(found.problems))), snapshot, frozenset(broken), frozenset(unreadable))
+
+    def _parse(self, path: str, text: str, digest: str) -> tuple[list[Document], list[Problem]]:
+        known = self._parsed.get((path, digest))
+        if known is None:
+            known = self._parsed[path, digest] = documents.parse(path, text)
+        return known
+
+    def _forget(self, snapshot: files.Snapshot) -> None:
+        """Drop what was made of files that are no longer there."""
+        present = {(file.path, file.digest) for file in snapshot.files}
+        self._parsed = {key: value for key, value in self._parsed.items() if key in present}
+        self._models = {key: value for key, value in self._models.items() if key[:2] in present}
+
+    def _sort(self, document: Document, digest: str, found: _Found) -> None:
+        """Put a document where it belongs, by its apiVersion and kind."""
+        wrong = tree_checks.document(document.value)
+        if wrong:
+            found.add(document, wrong)
+            return
+        value: Mapping[str, Any] = document.value  # type: ignore[assignment]  # a mapping: just checked
+        if value.get("apiVersion") == model.API_VERSION:
+            self._model(document, digest, value, found)
+        elif value.get("apiVersion") == STAGE_API_VERSION and value.get("kind") == "Stage":
+            _stage(document, value, found)
+        else:
+            found.foreign.append(document)
+
+    def _model(self, document: Document, digest: str, value: Mapping[str, Any], found: _Found) -> None:
+        key = (document.path, digest, document.index)
+        if key not in self._models:
+            self._models[key] = validation.read(model.KINDS[value["kind"]], value)
+        made, wrong = self._models[key]
+        found.add(document, wrong)
+        if made is None:
+            name = (value.get("metadata") or {}).get("name") if isinstance(value.get("metadata"), Mapping) else None
+            if value["kind"] == "Fleet" and isinstance(name, str):
+                found.broken.add(name)
+        elif isinstance(made, model.KwokController):
+            found.controllers.append((made, document))
+        elif made.name in found.fleets:
+            first = found.fleets[made.name][1]
+            what = f"there is another Fleet {made.name!r}, in {first.path}"
+            found.add(document, [Finding(("metadata", "name"), what, "give one another name", rule="duplicate-name")])
+            found.broken.add(made.name)
+        else:
+            found.fleets[made.name] = (made, document)
+
+    def library_set(self, name: str) -> tuple[Manifest, ...]:
+        """Return the documents of one of the library's sets."""
+        if name not in self._sets:
+            parsed, _ = documents.parse(f"{name}.yaml", library.stage_set(name))
+            self._sets[name] = tuple(document.value for document in parsed if isinstance(document.value, dict))
+        return self._sets[name]
+
+    def file_documents(self, file: files.File) -> tuple[list[Document], list[Problem]]:
+        """Return the documents of a file that another one refers to."""
+        if len(file.text) > files.MAX_FILE_BYTES and file.text.lstrip().startswith("{"):
+            try:
+                return [Document(file.path, orjson.loads(file.text))], []
+            except orjson.JSONDecodeError as error:
+                return [], [Problem(file.path, error.lineno, error.colno, "", f"not JSON: {error.msg}")]
+        return documents.parse(file.path, file.text)
+
+    def live_nodes(self, context: str | None) -> list[Manifest] | None:
+        """Return the live nodes of a cluster, None if there is no way to ask."""
+        return self._live_nodes(context) if self._live_nodes else None
+
+
+class _Assembly:
+    """Follows what the Fleets of one tree refer to, and holds all of it together."""
+
+    def __init__(self, loader: Loader, found: _Found, boundary: Path) -> None:
+        self.loader, self.found, self.boundary = loader, found, boundary
+        self.sets: dict[str, tuple[stagesets.Named, ...]] = {}
+        self.templates: dict[render.Name, tuple[Manifest, ...]] = {}
+        self.traces: dict[render.Name, workloads.Trace] = {}
+
+    def tree(self) -> render.Tree:
+        """Return the tree, with only what can be used."""
+        fleets = [fleet for fleet, _ in self.found.fleets.values()]
+        for fleet, document in self.found.fleets.values():
+            self.found.add(document, checks.check(fleet))
+            self._stage_uses(fleet, document)
+            self._pool_templates(fleet, document)
+            self._waves(fleet, document)
+        controller = self._controller()
+        lease = controller.lease_duration.total_seconds() > 0
+        self._held_together(fleets)
+        named = [one for uses in self.sets.values() for one in uses]
+        defaults = (
+            {name: self.loader.library_set(name) for name in stagesets.missing(named, lease=lease)} if fleets else {}
+        )
+        bad = _fleets_with_errors(self.found) | self.found.broken
+        tree = render.Tree(
+            tuple(fleet for fleet in sorted(fleets, key=lambda each: each.name) if fleet.name not in bad),
+            controller,
+            self._library(fleets),
+            {name: uses for name, uses in sorted(self.sets.items()) if name not in bad},
+            defaults,
+            self.templates,
+            self.traces,
+        )
+        self._played(tree)
+        return tree
+
+    def _controller(self) -> model.KwokControllerSpec:
+        for _, document in self.found.controllers[1:]:
+            first = self.found.controllers[0][1]
+            what = f"there is another KwokController, in {first.path}"
+            self.found.add(document, [Finding(("metadata", "name"), what, "keep one of them", rule="duplicate-name")])
+        return self.found.controllers[0][0].spec if self.found.controllers else model.KwokControllerSpec()
+
+    def _library(self, fleets: list[model.Fleet]) -> dict[str, Manifest]:
+        """Return the library's Stages that Lifecycles are made of; none are read if there is none."""
+        if not any(fleet.spec.lifecycles for fleet in fleets):
+            return {}
+        sets = (
+            "pod-general",
+            "pod-chaos",
+            "pod-recover",
+            "node-fast",
+            "node-chaos",
+            "node-heartbeat",
+            "node-heartbeat-with-lease",
+        )
+        return {stage["metadata"]["name"]: stage for name in sets for stage in self.loader.library_set(name)}
+
+    # what Fleets refer to
+
+    def _stage_uses(self, fleet: model.Fleet, document: Document) -> None:
+        uses: list[stagesets.Named] = []
+        for index, use in enumerate(fleet.spec.stages):
+            where: Where = ("spec", "stages", index)
+            made = (
+                self._named(use.name, document, where) if use.name else self._stages_of(use.file or "", document, where)
+            )
+            if made is not None:
+                uses.append(made)
+        self.sets[fleet.name] = tuple(uses)
+
+    def _named(self, name: str, document: Document, where: Where) -> stagesets.Named | None:
+        if name in self.found.stages:
+            stage: Any = self.found.stages[name].value
+            return stagesets.Named(name, (stage,), from_library=False)
+        known = library.stage_sets()
+        if name in known:
+            return stagesets.Named(name, self.loader.library_set(name), from_library=True)
+        what = f"there is no set of Stages and no Stage {name!r}"
+        hint = problems.meant(name, [*known, *self.found.stages])
+        self.found.add(document, [Finding(where, what, hint, rule="unknown-reference")])
+        return None
+
+    def _stages_of(self, name: str, document: Document, where: Where) -> stagesets.Named | None:
+        file = self._referenced(name, document, (*where, "file"))
+        if file is None:
+            return None
+        parsed, wrong = self.loader.file_documents(file)
+        self.found.problems += wrong
+        stages: list[Manifest] = []
+        for each in parsed:
+            if not isinstance(each.value, dict) or each.value.get("kind") != "Stage":
+                continue
+            if file.path not in {one.path for one in self.found.stages.values()}:
+                self.found.add(each, stage_rules.check(each.value))
+            if tree_checks.has_name(each.value):
+                stages.append(each.value)
+        if not stages and not wrong:
+            what = f"{file.path} holds no Stage"
+            self.found.add(document, [Finding((*where, "file"), what, "name a file with some", rule="no-stage")])
+        return stagesets.Named(name, tuple(stages), from_library=False)
+
+    def _pool_templates(self, fleet: model.Fleet, document: Document) -> None:
+        for index, pool in enumerate(fleet.spec.node_pools):
+            source = pool.template_from
+            where: Where = ("spec", "nodePools", index, "templateFrom")
+            if source is None:
+                continue
+            made = self._live(source, document, where) if source.nodes else self._from_file(source, document, where)
+            self.templates[fleet.name, pool.name] = tuple(made)
+
+    def _from_file(self, source: model.TemplateFrom, document: Document, where: Where) -> list[Manifest]:
+        file = self._referenced(source.file or "", document, (*where, "file"))
+        if file is None:
+            return []
+        parsed, wrong = self.loader.file_documents(file)
+        self.found.problems += wrong
+        given, trouble = tree_checks.node_templates([each.value for each in parsed])
+        chosen = nodes.matching(given, source.match_labels)
+        if trouble or not chosen:
+            what = trouble or f"no node in {file.path} has these labels"
+            place = (*where, "matchLabels") if given and source.match_labels else (*where, "file")
+            hint = (
+                "see the labels in that file"
+                if given
+                else "name a file with Nodes, a List of them or the autoscaler's ConfigMap"
+            )
+            self.found.add(document, [Finding(place, what, hint, rule="no-template")])
+        return chosen
+
+    def _live(self, source: model.TemplateFrom, document: Document, where: Where) -> list[Manifest]:
+        live = self.loader.live_nodes(source.context)
+        selector = source.nodes
+        if live is None or selector is None:
+            return []
+        real = [node for node in live if not nodes.is_fake(node)]
+        chosen = nodes.matching(real, selector.match_labels, selector.names)
+        if not chosen:
+            what = f"none of the cluster's {len(real)} real nodes matches"
+            self.found.add(
+                document, [Finding((*where, "nodes"), what, "see kubectl get nodes --show-labels", rule="no-template")]
+            )
+        return [nodes.sanitised(node) for node in chosen]
+
+    def _waves(self, fleet: model.Fleet, document: Document) -> None:
+        for index, wave in enumerate(fleet.spec.waves):
+            where: Where = ("spec", "waves", index)
+            trace = None
+            if wave.arrivals is not None and wave.arrivals.trace is not None:
+                place: Where = (*where, "arrivals", "trace", "file")
+                file = self._referenced(wave.arrivals.trace.file, document, place)
+                if file is not None:
+                    trace, wrong = traces.read(file.path, file.text, wave.arrivals.trace.format)
+                    self.found.problems += wrong
+                if trace is not None:
+                    self.traces[fleet.name, wave.name] = trace
+            self.found.add(document, wave_checks.check(fleet, wave, where, trace))
+
+    def _referenced(self, name: str, document: Document, where: Where) -> files.File | None:
+        file = files.read_reference(self.boundary, document.path, name)
+        if isinstance(file, str):
+            self.found.add(document, [Finding(where, file, "name a file beside the fleet files", rule="unreadable")])
+            return None
+        self.found.used.add(file.path)
+        return file
+
+    # what shows only in the whole
+
+    def _held_together(self, fleets: list[model.Fleet]) -> None:
+        for name, finding in checks.overlapping_networks(sorted(fleets, key=lambda fleet: fleet.name)):
+            self.found.add(self.found.fleets[name][1], [finding])
+        for name, finding in tree_checks.together(fleets, self.sets):
+            self.found.add(self.found.fleets[name][1], [finding])
+
+    def _played(self, tree: render.Tree) -> None:
+        """Hold the Stages that would be played against the workload and the nodes they would play it on."""
+        for name, finding in tree_checks.played(tree):
+            self.found.add(self.found.fleets[name][1], [finding])
+
+
+def _stage(document: Document, value: Mapping[str, Any], found: _Found) -> None:
+    wrong = stage_rules.check(value)
+    found.add(document, wrong)
+    if not tree_checks.has_name(value):
+        return
+    name = value["metadata"]["name"]
+    if name in found.stages:
+        what = f"there is another Stage {name!r}, in {found.stages[name].path}"
+        found.add(document, [Finding(("metadata", "name"), what, "give one another name", rule="duplicate-name")])
+    else:
+        found.stages[name] = document
+
+
+def _hides_documents(problem: Problem) -> bool:
+    """Return whether a Problem leaves open which Fleets its file holds."""
+    return problem.rule.startswith("yaml-") or problem.rule in {"unreadable", "not-utf-8", "file-too-large", "outside"}
+
+
+def _fleets_with_errors(found: _Found) -> set[str]:
+    """Return the Fleets in whose files something is wrong: a file is used whole or not at all."""
+    bad = {problem.path for problem in problems.errors(found.problems)}
+    return {name for name, (_, document) in found.fleets.items() if document.path in bad}
+
+
+def _ignored(found: _Found) -> list[Problem]:
+    """Return a warning for each document that is not ours and that nothing refers to."""
+    return [
+        document.problem(
+            Finding(
+                (),
+                "is not a kwokfleet document, and nothing refers to it",
+                "move it out of the tree",
+                Severity.WARNING,
+                "ignored",
+            )
+        )
+        for document in found.foreign
+        if document.path not in found.used
+    ]

@@ -1,0 +1,210 @@
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kwokfleet.core import cel, expressions
+
+FRAGMENTS = [
+    "self",
+    ".a",
+    ".metadata",
+    "[",
+    "]",
+    "(",
+    ")",
+    "{",
+    "}",
+    "|",
+    "==",
+    '"x"',
+    '"',
+    "1",
+    "!",
+    "in",
+    ",",
+    "?",
+    ":",
+]
+POD = {"metadata": {"labels": {"app": "web"}, "ownerReferences": [{"kind": "Job"}]}, "spec": {"containers": [{}]}}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ".status.phase",
+        '.status.conditions.[] | select( .type == "Ready" ) | .status',
+        '.metadata.annotations["a.b/c"]',
+        ".spec.containers[0].args.[1:2]",
+        'def f: .a; f // "x"',
+        '"a" * 3',
+    ],
+)
+def test_jq_that_kwok_compiles_is_fine(text: str) -> None:
+    """What gojq takes is taken, even where libjq alone would not."""
+    assert expressions.problem(text) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        (".a[", "unexpected the end"),
+        ("status.phase", "status/0 is not defined"),
+        ("", "it is empty"),
+        (".a\0", "NUL"),
+        ("keys_unsorted", "gojq, which kwok uses, has no 'keys_unsorted'"),
+        ("$__loc__", "has no '$__loc__'"),
+        ('import "/dev/zero" as $x; .', "kwok loads no jq modules"),
+        ("." + "[0]" * 2_000, "longer than"),
+        ("(" * 101 + "." + ")" * 101, "nests more than"),
+        ("\ud800", "surrogates not allowed"),
+    ],
+)
+def test_jq_that_kwok_cannot_compile_is_told_in_one_line(text: str, part: str) -> None:
+    """The complaint names the cause, without libjq's page around it."""
+    problem = expressions.problem(text)
+    assert part in problem
+    assert "\n" not in problem
+    assert "jq: error" not in problem
+
+
+@pytest.mark.parametrize("text", [".debug", "{debug: 1}", '.a == "input"', "def debug: 1; debug"])
+def test_a_field_named_like_a_missing_function_is_fine(text: str) -> None:
+    """Only a call of a function that gojq lacks is a problem."""
+    assert expressions.problem(text) == ""
+
+
+def test_constants_are_not_multiplied_while_compiling() -> None:
+    """A text times a billion would be a gigabyte in libjq's hands."""
+    before = time.perf_counter()
+    assert expressions.problem('"a" * 1000000000 | length') == ""
+    assert time.perf_counter() - before < 1
+
+
+@pytest.mark.parametrize(
+    ("key", "operator", "values", "met"),
+    [
+        (".metadata.labels.app", "In", ["web"], True),
+        (".metadata.labels.app", "NotIn", ["web"], False),
+        (".metadata.labels.none", "Exists", [], False),
+        (".metadata.ownerReferences.[].kind", "In", ["Job"], True),
+        (".metadata.labels[]?.x", "DoesNotExist", [], True),
+        (".metadata.labels.app.deeper", "NotIn", ["x"], True),
+        ('.metadata.labels.app == "web"', "In", ["true"], True),
+    ],
+)
+def test_a_requirement_is_met_as_kwok_sees_it(key: str, operator: str, values: list[str], met: bool) -> None:  # noqa: FBT001  # a column of the table
+    """Nulls are no results, an error is no result either, and truth is written in lower case."""
+    assert expressions.meets(key, operator, values, POD) is met
+
+
+@pytest.mark.parametrize("text", ["repeat(.)", "def f: f; f", "[range(1e18)]", "[.,.]|[.,.]", '"a" * 1e9', ".a += 1"])
+def test_what_might_not_end_is_not_run(text: str) -> None:
+    """Nothing interrupts libjq, so only what plainly ends is given to it."""
+    assert expressions.run(text, POD) is None
+
+
+@given(st.one_of(st.text(max_size=80), st.lists(st.sampled_from(FRAGMENTS), max_size=12).map(" ".join)))
+@settings(max_examples=200, deadline=None)
+def test_any_text_gets_an_answer(text: str) -> None:
+    """No expression, however wild, raises."""
+    assert isinstance(expressions.problem(text), str)
+    assert isinstance(cel.check(text, "Pod"), cel.Verdict)
+    expressions.run(text, POD)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ('self.status.phase == "Running"', "Pod"),
+        ("has(self.metadata.deletionTimestamp)", "Pod"),
+        ('"a" in self.metadata.annotations && self.metadata.annotations["a"] == "b"', "Node"),
+        ('self.spec.containers.exists(c, c.image.startsWith("nginx") && size(c.args) > 0)', "Pod"),
+        ('Now() - self.metadata.creationTimestamp > duration("1m")', "Pod"),
+        ("SinceSecond(self) > 10.0 ? 1 : 2", "Node"),
+        ('self.status.conditions.exists(c, c.type == "Bound")', "Widget"),
+        ("[1, 2,].filter(x, x > 1).size() == 1 // a comment", "Pod"),
+        ("r\"\\d\" == '''a''' || b\"\\xff\" == b\"a\" || 0x1F == 31 || 1u == 2u", "Pod"),
+        ('{"a": [1.5e3]}.a[0] == 1.5 || !(true && false)', "Pod"),
+        ('google.protobuf.Duration{seconds: 1} < duration("2s")', "Pod"),
+    ],
+)
+def test_cel_that_kwok_compiles_is_fine(text: str, kind: str) -> None:
+    """What cel-go takes in kwok's environment is taken."""
+    assert cel.check(text, kind).problem == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("", "it is empty"),
+        ("self.metadata.name ==", "ends too early"),
+        ("self.metadata.name == 'a", "is not CEL"),
+        ("(self", "ends too early"),
+        ("self)", "')' is out of place"),
+        ("pod.metadata.name", "kwok knows no name 'pod'"),
+        ("now()", "did you mean 'Now'?"),
+        ("Now(1)", "Now() takes nothing"),
+        ("size()", "size() takes an argument"),
+        ('"a".lowerAscii()', "no method 'lowerAscii'"),
+        ("self.metadata.nam", "did you mean 'name'?"),
+        ("self.kind", "Pod has no field 'kind'"),
+        ('self.status.conditions.exists(c, c.type == "Ready")', "did not register"),
+        ('self.metadata.ownerReferences[0].kind == "Job"', "did not register"),
+        ("self.status.phase == 1", "'==' does not go with string and int"),
+        ('self.metadata.finalizers.contains("x")', "contains() is for a string, not for a list"),
+        ("self.metadata.labels == null", "null"),
+        ("self.spec.containers && true", "must be true or false"),
+        ("self.metadata.name.all(c, true)", "goes over a list or map"),
+        ('self["metadata"]', "cannot be read with [ ]"),
+        ("self.spec.containers['a']", "takes int"),
+        ("1 + 1.0", "'+' does not go with int and double"),
+        ('"a" in self.metadata.name', "looks into a list or map"),
+        ("-self.metadata.name", "'-' does not go with string"),
+        ("has(self)", "has() takes one field"),
+        ("[1].all(x)", "out of place"),
+        ("[1].all(x, x > 0, x > 0)", "all() takes 2 arguments"),
+        ("self.in", "'in' is out of place"),
+        ("package", "reserved word"),
+        ("99999999999999999999999", "too big"),
+        ("(" * 100 + "1" + ")" * 100, "nests more than"),
+        ("1" + " " * 100_000, "longer than"),
+        ("self.metadata.name.SinceSecond()", "Pod or a Node"),
+        ("SinceSecond(1)", "Pod or a Node"),
+        ('"a".b', "has no field"),
+    ],
+)
+def test_cel_that_kwok_cannot_compile_names_the_cause(text: str, part: str) -> None:
+    """Syntax, names and types are checked as cel-go does with the types that kwok registers."""
+    assert part in cel.check(text, "Pod").problem
+
+
+@pytest.mark.parametrize(
+    ("text", "yields"),
+    [
+        ("self.metadata.name", "string"),
+        ("self.metadata.creationTimestamp", "timestamp"),
+        ("Now() - self.metadata.creationTimestamp", "duration"),
+        ("self.spec.containers[0].args", "[string]"),
+        ('self.metadata.annotations["a"]', "string"),
+        ("Rand() * 10.0", "double"),
+        ("dyn(self)", "dyn"),
+    ],
+)
+def test_cel_tells_what_it_yields(text: str, yields: str) -> None:
+    """The type of the result is known where cel-go knows it."""
+    assert cel.check(text, "Pod").yields == yields
+
+
+def test_cel_tells_what_may_be_missing() -> None:
+    """A key that is read without being asked for fails at run time."""
+    assert cel.check('self.metadata.labels["a"] == "b"', "Pod").may_fail == '"a"'
+    assert cel.check('"a" in self.metadata.labels && self.metadata.labels["a"] == "b"', "Pod").may_fail == ""
+    assert cel.check('self.status.phase == "x"', "Widget").may_fail == "status"
+
+
+def test_cel_tells_of_a_time_compared_with_null() -> None:
+    """To kwok a time that is not set is a zero time, never null."""
+    assert cel.check("self.metadata.deletionTimestamp == null", "Pod").null_time
+    assert not cel.check("self.spec.priority == null", "Pod").null_time
