@@ -20,6 +20,7 @@ $(STAMP): requirements/dev.lock pyproject.toml
 	  echo "error: $(PYTHON) cannot make a virtual environment; on Debian: apt install python3-venv" >&2; exit 6; }
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m compileall -q kwokfleet
 	@touch $@
 
 setup: $(STAMP)  ## .venv with the locked packages, and the control plane's binaries

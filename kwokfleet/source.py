@@ -18,7 +18,6 @@ from kwokfleet.core import (
     nodes,
     problems,
     render,
-    stage_rules,
     stagesets,
     tree_checks,
     validation,
@@ -27,7 +26,7 @@ from kwokfleet.core import (
 )
 from kwokfleet.core import fleet as model
 from kwokfleet.core.documents import Document
-from kwokfleet.core.objects import STAGE_API_VERSION, Manifest
+from kwokfleet.core.objects import STAGE_API_VERSION, STAGE_SET, Manifest
 from kwokfleet.core.problems import Finding, Problem, Severity, Where
 from kwokfleet.edge import files, library
 from kwokfleet.formats import traces
@@ -167,6 +166,24 @@ class Loader:
         return self._live_nodes(context) if self._live_nodes else None
 
 
+class _Library(Mapping[str, tuple[Manifest, ...]]):
+    """The library's sets by name; a set is read when somebody asks for it."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def __getitem__(self, name: str) -> tuple[Manifest, ...]:
+        if name not in library.stage_sets():
+            raise KeyError(name)
+        return self._loader.library_set(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(library.stage_sets())
+
+    def __len__(self) -> int:
+        return len(library.stage_sets())
+
+
 class _Assembly:
     """Follows what the Fleets of one tree refer to, and holds all of it together."""
 
@@ -185,19 +202,13 @@ class _Assembly:
             self._pool_templates(fleet, document)
             self._waves(fleet, document)
         controller = self._controller()
-        lease = controller.lease_duration.total_seconds() > 0
         self._held_together(fleets)
-        named = [one for uses in self.sets.values() for one in uses]
-        defaults = (
-            {name: self.loader.library_set(name) for name in stagesets.missing(named, lease=lease)} if fleets else {}
-        )
         bad = _fleets_with_errors(self.found) | self.found.broken
         tree = render.Tree(
             tuple(fleet for fleet in sorted(fleets, key=lambda each: each.name) if fleet.name not in bad),
             controller,
-            self._library(fleets),
+            _Library(self.loader),
             {name: uses for name, uses in sorted(self.sets.items()) if name not in bad},
-            defaults,
             self.templates,
             self.traces,
         )
@@ -210,21 +221,6 @@ class _Assembly:
             what = f"there is another KwokController, in {first.path}"
             self.found.add(document, [Finding(("metadata", "name"), what, "keep one of them", rule="duplicate-name")])
         return self.found.controllers[0][0].spec if self.found.controllers else model.KwokControllerSpec()
-
-    def _library(self, fleets: list[model.Fleet]) -> dict[str, Manifest]:
-        """Return the library's Stages that Lifecycles are made of; none are read if there is none."""
-        if not any(fleet.spec.lifecycles for fleet in fleets):
-            return {}
-        sets = (
-            "pod-general",
-            "pod-chaos",
-            "pod-recover",
-            "node-fast",
-            "node-chaos",
-            "node-heartbeat",
-            "node-heartbeat-with-lease",
-        )
-        return {stage["metadata"]["name"]: stage for name in sets for stage in self.loader.library_set(name)}
 
     # what Fleets refer to
 
@@ -242,10 +238,10 @@ class _Assembly:
     def _named(self, name: str, document: Document, where: Where) -> stagesets.Named | None:
         if name in self.found.stages:
             stage: Any = self.found.stages[name].value
-            return stagesets.Named(name, (stage,), from_library=False)
+            return stagesets.Named(name, (stage,))
         known = library.stage_sets()
         if name in known:
-            return stagesets.Named(name, self.loader.library_set(name), from_library=True)
+            return stagesets.Named(name, from_library=True)
         what = f"there is no set of Stages and no Stage {name!r}"
         hint = problems.meant(name, [*known, *self.found.stages])
         self.found.add(document, [Finding(where, what, hint, rule="unknown-reference")])
@@ -261,14 +257,20 @@ class _Assembly:
         for each in parsed:
             if not isinstance(each.value, dict) or each.value.get("kind") != "Stage":
                 continue
-            if file.path not in {one.path for one in self.found.stages.values()}:
-                self.found.add(each, stage_rules.check(each.value))
+            if file.path not in {one.path for one in self.found.stages.values()} and not self._from_library(each.value):
+                self.found.add(each, _linted(each.value))
             if tree_checks.has_name(each.value):
                 stages.append(each.value)
         if not stages and not wrong:
             what = f"{file.path} holds no Stage"
             self.found.add(document, [Finding((*where, "file"), what, "name a file with some", rule="no-stage")])
-        return stagesets.Named(name, tuple(stages), from_library=False)
+        return stagesets.Named(name, tuple(stages))
+
+    def _from_library(self, stage: Manifest) -> bool:
+        """Return whether a Stage is one of the library's, as it is there."""
+        labels = (stage.get("metadata") or {}).get("labels")
+        name = labels.get(STAGE_SET) if isinstance(labels, Mapping) else None
+        return name in library.stage_sets() and stage in self.loader.library_set(str(name))
 
     def _pool_templates(self, fleet: model.Fleet, document: Document) -> None:
         for index, pool in enumerate(fleet.spec.node_pools):
@@ -349,8 +351,7 @@ class _Assembly:
 
 
 def _stage(document: Document, value: Mapping[str, Any], found: _Found) -> None:
-    wrong = stage_rules.check(value)
-    found.add(document, wrong)
+    found.add(document, _linted(value))
     if not tree_checks.has_name(value):
         return
     name = value["metadata"]["name"]
@@ -359,6 +360,13 @@ def _stage(document: Document, value: Mapping[str, Any], found: _Found) -> None:
         found.add(document, [Finding(("metadata", "name"), what, "give one another name", rule="duplicate-name")])
     else:
         found.stages[name] = document
+
+
+def _linted(stage: Mapping[str, Any]) -> list[Finding]:
+    """Return what kwok would stumble over. Most trees have no Stage of their own, and need no linter."""
+    from kwokfleet.core.stagelint import rules  # noqa: PLC0415  # slow to import
+
+    return rules.check(stage)
 
 
 def _hides_documents(problem: Problem) -> bool:

@@ -89,6 +89,7 @@ def validate(
 
     Needs no cluster. Exits 2 if anything is wrong.
     """
+    gc.disable()  # this process makes many small things, drops none, and ends
     from kwokfleet import source
     from kwokfleet.core import problems
 
@@ -183,10 +184,10 @@ def render(  # noqa: PLR0913, PLR0917  # one for each option
 
     The same files, seed and time give the same bytes on every machine. Prints nothing if a file is wrong.
     """
+    gc.disable()  # this process makes many small things, drops none, and ends
     from kwokfleet import source
     from kwokfleet.core import render as rendering
 
-    gc.disable()  # a short-lived process that makes 100,000 objects and drops none has no use for it
     loaded = source.Loader(_live_nodes(live)).load(path or default_path())
     refuse_if_wrong(loaded)
     at = now or datetime.now(UTC)

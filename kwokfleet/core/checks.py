@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from kwokfleet.core import fleet as model
-from kwokfleet.core import lifecycles, nodes, problems, schedule
+from kwokfleet.core import lifecycles, nodes, problems, schedule, validation
 from kwokfleet.core.fields import Annotations, Items, Labels, Model, Resources
 from kwokfleet.core.objects import Manifest
 from kwokfleet.core.problems import Finding, Severity, Where
@@ -194,14 +194,12 @@ _TEMPLATE_PLACES = {
 
 
 def _template_values(template: Manifest, where: Where) -> Iterator[Finding]:
-    from kwokfleet.core import validation  # noqa: PLC0415  # needed by few
-
     parts = {}
     for name, place in _TEMPLATE_PLACES.items():
         around = template.get(place)
         if isinstance(around, dict) and around.get(name) is not None:
             parts[name] = around[name]
-    _, found = validation.read(_TemplateParts, parts)
+    found = validation.read(_TemplateParts, parts)[1] if parts else []
     for finding in found:
         name = str(finding.where[0])
         yield Finding((*where, _TEMPLATE_PLACES[name], *finding.where), finding.what, finding.hint, rule=finding.rule)

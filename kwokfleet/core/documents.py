@@ -38,7 +38,7 @@ _KNOWN_TAGS = {f"{_TAG}{name}": name for name in ("str", "int", "float", "bool",
 _INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
 _HEX = re.compile(r"0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-_MAYBE_SPECIAL = re.compile(r"[-+.0-9~]|[nNtTfFyYoO]")
+_SPECIAL = frozenset("-+.0123456789~nNtTfFyYoO")
 """The first letter of every scalar that may be something else than a text."""
 _NULLS = {"", "~", "null", "Null", "NULL"}
 _BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
@@ -235,9 +235,37 @@ def _document(path: str, index: int, node: Node) -> tuple[Document | None, list[
         at, what, hint = trouble
         problem = Problem(path, at.start_mark.line + 1, at.start_mark.column + 1, "", what, hint, rule="yaml-shape")
         return None, [problem]
-    builder = _Builder(path)
-    value = builder.value(node, ())
-    return Document(path, value, index, node), builder.problems
+    builder = _Builder()
+    value = builder.value(node)
+    document = Document(path, value, index, node)
+    return document, [_at(path, node, wrong) for wrong in builder.wrong]
+
+
+def _at(path: str, top: Node, wrong: tuple[Node, str, str, str]) -> Problem:
+    node, what, hint, rule = wrong
+    mark = node.start_mark
+    place = problems.field(_way(top, node) or ())
+    return Problem(path, mark.line + 1, mark.column + 1, place, what, hint, rule=rule)
+
+
+def _way(top: Node, wanted: Node) -> Where | None:
+    """Return the way from one node to another. Few nodes are ever wrong, so nobody keeps track of it."""
+    if top is wanted:
+        return ()
+    steps: list[tuple[str | int, Node]] = []
+    if isinstance(top, MappingNode):
+        for key, value in top.value:
+            name = key.value if isinstance(key, ScalarNode) else "?"
+            if key is wanted:
+                return (name,)
+            steps.append((name, value))
+    elif isinstance(top, SequenceNode):
+        steps = list(enumerate(top.value))
+    for step, child in steps:
+        inner = _way(child, wanted)
+        if inner is not None:
+            return (step, *inner)
+    return None
 
 
 class _Shape:
@@ -284,92 +312,89 @@ def _children(node: Node) -> Iterator[Node]:
 class _Builder:
     """Makes plain values of nodes and gathers what is wrong with them."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.problems: list[Problem] = []
+    def __init__(self) -> None:
+        self.wrong: list[tuple[Node, str, str, str]] = []
+        """Nodes, what is wrong with them, what to do, and the rule."""
         self.made: dict[int, Value] = {}
         """Values of anchored nodes: an alias shares its anchor's value, and its Problems."""
 
-    def value(self, node: Node, where: Where) -> Value:
+    def value(self, node: Node) -> Value:
         """Return the plain value of *node*."""
         if isinstance(node, ScalarNode):
-            return self._scalar(node, where)
+            return self._scalar(node)
         if id(node) not in self.made:
-            self._check_tag(node, where)
-            made = self._mapping(node, where) if isinstance(node, MappingNode) else self._sequence(node, where)
+            self._tag(node)
+            made: Value = (
+                self._mapping(node) if isinstance(node, MappingNode) else [self.value(each) for each in node.value]
+            )
             self.made[id(node)] = made
         return self.made[id(node)]
 
-    def _sequence(self, node: Node, where: Where) -> list[Any]:
-        return [self.value(child, (*where, index)) for index, child in enumerate(node.value)]
-
-    def _mapping(self, node: Node, where: Where) -> dict[str, Any]:
+    def _mapping(self, node: Node) -> dict[str, Any]:
         made: dict[str, Any] = {}
         lines: dict[str, int] = {}
         merged: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if _is_merge(key_node):
-                merged |= self._merged(value_node, where)
+                merged |= self._merged(value_node)
                 continue
-            key = self._key(key_node, where)
+            key = self._key(key_node)
             if key is None:
                 continue
             if key in lines:
                 what = f"{key!r} is given twice, first in line {lines[key]}"
-                self._add(key_node, (*where, key), what, "keep one of the two", "yaml-duplicate-key")
+                self.wrong.append((key_node, what, "keep one of the two", "yaml-duplicate-key"))
                 continue
             lines[key] = key_node.start_mark.line + 1
-            made[key] = self.value(value_node, (*where, key))
+            made[key] = self.value(value_node)
         return {**merged, **made} if merged else made
 
-    def _merged(self, node: Node, where: Where) -> dict[str, Any]:
+    def _merged(self, node: Node) -> dict[str, Any]:
         """Return what a `<<` key brings in; of a list, the first that has a key wins."""
         brought: dict[str, Any] = {}
         for source in reversed(node.value if isinstance(node, SequenceNode) else [node]):
             if not isinstance(source, MappingNode):
-                self._add(source, (*where, "<<"), "'<<' needs a mapping", "give an alias of one", "yaml-merge")
+                self.wrong.append((source, "'<<' needs a mapping", "give an alias of one", "yaml-merge"))
                 continue
-            made = self.value(source, where)
+            made = self.value(source)
             brought |= made if isinstance(made, dict) else {}
         return brought
 
-    def _key(self, node: Node, where: Where) -> str | None:
+    def _key(self, node: Node) -> str | None:
         if not isinstance(node, ScalarNode):
-            self._add(node, where, "a key that is itself a list or mapping", "use a text as key", "yaml-key")
+            self.wrong.append((node, "a key that is itself a list or mapping", "use a text as key", "yaml-key"))
             return None
-        key = self._scalar(node, (*where, node.value))
+        key = self._scalar(node)
         if isinstance(key, str):
             return key
-        self._add(node, (*where, node.value), f"the key {node.value!r} is not a text", "put it in quotes", "yaml-key")
+        self.wrong.append((node, f"the key {node.value!r} is not a text", "put it in quotes", "yaml-key"))
         return None
 
-    def _scalar(self, node: ScalarNode, where: Where) -> Value:
+    def _scalar(self, node: ScalarNode) -> Value:
         text: str = node.value
-        if node.tag == _PLAIN:
-            return self._plain(node, text, where)
-        if self._check_tag(node, where) in (None, "str"):
+        if node.ctag.suffix != _PLAIN and self._tag(node) in {None, "str"}:
             return text
-        return self._plain(node, text, where)
+        return self._plain(node, text)
 
-    def _plain(self, node: ScalarNode, text: str, where: Where) -> Value:
+    def _plain(self, node: ScalarNode, text: str) -> Value:
         """Return what a scalar without quotes means, by the rules both YAML versions share."""
-        if text and not _MAYBE_SPECIAL.match(text):
+        if text and text[0] not in _SPECIAL:
             return text
         if text in _NULLS:
             return None
         if text in _BOOLS:
             return _BOOLS[text]
         if _INT.fullmatch(text) or _HEX.fullmatch(text):
-            return self._number(node, text, where)
+            return self._number(node, text)
         for pattern, what, hint in _TRAPS:
             if pattern.fullmatch(text):
-                self._add(node, where, f"{text} {what}", hint, "yaml-trap")
+                self.wrong.append((node, f"{text} {what}", hint, "yaml-trap"))
                 return text
-        return self._number(node, text, where) if _FLOAT.fullmatch(text) else text
+        return self._number(node, text) if _FLOAT.fullmatch(text) else text
 
-    def _number(self, node: ScalarNode, text: str, where: Where) -> int | float | str:
+    def _number(self, node: ScalarNode, text: str) -> int | float | str:
         if len(text) > 40:  # noqa: PLR2004  # longer than any number that means something; int() is quadratic
-            self._add(node, where, "a number of more than 40 digits", "write a shorter one", "yaml-number")
+            self.wrong.append((node, "a number of more than 40 digits", "write a shorter one", "yaml-number"))
             return text
         if _HEX.fullmatch(text):
             return int(text, 16)
@@ -377,25 +402,20 @@ class _Builder:
             return int(text)
         number = float(text)
         if not math.isfinite(number):
-            self._add(node, where, f"{text} is not a finite number", "write a smaller one", "yaml-number")
+            self.wrong.append((node, f"{text} is not a finite number", "write a smaller one", "yaml-number"))
         return number
 
-    def _check_tag(self, node: Node, where: Where) -> str | None:
-        tag = str(node.tag)
+    def _tag(self, node: Node) -> str | None:
+        tag = str(node.ctag.suffix)
         if tag not in _KNOWN_TAGS:
             shown = tag.replace(_TAG, "!!")
-            self._add(node, where, f"the tag {shown} means nothing here", "remove it", "yaml-tag")
+            self.wrong.append((node, f"the tag {shown} means nothing here", "remove it", "yaml-tag"))
             return None
         return _KNOWN_TAGS[tag]
 
-    def _add(self, node: Node, where: Where, what: str, hint: str, rule: str) -> None:
-        mark = node.start_mark
-        place = problems.field(where)
-        self.problems.append(Problem(self.path, mark.line + 1, mark.column + 1, place, what, hint, rule=rule))
-
 
 def _is_merge(node: Node) -> bool:
-    return isinstance(node, ScalarNode) and node.tag == _PLAIN and node.value == "<<"
+    return isinstance(node, ScalarNode) and node.value == "<<" and node.ctag.suffix == _PLAIN
 
 
 def _child(node: Node, step: str | int) -> tuple[Node | None, Node] | None:

@@ -86,6 +86,11 @@ class Delay(Model):
         return self
 
 
+def fixed(duration: str) -> Delay:
+    """Return a delay that is always the same. A default is made often, and needs no validation."""
+    return Delay.model_construct(span=units.span(duration))
+
+
 AnyDelay = Annotated[Delay, BeforeValidator(_short_delay)]
 
 
@@ -117,7 +122,7 @@ class Restart(Model):
 
     every: AnyDelay = Field(description="How long a container runs until it crashes.")
     backoff: AnyDelay = Field(
-        default_factory=lambda: Delay(span=units.span("10s")), description="How long it waits until it starts again."
+        default_factory=lambda: fixed("10s"), description="How long it waits until it starts again."
     )
     reason: str = Field(default="Error", description="The container's reason.", min_length=1)
     exit_code: int = Field(default=1, ge=0, le=255, description="The container's exit code.")
@@ -126,24 +131,20 @@ class Restart(Model):
 class PodLifecycle(Model):
     """What a pod goes through once it is bound to a node."""
 
-    create: AnyDelay = Field(
-        default_factory=lambda: Delay(span=units.span(0)), description="From its binding to ContainerCreating."
-    )
+    create: AnyDelay = Field(default_factory=lambda: fixed("0s"), description="From its binding to ContainerCreating.")
     init: AnyDelay = Field(
-        default_factory=lambda: Delay(span=units.span(0)),
+        default_factory=lambda: fixed("0s"),
         description="How long its init containers take, if it has any.",
     )
     ready: AnyDelay = Field(
-        default_factory=lambda: Delay(span=units.span(0)), description="From ContainerCreating to Running and Ready."
+        default_factory=lambda: fixed("0s"), description="From ContainerCreating to Running and Ready."
     )
     complete: Annotated[Complete, BeforeValidator(_short_complete)] | None = Field(
         default=None, description="When it is done; without it, never."
     )
     fail: Fail | None = Field(default=None, description="How it may fail instead.")
     restart: Restart | None = Field(default=None, description="How its containers crash and start again.")
-    delete: AnyDelay = Field(
-        default_factory=lambda: Delay(span=units.span(0)), description="From its deletion to its end."
-    )
+    delete: AnyDelay = Field(default_factory=lambda: fixed("0s"), description="From its deletion to its end.")
 
 
 class NotReady(Model):
@@ -337,7 +338,9 @@ class NodePool(Model):
     lifecycle: Name | None = Field(
         default=None, description="The Lifecycle its nodes go through; without it, they are born Ready and stay so."
     )
-    drain: Drain = Field(default_factory=Drain, description="What happens to the pods of a node before it goes.")
+    drain: Drain = Field(
+        default_factory=Drain.model_construct, description="What happens to the pods of a node before it goes."
+    )
     scale_down: Literal["highestIndex", "emptiest", "newest"] = Field(
         default="highestIndex", description="Which nodes go first."
     )
@@ -429,7 +432,7 @@ class FleetSpec(Model):
     seed: int = Field(default=0, description="Everything random follows from it: same file, same seed, same run.")
     suspend: bool = Field(default=False, description="Leave everything as it is.")
     adopt: bool = Field(default=False, description="Take over objects of the same names that are there already.")
-    prune: Prune = Field(default_factory=Prune, description="How much may vanish at once.")
+    prune: Prune = Field(default_factory=Prune.model_construct, description="How much may vanish at once.")
     windows: Items[Window] = Field(default=(), description="When changes may be made; always, without it.")
     node_pools: Items[NodePool] = Field(default=(), description="The fake nodes.")
     lifecycles: Items[Lifecycle] = Field(default=(), description="What pods and nodes go through.")
@@ -438,7 +441,8 @@ class FleetSpec(Model):
     )
     waves: Items[Wave] = Field(default=(), description="The workload.")
     node_groups: NodeGroups = Field(
-        default_factory=NodeGroups, description="For pools with `autoscaler`: how it finds its node groups."
+        default_factory=NodeGroups.model_construct,
+        description="For pools with `autoscaler`: how it finds its node groups.",
     )
 
 
@@ -505,7 +509,7 @@ class KwokControllerSpec(Model):
         default="managed", description="managed: we start it and look after it; external: we only look."
     )
     shards: int = Field(default=1, ge=1, le=256, description="How many kwok processes share the nodes.")
-    manage: Manage = Field(default_factory=Manage, description="Which nodes it drives.")
+    manage: Manage = Field(default_factory=Manage.model_construct, description="Which nodes it drives.")
     lease_duration: Duration = Field(
         default=timedelta(seconds=40),
         description="The node leases' duration; 0 for none, then heartbeats replace them.",
@@ -514,7 +518,9 @@ class KwokControllerSpec(Model):
         default="10.0.0.0/24", description="Pod addresses on nodes without a podCIDR."
     )
     node_ip: str = Field(default="10.0.0.1", alias="nodeIP", description="The address fake nodes show.")
-    parallelism: Parallelism = Field(default_factory=Parallelism, description="How much it does at once.")
+    parallelism: Parallelism = Field(
+        default_factory=Parallelism.model_construct, description="How much it does at once."
+    )
     stages_as: Literal["resources", "file"] = Field(
         default="resources",
         description="resources: Stages live in the cluster and can be edited there; file: kwok alone has them.",
@@ -522,7 +528,7 @@ class KwokControllerSpec(Model):
     memory_limit: Quantity | None = Field(default=None, description="Restart it, in good order, when it uses more.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="warning", description="What it logs.")
     takeover: Takeover = Field(
-        default_factory=Takeover, description="What to do with a kwok controller that is there already."
+        default_factory=Takeover.model_construct, description="What to do with a kwok controller that is there already."
     )
 
 
@@ -532,7 +538,7 @@ class KwokController(Model):
     api_version: Literal["kwokfleet.dev/v1alpha1"] = Field(description="Always kwokfleet.dev/v1alpha1.")
     kind: Literal["KwokController"] = Field(description="Always KwokController.")
     metadata: Metadata = Field(description="Its name.")
-    spec: KwokControllerSpec = Field(default_factory=KwokControllerSpec, description="How it runs.")
+    spec: KwokControllerSpec = Field(default_factory=KwokControllerSpec.model_construct, description="How it runs.")
 
 
 KINDS: dict[str, type[Fleet] | type[KwokController]] = {"Fleet": Fleet, "KwokController": KwokController}

@@ -19,6 +19,16 @@ from kwokfleet.core.objects import Manifest
 
 Library = Mapping[str, Manifest]
 """The library's Stages by their names."""
+SETS = (
+    "node-chaos",
+    "node-fast",
+    "node-heartbeat",
+    "node-heartbeat-with-lease",
+    "pod-chaos",
+    "pod-general",
+    "pod-recover",
+)
+"""The sets of the library whose Stages Lifecycles are made of."""
 
 _LAST_OF_FOUR_DIGITS = 0xFFFF
 CERTAIN = 10_000
@@ -136,7 +146,7 @@ def _endings(scope: "_Scope", pod: model.PodLifecycle) -> list[Manifest]:
         )
     if pod.fail is None or not failing:
         return made
-    after = pod.fail.after or (pod.complete.after if pod.complete else model.Delay(span=units.span(0)))
+    after = pod.fail.after or (pod.complete.after if pod.complete else model.fixed("0s"))
     part = "fail" if pod.fail.after else "complete"
     said = {
         "reason": pod.fail.reason,

@@ -28,12 +28,10 @@ class Tree:
 
     fleets: tuple[model.Fleet, ...] = ()
     controller: model.KwokControllerSpec = field(default_factory=model.KwokControllerSpec)
-    library: lifecycles.Library = field(default_factory=dict)
-    """The library's Stages, by name: what Lifecycles are made of."""
+    library: Mapping[str, tuple[Manifest, ...]] = field(default_factory=dict)
+    """The library's sets by name; read when somebody asks."""
     stage_sets: Mapping[str, tuple[stagesets.Named, ...]] = field(default_factory=dict)
     """The sets that each Fleet names."""
-    default_sets: Mapping[str, tuple[Manifest, ...]] = field(default_factory=dict)
-    """The library's documents by set, for roles that no Fleet filled."""
     templates: Mapping[Name, tuple[Manifest, ...]] = field(default_factory=dict)
     """Node templates by pool, live ones sanitised."""
     traces: Mapping[Name, workloads.Trace] = field(default_factory=dict)
@@ -127,12 +125,17 @@ def stages(tree: Tree) -> Iterator[Manifest]:
         return
     named = [one for fleet in tree.fleets for one in tree.stage_sets.get(fleet.name, ())]
     for name in stagesets.missing(named, lease=tree.lease):
-        yield from map(stagesets.owned, tree.default_sets.get(name, ()))
+        yield from map(stagesets.owned, tree.library[name])
     for one in named:
-        yield from map(stagesets.owned, one.stages)
-    for fleet in tree.fleets:
-        for lifecycle in fleet.spec.lifecycles:
-            yield from lifecycles.stages(fleet.name, lifecycle, tree.library, lease=tree.lease)
+        yield from map(stagesets.owned, tree.library[one.name] if one.from_library else one.stages)
+    compiled = [(fleet, lifecycle) for fleet in tree.fleets for lifecycle in fleet.spec.lifecycles]
+    parts = (
+        {stage["metadata"]["name"]: stage for name in lifecycles.SETS for stage in tree.library[name]}
+        if compiled
+        else {}
+    )
+    for fleet, lifecycle in compiled:
+        yield from lifecycles.stages(fleet.name, lifecycle, parts, lease=tree.lease)
 
 
 def _namespaces(tree: Tree) -> Iterator[Manifest]:

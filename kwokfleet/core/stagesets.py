@@ -27,16 +27,24 @@ class Named:
     """A set of Stages that a Fleet named."""
 
     name: str
-    stages: tuple[Manifest, ...]
-    from_library: bool
+    stages: tuple[Manifest, ...] = ()
+    """The Stages of an author's own; those of the library are read when they are needed."""
+    from_library: bool = False
 
 
 def role(named: Named) -> set[str]:
     """Return the roles that a set fills."""
     if named.from_library:
         return {ROLES[named.name]} if named.name in ROLES else set()
-    kinds = {kind(stage) for stage in named.stages if _at_large(stage)}
-    return {*(("pod",) if "Pod" in kinds else ()), *(("node", "heartbeat") if "Node" in kinds else ())}
+    copied = {ROLES[name] for stage in named.stages if (name := _set_of(stage)) in ROLES}
+    kinds = {kind(stage) for stage in named.stages if _at_large(stage) and not _set_of(stage)}
+    return {*copied, *(("pod",) if "Pod" in kinds else ()), *(("node", "heartbeat") if "Node" in kinds else ())}
+
+
+def _set_of(stage: Manifest) -> str:
+    """Return which set of the library a Stage was copied from, by the label that it carries."""
+    labels = (stage.get("metadata") or {}).get("labels")
+    return str(labels.get(objects.STAGE_SET, "")) if isinstance(labels, Mapping) else ""
 
 
 def missing(named: Iterable[Named], *, lease: bool) -> list[str]:

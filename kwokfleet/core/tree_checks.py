@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kwokfleet.core import documents, problems, render, schedule, stage_effects, stagesets, wave_checks, workloads
+from kwokfleet.core import documents, problems, render, schedule, stagesets, wave_checks, waves, workloads
 from kwokfleet.core import fleet as model
 from kwokfleet.core.objects import Manifest
-from kwokfleet.core.problems import Finding
+from kwokfleet.core.problems import Finding, Where
 
 AUTOSCALER_KEY = "templates"
 
@@ -123,26 +123,48 @@ def _same_groups(fleets: Sequence[model.Fleet]) -> Iterator[tuple[str, Finding]]
 
 def played(tree: render.Tree) -> Iterator[tuple[str, Finding]]:
     """Yield workload that no Stage would bring to its end, and heartbeats that would not do."""
-    stages = list(render.stages(tree))
     for fleet in tree.fleets:
-        for index in range(len(fleet.spec.waves)):
+        for index, wave in enumerate(fleet.spec.waves):
             where = ("spec", "waves", index, "template")
-            for finding in _workload(tree, fleet, index, stages, where):
-                yield fleet.name, finding
-    total = sum(schedule.most_replicas(pool) for fleet in tree.fleets for pool in fleet.spec.node_pools)
+            found = _own_lifecycle(fleet, wave, where) if wave.lifecycle else _at_large(tree, fleet, wave, where)
+            yield from ((fleet.name, finding) for finding in found)
     if tree.fleets:
-        last = tree.fleets[-1]
-        place = ("spec", "stages") if last.spec.stages else ("spec", "nodePools")
-        for finding in stage_effects.heartbeat_findings(stages, total, lease=tree.lease, where=place):
-            yield last.name, finding
+        yield from _heartbeats(tree)
 
 
-def _workload(
-    tree: render.Tree, fleet: model.Fleet, index: int, stages: Sequence[Manifest], where: problems.Where
-) -> Iterator[Finding]:
-    wave = fleet.spec.waves[index]
+def _own_lifecycle(fleet: model.Fleet, wave: waves.Wave, where: Where) -> Iterator[Finding]:
+    """Yield a Job whose Lifecycle never ends. What our own Stages match need not be tried out."""
+    lifecycle = next(each for each in fleet.spec.lifecycles if each.name == wave.lifecycle)
+    ends = lifecycle.pod is not None and (lifecycle.pod.complete or lifecycle.pod.fail)
+    if wave.template["kind"] == "Job" and not ends:
+        what = f"no Stage ever completes the pods of this Job: lifecycle {wave.lifecycle!r} has no complete"
+        yield Finding(where, what, "add complete to it, as in complete: args", rule="workload-never-completes")
+
+
+def _at_large(tree: render.Tree, fleet: model.Fleet, wave: waves.Wave, where: Where) -> Iterator[Finding]:
+    """Yield what Stages of the author's own leave to wish; each set of the library completes Jobs."""
+    named = [one for uses in tree.stage_sets.values() for one in uses]
+    if all(one.from_library for one in named if "pod" in stagesets.role(one)):
+        return
+    from kwokfleet.core.stagelint import effects  # noqa: PLC0415  # slow to import, and needed by few
+
     context = workloads.Context(fleet, wave, "0", tree.traces.get((fleet.name, wave.name)))
     made = workloads.maker(context)(0)
-    owner = str(made["kind"])
+    stages = [stage for stage in render.stages(tree) if stagesets.kind(stage) == "Pod"]
     for place, pod in wave_checks.pods(made, where):
-        yield from stage_effects.pod_findings(stages, pod, place, owner)
+        yield from effects.pod_findings(stages, pod, place, str(made["kind"]))
+
+
+def _heartbeats(tree: render.Tree) -> Iterator[tuple[str, Finding]]:
+    """Yield whether kwok could keep the nodes Ready, unless it is plain that it can."""
+    named = [one for uses in tree.stage_sets.values() for one in uses]
+    if tree.lease and not any("heartbeat" in stagesets.role(one) for one in named):
+        return
+    from kwokfleet.core.stagelint import effects  # noqa: PLC0415  # slow to import, and needed by few
+
+    total = sum(schedule.most_replicas(pool) for fleet in tree.fleets for pool in fleet.spec.node_pools)
+    stages = [stage for stage in render.stages(tree) if stagesets.kind(stage) == "Node"]
+    last = tree.fleets[-1]
+    place = ("spec", "stages") if last.spec.stages else ("spec", "nodePools")
+    for finding in effects.heartbeat_findings(stages, total, lease=tree.lease, where=place):
+        yield last.name, finding

@@ -252,7 +252,8 @@ class Wave(Model):
     name: Name = Field(description="Its name within the Fleet.")
     suspend: bool = Field(default=False, description="Start no new Run.")
     start: Annotated[Start, BeforeValidator(_short_start)] = Field(
-        default_factory=lambda: Start(after=units.ZERO), description="When it fires; without it, once, at once."
+        default_factory=lambda: Start.model_construct(after=units.ZERO),
+        description="When it fires; without it, once, at once.",
     )
     count: int | None = Field(
         default=None,

@@ -1,5 +1,6 @@
 """The cluster behind a kubeconfig or, in a pod, behind its service account: requests out, plain values in."""
 
+from http import HTTPStatus
 from typing import Any
 
 import orjson
@@ -30,11 +31,11 @@ def _api(context: str | None) -> client.ApiClient:
     configuration = client.Configuration()
     try:
         try:
-            config.load_kube_config(context=context, client_configuration=configuration)
+            config.load_kube_config(context=context, client_configuration=configuration)  # type: ignore[no-untyped-call]
         except config.ConfigException:
             if context is not None:
                 raise
-            config.load_incluster_config(client_configuration=configuration)
+            config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
     except (config.ConfigException, OSError) as error:
         raise errors.ClusterError(
             f"there is no usable kubeconfig: {error}",
@@ -45,25 +46,21 @@ def _api(context: str | None) -> client.ApiClient:
 
 
 def _get(api: client.ApiClient, path: str, query: dict[str, Any]) -> Manifest:
+    what = path.rpartition("/")[2]
+    host = api.configuration.host
     try:
-        response = api.call_api(
-            path,
-            "GET",
-            query_params=list(query.items()),
-            auth_settings=["BearerToken"],
-            _preload_content=False,
-            _return_http_data_only=True,
-            _request_timeout=TIMEOUT_S,
-        )
-        read: Manifest = orjson.loads(response.data)
-    except client.ApiException as error:
-        raise errors.ClusterError(
-            f"the API server at {api.configuration.host} refused to list {path.rpartition('/')[2]}: {error.reason}",
-            hint="see `kubectl auth can-i list nodes`",
-        ) from error
+        request = api.param_serialize("GET", path, query_params=list(query.items()), auth_settings=["BearerToken"])
+        response = api.call_api(*request[:3], _request_timeout=TIMEOUT_S)
+        content = response.read()  # type: ignore[no-untyped-call]
     except urllib3.exceptions.HTTPError as error:
         raise errors.ClusterError(
-            f"the API server at {api.configuration.host} does not answer: {type(error).__name__}",
+            f"the API server at {host} does not answer: {type(error).__name__}",
             hint="see `kubectl cluster-info`; is the right context set?",
         ) from error
+    if response.status != HTTPStatus.OK:
+        raise errors.ClusterError(
+            f"the API server at {host} refused to list {what}: {response.status} {response.reason}",
+            hint=f"see `kubectl auth can-i list {what}`",
+        )
+    read: Manifest = orjson.loads(content)
     return read

@@ -6,7 +6,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "kwokfleet"
 
-PASS = {"core", "edge", "errors", "settings"}
+PASS = {"core", "edge", "errors", "settings", "source"}
 """What one pass is written with."""
 MAY_IMPORT = {
     "__init__": set[str](),
@@ -18,6 +18,7 @@ MAY_IMPORT = {
     "edge": {"core", "errors", "settings"},
     "embedded": {"embedded", "errors", "settings"},
     "dashboard": {"dashboard"},
+    "source": {"core", "edge", "errors", "formats", "settings"},
     "apply": PASS,
     "player": PASS | {"apply"},
     "reconcile": PASS | {"apply"},

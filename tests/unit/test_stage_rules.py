@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from kwokfleet.core import problems, stage_rules
+from kwokfleet.core import problems
 from kwokfleet.core.problems import Finding, Severity, Where
+from kwokfleet.core.stagelint import rules
 
 STAGES = Path(__file__).parents[2] / "stages"
 MISSING = object()
@@ -84,21 +85,21 @@ def patch(kind: str = "Pod", group: str = "v1", **fields: object) -> dict[str, A
     return spec(resourceRef={"kind": kind, "apiGroup": group}, steps=[{"patch": content}])
 
 
-def rules(stage: dict[str, Any]) -> dict[str, tuple[str, Severity]]:
+def broken(stage: dict[str, Any]) -> dict[str, tuple[str, Severity]]:
     """Return each rule that is broken, with the place and how bad it is."""
-    return {found.rule: (problems.field(found.where), found.severity) for found in stage_rules.check(stage)}
+    return {found.rule: (problems.field(found.where), found.severity) for found in rules.check(stage)}
 
 
 def only(stage: dict[str, Any]) -> Finding:
     """Return the one thing that is wrong."""
-    found = stage_rules.check(stage)
+    found = rules.check(stage)
     assert len(found) == 1, found
     return found[0]
 
 
 def test_a_stage_that_uses_every_field_is_fine() -> None:
     """No field that kwok knows is refused."""
-    assert stage_rules.check(EVERYTHING) == []
+    assert rules.check(EVERYTHING) == []
 
 
 @pytest.mark.parametrize(
@@ -146,12 +147,12 @@ def test_a_stage_that_uses_every_field_is_fine() -> None:
 )
 def test_what_would_stop_a_stage_is_an_error_at_its_place(path: Where, to: object, place: str, rule: str) -> None:
     """Each single mistake in a Stage is found, with the place to correct."""
-    assert rules(altered(*path, to=to))[rule] == (place, Severity.ERROR)
+    assert broken(altered(*path, to=to))[rule] == (place, Severity.ERROR)
 
 
 def test_where_leads_to_the_stage() -> None:
     """Places start from the document that holds the Stage."""
-    found = stage_rules.check(altered("spec", "weight", to=-1), ("items", 3))
+    found = rules.check(altered("spec", "weight", to=-1), ("items", 3))
     assert problems.field(found[0].where) == "items[3].spec.weight"
 
 
@@ -166,7 +167,7 @@ def test_an_unknown_field_is_told_with_the_nearest_name() -> None:
 
 def test_a_truth_value_where_a_text_belongs_is_told_to_be_quoted() -> None:
     """`values: [True]` is the classic."""
-    found = stage_rules.check(altered("spec", "selector", "matchExpressions", 0, "jq", "values", to=[True]))
+    found = rules.check(altered("spec", "selector", "matchExpressions", 0, "jq", "values", to=[True]))
     assert found[0].hint == "put it in quotes"
 
 
@@ -198,7 +199,7 @@ def test_a_kind_in_lower_case_is_told_in_its_own_spelling() -> None:
 )
 def test_a_requirement_that_breaks_kwok_is_an_error(found: dict[str, Any], rule: str) -> None:
     """One requirement that does not compile stops every Stage of the kind."""
-    assert rules(requirement(found))[rule][1] is Severity.ERROR
+    assert broken(requirement(found))[rule][1] is Severity.ERROR
 
 
 def test_the_old_spelling_of_a_requirement_is_a_warning() -> None:
@@ -217,7 +218,7 @@ def test_a_number_in_values_is_a_warning() -> None:
 @pytest.mark.parametrize("key", ['.metadata.labels["shard"]', ".spec.replicas | tostring", ".a | length"])
 def test_a_text_that_looks_like_a_number_is_fine(key: str) -> None:
     """Labels are texts, and so is what tostring makes."""
-    assert stage_rules.check(requirement({"jq": {"key": key, "operator": "In", "values": ["3"]}})) == []
+    assert rules.check(requirement({"jq": {"key": key, "operator": "In", "values": ["3"]}})) == []
 
 
 def test_cel_that_fails_without_a_key_is_a_warning() -> None:
@@ -231,8 +232,8 @@ def test_an_earlier_requirement_may_ask_for_the_key() -> None:
     reads = {"cel": {"expression": 'self.metadata.labels["a"] == "b"'}}
     asks = {"cel": {"expression": '"a" in self.metadata.labels'}}
     exists = {"jq": {"key": '.metadata.labels["a"]', "operator": "Exists"}}
-    assert stage_rules.check(spec(selector={"matchExpressions": [asks, reads]})) == []
-    assert stage_rules.check(spec(selector={"matchExpressions": [exists, reads]})) == []
+    assert rules.check(spec(selector={"matchExpressions": [asks, reads]})) == []
+    assert rules.check(spec(selector={"matchExpressions": [exists, reads]})) == []
 
 
 def test_a_jitter_below_the_delay_is_an_error() -> None:
@@ -244,13 +245,13 @@ def test_a_jitter_below_the_delay_is_an_error() -> None:
 
 def test_a_jitter_equal_to_the_delay_is_fine() -> None:
     """The delay is then exactly that."""
-    assert stage_rules.check(spec(delay={"durationMilliseconds": 1000, "jitterDurationMilliseconds": 1000})) == []
+    assert rules.check(spec(delay={"durationMilliseconds": 1000, "jitterDurationMilliseconds": 1000})) == []
 
 
 def test_a_fixed_jitter_caps_a_delay_from_the_object() -> None:
     """A delay longer than the jitter has no effect."""
     delay = {"durationFrom": {"jq": {"expression": ".a"}}, "jitterDurationMilliseconds": 5000}
-    assert rules(spec(delay=delay)) == {
+    assert broken(spec(delay=delay)) == {
         "stage-jitter-caps-duration": ("spec.delay.jitterDurationMilliseconds", Severity.WARNING)
     }
 
@@ -275,36 +276,39 @@ def test_a_fixed_jitter_caps_a_delay_from_the_object() -> None:
 )
 def test_a_value_taken_from_the_object_is_checked(fields: dict[str, Any], rule: str, severity: str) -> None:
     """Delays, jitters and weights by expression each have their traps."""
-    assert rules(spec(**fields))[rule][1] == severity
+    assert broken(spec(**fields))[rule][1] == severity
 
 
 def test_next_is_deprecated() -> None:
     """Version 0.8 still takes it."""
     stage = {**EVERYTHING, "spec": {**spec()["spec"], "next": NEXT, "steps": None}}
-    assert rules(stage) == {"stage-next-deprecated": ("spec.next", Severity.WARNING)}
+    assert broken(stage) == {"stage-next-deprecated": ("spec.next", Severity.WARNING)}
 
 
 def test_next_beside_steps_is_an_error() -> None:
     """It would be ignored."""
-    assert rules(spec(next=NEXT)) == {"stage-steps-and-next": ("spec.next", Severity.ERROR)}
+    assert broken(spec(next=NEXT)) == {"stage-steps-and-next": ("spec.next", Severity.ERROR)}
 
 
 def test_a_template_in_next_is_checked_where_it_stands() -> None:
     """The place is the field that people wrote, not the step kwok makes of it."""
-    found = rules(spec(steps=None, next={"statusTemplate": "{{ foo }}"}))
+    found = broken(spec(steps=None, next={"statusTemplate": "{{ foo }}"}))
     assert found["stage-bad-template"] == ("spec.next.statusTemplate", Severity.ERROR)
 
 
 def test_a_status_template_beside_patches_is_an_error() -> None:
     """It would be ignored."""
     after = {"statusTemplate": "a: b", "patches": [{"template": "a: b"}]}
-    assert rules(spec(steps=None, next=after))["stage-template-ignored"] == ("spec.next.statusTemplate", Severity.ERROR)
+    assert broken(spec(steps=None, next=after))["stage-template-ignored"] == (
+        "spec.next.statusTemplate",
+        Severity.ERROR,
+    )
 
 
 @pytest.mark.parametrize("fields", [{"steps": None}, {"steps": []}, {"steps": None, "next": {"delete": False}}])
 def test_a_stage_that_does_nothing_is_an_error(fields: dict[str, Any]) -> None:
     """It would only keep others from playing."""
-    assert rules(spec(**fields))["stage-no-steps"][1] is Severity.ERROR
+    assert broken(spec(**fields))["stage-no-steps"][1] is Severity.ERROR
 
 
 def test_a_patch_beside_a_delete_is_skipped() -> None:
@@ -316,8 +320,8 @@ def test_a_patch_beside_a_delete_is_skipped() -> None:
 def test_what_follows_a_delete_is_skipped_but_for_events() -> None:
     """An event after the delete is still sent."""
     event = {"event": {"type": "Normal"}}
-    assert stage_rules.check(spec(steps=[{"delete": True}, event])) == []
-    assert rules(spec(steps=[{"delete": True}, {"patch": {"template": "a: b"}}])) == {
+    assert rules.check(spec(steps=[{"delete": True}, event])) == []
+    assert broken(spec(steps=[{"delete": True}, {"patch": {"template": "a: b"}}])) == {
         "stage-after-delete": ("spec.steps[1].patch", Severity.ERROR)
     }
 
@@ -325,7 +329,7 @@ def test_what_follows_a_delete_is_skipped_but_for_events() -> None:
 def test_two_actions_in_one_step_are_a_warning() -> None:
     """If the second fails, the first is done again."""
     step = {"event": {"type": "Normal"}, "patch": {"template": "metadata: {labels: {a: b}}"}}
-    assert rules(spec(steps=[step])) == {"stage-many-actions": ("spec.steps[0]", Severity.WARNING)}
+    assert broken(spec(steps=[step])) == {"stage-many-actions": ("spec.steps[0]", Severity.WARNING)}
 
 
 @pytest.mark.parametrize(
@@ -334,12 +338,12 @@ def test_two_actions_in_one_step_are_a_warning() -> None:
 )
 def test_emptying_finalizers_beside_others_is_a_warning(finalizers: dict[str, Any]) -> None:
     """All go, whoever set them."""
-    assert rules(spec(steps=[{"finalizers": finalizers}]))["stage-finalizers-empty"][1] is Severity.WARNING
+    assert broken(spec(steps=[{"finalizers": finalizers}]))["stage-finalizers-empty"][1] is Severity.WARNING
 
 
 def test_a_status_patch_that_never_names_the_status_is_a_warning() -> None:
     """The API server drops everything else."""
-    assert rules(patch(root=None))["stage-status-not-patched"] == ("spec.steps[0].patch.template", Severity.WARNING)
+    assert broken(patch(root=None))["stage-status-not-patched"] == ("spec.steps[0].patch.template", Severity.WARNING)
 
 
 @pytest.mark.parametrize(
@@ -347,7 +351,7 @@ def test_a_status_patch_that_never_names_the_status_is_a_warning() -> None:
 )
 def test_custom_resources_take_no_strategic_patch(group: str, broken: bool) -> None:  # noqa: FBT001  # a column of the table
     """The API server refuses it for kinds it does not have built in."""
-    assert ("stage-strategic-custom" in rules(patch("Widget", group, type="strategic"))) is broken
+    assert ("stage-strategic-custom" in broken(patch("Widget", group, type="strategic"))) is broken
 
 
 def test_a_stage_that_matches_itself_for_ever_is_a_warning() -> None:
@@ -355,14 +359,14 @@ def test_a_stage_that_matches_itself_for_ever_is_a_warning() -> None:
     template = "message: {{ Now | Quote }}"
     hot = patch(template=template)
     hot["spec"]["selector"] = {"matchLabels": {"a": "b"}}
-    assert rules(hot) == {"stage-hot-loop": ("spec.steps[0].patch.template", Severity.WARNING)}
-    assert stage_rules.check({**hot, "spec": {**hot["spec"], "delay": {"durationMilliseconds": 1000}}}) == []
-    assert stage_rules.check(patch(template=template)) == []
+    assert broken(hot) == {"stage-hot-loop": ("spec.steps[0].patch.template", Severity.WARNING)}
+    assert rules.check({**hot, "spec": {**hot["spec"], "delay": {"durationMilliseconds": 1000}}}) == []
+    assert rules.check(patch(template=template)) == []
 
 
 def test_two_stages_of_one_name_are_an_error() -> None:
     """In a cluster the second replaces the first."""
-    found = stage_rules.check_together([((0,), EVERYTHING), ((1,), EVERYTHING)])
+    found = rules.check_together([((0,), EVERYTHING), ((1,), EVERYTHING)])
     assert [(each.rule, each.where) for each in found] == [("stage-duplicate-name", (1, "metadata", "name"))]
 
 
@@ -375,7 +379,7 @@ def weighted(name: str, weight: int, **selector: object) -> tuple[Where, dict[st
 def test_weight_zero_beside_a_wider_stage_with_a_weight_is_never_chosen() -> None:
     """Where both match, only the one with a weight is."""
     narrow = weighted("narrow", 0, matchLabels={"a": "b"}, matchExpressions=[PHASE])
-    found = stage_rules.check_together([narrow, weighted("wide", 5, matchExpressions=[PHASE])])
+    found = rules.check_together([narrow, weighted("wide", 5, matchExpressions=[PHASE])])
     assert [(each.rule, each.where) for each in found] == [("stage-zero-weight", ("narrow", "spec", "weight"))]
 
 
@@ -389,7 +393,7 @@ def test_weight_zero_beside_a_wider_stage_with_a_weight_is_never_chosen() -> Non
 )
 def test_weight_zero_is_fine_where_the_other_may_not_match(other: tuple[Where, dict[str, Any]]) -> None:
     """An opt-in label, another phase or no weight at all leave it a chance."""
-    assert stage_rules.check_together([weighted("plain", 0, matchExpressions=[PHASE]), other]) == []
+    assert rules.check_together([weighted("plain", 0, matchExpressions=[PHASE]), other]) == []
 
 
 def shipped() -> Iterator[Any]:
@@ -402,8 +406,8 @@ def shipped() -> Iterator[Any]:
 @pytest.mark.parametrize("stages", list(shipped()))
 def test_the_stages_we_ship_are_fine(stages: list[dict[str, Any]]) -> None:
     """None of our own files has an error, alone or together."""
-    found = [each for stage in stages for each in stage_rules.check(stage)]
-    found += stage_rules.check_together([((index,), stage) for index, stage in enumerate(stages)])
+    found = [each for stage in stages for each in rules.check(stage)]
+    found += rules.check_together([((index,), stage) for index, stage in enumerate(stages)])
     assert [each for each in found if each.severity is Severity.ERROR] == []
 
 
@@ -435,7 +439,7 @@ def places(value: object, where: Where = ()) -> Iterator[Where]:
 def test_any_value_at_any_place_gets_an_answer(where: Where, value: object) -> None:
     """However broken the Stage, the rules find something or nothing, and never raise."""
     stage = altered(*where, to=value)
-    for found in [*stage_rules.check(stage), *stage_rules.check_together([((), stage), ((), EVERYTHING)])]:
+    for found in [*rules.check(stage), *rules.check_together([((), stage), ((), EVERYTHING)])]:
         assert problems.field(found.where)
         assert found.what
 
@@ -444,4 +448,4 @@ def test_any_value_at_any_place_gets_an_answer(where: Where, value: object) -> N
 @settings(max_examples=100, deadline=None)
 def test_any_document_gets_an_answer(stage: dict[str, Any]) -> None:
     """A document that is no Stage at all is told so."""
-    assert stage_rules.check(stage)
+    assert rules.check(stage)

@@ -94,7 +94,6 @@ class _State:
     """What has been read of a template so far."""
 
     functions: frozenset[str]
-    kind: str
     variables: set[str] = field(default_factory=lambda: {"$"})
     blocks: list[_Block] = field(default_factory=list)
     defined: set[str] = field(default_factory=set)
@@ -109,9 +108,9 @@ def functions(kind: str) -> frozenset[str]:
 @functools.lru_cache(maxsize=1024)
 def fault(text: str, kind: str = "") -> Fault | None:
     """Return the first reason why kwok could not parse *text*, if there is one."""
-    state, at = _State(functions(kind), kind), 0
+    state, at, line, counted = _State(functions(kind)), 0, 1, 0
     while (start := text.find("{{", at)) >= 0:
-        line = text.count("\n", 0, start) + 1
+        line, counted = line + text.count("\n", counted, start), start
         comment = _COMMENT.match(text, start)
         if comment:
             at = comment.end()

@@ -1,8 +1,10 @@
-"""What kwok v0.8.0 puts at the disposal of a CEL expression: types, functions, operators.
+"""What kwok v0.8.0 puts at the disposal of a CEL expression: signs, types, functions, operators.
 
 Only data. The types are those of `pkg/utils/cel/default.go`, with their fields as Kubernetes 1.36
 names them; `cel.py` reads expressions against these tables.
 """
+
+import re
 
 FIELDS = {
     "Node": "metadata:ObjectMeta spec:NodeSpec status:NodeStatus",
@@ -81,3 +83,22 @@ RESERVED = frozenset({
 })  # fmt: skip
 ALWAYS_THERE = frozenset({"metadata", "spec", "kind", "apiVersion"})
 """What an object of any kind has: reading it cannot fail."""
+
+_ESCAPE = r"""\\(?:[abfnrtv"'\\?`]|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7]{2})"""
+TOKEN = re.compile(
+    rf"""
+    (?P<space>[\t\x20\r\n\f]+|//[^\n]*)
+    |(?P<bytes>[bB](?=[rR]?["']))?(?:
+        (?P<raw>[rR](?:\"\"\".*?\"\"\"|'''.*?'''|"[^"\r\n]*"|'[^'\r\n]*'))
+        |(?P<string>\"\"\"(?:{_ESCAPE}|[^\\])*?\"\"\"|'''(?:{_ESCAPE}|[^\\])*?'''
+            |"(?:{_ESCAPE}|[^\\"\r\n])*"|'(?:{_ESCAPE}|[^\\'\r\n])*')
+    )
+    |(?P<double>\d+\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\.\d+(?:[eE][+-]?\d+)?)
+    |(?P<uint>(?:0x[0-9a-fA-F]+|\d+)[uU])
+    |(?P<int>0x[0-9a-fA-F]+|\d+)
+    |(?P<name>[_a-zA-Z][_a-zA-Z0-9]*)
+    |(?P<mark>==|!=|<=|>=|&&|\|\||[()\[\]{{}}.,?:<>+\-*/%!])
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+"""One sign of the language; the named group is its type."""

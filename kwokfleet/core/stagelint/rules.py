@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kwokfleet.core import problems, stage_expressions, stage_shape, stage_steps
+from kwokfleet.core import problems
 from kwokfleet.core.problems import Finding, Severity, Where
+from kwokfleet.core.stagelint import expression_rules, shape, step_rules
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 _KIND = re.compile(r"[A-Z][A-Za-z0-9]*")
@@ -25,12 +26,12 @@ _ALWAYS_NEW = re.compile(r"\{\{[^}]*\b(?:Now|now|uuidv4|rand\w+)\b")
 def check(stage: Mapping[str, Any], where: Where = ()) -> list[Finding]:
     """Return all that is wrong in one Stage, in the order of its fields; *where* is the place of the Stage itself."""
     found = [
-        *stage_shape.check(stage, stage_shape.STAGE, ()),
+        *shape.check(stage, shape.STAGE, ()),
         *_identity(stage),
         *_selector(stage),
         *_weight(stage),
         *_delay(stage),
-        *stage_steps.check(stage),
+        *step_rules.check(stage),
         *_loop(stage),
     ]
     return [_under(where, finding) for finding in found]
@@ -51,15 +52,15 @@ def _warning(where: Where, what: str, hint: str, rule: str) -> Finding:
 
 def _identity(stage: Mapping[str, Any]) -> Iterator[Finding]:
     """Check what a Stage is, what it is called, and what it is for."""
-    for key, wanted in (("apiVersion", stage_shape.API_VERSION), ("kind", "Stage")):
-        if stage_shape.get(stage, key) != wanted:
+    for key, wanted in (("apiVersion", shape.API_VERSION), ("kind", "Stage")):
+        if shape.get(stage, key) != wanted:
             yield Finding(
                 (key,),
                 f"must be {wanted}, or it is not a kwok Stage",
                 f"write {key}: {wanted}",
                 rule="stage-wrong-kind",
             )
-    name = stage_shape.text(stage, "metadata", "name")
+    name = shape.text(stage, "metadata", "name")
     if not name:
         yield Finding(("metadata", "name"), "a Stage needs a name", "add metadata.name", rule="stage-missing-name")
     elif not _NAME.fullmatch(name):
@@ -67,7 +68,7 @@ def _identity(stage: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(
             ("metadata", "name"), f"{name!r} is not a name that Kubernetes takes", hint, rule="stage-bad-name"
         )
-    yield from _resource(stage_shape.kind(stage), stage_shape.text(stage, "spec", "resourceRef", "apiGroup") or "v1")
+    yield from _resource(shape.kind(stage), shape.text(stage, "spec", "resourceRef", "apiGroup") or "v1")
 
 
 def _resource(kind: str, group: str) -> Iterator[Finding]:
@@ -107,23 +108,23 @@ def _resource(kind: str, group: str) -> Iterator[Finding]:
 
 def _selector(stage: Mapping[str, Any]) -> Iterator[Finding]:
     where: Where = ("spec", "selector")
-    if stage_shape.get(stage, *map(str, where)) is None:
-        given = "selector" in stage_shape.mapping(stage, "spec")
+    if shape.get(stage, *map(str, where)) is None:
+        given = "selector" in shape.mapping(stage, "spec")
         what = "kwok drops a Stage without a selector and says nothing"
         yield Finding(
             where if given else ("spec",), what, "write selector: {} to match every object", rule="stage-null-selector"
         )
-    for index, found in stage_shape.maps(stage, *map(str, where), "matchExpressions"):
+    for index, found in shape.maps(stage, *map(str, where), "matchExpressions"):
         yield from _written_twice(found, (*where, "matchExpressions", index))
-    for place, language, content in stage_shape.requirements(stage):
+    for place, language, content in shape.requirements(stage):
         if language == "jq":
-            yield from stage_expressions.jq_requirement(content, place)
+            yield from expression_rules.jq_requirement(content, place)
         elif language == "cel":
-            yield from stage_expressions.cel_expression(content, place, stage, "condition")
+            yield from expression_rules.cel_expression(content, place, stage, "condition")
         else:
             yield Finding(
                 place,
-                f"has neither jq nor cel: {stage_expressions.OUTAGE}",
+                f"has neither jq nor cel: {expression_rules.OUTAGE}",
                 "add jq: {key, operator, values} or cel: {expression}",
                 rule="stage-bad-requirement",
             )
@@ -133,7 +134,7 @@ def _written_twice(found: Mapping[str, Any], where: Where) -> Iterator[Finding]:
     """Check which of the three spellings of a requirement is used, and that it is one."""
     bare = [name for name in ("key", "operator", "values") if found.get(name) is not None]
     is_jq, is_cel = isinstance(found.get("jq"), Mapping), isinstance(found.get("cel"), Mapping)
-    if is_cel and (is_jq or stage_shape.text(found, "key")):
+    if is_cel and (is_jq or shape.text(found, "key")):
         yield Finding(
             (*where, "cel"),
             "kwok ignores cel beside jq in one requirement",
@@ -158,11 +159,11 @@ def _written_twice(found: Mapping[str, Any], where: Where) -> Iterator[Finding]:
 
 def _weight(stage: Mapping[str, Any]) -> Iterator[Finding]:
     yield from _not_negative(stage, ("spec", "weight"))
-    yield from stage_expressions.taken_from(stage, ("spec", "weightFrom"), "weight")
+    yield from expression_rules.taken_from(stage, ("spec", "weightFrom"), "weight")
 
 
 def _not_negative(stage: Mapping[str, Any], where: Where) -> Iterator[Finding]:
-    value = stage_shape.number(stage, *map(str, where))
+    value = shape.number(stage, *map(str, where))
     if value is not None and value < 0:
         yield Finding(
             where, f"must be 0 or more, got {value}", "the API server refuses the Stage", rule="stage-negative"
@@ -173,10 +174,10 @@ def _delay(stage: Mapping[str, Any]) -> Iterator[Finding]:
     where: Where = ("spec", "delay")
     for name in ("durationMilliseconds", "jitterDurationMilliseconds"):
         yield from _not_negative(stage, (*where, name))
-    delay = stage_shape.mapping(stage, "spec", "delay")
+    delay = shape.mapping(stage, "spec", "delay")
     base, jitter = (
-        stage_shape.number(delay, "durationMilliseconds"),
-        stage_shape.number(delay, "jitterDurationMilliseconds"),
+        shape.number(delay, "durationMilliseconds"),
+        shape.number(delay, "jitterDurationMilliseconds"),
     )
     if base is not None and jitter is not None and 0 <= jitter < base:
         what = f"is below durationMilliseconds, so kwok waits {jitter} ms, not {base} ms"
@@ -186,7 +187,7 @@ def _delay(stage: Mapping[str, Any]) -> Iterator[Finding]:
             "the jitter is the upper end of the delay: make it larger, or leave it out",
             rule="stage-jitter-below-duration",
         )
-    elif jitter is not None and stage_shape.mapping(delay, "durationFrom") and not delay.get("jitterDurationFrom"):
+    elif jitter is not None and shape.mapping(delay, "durationFrom") and not delay.get("jitterDurationFrom"):
         what = f"a durationFrom above {jitter} ms has no effect: the jitter is the longest that kwok waits"
         yield _warning(
             (*where, "jitterDurationMilliseconds"),
@@ -194,21 +195,21 @@ def _delay(stage: Mapping[str, Any]) -> Iterator[Finding]:
             "leave it out, or add jitterDurationFrom",
             "stage-jitter-caps-duration",
         )
-    yield from stage_expressions.taken_from(stage, (*where, "durationFrom"), "delay")
-    yield from stage_expressions.taken_from(stage, (*where, "jitterDurationFrom"), "delay")
+    yield from expression_rules.taken_from(stage, (*where, "durationFrom"), "delay")
+    yield from expression_rules.taken_from(stage, (*where, "jitterDurationFrom"), "delay")
 
 
 def _loop(stage: Mapping[str, Any]) -> Iterator[Finding]:
     """Warn of a Stage that undoes nothing of what made it match, changes the object each time, and never waits."""
-    if stage_shape.get(stage, "spec", "selector") is None or stage_shape.mapping(stage, "spec", "delay"):
+    if shape.get(stage, "spec", "selector") is None or shape.mapping(stage, "spec", "delay"):
         return
-    if not all(_LASTING.match(stage_shape.text(content, "key")) for _, _, content in stage_shape.requirements(stage)):
+    if not all(_LASTING.match(shape.text(content, "key")) for _, _, content in shape.requirements(stage)):
         return
-    done = stage_shape.actions(stage)
+    done = shape.actions(stage)
     changing = [
         action
         for action in done
-        if action.does == "patch" and _ALWAYS_NEW.search(stage_shape.text(action.content, "template"))
+        if action.does == "patch" and _ALWAYS_NEW.search(shape.text(action.content, "template"))
     ]
     if changing and not any(action.does in ("delete", "finalizers") for action in done):
         what = "the Stage still matches after it has played, changes the object each time and never waits"
@@ -223,7 +224,7 @@ def _loop(stage: Mapping[str, Any]) -> Iterator[Finding]:
 def _names_given_twice(stages: Sequence[tuple[Where, Mapping[str, Any]]]) -> Iterator[Finding]:
     seen: set[str] = set()
     for where, stage in stages:
-        name = stage_shape.text(stage, "metadata", "name")
+        name = shape.text(stage, "metadata", "name")
         if name and name in seen:
             what = f"another Stage is called {name!r} too: in a cluster one replaces the other"
             yield Finding((*where, "metadata", "name"), what, "rename one of them", rule="stage-duplicate-name")
@@ -233,15 +234,11 @@ def _names_given_twice(stages: Sequence[tuple[Where, Mapping[str, Any]]]) -> Ite
 def _never_chosen(stages: Sequence[tuple[Where, Mapping[str, Any]]]) -> Iterator[Finding]:
     """Find the Stages of weight 0 that match only where a Stage with a weight matches too."""
     for where, stage in stages:
-        if stage_shape.get(stage, "spec", "weightFrom") or stage_shape.number(stage, "spec", "weight"):
+        if shape.get(stage, "spec", "weightFrom") or shape.number(stage, "spec", "weight"):
             continue
         for _, other in stages:
-            if (
-                (stage_shape.number(other, "spec", "weight") or 0) > 0
-                and _same_kind(stage, other)
-                and _implies(stage, other)
-            ):
-                name = stage_shape.text(other, "metadata", "name")
+            if (shape.number(other, "spec", "weight") or 0) > 0 and _same_kind(stage, other) and _implies(stage, other):
+                name = shape.text(other, "metadata", "name")
                 what = f"is never chosen: its weight is 0, and where it matches {name!r} with a weight does too"
                 yield Finding(
                     (*where, "spec", "weight"),
@@ -255,16 +252,16 @@ def _never_chosen(stages: Sequence[tuple[Where, Mapping[str, Any]]]) -> Iterator
 def _same_kind(stage: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return (
         all(
-            stage_shape.text(stage, "spec", "resourceRef", name) == stage_shape.text(other, "spec", "resourceRef", name)
+            shape.text(stage, "spec", "resourceRef", name) == shape.text(other, "spec", "resourceRef", name)
             for name in ("apiGroup", "kind")
         )
-        and stage_shape.get(stage, "spec", "selector") is not None
+        and shape.get(stage, "spec", "selector") is not None
     )
 
 
 def _implies(stage: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return whether every object that *stage* matches is surely matched by *other* too."""
-    if stage_shape.get(other, "spec", "selector") is None:
+    if shape.get(other, "spec", "selector") is None:
         return False
     mine = _needs(stage)
     return all(any(_stronger(need, wanted) for need in mine) for wanted in _needs(other))
@@ -275,12 +272,12 @@ def _needs(stage: Mapping[str, Any]) -> list[tuple[str, str, frozenset[str]]]:
     found = [
         (f".metadata.{of}[{name}]", "In", frozenset({str(value)}))
         for of, field in (("labels", "matchLabels"), ("annotations", "matchAnnotations"))
-        for name, value in stage_shape.mapping(stage, "spec", "selector", field).items()
+        for name, value in shape.mapping(stage, "spec", "selector", field).items()
     ]
-    for _, language, content in stage_shape.requirements(stage):
-        key = stage_shape.text(content, "key" if language == "jq" else "expression")
+    for _, language, content in shape.requirements(stage):
+        key = shape.text(content, "key" if language == "jq" else "expression")
         key = re.sub(r"\s+", "", key).replace(".[", "[").replace('"', "")
-        found.append((key, stage_shape.text(content, "operator"), frozenset(stage_shape.texts(content, "values"))))
+        found.append((key, shape.text(content, "operator"), frozenset(shape.texts(content, "values"))))
     return found
 
 

@@ -8,33 +8,15 @@ is `dyn`, which agrees with everything: what is reported here is really refused 
 """
 
 import functools
-import re
 from dataclasses import dataclass
 
-from kwokfleet.core import cel_types, problems
+from kwokfleet.core import problems
+from kwokfleet.core.stagelint import cel_types
 
 MAX_LENGTH = 100_000
 """Characters that cel-go reads before it gives up."""
 MAX_DEPTH = 60
 """How deep an expression may nest. cel-go stops at 250; no Stage comes near."""
-
-_ESCAPE = r"""\\(?:[abfnrtv"'\\?`]|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7]{2})"""
-_TOKEN = re.compile(
-    rf"""
-    (?P<space>[\t\x20\r\n\f]+|//[^\n]*)
-    |(?P<bytes>[bB](?=[rR]?["']))?(?:
-        (?P<raw>[rR](?:\"\"\".*?\"\"\"|'''.*?'''|"[^"\r\n]*"|'[^'\r\n]*'))
-        |(?P<string>\"\"\"(?:{_ESCAPE}|[^\\])*?\"\"\"|'''(?:{_ESCAPE}|[^\\])*?'''
-            |"(?:{_ESCAPE}|[^\\"\r\n])*"|'(?:{_ESCAPE}|[^\\'\r\n])*')
-    )
-    |(?P<double>\d+\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\.\d+(?:[eE][+-]?\d+)?)
-    |(?P<uint>(?:0x[0-9a-fA-F]+|\d+)[uU])
-    |(?P<int>0x[0-9a-fA-F]+|\d+)
-    |(?P<name>[_a-zA-Z][_a-zA-Z0-9]*)
-    |(?P<mark>==|!=|<=|>=|&&|\|\||[()\[\]{{}}.,?:<>+\-*/%!])
-    """,
-    re.VERBOSE | re.DOTALL,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +61,7 @@ def _tokens(text: str) -> list[tuple[str, str]]:
         raise _InvalidError(f"it is longer than {MAX_LENGTH} characters")
     found, at = [], 0
     while at < len(text):
-        match = _TOKEN.match(text, at)
+        match = cel_types.TOKEN.match(text, at)
         if match is None:
             raise _InvalidError(f"{text[at : at + 12]!r} is not CEL")
         at = match.end()
