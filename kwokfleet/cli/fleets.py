@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from kwokfleet import source
     from kwokfleet.core import render as rendering
+    from kwokfleet.core import schedule, workloads
     from kwokfleet.core.objects import Manifest
     from kwokfleet.core.problems import Problem
     from kwokfleet.edge import files
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 LOOK_AHEAD = timedelta(days=366)
 """How far from now `render --waves` looks for the next Run of a Wave."""
 SCHEMA_FILE = "fleet.schema.json"
+PIECE = 1 << 20
+"""Characters that are written at once."""
 
 Paths = Annotated[
     list[Path] | None,
@@ -198,9 +201,9 @@ def render(  # noqa: PLR0913, PLR0917  # one for each option
     if waves:
         manifests = _both(manifests, _workload(loaded.tree, at))
     _print_manifests(_chosen(manifests, fleet, kind), form)
-    hidden = [wave.name for each in loaded.tree.fleets for wave in each.spec.waves]
-    if hidden and not waves and sys.stdout.isatty():
-        output.print_line(f"{_count(len(hidden), 'wave')} not shown: add --waves")
+    if form is ManifestFormat.YAML and not waves and kind is None:
+        for line in _wave_notes(loaded.tree, at, fleet):
+            typer.echo(line)
 
 
 def refuse_if_wrong(loaded: "source.Loaded") -> None:
@@ -245,20 +248,42 @@ def _refuse_clashes(renderer: "rendering.Renderer") -> None:
         )
 
 
-def _workload(tree: "rendering.Tree", now: datetime) -> "Iterator[tuple[str, Manifest]]":
-    """Yield each object of each Wave's next Run, with when it is due."""
+def _next_runs(tree: "rendering.Tree", now: datetime) -> "Iterator[tuple[workloads.Context, schedule.Run]]":
+    """Yield the next Run of each Wave, as if the Fleets were first synced now."""
     from kwokfleet.core import schedule, workloads
 
     for fleet in tree.fleets:
         for wave in fleet.spec.waves:
             run = next(schedule.runs(wave.start, now, now - timedelta(microseconds=1), now + LOOK_AHEAD), None)
-            if run is None:
-                continue
-            context = workloads.Context(fleet, wave, run.name, tree.traces.get((fleet.name, wave.name)))
-            make = workloads.maker(context)
+            if run is not None:
+                yield workloads.Context(fleet, wave, run.name, tree.traces.get((fleet.name, wave.name))), run
+
+
+def _wave_notes(tree: "rendering.Tree", now: datetime, fleet: str | None) -> "Iterator[str]":
+    """Yield a comment for each Wave: what would happen when."""
+    from kwokfleet.core import workloads
+
+    for context, run in _next_runs(tree, now):
+        if fleet in {None, context.fleet.name}:
+            count, last = 0, run.start
             for instant in workloads.instants(context, run.start):
-                due = instant.at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-                yield f"# due {due}, wave {wave.name}, run {run.name}", make(instant.index)
+                count, last = count + 1, instant.at
+            what = f"{_count(count, context.wave.template['kind'])}, {_shown(run.start)} to {_shown(last)}"
+            yield f"# wave {context.fleet.name}/{context.wave.name}, run {run.name}: {what} (--waves prints them)"
+
+
+def _shown(moment: datetime) -> str:
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _workload(tree: "rendering.Tree", now: datetime) -> "Iterator[tuple[str, Manifest]]":
+    """Yield each object of each Wave's next Run, with when it is due."""
+    from kwokfleet.core import workloads
+
+    for context, run in _next_runs(tree, now):
+        make = workloads.maker(context)
+        for instant in workloads.instants(context, run.start):
+            yield f"# due {_shown(instant.at)}, wave {context.wave.name}, run {run.name}", make(instant.index)
 
 
 def _both(
@@ -282,25 +307,40 @@ def _chosen(
 
 
 def _print_manifests(manifests: "Iterator[tuple[str, Manifest]]", form: ManifestFormat) -> None:
-    write = sys.stdout.write
-    if form is ManifestFormat.NAME:
-        for _, manifest in manifests:
-            metadata = manifest["metadata"]
-            inside = f"{metadata['namespace']}/" if "namespace" in metadata else ""
-            write(f"{manifest['kind'].lower()}/{inside}{metadata['name']}\n")
-        return
-    if form is ManifestFormat.JSON:
-        import orjson
+    """Print objects, a good piece at a time: a write for each would cost more than making it."""
+    texts = {ManifestFormat.NAME: _names, ManifestFormat.JSON: _json_lines, ManifestFormat.YAML: _yaml_documents}[form]
+    pieces: list[str] = []
+    size = 0
+    for text in texts(manifests):
+        pieces.append(text)
+        size += len(text)
+        if size > PIECE:
+            sys.stdout.write("".join(pieces))
+            pieces, size = [], 0
+    sys.stdout.write("".join(pieces))
 
-        for _, manifest in manifests:
-            write(orjson.dumps(manifest).decode() + "\n")
-        return
+
+def _names(manifests: "Iterator[tuple[str, Manifest]]") -> "Iterator[str]":
+    for _, manifest in manifests:
+        metadata = manifest["metadata"]
+        inside = f"{metadata['namespace']}/" if "namespace" in metadata else ""
+        yield f"{manifest['kind'].lower()}/{inside}{metadata['name']}\n"
+
+
+def _json_lines(manifests: "Iterator[tuple[str, Manifest]]") -> "Iterator[str]":
+    import orjson
+
+    for _, manifest in manifests:
+        yield orjson.dumps(manifest, option=orjson.OPT_APPEND_NEWLINE).decode()
+
+
+def _yaml_documents(manifests: "Iterator[tuple[str, Manifest]]") -> "Iterator[str]":
     from kwokfleet.core import yamltext
 
     writer = yamltext.Writer()
     for note, manifest in manifests:
-        write(f"---\n{note}\n" if note else "---\n")
-        write(writer.document(manifest))
+        yield f"---\n{note}\n" if note else "---\n"
+        yield writer.document(manifest)
 
 
 # ----------------------------------------------------------------------------------------

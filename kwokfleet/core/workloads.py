@@ -234,7 +234,11 @@ def _placed_pod(pod: Mapping[str, Any], context: Context, labels: Mapping[str, s
     if wave.place:
         spec["tolerations"] = _tolerations(spec.get("tolerations") or [], fleet, wave)
         spec["affinity"] = _affinity(spec.get("affinity") or {}, fleet, wave)
-    return {**pod, "metadata": metadata, "spec": spec}
+    return {
+        "metadata": metadata,
+        "spec": spec,
+        **{key: item for key, item in pod.items() if key not in {"metadata", "spec"}},
+    }
 
 
 def _usage(wave: Wave) -> dict[str, str]:
@@ -290,10 +294,26 @@ def _compiled(part: Any, *, text: bool = False) -> _Fill:  # noqa: ANN401  # any
     if isinstance(part, str):
         return _compiled_text(part, text=text)
     if isinstance(part, Mapping):
-        items = [(_compiled(key, text=True), _compiled(item, text=text or key in TEXTS)) for key, item in part.items()]
-        return lambda variables: {key(variables): item(variables) for key, item in items}
+        return _compiled_mapping(part, text=text)
     entries = [_compiled(item, text=text) for item in part]
     return lambda variables: [entry(variables) for entry in entries]
+
+
+def _compiled_mapping(part: Mapping[str, Any], *, text: bool) -> _Fill:
+    """Return what fills in a mapping: a copy of what is constant, with the rest put in its place."""
+    if any(names_used(key) for key in part):
+        items = [(_compiled(key, text=True), _compiled(item, text=text or key in TEXTS)) for key, item in part.items()]
+        return lambda variables: {key(variables): item(variables) for key, item in items}
+    constant = {key: None if names_used(item) else _unescaped(item) for key, item in part.items()}
+    varying = [(key, _compiled(item, text=text or key in TEXTS)) for key, item in part.items() if names_used(item)]
+
+    def fill(variables: Variables) -> Manifest:
+        made = constant.copy()
+        for key, item in varying:
+            made[key] = item(variables)
+        return made
+
+    return fill
 
 
 def _compiled_text(text_with_variables: str, *, text: bool) -> _Fill:

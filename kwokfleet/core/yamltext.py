@@ -4,7 +4,6 @@ A YAML library takes minutes for 10,000 nodes. Manifests need little of YAML (ma
 scalars, in block style), and nodes of one pool share most of their parts, whose text is kept.
 """
 
-import functools
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -31,34 +30,51 @@ class Writer:
     def __init__(self) -> None:
         self._lines: dict[tuple[str, str], str] = {}
         """Lines that hold a key and a text: most come up again and again."""
+        self._names: dict[str, str] = {}
+        self._values: set[str] = set()
         self._kept: dict[tuple[int, str], tuple[object, str]] = {}
         """Text of parts, with the part itself: a freed part's id would come to name another."""
+        self._seen: set[int] = set()
 
     def document(self, manifest: Manifest) -> str:
         """Return a manifest as YAML, without a separator."""
         return self._mapping(manifest, "")
 
     def _mapping(self, part: Mapping[str, Any], pad: str) -> str:
-        pieces = []
-        lines = self._lines
+        pieces: list[str] = []
+        lines, names = self._lines, self._names
         for key, value in part.items():
-            pieces.append(pad)
-            if type(value) is str:
-                pieces.append(lines.get((key, value)) or self._line(key, value, pad))
-            elif type(value) is dict and value:
-                pieces.append(f"{_scalar(key)}:\n{self._keep(value, pad + '  ')}")
-            elif type(value) is list and value:
-                pieces.append(f"{_scalar(key)}:\n{self._keep(value, pad)}")
+            kind = type(value)
+            if kind is str:
+                pieces += (pad, lines.get((key, value)) or self._line(key, value, pad))
+            elif kind is dict and value:
+                pieces += (pad, names.get(key) or self._name(key), "\n", self._keep(value, pad + "  "))
+            elif kind is list and value:
+                pieces += (pad, names.get(key) or self._name(key), "\n", self._keep(value, pad))
             else:
-                pieces.append(f"{_scalar(key)}:{self._tail(value, pad)}")
+                pieces += (pad, names.get(key) or self._name(key), self._tail(value, pad))
         return "".join(pieces)
 
+    def _name(self, key: str) -> str:
+        if len(self._names) > _MOST_KEPT:
+            self._names.clear()
+        name = self._names[key] = f"{_scalar(key)}:"
+        return name
+
     def _line(self, key: str, value: str, pad: str) -> str:
+        name = self._names.get(key) or self._name(key)
         if "\n" in value:
-            return f"{_scalar(key)}:{_block(value, pad + '  ')}"
-        if len(self._lines) > _MOST_KEPT:
-            self._lines.clear()
-        line = self._lines[key, value] = f"{_scalar(key)}: {_scalar(value)}\n"
+            return f"{name}{_block(value, pad + '  ')}"
+        line = f"{name} {_scalar(value)}\n"
+        # A value that was never seen is probably one of many: a name, an address.
+        if value in self._values:
+            if len(self._lines) > _MOST_KEPT:
+                self._lines.clear()
+            self._lines[key, value] = line
+        else:
+            if len(self._values) > _MOST_KEPT:
+                self._values.clear()
+            self._values.add(value)
         return line
 
     def _tail(self, value: Any, pad: str) -> str:  # noqa: ANN401  # any part of a manifest
@@ -66,30 +82,35 @@ class Writer:
         if isinstance(value, str):
             return _block(value, pad + "  ") if "\n" in value else f" {_scalar(value)}\n"
         if isinstance(value, Mapping):
-            return "\n" + self._keep(value, pad + "  ") if value else " {}\n"
+            return "\n" + self._keep(dict(value), pad + "  ") if value else " {}\n"
         if isinstance(value, list | tuple):
-            return "\n" + self._keep(value, pad) if value else " []\n"
+            return "\n" + self._keep(list(value), pad) if value else " []\n"
         return f" {json.dumps(value)}\n"
 
-    def _keep(self, part: Any, pad: str) -> str:  # noqa: ANN401  # any part of a manifest
-        found = self._kept.get((id(part), pad))
-        if found is not None:
-            return found[1]
-        text = self._mapping(part, pad) if isinstance(part, Mapping) else self._sequence(part, pad)
-        if len(self._kept) > _MOST_KEPT:
-            self._kept.clear()
-        self._kept[id(part), pad] = (part, text)
-        return text
+    def _keep(self, part: dict[str, Any] | list[Any], pad: str) -> str:
+        """Return the text of a part; one that is seen again is kept, most come up once."""
+        mark = id(part)
+        if mark in self._seen:
+            found = self._kept.get((mark, pad))
+            if found is not None:
+                return found[1]
+            text = self._mapping(part, pad) if type(part) is dict else self._sequence(part, pad)
+            if len(self._kept) > _MOST_KEPT:
+                self._kept.clear()
+            self._kept[mark, pad] = (part, text)
+            return text
+        self._seen.add(mark)
+        return self._mapping(part, pad) if type(part) is dict else self._sequence(part, pad)
 
     def _sequence(self, part: Iterable[Any], pad: str) -> str:
-        pieces = []
+        pieces: list[str] = []
         for value in part:
-            if isinstance(value, Mapping) and value:
-                pieces.append(f"{pad}- {self._mapping(value, pad + '  ')[len(pad) + 2 :]}")
-            elif isinstance(value, list | tuple) and value:
-                pieces.append(f"{pad}- {self._sequence(value, pad + '  ')[len(pad) + 2 :]}")
+            if type(value) is dict and value:
+                pieces += (pad, "- ", self._mapping(value, pad + "  ")[len(pad) + 2 :])
+            elif type(value) is list and value:
+                pieces += (pad, "- ", self._sequence(value, pad + "  ")[len(pad) + 2 :])
             else:
-                pieces.append(f"{pad}-{self._tail(value, pad)}")
+                pieces += (pad, "-", self._tail(value, pad))
         return "".join(pieces)
 
 
@@ -101,7 +122,6 @@ def _block(value: str, pad: str) -> str:
     return " |\n" + "".join(lines)
 
 
-@functools.lru_cache(maxsize=_MOST_KEPT)
 def _scalar(value: str) -> str:
     if _PLAIN.fullmatch(value) and value.lower() not in _RESERVED:
         return value
