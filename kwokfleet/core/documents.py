@@ -147,6 +147,25 @@ def parse(path: str, text: str) -> tuple[list[Document], list[Problem]]:
     return documents, found
 
 
+def lines_inside_texts(text: str) -> set[int]:
+    """Return the lines, from 0, that continue a text of several lines: what stands there is not YAML."""
+    inside: set[int] = set()
+    seen: set[int] = set()
+
+    def collect(node: Node) -> None:
+        if id(node) in seen:
+            return
+        seen.add(id(node))
+        if isinstance(node, ScalarNode):
+            inside.update(range(node.start_mark.line + 1, node.end_mark.line + (1 if node.end_mark.column else 0)))
+        for child in _children(node):
+            collect(child)
+
+    for node in _nodes(text):
+        collect(node)
+    return inside
+
+
 # ----------------------------------------------------------------------------------------
 # text to nodes
 
@@ -207,11 +226,17 @@ def _line_and_column(text: str, position: int) -> tuple[int, int]:
 
 
 def _syntax_problem(path: str, error: MarkedYAMLError) -> Problem:
-    mark = error.problem_mark or error.context_mark
+    context, what = str(error.context or ""), str(error.problem or error)
+    # What is never closed goes wrong at its end, and is mended where it was opened.
+    opened = error.context_mark if context.endswith(("flow sequence", "flow mapping", "quoted scalar")) else None
+    mark = opened or error.problem_mark or error.context_mark
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-    what = " ".join(str(part) for part in (error.context, error.problem) if part)
-    hint = "indent with spaces, not tabs" if "cannot start any token" in what else "see the lines just before, too"
-    return Problem(path, line, column, "", f"not YAML: {what}", hint, rule="yaml-syntax")
+    said = f"not YAML: {context} {what}" if context else f"not YAML: {what}"
+    if "cannot start any token" in what:
+        hint = "indent with spaces, not tabs"
+    else:
+        hint = "close it" if opened else "see the lines just before, too"
+    return Problem(path, line, column, "", said, hint, rule="yaml-syntax")
 
 
 def _reader_problem(path: str, text: str, error: YAMLError) -> Problem:

@@ -59,6 +59,7 @@ def formatted(path: str, text: str) -> str | Problem:
 def _round_trip(text: str) -> str:
     yaml = YAML(typ="rt")
     yaml.preserve_quotes = True
+    yaml.encoding = None  # texts, not bytes
     yaml.width = 4096
     yaml.indent(mapping=2, sequence=4, offset=2)
     loaded = list(yaml.load_all(text))
@@ -67,11 +68,28 @@ def _round_trip(text: str) -> str:
     yaml.explicit_start = text.lstrip("\n").startswith("---")
     written = _Text()
     yaml.dump_all(loaded, written)
-    return _trimmed("".join(written.parts))
+    return _indented_comments(_trimmed("".join(written.parts)))
+
+
+def _indented_comments(text: str) -> str:
+    """Return the text with each comment on a line of its own indented like what follows it."""
+    lines = text.split("\n")
+    inside = documents.lines_inside_texts(text)
+    indent = 0
+    for number in range(len(lines) - 1, -1, -1):
+        stripped = lines[number].lstrip()
+        if number in inside or not stripped:
+            continue
+        if stripped.startswith("#"):
+            lines[number] = " " * indent + stripped
+        else:
+            indent = len(lines[number]) - len(stripped)
+    return "\n".join(lines)
 
 
 def _trimmed(text: str) -> str:
-    lines = [line.rstrip() for line in text.split("\n")]
+    inside = documents.lines_inside_texts(text)
+    lines = [line if number in inside else line.rstrip() for number, line in enumerate(text.split("\n"))]
     while lines and not lines[-1]:
         lines.pop()
     if lines and lines[-1] == "...":

@@ -275,11 +275,13 @@ def _spread(pool: NodePool) -> list[dict[str, str]]:
     keys = sorted(pool.spread.items())
     turns = min(math.prod(len(values) for _, values in keys), MOST_COMBINATIONS)
     combinations: list[dict[str, str]] = [{} for _ in range(turns)]
-    common = 1
+    before = 1
     for key, values in keys:
-        common = math.lcm(common, len(values))
+        size = len(values)
+        step, steps = math.lcm(before, size), math.gcd(before, size)
         for index, combination in enumerate(combinations):
-            combination[key] = values[(index + index // common) % len(values)]
+            combination[key] = values[(index + index // step % steps) % size]
+        before *= size
     return combinations
 
 

@@ -5,6 +5,7 @@ through `..data` into a hidden folder; git-sync shows a checkout as a symlink to
 sibling folder. Both are read through what is visible, and what is reached twice is read once.
 """
 
+import errno
 import hashlib
 import os
 import stat
@@ -98,8 +99,8 @@ def read_reference(within: Path, referrer: str, name: str) -> File | str:
         if not real.is_relative_to(within):
             return f"{shown} is outside of {within.name}/, the folder that these files may refer to"
         content = _content(real, MAX_REFERENCE_BYTES)
-    except (OSError, RuntimeError) as error:
-        return f"{shown} cannot be read ({_reason(error)})"
+    except (OSError, RuntimeError, ValueError) as error:  # ValueError: a NUL in the name
+        return f"{shown!r} cannot be read ({_reason(error)})"
     if isinstance(content, str):
         return f"{shown} {content}"
     text = _decoded(content)
@@ -196,7 +197,7 @@ def _content(path: Path, limit: int) -> bytes | str:
     with os.fdopen(descriptor, "rb") as stream:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            return "is not a regular file"
+            raise OSError(errno.EINVAL, "not a regular file")
         if found.st_size > limit:
             return f"has {found.st_size / 2**20:.1f} MiB, more than the {limit >> 20} MiB that are read"
         return stream.read(limit + 1)
@@ -212,7 +213,9 @@ def _decoded(content: bytes) -> str | tuple[int, int]:
 
 
 def _reason(error: BaseException) -> str:
-    return (error.strerror or str(error)).lower() if isinstance(error, OSError) else "it points at itself"
+    if isinstance(error, OSError):
+        return (error.strerror or str(error)).lower()
+    return "it points at itself" if isinstance(error, RuntimeError) else str(error)
 
 
 def write(path: Path, text: str) -> None:

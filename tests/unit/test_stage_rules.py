@@ -347,11 +347,11 @@ def test_a_status_patch_that_never_names_the_status_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("group", "broken"), [("example.com/v1", True), ("apps/v1", False), ("storage.k8s.io/v1", False)]
+    ("group", "refused"), [("example.com/v1", True), ("apps/v1", False), ("storage.k8s.io/v1", False)]
 )
-def test_custom_resources_take_no_strategic_patch(group: str, broken: bool) -> None:  # noqa: FBT001  # a column of the table
+def test_custom_resources_take_no_strategic_patch(group: str, refused: bool) -> None:  # noqa: FBT001  # a column of the table
     """The API server refuses it for kinds it does not have built in."""
-    assert ("stage-strategic-custom" in broken(patch("Widget", group, type="strategic"))) is broken
+    assert ("stage-strategic-custom" in broken(patch("Widget", group, type="strategic"))) is refused
 
 
 def test_a_stage_that_matches_itself_for_ever_is_a_warning() -> None:

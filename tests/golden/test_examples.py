@@ -1,0 +1,72 @@
+"""What the shipped examples stand for, at one moment: whoever changes it must mean it."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from kwokfleet import source
+from kwokfleet.core import objects, render, schedule, workloads, yamltext
+from kwokfleet.core.objects import Manifest
+from tests.harness.golden import Golden
+
+FLEETS = Path(__file__).parents[2] / "fleets"
+NOW = datetime(2026, 3, 2, 7, 30, tzinfo=UTC)
+EXAMPLES = sorted(path.stem for path in FLEETS.glob("*.yaml") if path.stem != "kwok-controller")
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_example(name: str, golden_file: Golden) -> None:
+    """An example renders as it did: all names, a node of each pool, how each Stage is chosen, the first objects."""
+    loaded = source.Loader().load(FLEETS / f"{name}.yaml")
+    assert loaded.problems == ()
+    golden_file.check(f"example-{name}.yaml", "".join(_shown(loaded.tree)))
+
+
+def _shown(tree: render.Tree) -> Iterator[str]:
+    desired = render.Renderer().desired(tree, NOW)
+    manifests = list(render.born(tree, desired, NOW))
+    yield from (f"# {line}\n" for line in _names(manifests))
+    seen: set[str] = set()
+    for manifest in manifests:
+        pool = manifest["metadata"].get("labels", {}).get(objects.POOL)
+        if manifest["kind"] == "Stage":
+            if objects.STAGE_SET not in manifest["metadata"]["labels"]:
+                yield "---\n" + yamltext.document(_without_steps(manifest))
+        elif pool is None or pool not in seen:
+            seen.add(pool or "")
+            yield "---\n" + yamltext.document(manifest)
+    for fleet in tree.fleets:
+        for wave in fleet.spec.waves:
+            yield from _wave(tree, workloads.Context(fleet, wave, "", tree.traces.get((fleet.name, wave.name))))
+
+
+def _names(manifests: list[Manifest]) -> Iterator[str]:
+    """Yield each object's name; of a pool, the first and the last."""
+    named = [
+        f"{manifest['kind']} {manifest['metadata']['name']}" for manifest in manifests if manifest["kind"] != "Node"
+    ]
+    yield from named
+    pools: dict[str, list[str]] = {}
+    for manifest in manifests:
+        if manifest["kind"] == "Node":
+            pools.setdefault(manifest["metadata"]["labels"][objects.POOL], []).append(manifest["metadata"]["name"])
+    yield from (f"{len(names)} Nodes {names[0]} to {names[-1]}" for names in pools.values())
+
+
+def _without_steps(stage: Manifest) -> Manifest:
+    """Return a Stage without its patches: they are the library's."""
+    return {**stage, "spec": {key: value for key, value in stage["spec"].items() if key != "steps"}}
+
+
+def _wave(tree: render.Tree, blank: workloads.Context) -> Iterator[str]:
+    run = next(schedule.runs(blank.wave.start, NOW, NOW - timedelta(seconds=1), NOW + timedelta(days=8)))
+    context = workloads.Context(blank.fleet, blank.wave, run.name, blank.trace)
+    instants = list(workloads.instants(context, run.start))
+    make = workloads.maker(context)
+    until = instants[-1].at.isoformat()
+    yield f"---\n# wave {blank.wave.name}: run {run.name}, {len(instants)} objects until {until}\n"
+    for instant in islice(instants, 2):
+        yield f"---\n# due {instant.at.isoformat()}\n" + yamltext.document(make(instant.index))

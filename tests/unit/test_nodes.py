@@ -1,0 +1,248 @@
+"""Fake nodes, the same every time."""
+
+import ipaddress
+import itertools
+import math
+from collections import Counter
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from kwokfleet.core import fleet as model
+from kwokfleet.core import nodes
+from kwokfleet.core.objects import Manifest
+
+CONTEXT = nodes.Context("lab")
+NOW = datetime(2026, 3, 1, 8, tzinfo=UTC)
+ZONE = "topology.kubernetes.io/zone"
+
+
+def pool(**fields: Any) -> model.NodePool:  # noqa: ANN401  # any part of a file
+    """Return a pool as a file has it."""
+    return model.NodePool.model_validate({"name": "gpu", "replicas": 3, **fields})
+
+
+def rendered(count: int, templates: tuple[Manifest, ...] = (), **fields: Any) -> list[Manifest]:  # noqa: ANN401  # as above
+    """Return a pool's nodes."""
+    return nodes.render(pool(**fields), count, templates, CONTEXT)
+
+
+def labels(node: Manifest, key: str) -> str | None:
+    """Return a node's label."""
+    found: str | None = node["metadata"]["labels"].get(key)
+    return found
+
+
+def test_a_plain_pool_has_everything_a_fake_node_needs() -> None:
+    """Name, hostname, fake annotation and taint, providerID, default resources."""
+    node = rendered(1)[0]
+    assert node["metadata"]["name"] == labels(node, "kubernetes.io/hostname") == "lab-gpu-0"
+    assert node["metadata"]["annotations"]["kwok.x-k8s.io/node"] == "fake"
+    assert node["spec"]["taints"] == [{"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}]
+    assert node["spec"]["providerID"] == "kwok://lab-gpu-0"
+    assert node["status"]["capacity"] == {"cpu": "32", "memory": "256Gi", "pods": "110"}
+
+
+def test_names_follow_the_pattern() -> None:
+    """{fleet}, {pool}, {index} and zero padding."""
+    assert [node["metadata"]["name"] for node in rendered(2, nodeName="{pool}.{fleet}-{index:04}")] == [
+        "gpu.lab-0000",
+        "gpu.lab-0001",
+    ]
+
+
+def test_the_fake_taint_can_be_left_out() -> None:
+    """Real pods may land there then, and taints of one's own stay."""
+    assert "taints" not in rendered(1, taint=False)[0]["spec"]
+    assert rendered(1, taint=False, taints=["a=b:NoExecute"])[0]["spec"]["taints"] == [
+        {"key": "a", "value": "b", "effect": "NoExecute"}
+    ]
+
+
+def test_any_resource_is_a_resource() -> None:
+    """GPUs and extended resources are capacity and allocatable alike."""
+    status = rendered(1, resources={"nvidia.com/gpu": 8, "example.com/camera": 2, "cpu": "1500m"})[0]["status"]
+    assert status["capacity"] == status["allocatable"]
+    assert status["capacity"] == {
+        "cpu": "1500m",
+        "memory": "256Gi",
+        "pods": "110",
+        "nvidia.com/gpu": "8",
+        "example.com/camera": "2",
+    }
+
+
+@pytest.mark.parametrize("sizes", [(3,), (3, 2), (2, 2), (4, 2), (2, 4), (3, 5), (6, 4)])
+def test_zones_are_dealt_out_evenly(sizes: tuple[int, ...]) -> None:
+    """Each key by itself is even after any number of nodes, and all combinations come up equally often."""
+    spread = {f"k{number}": [f"v{value}" for value in range(size)] for number, size in enumerate(sizes)}
+    made = rendered(120, spread=spread)
+    for count in (1, 2, 5, 7, 24, 119, 120):
+        for key, values in spread.items():
+            counts = Counter(labels(node, key) for node in made[:count])
+            assert max(counts.values()) - min(counts[value] for value in values) <= 2
+    combinations = Counter(tuple(labels(node, key) for key in spread) for node in made)
+    assert len(combinations) == math.prod(sizes)
+    assert max(combinations.values()) - min(combinations.values()) <= 1
+
+
+def test_scaling_moves_no_node() -> None:
+    """A node is the same whatever the number of its neighbours."""
+    many = rendered(200, spread={ZONE: ["a", "b", "c"]}, podCIDR="10.64.0.0/12")
+    assert many[:50] == rendered(50, spread={ZONE: ["a", "b", "c"]}, podCIDR="10.64.0.0/12")
+
+
+def test_pod_networks_are_disjoint_and_large_enough() -> None:
+    """Each node has a network of its own inside the pool's, with room for its pods."""
+    made = rendered(300, podCIDR="10.64.0.0/10", resources={"pods": 500})
+    networks = [ipaddress.ip_network(node["spec"]["podCIDR"]) for node in made]
+    assert all(network.num_addresses >= 500 for network in networks)
+    assert all(network.subnet_of(ipaddress.ip_network("10.64.0.0/10")) for network in networks)  # type: ignore[arg-type]  # IPv4 both
+    assert not any(first.overlaps(second) for first, second in itertools.pairwise(networks))
+    assert len(set(networks)) == 300
+    assert rendered(2, podCIDR="fd00::/32")[1]["spec"]["podCIDRs"] == ["fd00:0:0:1::/64"]
+
+
+def test_a_static_template_lies_over_a_file_s_and_the_short_form_over_both() -> None:
+    """Maps merge, taints merge by key and effect, and what only one node can have is dropped."""
+    template = {
+        "metadata": {"name": "real-1", "labels": {"kubernetes.io/hostname": "real-1", "a": "file", "b": "file"}},
+        "spec": {
+            "providerID": "aws://x",
+            "podCIDR": "10.0.0.0/24",
+            "taints": [{"key": "t", "value": "file", "effect": "NoSchedule"}],
+        },
+        "status": {
+            "capacity": {"cpu": "8", "memory": "16Gi", "pods": "58"},
+            "allocatable": {"cpu": "7"},
+            "addresses": [{}],
+        },
+    }
+    node = rendered(
+        1,
+        (template,),
+        template={"metadata": {"labels": {"b": "inline"}}, "status": {"capacity": {"memory": "32Gi"}}},
+        labels={"c": "short"},
+        taints=["t=short:NoSchedule"],
+        resources={"nvidia.com/gpu": 4},
+    )[0]
+    assert (labels(node, "a"), labels(node, "b"), labels(node, "c")) == ("file", "inline", "short")
+    assert labels(node, "kubernetes.io/hostname") == "lab-gpu-0"
+    assert node["status"]["capacity"] == {"cpu": "8", "memory": "32Gi", "pods": "58", "nvidia.com/gpu": "4"}
+    assert node["status"]["allocatable"]["cpu"] == "7"
+    assert [taint["value"] for taint in node["spec"]["taints"]] == ["short", "fake"]
+    assert node["spec"]["providerID"] == "kwok://lab-gpu-0"
+    assert "podCIDR" not in node["spec"]
+
+
+def test_several_templates_take_turns() -> None:
+    """A file of two kinds of machine gives a pool of both."""
+    kinds = tuple({"metadata": {"labels": {"kind": kind}}} for kind in ("x", "y"))
+    assert [labels(node, "kind") for node in rendered(4, kinds)] == ["x", "y", "x", "y"]
+
+
+LIVE = {
+    "metadata": {
+        "name": "ip-10-1-2-3",
+        "uid": "8a1",
+        "resourceVersion": "7",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "labels": {
+            "kubernetes.io/hostname": "ip-10-1-2-3",
+            "alpha.eksctl.io/instance-id": "i-0123",
+            "node.kubernetes.io/instance-type": "m6i.4xlarge",
+            ZONE: "eu-1a",
+        },
+        "annotations": {"csi.volume.kubernetes.io/nodeid": "{}", "node.alpha.kubernetes.io/ttl": "0"},
+        "managedFields": [{}],
+    },
+    "spec": {
+        "providerID": "aws:///eu-1a/i-0123",
+        "podCIDR": "10.4.3.0/24",
+        "unschedulable": True,
+        "taints": [
+            {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"},
+            {"key": "dedicated", "value": "db", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"},
+        ],
+    },
+    "status": {
+        "capacity": {"cpu": "16", "attachable-volumes-aws-ebs": "39"},
+        "allocatable": {"cpu": "15890m"},
+        "conditions": [{"type": "Ready", "status": "Unknown"}],
+        "images": [{"names": ["x"]}],
+        "addresses": [{"type": "InternalIP", "address": "10.1.2.3"}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+        "nodeInfo": {
+            "machineID": "abc",
+            "systemUUID": "def",
+            "bootID": "ghi",
+            "osImage": "Debian",
+            "kubeletVersion": "v1.36.1",
+        },
+        "volumesAttached": [{}],
+    },
+}
+
+
+def test_a_live_node_becomes_a_template_without_its_identity() -> None:
+    """Its kind is kept; nothing that is true of one machine only is."""
+    assert nodes.sanitised(LIVE) == {
+        "metadata": {"labels": {"node.kubernetes.io/instance-type": "m6i.4xlarge", ZONE: "eu-1a"}, "annotations": {}},
+        "spec": {"taints": [{"key": "dedicated", "value": "db", "effect": "NoSchedule"}]},
+        "status": {
+            "capacity": {"cpu": "16"},
+            "allocatable": {"cpu": "15890m"},
+            "nodeInfo": {"kubeletVersion": "v1.36.1", "osImage": "Debian"},
+        },
+    }
+
+
+def test_a_settled_node_is_born_ready_and_nothing_is_left_to_add() -> None:
+    """All five conditions, the TTL controller's annotation for the cluster's size, both spellings of arch and os."""
+    born = nodes.Birth(NOW, 600).born(rendered(1)[0], ready=True)
+    ready = {condition["type"]: condition["status"] for condition in born["status"]["conditions"]}
+    assert ready == {
+        "Ready": "True",
+        "MemoryPressure": "False",
+        "DiskPressure": "False",
+        "PIDPressure": "False",
+        "NetworkUnavailable": "False",
+    }
+    assert {condition["lastHeartbeatTime"] for condition in born["status"]["conditions"]} == {"2026-03-01T08:00:00Z"}
+    assert born["metadata"]["annotations"]["node.alpha.kubernetes.io/ttl"] == "30"
+    assert labels(born, "beta.kubernetes.io/arch") == labels(born, "kubernetes.io/arch") == "amd64"
+    assert born["status"]["phase"] == "Running"
+
+
+@pytest.mark.parametrize(
+    ("size", "ttl"), [(1, "0"), (100, "0"), (101, "15"), (500, "15"), (1000, "30"), (2000, "60"), (2001, "300")]
+)
+def test_the_ttl_is_what_the_controller_would_write(size: int, ttl: str) -> None:
+    """By the size of the cluster."""
+    born = nodes.Birth(NOW, size).born(rendered(1)[0], ready=True)
+    assert born["metadata"]["annotations"]["node.alpha.kubernetes.io/ttl"] == ttl
+
+
+def test_a_node_that_boots_is_born_not_ready() -> None:
+    """Its Stage brings it up."""
+    born = nodes.Birth(NOW, 1).born(rendered(1)[0], ready=False)
+    assert [condition["status"] for condition in born["status"]["conditions"] if condition["type"] == "Ready"] == [
+        "False"
+    ]
+
+
+def test_the_autoscaler_gets_a_template_it_accepts() -> None:
+    """Group label, counts that its provider does not refuse, and no label that would make its nodes ours."""
+    owned = pool(replicas=None, autoscaler={"min": 2, "max": 50})
+    node = nodes.autoscaler_template(owned, (), CONTEXT)
+    annotations = node["metadata"]["annotations"]
+    assert labels(node, "kwok-nodegroup") == "lab-gpu"
+    assert annotations["cluster-autoscaler.kwok.nodegroup/min-count"] == "2"
+    assert annotations["cluster-autoscaler.kwok.nodegroup/max-count"] == "50"
+    assert annotations["cluster-autoscaler.kwok.nodegroup/desired-count"] == "2"
+    assert labels(node, "app.kubernetes.io/managed-by") is None
+    by_annotation = nodes.Context("lab", groups=model.NodeGroups(annotation="example.com/group"))
+    assert (
+        nodes.autoscaler_template(owned, (), by_annotation)["metadata"]["annotations"]["example.com/group"] == "lab-gpu"
+    )

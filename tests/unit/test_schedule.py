@@ -1,0 +1,204 @@
+"""What is due when, from the files and the time alone."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import islice, pairwise
+from typing import Any
+
+import pytest
+
+from kwokfleet.core import fleet as model
+from kwokfleet.core import schedule, waves
+from kwokfleet.core.dice import Die
+
+
+def at(text: str) -> datetime:
+    """Return a time."""
+    return datetime.fromisoformat(text).astimezone(UTC)
+
+
+def start(**fields: str) -> waves.Start:
+    """Return a Wave's start as a file has it."""
+    return waves.Start.model_validate(fields)
+
+
+def seconds(trace: Sequence[float] = (), **fields: Any) -> list[float]:  # noqa: ANN401  # any part of a file
+    """Return when a Wave's objects are due."""
+    wave = waves.Wave.model_validate({"name": "w", "template": {}, **fields})
+    return [round(offset.total_seconds(), 3) for offset in islice(schedule.offsets(wave, Die("x"), trace), 100_000)]
+
+
+OFFICE = model.NodePool.model_validate(
+    {
+        "name": "office",
+        "replicas": 50,
+        "schedule": [
+            {"cron": "0 8 * * mon-fri", "timeZone": "Europe/Berlin", "replicas": 80},
+            {"cron": "0 20 * * *", "timeZone": "Europe/Berlin", "replicas": 10},
+        ],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("now", "replicas"),
+    [
+        ("2026-11-16T07:59:59+01:00", 10),
+        ("2026-11-16T08:00:00+01:00", 80),
+        ("2026-11-16T19:59:59+01:00", 80),
+        ("2026-11-16T20:00:00+01:00", 10),
+        ("2026-11-15T12:00:00+01:00", 10),
+        ("2026-07-01T06:00:00+00:00", 80),
+    ],
+)
+def test_a_pool_follows_its_schedule(now: str, replicas: int) -> None:
+    """The latest entry that came true counts, by the clock of its time zone, summer and winter."""
+    assert schedule.replicas(OFFICE, at(now)) == replicas
+
+
+def test_replicas_hold_until_the_first_entry() -> None:
+    """An entry in the future changes nothing yet."""
+    pool = model.NodePool.model_validate(
+        {"name": "a", "replicas": 5, "schedule": [{"at": "2027-01-01T00:00:00Z", "replicas": 9}]}
+    )
+    assert schedule.replicas(pool, at("2026-12-31T23:59:59Z")) == 5
+    assert schedule.replicas(pool, at("2027-01-01T00:00:00Z")) == 9
+    assert schedule.most_replicas(pool) == 9
+
+
+def test_sunday_is_zero_and_seven() -> None:
+    """Weekdays count as in crontab(5), not from Monday."""
+    for sunday in ("0", "7", "sun"):
+        fired = schedule.fired(f"0 0 * * {sunday}", "UTC", at("2026-11-18T12:00:00Z"))
+        assert fired == at("2026-11-15T00:00:00Z")
+
+
+def test_a_time_that_clocks_skip_comes_true_after_the_gap() -> None:
+    """02:30 does not exist on the last Sunday of March; the run is not lost."""
+    begin = at("2026-03-28T12:00:00+01:00")
+    found = list(
+        schedule.runs(start(cron="30 2 * * *", timeZone="Europe/Berlin"), begin, begin, begin + timedelta(days=2))
+    )
+    assert [run.start for run in found] == [at("2026-03-29T03:00:00+02:00"), at("2026-03-30T02:30:00+02:00")]
+
+
+def test_a_time_that_clocks_repeat_comes_true_once() -> None:
+    """02:30 exists twice on the last Sunday of October; one run."""
+    begin = at("2026-10-24T12:00:00+02:00")
+    found = list(
+        schedule.runs(start(cron="30 2 * * *", timeZone="Europe/Berlin"), begin, begin, begin + timedelta(days=2))
+    )
+    assert len(found) == 2
+
+
+def test_runs_have_names_that_follow_from_their_time() -> None:
+    """Whoever reckons them again, later or elsewhere, gets the same ones."""
+    anchor = at("2026-01-01T00:00:00Z")
+    whole = list(schedule.runs(start(every="10m"), anchor, anchor - timedelta(1), anchor + timedelta(hours=1)))
+    later = list(schedule.runs(start(every="10m"), anchor, anchor + timedelta(minutes=25), anchor + timedelta(hours=1)))
+    assert [run.name for run in whole] == ["0", "1", "2", "3", "4", "5", "6"]
+    assert later == whole[3:]
+    crons = list(schedule.runs(start(cron="0 * * * *"), anchor, anchor, anchor + timedelta(hours=5)))
+    assert (
+        list(schedule.runs(start(cron="0 * * * *"), anchor, anchor + timedelta(hours=3), anchor + timedelta(hours=5)))
+        == crons[3:]
+    )
+
+
+def test_a_wave_fires_once_after_or_at() -> None:
+    """Counted from the first sync, or at a time."""
+    anchor = at("2026-01-01T00:00:00Z")
+    once = list(schedule.runs(start(after="30s"), anchor, anchor - timedelta(1), anchor + timedelta(1)))
+    assert [(run.start, run.name) for run in once] == [(anchor + timedelta(seconds=30), "0")]
+    assert not list(schedule.runs(start(after="30s"), anchor, anchor + timedelta(seconds=30), anchor + timedelta(1)))
+    assert list(schedule.runs(start(at="2026-01-01T00:00:00Z"), anchor, anchor - timedelta(1), anchor))
+
+
+def test_a_missed_run_is_made_up_for_only_if_asked() -> None:
+    """Of several missed ones, the latest; one that is on time starts in any case."""
+    anchor, grace = at("2026-01-01T00:00:00Z"), timedelta(minutes=1)
+    now = anchor + timedelta(minutes=55)
+    assert [run.name for run in schedule.due(start(every="10m", missed="run"), anchor, anchor, now, grace=grace)] == [
+        "5"
+    ]
+    assert schedule.due(start(every="10m", missed="skip"), anchor, anchor, now, grace=grace) == []
+    on_time = schedule.due(
+        start(every="10m", missed="skip"), anchor, anchor, anchor + timedelta(minutes=50, seconds=30), grace=grace
+    )
+    assert [run.name for run in on_time] == ["5"]
+
+
+@pytest.mark.parametrize(
+    ("now", "is_open"),
+    [
+        ("2026-11-16T07:59:59+01:00", False),
+        ("2026-11-16T08:00:00+01:00", True),
+        ("2026-11-16T20:59:59+01:00", True),
+        ("2026-11-16T21:00:00+01:00", False),
+        ("2026-11-15T12:00:00+01:00", False),
+        ("2026-11-16T12:30:00+01:00", False),
+    ],
+)
+def test_windows_say_when_changes_may_be_made(now: str, is_open: bool) -> None:  # noqa: FBT001  # a column of the table
+    """Working hours, but not at lunch: deny wins."""
+    windows = [
+        model.Window.model_validate({"allow": "* 8-20 * * mon-fri", "timeZone": "Europe/Berlin"}),
+        model.Window.model_validate({"deny": "* 12 * * *", "timeZone": "Europe/Berlin"}),
+    ]
+    assert schedule.open_now(windows, at(now)) is is_open
+
+
+def test_a_window_is_open_in_both_of_two_equal_hours() -> None:
+    """A window goes by the clock on the wall."""
+    windows = [model.Window.model_validate({"allow": "* 2 * * *", "timeZone": "Europe/Berlin"})]
+    assert schedule.open_now(windows, at("2026-10-25T02:30:00+02:00"))
+    assert schedule.open_now(windows, at("2026-10-25T02:30:00+01:00"))
+
+
+def test_without_windows_it_is_always_open() -> None:
+    """Nobody has to write one."""
+    assert schedule.open_now([], at("2026-01-01T00:00:00Z"))
+
+
+def test_arrivals() -> None:
+    """Each kind, to the instant."""
+    assert seconds(count=3) == [0, 0, 0]
+    assert seconds() == [0]
+    assert seconds(count=4, arrivals={"rate": "2/s"}) == [0, 0.5, 1, 1.5]
+    assert seconds(count=5, arrivals={"burst": {"size": 2, "every": "3s"}}) == [0, 0, 3, 3, 6]
+    assert seconds(duration="3s", arrivals={"rate": "1/s"}) == [0, 1, 2]
+    assert seconds(duration="5s", arrivals={"steps": [{"rate": "1/s", "for": "2s"}, {"rate": "2/s", "for": "1s"}]}) == [
+        0, 1, 2, 2.5, 3, 3.5, 4, 4.5,
+    ]  # fmt: skip
+    assert seconds([0.0, 2.0, 5.0], arrivals={"trace": {"file": "x", "speed": 2}}) == [0, 1, 2.5]
+
+
+def test_a_ramp_s_rate_grows_evenly() -> None:
+    """From 0.1 to 10 per second over 100 seconds: the area under the line has arrived, and then 10 go on per second."""
+    found = seconds(duration="110s", arrivals={"ramp": {"from": "0.1/s", "to": "10/s", "over": "100s"}})
+    assert len([each for each in found if each < 50]) == pytest.approx((0.1 + 5.05) / 2 * 50, abs=1)
+    assert len([each for each in found if each < 100]) == pytest.approx((0.1 + 10) / 2 * 100, abs=1)
+    assert len([each for each in found if each >= 100]) == 100
+    falling = seconds(duration="100s", arrivals={"ramp": {"from": "10/s", "to": "0.1/s", "over": "100s"}})
+    assert len(falling) == pytest.approx(505, abs=1)
+
+
+def test_poisson_arrivals_have_the_rate_and_no_memory() -> None:
+    """Mean and variance of the gaps are those of an exponential distribution."""
+    found = seconds(count=20_000, arrivals={"poisson": "20/s"})
+    gaps = [second - first for first, second in pairwise(found)]
+    mean = sum(gaps) / len(gaps)
+    assert mean == pytest.approx(0.05, rel=0.03)
+    assert sum((gap - mean) ** 2 for gap in gaps) / len(gaps) == pytest.approx(0.05**2, rel=0.08)
+
+
+def test_arrivals_never_go_back() -> None:
+    """Instants come in order."""
+    for arrivals in (
+        {"poisson": "5/s"},
+        {"ramp": {"from": "9/s", "to": "1/s", "over": "20s"}},
+        {"burst": {"size": 3, "every": "1s"}},
+    ):
+        found = seconds(count=500, arrivals=arrivals)
+        assert found == sorted(found)
+        assert len(found) == 500
