@@ -59,7 +59,7 @@ def formatted(path: str, text: str) -> str | Problem:
 def _round_trip(text: str) -> str:
     yaml = YAML(typ="rt")
     yaml.preserve_quotes = True
-    yaml.encoding = None  # texts, not bytes
+    yaml.encoding = None  # type: ignore[assignment]  # texts, not bytes
     yaml.width = 4096
     yaml.indent(mapping=2, sequence=4, offset=2)
     loaded = list(yaml.load_all(text))

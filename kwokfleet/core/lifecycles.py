@@ -5,8 +5,9 @@ statuses as one driven by pod-general. What is replaced: the name, whom it acts 
 pools and Waves put on their objects), the delay and the weight.
 
 kwok forgets a pending delay when it restarts or when the object changes. Delays of ten seconds and
-more are therefore reckoned from a time that the status keeps; shorter ones are left relative, since
-those times are whole seconds.
+more are therefore reckoned from a time that the status keeps; shorter ones of pods are left
+relative, since those times are whole seconds. Nodes are changed by the controller manager whenever
+they come or go, so their delays are all reckoned.
 """
 
 from collections.abc import Mapping
@@ -30,7 +31,6 @@ SETS = (
 )
 """The sets of the library whose Stages Lifecycles are made of."""
 
-_LAST_OF_FOUR_DIGITS = 0xFFFF
 CERTAIN = 10_000
 """The weights of Stages between which a die decides add up to this."""
 RECKON_FROM = timedelta(seconds=10)
@@ -42,13 +42,21 @@ SPARED = f"{objects.PREFIX}/spared"
 _ANNOTATIONS = "or .metadata.annotations dict"
 """What the library's templates read their reason, message and exit code from."""
 _STARTED = "[.status.containerStatuses[].state.running.startedAt // empty] | max"
-_CREATED = ".status.startTime"
+_CREATED = 'first(.status.conditions[]? | select(.type == "Initialized") | .lastTransitionTime) // .status.startTime'
 _CRASHED = "[.status.containerStatuses[].lastState.terminated.finishedAt // empty] | max"
 _BORN = ".metadata.creationTimestamp"
 _READY = '.status.conditions[] | select(.type == "Ready")'
+_FAILED = f'select(.status.phase == "Running") | {_READY} | select(.status == "False") | .reason'
+"""Why a node is away that has been Ready; one that boots gives the same reason, but has yet to run."""
 
-_LEFT = 'def left($s): (now - fromdate) as $age | "\\($s - (if $age < 1.25 then 0 else $age - 0.5 end))s";'
-"""What is left of so many seconds since a time of whole seconds; one that is fresh is taken as now."""
+_LEFT = (
+    "def left($s): (now - fromdate) as $age "
+    '| "\\(($s - (if $age < 1.25 then 0 else $age - 0.5 end)) * 1000 | round | . / 1000)s";'
+)
+"""What is left of so many seconds since a time of whole seconds; one that is fresh is taken as now.
+
+Rounded, since Go reads no 1e-07s.
+"""
 _SECONDS = (
     'def seconds: [scan("([0-9.]+)(ms|[smhd])?") '
     '| (.[0] | tonumber) * {ms: 0.001, s: 1, m: 60, h: 3600, d: 86400}[.[1] // "s"]] | add // 0;'
@@ -164,9 +172,13 @@ def _endings(scope: "_Scope", pod: model.PodLifecycle) -> list[Manifest]:
 
 
 def _spare(scope: "_Scope", failed: Manifest, weight: int) -> Manifest:
-    """Return the Stage that lets a pod live on: kwok has no way to choose that nothing happens."""
+    """Return the Stage that lets a pod live on: kwok has no way to choose that nothing happens.
+
+    It comes when the failure would. Sooner, a change of the pod on the way would throw the die again
+    for those that are to fail, but not for those that were spared.
+    """
     patch = {"root": "metadata", "template": f'annotations:\n  {SPARED}: "true"\n', "type": "merge"}
-    spec = {**failed["spec"], "weight": weight, "delay": {"durationMilliseconds": 0}, "steps": [{"patch": patch}]}
+    spec = {**failed["spec"], "weight": weight, "steps": [{"patch": patch}]}
     return {**failed, "metadata": scope.metadata("spare"), "spec": spec}
 
 
@@ -189,26 +201,21 @@ def _owner_requirements(stage: Manifest) -> list[Manifest]:
 
 
 def _node_stages(scope: "_Scope", node: model.NodeLifecycle, *, lease: bool) -> list[Manifest]:
-    boot = _delay(node.boot, "boot", _BORN) if node.boot else None
+    boot = _delay(node.boot, "boot", _BORN, reckon_from=units.ZERO) if node.boot else None
     beat = "node-heartbeat-with-lease-beat" if lease else "node-heartbeat-beat"
     fails = node.not_ready
     initialize = scope.stage("initialize", "node-fast-initialize", boot)
-    initialize["spec"]["selector"]["matchExpressions"] = [_ready("NotIn", "True")]
     if fails is None:
         return [initialize, scope.stage("beat", beat, None)]
-    failed = [_ready("In", "False"), _jq(f"{_READY} | .reason", "In", [fails.reason])]
-    initialize["spec"]["selector"]["matchExpressions"].append(
-        _jq(f'{_READY} | select(.status == "False") | .reason', "NotIn", [fails.reason])
-    )
+    initialize["spec"]["selector"]["matchExpressions"].append(_jq(_FAILED, "NotIn", [fails.reason]))
     period = BEAT_WITH_LEASE if lease else BEAT_WITHOUT_LEASE
     weight, delay = _failing(fails.every, period)
     said = {"reason": fails.reason, "message": fails.message}
     fail = scope.stage("fail", "node-chaos-not-ready", delay, weight=weight, said=said)
     fail["spec"]["selector"]["matchExpressions"] = [_ready("In", "True")]
-    recover = scope.stage(
-        "recover", "node-fast-initialize", _delay(fails.for_, "recover", f"{_READY} | .lastTransitionTime")
-    )
-    recover["spec"]["selector"]["matchExpressions"] = failed
+    away = _delay(fails.for_, "recover", f"{_READY} | .lastTransitionTime", reckon_from=units.ZERO)
+    recover = scope.stage("recover", "node-fast-initialize", away)
+    recover["spec"]["selector"]["matchExpressions"].append(_jq(_FAILED, "In", [fails.reason]))
     beats = [] if weight == CERTAIN else [scope.stage("beat", beat, None, weight=CERTAIN - weight)]
     return [initialize, *beats, fail, recover]
 
@@ -292,11 +299,7 @@ def _saying(step: Manifest, said: Mapping[str, str]) -> Manifest:
 
 def _quoted(text: str) -> str:
     """Return *text* as a string of Go's templates, with nothing in it that could end it or open an action."""
-    escaped = "".join(
-        char if char.isalnum() or char in " -_./" else f"\\u{ord(char):04x}"
-        for char in text
-        if ord(char) <= _LAST_OF_FOUR_DIGITS
-    )
+    escaped = "".join(char if char.isalnum() or char in " -_./" else f"\\U{ord(char):08x}" for char in text)
     return f'"{escaped}"'
 
 
@@ -316,28 +319,28 @@ def _ms(value: timedelta) -> int:
     return round(value / timedelta(milliseconds=1))
 
 
-def _delay(delay: model.Delay, part: str, since: str | None) -> Manifest:
+def _delay(delay: model.Delay, part: str, since: str | None, reckon_from: timedelta = RECKON_FROM) -> Manifest:
     """Return a Stage's delay; *since* is the jq path of the time it counts from, if the status keeps one."""
     if delay.span is not None:
-        return _span_delay(delay.span, since)
+        return _span_delay(delay.span, since if delay.span.low >= reckon_from else None)
     fallback = {"durationMilliseconds": _ms(_usual(delay))}
     if delay.args:
         return {**fallback, **_from(f"({_SLEEPS}) as $s", since, seconds=True)}
     key = delay.annotation or annotation(part)
     given = f'(.metadata.annotations["{key}"] | select(. != null and . != "")) as $given'
     if since is None:
-        return {**fallback, "durationFrom": {"jq": {"expression": f"{given} | $given"}}}
-    is_instant = "try ($given | fromdate | true) catch false"
+        return {**fallback, "durationFrom": _expression(f"{given} | $given")}
+    is_instant = '$given | test("^[0-9]{4}-[0-9]{2}-[0-9]{2}T")'  # fromdate knows no parts of seconds
     reckoned = f"($given | seconds) as $s | ({since}) | left($s)"
-    expression = f"{_LEFT} {_SECONDS} {given} | if ({is_instant}) then $given else {reckoned} end"
-    return {**fallback, "durationFrom": {"jq": {"expression": expression}}}
+    lines = [_LEFT, _SECONDS, given, f"| if ({is_instant}) then $given else {reckoned} end"]
+    return {**fallback, "durationFrom": _expression(*lines)}
 
 
 def _span_delay(span: units.Span, since: str | None) -> Manifest:
     made: Manifest = {"durationMilliseconds": _ms(span.low)}
     if not span.fixed:
         made["jitterDurationMilliseconds"] = _ms(span.high)
-    if since is not None and span.low >= RECKON_FROM:
+    if since is not None:
         made |= _from(f"{_number(span.low)} as $s", since)
         if not span.fixed:
             later = _from(f"{_number(span.high)} as $s", since)
@@ -350,7 +353,11 @@ def _from(bind: str, since: str | None, *, seconds: bool = False) -> Manifest:
     if seconds:
         definitions.append(_SECONDS)
     what = f"({since}) | left($s)" if since else '"\\($s)s"'
-    return {"durationFrom": {"jq": {"expression": " ".join([*definitions, bind, "|", what])}}}
+    return {"durationFrom": _expression(*definitions, f"{bind} | {what}")}
+
+
+def _expression(*lines: str) -> Manifest:
+    return {"jq": {"expression": "\n".join(lines) + "\n" if len(lines) > 1 else lines[0]}}
 
 
 def _number(value: timedelta) -> str:

@@ -29,6 +29,8 @@ DEFAULT_NODE_INFO = {
     "operatingSystem": "linux",
     "osImage": "kwok",
 }
+HOSTNAME_FIRST = 1_000_000
+"""The weight of what a node needs before anything else happens to it."""
 MOST_COMBINATIONS = 100_000
 """Of values of `spread`, before they repeat."""
 DEFAULT_NODE_IP = "10.0.0.1"
@@ -103,7 +105,7 @@ def _drawing(pool: NodePool, context: Context) -> Callable[[int], dict[str, str]
     return lambda index: {key: lifecycles.draw(delay, die, index) for key, delay, die in dice}
 
 
-def autoscaler_template(pool: NodePool, templates: Sequence[Manifest], context: Context) -> Manifest:
+def autoscaler_template(pool: NodePool, templates: Sequence[Manifest], context: Context, *, ready: bool) -> Manifest:
     """Return the Node from which the cluster-autoscaler's kwok provider makes this pool's nodes.
 
     It carries no label of ours that means "managed": the autoscaler's nodes are the autoscaler's.
@@ -127,8 +129,40 @@ def autoscaler_template(pool: NodePool, templates: Sequence[Manifest], context: 
         annotations[groups.annotation] = name
     else:
         labels[groups.label or "kwok-nodegroup"] = name
-    born = {**node["status"], "conditions": _conditions(_READY, None)}
+    born = {**node["status"], "conditions": _conditions(_READY if ready else BOOTING, None)}
+    born["phase"] = "Running" if ready else "Pending"
     return {**node, "metadata": {"name": name, "labels": labels, "annotations": annotations}, "status": born}
+
+
+def hostname_stage(pool: NodePool, fleet: str) -> Manifest:
+    """Return the Stage that gives nodes of the autoscaler a hostname of their own.
+
+    Its kwok provider copies the template's, and pods that keep away from each other by hostname
+    would find one host.
+    """
+    hostname = f'.metadata.labels["{_HOSTNAME}"] == .metadata.name | tostring'
+    patch = {
+        "root": "metadata",
+        "type": "merge",
+        "template": f"labels:\n  {_HOSTNAME}: {{{{ .metadata.name | Quote }}}}\n",
+    }
+    return {
+        "apiVersion": objects.STAGE_API_VERSION,
+        "kind": "Stage",
+        "metadata": {
+            "name": f"{fleet}-{pool.name}-hostname",
+            "labels": {objects.MANAGED_BY: objects.US, objects.FLEET: fleet},
+        },
+        "spec": {
+            "resourceRef": {"apiGroup": "v1", "kind": "Node"},
+            "selector": {
+                "matchLabels": {objects.FLEET: fleet, objects.POOL: pool.name},
+                "matchExpressions": [{"jq": {"key": hostname, "operator": "In", "values": ["false"]}}],
+            },
+            "weight": HOSTNAME_FIRST,
+            "steps": [{"patch": patch}],
+        },
+    }
 
 
 class Birth:

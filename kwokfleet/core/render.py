@@ -54,7 +54,7 @@ class Renderer:
     """Renders trees, one after the other."""
 
     def __init__(self) -> None:
-        self._pools: dict[Name, tuple[Any, list[Manifest]]] = {}
+        self._pools: dict[Name, tuple[Any, Desired]] = {}
         self.clashes: list[Clash] = []
 
     def desired(self, tree: Tree, now: datetime) -> Desired:
@@ -64,16 +64,16 @@ class Renderer:
         self._add(made, ("", ""), stages(tree))
         self._add(made, ("", ""), _namespaces(tree))
         self._add(made, ("", ""), autoscaler_maps(tree))
-        kept: dict[Name, tuple[Any, list[Manifest]]] = {}
+        kept: dict[Name, tuple[Any, Desired]] = {}
         for fleet in tree.fleets:
             for pool in fleet.spec.node_pools:
                 name = (fleet.name, pool.name)
                 kept[name] = self._pool(tree, fleet, pool, now)
-                self._add(made, name, kept[name][1])
+                self._merge(made, name, kept[name][1])
         self._pools = kept
         return made
 
-    def _pool(self, tree: Tree, fleet: model.Fleet, pool: model.NodePool, now: datetime) -> tuple[Any, list[Manifest]]:
+    def _pool(self, tree: Tree, fleet: model.Fleet, pool: model.NodePool, now: datetime) -> tuple[Any, Desired]:
         """Return a pool's nodes with everything they depend on: if that is as it was, so are they."""
         name = (fleet.name, pool.name)
         count = 0 if pool.autoscaler else schedule.replicas(pool, now)
@@ -81,7 +81,15 @@ class Renderer:
         last = self._pools.get(name)
         if last is not None and last[0] == depends:
             return last
-        return depends, nodes.render(pool, count, depends[2], depends[3])
+        made = nodes.render(pool, count, depends[2], depends[3])
+        return depends, {ObjectKey("v1", "Node", "", node["metadata"]["name"]): node for node in made}
+
+    def _merge(self, made: Desired, by: Name, nodes_of_pool: Desired) -> None:
+        """Add a pool's nodes; looking at each one is left to the case that two pools share a name."""
+        if made.keys().isdisjoint(nodes_of_pool):
+            made |= nodes_of_pool
+            return
+        self._add(made, by, nodes_of_pool.values())
 
     def _add(self, made: Desired, by: Name, manifests: Iterable[Manifest]) -> None:
         for manifest in manifests:
@@ -136,6 +144,8 @@ def stages(tree: Tree) -> Iterator[Manifest]:
     )
     for fleet, lifecycle in compiled:
         yield from lifecycles.stages(fleet.name, lifecycle, parts, lease=tree.lease)
+    for fleet in tree.fleets:
+        yield from (nodes.hostname_stage(pool, fleet.name) for pool in fleet.spec.node_pools if pool.autoscaler)
 
 
 def _namespaces(tree: Tree) -> Iterator[Manifest]:
@@ -155,7 +165,8 @@ def autoscaler_maps(tree: Tree) -> Iterator[Manifest]:
             if pool.autoscaler is not None:
                 groups, items = found.setdefault(fleet.spec.node_groups.namespace, (fleet.spec.node_groups, []))
                 templates = tree.templates.get((fleet.name, pool.name), ())
-                items.append(nodes.autoscaler_template(pool, templates, node_context(tree, fleet, pool)))
+                ready = not lifecycles.boots(_lifecycle(fleet, pool.lifecycle))
+                items.append(nodes.autoscaler_template(pool, templates, node_context(tree, fleet, pool), ready=ready))
     for namespace, (groups, items) in sorted(found.items()):
         yield _config_map(namespace, CONFIG_MAP, "config", _autoscaler_config(groups))
         yield _config_map(namespace, TEMPLATES_MAP, "templates", {"apiVersion": "v1", "kind": "List", "items": items})

@@ -130,5 +130,8 @@ def _scalar(value: str) -> str:
 
 def _quoted(value: str) -> str:
     """Return a text in quotes; what YAML would not take as it is, is escaped as in JSON."""
-    plain = value.isprintable() and value.isascii()
-    return json.dumps(value, ensure_ascii=not plain)
+    if not (value.isprintable() and value.isascii()):
+        return json.dumps(value)
+    if "'" not in value and ('"' in value or "\\" in value):
+        return f"'{value}'"
+    return json.dumps(value)

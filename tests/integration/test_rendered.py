@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +60,8 @@ spec:
     - {name: sleeper, pod: {create: 1s, ready: 10s, complete: args}}
     - name: doomed
       pod:
-        fail: {probability: 100%, after: 1s, reason: 'OOM "Killed" {{x}}', exitCode: 137, message: "a: \\ 'b'\n{{ .c }} ü 💥"}
+        fail:
+          {probability: 100%, after: 1s, exitCode: 137, reason: 'OOM "Killed" {{x}}', message: "a: \\ 'b'\n{{ .c }} ü 💥"}
     - {name: gamble, pod: {fail: {probability: 30%}}}
     - {name: crashing, pod: {restart: {every: 1s, backoff: 1s, reason: Segfault, exitCode: 139}}}
     - {name: told, pod: {complete: {after: {annotation: example.com/takes}, when: always}}}
@@ -95,11 +95,11 @@ spec:
     - {name: mortal, lifecycle: mortal, pools: *plain, namespace: *namespace, template: *pod}
     - {name: frozen, lifecycle: frozen, pools: *plain, namespace: *namespace, template: *pod}
     - name: told
-      count: 2
+      count: 3
       lifecycle: told
       pools: *plain
       namespace: *namespace
-      vary: {takes: {cycle: [3s, "2020-01-01T00:00:00+02:00"]}}
+      vary: {takes: {cycle: [3s, "2020-01-01T00:00:00+02:00", "2020-01-01T00:00:00.5Z"]}}
       template:
         apiVersion: v1
         kind: Pod
@@ -130,7 +130,7 @@ spec:
 """
 
 Manifest = dict[str, Any]
-Test = Callable[[Manifest], bool]
+Check = Callable[[Manifest], bool]
 
 
 def rendered(folder: Path, *arguments: str) -> str:
@@ -219,7 +219,7 @@ class Watch:
         found = [thing["metadata"] for _, _, thing in list(self.seen)]
         return list(dict.fromkeys(each["name"] for each in found if wanted.items() <= each["labels"].items()))
 
-    def after(self, name: str, is_so: Test) -> float | None:
+    def after(self, name: str, is_so: Check) -> float | None:
         """Return when something was first seen of an object, in seconds after the object itself was."""
         states = self.of(name)
         return next((at - states[0][0] for at, thing in states if is_so(thing)), None)
@@ -275,7 +275,7 @@ def is_schedulable(node: Manifest) -> bool:
     return is_ready(node) and NOT_READY not in {taint["key"] for taint in node["spec"].get("taints", ())}
 
 
-def phase(*names: str) -> Test:
+def phase(*names: str) -> Check:
     """Return a check for a pod's phase."""
     return lambda thing: thing["status"].get("phase") in names
 
@@ -309,6 +309,7 @@ def failures(states: list[tuple[float, Manifest]]) -> list[tuple[float, float, M
 class Play:
     """What was sent, and what was seen of it."""
 
+    fleet: str
     sent: dict[str, Manifest]
     """Nodes by name."""
     nodes: Watch
@@ -374,11 +375,19 @@ class Director:
         )
         return name
 
+    def touch(self) -> None:
+        """Change a node while it boots, as the controller manager does when it gets round to it."""
+        node = self.nodes.names(pool="booting")[0]
+        born = self.nodes.of(node)[0][0]
+        waiting.until(lambda: time.monotonic() > born + 2.5)
+        self.cluster.kubectl("annotate", "node", node, "example.com/touched=yes")
+
     def run(self) -> Play:
         """Play everything, and return the record of it."""
         self.set()
         doomed = self.start_kwok("doomed", f"{FLEET}={self.box.name},{POOL}=restarted")
         decoy = self.add_nodes()
+        self.touch()
         self.crowd()
         self.send([each for wave, objects in self.waves.items() if wave != "crowd" for each in objects], "create")
         labelled = self.fail()
@@ -387,14 +396,19 @@ class Director:
         with suppress(AssertionError):  # what did not happen is for the tests to say
             waiting.until(self.is_over, deadline_s=40)
         return Play(
+            self.box.name,
             {each["metadata"]["name"]: each for each in self.objects if each["kind"] == "Node"},
-            self.nodes, self.pods, decoy, deleted, labelled,
-        )  # fmt: skip
+            self.nodes,
+            self.pods,
+            decoy,
+            deleted,
+            labelled,
+        )
 
     def crowd(self) -> None:
         """Throw many dice, before anything whose time is taken."""
         self.send(self.waves["crowd"], "create")
-        settled: Test = lambda pod: phase("Failed")(pod) or is_spared(pod)  # noqa: E731 - a condition
+        settled: Check = lambda pod: phase("Failed")(pod) or is_spared(pod)  # noqa: E731 - a condition
         waiting.until(lambda: sum(settled(self.pods.now(each)) for each in self.pods.names(wave="crowd")) == CROWD)
 
     def fail(self) -> float:
@@ -417,8 +431,8 @@ class Director:
 
     def restart(self, doomed: kwok.Kwok) -> None:
         """Kill a kwok eight seconds into the run of the Job it plays, and start another in its place."""
-        started = waiting.until(
-            lambda: next((at for at, _, pod in self.pods.seen if wave(pod) == "long" and is_ready(pod)), None)
+        (started,) = waiting.until(
+            lambda: [at for at, _, pod in self.pods.seen if wave(pod) == "long" and is_ready(pod)]
         )
         waiting.until(lambda: time.monotonic() > started + 8)
         doomed.kill()
@@ -453,7 +467,228 @@ def play(played: Play, cluster: ControlPlane) -> Play:
     return played
 
 
-def test_explore(play: Play) -> None:
-    """Print."""
-    import pickle
-    pickle.dump(play, open("/tmp/w/play.pickle", "wb"))
+# Nodes
+
+
+def test_nodes_are_born_settled(play: Play) -> None:
+    """Ready at once; the not-ready taint goes, and then nobody has anything to add or change."""
+    for name in play.pool("plain"):
+        (at, born), (_, settled), *later = play.nodes.of(name)
+        assert is_ready(born)
+        assert is_schedulable(settled)
+        assert all(after > at + QUIET_S for after, _ in later)
+        added, changed = compared(play.sent[name], settled)
+        assert changed == []
+        assert added == ADDED
+        managers = {entry["manager"] for entry in settled["metadata"]["managedFields"]}
+        assert managers == {"kubectl-create", "kube-controller-manager"}
+
+
+ADDED = [
+    "metadata.creationTimestamp",
+    "metadata.managedFields",
+    "metadata.resourceVersion",
+    "metadata.uid",
+    "status.daemonEndpoints",
+    "status.nodeInfo.bootID",
+    "status.nodeInfo.machineID",
+    "status.nodeInfo.systemUUID",
+]
+"""The API server's own, and what it writes for fields that are always there."""
+
+
+def compared(sent: Manifest, there: Manifest, path: str = "") -> tuple[list[str], list[str]]:
+    """Return the fields that were added to an object, and those that were changed or removed."""
+    added = [f"{path}{key}" for key in there if key not in sent]
+    changed: list[str] = []
+    for key, value in sent.items():
+        if isinstance(value, dict) and isinstance(there.get(key), dict):
+            inner = compared(value, there[key], f"{path}{key}.")
+            added, changed = added + inner[0], changed + inner[1]
+        elif there.get(key) != value:
+            changed.append(f"{path}{key}")
+    return sorted(added), sorted(changed)
+
+
+def test_each_node_is_itself(play: Play) -> None:
+    """Hostname and providerID follow the name; the networks are kept by the API server, and disjoint."""
+    nodes = {name: play.nodes.now(name) for name in play.sent}
+    for name, node in nodes.items():
+        assert node["metadata"]["labels"]["kubernetes.io/hostname"] == name
+        assert node["spec"]["providerID"] == f"kwok://{name}"
+    given = [nodes[name]["spec"]["podCIDRs"] for pool in ("plain", "other") for name in play.pool(pool)]
+    networks = [ipaddress.ip_network(each) for (each,) in given]
+    assert len(networks) == 7
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(networks, 2))
+
+
+def test_a_node_boots_when_its_lifecycle_says(play: Play) -> None:
+    """Not ready before; a change on the way, or another part of the lifecycle, moves nothing."""
+    touched, calm = play.pool("booting")
+    assert "example.com/touched" in play.nodes.now(touched)["metadata"]["annotations"]
+    assert play.nodes.after(calm, is_ready) == pytest.approx(4, abs=1)
+    assert play.nodes.after(touched, is_ready) == pytest.approx(4, abs=1.5)
+    assert play.nodes.after(play.pool("frail")[0], is_ready) == pytest.approx(3, abs=1)
+
+
+def test_a_node_boots_after_the_time_that_was_drawn_for_it(play: Play) -> None:
+    """Each carries its own, and obeys it."""
+    drawn = {
+        name: play.sent[name]["metadata"]["annotations"]["kwokfleet.dev/boot-after"] for name in play.pool("drawn")
+    }
+    assert len(set(drawn.values())) == 4
+    for name, duration in drawn.items():
+        assert play.nodes.after(name, is_ready) == pytest.approx(float(duration.removesuffix("s")), abs=1)
+
+
+def test_nodes_fail_and_come_back_and_fail_again(play: Play) -> None:
+    """With the reason and message that were written, for the time that was written, every so often."""
+    for name in play.pool("flaky"):
+        states = play.nodes.of(name)
+        seen = failures(states)
+        assert len(seen) >= 2
+        for down, up, node in seen:
+            assert up - down == pytest.approx(3, abs=1)
+            condition = conditions(node)["Ready"]
+            assert (condition["reason"], condition["message"]) == ("PowerLost", 'no "power"')
+        ups = [states[0][0], *(up for _, up, _ in seen)]
+        assert all(2.5 < down - up < 10.5 for up, (down, _, _) in zip(ups, seen, strict=False))
+
+
+def test_node_chaos_fails_a_node_with_a_lifecycle(play: Play) -> None:
+    """It is down a second after the label came, and stays down while the label is there."""
+    name = play.pool("frail")[0]
+    after = [(at - play.labelled, node) for at, node in play.nodes.of(name) if at > play.labelled]
+    down = [(at, node) for at, node in after if not is_ready(node)]
+    assert down[0][0] == pytest.approx(1, abs=1)
+    assert conditions(down[0][1])["Ready"]["reason"] == "nodeFailed"
+    assert not any(is_ready(node) for at, node in after if at > down[0][0])
+
+
+# Pods
+
+
+def test_pods_land_on_the_nodes_of_their_fleet_and_pool(play: Play) -> None:
+    """Not on those of another pool, nor on a node of no fleet that would take anybody."""
+    landed = {pod: play.pods.now(pod)["spec"].get("nodeName") for pod in play.pods.names(fleet=play.fleet)}
+    on = {wave: {landed[pod] for pod in play.pods.names(wave=wave)} for wave in ("crowd", "sleeper", "long", "loose")}
+    assert on["crowd"] <= set(play.pool("plain"))
+    assert on["sleeper"] <= set(play.pool("plain"))
+    assert on["long"] == set(play.pool("restarted"))
+    assert on["loose"] == {play.decoy}
+    assert [pod for pod, node in landed.items() if node == play.decoy] == play.pods.names(wave="loose")
+
+
+def test_a_job_takes_the_time_it_takes_on_a_real_cluster(play: Play) -> None:
+    """`sleep 10s` by the set job: created after 1 s, running after 11 s, completed after 22 s."""
+    assert times(play, "simple") == pytest.approx([1, 11, 22], abs=1)
+
+
+def test_a_lifecycle_takes_the_time_that_was_written(play: Play) -> None:
+    """The same Job by create 1s, ready 10s, complete args: 1 s, 11 s, 21 s."""
+    assert times(play, "sleeper") == pytest.approx([1, 11, 21], abs=1)
+
+
+def times(play: Play, wave: str) -> list[float | None]:
+    """Return when a pod was created, ran and completed."""
+    checks = (is_creating, phase("Running"), phase("Succeeded"))
+    return [play.pods.after(play.pod(wave), check) for check in checks]
+
+
+def test_a_restart_of_kwok_prolongs_nothing(play: Play) -> None:
+    """A Job of 20 s whose kwok was killed after 8 s ends after 20 s."""
+    _, running, completed = times(play, "long")
+    assert running is not None
+    assert completed is not None
+    assert completed - running == pytest.approx(20, abs=1.5)
+
+
+def test_init_containers_take_their_time_first(play: Play) -> None:
+    """With create 1s, init 2s, ready 10s: running after 13 s."""
+    pod = play.pod("prepared")
+    assert play.pods.after(pod, lambda each: "running" in state(each, INIT)) == pytest.approx(1, abs=1)
+    assert play.pods.after(pod, lambda each: "terminated" in state(each, INIT)) == pytest.approx(3, abs=1)
+    assert play.pods.after(pod, phase("Running")) == pytest.approx(13, abs=1)
+    ended = [each["state"]["terminated"]["exitCode"] for each in play.pods.now(pod)["status"][INIT]]
+    assert ended == [0, 0]
+
+
+INIT = "initContainerStatuses"
+
+
+def test_a_pod_fails_with_the_words_that_were_written(play: Play) -> None:
+    """Quotes, braces, line ends and letters of any script arrive as they are."""
+    pod = play.pods.now(play.pod("doomed"))
+    ended = state(pod)["terminated"]
+    assert pod["status"]["phase"] == "Failed"
+    assert (ended["reason"], ended["exitCode"]) == ('OOM "Killed" {{x}}', 137)
+    assert ended["message"] == "a: \\ 'b'\n{{ .c }} ü 💥"
+
+
+def test_some_pods_fail_and_the_others_live_on(play: Play) -> None:
+    """About three in ten of sixty; those that were spared run, and nothing happens to them any more."""
+    crowd = {pod: play.pods.of(pod) for pod in play.pods.names(wave="crowd")}
+    failed = [pod for pod, states in crowd.items() if phase("Failed")(states[-1][1])]
+    assert len(crowd) == CROWD
+    assert 4 <= len(failed) <= 34
+    for states in (states for pod, states in crowd.items() if pod not in failed):
+        assert is_ready(states[-1][1])
+        assert [is_spared(pod) for _, pod in states].count(True) == 1
+
+
+def test_containers_crash_and_start_again(play: Play) -> None:
+    """Each crash counts and backs off for the time that was written, in a pod that stays Running."""
+    states = [(at, pod) for at, pod in play.pods.of(play.pod("crashing")) if phase("Running")(pod)]
+    backs = [(at, state(pod).get("waiting", {}).get("reason"), restarts(pod)) for at, pod in states][:5]
+    reasons = [reason for _, reason, _ in backs]
+    assert reasons == [None, "CrashLoopBackOff", None, "CrashLoopBackOff", None]
+    assert [count for _, _, count in backs] == [0, 1, 1, 2, 2]
+    assert [later[0] - at[0] for at, later in itertools.pairwise(backs)] == pytest.approx([1] * 4, abs=1)
+    ended = states[1][1]["status"]["containerStatuses"][0]["lastState"]["terminated"]
+    assert (ended["reason"], ended["exitCode"]) == ("Segfault", 139)
+
+
+def restarts(pod: Manifest) -> int:
+    """Return how often a pod's first container has crashed."""
+    return int(pod["status"]["containerStatuses"][0]["restartCount"])
+
+
+def test_an_annotation_says_when_a_pod_completes(play: Play) -> None:
+    """So long after its start, or at a time, which may have passed."""
+    after, *at = (play.pods.after(pod, phase("Succeeded")) for pod in play.pods.names(wave="told"))
+    assert after == pytest.approx(3, abs=1)
+    assert at == pytest.approx([0, 0], abs=1)
+
+
+def test_a_pod_completes_after_the_time_that_was_drawn_for_it(play: Play) -> None:
+    """Each Job has its own, its pod carries it, and takes that long."""
+    drawn = {}
+    for pod in play.pods.names(wave="drawn"):
+        running, completed = (play.pods.after(pod, phase(name)) for name in ("Running", "Succeeded"))
+        assert running is not None
+        assert completed is not None
+        drawn[pod] = play.pods.now(pod)["metadata"]["annotations"]["kwokfleet.dev/complete-after"]
+        assert completed - running == pytest.approx(float(drawn[pod].removesuffix("s")), abs=1)
+    assert len(set(drawn.values())) == 6
+
+
+def test_a_deleted_pod_goes_after_the_time_that_was_written(play: Play) -> None:
+    """Two seconds, not at once and not after its grace period."""
+    gone = play.pods.gone(play.pod("mortal"))
+    assert gone is not None
+    assert gone - play.deleted == pytest.approx(2, abs=1)
+
+
+def test_the_sets_leave_pods_with_a_lifecycle_alone(play: Play) -> None:
+    """One whose lifecycle begins in an hour is bound and nothing more, while the set job plays others."""
+    frozen = [pod for _, pod in play.pods.of(play.pod("frozen"))]
+    assert frozen[-1]["spec"]["nodeName"] in play.pool("plain")
+    assert not any("containerStatuses" in pod["status"] for pod in frozen)
+    managers = {entry["manager"] for entry in frozen[-1]["metadata"]["managedFields"]}
+    assert managers == {"kubectl-create"}
+
+
+def test_pod_chaos_fails_pods_with_a_lifecycle(play: Play) -> None:
+    """All that ask for it by their label, a second after they ran."""
+    for pod in play.pods.names(wave="asked"):
+        assert play.pods.after(pod, phase("Failed")) == pytest.approx(1, abs=1)

@@ -12,6 +12,7 @@ import pytest
 from kwokfleet.core import fleet as model
 from kwokfleet.core import nodes
 from kwokfleet.core.objects import Manifest
+from kwokfleet.core.stagelint import rules
 
 CONTEXT = nodes.Context("lab")
 NOW = datetime(2026, 3, 1, 8, tzinfo=UTC)
@@ -235,7 +236,7 @@ def test_a_node_that_boots_is_born_not_ready() -> None:
 def test_the_autoscaler_gets_a_template_it_accepts() -> None:
     """Group label, counts that its provider does not refuse, and no label that would make its nodes ours."""
     owned = pool(replicas=None, autoscaler={"min": 2, "max": 50})
-    node = nodes.autoscaler_template(owned, (), CONTEXT)
+    node = nodes.autoscaler_template(owned, (), CONTEXT, ready=True)
     annotations = node["metadata"]["annotations"]
     assert labels(node, "kwok-nodegroup") == "lab-gpu"
     assert annotations["cluster-autoscaler.kwok.nodegroup/min-count"] == "2"
@@ -244,5 +245,11 @@ def test_the_autoscaler_gets_a_template_it_accepts() -> None:
     assert labels(node, "app.kubernetes.io/managed-by") is None
     by_annotation = nodes.Context("lab", groups=model.NodeGroups(annotation="example.com/group"))
     assert (
-        nodes.autoscaler_template(owned, (), by_annotation)["metadata"]["annotations"]["example.com/group"] == "lab-gpu"
+        nodes.autoscaler_template(owned, (), by_annotation, ready=True)["metadata"]["annotations"]["example.com/group"]
+        == "lab-gpu"
     )
+
+
+def test_nodes_of_the_autoscaler_get_a_hostname_of_their_own() -> None:
+    """By a Stage that the linter lets pass; its own provider copies the template's."""
+    assert rules.check(nodes.hostname_stage(pool(replicas=None, autoscaler={}), "lab")) == []
