@@ -61,7 +61,7 @@ spec:
     - name: doomed
       pod:
         fail:
-          {probability: 100%, after: 1s, exitCode: 137, reason: 'OOM "Killed" {{x}}', message: "a: \\ 'b'\n{{ .c }} ü 💥"}
+          {probability: 100%, after: 1s, exitCode: 137, reason: 'OOM "Killed" {{x}}', message: "a: \\ 'b'\n{{ .c }} 💥"}
     - {name: gamble, pod: {fail: {probability: 30%}}}
     - {name: crashing, pod: {restart: {every: 1s, backoff: 1s, reason: Segfault, exitCode: 139}}}
     - {name: told, pod: {complete: {after: {annotation: example.com/takes}, when: always}}}
@@ -431,7 +431,7 @@ class Director:
 
     def restart(self, doomed: kwok.Kwok) -> None:
         """Kill a kwok eight seconds into the run of the Job it plays, and start another in its place."""
-        (started,) = waiting.until(
+        started, *_ = waiting.until(
             lambda: [at for at, _, pod in self.pods.seen if wave(pod) == "long" and is_ready(pod)]
         )
         waiting.until(lambda: time.monotonic() > started + 8)
@@ -622,7 +622,7 @@ def test_a_pod_fails_with_the_words_that_were_written(play: Play) -> None:
     ended = state(pod)["terminated"]
     assert pod["status"]["phase"] == "Failed"
     assert (ended["reason"], ended["exitCode"]) == ('OOM "Killed" {{x}}', 137)
-    assert ended["message"] == "a: \\ 'b'\n{{ .c }} ü 💥"
+    assert ended["message"] == "a: \\ 'b'\n{{ .c }} 💥"
 
 
 def test_some_pods_fail_and_the_others_live_on(play: Play) -> None:

@@ -1,0 +1,38 @@
+"""Pages and files that are made from the code, and must not lag behind it."""
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+from kwokfleet.core import validation
+from tests.harness.golden import Golden
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def reference() -> ModuleType:
+    """Return docs/reference.py."""
+    spec = importlib.util.spec_from_file_location("reference", DOCS / "reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def current(name: str, text: str, golden_file: Golden) -> None:
+    """Fail unless a file under docs/ holds exactly *text*."""
+    if golden_file.update:
+        (DOCS / name).write_text(text)
+    assert (DOCS / name).read_text() == text, f"docs/{name} lags behind: run make golden"
+
+
+def test_the_schema_is_the_model_s(golden_file: Golden) -> None:
+    """Editors check files as kwokfleet does."""
+    current("fleet.schema.json", json.dumps(validation.schema(), indent=2) + "\n", golden_file)
+
+
+def test_the_reference_lists_every_field(golden_file: Golden) -> None:
+    """Every field with its meaning, as the model has it."""
+    current("fleet-reference.md", reference().text(), golden_file)
