@@ -6,7 +6,7 @@ Loader remembers what it made of each file, so loading again costs what changed.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +61,8 @@ class _Found:
     controllers: list[tuple[model.KwokController, Document]] = field(default_factory=list)
     stages: dict[str, Document] = field(default_factory=dict)
     foreign: list[Document] = field(default_factory=list)
-    used: set[str] = field(default_factory=set)
-    """Files that others refer to."""
+    used: dict[str, set[str]] = field(default_factory=dict)
+    """For each file, those that it refers to."""
     problems: list[Problem] = field(default_factory=list)
     broken: set[str] = field(default_factory=set)
 
@@ -113,6 +113,8 @@ class Loader:
 
     def _sort(self, document: Document, digest: str, found: _Found) -> None:
         """Put a document where it belongs, by its apiVersion and kind."""
+        if isinstance(document.value, dict) and "$schema" in document.value and "kind" not in document.value:
+            return  # what `kwokfleet schema` printed
         wrong = tree_checks.document(document.value)
         if wrong:
             found.add(document, wrong)
@@ -192,6 +194,8 @@ class _Assembly:
         self.sets: dict[str, tuple[stagesets.Named, ...]] = {}
         self.templates: dict[render.Name, tuple[Manifest, ...]] = {}
         self.traces: dict[render.Name, workloads.Trace] = {}
+        self.own_stages: dict[tuple[str, int], Document] = {}
+        """The Stages of an author's own that some Fleet names, by file and document."""
 
     def tree(self) -> render.Tree:
         """Return the tree, with only what can be used."""
@@ -237,7 +241,10 @@ class _Assembly:
 
     def _named(self, name: str, document: Document, where: Where) -> stagesets.Named | None:
         if name in self.found.stages:
-            stage: Any = self.found.stages[name].value
+            own = self.found.stages[name]
+            stage: Any = own.value
+            self.own_stages[own.path, own.index] = own
+            self.found.used.setdefault(document.path, set()).add(own.path)
             return stagesets.Named(name, (stage,))
         known = library.stage_sets()
         if name in known:
@@ -261,6 +268,7 @@ class _Assembly:
                 self.found.add(each, _linted(each.value))
             if tree_checks.has_name(each.value):
                 stages.append(each.value)
+                self.own_stages[each.path, each.index] = each
         if not stages and not wrong:
             what = f"{file.path} holds no Stage"
             self.found.add(document, [Finding((*where, "file"), what, "name a file with some", rule="no-stage")])
@@ -333,7 +341,7 @@ class _Assembly:
         if isinstance(file, str):
             self.found.add(document, [Finding(where, file, "name a file beside the fleet files", rule="unreadable")])
             return None
-        self.found.used.add(file.path)
+        self.found.used.setdefault(document.path, set()).add(file.path)
         return file
 
     # what shows only in the whole
@@ -343,6 +351,18 @@ class _Assembly:
             self.found.add(self.found.fleets[name][1], [finding])
         for name, finding in tree_checks.together(fleets, self.sets):
             self.found.add(self.found.fleets[name][1], [finding])
+        if len(self.own_stages) > 1:
+            self._stages_together(list(self.own_stages.values()))
+
+    def _stages_together(self, own: list[Document]) -> None:
+        from kwokfleet.core.stagelint import rules  # noqa: PLC0415  # slow to import
+
+        stages = [((index,), document.value) for index, document in enumerate(own) if isinstance(document.value, dict)]
+        for finding in rules.check_together(stages):
+            document = own[int(finding.where[0])]
+            problem = document.problem(replace(finding, where=finding.where[1:]))
+            if not any((each.path, each.line) == (problem.path, problem.line) for each in self.found.problems):
+                self.found.problems.append(problem)
 
     def _played(self, tree: render.Tree) -> None:
         """Hold the Stages that would be played against the workload and the nodes they would play it on."""
@@ -375,9 +395,13 @@ def _hides_documents(problem: Problem) -> bool:
 
 
 def _fleets_with_errors(found: _Found) -> set[str]:
-    """Return the Fleets in whose files something is wrong: a file is used whole or not at all."""
+    """Return the Fleets in whose files, or in files they refer to, something is wrong: all or nothing."""
     bad = {problem.path for problem in problems.errors(found.problems)}
-    return {name for name, (_, document) in found.fleets.items() if document.path in bad}
+    return {
+        name
+        for name, (_, document) in found.fleets.items()
+        if bad & {document.path, *found.used.get(document.path, ())}
+    }
 
 
 def _ignored(found: _Found) -> list[Problem]:
@@ -393,5 +417,5 @@ def _ignored(found: _Found) -> list[Problem]:
             )
         )
         for document in found.foreign
-        if document.path not in found.used
+        if not any(document.path in used for used in found.used.values())
     ]

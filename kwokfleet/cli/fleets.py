@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 LOOK_AHEAD = timedelta(days=366)
 """How far from now `render --waves` looks for the next Run of a Wave."""
 SCHEMA_FILE = "fleet.schema.json"
+KINDS = ("ConfigMap", "Deployment", "Job", "Namespace", "Node", "Pod", "Stage")
+"""What the shell completes; any other kind will do."""
 PIECE = 1 << 20
 """Characters that are written at once."""
 
@@ -77,6 +79,16 @@ def default_path() -> Path:
     return Path("fleets") if Path("fleets").is_dir() else Path()
 
 
+def load(loader: "source.Loader", path: Path) -> "source.Loaded":
+    """Load a path; one without a single file is a mistake, not an empty wish."""
+    loaded = loader.load(path)
+    if not loaded.snapshot.files and not loaded.problems:
+        raise errors.InputError(
+            f"there is no fleet file in {path}", hint="name a folder with *.yaml files, or begin with `kwokfleet init`"
+        )
+    return loaded
+
+
 # ----------------------------------------------------------------------------------------
 # validate
 
@@ -97,7 +109,7 @@ def validate(
     from kwokfleet.core import problems
 
     loader = source.Loader()
-    loaded = [loader.load(path) for path in paths or [default_path()]]
+    loaded = [load(loader, path) for path in paths or [default_path()]]
     found = sorted({problem for each in loaded for problem in each.problems})
     fleets = sorted(fleet.name for each in loaded for fleet in each.tree.fleets)
     files = sum(len(each.snapshot.files) for each in loaded)
@@ -111,8 +123,9 @@ def validate(
 
 def _print_report(report: ReportFormat, found: "list[Problem]", summary: dict[str, object]) -> None:
     if report is ReportFormat.TEXT:
+        coloured = sys.stdout.isatty() and output.read_settings().color
         for problem in found:
-            typer.echo(_line(problem))
+            typer.echo(_line(problem, coloured=coloured))
         return
     from kwokfleet.formats import problem_reports
 
@@ -124,14 +137,19 @@ def _print_report(report: ReportFormat, found: "list[Problem]", summary: dict[st
         typer.echo(problem_reports.to_github(found))
 
 
-def _line(problem: "Problem") -> str:
+def _line(problem: "Problem", *, coloured: bool = False) -> str:
+    """Return a Problem as one line; a warning says that it is one."""
     from kwokfleet.core import problems
 
     text = str(problem)
-    if problem.severity is problems.Severity.ERROR:
-        return text
     place = f"{problem.path}:{problem.line}:{problem.column}: "
-    return f"{place}warning: {text.removeprefix(place)}"
+    rest = text.removeprefix(place)
+    warned = problem.severity is problems.Severity.WARNING
+    if coloured:
+        place = typer.style(place, bold=True)
+        rest = (typer.style("warning: ", fg=typer.colors.YELLOW) if warned else "") + rest
+        return place + rest
+    return f"{place}warning: {rest}" if warned else text
 
 
 def _summary(found: "list[Problem]", files: int, fleets: int) -> str:
@@ -161,6 +179,13 @@ def _instant(text: str) -> datetime:
         raise typer.BadParameter(str(error)) from None
 
 
+def _fleet_names() -> list[str]:
+    """Return the Fleets here, for the shell to complete."""
+    from kwokfleet import source
+
+    return [fleet.name for fleet in source.Loader().load(default_path()).tree.fleets]
+
+
 def render(  # noqa: PLR0913, PLR0917  # one for each option
     path: OnePath = None,
     now: Annotated[
@@ -173,8 +198,16 @@ def render(  # noqa: PLR0913, PLR0917  # one for each option
         ),
     ] = None,
     waves: Annotated[bool, typer.Option("--waves", help="Also the objects of each wave's next run.")] = False,
-    fleet: Annotated[str | None, typer.Option(help="Only this Fleet's objects.", show_default=False)] = None,
-    kind: Annotated[str | None, typer.Option(help="Only objects of this kind, as in Node.", show_default=False)] = None,
+    fleet: Annotated[
+        str | None,
+        typer.Option(help="Only this Fleet's objects.", show_default=False, autocompletion=_fleet_names),
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            help="Only objects of this kind, as in Node.", show_default=False, autocompletion=lambda: list(KINDS)
+        ),
+    ] = None,
     live: Annotated[
         Path | None,
         typer.Option(
@@ -191,8 +224,9 @@ def render(  # noqa: PLR0913, PLR0917  # one for each option
     from kwokfleet import source
     from kwokfleet.core import render as rendering
 
-    loaded = source.Loader(_live_nodes(live)).load(path or default_path())
+    loaded = load(source.Loader(_live_nodes(live)), path or default_path())
     refuse_if_wrong(loaded)
+    _refuse_unknown(fleet, loaded)
     at = now or datetime.now(UTC)
     renderer = rendering.Renderer()
     desired = renderer.desired(loaded.tree, at)
@@ -212,6 +246,14 @@ def refuse_if_wrong(loaded: "source.Loaded") -> None:
         output.print_line(_line(problem))
     if not loaded.usable:
         raise errors.InputError("the fleet files have errors", hint="mend the lines above")
+
+
+def _refuse_unknown(fleet: str | None, loaded: "source.Loaded") -> None:
+    from kwokfleet.core import problems
+
+    names = [each.name for each in loaded.tree.fleets]
+    if fleet is not None and fleet not in names:
+        raise errors.InputError(f"there is no Fleet {fleet!r} in these files", hint=problems.meant(fleet, names))
 
 
 def _live_nodes(path: Path | None) -> "Callable[[str | None], list[Manifest]]":

@@ -376,7 +376,7 @@ def sanitised(live: Manifest) -> Manifest:
         key: value for key, value in (metadata.get("annotations") or {}).items() if key.startswith(_KEPT_ANNOTATIONS)
     }
     taints = [
-        {key: value for key, value in taint.items() if key != "timeAdded"}
+        {key: value for key, value in sorted(taint.items()) if key != "timeAdded"}
         for taint in spec.get("taints") or []
         if not taint.get("key", "").startswith(_TRANSIENT_TAINTS) and taint.get("key") not in _AUTOSCALER_TAINTS
     ]

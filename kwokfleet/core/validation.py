@@ -58,9 +58,11 @@ def _findings(kind: type[Model], errors: Iterable[ErrorDetails]) -> Iterable[Fin
     """Return one finding for each place: what contains another wrong thing is not wrong by itself."""
     found = [_finding(kind, error) for error in errors]
     around = {finding.where[:end] for finding in found for end in range(len(finding.where))}
+    misspelt = {(*finding.where[:-1], finding.meant) for finding in found if finding.meant}
     seen: set[Where] = set()
     for finding in found:
-        if finding.where not in seen | around:  # of a value of several types, each type complains
+        # Of a value of several types, each type complains.
+        if finding.where not in seen and finding.where not in around:
             seen.add(finding.where)
             yield finding
 

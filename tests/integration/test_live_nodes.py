@@ -4,7 +4,7 @@ import json
 import re
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -187,7 +187,7 @@ def test_fake_nodes_are_no_templates(program: cli.Cli, box: Sandbox, fleet: Path
 
 
 @pytest.fixture
-def trouble(program: cli.Cli, fleet: Path) -> Iterator[Any]:
+def trouble(program: cli.Cli, fleet: Path) -> Callable[..., None]:
     """Return what renders a fleet file in vain, and gives what was said; it must not take long."""
 
     def run(*, wanted: str, **variables: str) -> None:
@@ -218,14 +218,16 @@ def kubeconfig(path: Path, server: str, **user: str) -> str:
     return str(path)
 
 
-def test_a_context_that_is_not_there_is_named(trouble: Any, fleet: Path) -> None:  # noqa: ANN401 - a callable
+def test_a_context_that_is_not_there_is_named(trouble: Callable[..., None], fleet: Path) -> None:
     """Exit code 4, a sentence and a next step."""
     fleet.write_text(fleet.read_text().replace("templateFrom: {", "templateFrom: {context: prod, "))
     trouble(wanted="prod")
 
 
 @pytest.mark.parametrize("content", [None, "", "nothing: here", "{", "- a list", "\0", "current-context: gone"])
-def test_a_kubeconfig_that_cannot_be_used_is_named(trouble: Any, tmp_path: Path, content: str | None) -> None:  # noqa: ANN401
+def test_a_kubeconfig_that_cannot_be_used_is_named(
+    trouble: Callable[..., None], tmp_path: Path, content: str | None
+) -> None:
     """Not there, empty, of another kind, broken: each is said of the file, not of a pod that this is not."""
     path = tmp_path / "config"
     if content is not None:
@@ -233,21 +235,21 @@ def test_a_kubeconfig_that_cannot_be_used_is_named(trouble: Any, tmp_path: Path,
     trouble(wanted=str(path), KUBECONFIG=str(path))
 
 
-def test_a_server_that_is_not_there_is_named(trouble: Any, tmp_path: Path) -> None:  # noqa: ANN401
+def test_a_server_that_is_not_there_is_named(trouble: Callable[..., None], tmp_path: Path) -> None:
     """Nobody listens at its port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     trouble(wanted=f"127.0.0.1:{port}", KUBECONFIG=kubeconfig(tmp_path / "config", f"https://127.0.0.1:{port}"))
 
 
-def test_a_server_that_never_answers_is_given_up(trouble: Any, tmp_path: Path) -> None:  # noqa: ANN401
+def test_a_server_that_never_answers_is_given_up(trouble: Callable[..., None], tmp_path: Path) -> None:
     """It takes the connection, and then says nothing."""
     with socket.create_server(("127.0.0.1", 0), backlog=8) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         trouble(wanted=address, KUBECONFIG=kubeconfig(tmp_path / "config", f"https://{address}"))
 
 
-def test_without_rights_the_refusal_is_said(trouble: Any, box: Sandbox, tmp_path: Path) -> None:  # noqa: ANN401
+def test_without_rights_the_refusal_is_said(trouble: Callable[..., None], box: Sandbox, tmp_path: Path) -> None:
     """A service account that may not list nodes."""
     token = box.cluster.kubectl("create", "token", "default", "--namespace", box.name).strip()
     server = box.cluster.kubectl("config", "view", "--output", "jsonpath={.clusters[0].cluster.server}")

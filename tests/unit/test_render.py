@@ -141,3 +141,22 @@ def test_every_default_set_exists(lease: bool) -> None:  # noqa: FBT001  # a col
     """What is needed beside the named sets is in the library."""
     tree = source.Loader().load(Path(__file__).parents[2] / "fleets" / "quickstart.yaml").tree
     assert all(tree.library[name] for name in stagesets.missing([], lease=lease))
+
+
+def test_a_fleet_is_no_better_than_what_it_refers_to(tmp_path: Path) -> None:
+    """A broken Stage, template or trace breaks the Fleets that use it, and no other."""
+    write(tmp_path, "good", "  nodePools: [{name: p, replicas: 1}]\n")
+    write(tmp_path, "stage", "  stages: [{file: bad-stage.yaml}]\n")
+    (tmp_path / "bad-stage.yaml").write_text(
+        "apiVersion: kwok.x-k8s.io/v1alpha1\nkind: Stage\nmetadata: {name: s}\n"
+        "spec: {resourceRef: {kind: Pod}, selector: null, steps: [{delete: true}]}\n"
+    )
+    write(
+        tmp_path,
+        "trace",
+        "  waves: [{name: w, arrivals: {trace: {file: t.csv}}, template: {apiVersion: v1, kind: ConfigMap}}]\n",
+    )
+    (tmp_path / "t.csv").write_text("at\n1\nx\n")
+    loaded = source.Loader().load(tmp_path)
+    assert [fleet.name for fleet in loaded.tree.fleets] == ["good"]
+    assert loaded.broken == {"stage", "trace"}
