@@ -13,7 +13,7 @@ import typer
 
 import kwokfleet
 from kwokfleet import errors, settings
-from kwokfleet.cli import cluster, fleets, output
+from kwokfleet.cli import cluster, fleets, output, render
 
 _IS_PLUGIN = "kubectl-kwokfleet" in os.path.basename(sys.argv[0])  # noqa: PTH119 - pathlib is not worth its import here
 
@@ -26,6 +26,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # drawing boxes around the help takes longer than everything else in it
 )
 fleets.register(app)
+app.command()(render.render)
 app.add_typer(cluster.app, name="cluster")
 
 

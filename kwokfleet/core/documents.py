@@ -91,6 +91,8 @@ class Document:
     index: int = 0
     """Which document of its file it is, from 0."""
     node: Node | None = field(default=None, repr=False, compare=False)
+    children: dict[int, dict[str, tuple[Node, Node]]] = field(default_factory=dict, repr=False, compare=False)
+    """Keys and values of mappings that were asked for, by node."""
 
     def problem(self, finding: Finding) -> Problem:
         """Return *finding* as a Problem at its line of the file."""
@@ -114,7 +116,7 @@ class Document:
         node = self.node
         reached = True
         for step in where:
-            found = _child(node, step)
+            found = self._child(node, step)
             if found is None:
                 reached = False
                 break
@@ -122,6 +124,16 @@ class Document:
         # What is missing is reported at the key that should contain it, not at its first value.
         mark = key.start_mark if key is not None and (at_key or not reached) else node.start_mark
         return (mark.line + 1, mark.column + 1)
+
+    def _child(self, node: Node, step: str | int) -> tuple[Node | None, Node] | None:
+        """Return key and value of one step down."""
+        if isinstance(node, SequenceNode) and isinstance(step, int):
+            return (None, node.value[step]) if step < len(node.value) else None
+        if not isinstance(node, MappingNode):
+            return None
+        if id(node) not in self.children:
+            self.children[id(node)] = _keyed(node)
+        return self.children[id(node)].get(str(step))
 
 
 def parse(path: str, text: str) -> tuple[list[Document], list[Problem]]:
@@ -221,8 +233,8 @@ def _too_deep(text: str) -> int | None:
 
 
 def _line_and_column(text: str, position: int) -> tuple[int, int]:
-    before = text[:position]
-    return before.count("\n") + 1, position - before.rfind("\n")
+    before = text[:position].replace("\r\n", "\n").replace("\r", "\n")
+    return before.count("\n") + 1, len(before) - before.rfind("\n")
 
 
 def _syntax_problem(path: str, error: MarkedYAMLError) -> Problem:
@@ -263,34 +275,39 @@ def _document(path: str, index: int, node: Node) -> tuple[Document | None, list[
     builder = _Builder()
     value = builder.value(node)
     document = Document(path, value, index, node)
-    return document, [_at(path, node, wrong) for wrong in builder.wrong]
+    return document, list(_problems(path, node, builder.wrong))
 
 
-def _at(path: str, top: Node, wrong: tuple[Node, str, str, str]) -> Problem:
-    node, what, hint, rule = wrong
-    mark = node.start_mark
-    place = problems.field(_way(top, node) or ())
-    return Problem(path, mark.line + 1, mark.column + 1, place, what, hint, rule=rule)
+def _problems(path: str, top: Node, wrong: list[tuple[Node, str, str, str]]) -> Iterator[Problem]:
+    # Few nodes are ever wrong, so the ways to them are looked up afterwards, all at once.
+    ways = _ways(top, {id(node) for node, *_ in wrong}) if wrong else {}
+    for node, what, hint, rule in wrong:
+        mark = node.start_mark
+        place = problems.field(ways.get(id(node), ()))
+        yield Problem(path, mark.line + 1, mark.column + 1, place, what, hint, rule=rule)
 
 
-def _way(top: Node, wanted: Node) -> Where | None:
-    """Return the way from one node to another. Few nodes are ever wrong, so nobody keeps track of it."""
-    if top is wanted:
-        return ()
-    steps: list[tuple[str | int, Node]] = []
-    if isinstance(top, MappingNode):
-        for key, value in top.value:
-            name = key.value if isinstance(key, ScalarNode) else "?"
-            if key is wanted:
-                return (name,)
-            steps.append((name, value))
-    elif isinstance(top, SequenceNode):
-        steps = list(enumerate(top.value))
-    for step, child in steps:
-        inner = _way(child, wanted)
-        if inner is not None:
-            return (step, *inner)
-    return None
+def _ways(top: Node, wanted: set[int]) -> dict[int, Where]:
+    """Return the first way from one node to each of others."""
+    found: dict[int, Where] = {}
+    seen: set[int] = set()
+    waiting: list[tuple[Node, Where]] = [(top, ())]
+    while waiting:
+        node, way = waiting.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if id(node) in wanted:
+            found[id(node)] = way
+        steps: list[tuple[Node, Where]] = []
+        if isinstance(node, MappingNode):
+            for key, value in node.value:
+                inner = (*way, str(key.value) if isinstance(key, ScalarNode) else "?")
+                steps += [(key, inner), (value, inner)]
+        elif isinstance(node, SequenceNode):
+            steps = [(child, (*way, index)) for index, child in enumerate(node.value)]
+        waiting += reversed(steps)
+    return found
 
 
 class _Shape:
@@ -443,19 +460,14 @@ def _is_merge(node: Node) -> bool:
     return isinstance(node, ScalarNode) and node.value == "<<" and node.ctag.suffix == _PLAIN
 
 
-def _child(node: Node, step: str | int) -> tuple[Node | None, Node] | None:
-    """Return key and value of one step down, looking into merged mappings last."""
-    if isinstance(node, SequenceNode) and isinstance(step, int):
-        return (None, node.value[step]) if step < len(node.value) else None
-    if not isinstance(node, MappingNode):
-        return None
+def _keyed(node: Node) -> dict[str, tuple[Node, Node]]:
+    """Return keys and values of a mapping by the keys' texts; what is merged in comes last."""
+    found: dict[str, tuple[Node, Node]] = {}
     for key, value in node.value:
-        if isinstance(key, ScalarNode) and key.value == step:
-            return key, value
+        if isinstance(key, ScalarNode):
+            found.setdefault(str(key.value), (key, value))
     for key, value in node.value:
         if _is_merge(key):
             for source in value.value if isinstance(value, SequenceNode) else [value]:
-                found = _child(source, step)
-                if found is not None:
-                    return found
-    return None
+                found |= {**_keyed(source), **found} if isinstance(source, MappingNode) else {}
+    return found

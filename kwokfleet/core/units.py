@@ -14,8 +14,10 @@ _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 _DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h|d))+")
 _MAX_DURATION = timedelta(days=3650)
+_YEARS = range(1970, 3000)
 
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*/\s*(s|m|h|d|sec|second|min|minute|hour|day)")
+_MIN_RATE, _MAX_RATE = 1 / _MAX_DURATION.total_seconds(), 1e6
 _RATE_UNIT_S = {"sec": 1.0, "second": 1.0, "min": 60.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0, **_UNIT_S}
 
 _QUANTITY = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))((?:[KMGTPE]i|[numkMGTPE])?|[eE][+-]?[0-9]{1,2})")
@@ -78,6 +80,8 @@ def rate(text: object) -> float:
     per_second = float(match[1]) / _RATE_UNIT_S[match[2]]
     if per_second <= 0:
         raise ValueError("must be more than 0")
+    if not _MIN_RATE <= per_second <= _MAX_RATE:
+        raise ValueError(f"must lie between one in {_MAX_DURATION.days} days and {_MAX_RATE:,.0f}/s")
     return per_second
 
 
@@ -134,6 +138,8 @@ def instant(text: object) -> datetime:
         value = None
     if value is None or value.tzinfo is None:
         raise ValueError("must be a time with date and offset, as in 2026-03-01T08:00:00Z or 2026-03-01T08:00:00+01:00")
+    if value.year not in _YEARS:
+        raise ValueError(f"must lie between the years {_YEARS.start} and {_YEARS.stop - 1}")
     return value.astimezone(UTC)
 
 

@@ -58,13 +58,19 @@ def _findings(kind: type[Model], errors: Iterable[ErrorDetails]) -> Iterable[Fin
     """Return one finding for each place: what contains another wrong thing is not wrong by itself."""
     found = [_finding(kind, error) for error in errors]
     around = {finding.where[:end] for finding in found for end in range(len(finding.where))}
-    misspelt = {(*finding.where[:-1], finding.meant) for finding in found if finding.meant}
+    misspelt = {(finding.where[:-1], finding.hint) for finding in found if finding.rule == "unknown-field"}
     seen: set[Where] = set()
     for finding in found:
-        # Of a value of several types, each type complains.
-        if finding.where not in seen and finding.where not in around:
-            seen.add(finding.where)
-            yield finding
+        if finding.where in seen or finding.where in around:  # of a value of several types, each type complains
+            continue
+        if finding.rule == "missing-field" and (finding.where[:-1], _did_you_mean(finding.where[-1])) in misspelt:
+            continue
+        seen.add(finding.where)
+        yield finding
+
+
+def _did_you_mean(name: str | int) -> str:
+    return problems.meant(str(name), [str(name)])
 
 
 def _finding(kind: type[Model], error: ErrorDetails) -> Finding:
@@ -122,6 +128,8 @@ def _shown(value: object) -> str:
 def _where(error: ErrorDetails) -> Where:
     """Return the place of an error as the file has it."""
     steps = list(error["loc"])
+    if error["type"] == "extra_forbidden":
+        return tuple(steps)
     while steps and (str(steps[-1]) in _UNION_MEMBERS or "[" in str(steps[-1])):
         steps.pop()
     if steps and steps[-1] == "[key]":

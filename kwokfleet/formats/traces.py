@@ -31,6 +31,14 @@ _Rows = list[tuple[float, dict[str, object]]]
 
 def _csv(path: str, text: str) -> tuple[_Rows, list[Problem]]:
     reader = csv.reader(text.splitlines(), skipinitialspace=True)
+    try:
+        return _table(path, reader)
+    except csv.Error as error:  # a quote that is never closed makes a field too large, for instance
+        what = f"not CSV: {error}"
+        return [], [Problem(path, reader.line_num, 1, "", what, "mend the line", rule="bad-trace")]
+
+
+def _table(path: str, reader: "_csv_types.Reader") -> tuple[_Rows, list[Problem]]:
     header = [name.strip() for name in next(reader, [])]
     bad = [name for name in header if not _NAME.fullmatch(name)]
     if "at" not in header or bad:
