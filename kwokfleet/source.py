@@ -14,8 +14,9 @@ import orjson
 
 from kwokfleet.core import (
     checks,
+    controller,
     documents,
-    nodes,
+    node_templates,
     problems,
     render,
     stagesets,
@@ -26,7 +27,7 @@ from kwokfleet.core import (
 )
 from kwokfleet.core import fleet as model
 from kwokfleet.core.documents import Document
-from kwokfleet.core.objects import STAGE_API_VERSION, STAGE_SET, Manifest
+from kwokfleet.core.objects import STAGE_API_VERSION, Manifest
 from kwokfleet.core.problems import Finding, Problem, Severity, Where
 from kwokfleet.edge import files, library
 from kwokfleet.formats import traces
@@ -58,7 +59,7 @@ class _Found:
     """What is being put together."""
 
     fleets: dict[str, tuple[model.Fleet, Document]] = field(default_factory=dict)
-    controllers: list[tuple[model.KwokController, Document]] = field(default_factory=list)
+    controllers: list[tuple[controller.KwokController, Document]] = field(default_factory=list)
     stages: dict[str, Document] = field(default_factory=dict)
     foreign: list[Document] = field(default_factory=list)
     used: dict[str, set[str]] = field(default_factory=dict)
@@ -137,7 +138,7 @@ class Loader:
             name = (value.get("metadata") or {}).get("name") if isinstance(value.get("metadata"), Mapping) else None
             if value["kind"] == "Fleet" and isinstance(name, str):
                 found.broken.add(name)
-        elif isinstance(made, model.KwokController):
+        elif isinstance(made, controller.KwokController):
             found.controllers.append((made, document))
         elif made.name in found.fleets:
             first = found.fleets[made.name][1]
@@ -205,12 +206,12 @@ class _Assembly:
             self._stage_uses(fleet, document)
             self._pool_templates(fleet, document)
             self._waves(fleet, document)
-        controller = self._controller()
+        spec = self._controller()
         self._held_together(fleets)
         bad = _fleets_with_errors(self.found) | self.found.broken
         tree = render.Tree(
             tuple(fleet for fleet in sorted(fleets, key=lambda each: each.name) if fleet.name not in bad),
-            controller,
+            spec,
             _Library(self.loader),
             {name: uses for name, uses in sorted(self.sets.items()) if name not in bad},
             self.templates,
@@ -219,12 +220,12 @@ class _Assembly:
         self._played(tree)
         return tree
 
-    def _controller(self) -> model.KwokControllerSpec:
+    def _controller(self) -> controller.KwokControllerSpec:
         for _, document in self.found.controllers[1:]:
             first = self.found.controllers[0][1]
             what = f"there is another KwokController, in {first.path}"
             self.found.add(document, [Finding(("metadata", "name"), what, "keep one of them", rule="duplicate-name")])
-        return self.found.controllers[0][0].spec if self.found.controllers else model.KwokControllerSpec()
+        return self.found.controllers[0][0].spec if self.found.controllers else controller.KwokControllerSpec()
 
     # what Fleets refer to
 
@@ -276,9 +277,8 @@ class _Assembly:
 
     def _from_library(self, stage: Manifest) -> bool:
         """Return whether a Stage is one of the library's, as it is there."""
-        labels = (stage.get("metadata") or {}).get("labels")
-        name = labels.get(STAGE_SET) if isinstance(labels, Mapping) else None
-        return name in library.stage_sets() and stage in self.loader.library_set(str(name))
+        name = stagesets.set_of(stage)
+        return name in library.stage_sets() and stage in self.loader.library_set(name)
 
     def _pool_templates(self, fleet: model.Fleet, document: Document) -> None:
         for index, pool in enumerate(fleet.spec.node_pools):
@@ -296,7 +296,7 @@ class _Assembly:
         parsed, wrong = self.loader.file_documents(file)
         self.found.problems += wrong
         given, trouble = tree_checks.node_templates([each.value for each in parsed])
-        chosen = nodes.matching(given, source.match_labels)
+        chosen = node_templates.matching(given, source.match_labels)
         if trouble or not chosen:
             what = trouble or f"no node in {file.path} has these labels"
             place = (*where, "matchLabels") if given and source.match_labels else (*where, "file")
@@ -313,14 +313,14 @@ class _Assembly:
         selector = source.nodes
         if live is None or selector is None:
             return []
-        real = [node for node in live if not nodes.is_fake(node)]
-        chosen = nodes.matching(real, selector.match_labels, selector.names)
+        real = [node for node in live if not node_templates.is_fake(node)]
+        chosen = node_templates.matching(real, selector.match_labels, selector.names)
         if not chosen:
             what = f"none of the cluster's {len(real)} real nodes matches"
             self.found.add(
                 document, [Finding((*where, "nodes"), what, "see kubectl get nodes --show-labels", rule="no-template")]
             )
-        return [nodes.sanitised(node) for node in chosen]
+        return [node_templates.sanitised(node) for node in chosen]
 
     def _waves(self, fleet: model.Fleet, document: Document) -> None:
         for index, wave in enumerate(fleet.spec.waves):

@@ -173,3 +173,24 @@ def _label_values(value: dict[str, str]) -> dict[str, str]:
 Labels = Annotated[dict[str, str], BeforeValidator(_texts), AfterValidator(_keys), AfterValidator(_label_values)]
 Annotations = Annotated[dict[str, str], BeforeValidator(_texts), AfterValidator(_keys)]
 Resources = Annotated[dict[str, Quantity], AfterValidator(_keys)]
+
+
+def _network(value: str) -> str:
+    import ipaddress  # noqa: PLC0415  # seldom needed, and slow to import
+
+    try:
+        ipaddress.ip_network(value)
+    except ValueError as error:
+        raise wrong(f"must be a network, as in 10.64.0.0/14 ({error})") from None
+    return value
+
+
+Network = Annotated[str, AfterValidator(_network)]
+
+
+class Metadata(Model):
+    """An object's name."""
+
+    name: Name = Field(description="Its name; unique among the files.")
+    labels: Labels = Field(default={}, description="Labels, for people.")
+    annotations: Annotations = Field(default={}, description="Annotations, for people.")

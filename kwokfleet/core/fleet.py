@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from kwokfleet.core import units
+from kwokfleet.core.controller import KwokController
+from kwokfleet.core.delays import AnyDelay, fixed
 from kwokfleet.core.fields import (
     Annotations,
     Count,
@@ -20,13 +21,13 @@ from kwokfleet.core.fields import (
     Items,
     Labels,
     Manifest,
+    Metadata,
     Model,
     Name,
+    Network,
     Percent,
-    Quantity,
     Resources,
     Share,
-    Span,
     TimeZone,
     wrong,
 )
@@ -37,61 +38,6 @@ API_VERSION = f"{GROUP}/v1alpha1"
 
 # ----------------------------------------------------------------------------------------
 # lifecycles
-
-
-class ExponentialDelay(Model):
-    """An exponential distribution of durations: drawn once for each object, from the seed."""
-
-    mean: Duration = Field(description="The average.")
-
-
-class NormalDelay(Model):
-    """A normal distribution of durations."""
-
-    mean: Duration = Field(description="The middle.")
-    stddev: Duration = Field(description="The standard deviation.")
-
-
-class LogNormalDelay(Model):
-    """A log-normal distribution of durations: how long real jobs run."""
-
-    median: Duration = Field(description="Half of the values are below it.")
-    sigma: float = Field(gt=0, le=10, description="The spread: the standard deviation of the logarithm.")
-
-
-def _short_delay(value: object) -> object:
-    if value == "args":
-        return {"args": True}
-    return value if isinstance(value, dict) else {"span": value}
-
-
-class Delay(Model):
-    """How long a step takes: `10s`, `10s..11s`, `args`, an annotation, or a distribution."""
-
-    span: Span | None = Field(default=None, description="A duration, or any between two bounds.")
-    args: bool | None = Field(default=None, description="What the first container's args say: [sleep, 10s].")
-    annotation: str | None = Field(default=None, description="What this annotation of the pod or node says.")
-    exponential: ExponentialDelay | None = Field(default=None, description="Exponentially distributed.")
-    normal: NormalDelay | None = Field(default=None, description="Normally distributed.")
-    lognormal: LogNormalDelay | None = Field(default=None, description="Log-normally distributed.")
-
-    @property
-    def shape(self) -> str:
-        """Return the name of the field that says how long."""
-        return exactly_one(self, "span", "args", "annotation", "exponential", "normal", "lognormal")
-
-    @model_validator(mode="after")
-    def _one(self) -> "Delay":
-        self.shape  # noqa: B018  # raises where none or several are given
-        return self
-
-
-def fixed(duration: str) -> Delay:
-    """Return a delay that is always the same. A default is made often, and needs no validation."""
-    return Delay.model_construct(span=units.span(duration))
-
-
-AnyDelay = Annotated[Delay, BeforeValidator(_short_delay)]
 
 
 def _short_complete(value: object) -> object:
@@ -285,16 +231,6 @@ def _node_name(value: str) -> str:
     return value
 
 
-def _pod_cidr(value: str) -> str:
-    import ipaddress  # noqa: PLC0415  # seldom needed, and slow to import
-
-    try:
-        ipaddress.ip_network(value)
-    except ValueError as error:
-        raise wrong(f"must be a network, as in 10.64.0.0/14 ({error})") from None
-    return value
-
-
 class NodePool(Model):
     """A number of fake nodes made from one template."""
 
@@ -332,7 +268,7 @@ class NodePool(Model):
         alias="providerID",
         description="Give each node the providerID kwok://NAME, so that cloud controllers let it live.",
     )
-    pod_cidr: Annotated[str, AfterValidator(_pod_cidr)] | None = Field(
+    pod_cidr: Network | None = Field(
         default=None, alias="podCIDR", description="The network from which each node gets a podCIDR of its own."
     )
     lifecycle: Name | None = Field(
@@ -446,14 +382,6 @@ class FleetSpec(Model):
     )
 
 
-class Metadata(Model):
-    """An object's name."""
-
-    name: Name = Field(description="Its name; unique among the files.")
-    labels: Labels = Field(default={}, description="Labels, for people.")
-    annotations: Annotations = Field(default={}, description="Annotations, for people.")
-
-
 class Fleet(Model):
     """Node pools, lifecycles and waves: a simulated cluster and what happens on it."""
 
@@ -466,79 +394,6 @@ class Fleet(Model):
     def name(self) -> str:
         """Return its name."""
         return self.metadata.name
-
-
-# ----------------------------------------------------------------------------------------
-# the kwok controller
-
-
-class Takeover(Model):
-    """What to do with a kwok controller that is there already."""
-
-    deployment: str | None = Field(
-        default=None,
-        pattern=r"^[-a-z0-9]+/[-a-z0-9.]+$",
-        description="NAMESPACE/NAME of its Deployment; looked for without it.",
-    )
-    policy: Literal["refuse", "scaleDown"] = Field(
-        default="refuse", description="refuse: say so and stop; scaleDown: to 0, and back when we go."
-    )
-
-
-class Parallelism(Model):
-    """How much kwok does at once."""
-
-    nodes: int = Field(default=4, ge=1, le=1024, description="Node Stages.")
-    pods: int = Field(default=4, ge=1, le=1024, description="Pod Stages.")
-    leases: int = Field(default=4, ge=1, le=1024, description="Lease renewals.")
-
-
-class Manage(Model):
-    """Which nodes kwok drives."""
-
-    annotation: str = Field(default="kwok.x-k8s.io/node=fake", description="Nodes with this annotation, as key=value.")
-    label: str | None = Field(
-        default=None, description="Nodes with this label, as key=value; cheaper for kwok than an annotation."
-    )
-
-
-class KwokControllerSpec(Model):
-    """How kwok runs."""
-
-    mode: Literal["managed", "external"] = Field(
-        default="managed", description="managed: we start it and look after it; external: we only look."
-    )
-    shards: int = Field(default=1, ge=1, le=256, description="How many kwok processes share the nodes.")
-    manage: Manage = Field(default_factory=Manage.model_construct, description="Which nodes it drives.")
-    lease_duration: Duration = Field(
-        default=timedelta(seconds=40),
-        description="The node leases' duration; 0 for none, then heartbeats replace them.",
-    )
-    cidr: Annotated[str, AfterValidator(_pod_cidr)] = Field(
-        default="10.0.0.0/24", description="Pod addresses on nodes without a podCIDR."
-    )
-    node_ip: str = Field(default="10.0.0.1", alias="nodeIP", description="The address fake nodes show.")
-    parallelism: Parallelism = Field(
-        default_factory=Parallelism.model_construct, description="How much it does at once."
-    )
-    stages_as: Literal["resources", "file"] = Field(
-        default="resources",
-        description="resources: Stages live in the cluster and can be edited there; file: kwok alone has them.",
-    )
-    memory_limit: Quantity | None = Field(default=None, description="Restart it, in good order, when it uses more.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field(default="warning", description="What it logs.")
-    takeover: Takeover = Field(
-        default_factory=Takeover.model_construct, description="What to do with a kwok controller that is there already."
-    )
-
-
-class KwokController(Model):
-    """How the kwok controller runs: one document for a whole tree."""
-
-    api_version: Literal["kwokfleet.dev/v1alpha1"] = Field(description="Always kwokfleet.dev/v1alpha1.")
-    kind: Literal["KwokController"] = Field(description="Always KwokController.")
-    metadata: Metadata = Field(description="Its name.")
-    spec: KwokControllerSpec = Field(default_factory=KwokControllerSpec.model_construct, description="How it runs.")
 
 
 KINDS: dict[str, type[Fleet] | type[KwokController]] = {"Fleet": Fleet, "KwokController": KwokController}

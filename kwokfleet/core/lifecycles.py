@@ -13,8 +13,8 @@ they come or go, so their delays are all reckoned.
 from collections.abc import Mapping
 from datetime import timedelta
 
+from kwokfleet.core import delays, objects, units
 from kwokfleet.core import fleet as model
-from kwokfleet.core import objects, units
 from kwokfleet.core.dice import Die
 from kwokfleet.core.objects import Manifest
 
@@ -87,9 +87,9 @@ def stages(fleet: str, lifecycle: model.Lifecycle, library: Library, *, lease: b
     return []
 
 
-def drawn(lifecycle: model.Lifecycle) -> dict[str, model.Delay]:
+def drawn(lifecycle: model.Lifecycle) -> dict[str, delays.Delay]:
     """Return the delays of a Lifecycle that are drawn for each object, by the part they belong to."""
-    parts: dict[str, model.Delay | None] = {}
+    parts: dict[str, delays.Delay | None] = {}
     if lifecycle.pod is not None:
         pod = lifecycle.pod
         parts = {"create": pod.create, "init": pod.init, "ready": pod.ready, "delete": pod.delete}
@@ -103,7 +103,7 @@ def drawn(lifecycle: model.Lifecycle) -> dict[str, model.Delay]:
     return {part: delay for part, delay in parts.items() if delay and _is_drawn(delay)}
 
 
-def draw(delay: model.Delay, die: Die, index: int) -> str:
+def draw(delay: delays.Delay, die: Die, index: int) -> str:
     """Return the duration that falls to one object, as kwok reads it."""
     seconds = 0.0
     if delay.exponential is not None:
@@ -115,7 +115,7 @@ def draw(delay: model.Delay, die: Die, index: int) -> str:
     return f"{max(0.0, seconds):.3f}s"
 
 
-def _is_drawn(delay: model.Delay) -> bool:
+def _is_drawn(delay: delays.Delay) -> bool:
     return delay.shape in {"exponential", "normal", "lognormal"}
 
 
@@ -154,7 +154,7 @@ def _endings(scope: "_Scope", pod: model.PodLifecycle) -> list[Manifest]:
         )
     if pod.fail is None or not failing:
         return made
-    after = pod.fail.after or (pod.complete.after if pod.complete else model.fixed("0s"))
+    after = pod.fail.after or (pod.complete.after if pod.complete else delays.fixed("0s"))
     part = "fail" if pod.fail.after else "complete"
     said = {
         "reason": pod.fail.reason,
@@ -319,7 +319,7 @@ def _ms(value: timedelta) -> int:
     return round(value / timedelta(milliseconds=1))
 
 
-def _delay(delay: model.Delay, part: str, since: str | None, reckon_from: timedelta = RECKON_FROM) -> Manifest:
+def _delay(delay: delays.Delay, part: str, since: str | None, reckon_from: timedelta = RECKON_FROM) -> Manifest:
     """Return a Stage's delay; *since* is the jq path of the time it counts from, if the status keeps one."""
     if delay.span is not None:
         return _span_delay(delay.span, since if delay.span.low >= reckon_from else None)
@@ -364,7 +364,7 @@ def _number(value: timedelta) -> str:
     return f"{value.total_seconds():.10g}"
 
 
-def _usual(delay: model.Delay) -> timedelta:
+def _usual(delay: delays.Delay) -> timedelta:
     """Return the delay of an object for which none was drawn or told."""
     if delay.exponential is not None:
         return delay.exponential.mean

@@ -8,14 +8,15 @@ and the controllers, and is never compared.
 
 import ipaddress
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from kwokfleet.core import lifecycles, objects
+from kwokfleet.core import lifecycles, node_templates, objects
+from kwokfleet.core.delays import Delay
 from kwokfleet.core.dice import Die
-from kwokfleet.core.fleet import Delay, NodeGroups, NodePool
+from kwokfleet.core.fleet import NodeGroups, NodePool
 from kwokfleet.core.objects import Manifest
 
 DEFAULT_RESOURCES = {"cpu": "32", "memory": "256Gi", "pods": "110"}
@@ -36,7 +37,6 @@ MOST_COMBINATIONS = 100_000
 DEFAULT_NODE_IP = "10.0.0.1"
 
 _ROLE = "node-role.kubernetes.io/agent"
-_HOSTNAME = "kubernetes.io/hostname"
 _TTL = "node.alpha.kubernetes.io/ttl"
 _TTL_STEPS = ((100, 0), (500, 15), (1000, 30), (2000, 60))
 """How long kubelets may cache, by the cluster's size: what the TTL controller would write."""
@@ -50,23 +50,6 @@ _CONDITIONS = (
 )
 _READY = ("Ready", "True", "KubeletReady", "kubelet is posting ready status")
 BOOTING = ("Ready", "False", "KubeletNotReady", "the node is booting")
-
-_NODE_INFO_KEPT = (
-    "architecture",
-    "containerRuntimeVersion",
-    "kernelVersion",
-    "kubeProxyVersion",
-    "kubeletVersion",
-    "operatingSystem",
-    "osImage",
-)
-"""What of a live node's nodeInfo is about its kind, not about itself."""
-_LABELS_DROPPED = {_HOSTNAME, objects.MANAGED_BY, objects.FLEET, objects.POOL, objects.LIFECYCLE}
-_IDENTITY_WORDS = ("instance-id", "machine-id", "node-id", "nodeid", "hostname", "provider-id", "uid", "machine-name")
-"""A label whose name ends in one of these tells one machine from another."""
-_TRANSIENT_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "node.cilium.io/", "karpenter.sh/")
-_AUTOSCALER_TAINTS = {"ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler"}
-_KEPT_ANNOTATIONS = "cluster-autoscaler."
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +123,11 @@ def hostname_stage(pool: NodePool, fleet: str) -> Manifest:
     Its kwok provider copies the template's, and pods that keep away from each other by hostname
     would find one host.
     """
-    hostname = f'.metadata.labels["{_HOSTNAME}"] == .metadata.name | tostring'
+    hostname = f'.metadata.labels["{node_templates.HOSTNAME}"] == .metadata.name | tostring'
     patch = {
         "root": "metadata",
         "type": "merge",
-        "template": f"labels:\n  {_HOSTNAME}: {{{{ .metadata.name | Quote }}}}\n",
+        "template": f"labels:\n  {node_templates.HOSTNAME}: {{{{ .metadata.name | Quote }}}}\n",
     }
     return {
         "apiVersion": objects.STAGE_API_VERSION,
@@ -201,7 +184,7 @@ def _ttl(cluster_size: int) -> int:
 
 def _mold(pool: NodePool, template: Manifest, context: Context) -> Manifest:
     """Return what all nodes of a pool with one template share."""
-    base: Manifest = objects.overlay(_fixed(template), pool.template)
+    base: Manifest = objects.overlay(node_templates.fixed(template), pool.template)
     metadata, spec, status = base.get("metadata") or {}, base.get("spec") or {}, base.get("status") or {}
     info = {**DEFAULT_NODE_INFO, **(status.get("nodeInfo") or {})}
     return {
@@ -281,7 +264,7 @@ def _node(  # noqa: PLR0913, PLR0917  # what one node is made of
         "kind": "Node",
         "metadata": {
             "name": name,
-            "labels": {**mold["labels"], _HOSTNAME: name, **zone},
+            "labels": {**mold["labels"], node_templates.HOSTNAME: name, **zone},
             "annotations": {**mold["annotations"], objects.INDEX: str(index), **(draw(index) if draw else {})},
         },
         "spec": spec,
@@ -337,77 +320,3 @@ def _networks(pool: NodePool, mold: Manifest, count: int) -> Sequence[str | None
     length = prefix_length(pool, {"status": mold["status"]})
     first, step = int(network.network_address), 1 << (32 - length)
     return [f"{ipaddress.IPv4Address(first + index * step)}/{length}" for index in range(count)]
-
-
-# ----------------------------------------------------------------------------------------
-# templates
-
-
-def _fixed(template: Manifest) -> Manifest:
-    """Return a static template without what only one node can have."""
-    metadata = template.get("metadata") or {}
-    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key not in _LABELS_DROPPED}
-    spec = {
-        key: value
-        for key, value in (template.get("spec") or {}).items()
-        if key not in {"providerID", "podCIDR", "podCIDRs", "externalID"}
-    }
-    status = {
-        key: value
-        for key, value in (template.get("status") or {}).items()
-        if key not in {"addresses", "conditions", "daemonEndpoints", "volumesAttached", "volumesInUse", "config"}
-    }
-    return {
-        "metadata": {"labels": labels, "annotations": metadata.get("annotations") or {}},
-        "spec": spec,
-        "status": status,
-    }
-
-
-def sanitised(live: Manifest) -> Manifest:
-    """Return a live node as a template: its kind is kept, everything that makes it itself is gone."""
-    metadata, spec, status = live.get("metadata") or {}, live.get("spec") or {}, live.get("status") or {}
-    labels = {
-        key: value
-        for key, value in (metadata.get("labels") or {}).items()
-        if key not in _LABELS_DROPPED and not key.lower().endswith(_IDENTITY_WORDS)
-    }
-    annotations = {
-        key: value for key, value in (metadata.get("annotations") or {}).items() if key.startswith(_KEPT_ANNOTATIONS)
-    }
-    taints = [
-        {key: value for key, value in sorted(taint.items()) if key != "timeAdded"}
-        for taint in spec.get("taints") or []
-        if not taint.get("key", "").startswith(_TRANSIENT_TAINTS) and taint.get("key") not in _AUTOSCALER_TAINTS
-    ]
-    info = status.get("nodeInfo") or {}
-    resources = {
-        part: {
-            name: value
-            for name, value in (status.get(part) or {}).items()
-            if not name.startswith("attachable-volumes-")
-        }
-        for part in ("capacity", "allocatable")
-    }
-    return {
-        "metadata": {"labels": labels, "annotations": annotations},
-        "spec": {"taints": taints} if taints else {},
-        "status": {**resources, "nodeInfo": {key: info[key] for key in _NODE_INFO_KEPT if info.get(key)}},
-    }
-
-
-def is_fake(live: Manifest) -> bool:
-    """Return whether a live node is a fake one, and so no template for others."""
-    annotations = (live.get("metadata") or {}).get("annotations") or {}
-    return objects.FAKE_KEY in annotations
-
-
-def matching(nodes: Iterable[Manifest], labels: Mapping[str, str], names: Sequence[str] = ()) -> list[Manifest]:
-    """Return the nodes that have all *labels* (or one of *names*), sorted by name."""
-    found = []
-    for node in nodes:
-        metadata = node.get("metadata") or {}
-        has = metadata.get("labels") or {}
-        if all(has.get(key) == value for key, value in labels.items()) and (not names or metadata.get("name") in names):
-            found.append(node)
-    return sorted(found, key=lambda node: str((node.get("metadata") or {}).get("name", "")))

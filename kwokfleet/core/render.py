@@ -11,6 +11,7 @@ from typing import Any
 
 from kwokfleet.core import fleet as model
 from kwokfleet.core import lifecycles, nodes, objects, schedule, stagesets, workloads, yamltext
+from kwokfleet.core.controller import KwokControllerSpec
 from kwokfleet.core.objects import Manifest, ObjectKey
 
 Desired = dict[ObjectKey, Manifest]
@@ -27,7 +28,7 @@ class Tree:
     """Everything the files say, validated, with what they refer to."""
 
     fleets: tuple[model.Fleet, ...] = ()
-    controller: model.KwokControllerSpec = field(default_factory=model.KwokControllerSpec)
+    controller: KwokControllerSpec = field(default_factory=KwokControllerSpec)
     library: Mapping[str, tuple[Manifest, ...]] = field(default_factory=dict)
     """The library's sets by name; read when somebody asks."""
     stage_sets: Mapping[str, tuple[stagesets.Named, ...]] = field(default_factory=dict)

@@ -36,14 +36,15 @@ def role(named: Named) -> set[str]:
     """Return the roles that a set fills."""
     if named.from_library:
         return {ROLES[named.name]} if named.name in ROLES else set()
-    copied = {ROLES[name] for stage in named.stages if (name := _set_of(stage)) in ROLES}
-    kinds = {kind(stage) for stage in named.stages if _at_large(stage) and not _set_of(stage)}
+    copied = {ROLES[name] for stage in named.stages if (name := set_of(stage)) in ROLES}
+    kinds = {kind(stage) for stage in named.stages if _at_large(stage) and not set_of(stage)}
     return {*copied, *(("pod",) if "Pod" in kinds else ()), *(("node", "heartbeat") if "Node" in kinds else ())}
 
 
-def _set_of(stage: Manifest) -> str:
+def set_of(stage: Manifest) -> str:
     """Return which set of the library a Stage was copied from, by the label that it carries."""
-    labels = (stage.get("metadata") or {}).get("labels")
+    metadata = stage.get("metadata")
+    labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
     return str(labels.get(objects.STAGE_SET, "")) if isinstance(labels, Mapping) else ""
 
 
@@ -56,13 +57,15 @@ def missing(named: Iterable[Named], *, lease: bool) -> list[str]:
 
 
 def rivals(named: Sequence[Named]) -> list[tuple[int, int]]:
-    """Return the pairs, by position, that would act on the same objects."""
+    """Return the pairs, by position, that would act on the same objects: each with the first of its rival's name."""
     found = []
+    firsts: dict[str, int] = {}
     for second, one in enumerate(named):
-        for first, other in enumerate(named[:second]):
-            both_ours = one.from_library and other.from_library
-            if both_ours and one.name != other.name and role(one) & role(other):
-                found.append((first, second))
+        if one.from_library:
+            found += [
+                (first, second) for name, first in firsts.items() if name != one.name and role(one) & role(named[first])
+            ]
+            firsts.setdefault(one.name, second)
     return found
 
 

@@ -13,8 +13,8 @@ from pydantic import TypeAdapter
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from kwokfleet.core import controller, problems
 from kwokfleet.core import fleet as model
-from kwokfleet.core import problems
 from kwokfleet.core.fields import Model
 from kwokfleet.core.problems import Finding, Where
 
@@ -190,7 +190,7 @@ def _is_model(kind: Any) -> bool:  # noqa: ANN401  # a type, or what typing make
 
 def schema() -> dict[str, Any]:
     """Return the JSON Schema of everything a file may hold."""
-    adapter: TypeAdapter[Any] = TypeAdapter(model.Fleet | model.KwokController)
+    adapter: TypeAdapter[Any] = TypeAdapter(model.Fleet | controller.KwokController)
     made = adapter.json_schema(by_alias=True)
     definitions = made.pop("$defs")
     _lay_out(definitions)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from kwokfleet.core import units
 from kwokfleet.core.fields import (
@@ -39,31 +39,42 @@ def _alias(name: str) -> str:
     return head + "".join(part.title() for part in rest)
 
 
+def _bearable(value: float) -> float:
+    if abs(value) > _MOST:
+        raise wrong(f"must lie between -{_MOST:g} and {_MOST:g}")
+    return value
+
+
+_MOST = 1e15
+"""What a variable may be: beyond it whole numbers are no longer exact, and far beyond they become infinite."""
+Number = Annotated[float, AfterValidator(_bearable)]
+
+
 class Exponential(Model):
     """An exponential distribution: many short, few long; what queues are modelled with."""
 
-    mean: float = Field(gt=0, description="The average.")
+    mean: Number = Field(gt=0, description="The average.")
 
 
 class Normal(Model):
     """A normal distribution."""
 
-    mean: float = Field(description="The middle.")
-    stddev: float = Field(gt=0, description="The standard deviation.")
+    mean: Number = Field(description="The middle.")
+    stddev: Number = Field(gt=0, description="The standard deviation.")
 
 
 class LogNormal(Model):
     """A log-normal distribution: how long real jobs run."""
 
-    median: float = Field(gt=0, description="Half of the values are below it.")
+    median: Number = Field(gt=0, description="Half of the values are below it.")
     sigma: float = Field(gt=0, le=10, description="The spread: the standard deviation of the logarithm.")
 
 
 class Uniform(Model):
     """Any value between two bounds, all as likely."""
 
-    min: float = Field(description="The least.")
-    max: float = Field(description="The most.")
+    min: Number = Field(description="The least.")
+    max: Number = Field(description="The most.")
 
     @model_validator(mode="after")
     def _ordered(self) -> "Uniform":
@@ -81,7 +92,7 @@ class Variable(Model):
     choice: Annotated[Items[Scalar], Field(min_length=1)] | None = Field(
         default=None, description="One of these, at random."
     )
-    weights: Items[Annotated[float, Field(ge=0)]] | None = Field(
+    weights: Items[Annotated[Number, Field(ge=0)]] | None = Field(
         default=None, description="How likely each choice is, in its order."
     )
     cycle: Annotated[Items[Scalar], Field(min_length=1)] | None = Field(default=None, description="These in turn.")
@@ -89,8 +100,8 @@ class Variable(Model):
     exponential: Exponential | None = Field(default=None, description="Exponentially distributed.")
     normal: Normal | None = Field(default=None, description="Normally distributed.")
     lognormal: LogNormal | None = Field(default=None, description="Log-normally distributed.")
-    min: float | None = Field(default=None, description="Smaller values become this one.")
-    max: float | None = Field(default=None, description="Greater values become this one.")
+    min: Number | None = Field(default=None, description="Smaller values become this one.")
+    max: Number | None = Field(default=None, description="Greater values become this one.")
     integer: bool = Field(default=False, description="Round to a whole number.")
 
     @property

@@ -17,6 +17,7 @@ _RESERVED = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
 _MULTILINE = re.compile(r"[!-~][\n -~]*[!-~]\n")
 """Texts that a block keeps as they are: no odd characters, no space at either end, one line end at the last."""
 _MOST_KEPT = 4000
+_LAST_OF_FOUR_DIGITS = "\uffff"
 
 
 def document(manifest: Manifest) -> str:
@@ -131,7 +132,13 @@ def _scalar(value: str) -> str:
 def _quoted(value: str) -> str:
     """Return a text in quotes; what YAML would not take as it is, is escaped as in JSON."""
     if not (value.isprintable() and value.isascii()):
-        return json.dumps(value)
+        return json.dumps(value) if max(value) <= _LAST_OF_FOUR_DIGITS else _escaped(value)
     if "'" not in value and ('"' in value or "\\" in value):
         return f"'{value}'"
     return json.dumps(value)
+
+
+def _escaped(value: str) -> str:
+    """Return a text in quotes that holds characters which JSON writes as two and YAML as one."""
+    pieces = (f"\\U{ord(char):08x}" if char > _LAST_OF_FOUR_DIGITS else json.dumps(char)[1:-1] for char in value)
+    return f'"{"".join(pieces)}"'

@@ -32,28 +32,24 @@ _Rows = list[tuple[float, dict[str, object]]]
 def _csv(path: str, text: str) -> tuple[_Rows, list[Problem]]:
     reader = csv.reader(text.splitlines(), skipinitialspace=True)
     try:
-        return _table(path, reader)
-    except csv.Error as error:  # a quote that is never closed makes a field too large, for instance
-        what = f"not CSV: {error}"
-        return [], [Problem(path, reader.line_num, 1, "", what, "mend the line", rule="bad-trace")]
-
-
-def _table(path: str, reader: "_csv_types.Reader") -> tuple[_Rows, list[Problem]]:
-    header = [name.strip() for name in next(reader, [])]
+        lines = [(reader.line_num, fields) for fields in reader]
+    except csv.Error as error:  # a field that is too large, because its quote is never closed for instance
+        return [], [Problem(path, reader.line_num, 1, "", f"not CSV: {error}", "mend the line", rule="bad-trace")]
+    header = [name.strip() for name in lines[0][1]] if lines else []
     bad = [name for name in header if not _NAME.fullmatch(name)]
     if "at" not in header or bad:
         what = f"{bad[0]!r} cannot be a variable's name" if bad else "has no column `at`"
         return [], [Problem(path, 1, 1, "", what, "begin with a line as in at,seconds,gpus", rule="bad-trace")]
     rows: _Rows = []
     problems: list[Problem] = []
-    for fields in reader:
+    for number, fields in lines[1:]:
         if not fields:
             continue
         values: dict[str, object] = dict(zip(header, map(_value, fields), strict=False))
         at = values.pop("at", None)
         if len(fields) != len(header) or not isinstance(at, int | float) or at < 0:
             what = f"not an arrival: {len(header)} fields expected, `at` in seconds"
-            problems.append(Problem(path, reader.line_num, 1, "", what, "mend or remove the line", rule="bad-trace"))
+            problems.append(Problem(path, number, 1, "", what, "mend or remove the line", rule="bad-trace"))
             continue
         rows.append((float(at), values))
     return rows, problems

@@ -374,9 +374,11 @@ def complaints(value: Any, schema: Any, root: Any, where: str = "") -> list[str]
         tried = [complaints(value, each, root, where) for each in schema["anyOf"]]
         return [] if [] in tried else min(tried, key=len)
     if "type" in schema:
-        wanted = TYPES[schema["type"]]
-        if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
-            return [f"{where}: not {schema['type']}"]
+        wanted = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+        if not any(
+            isinstance(value, TYPES[each]) and (type(value) is not bool or each == "boolean") for each in wanted
+        ):
+            return [f"{where}: not {' or '.join(wanted)}"]
     found = [f"{where}: {name}" for name, limit in schema.items() if name in LIMITS and not LIMITS[name](value, limit)]
     if isinstance(value, dict):
         found += _inside(value, schema, root, where)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kwokfleet.core import fleet as model
-from kwokfleet.core import nodes
+from kwokfleet.core import node_templates, nodes
 from kwokfleet.core.objects import Manifest
 from kwokfleet.core.stagelint import rules
 
@@ -188,7 +188,7 @@ LIVE = {
 
 def test_a_live_node_becomes_a_template_without_its_identity() -> None:
     """Its kind is kept; nothing that is true of one machine only is."""
-    assert nodes.sanitised(LIVE) == {
+    assert node_templates.sanitised(LIVE) == {
         "metadata": {"labels": {"node.kubernetes.io/instance-type": "m6i.4xlarge", ZONE: "eu-1a"}, "annotations": {}},
         "spec": {"taints": [{"key": "dedicated", "value": "db", "effect": "NoSchedule"}]},
         "status": {

@@ -1,0 +1,75 @@
+"""The KwokController document: how the kwok controller runs."""
+
+from datetime import timedelta
+from typing import Literal
+
+from pydantic import Field
+
+from kwokfleet.core.fields import Duration, Metadata, Model, Network, Quantity
+
+
+class Takeover(Model):
+    """What to do with a kwok controller that is there already."""
+
+    deployment: str | None = Field(
+        default=None,
+        pattern=r"^[-a-z0-9]+/[-a-z0-9.]+$",
+        description="NAMESPACE/NAME of its Deployment; looked for without it.",
+    )
+    policy: Literal["refuse", "scaleDown"] = Field(
+        default="refuse", description="refuse: say so and stop; scaleDown: to 0, and back when we go."
+    )
+
+
+class Parallelism(Model):
+    """How much kwok does at once."""
+
+    nodes: int = Field(default=4, ge=1, le=1024, description="Node Stages.")
+    pods: int = Field(default=4, ge=1, le=1024, description="Pod Stages.")
+    leases: int = Field(default=4, ge=1, le=1024, description="Lease renewals.")
+
+
+class Manage(Model):
+    """Which nodes kwok drives."""
+
+    annotation: str = Field(default="kwok.x-k8s.io/node=fake", description="Nodes with this annotation, as key=value.")
+    label: str | None = Field(
+        default=None, description="Nodes with this label, as key=value; cheaper for kwok than an annotation."
+    )
+
+
+class KwokControllerSpec(Model):
+    """How kwok runs."""
+
+    mode: Literal["managed", "external"] = Field(
+        default="managed", description="managed: we start it and look after it; external: we only look."
+    )
+    shards: int = Field(default=1, ge=1, le=256, description="How many kwok processes share the nodes.")
+    manage: Manage = Field(default_factory=Manage.model_construct, description="Which nodes it drives.")
+    lease_duration: Duration = Field(
+        default=timedelta(seconds=40),
+        description="The node leases' duration; 0 for none, then heartbeats replace them.",
+    )
+    cidr: Network = Field(default="10.0.0.0/24", description="Pod addresses on nodes without a podCIDR.")
+    node_ip: str = Field(default="10.0.0.1", alias="nodeIP", description="The address fake nodes show.")
+    parallelism: Parallelism = Field(
+        default_factory=Parallelism.model_construct, description="How much it does at once."
+    )
+    stages_as: Literal["resources", "file"] = Field(
+        default="resources",
+        description="resources: Stages live in the cluster and can be edited there; file: kwok alone has them.",
+    )
+    memory_limit: Quantity | None = Field(default=None, description="Restart it, in good order, when it uses more.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(default="warning", description="What it logs.")
+    takeover: Takeover = Field(
+        default_factory=Takeover.model_construct, description="What to do with a kwok controller that is there already."
+    )
+
+
+class KwokController(Model):
+    """How the kwok controller runs: one document for a whole tree."""
+
+    api_version: Literal["kwokfleet.dev/v1alpha1"] = Field(description="Always kwokfleet.dev/v1alpha1.")
+    kind: Literal["KwokController"] = Field(description="Always KwokController.")
+    metadata: Metadata = Field(description="Its name.")
+    spec: KwokControllerSpec = Field(default_factory=KwokControllerSpec.model_construct, description="How it runs.")

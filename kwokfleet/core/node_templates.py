@@ -1,0 +1,95 @@
+"""Nodes as templates for others: of a file, or of a live cluster, without what only one node can have."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from kwokfleet.core import objects
+from kwokfleet.core.objects import Manifest
+
+HOSTNAME = "kubernetes.io/hostname"
+
+_NODE_INFO_KEPT = (
+    "architecture",
+    "containerRuntimeVersion",
+    "kernelVersion",
+    "kubeProxyVersion",
+    "kubeletVersion",
+    "operatingSystem",
+    "osImage",
+)
+"""What of a live node's nodeInfo is about its kind, not about itself."""
+_LABELS_DROPPED = {HOSTNAME, objects.MANAGED_BY, objects.FLEET, objects.POOL, objects.LIFECYCLE}
+_IDENTITY_WORDS = ("instance-id", "machine-id", "node-id", "nodeid", "hostname", "provider-id", "uid", "machine-name")
+"""A label whose name ends in one of these tells one machine from another."""
+_TRANSIENT_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "node.cilium.io/", "karpenter.sh/")
+_AUTOSCALER_TAINTS = {"ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler"}
+_KEPT_ANNOTATIONS = "cluster-autoscaler."
+
+
+def fixed(template: Manifest) -> Manifest:
+    """Return a static template without what only one node can have."""
+    metadata = template.get("metadata") or {}
+    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key not in _LABELS_DROPPED}
+    spec = {
+        key: value
+        for key, value in (template.get("spec") or {}).items()
+        if key not in {"providerID", "podCIDR", "podCIDRs", "externalID"}
+    }
+    status = {
+        key: value
+        for key, value in (template.get("status") or {}).items()
+        if key not in {"addresses", "conditions", "daemonEndpoints", "volumesAttached", "volumesInUse", "config"}
+    }
+    return {
+        "metadata": {"labels": labels, "annotations": metadata.get("annotations") or {}},
+        "spec": spec,
+        "status": status,
+    }
+
+
+def sanitised(live: Manifest) -> Manifest:
+    """Return a live node as a template: its kind is kept, everything that makes it itself is gone."""
+    metadata, spec, status = live.get("metadata") or {}, live.get("spec") or {}, live.get("status") or {}
+    labels = {
+        key: value
+        for key, value in (metadata.get("labels") or {}).items()
+        if key not in _LABELS_DROPPED and not key.lower().endswith(_IDENTITY_WORDS)
+    }
+    annotations = {
+        key: value for key, value in (metadata.get("annotations") or {}).items() if key.startswith(_KEPT_ANNOTATIONS)
+    }
+    taints = [
+        {key: value for key, value in sorted(taint.items()) if key != "timeAdded"}
+        for taint in spec.get("taints") or []
+        if not taint.get("key", "").startswith(_TRANSIENT_TAINTS) and taint.get("key") not in _AUTOSCALER_TAINTS
+    ]
+    info = status.get("nodeInfo") or {}
+    resources = {
+        part: {
+            name: value
+            for name, value in (status.get(part) or {}).items()
+            if not name.startswith("attachable-volumes-")
+        }
+        for part in ("capacity", "allocatable")
+    }
+    return {
+        "metadata": {"labels": labels, "annotations": annotations},
+        "spec": {"taints": taints} if taints else {},
+        "status": {**resources, "nodeInfo": {key: info[key] for key in _NODE_INFO_KEPT if info.get(key)}},
+    }
+
+
+def is_fake(live: Manifest) -> bool:
+    """Return whether a live node is a fake one, and so no template for others."""
+    annotations = (live.get("metadata") or {}).get("annotations") or {}
+    return objects.FAKE_KEY in annotations
+
+
+def matching(nodes: Iterable[Manifest], labels: Mapping[str, str], names: Sequence[str] = ()) -> list[Manifest]:
+    """Return the nodes that have all *labels* (or one of *names*), sorted by name."""
+    found = []
+    for node in nodes:
+        metadata = node.get("metadata") or {}
+        has = metadata.get("labels") or {}
+        if all(has.get(key) == value for key, value in labels.items()) and (not names or metadata.get("name") in names):
+            found.append(node)
+    return sorted(found, key=lambda node: str((node.get("metadata") or {}).get("name", "")))
