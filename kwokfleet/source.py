@@ -98,7 +98,8 @@ class Loader:
         unreadable = {problem.path for problem in problems.errors(found.problems) if _hides_documents(problem)}
         found.problems += _ignored(found)
         broken = found.broken | _fleets_with_errors(found)
-        return Loaded(tree, tuple(sorted(set(found.problems))), snapshot, frozenset(broken), frozenset(unreadable))
+        said = tuple(sorted(_said_once(found.problems)))
+        return Loaded(tree, said, snapshot, frozenset(broken), frozenset(unreadable))
 
     def _parse(self, path: str, text: str, digest: str) -> tuple[list[Document], list[Problem]]:
         known = self._parsed.get((path, digest))
@@ -218,7 +219,8 @@ class _Assembly:
             self.traces,
         )
         self._played(tree)
-        return tree
+        bad = _fleets_with_errors(self.found)
+        return replace(tree, fleets=tuple(fleet for fleet in tree.fleets if fleet.name not in bad))
 
     def _controller(self) -> controller.KwokControllerSpec:
         for _, document in self.found.controllers[1:]:
@@ -288,6 +290,8 @@ class _Assembly:
                 continue
             made = self._live(source, document, where) if source.nodes else self._from_file(source, document, where)
             self.templates[fleet.name, pool.name] = tuple(made)
+            if not any(checks.node_template(pool.template, ())):
+                self.found.add(document, checks.room(pool, made, ("spec", "nodePools", index, "podCIDR")))
 
     def _from_file(self, source: model.TemplateFrom, document: Document, where: Where) -> list[Manifest]:
         file = self._referenced(source.file or "", document, (*where, "file"))
@@ -387,6 +391,12 @@ def _linted(stage: Mapping[str, Any]) -> list[Finding]:
     from kwokfleet.core.stagelint import rules  # noqa: PLC0415  # slow to import
 
     return rules.check(stage)
+
+
+def _said_once(found: list[Problem]) -> set[Problem]:
+    """Return each Problem once: what is wrong as YAML already needs not be wrong as a value too."""
+    odd = {(each.path, each.line, each.column) for each in found if each.rule.startswith("yaml-")}
+    return {each for each in found if each.rule.startswith("yaml-") or (each.path, each.line, each.column) not in odd}
 
 
 def _hides_documents(problem: Problem) -> bool:

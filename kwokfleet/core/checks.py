@@ -4,9 +4,12 @@ validation.py has seen to it that each value is of its kind. Every rule here ans
 at the place where a person would mend it.
 """
 
+import bisect
 import ipaddress
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+
+from pydantic import ConfigDict
 
 from kwokfleet.core import fleet as model
 from kwokfleet.core import lifecycles, nodes, problems, schedule, validation
@@ -99,23 +102,28 @@ def reference(fleet: model.Fleet, name: str | None, side: str, where: Where) -> 
 
 def _pool(fleet: model.Fleet, pool: model.NodePool, where: Where) -> Iterator[Finding]:
     yield from reference(fleet, pool.lifecycle, "node", where)
-    yield from node_template(pool.template, (*where, "template"))
+    wrong = list(node_template(pool.template, (*where, "template")))
+    yield from wrong
     most = schedule.most_replicas(pool)
     longest = nodes.name(pool, fleet.name, max(0, most - 1))
     if len(longest) > MAX_LABEL:
         what = f"node names such as {longest!r} are longer than the hostname label may be ({MAX_LABEL} characters)"
         yield Finding((*where, "name"), what, "use shorter names, or nodeName", rule="name-too-long")
-    if pool.pod_cidr is not None:
-        yield from _room(pool, most, (*where, "podCIDR"))
+    if not wrong and pool.template_from is None:
+        yield from room(pool, (), (*where, "podCIDR"))
     for key in pool.spread:
         if key in pool.labels:
             what = f"{key!r} is set by spread as well"
             yield Finding((*where, "labels", key), what, "remove one of the two", rule="conflict", at_key=True)
 
 
-def _room(pool: model.NodePool, most: int, where: Where) -> Iterator[Finding]:
-    network = ipaddress.ip_network(pool.pod_cidr or "")
-    length = nodes.prefix_length(pool, {}) if network.version == 4 else 64  # noqa: PLR2004  # IPv4
+def room(pool: model.NodePool, templates: Sequence[Manifest], where: Where) -> Iterator[Finding]:
+    """Yield a podCIDR that is too small for the pool's nodes, which are made from *templates*."""
+    if pool.pod_cidr is None:
+        return
+    most = schedule.most_replicas(pool)
+    network = ipaddress.ip_network(pool.pod_cidr)
+    length = min(nodes.prefix_length(pool, each) for each in templates or [{}]) if network.version == 4 else 64  # noqa: PLR2004  # IPv4
     holds = 1 << max(0, length - network.prefixlen) if length >= network.prefixlen else 0
     if holds < most:
         what = f"{network} holds {holds} networks of /{length}, and the pool may have {most} nodes"
@@ -135,20 +143,22 @@ def _same_node_names(fleet: model.Fleet) -> Iterator[Finding]:
 
 def overlapping_networks(fleets: Iterable[model.Fleet]) -> Iterator[tuple[str, Finding]]:
     """Yield pools whose podCIDR overlaps that of an earlier one, with the name of their Fleet."""
-    taken: list[tuple[Any, str]] = []
+    taken: list[tuple[int, int, int, str]] = []
+    """Version, first and last address, and whose they are; sorted, and without those that overlap others."""
     for fleet in fleets:
         for index, pool in enumerate(fleet.spec.node_pools):
             if pool.pod_cidr is None:
                 continue
             network = ipaddress.ip_network(pool.pod_cidr)
-            rival = next(
-                (by for other, by in taken if other.version == network.version and other.overlaps(network)), None
-            )
-            if rival:
+            version, first, last = int(network.version), int(network[0]), int(network[-1])
+            at = bisect.bisect_right(taken, (version, last), key=lambda each: each[:2])
+            before = taken[at - 1] if at else (0, 0, 0, "")
+            if before[0] == version and before[2] >= first:
                 where = ("spec", "nodePools", index, "podCIDR")
-                what = f"{network} overlaps the network of pool {rival}: pods would share addresses"
+                what = f"{network} overlaps the network of pool {before[3]}: pods would share addresses"
                 yield fleet.name, Finding(where, what, "give each pool a network of its own", rule="pod-cidr-overlap")
-            taken.append((network, f"{fleet.name}/{pool.name}"))
+            else:
+                taken.insert(at, (version, first, last, f"{fleet.name}/{pool.name}"))
 
 
 def node_template(template: Manifest, where: Where) -> Iterator[Finding]:
@@ -174,6 +184,49 @@ def node_template(template: Manifest, where: Where) -> Iterator[Finding]:
     yield from _template_values(template, where)
 
 
+class _Loose(Model):
+    """Part of an object that others wrote: only what is used of it matters."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class _NodeInfo(_Loose):
+    architecture: str = ""
+    operating_system: str = ""
+
+
+class _AnyTaint(_Loose):
+    key: str
+    effect: str
+
+
+class _AnyMetadata(_Loose):
+    labels: Labels | None = None
+    annotations: Annotations | None = None
+
+
+class _AnySpec(_Loose):
+    taints: Items[_AnyTaint] | None = None
+
+
+class _AnyStatus(_Loose):
+    capacity: Resources | None = None
+    allocatable: Resources | None = None
+    node_info: _NodeInfo | None = None
+
+
+class _AnyNode(_Loose):
+    metadata: _AnyMetadata | None = None
+    spec: _AnySpec | None = None
+    status: _AnyStatus | None = None
+
+
+def misshapen(node: Manifest) -> str:
+    """Return what keeps a Node of a file from being a template, empty if nothing does."""
+    found = validation.read(_AnyNode, node)[1]
+    return f"{problems.field(found[0].where)} {found[0].what}" if found else ""
+
+
 class _TemplateParts(Model):
     """The parts of a node template whose values can be told right from wrong."""
 
@@ -181,6 +234,7 @@ class _TemplateParts(Model):
     annotations: Annotations | None = None
     capacity: Resources | None = None
     allocatable: Resources | None = None
+    node_info: _NodeInfo | None = None
     taints: Items[model.Taint] = ()
 
 
@@ -189,6 +243,7 @@ _TEMPLATE_PLACES = {
     "annotations": "metadata",
     "capacity": "status",
     "allocatable": "status",
+    "nodeInfo": "status",
     "taints": "spec",
 }
 

@@ -79,6 +79,17 @@ _TRAPS: tuple[tuple[re.Pattern[str], str, str], ...] = (
         "write a number, or put it in quotes",
     ),
 )
+_LEFT_OUT = ("after", "span")
+"""What short forms do without: `complete: {exponential: ...}` is `complete: {after: {exponential: ...}}`."""
+_SIGNS = re.compile(r"^[ \t]*((?:[-?:][ \t]+){2,})", re.MULTILINE)
+"""Lines that open several levels at once."""
+_ADVICE = {
+    "cannot start any token": "indent with spaces, not tabs",
+    "tab character": "indent with spaces, not tabs",
+    "unexpected ':'": "put the text in quotes",
+    "undefined alias": "mark what it stands for with & first",
+}
+"""What to do about the parser's complaints."""
 _SEPARATORS = re.compile("[\x85\u2028\u2029]")
 
 
@@ -91,6 +102,8 @@ class Document:
     index: int = 0
     """Which document of its file it is, from 0."""
     node: Node | None = field(default=None, repr=False, compare=False)
+    lines: int = field(default=1, repr=False, compare=False)
+    """How many lines its file has; the parser puts what is missing at the end one further."""
     children: dict[int, dict[str, tuple[Node, Node]]] = field(default_factory=dict, repr=False, compare=False)
     """Keys and values of mappings that were asked for, by node."""
 
@@ -117,13 +130,17 @@ class Document:
         reached = True
         for step in where:
             found = self._child(node, step)
+            if found is None and step in _LEFT_OUT:
+                continue
             if found is None:
                 reached = False
                 break
             key, node = found
-        # What is missing is reported at the key that should contain it, not at its first value.
-        mark = key.start_mark if key is not None and (at_key or not reached) else node.start_mark
-        return (mark.line + 1, mark.column + 1)
+        # What is missing is reported at the key that should contain it, not at its first value; what
+        # begins below its key, or elsewhere behind an alias, at the line that names it.
+        elsewhere = key is not None and key.start_mark.line != node.start_mark.line
+        mark = key.start_mark if key is not None and (at_key or not reached or elsewhere) else node.start_mark
+        return (min(mark.line + 1, self.lines), mark.column + 1)
 
     def _child(self, node: Node, step: str | int) -> tuple[Node | None, Node] | None:
         """Return key and value of one step down."""
@@ -144,14 +161,15 @@ def parse(path: str, text: str) -> tuple[list[Document], list[Problem]]:
         return [], [crude]
     documents: list[Document] = []
     found: list[Problem] = []
+    lines = _count_lines(text)
     try:
         for index, node in enumerate(_nodes(text)):
-            document, wrong = _document(path, index, node)
+            document, wrong = _document(path, index, node, lines)
             found += wrong
             if document is not None and document.value is not None:
                 documents.append(document)
     except MarkedYAMLError as error:
-        found.append(_syntax_problem(path, error))
+        found.append(_syntax_problem(path, error, lines))
     except YAMLError as error:
         found.append(_reader_problem(path, text, error))
     except ValueError as error:  # an escape for a character that does not exist: "\U00110000"
@@ -225,11 +243,27 @@ def _too_deep(text: str) -> int | None:
         depth = depth + 1 if bracket.group() in "[{" else max(0, depth - 1)
         if depth > MAX_CRUDE_DEPTH:
             return bracket.start()
-    dashes = re.search(rf"^[ \t]*(?:[-?:][ \t]+){{{MAX_CRUDE_DEPTH}}}", text, re.MULTILINE)
-    if dashes:
-        return dashes.start()
-    indents = {match.end() - match.start(): match.start() for match in re.finditer(r"^ +", text, re.MULTILINE)}
-    return indents[max(indents)] if len(indents) > MAX_CRUDE_DEPTH else None
+    indents = {len(spaces) for spaces in re.findall(r"^ +", text, re.MULTILINE)}
+    dashes = max((len(signs.split()) for signs in _SIGNS.findall(text)), default=1)
+    return _too_indented(text) if (len(indents) + 1) * dashes > MAX_CRUDE_DEPTH else None
+
+
+def _too_indented(text: str) -> int | None:
+    """Return where indentation, and dashes in one line, open too many levels."""
+    columns: list[int] = []
+    for begin in re.finditer(r"^( *)((?:[-?:][ \t]+)*)(?=[^\s#])", text, re.MULTILINE):
+        while columns and columns[-1] >= len(begin[1]):
+            columns.pop()
+        columns += [len(begin[1]) + sign.start() for sign in re.finditer(r"[-?:]", begin[2])]
+        columns.append(len(begin[0]))
+        if len(columns) > MAX_CRUDE_DEPTH:
+            return begin.start()
+    return None
+
+
+def _count_lines(text: str) -> int:
+    ends = text.count("\n") + text.count("\r") - text.count("\r\n")
+    return max(1, ends + (not text.endswith(("\n", "\r"))))
 
 
 def _line_and_column(text: str, position: int) -> tuple[int, int]:
@@ -237,17 +271,15 @@ def _line_and_column(text: str, position: int) -> tuple[int, int]:
     return before.count("\n") + 1, len(before) - before.rfind("\n")
 
 
-def _syntax_problem(path: str, error: MarkedYAMLError) -> Problem:
+def _syntax_problem(path: str, error: MarkedYAMLError, lines: int) -> Problem:
     context, what = str(error.context or ""), str(error.problem or error)
     # What is never closed goes wrong at its end, and is mended where it was opened.
     opened = error.context_mark if context.endswith(("flow sequence", "flow mapping", "quoted scalar")) else None
     mark = opened or error.problem_mark or error.context_mark
-    line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+    line, column = (min(mark.line + 1, lines), mark.column + 1) if mark else (1, 1)
     said = f"not YAML: {context} {what}" if context else f"not YAML: {what}"
-    if "cannot start any token" in what:
-        hint = "indent with spaces, not tabs"
-    else:
-        hint = "close it" if opened else "see the lines just before, too"
+    hint = next((advice for sign, advice in _ADVICE.items() if sign in what), "see the lines just before, too")
+    hint = "close it" if opened else hint
     return Problem(path, line, column, "", said, hint, rule="yaml-syntax")
 
 
@@ -265,7 +297,7 @@ def _reader_problem(path: str, text: str, error: YAMLError) -> Problem:
 # nodes to values
 
 
-def _document(path: str, index: int, node: Node) -> tuple[Document | None, list[Problem]]:
+def _document(path: str, index: int, node: Node, lines: int) -> tuple[Document | None, list[Problem]]:
     shape = _Shape()
     trouble = shape.check(node)
     if trouble is not None:
@@ -274,7 +306,7 @@ def _document(path: str, index: int, node: Node) -> tuple[Document | None, list[
         return None, [problem]
     builder = _Builder()
     value = builder.value(node)
-    document = Document(path, value, index, node)
+    document = Document(path, value, index, node, lines)
     return document, list(_problems(path, node, builder.wrong))
 
 

@@ -40,7 +40,6 @@ class Model(BaseModel):
         frozen=True,
         extra="forbid",
         alias_generator=to_camel,
-        populate_by_name=True,
         defer_build=True,
     )
 

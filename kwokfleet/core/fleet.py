@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from kwokfleet.core import problems
 from kwokfleet.core.controller import KwokController
 from kwokfleet.core.delays import AnyDelay, fixed
 from kwokfleet.core.fields import (
@@ -41,7 +42,8 @@ API_VERSION = f"{GROUP}/v1alpha1"
 
 
 def _short_complete(value: object) -> object:
-    return value if isinstance(value, dict) and "after" in value else {"after": value}
+    long = isinstance(value, dict) and any(problems.nearest(str(key), ("after", "when")) for key in value)
+    return value if long else {"after": value}
 
 
 class Complete(Model):

@@ -66,6 +66,9 @@ _SLEEPS = (
     '| capture("(^|[^[:alnum:]])sleep +(?<t>([0-9.]+(ms|[smhd])?)+)").t | seconds] | max // 0'
 )
 
+_SLEEPS_ON = '.spec.containers[] | [.command[]?, .args[]?] | join(" ") | test("(^|[^[:alnum:]])sleep +inf")'
+"""Whether a container of a pod sleeps for ever."""
+
 
 def label(fleet: str, lifecycle: str) -> str:
     """Return the value of the label that scopes a Lifecycle's Stages."""
@@ -152,6 +155,8 @@ def _endings(scope: "_Scope", pod: model.PodLifecycle) -> list[Manifest]:
         made.append(
             scope.stage("complete", "pod-general-complete", delay, weight=CERTAIN - failing, any_owner=any_owner)
         )
+        if pod.complete.after.args:
+            made[-1]["spec"]["selector"]["matchExpressions"].append(_jq(_SLEEPS_ON, "NotIn", ["true"]))
     if pod.fail is None or not failing:
         return made
     after = pod.fail.after or (pod.complete.after if pod.complete else delays.fixed("0s"))

@@ -67,7 +67,7 @@ class Context:
 def render(pool: NodePool, count: int, templates: Sequence[Manifest], context: Context) -> list[Manifest]:
     """Return the Nodes 0 to *count* of a pool; several templates take turns."""
     molds = [_mold(pool, template, context) for template in templates or [{}]]
-    networks = _networks(pool, molds[0], count)
+    networks = _networks(pool, molds, count)
     spread = _spread(pool)
     pattern = _pattern(pool, context.fleet)
     draw = _drawing(pool, context)
@@ -310,13 +310,13 @@ def prefix_length(pool: NodePool, template: Manifest) -> int:
     return 32 - max(8, (addresses - 1).bit_length())
 
 
-def _networks(pool: NodePool, mold: Manifest, count: int) -> Sequence[str | None]:
+def _networks(pool: NodePool, molds: Sequence[Manifest], count: int) -> Sequence[str | None]:
     if pool.pod_cidr is None:
         return [None] * count
     network = ipaddress.ip_network(pool.pod_cidr)
     if network.version == 6:  # noqa: PLR2004  # IPv6
         first, step, length = int(network.network_address), 1 << 64, 64
         return [f"{ipaddress.IPv6Address(first + index * step)}/{length}" for index in range(count)]
-    length = prefix_length(pool, {"status": mold["status"]})
+    length = min(prefix_length(pool, {"status": mold["status"]}) for mold in molds)
     first, step = int(network.network_address), 1 << (32 - length)
     return [f"{ipaddress.IPv4Address(first + index * step)}/{length}" for index in range(count)]

@@ -123,6 +123,22 @@ def offsets(wave: waves.Wave, die: Die, trace: Sequence[float] = ()) -> Iterator
         yield timedelta(microseconds=round(seconds * 1e6))
 
 
+def arrived(arrivals: waves.Arrivals, seconds: float) -> float:
+    """Return about how many objects arrive within so many seconds; a trace is what its file says."""
+    rate = arrivals.rate or arrivals.poisson
+    if rate is not None:
+        return rate * seconds
+    if arrivals.burst is not None:
+        return arrivals.burst.size * math.ceil(seconds / arrivals.burst.every.total_seconds())
+    total = 0.0
+    for piece in _stretches(arrivals):
+        part = min(seconds, piece.seconds)
+        slope = (piece.last - piece.first) / piece.seconds if math.isfinite(piece.seconds) else 0.0
+        total += (piece.first + slope * part / 2) * part
+        seconds -= part
+    return total
+
+
 def _seconds(arrivals: waves.Arrivals | None, die: Die, trace: Sequence[float]) -> Iterable[float]:
     if arrivals is None:
         return _endlessly(0.0)
@@ -186,8 +202,8 @@ class _Piece:
         return (math.sqrt(max(0.0, self.first**2 + 2 * slope * objects)) - self.first) / slope
 
 
-def _pieces(arrivals: waves.Arrivals) -> Iterator[float]:
-    """Yield the instants of a rate that changes: object n arrives when the rate's integral reaches n."""
+def _stretches(arrivals: waves.Arrivals) -> list[_Piece]:
+    """Return a rate that changes, piece by piece; the last one stays for ever."""
     pieces: list[_Piece] = []
     if arrivals.ramp is not None:
         ramp = arrivals.ramp
@@ -195,9 +211,14 @@ def _pieces(arrivals: waves.Arrivals) -> Iterator[float]:
     elif arrivals.steps is not None:
         pieces = [_Piece(step.for_.total_seconds(), step.rate, step.rate) for step in arrivals.steps]
         pieces.append(_Piece(math.inf, pieces[-1].last, pieces[-1].last))
-    begun, arrived, index = 0.0, 0.0, 0
-    for piece in pieces:
-        while index < arrived + piece.objects:
-            yield begun + piece.at(index - arrived)
+    return pieces
+
+
+def _pieces(arrivals: waves.Arrivals) -> Iterator[float]:
+    """Yield the instants of a rate that changes: object n arrives when the rate's integral reaches n."""
+    begun, before, index = 0.0, 0.0, 0
+    for piece in _stretches(arrivals):
+        while index < before + piece.objects:
+            yield begun + piece.at(index - before)
             index += 1
-        begun, arrived = begun + piece.seconds, arrived + piece.objects
+        begun, before = begun + piece.seconds, before + piece.objects

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kwokfleet.core import documents, problems, render, schedule, stagesets, wave_checks, waves, workloads
+from kwokfleet.core import checks, documents, problems, render, schedule, stagesets, wave_checks, waves, workloads
 from kwokfleet.core import fleet as model
 from kwokfleet.core.objects import Manifest
 from kwokfleet.core.problems import Finding, Where
@@ -68,7 +68,7 @@ def node_templates(values: Sequence[Any]) -> tuple[list[Manifest], str]:
             continue
         if value.get("kind") == "Node":
             found.append(value)
-        elif value.get("kind") in {"List", "NodeList"} and isinstance(value.get("items"), list):
+        elif value.get("kind") in ("List", "NodeList") and isinstance(value.get("items"), list):
             items = [{"kind": "Node", **item} for item in value["items"] if isinstance(item, dict)]
             found += [item for item in items if item["kind"] == "Node"]
         elif value.get("kind") == "ConfigMap":
@@ -76,6 +76,9 @@ def node_templates(values: Sequence[Any]) -> tuple[list[Manifest], str]:
             if trouble:
                 return [], trouble
             found += inner
+    unfit = next((trouble for trouble in map(checks.misshapen, found) if trouble), "")
+    if unfit:
+        return [], f"holds a Node that cannot be a template: {unfit}"
     return found, "" if found else "holds no Node"
 
 

@@ -13,11 +13,11 @@ ZERO = timedelta()
 _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 _DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h|d))+")
-_MAX_DURATION = timedelta(days=3650)
+MAX_DURATION = timedelta(days=3650)
 _YEARS = range(1970, 3000)
 
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*/\s*(s|m|h|d|sec|second|min|minute|hour|day)")
-_MIN_RATE, _MAX_RATE = 1 / _MAX_DURATION.total_seconds(), 1e6
+_MIN_RATE, _MAX_RATE = 1 / MAX_DURATION.total_seconds(), 1e6
 _RATE_UNIT_S = {"sec": 1.0, "second": 1.0, "min": 60.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0, **_UNIT_S}
 
 _QUANTITY = re.compile(r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))((?:[KMGTPE]i|[numkMGTPE])?|[eE][+-]?[0-9]{1,2})")
@@ -52,8 +52,8 @@ def duration(text: object) -> timedelta:
         advice = f", for instance {text}s" if isinstance(text, int | float) and not isinstance(text, bool) else ""
         raise ValueError(f"must be a duration with its unit (ms, s, m, h, d), as in 0.5s or 1m30s{advice}")
     seconds = sum(float(number) * _UNIT_S[unit] for number, unit in _DURATION_PART.findall(text))
-    if seconds > _MAX_DURATION.total_seconds():
-        raise ValueError(f"must be at most {_MAX_DURATION.days} days")
+    if seconds > MAX_DURATION.total_seconds():
+        raise ValueError(f"must be at most {MAX_DURATION.days} days")
     return timedelta(seconds=round(seconds, 6))
 
 
@@ -81,7 +81,7 @@ def rate(text: object) -> float:
     if per_second <= 0:
         raise ValueError("must be more than 0")
     if not _MIN_RATE <= per_second <= _MAX_RATE:
-        raise ValueError(f"must lie between one in {_MAX_DURATION.days} days and {_MAX_RATE:,.0f}/s")
+        raise ValueError(f"must lie between one in {MAX_DURATION.days} days and {_MAX_RATE:,.0f}/s")
     return per_second
 
 

@@ -90,7 +90,7 @@ def _finding(kind: type[Model], error: ErrorDetails) -> Finding:
     if name == "literal_error":
         return _literal(where, error, context)
     if name == "string_pattern_mismatch":
-        return Finding(where, _bad_name(error["input"]), "as in gpu-lab", rule="invalid-name")
+        return _pattern(where, error["input"], str(context["pattern"]))
     return Finding(where, _sentence(name, error, context), rule="invalid-value")
 
 
@@ -110,8 +110,13 @@ def _sentence(name: str, error: ErrorDetails, context: dict[str, Any]) -> str:
     return f"{error['msg'][:1].lower()}{error['msg'][1:]}, got {given}"
 
 
-def _bad_name(given: object) -> str:
-    return f"{_shown(given)} is not a name: lower-case letters, digits, and '-' between them"
+def _pattern(where: Where, given: object, pattern: str) -> Finding:
+    """Return a finding for a text that is no name, or no two names with a slash between them."""
+    if "/" in pattern:
+        what, hint = f"must be NAMESPACE/NAME, got {_shown(given)}", "as in kube-system/kwok-controller"
+    else:
+        what, hint = f"{_shown(given)} is not a name: lower-case letters, digits, and '-' between them", "as in gpu-lab"
+    return Finding(where, what, hint, rule="invalid-name")
 
 
 def _shown(value: object) -> str:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kwokfleet.core import checks, problems, workloads
+from kwokfleet.core import checks, problems, schedule, units, workloads
 from kwokfleet.core import fleet as model
 from kwokfleet.core.objects import Manifest
 from kwokfleet.core.problems import Finding, Severity, Where
@@ -15,6 +15,17 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _RECURRING = {"cron", "every"}
 _CRON_RUN_DIGITS = 8
+_PLACEMENT: dict[str, Any] = {
+    "tolerations": [{"key": str, "effect": str}],
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [{}]}]}
+        }
+    },
+}
+"""The parts of a pod's spec that placing it adds to."""
+_TEMPLATE_STEPS = len(("spec", "waves", 0, "template"))
+_MAX_COUNT = 10_000_000
 _MAX_NAME = 63
 """Characters in the name of a Job, since it is a label of its pods."""
 
@@ -23,7 +34,7 @@ def check(fleet: model.Fleet, wave: Wave, where: Where, trace: workloads.Trace |
     """Yield everything wrong with a Wave."""
     yield from checks.reference(fleet, wave.lifecycle, "pod", where)
     yield from _pools(fleet, wave, where)
-    yield from _amount(wave, where)
+    yield from _amount(wave, where, trace)
     yield from _variables(wave, where, trace)
     yield from _template(wave, (*where, "template"))
     yield from _names(fleet, wave, where, trace)
@@ -42,12 +53,26 @@ def _pools(fleet: model.Fleet, wave: Wave, where: Where) -> Iterator[Finding]:
         yield Finding((*where, "name"), what, hint, Severity.WARNING, "no-pool")
 
 
-def _amount(wave: Wave, where: Where) -> Iterator[Finding]:
-    if wave.duration is None:
-        return
+def _amount(wave: Wave, where: Where, trace: workloads.Trace | None) -> Iterator[Finding]:
     if wave.arrivals is None:
-        what = "needs arrivals: without them everything arrives at once"
-        yield Finding((*where, "duration"), what, "add arrivals, or use count", rule="no-arrivals", at_key=True)
+        if wave.duration is not None:
+            what = "needs arrivals: without them everything arrives at once"
+            yield Finding((*where, "duration"), what, "add arrivals, or use count", rule="no-arrivals", at_key=True)
+        return
+    longest = units.MAX_DURATION.total_seconds()
+    if wave.arrivals.trace is not None:
+        too_long = trace is not None and trace.at[-1] / wave.arrivals.trace.speed > longest
+    elif wave.duration is not None:
+        most = schedule.arrived(wave.arrivals, wave.duration.total_seconds())
+        if min(most, wave.count or most) > _MAX_COUNT:
+            what = f"about {most:,.0f} objects would arrive, more than {_MAX_COUNT:,}"
+            yield Finding((*where, "duration"), what, "shorten it, lower the rate, or add count", rule="too-many")
+        return
+    else:
+        too_long = schedule.arrived(wave.arrivals, longest) < (wave.count or 1) - 1
+    if too_long:
+        what = f"the last object would arrive after more than {units.MAX_DURATION.days} days"
+        yield Finding((*where, "arrivals"), what, "raise the rate, or lower count", rule="too-long", at_key=True)
 
 
 def _variables(wave: Wave, where: Where, trace: workloads.Trace | None) -> Iterator[Finding]:
@@ -99,15 +124,33 @@ def _template(wave: Wave, where: Where) -> Iterator[Finding]:
             place = where if name not in template else (*where, name)
             yield Finding(place, what, "as in batch/v1, Job", rule="invalid-template", at_key=name not in template)
     metadata = template.get("metadata")
-    if metadata is not None and not isinstance(metadata, Mapping):
-        yield Finding((*where, "metadata"), "must be a mapping", rule="invalid-template")
-    elif metadata and "generateName" in metadata:
+    yield from _metadata(metadata, (*where, "metadata"))
+    if template.get("kind") == "Pod" and not any(True for _ in pods(template, where)):
+        yield Finding((*where, "kind"), "a Pod needs spec.containers", "add them", rule="invalid-template")
+    if isinstance(metadata, Mapping) and "generateName" in metadata:
         what = "names must follow from the file, so that nothing is made twice"
         yield Finding((*where, "metadata", "generateName"), what, "use name with {{index}}", rule="invalid-template")
     if "status" in template:
         yield Finding((*where, "status"), "belongs to the cluster", "remove it", rule="invalid-template", at_key=True)
     for place, pod in pods(template, where):
         yield from _pod(pod, place)
+
+
+def _metadata(metadata: Any, where: Where) -> Iterator[Finding]:  # noqa: ANN401  # any part of a manifest
+    """Yield what of an object's metadata is of the wrong type: the API server would refuse it."""
+    if metadata is not None and not isinstance(metadata, Mapping):
+        yield Finding(where, "must be a mapping", rule="invalid-template")
+        return
+    for name in ("name", "namespace"):
+        if metadata and not isinstance(metadata.get(name, ""), str | None):
+            yield Finding((*where, name), "must be a text", "put it in quotes", rule="invalid-template")
+    for name in ("labels", "annotations"):
+        part = (metadata or {}).get(name)
+        if part is not None and not isinstance(part, Mapping):
+            yield Finding((*where, name), "must be a mapping", rule="invalid-template")
+        for key, item in part.items() if isinstance(part, Mapping) else ():
+            if not isinstance(item, str | None):
+                yield Finding((*where, name, key), "must be a text", "put it in quotes", rule="invalid-template")
 
 
 def pods(template: Manifest, where: Where) -> Iterator[tuple[Where, Manifest]]:
@@ -126,8 +169,8 @@ def pods(template: Manifest, where: Where) -> Iterator[tuple[Where, Manifest]]:
 
 
 def _pod(pod: Manifest, where: Where) -> Iterator[Finding]:
-    if not isinstance(pod.get("metadata") or {}, Mapping):
-        yield Finding((*where, "metadata"), "must be a mapping", rule="invalid-template")
+    if len(where) > _TEMPLATE_STEPS:  # the object's own have been looked at
+        yield from _metadata(pod.get("metadata"), (*where, "metadata"))
     spec = pod["spec"]
     containers = spec["containers"]
     if not isinstance(containers, list) or not containers:
@@ -141,12 +184,24 @@ def _pod(pod: Manifest, where: Where) -> Iterator[Finding]:
             yield Finding(place, "must be a mapping", rule="invalid-template")
         elif not container.get("name"):
             yield Finding(place, "a container needs a name", "add name", rule="invalid-template")
-    for name in ("tolerations", "affinity"):
-        wanted = list if name == "tolerations" else Mapping
-        if name in spec and spec[name] is not None and not isinstance(spec[name], wanted):
-            yield Finding(
-                (*where, "spec", name), f"must be a {'list' if wanted is list else 'mapping'}", rule="invalid-template"
-            )
+    for name, shape in _PLACEMENT.items():
+        yield from _shaped(spec.get(name), shape, (*where, "spec", name))
+
+
+def _shaped(part: Any, shape: Any, where: Where) -> Iterator[Finding]:  # noqa: ANN401  # any part of a manifest
+    """Yield what is not a mapping, a list or a text where placing a pod needs one."""
+    if part is None:
+        return
+    wanted: Any = str if shape is str else type(shape)
+    if not isinstance(part, wanted):
+        said = "text" if wanted is str else "list" if wanted is list else "mapping"
+        yield Finding(where, f"must be a {said}", rule="invalid-template")
+    elif wanted is dict:
+        for name, inner in shape.items():
+            yield from _shaped(part.get(name), inner, (*where, name))
+    elif wanted is list:
+        for index, item in enumerate(part):
+            yield from _shaped(() if item is None else item, shape[0], (*where, index))
 
 
 def _names(fleet: model.Fleet, wave: Wave, where: Where, trace: workloads.Trace | None) -> Iterator[Finding]:

@@ -48,25 +48,26 @@ def _bearable(value: float) -> float:
 _MOST = 1e15
 """What a variable may be: beyond it whole numbers are no longer exact, and far beyond they become infinite."""
 Number = Annotated[float, AfterValidator(_bearable)]
+Positive = Annotated[float, Field(gt=0), AfterValidator(_bearable)]
 
 
 class Exponential(Model):
     """An exponential distribution: many short, few long; what queues are modelled with."""
 
-    mean: Number = Field(gt=0, description="The average.")
+    mean: Positive = Field(description="The average.")
 
 
 class Normal(Model):
     """A normal distribution."""
 
     mean: Number = Field(description="The middle.")
-    stddev: Number = Field(gt=0, description="The standard deviation.")
+    stddev: Positive = Field(description="The standard deviation.")
 
 
 class LogNormal(Model):
     """A log-normal distribution: how long real jobs run."""
 
-    median: Number = Field(gt=0, description="Half of the values are below it.")
+    median: Positive = Field(description="Half of the values are below it.")
     sigma: float = Field(gt=0, le=10, description="The spread: the standard deviation of the logarithm.")
 
 
@@ -92,7 +93,7 @@ class Variable(Model):
     choice: Annotated[Items[Scalar], Field(min_length=1)] | None = Field(
         default=None, description="One of these, at random."
     )
-    weights: Items[Annotated[Number, Field(ge=0)]] | None = Field(
+    weights: Items[Annotated[float, Field(ge=0), AfterValidator(_bearable)]] | None = Field(
         default=None, description="How likely each choice is, in its order."
     )
     cycle: Annotated[Items[Scalar], Field(min_length=1)] | None = Field(default=None, description="These in turn.")

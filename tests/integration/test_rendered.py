@@ -10,20 +10,18 @@ import itertools
 import json
 import re
 import shutil
-import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.harness import cli, kwok, sandbox, waiting
+from tests.harness import cli, kwok, sandbox, waiting, watch
 from tests.harness.control_plane import ControlPlane
 from tests.harness.sandbox import Sandbox
+from tests.harness.watch import Check
 
 ROOT = Path(__file__).parents[2]
 NOW = "2026-03-02T06:00:00Z"
@@ -130,7 +128,6 @@ spec:
 """
 
 Manifest = dict[str, Any]
-Check = Callable[[Manifest], bool]
 
 
 def rendered(folder: Path, *arguments: str) -> str:
@@ -203,63 +200,6 @@ def test_the_api_server_takes_the_first_object_of_every_wave(
 # One Fleet, played
 
 
-@dataclass
-class Watch:
-    """Every state of some objects, and when it was seen."""
-
-    seen: list[tuple[float, str, Manifest]] = field(default_factory=list)
-
-    def of(self, name: str) -> list[tuple[float, Manifest]]:
-        """Return when one object was seen in which state, in order; the last is its deletion, if it was deleted."""
-        return [(at, thing) for at, _, thing in list(self.seen) if thing["metadata"]["name"] == name]
-
-    def names(self, **labels: str) -> list[str]:
-        """Return the objects with these labels of ours, in the order of their appearance."""
-        wanted = {f"kwokfleet.dev/{key}": value for key, value in labels.items()}
-        found = [thing["metadata"] for _, _, thing in list(self.seen)]
-        return list(dict.fromkeys(each["name"] for each in found if wanted.items() <= each["labels"].items()))
-
-    def after(self, name: str, is_so: Check) -> float | None:
-        """Return when something was first seen of an object, in seconds after the object itself was."""
-        states = self.of(name)
-        return next((at - states[0][0] for at, thing in states if is_so(thing)), None)
-
-    def now(self, name: str) -> Manifest:
-        """Return an object's last state."""
-        return self.of(name)[-1][1]
-
-    def gone(self, name: str) -> float | None:
-        """Return when an object was deleted."""
-        times = (at for at, kind, thing in list(self.seen) if kind == "DELETED" and thing["metadata"]["name"] == name)
-        return next(times, None)
-
-
-@contextmanager
-def watching(cluster: ControlPlane, path: str, selector: str = "") -> Iterator[Watch]:
-    """Watch a collection; whatever happens inside the block is noted with the time it was received."""
-    options = "watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
-    command = [str(cluster.tools.path("kubectl")), "--kubeconfig", str(cluster.kubeconfig), "get", "--raw"]
-    watch, connected = Watch(), threading.Event()
-
-    def read(lines: Any) -> None:  # noqa: ANN401 - a pipe
-        for line in lines:
-            event, at = json.loads(line), time.monotonic()
-            if event["type"] == "BOOKMARK":
-                connected.set()
-            else:
-                watch.seen.append((at, event["type"], event["object"]))
-
-    with subprocess.Popen([*command, f"{path}?{options}&labelSelector={selector}"], stdout=subprocess.PIPE) as process:
-        thread = threading.Thread(target=read, args=(process.stdout,), daemon=True)
-        thread.start()
-        try:
-            assert connected.wait(30)
-            yield watch
-        finally:
-            process.kill()
-            thread.join()
-
-
 def conditions(thing: Manifest) -> dict[str, Manifest]:
     """Return an object's conditions, by type."""
     return {each["type"]: each for each in thing["status"].get("conditions", ())}
@@ -312,8 +252,8 @@ class Play:
     fleet: str
     sent: dict[str, Manifest]
     """Nodes by name."""
-    nodes: Watch
-    pods: Watch
+    nodes: watch.Watch
+    pods: watch.Watch
     decoy: str
     deleted: float
     """When the pod of the wave `mortal` was."""
@@ -338,8 +278,8 @@ class Director:
         (folder / "fleets" / "fleet.yaml").write_text(FILE.replace("BOX", box.name))
         self.objects = manifests(folder)
         self.waves = by_wave(manifests(folder, "--waves"))
-        self.nodes = Watch()
-        self.pods = Watch()
+        self.nodes = watch.Watch()
+        self.pods = watch.Watch()
 
     def set(self) -> None:
         """Bring in Stages, kwoks and watches."""
@@ -347,8 +287,8 @@ class Director:
         self.stack.callback(self.send, stages, "delete", "--ignore-not-found", "--wait=false")
         self.send(stages, "apply", "--server-side", "--force-conflicts")
         self.start_kwok("most", f"{FLEET}={self.box.name},{POOL}!=restarted")
-        self.nodes = self.stack.enter_context(watching(self.cluster, "/api/v1/nodes", self.box.selector))
-        self.pods = self.stack.enter_context(watching(self.cluster, f"/api/v1/namespaces/{self.box.name}/pods"))
+        self.nodes = self.stack.enter_context(watch.watching(self.cluster, "/api/v1/nodes", self.box.selector))
+        self.pods = self.stack.enter_context(watch.watching(self.cluster, f"/api/v1/namespaces/{self.box.name}/pods"))
 
     def start_kwok(self, name: str, selector: str) -> kwok.Kwok:
         """Start a kwok."""

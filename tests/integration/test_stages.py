@@ -2,12 +2,10 @@
 
 import itertools
 import json
-import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from ruamel.yaml import YAML
 from tests.harness import kwok, sandbox, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.harness.sandbox import Sandbox
+from tests.harness.watch import Watch, watching
 
 FOLDER = Path(__file__).parents[2] / "stages"
 SETS = sorted(path.stem for path in FOLDER.glob("*.yaml"))
@@ -312,10 +311,10 @@ def test_pod_general_takes_a_pod_through_its_life(ground: Playground) -> None:
     containers = pod_spec("", "main", "second")["containers"]
     gates = [{"conditionType": "example.com/gate"}]
     spec = {"initContainers": init, "containers": containers, "readinessGates": gates}
-    with watching(ground.box) as watch:
+    with pods_of(ground.box) as watch:
         name = add_pod(ground.box, "life", ground.node, spec=spec)
         when(ground.box, name, is_ready)
-        seen = watch.of(name)
+        seen = [thing for _, thing in watch.of(name)]
     states = [state for state, _ in itertools.groupby(map(init_state, seen))]
     assert states == ["", "waiting", "running", "terminated"]
     status = pod(ground.box, name)["status"]
@@ -405,10 +404,10 @@ def test_pod_chaos_crashes_and_restarts(ground: Playground) -> None:
     """Each crash counts, backs off and is followed by a new start, in a pod that stays Running."""
     box = ground.box
     annotations = {f"{CRASH}/delay": "500ms", f"{CRASH}/restart-delay": "500ms", f"{CRASH}/exit-code": "3"}
-    with watching(box) as watch:
+    with pods_of(box) as watch:
         name = add_pod(box, "crash", ground.node, labels={CRASH: "true"}, annotations=annotations)
         twice = when(box, name, lambda thing: restarts(thing) >= 2)
-        seen = [thing for thing in watch.of(name) if phase("Running")(thing)]
+        seen = [thing for _, thing in watch.of(name) if phase("Running")(thing)]
     assert twice["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 3
     assert [waits(thing) for thing in seen][:4] == [False, True, False, True]
     assert [is_ready(thing) for thing in seen][:4] == [True, False, True, False]
@@ -460,49 +459,9 @@ def test_volume_provisions_binds_and_deletes(ground: Playground) -> None:
 # Jobs that take their time
 
 
-@dataclass
-class Watch:
-    """Every state of the pods of a box, and when it was seen."""
-
-    seen: list[tuple[float, str, Manifest]] = field(default_factory=list)
-
-    def of(self, name: str) -> list[Manifest]:
-        """Return one pod's states, in order."""
-        return [thing for _, _, thing in list(self.seen) if thing["metadata"]["name"] == name]
-
-    def first(self, name: str, is_so: Callable[[Manifest], bool]) -> float | None:
-        """Return when something was first seen of a pod, in seconds after its creation was."""
-        times = [(at, thing) for at, _, thing in list(self.seen) if thing["metadata"]["name"].startswith(name)]
-        return next((at - times[0][0] for at, thing in times if is_so(thing)), None)
-
-
-@contextmanager
-def watching(box: Sandbox) -> Iterator[Watch]:
-    """Watch the pods of a box; whatever happens inside the block is noted with the time it was received."""
-    cluster = box.cluster
-    options = "watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
-    command = [str(cluster.tools.path("kubectl")), "--kubeconfig", str(cluster.kubeconfig), "get", "--raw"]
-    watch, connected = Watch(), threading.Event()
-
-    def read(lines: Any) -> None:  # noqa: ANN401 - a pipe
-        for line in lines:
-            event, at = json.loads(line), time.monotonic()
-            if event["type"] == "BOOKMARK":
-                connected.set()
-            else:
-                watch.seen.append((at, event["type"], event["object"]))
-
-    with subprocess.Popen(
-        [*command, f"/api/v1/namespaces/{box.name}/pods?{options}"], stdout=subprocess.PIPE
-    ) as process:
-        thread = threading.Thread(target=read, args=(process.stdout,), daemon=True)
-        thread.start()
-        try:
-            assert connected.wait(30)
-            yield watch
-        finally:
-            process.kill()
-            thread.join()
+def pods_of(box: Sandbox) -> AbstractContextManager[Watch]:
+    """Watch the pods of a box."""
+    return watching(box.cluster, f"/api/v1/namespaces/{box.name}/pods")
 
 
 def container_waits(thing: Manifest) -> bool:
@@ -545,7 +504,7 @@ def times(kinds: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iter
         doomed = play("killed")
         for part in ("calm", "killed"):
             add_node(box, part, {PART: part})
-        watch = stack.enter_context(watching(box))
+        watch = stack.enter_context(pods_of(box))
         parts = {"calm": "calm", "killed": "killed", "touched": "calm"}
         jobs = {name: add_job(box, name, {PART: part}, "sleep", "10s") for name, part in parts.items()}
         others = {name: add_pod(box, name, f"{box.name}-calm", spec=spec) for name, spec in OTHERS.items()}

@@ -115,6 +115,15 @@ def test_args_say_how_long(args: tuple[str, ...], seconds: float) -> None:
     assert delay_of(complete, pod(*args)) - delay_of(complete, pod("sleep", "0")) == pytest.approx(seconds, abs=0.2)
 
 
+def test_who_sleeps_for_ever_never_completes() -> None:
+    """`sleep infinity` is no sleep of 0 seconds."""
+    entries = compiled({"pod": {"complete": "args"}})["complete"]["spec"]["selector"]["matchExpressions"]
+    [entry] = [each["jq"] for each in entries if "inf" in each["jq"]["key"]]
+    assert entry["operator"] == "NotIn"
+    assert jq.compile(entry["key"]).input_value(pod("sleep", "infinity")).first() is True
+    assert jq.compile(entry["key"]).input_value(pod("sleep", "10")).first() is False
+
+
 def test_long_delays_are_reckoned_from_what_the_status_keeps() -> None:
     """A restart of kwok, or a change of the pod, does not start them again: what is long over is due at once."""
     stages = compiled({"pod": {"ready": "10s..11s", "complete": "1h", "create": "2s"}})

@@ -1,0 +1,77 @@
+"""A watch on a collection of the real API server: every state of its objects, and when it was received."""
+
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.harness.control_plane import ControlPlane
+
+Manifest = dict[str, Any]
+Check = Callable[[Manifest], bool]
+
+
+@dataclass
+class Watch:
+    """Every state of some objects, and when it was seen."""
+
+    seen: list[tuple[float, str, Manifest]] = field(default_factory=list)
+
+    def of(self, name: str) -> list[tuple[float, Manifest]]:
+        """Return when one object was seen in which state, in order; the last is its deletion, if it was deleted."""
+        return [(at, thing) for at, _, thing in list(self.seen) if thing["metadata"]["name"] == name]
+
+    def first(self, name: str, is_so: Check) -> float | None:
+        """Return when something was first seen of the object whose name begins so, after that one was."""
+        states = [(at, thing) for at, _, thing in list(self.seen) if thing["metadata"]["name"].startswith(name)]
+        return next((at - states[0][0] for at, thing in states if is_so(thing)), None)
+
+    def names(self, **labels: str) -> list[str]:
+        """Return the objects with these labels of ours, in the order of their appearance."""
+        wanted = {f"kwokfleet.dev/{key}": value for key, value in labels.items()}
+        found = [thing["metadata"] for _, _, thing in list(self.seen)]
+        return list(dict.fromkeys(each["name"] for each in found if wanted.items() <= each["labels"].items()))
+
+    def after(self, name: str, is_so: Check) -> float | None:
+        """Return when something was first seen of an object, in seconds after the object itself was."""
+        states = self.of(name)
+        return next((at - states[0][0] for at, thing in states if is_so(thing)), None)
+
+    def now(self, name: str) -> Manifest:
+        """Return an object's last state."""
+        return self.of(name)[-1][1]
+
+    def gone(self, name: str) -> float | None:
+        """Return when an object was deleted."""
+        times = (at for at, kind, thing in list(self.seen) if kind == "DELETED" and thing["metadata"]["name"] == name)
+        return next(times, None)
+
+
+@contextmanager
+def watching(cluster: ControlPlane, path: str, selector: str = "") -> Iterator[Watch]:
+    """Watch a collection; whatever happens inside the block is noted with the time it was received."""
+    options = "watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+    command = [str(cluster.tools.path("kubectl")), "--kubeconfig", str(cluster.kubeconfig), "get", "--raw"]
+    watch, connected = Watch(), threading.Event()
+
+    def read(lines: Any) -> None:  # noqa: ANN401 - a pipe
+        for line in lines:
+            event, at = json.loads(line), time.monotonic()
+            if event["type"] == "BOOKMARK":
+                connected.set()
+            else:
+                watch.seen.append((at, event["type"], event["object"]))
+
+    with subprocess.Popen([*command, f"{path}?{options}&labelSelector={selector}"], stdout=subprocess.PIPE) as process:
+        thread = threading.Thread(target=read, args=(process.stdout,), daemon=True)
+        thread.start()
+        try:
+            assert connected.wait(30)
+            yield watch
+        finally:
+            process.kill()
+            thread.join()
