@@ -300,7 +300,9 @@ class _Assembly:
         parsed, wrong = self.loader.file_documents(file)
         self.found.problems += wrong
         given, trouble = tree_checks.node_templates([each.value for each in parsed])
-        chosen = node_templates.matching(given, source.match_labels)
+        chosen = [
+            node_templates.sanitised(node, saved=True) for node in node_templates.matching(given, source.match_labels)
+        ]
         if trouble or not chosen:
             what = trouble or f"no node in {file.path} has these labels"
             place = (*where, "matchLabels") if given and source.match_labels else (*where, "file")

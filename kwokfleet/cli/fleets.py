@@ -188,7 +188,7 @@ def format_files(
         snapshot = files.read(path)
         refused += snapshot.problems
         for file in snapshot.files:
-            if file.path.endswith(".json"):
+            if file.path.endswith(".json") or (path.is_dir() and not formatting.is_ours(file.path, file.text)):
                 continue
             made = formatting.formatted(file.path, file.text)
             if not isinstance(made, str):

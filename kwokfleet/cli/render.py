@@ -81,7 +81,9 @@ def render(  # noqa: PLR0913, PLR0917  # one for each option
             help="Read live nodes from this file (kubectl get nodes -o json) instead of a cluster.", show_default=False
         ),
     ] = None,
-    form: Annotated[ManifestFormat, typer.Option("--output", "-o", help="How to print them.")] = ManifestFormat.YAML,
+    form: Annotated[
+        ManifestFormat, typer.Option("--output", "-o", help="How to print them; json: an object a line.")
+    ] = ManifestFormat.YAML,
 ) -> None:
     """Print the objects that fleet files stand for: Stages, nodes, namespaces, and with --waves the workload.
 
@@ -151,13 +153,14 @@ def _refuse_clashes(renderer: "rendering.Renderer") -> None:
 
 def _next_runs(tree: "rendering.Tree", now: datetime) -> "Iterator[tuple[workloads.Context, schedule.Run]]":
     """Yield the next Run of each Wave, as if the Fleets were first synced now."""
-    from kwokfleet.core import schedule, workloads
+    from kwokfleet.core import render as rendering
+    from kwokfleet.core import schedule
 
     for fleet in tree.fleets:
         for wave in fleet.spec.waves:
             run = next(schedule.runs(wave.start, now, now - timedelta(microseconds=1), now + LOOK_AHEAD), None)
             if run is not None:
-                yield workloads.Context(fleet, wave, run.name, tree.traces.get((fleet.name, wave.name))), run
+                yield rendering.wave_context(tree, fleet, wave, run.name), run
 
 
 def _wave_notes(tree: "rendering.Tree", now: datetime, fleet: str | None) -> "Iterator[str]":
@@ -178,13 +181,21 @@ def _shown(moment: datetime) -> str:
 
 
 def _workload(tree: "rendering.Tree", now: datetime) -> "Iterator[tuple[str, Manifest]]":
-    """Yield each object of each Wave's next Run, with when it is due."""
+    """Yield each object of each Wave's next Run, with when it is due, and the namespaces that vary before them."""
+    from kwokfleet.core import render as rendering
     from kwokfleet.core import workloads
 
+    made: set[str] = set()
     for context, run in _next_runs(tree, now):
         make = workloads.maker(context)
+        varies = bool(workloads.names_used(context.wave.namespace or ""))
         for instant in workloads.instants(context, run.start):
-            yield f"# due {_shown(instant.at)}, wave {context.wave.name}, run {run.name}", make(instant.index)
+            manifest = make(instant.index)
+            namespace = manifest["metadata"].get("namespace", "")
+            if varies and namespace not in made:
+                made.add(namespace)
+                yield "", rendering.namespace(namespace)
+            yield f"# due {_shown(instant.at)}, wave {context.wave.name}, run {run.name}", manifest
 
 
 def _both(

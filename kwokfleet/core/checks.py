@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ConfigDict
 
 from kwokfleet.core import fleet as model
-from kwokfleet.core import lifecycles, nodes, problems, schedule, validation
+from kwokfleet.core import lifecycles, node_templates, nodes, objects, problems, schedule, validation
 from kwokfleet.core.fields import Annotations, Items, Labels, Model, Resources
 from kwokfleet.core.objects import Manifest
 from kwokfleet.core.problems import Finding, Severity, Where
@@ -72,6 +72,8 @@ def _lifecycle(fleet: model.Fleet, lifecycle: model.Lifecycle, where: Where) -> 
     if len(scope) > MAX_LABEL:
         what = f"{scope!r} is longer than a label may be ({MAX_LABEL} characters)"
         yield Finding((*where, "name"), what, "shorten it, or the Fleet's name", rule="name-too-long")
+    if lifecycle.node is not None and lifecycle.node.boot is not None and lifecycle.node.boot.args:
+        yield Finding((*where, "node", "boot"), "a node has no args", "use a duration", rule="invalid-value")
     pod = lifecycle.pod
     if pod is not None and pod.restart is not None and (pod.complete is not None or pod.fail is not None):
         what = "cannot stand beside complete or fail: kwok plays one of them and forgets the other"
@@ -102,6 +104,11 @@ def reference(fleet: model.Fleet, name: str | None, side: str, where: Where) -> 
 
 def _pool(fleet: model.Fleet, pool: model.NodePool, where: Where) -> Iterator[Finding]:
     yield from reference(fleet, pool.lifecycle, "node", where)
+    yield from _autoscaled(pool, where)
+    for key in pool.labels:
+        if key == node_templates.HOSTNAME or key.startswith((f"{objects.PREFIX}/", objects.MANAGED_BY)):
+            what = f"{key!r} is set by kwokfleet on every node"
+            yield Finding((*where, "labels", key), what, "remove it", rule="conflict", at_key=True)
     wrong = list(node_template(pool.template, (*where, "template")))
     yield from wrong
     most = schedule.most_replicas(pool)
@@ -128,6 +135,19 @@ def room(pool: model.NodePool, templates: Sequence[Manifest], where: Where) -> I
     if holds < most:
         what = f"{network} holds {holds} networks of /{length}, and the pool may have {most} nodes"
         yield Finding(where, what, "use a larger network, or fewer pods per node", rule="pod-cidr-too-small")
+
+
+def _autoscaled(pool: model.NodePool, where: Where) -> Iterator[Finding]:
+    """Yield what the autoscaler cannot do: it makes all nodes of a group from one template."""
+    if pool.autoscaler is None:
+        return
+    for key, values in pool.spread.items():
+        if len(values) > 1:
+            what = "the autoscaler makes all nodes of a pool alike"
+            yield Finding((*where, "spread", key), what, "use a pool for each value", rule="conflict")
+    if pool.pod_cidr is not None:
+        what = "the autoscaler gives its nodes no podCIDR"
+        yield Finding((*where, "podCIDR"), what, "remove it", rule="conflict", at_key=True)
 
 
 def _same_node_names(fleet: model.Fleet) -> Iterator[Finding]:

@@ -61,8 +61,10 @@ def _reader(read: Callable[[object], object], *made: type) -> BeforeValidator:
     return BeforeValidator(validate)
 
 
-def _schema(pattern: str, examples: list[Any], *, number: bool = False) -> WithJsonSchema:
+def _schema(pattern: str, examples: list[Any], *, number: bool = False, zero: bool = False) -> WithJsonSchema:
     text: dict[str, Any] = {"type": "string", "pattern": f"^(?:{pattern})$"}
+    if zero:
+        return WithJsonSchema({"anyOf": [{"const": 0}, text], "examples": examples})
     if number:
         return WithJsonSchema({"anyOf": [{"type": "number"}, text], "examples": examples})
     return WithJsonSchema({**text, "examples": examples})
@@ -71,12 +73,12 @@ def _schema(pattern: str, examples: list[Any], *, number: bool = False) -> WithJ
 _D = r"([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+"
 
 Duration = Annotated[
-    InstanceOf[timedelta], _reader(units.duration, timedelta), _schema(_D, ["0.5s", "10s", "1m30s", "2h"], number=True)
+    InstanceOf[timedelta], _reader(units.duration, timedelta), _schema(_D, ["0.5s", "10s", "1m30s", "2h"], zero=True)
 ]
 Span = Annotated[
     InstanceOf[units.Span],
     _reader(units.span, units.Span),
-    _schema(rf"{_D}(\.\.{_D})?", ["10s", "10s..11s"], number=True),
+    _schema(rf"{_D}(\.\.{_D})?", ["10s", "10s..11s"], zero=True),
 ]
 Rate = Annotated[
     float,
@@ -122,7 +124,11 @@ def _time_zone(value: object) -> str:
 
 
 Cron = Annotated[
-    str, _reader(_cron), WithJsonSchema({"type": "string", "examples": ["0 8 * * mon-fri", "*/15 * * * *"]})
+    str,
+    _reader(_cron),
+    WithJsonSchema(
+        {"type": "string", "pattern": r"^\s*(\S+\s+){4}\S+\s*$", "examples": ["0 8 * * mon-fri", "*/15 * * * *"]}
+    ),
 ]
 TimeZone = Annotated[str, _reader(_time_zone), WithJsonSchema({"type": "string", "examples": ["UTC", "Europe/Berlin"]})]
 
@@ -171,7 +177,23 @@ def _label_values(value: dict[str, str]) -> dict[str, str]:
 
 Labels = Annotated[dict[str, str], BeforeValidator(_texts), AfterValidator(_keys), AfterValidator(_label_values)]
 Annotations = Annotated[dict[str, str], BeforeValidator(_texts), AfterValidator(_keys)]
-Resources = Annotated[dict[str, Quantity], AfterValidator(_keys)]
+_NATIVE = {"cpu", "memory", "pods", "ephemeral-storage", "storage"}
+_NATIVE_PREFIXES = ("hugepages-", "attachable-volumes-")
+
+
+def _resources(value: dict[str, str]) -> dict[str, str]:
+    """Refuse what the API server would: names of extended resources have a domain, and their amounts are whole."""
+    for key, item in value.items():
+        if "/" not in key and key not in _NATIVE and not key.startswith(_NATIVE_PREFIXES):
+            raise wrong(f"{key!r} is no resource of Kubernetes: extended ones have a domain, as in nvidia.com/gpu", key)
+        if (key == "pods" or "/" in key) and units.amount(item) % 1:
+            raise wrong("must be a whole number", key)
+        if key == "memory" and item.endswith("m"):
+            raise wrong(f"{item} is a fraction of a byte: Mi, perhaps?", key)
+    return value
+
+
+Resources = Annotated[dict[str, Quantity], AfterValidator(_keys), AfterValidator(_resources)]
 
 
 def _network(value: str) -> str:

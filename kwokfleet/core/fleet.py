@@ -222,7 +222,7 @@ class Autoscaler(Model):
         return self
 
 
-_NODE_NAME = re.compile(r"(?:[-a-z0-9.]|\{(?:fleet|pool)\}|\{index(?::0?[1-9])?\})+")
+_NODE_NAME = re.compile(r"(?:[-a-z0-9.]|\{(?:fleet|pool)\}|\{index(?::0[1-9])?\})+")
 
 
 def _node_name(value: str) -> str:

@@ -32,6 +32,14 @@ class _Text:
         """Do nothing: it is all here."""
 
 
+def is_ours(path: str, text: str) -> bool:
+    """Return whether a file holds fleet documents or Stages, or cannot be read: others have a style of their own."""
+    found, wrong = documents.parse(path, text)
+    versions = [each.value.get("apiVersion") for each in found if isinstance(each.value, dict)]
+    ours = any(str(version).startswith(("kwokfleet.dev/", "kwok.x-k8s.io/")) for version in versions)
+    return ours or (bool(wrong) and "kwokfleet.dev/" in text)
+
+
 def formatted(path: str, text: str) -> str | Problem:
     """Return the text of a file in the common style, or why it is left as it is."""
     before, wrong = documents.parse(path, text)
@@ -72,19 +80,38 @@ def _round_trip(text: str) -> str:
 
 
 def _indented_comments(text: str) -> str:
-    """Return the text with each comment on a line of its own indented like what follows it."""
+    """Return the text with each comment on a line of its own indented like what follows it.
+
+    One that already stands at the level of something around it stays: it may be a line that somebody
+    put out of use, at the end of its block.
+    """
     lines = text.split("\n")
     inside = documents.lines_inside_texts(text)
+    following = _following(lines, inside)
+    levels: list[int] = [0]
+    for number, line in enumerate(lines):
+        stripped = line.lstrip()
+        column = len(line) - len(stripped)
+        if number in inside or not stripped:
+            continue
+        if not stripped.startswith("#"):
+            within = column + len(stripped) - len(stripped.lstrip("- ")) if stripped.startswith("- ") else column
+            levels = [*(level for level in levels if level < column), column, within]
+        elif column not in {*levels, following[number]}:
+            lines[number] = " " * following[number] + stripped
+    return "\n".join(lines)
+
+
+def _following(lines: list[str], inside: set[int]) -> list[int]:
+    """Return, for each line, the indentation of the next one that is neither empty nor a comment."""
+    found = [0] * len(lines)
     indent = 0
     for number in range(len(lines) - 1, -1, -1):
         stripped = lines[number].lstrip()
-        if number in inside or not stripped:
-            continue
-        if stripped.startswith("#"):
-            lines[number] = " " * indent + stripped
-        else:
+        if stripped and not stripped.startswith("#") and number not in inside:
             indent = len(lines[number]) - len(stripped)
-    return "\n".join(lines)
+        found[number] = indent
+    return found
 
 
 def _trimmed(text: str) -> str:

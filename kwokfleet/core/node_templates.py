@@ -23,6 +23,16 @@ _IDENTITY_WORDS = ("instance-id", "machine-id", "node-id", "nodeid", "hostname",
 _TRANSIENT_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "node.cilium.io/", "karpenter.sh/")
 _AUTOSCALER_TAINTS = {"ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler"}
 _KEPT_ANNOTATIONS = "cluster-autoscaler."
+_ANNOTATIONS_DROPPED = (
+    "kubernetes.io/",
+    "cilium.io",
+    "projectcalico.org",
+    "flannel",
+    "k3s.io",
+    "rke2.io",
+    "talos.dev",
+    "k8s.aws",
+)
 
 
 def fixed(template: Manifest) -> Manifest:
@@ -46,8 +56,12 @@ def fixed(template: Manifest) -> Manifest:
     }
 
 
-def sanitised(live: Manifest) -> Manifest:
-    """Return a live node as a template: its kind is kept, everything that makes it itself is gone."""
+def sanitised(live: Manifest, *, saved: bool = False) -> Manifest:
+    """Return a live node as a template: its kind is kept, everything that makes it itself is gone.
+
+    Of a *saved* one, which may have been written by hand, annotations are kept but for those of kubelets,
+    networks and kubectl.
+    """
     metadata, spec, status = live.get("metadata") or {}, live.get("spec") or {}, live.get("status") or {}
     labels = {
         key: value
@@ -55,7 +69,9 @@ def sanitised(live: Manifest) -> Manifest:
         if key not in _LABELS_DROPPED and not key.lower().endswith(_IDENTITY_WORDS)
     }
     annotations = {
-        key: value for key, value in (metadata.get("annotations") or {}).items() if key.startswith(_KEPT_ANNOTATIONS)
+        key: value
+        for key, value in (metadata.get("annotations") or {}).items()
+        if key.startswith(_KEPT_ANNOTATIONS) or (saved and not any(word in key for word in _ANNOTATIONS_DROPPED))
     }
     taints = [
         {key: value for key, value in sorted(taint.items()) if key != "timeAdded"}

@@ -88,6 +88,16 @@ def _drawing(pool: NodePool, context: Context) -> Callable[[int], dict[str, str]
     return lambda index: {key: lifecycles.draw(delay, die, index) for key, delay, die in dice}
 
 
+def taints(pool: NodePool, templates: Sequence[Manifest]) -> list[Manifest]:
+    """Return every taint that nodes of a pool may have."""
+    molds = [_mold(pool, template, Context("")) for template in templates or [{}]]
+    found: list[Manifest] = []
+    for taint in (taint for mold in molds for taint in mold["spec"]["taints"]):
+        if taint not in found:
+            found.append(taint)
+    return found
+
+
 def autoscaler_template(pool: NodePool, templates: Sequence[Manifest], context: Context, *, ready: bool) -> Manifest:
     """Return the Node from which the cluster-autoscaler's kwok provider makes this pool's nodes.
 
@@ -184,7 +194,10 @@ def _ttl(cluster_size: int) -> int:
 
 def _mold(pool: NodePool, template: Manifest, context: Context) -> Manifest:
     """Return what all nodes of a pool with one template share."""
-    base: Manifest = objects.overlay(node_templates.fixed(template), pool.template)
+    start = node_templates.fixed(template)
+    if not start["status"].get("capacity"):
+        start["status"] = {**start["status"], "capacity": DEFAULT_RESOURCES}
+    base: Manifest = objects.overlay(start, pool.template)
     metadata, spec, status = base.get("metadata") or {}, base.get("spec") or {}, base.get("status") or {}
     info = {**DEFAULT_NODE_INFO, **(status.get("nodeInfo") or {})}
     return {
@@ -230,7 +243,7 @@ def _taints(pool: NodePool, template: list[Manifest]) -> list[Manifest]:
 
 def _status(pool: NodePool, template: Mapping[str, Any], info: Mapping[str, str]) -> Manifest:
     given = {name: str(value) for name, value in (template.get("capacity") or {}).items()}
-    capacity = {**(given or DEFAULT_RESOURCES), **pool.resources}
+    capacity = {**given, **pool.resources}
     left = {name: str(value) for name, value in (template.get("allocatable") or {}).items()}
     allocatable = {**capacity, **{name: value for name, value in left.items() if name not in pool.resources}}
     rest = {name: value for name, value in template.items() if name not in {"conditions", "phase"}}

@@ -13,6 +13,7 @@ from kwokfleet.core import fleet as model
 from kwokfleet.core import lifecycles, nodes, objects, schedule, stagesets, workloads, yamltext
 from kwokfleet.core.controller import KwokControllerSpec
 from kwokfleet.core.objects import Manifest, ObjectKey
+from kwokfleet.core.waves import Wave
 
 Desired = dict[ObjectKey, Manifest]
 
@@ -102,6 +103,16 @@ class Renderer:
             made[key] = manifest
 
 
+def wave_context(tree: Tree, fleet: model.Fleet, wave: Wave, run: str) -> workloads.Context:
+    """Return what a Wave's objects depend on."""
+    taints = {
+        pool.name: nodes.taints(pool, tree.templates.get((fleet.name, pool.name), ()))
+        for pool in fleet.spec.node_pools
+        if pool.name in wave.pools
+    }
+    return workloads.Context(fleet, wave, run, tree.traces.get((fleet.name, wave.name)), taints)
+
+
 def node_context(tree: Tree, fleet: model.Fleet, pool: model.NodePool) -> nodes.Context:
     """Return what a pool's nodes depend on beside the pool."""
     lifecycle = _lifecycle(fleet, pool.lifecycle)
@@ -154,8 +165,16 @@ def _namespaces(tree: Tree) -> Iterator[Manifest]:
     names = {wave.namespace for fleet in tree.fleets for wave in fleet.spec.waves if wave.namespace}
     for name in sorted(names):
         if not workloads.names_used(name) and name != workloads.DEFAULT_NAMESPACE and not name.startswith("kube-"):
-            metadata = {"name": name, "labels": {objects.MANAGED_BY: objects.US}}
-            yield {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+            yield namespace(name)
+
+
+def namespace(name: str) -> Manifest:
+    """Return a namespace of ours."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": name, "labels": {objects.MANAGED_BY: objects.US}},
+    }
 
 
 def autoscaler_maps(tree: Tree) -> Iterator[Manifest]:

@@ -18,6 +18,8 @@ from kwokfleet.core.dice import Die
 from kwokfleet.core.fleet import NodePool, Window
 
 _MINUTE = timedelta(minutes=1)
+_REPEATED = timedelta(hours=3)
+"""More than clocks are ever set back."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -31,8 +33,9 @@ class Run:
 
 def fired(cron: str, time_zone: str, at_or_before: datetime) -> datetime | None:
     """Return the last time *cron* came true."""
-    local = at_or_before.astimezone(ZoneInfo(time_zone)) + _MINUTE
-    for moment in cronsim.CronSim(cron, local, reverse=True):
+    # Begun later and sifted: in an hour that clocks repeat, a wall time alone does not tell before from after.
+    later = (at_or_before + _REPEATED).astimezone(ZoneInfo(time_zone))
+    for moment in cronsim.CronSim(cron, later, reverse=True):
         if moment.astimezone(UTC) <= at_or_before:
             return moment.astimezone(UTC)
     return None
@@ -40,8 +43,11 @@ def fired(cron: str, time_zone: str, at_or_before: datetime) -> datetime | None:
 
 def fires(cron: str, time_zone: str, after: datetime) -> Iterator[datetime]:
     """Yield the times *cron* comes true, in order, from the first one after *after* on."""
-    for moment in cronsim.CronSim(cron, after.astimezone(ZoneInfo(time_zone))):
-        yield moment.astimezone(UTC)
+    last = after
+    for moment in cronsim.CronSim(cron, (after - _REPEATED).astimezone(ZoneInfo(time_zone))):
+        if moment.astimezone(UTC) > last:
+            last = moment.astimezone(UTC)
+            yield last
 
 
 def replicas(pool: NodePool, now: datetime) -> int:
@@ -151,7 +157,7 @@ def _seconds(arrivals: waves.Arrivals | None, die: Die, trace: Sequence[float]) 
     if arrivals.trace is not None:
         speed = arrivals.trace.speed
         return (at / speed for at in trace)
-    return _pieces(arrivals)
+    return _pieces(arrivals, _poisson(1.0, die) if arrivals.random else _constant(1.0))
 
 
 def _endlessly(value: float) -> Iterator[float]:
@@ -214,11 +220,14 @@ def _stretches(arrivals: waves.Arrivals) -> list[_Piece]:
     return pieces
 
 
-def _pieces(arrivals: waves.Arrivals) -> Iterator[float]:
-    """Yield the instants of a rate that changes: object n arrives when the rate's integral reaches n."""
-    begun, before, index = 0.0, 0.0, 0
+def _pieces(arrivals: waves.Arrivals, marks: Iterator[float]) -> Iterator[float]:
+    """Yield the instants of a rate that changes: an object arrives when the rate's integral reaches its mark.
+
+    Marks of even distance give an even rate, those of a Poisson process a random one.
+    """
+    begun, before, mark = 0.0, 0.0, next(marks)
     for piece in _stretches(arrivals):
-        while index < before + piece.objects:
-            yield begun + piece.at(index - before)
-            index += 1
+        while mark < before + piece.objects:
+            yield begun + piece.at(mark - before)
+            mark = next(marks)
         begun, before = begun + piece.seconds, before + piece.objects

@@ -3,7 +3,18 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kwokfleet.core import checks, documents, problems, render, schedule, stagesets, wave_checks, waves, workloads
+from kwokfleet.core import (
+    checks,
+    documents,
+    nodes,
+    problems,
+    render,
+    schedule,
+    stagesets,
+    wave_checks,
+    waves,
+    workloads,
+)
 from kwokfleet.core import fleet as model
 from kwokfleet.core.objects import Manifest
 from kwokfleet.core.problems import Finding, Where
@@ -110,6 +121,35 @@ def together(
         what = f"{one.name!r} and {rival} would act on the same objects: Stages are cluster-wide"
         yield name, Finding(("spec", "stages", index), what, "keep one of them", rule="rival-stages")
     yield from _same_groups(ordered)
+    yield from _same_names(ordered)
+
+
+def _same_names(fleets: Sequence[model.Fleet]) -> Iterator[tuple[str, Finding]]:
+    """Yield pools, Lifecycles and Waves of different Fleets that would ask for objects of the same name."""
+    seen: dict[tuple[str, ...], str] = {}
+    for fleet in fleets:
+        for name, where in _claims(fleet):
+            owner = seen.setdefault(name, fleet.name)
+            if owner != fleet.name or (name[0] == "object" and seen.get((*name, "at"), str(where)) != str(where)):
+                what = f"{name[-1]!r} would be made by Fleet {owner!r} too"
+                yield fleet.name, Finding(where, what, "give one another name", rule="same-name")
+            seen.setdefault((*name, "at"), str(where))
+
+
+def _claims(fleet: model.Fleet) -> Iterator[tuple[tuple[str, ...], Where]]:
+    """Yield the names that a Fleet lays claim to, and where."""
+    for index, pool in enumerate(fleet.spec.node_pools):
+        yield ("node", nodes.name(pool, fleet.name, 0)), ("spec", "nodePools", index, "nodeName")
+    for index, lifecycle in enumerate(fleet.spec.lifecycles):
+        yield ("stage", f"{fleet.name}-{lifecycle.name}"), ("spec", "lifecycles", index, "name")
+    for index, wave in enumerate(fleet.spec.waves):
+        given = wave.template.get("metadata")
+        metadata = given if isinstance(given, Mapping) else {}
+        name = metadata.get("name")
+        if isinstance(name, str) and not workloads.names_used(name) & {"fleet", "wave", "name"}:
+            namespace = wave.namespace or metadata.get("namespace") or ""
+            claim = ("object", str(wave.template.get("kind")), str(namespace), name)
+            yield claim, ("spec", "waves", index, "template", "metadata", "name")
 
 
 def _same_groups(fleets: Sequence[model.Fleet]) -> Iterator[tuple[str, Finding]]:
@@ -151,7 +191,7 @@ def _at_large(tree: render.Tree, fleet: model.Fleet, wave: waves.Wave, where: Wh
         return
     from kwokfleet.core.stagelint import effects  # noqa: PLC0415  # slow to import, and needed by few
 
-    context = workloads.Context(fleet, wave, "0", tree.traces.get((fleet.name, wave.name)))
+    context = render.wave_context(tree, fleet, wave, "0")
     made = workloads.maker(context)(0)
     stages = [stage for stage in render.stages(tree) if stagesets.kind(stage) == "Pod"]
     for place, pod in wave_checks.pods(made, where):

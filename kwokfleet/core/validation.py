@@ -214,12 +214,22 @@ def schema() -> dict[str, Any]:
     }
 
 
+_DURATION = r"([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+"
+_SHORT_DELAY = rf"^(args|{_DURATION}(\.\.{_DURATION})?)$"
 _SHORT: dict[str, dict[str, Any]] = {
-    "Delay": {"type": ["string", "number"], "examples": ["10s", "10s..11s", "args"]},
-    "Complete": {"type": ["string", "number"], "examples": ["10s", "args"]},
+    "Delay": {
+        "type": "string",
+        "pattern": _SHORT_DELAY,
+        "examples": ["10s", "10s..11s", "args"],
+    },
+    "Complete": {"type": "string", "pattern": _SHORT_DELAY, "examples": ["10s", "args"]},
     "StageUse": {"type": "string", "examples": ["pod-general"]},
-    "Taint": {"type": "string", "examples": ["dedicated=gpu:NoSchedule"]},
-    "Start": {"type": ["string", "number"], "examples": ["30s"]},
+    "Taint": {
+        "type": "string",
+        "pattern": "^[^=:\\s]+(=[^=:\\s]*)?:(NoSchedule|PreferNoSchedule|NoExecute)$",
+        "examples": ["dedicated=gpu:NoSchedule"],
+    },
+    "Start": {"type": "string", "pattern": f"^{_DURATION}$", "examples": ["30s"]},
 }
 """Models that may also be written as a text."""
 
@@ -229,7 +239,10 @@ def _lay_out(definitions: dict[str, Any]) -> None:
     for name, short in _SHORT.items():
         long = definitions[name]
         text = {**short, "description": long.get("description", "")}
-        definitions[name] = {"description": long.get("description", ""), "anyOf": [text, long]}
+        also: list[dict[str, Any]] = [{"const": 0}] if name in {"Delay", "Complete", "Start"} else []
+        if name == "Complete":
+            also.append({"$ref": "#/definitions/Delay"})
+        definitions[name] = {"description": long.get("description", ""), "anyOf": [text, long, *also]}
     _point(definitions)
 
 

@@ -14,6 +14,16 @@ from kwokfleet.core.waves import Wave
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _RECURRING = {"cron", "every"}
+_CLUSTER_S = (
+    "uid",
+    "resourceVersion",
+    "creationTimestamp",
+    "managedFields",
+    "ownerReferences",
+    "selfLink",
+    "generation",
+)
+"""What an object copied from a cluster brings along."""
 _CRON_RUN_DIGITS = 8
 _PLACEMENT: dict[str, Any] = {
     "tolerations": [{"key": str, "effect": str}],
@@ -59,6 +69,10 @@ def _amount(wave: Wave, where: Where, trace: workloads.Trace | None) -> Iterator
             what = "needs arrivals: without them everything arrives at once"
             yield Finding((*where, "duration"), what, "add arrivals, or use count", rule="no-arrivals", at_key=True)
         return
+    if wave.arrivals.trace is None and wave.count is None and wave.duration is None:
+        what = "needs count or duration beside it: it would never end"
+        yield Finding((*where, "arrivals"), what, "add one of them", rule="endless", at_key=True)
+        return
     longest = units.MAX_DURATION.total_seconds()
     if wave.arrivals.trace is not None:
         too_long = trace is not None and trace.at[-1] / wave.arrivals.trace.speed > longest
@@ -83,6 +97,9 @@ def _variables(wave: Wave, where: Where, trace: workloads.Trace | None) -> Itera
         elif name in workloads.BUILT_IN:
             what = f"{name!r} is a variable that every wave has"
             yield Finding((*where, "vary", name), what, "give yours another name", rule="invalid-name", at_key=True)
+    for name in sorted(set(trace.rows[0] if trace and trace.rows else ()) & {*workloads.BUILT_IN, *wave.vary}):
+        what = f"the trace has a column {name!r}, which is a variable already"
+        yield Finding((*where, "arrivals", "trace", "file"), what, "rename the column", rule="invalid-name")
     known = workloads.known(wave, trace)
     from_trace = wave.arrivals is not None and wave.arrivals.trace is not None and trace is None
     used: set[str] = set()
@@ -132,8 +149,16 @@ def _template(wave: Wave, where: Where) -> Iterator[Finding]:
         yield Finding((*where, "metadata", "generateName"), what, "use name with {{index}}", rule="invalid-template")
     if "status" in template:
         yield Finding((*where, "status"), "belongs to the cluster", "remove it", rule="invalid-template", at_key=True)
+    for name in _CLUSTER_S:
+        if isinstance(metadata, Mapping) and name in metadata:
+            what = f"{name!r} belongs to the cluster"
+            yield Finding((*where, "metadata", name), what, "remove it", rule="invalid-template", at_key=True)
     for place, pod in pods(template, where):
         yield from _pod(pod, place)
+        policy = pod["spec"].get("restartPolicy", "Always")
+        if template.get("kind") == "Job" and policy not in {"Never", "OnFailure"} and not workloads.names_used(policy):
+            what = "the pods of a Job need restartPolicy Never or OnFailure"
+            yield Finding((*place, "spec", "restartPolicy"), what, "add it", rule="invalid-template", at_key=True)
 
 
 def _metadata(metadata: Any, where: Where) -> Iterator[Finding]:  # noqa: ANN401  # any part of a manifest

@@ -184,6 +184,7 @@ class Arrivals(Model):
         default=None, description="At one rate after the other; the last one stays."
     )
     trace: Trace | None = Field(default=None, description="As recorded in a file.")
+    random: bool = Field(default=False, description="With ramp or steps: at random around that rate, as poisson does.")
 
     @property
     def shape(self) -> str:
@@ -192,6 +193,8 @@ class Arrivals(Model):
 
     @model_validator(mode="after")
     def _one(self) -> "Arrivals":
+        if self.random and self.shape not in {"ramp", "steps"}:
+            raise wrong("belongs to ramp or steps; poisson is random already", "random")
         self.shape  # noqa: B018  # raises where none or several are given
         return self
 
@@ -279,7 +282,8 @@ class Wave(Model):
         default=None, description="The Lifecycle its pods go through; without it, the Fleet's Stages decide."
     )
     pools: Items[Name] = Field(
-        default=(), description="The pools its pods may land on; without it, all of the Fleet's."
+        default=(),
+        description="The pools its pods may land on, taints and all; without it, all that have no taint of their own.",
     )
     place: bool = Field(
         default=True, description="Add the affinity and tolerations that bring pods onto the Fleet's fake nodes."

@@ -7,7 +7,7 @@ variable are shared by all of them.
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -69,6 +69,8 @@ class Context:
     wave: Wave
     run: str
     trace: Trace | None = None
+    taints: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
+    """The taints of the Fleet's pools, by pool; templates may bring some."""
 
 
 def instants(context: Context, start: datetime) -> Iterator[Instant]:
@@ -232,7 +234,7 @@ def _placed_pod(pod: Mapping[str, Any], context: Context, labels: Mapping[str, s
     metadata["labels"] = {**(metadata.get("labels") or {}), **added}
     spec = dict(pod["spec"])
     if wave.place:
-        spec["tolerations"] = _tolerations(spec.get("tolerations") or [], fleet, wave)
+        spec["tolerations"] = _tolerations(spec.get("tolerations") or [], context)
         spec["affinity"] = _affinity(spec.get("affinity") or {}, fleet, wave)
     return {
         "metadata": metadata,
@@ -250,14 +252,17 @@ def _usage(wave: Wave) -> dict[str, str]:
     return {objects.USAGE: json.dumps(phases, separators=(",", ":")), **first}
 
 
-def _tolerations(given: Sequence[Manifest], fleet: model.Fleet, wave: Wave) -> list[Manifest]:
+def _tolerations(given: Sequence[Manifest], context: Context) -> list[Manifest]:
+    """Return tolerations for the fake taint, the autoscaler's, and all of the pools that the Wave names."""
+    fleet, wave = context.fleet, context.wave
     wanted = [{"key": objects.FAKE_KEY, "operator": "Exists", "effect": "NoSchedule"}]
     pools = [pool for pool in fleet.spec.node_pools if not wave.pools or pool.name in wave.pools]
     if any(pool.autoscaler for pool in pools):
         wanted.append({"key": objects.AUTOSCALER_TAINT_KEY, "operator": "Exists", "effect": "NoSchedule"})
-    for taint in (taint for pool in pools if pool.name in wave.pools for taint in pool.taints):
-        own = {"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect}
-        if own not in wanted:
+    for taint in (taint for pool in pools if pool.name in wave.pools for taint in context.taints.get(pool.name, ())):
+        value = {"operator": "Equal", "value": taint["value"]} if taint.get("value") else {"operator": "Exists"}
+        own = {"key": taint["key"], **value, "effect": taint["effect"]}
+        if own not in wanted and taint["key"] != objects.FAKE_KEY:
             wanted.append(own)
     have = {(each.get("key"), each.get("effect")) for each in given}
     return [*given, *(each for each in wanted if (each["key"], each["effect"]) not in have)]
@@ -323,8 +328,14 @@ def _compiled_text(text_with_variables: str, *, text: bool) -> _Fill:
         name = whole[1]
         return lambda variables: variables[name]
     pattern = text_with_variables.replace("%", "%%")
-    pattern = VARIABLE.sub(lambda match: match[0][1:] if match[0].startswith("\\") else f"%({match[1]})s", pattern)
-    return lambda variables: pattern % variables
+    names = [match[1] for match in VARIABLE.finditer(pattern) if not match[0].startswith("\\")]
+    pattern = VARIABLE.sub(lambda match: match[0][1:] if match[0].startswith("\\") else "%s", pattern)
+    return lambda variables: pattern % tuple(_shown(variables[name]) for name in names)
+
+
+def _shown(value: Any) -> Any:  # noqa: ANN401  # a variable's value
+    """Return a value as it is written in a manifest: true, not True."""
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def _unescaped(part: Any) -> Any:  # noqa: ANN401  # any part of a manifest

@@ -189,7 +189,14 @@ class Builder:
 
     def _key(self, node: Node) -> str | None:
         if not isinstance(node, ScalarNode):
-            self.wrong.append((node, "a key that is itself a list or mapping", "use a text as key", "yaml-key"))
+            self.wrong.append(
+                (
+                    node,
+                    "a key that is itself a list or mapping",
+                    "use a text as key; put {{variables}} in quotes",
+                    "yaml-key",
+                )
+            )
             return None
         key = self._scalar(node)
         if isinstance(key, str):

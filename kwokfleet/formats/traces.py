@@ -37,16 +37,16 @@ def _csv(path: str, text: str) -> tuple[_Rows, list[Problem]]:
         return [], [Problem(path, reader.line_num, 1, "", f"not CSV: {error}", "mend the line", rule="bad-trace")]
     header = [name.strip() for name in lines[0][1]] if lines else []
     bad = [name for name in header if not _NAME.fullmatch(name)]
-    if "at" not in header or bad:
-        what = f"{bad[0]!r} cannot be a variable's name" if bad else "has no column `at`"
+    if "at" not in header or bad or len(set(header)) < len(header):
+        what = f"{bad[0]!r} cannot be a variable's name" if bad else "needs a column `at`, and each column once"
         return [], [Problem(path, 1, 1, "", what, "begin with a line as in at,seconds,gpus", rule="bad-trace")]
     rows: _Rows = []
     problems: list[Problem] = []
     for number, fields in lines[1:]:
         if not fields:
             continue
-        values: dict[str, object] = dict(zip(header, map(_value, fields), strict=False))
-        at = values.pop("at", None)
+        values: dict[str, object] = dict(zip(header, map(_as_written, fields), strict=False))
+        at = _value(str(values.pop("at", "")))
         if len(fields) != len(header) or not isinstance(at, int | float) or at < 0:
             what = f"not an arrival: {len(header)} fields expected, `at` in seconds"
             problems.append(Problem(path, number, 1, "", what, "mend or remove the line", rule="bad-trace"))
@@ -73,6 +73,12 @@ def _swf(path: str, text: str) -> tuple[_Rows, list[Problem]]:
             rows.append((float(numbers[_SUBMITTED]), {name: numbers[at] for name, at in _SWF_COLUMNS.items()}))
     first = min((at for at, _ in rows), default=0.0)
     return [(at - first, row) for at, row in rows], problems
+
+
+def _as_written(text: str) -> int | float | str:
+    """Return a number only if it would be written just so: 007 and 3.10 are texts."""
+    value = _value(text)
+    return value if str(value) == text.strip() else text.strip()
 
 
 def _value(text: str) -> int | float | str:

@@ -292,13 +292,24 @@ def test_fmt_keeps_comments_quotes_and_meaning(tmp_path: Path) -> None:
 def test_fmt_leaves_a_broken_file_alone(tmp_path: Path) -> None:
     """It says where it is broken, and formats the others all the same."""
     broken, ugly = tmp_path / "broken.yaml", tmp_path / "ugly.yaml"
-    broken.write_text("a: [\n")
+    text = "apiVersion: kwokfleet.dev/v1alpha1\na: [\n"
+    broken.write_text(text)
     ugly.write_text(UGLY)
     done = run(tmp_path, "fmt")
     assert (done.returncode, done.stdout) == (2, "ugly.yaml\n")
     assert "broken.yaml:" in done.stderr
-    assert broken.read_text() == "a: [\n"
+    assert broken.read_text() == text
     assert ugly.read_text() != UGLY
+
+
+def test_fmt_leaves_files_of_others_alone(tmp_path: Path) -> None:
+    """In a folder it formats fleet files and Stages; a file that is named is formatted whatever it holds."""
+    other = tmp_path / "docker-compose.yml"
+    other.write_text("a:\n      b: 1\n")
+    done = run(tmp_path, "fmt")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert other.read_text() == "a:\n      b: 1\n"
+    assert run(tmp_path, "fmt", "docker-compose.yml").stdout == "docker-compose.yml\n"
 
 
 def test_the_examples_are_formatted() -> None:

@@ -9,7 +9,9 @@ import pytest
 
 from kwokfleet import source
 from kwokfleet.core import objects, render, schedule, workloads, yamltext
+from kwokfleet.core.fleet import Fleet
 from kwokfleet.core.objects import Manifest
+from kwokfleet.core.waves import Wave
 from tests.harness.golden import Golden
 
 FLEETS = Path(__file__).parents[2] / "fleets"
@@ -40,7 +42,7 @@ def _shown(tree: render.Tree) -> Iterator[str]:
             yield "---\n" + yamltext.document(manifest)
     for fleet in tree.fleets:
         for wave in fleet.spec.waves:
-            yield from _wave(tree, workloads.Context(fleet, wave, "", tree.traces.get((fleet.name, wave.name))))
+            yield from _wave(tree, fleet, wave)
 
 
 def _names(manifests: list[Manifest]) -> Iterator[str]:
@@ -61,12 +63,12 @@ def _without_steps(stage: Manifest) -> Manifest:
     return {**stage, "spec": {key: value for key, value in stage["spec"].items() if key != "steps"}}
 
 
-def _wave(tree: render.Tree, blank: workloads.Context) -> Iterator[str]:
-    run = next(schedule.runs(blank.wave.start, NOW, NOW - timedelta(seconds=1), NOW + timedelta(days=8)))
-    context = workloads.Context(blank.fleet, blank.wave, run.name, blank.trace)
+def _wave(tree: render.Tree, fleet: Fleet, wave: Wave) -> Iterator[str]:
+    run = next(schedule.runs(wave.start, NOW, NOW - timedelta(seconds=1), NOW + timedelta(days=8)))
+    context = render.wave_context(tree, fleet, wave, run.name)
     instants = list(workloads.instants(context, run.start))
     make = workloads.maker(context)
     until = instants[-1].at.isoformat()
-    yield f"---\n# wave {blank.wave.name}: run {run.name}, {len(instants)} objects until {until}\n"
+    yield f"---\n# wave {wave.name}: run {run.name}, {len(instants)} objects until {until}\n"
     for instant in islice(instants, 2):
         yield f"---\n# due {instant.at.isoformat()}\n" + yamltext.document(make(instant.index))

@@ -72,3 +72,9 @@ def test_a_comment_that_would_be_lost_stops_it() -> None:
 def test_an_empty_file_stays_empty(text: str) -> None:
     """There is nothing to format."""
     assert formatting.formatted("x", text) == text.strip("\n") + ("\n" if text.strip() else "")
+
+
+def test_lines_put_out_of_use_stay_at_their_level() -> None:
+    """Whoever puts them back in use finds them where they belong."""
+    text = "a:\n  - name: x\n    # labels: {}\n  # - name: y\n# b: 1\nc: 2\n  # d: 3\n"
+    assert formatting.formatted("x", text) == text.replace("  # d: 3", "# d: 3")

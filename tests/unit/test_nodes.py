@@ -143,7 +143,7 @@ def test_several_templates_take_turns() -> None:
     assert [labels(node, "kind") for node in rendered(4, kinds)] == ["x", "y", "x", "y"]
 
 
-LIVE = {
+LIVE: Manifest = {
     "metadata": {
         "name": "ip-10-1-2-3",
         "uid": "8a1",
@@ -253,3 +253,27 @@ def test_the_autoscaler_gets_a_template_it_accepts() -> None:
 def test_nodes_of_the_autoscaler_get_a_hostname_of_their_own() -> None:
     """By a Stage that the linter lets pass; its own provider copies the template's."""
     assert rules.check(nodes.hostname_stage(pool(replicas=None, autoscaler={}), "lab")) == []
+
+
+def test_part_of_a_capacity_is_laid_over_the_usual_one() -> None:
+    """Whoever writes cpu only still wants memory and pods."""
+    node = rendered(1, template={"status": {"capacity": {"cpu": 64}}})[0]
+    assert node["status"]["capacity"] == {"cpu": "64", "memory": "256Gi", "pods": "110"}
+
+
+def test_a_saved_node_is_cleaned_like_a_live_one() -> None:
+    """Cordons, transient taints and kubelets' annotations are gone; annotations of one's own stay."""
+    annotations = {"example.com/mine": "x", "csi.volume.kubernetes.io/nodeid": "{}"}
+    saved = {**LIVE, "metadata": {**LIVE["metadata"], "annotations": annotations}}
+    template = node_templates.sanitised(saved, saved=True)
+    assert template["metadata"]["annotations"] == {"example.com/mine": "x"}
+    assert "unschedulable" not in template["spec"]
+
+
+def test_every_taint_of_a_pool_is_known() -> None:
+    """Its own, its template's, those of files."""
+    found = nodes.taints(
+        pool(taints=["a=b:NoSchedule"], template={"spec": {"taints": [{"key": "c", "effect": "NoExecute"}]}}),
+        ({"spec": {"taints": [{"key": "d", "effect": "NoSchedule"}]}},),
+    )
+    assert [taint["key"] for taint in found] == ["d", "c", "a", "kwok.x-k8s.io/node"]

@@ -96,13 +96,28 @@ def test_desired_comes_in_the_order_of_applying(tmp_path: Path) -> None:
     assert objects.ObjectKey("v1", "Namespace", "", "n") in desired
 
 
-def test_two_stages_of_one_name_are_a_clash(tmp_path: Path) -> None:
-    """The same object cannot be two things."""
-    write(tmp_path, "a", "  nodePools: [{name: p, replicas: 2, nodeName: 'x-{index}'}]\n")
-    write(tmp_path, "b", "  nodePools: [{name: q, replicas: 2, nodeName: 'x-{index}'}]\n")
-    renderer = render.Renderer()
-    renderer.desired(source.Loader().load(tmp_path).tree, NOW)
-    assert [(clash.key.name, clash.by) for clash in renderer.clashes] == [("x-0", ("b", "q")), ("x-1", ("b", "q"))]
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (
+            "  nodePools: [{name: p, replicas: 2, nodeName: 'x-{index}'}]\n",
+            "  nodePools: [{name: q, replicas: 2, nodeName: 'x-{index}'}]\n",
+        ),
+        ("  lifecycles: [{name: b-d, pod: {complete: 1s}}]\n", "  lifecycles: [{name: d, pod: {complete: 1s}}]\n"),
+        (
+            "  waves: [{name: w, template: {apiVersion: v1, kind: ConfigMap, metadata: {name: 'x-{{index}}'}}}]\n",
+            "  waves: [{name: v, template: {apiVersion: v1, kind: ConfigMap, metadata: {name: 'x-{{index}}'}}}]\n",
+        ),
+    ],
+    ids=["nodes", "stages", "objects"],
+)
+def test_two_fleets_cannot_make_the_same_object(tmp_path: Path, first: str, second: str) -> None:
+    """One of them is told, with the name of the other."""
+    write(tmp_path, "a", first)
+    write(tmp_path, "a-b", second)
+    found = errors(source.Loader().load(tmp_path).problems)
+    assert [(Path(problem.path).name, problem.rule) for problem in found] == [("a-b.yaml", "same-name")]
+    assert "'a'" in found[0].what
 
 
 def test_rendering_again_makes_only_what_changed(tmp_path: Path) -> None:

@@ -202,3 +202,32 @@ def test_arrivals_never_go_back() -> None:
         found = seconds(count=500, arrivals=arrivals)
         assert found == sorted(found)
         assert len(found) == 500
+
+
+@pytest.mark.parametrize("now", ["00:29", "00:30", "00:59", "01:00", "01:15", "01:29", "01:30", "02:00"])
+def test_an_hour_that_clocks_repeat_takes_nothing_back(now: str) -> None:
+    """02:30 has come true at its first occurrence: nobody loses nodes in the second 02:15."""
+    pool = model.NodePool.model_validate(
+        {
+            "name": "a",
+            "replicas": 1,
+            "schedule": [
+                {"cron": "30 2 * * *", "timeZone": "Europe/Berlin", "replicas": 10},
+                {"cron": "0 20 * * *", "timeZone": "Europe/Berlin", "replicas": 3},
+            ],
+        }
+    )
+    moment = at(f"2026-10-25T{now}:00Z")
+    assert schedule.replicas(pool, moment) == (3 if now == "00:29" else 10)
+    later = next(schedule.fires("30 2 * * *", "Europe/Berlin", moment))
+    assert later > moment
+    assert later == at("2026-10-25T00:30:00Z" if now == "00:29" else "2026-10-26T02:30:00+01:00")
+
+
+def test_a_changing_rate_may_be_random_too() -> None:
+    """As many as without chance, in the long run, and at other times."""
+    even = seconds(duration="200s", arrivals={"ramp": {"from": "1/s", "to": "50/s", "over": "200s"}})
+    chance = seconds(duration="200s", arrivals={"ramp": {"from": "1/s", "to": "50/s", "over": "200s"}, "random": True})
+    assert len(chance) == pytest.approx(len(even), rel=0.06)
+    assert chance == sorted(chance)
+    assert chance[:100] != even[:100]

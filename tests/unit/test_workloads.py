@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kwokfleet.core import fleet as model
-from kwokfleet.core import workloads
+from kwokfleet.core import nodes, workloads
 from kwokfleet.core.objects import Manifest
 
 START = datetime(2026, 3, 1, 8, tzinfo=UTC)
@@ -39,7 +39,8 @@ def context(*, run: str = "0", seed: int = 1, trace: workloads.Trace | None = No
             },
         }
     )
-    return workloads.Context(fleet, fleet.spec.waves[0], run, trace)
+    taints = {pool.name: nodes.taints(pool, ()) for pool in fleet.spec.node_pools}
+    return workloads.Context(fleet, fleet.spec.waves[0], run, trace, taints)
 
 
 def made(index: int = 0, **wave: Any) -> Manifest:  # noqa: ANN401  # any part of a file
@@ -272,3 +273,12 @@ def test_a_namespace_may_vary() -> None:
         made(13, namespace="load-{{shard}}", vary={"shard": {"cycle": [0, 1, 2]}})["metadata"]["namespace"] == "load-1"
     )
     assert made()["metadata"]["namespace"] == "default"
+
+
+def test_truth_values_are_written_as_yaml_writes_them() -> None:
+    """In a text, `true`; as a whole value, a truth value."""
+    template = with_args("{{on}}")
+    template["spec"]["suspend"] = "{{on}}"
+    manifest = made(template=template, vary={"on": {"choice": [True]}})
+    assert manifest["spec"]["suspend"] is True
+    assert pod_of(manifest)["spec"]["containers"][0]["args"] == ["true"]
