@@ -79,6 +79,8 @@ def main() -> NoReturn:
     """Run the command line and exit with the code that `errors.ExitCode` lists."""
     for number in _STOPPING:
         signal.signal(number, _stop)
+    if sys.stdout is None:  # the shell closed it: `kwokfleet render >&-`
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - for as long as we live
     try:
         app(prog_name="kubectl kwokfleet" if _IS_PLUGIN else "kwokfleet")
     except errors.KwokfleetError as exc:

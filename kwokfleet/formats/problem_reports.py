@@ -57,13 +57,21 @@ def _result(problem: Problem, rule_index: int) -> dict[str, Any]:
         "ruleIndex": rule_index,
         "level": "error" if problem.severity is Severity.ERROR else "warning",
         "message": {"text": _said(problem)},
-        "locations": [{"physicalLocation": {"artifactLocation": {"uri": problem.path}, "region": region}}],
+        "locations": [{"physicalLocation": {"artifactLocation": {"uri": _uri(problem.path)}, "region": region}}],
     }
 
 
 def _said(problem: Problem) -> str:
     said = f"{problem.what}, {problem.hint}" if problem.hint else problem.what
     return f"{problem.field}: {said}" if problem.field else said
+
+
+def _uri(path: str) -> str:
+    """Return a relative path as a URI: what is not plain is escaped."""
+    plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/"
+    return "".join(
+        chr(byte) if chr(byte) in plain else f"%{byte:02X}" for byte in path.encode("utf-8", "surrogateescape")
+    )
 
 
 def _message(text: str) -> str:
