@@ -24,7 +24,7 @@ Paths = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="[PATH]...",
-        help="Fleet files or folders of them; fleets/ or this folder without it.",
+        help="Fleet files or folders of them, - for standard input; fleets/ or this folder without it.",
         show_default=False,
     ),
 ]
@@ -193,6 +193,8 @@ def format_files(
             made = formatting.formatted(file.path, file.text)
             if not isinstance(made, str):
                 refused.append(made)
+            elif str(path) == files.STANDARD_INPUT and not (check or diff):
+                typer.echo(made, nl=False)
             elif made != file.text:
                 changed += 1
                 _formatted(file, made, write=not (check or diff), diff=diff)

@@ -195,6 +195,8 @@ def _syntax_problem(path: str, error: MarkedYAMLError, lines: int) -> Problem:
     mark = opened or error.problem_mark or error.context_mark
     line, column = (min(mark.line + 1, lines), mark.column + 1) if mark else (1, 1)
     said = f"not YAML: {context} {what}" if context else f"not YAML: {what}"
+    if "unexpected ':'" in what:  # YAML 1.2 allows it; the C parser, and many others, do not
+        said = "a text with a ':' in it, inside {} or []"
     hint = next((advice for sign, advice in _ADVICE.items() if sign in what), "see the lines just before, too")
     hint = "close it" if opened else hint
     return Problem(path, line, column, "", said, hint, rule="yaml-syntax")

@@ -161,6 +161,8 @@ class Resize(Model):
     @model_validator(mode="after")
     def _one(self) -> "Resize":
         exactly_one(self, "cron", "at")
+        if self.cron is None and "time_zone" in self.model_fields_set:
+            raise wrong("belongs to cron", "timeZone")
         return self
 
 

@@ -148,7 +148,7 @@ def _pod_stages(scope: "_Scope", pod: model.PodLifecycle) -> list[Manifest]:
 def _endings(scope: "_Scope", pod: model.PodLifecycle) -> list[Manifest]:
     """Return how a pod completes or fails: two Stages that match at once, and kwok throws the die."""
     made: list[Manifest] = []
-    failing = round(pod.fail.probability * CERTAIN) if pod.fail else 0
+    failing = _weight(pod.fail.probability) if pod.fail else 0
     any_owner = pod.complete is None or pod.complete.when == "always"
     if pod.complete is not None:
         delay = _delay(pod.complete.after, "complete", _STARTED)
@@ -174,6 +174,11 @@ def _endings(scope: "_Scope", pod: model.PodLifecycle) -> list[Manifest]:
         failed["spec"]["selector"]["matchExpressions"].append(_absent(f'.metadata.annotations["{SPARED}"]'))
         made.append(_spare(scope, failed, CERTAIN - failing))
     return made
+
+
+def _weight(probability: float) -> int:
+    """Return a probability as a weight; however small, it is not never."""
+    return max(1, round(probability * CERTAIN)) if probability > 0 else 0
 
 
 def _spare(scope: "_Scope", failed: Manifest, weight: int) -> Manifest:

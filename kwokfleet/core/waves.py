@@ -221,6 +221,8 @@ class Start(Model):
 
     @model_validator(mode="after")
     def _one(self) -> "Start":
+        if self.cron is None and "time_zone" in self.model_fields_set:
+            raise wrong("belongs to cron", "timeZone")
         if self.shape == "every" and self.every is not None and self.every < units.duration("1s"):
             raise wrong("must be at least 1s", "every")
         return self

@@ -9,6 +9,7 @@ import errno
 import hashlib
 import os
 import stat
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ MAX_REFERENCE_BYTES = 64 * 1024 * 1024
 MAX_TREE_BYTES = 64 * 1024 * 1024
 MAX_FILES = 10_000
 PAUSE_S = 0.05
+STANDARD_INPUT = "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,9 @@ class Snapshot:
 
 
 def read(path: Path) -> Snapshot:
-    """Read a file, or every YAML and JSON file below a folder."""
+    """Read a file, every YAML and JSON file below a folder, or, for `-`, standard input."""
+    if str(path) == STANDARD_INPUT:
+        return _standard_input()
     root = _resolved(path)
     reading = _Reading(root if root.is_dir() else root.parent)
     if root.is_dir():
@@ -59,6 +63,22 @@ def read(path: Path) -> Snapshot:
     for problem in sorted(reading.problems):
         digest.update(str(problem).encode("utf-8", "surrogateescape"))
     return Snapshot(root, tuple(found), tuple(sorted(reading.problems)), digest.hexdigest())
+
+
+def _standard_input() -> Snapshot:
+    content = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
+    name = "<stdin>"
+    text = _decoded(content)
+    problems: tuple[Problem, ...] = ()
+    if len(content) > MAX_FILE_BYTES:
+        problems = (
+            Problem(name, 1, 1, "", f"has more than {MAX_FILE_BYTES >> 20} MiB", "split it", rule="file-too-large"),
+        )
+    elif isinstance(text, tuple):
+        problems = (Problem(name, *text, "", "is not UTF-8", "save it as UTF-8", rule="not-utf-8"),)
+    digest = hashlib.sha256(content).hexdigest()
+    read = () if problems or isinstance(text, tuple) else (File(name, text, digest),)
+    return Snapshot(Path.cwd(), read, problems, digest)
 
 
 def read_stable(path: Path, *, timeout_s: float = 5.0) -> Snapshot:
@@ -80,7 +100,7 @@ def read_stable(path: Path, *, timeout_s: float = 5.0) -> Snapshot:
 
 def boundary(path: Path) -> Path:
     """Return the folder that files may refer into: the git checkout around *path*, else the folder above it."""
-    root = _resolved(path)
+    root = Path.cwd() if str(path) == STANDARD_INPUT else _resolved(path)
     folder = root if root.is_dir() else root.parent
     for candidate in (folder, *folder.parents):
         if (candidate / ".git").exists():

@@ -32,13 +32,13 @@ def environment(folder: Path, **variables: str) -> dict[str, str]:
     return {"HOME": str(folder), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), **variables}
 
 
-def run(folder: Path, *arguments: str, **variables: str) -> Done:
+def run(folder: Path, *arguments: str, stdin: str = "", **variables: str) -> Done:
     """Run the program in a folder."""
     return subprocess.run(
         command(*arguments),
         cwd=folder,
         env=environment(folder, **variables),
-        stdin=subprocess.DEVNULL,
+        input=stdin,
         capture_output=True,
         text=True,
         check=False,
@@ -411,3 +411,14 @@ LIMITS: dict[str, Any] = {
     "maxLength": lambda value, wanted: len(value) <= wanted,
     "minItems": lambda value, wanted: len(value) >= wanted,
 }
+
+
+def test_standard_input_is_a_file_too(tmp_path: Path) -> None:
+    """`-` stands for it: checked with its lines, rendered, and formatted to standard output."""
+    good = (ROOT / "fleets" / "quickstart.yaml").read_text()
+    assert run(tmp_path, "validate", "-", stdin=good).returncode == 0
+    done = run(tmp_path, "validate", "-", stdin=good.replace("replicas: 10", "replicas: -10"))
+    assert (done.returncode, done.stdout.split(": ")[0]) == (2, "<stdin>:10:17")
+    assert run(tmp_path, "render", "-", "-o", "name", stdin=good).stdout.count("node/quickstart-general-") == 10
+    assert run(tmp_path, "fmt", "-", stdin=UGLY).stdout not in {"", UGLY}
+    assert list(tmp_path.iterdir()) == []

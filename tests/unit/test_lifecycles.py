@@ -82,6 +82,7 @@ def test_failing_and_completing_share_one_die() -> None:
     assert (both["fail"]["spec"]["weight"], both["complete"]["spec"]["weight"]) == (200, 9800)
     assert "complete" not in compiled({"pod": {"complete": "1s", "fail": {"probability": 1}}})
     assert "fail" not in compiled({"pod": {"complete": "1s", "fail": {"probability": 0}}})
+    assert compiled({"pod": {"complete": "1s", "fail": {"probability": "0.001%"}}})["fail"]["spec"]["weight"] == 1
 
 
 def test_only_pods_of_jobs_complete_unless_told_otherwise() -> None:
