@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ConfigDict
 
 from kwokfleet.core import fleet as model
-from kwokfleet.core import lifecycles, node_templates, nodes, objects, problems, schedule, validation
+from kwokfleet.core import lifecycles, node_templates, nodes, problems, schedule, validation
 from kwokfleet.core.fields import Annotations, Items, Labels, Model, Resources
 from kwokfleet.core.objects import Manifest
 from kwokfleet.core.problems import Finding, Severity, Where
@@ -106,7 +106,7 @@ def _pool(fleet: model.Fleet, pool: model.NodePool, where: Where) -> Iterator[Fi
     yield from reference(fleet, pool.lifecycle, "node", where)
     yield from _autoscaled(pool, where)
     for key in pool.labels:
-        if key == node_templates.HOSTNAME or key.startswith((f"{objects.PREFIX}/", objects.MANAGED_BY)):
+        if key in node_templates.LABELS_DROPPED:
             what = f"{key!r} is set by kwokfleet on every node"
             yield Finding((*where, "labels", key), what, "remove it", rule="conflict", at_key=True)
     wrong = list(node_template(pool.template, (*where, "template")))

@@ -17,7 +17,8 @@ _NODE_INFO_KEPT = (
     "osImage",
 )
 """What of a live node's nodeInfo is about its kind, not about itself."""
-_LABELS_DROPPED = {HOSTNAME, objects.MANAGED_BY, objects.FLEET, objects.POOL, objects.LIFECYCLE}
+LABELS_DROPPED = {HOSTNAME, objects.MANAGED_BY, objects.FLEET, objects.POOL, objects.LIFECYCLE}
+"""Labels that every node gets from us."""
 _IDENTITY_WORDS = ("instance-id", "machine-id", "node-id", "nodeid", "hostname", "provider-id", "uid", "machine-name")
 """A label whose name ends in one of these tells one machine from another."""
 _TRANSIENT_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "node.cilium.io/", "karpenter.sh/")
@@ -38,7 +39,7 @@ _ANNOTATIONS_DROPPED = (
 def fixed(template: Manifest) -> Manifest:
     """Return a static template without what only one node can have."""
     metadata = template.get("metadata") or {}
-    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key not in _LABELS_DROPPED}
+    labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key not in LABELS_DROPPED}
     spec = {
         key: value
         for key, value in (template.get("spec") or {}).items()
@@ -66,7 +67,7 @@ def sanitised(live: Manifest, *, saved: bool = False) -> Manifest:
     labels = {
         key: value
         for key, value in (metadata.get("labels") or {}).items()
-        if key not in _LABELS_DROPPED and not key.lower().endswith(_IDENTITY_WORDS)
+        if key not in LABELS_DROPPED and not key.lower().endswith(_IDENTITY_WORDS)
     }
     annotations = {
         key: value
