@@ -125,15 +125,15 @@ def together(
 
 
 def _same_names(fleets: Sequence[model.Fleet]) -> Iterator[tuple[str, Finding]]:
-    """Yield pools, Lifecycles and Waves of different Fleets that would ask for objects of the same name."""
-    seen: dict[tuple[str, ...], str] = {}
+    """Yield pools, Lifecycles and Waves that would ask for objects of the same name."""
+    owners: dict[tuple[str, ...], tuple[str, Where]] = {}
     for fleet in fleets:
-        for name, where in _claims(fleet):
-            owner = seen.setdefault(name, fleet.name)
-            if owner != fleet.name or (name[0] == "object" and seen.get((*name, "at"), str(where)) != str(where)):
-                what = f"{name[-1]!r} would be made by Fleet {owner!r} too"
+        for claim, where in _claims(fleet):
+            owner, first = owners.setdefault(claim, (fleet.name, where))
+            within = owner == fleet.name and claim[0] != "object"  # told at the Fleet already
+            if first is not where and not within:
+                what = f"{claim[-1]!r} would be made by Fleet {owner!r} too"
                 yield fleet.name, Finding(where, what, "give one another name", rule="same-name")
-            seen.setdefault((*name, "at"), str(where))
 
 
 def _claims(fleet: model.Fleet) -> Iterator[tuple[tuple[str, ...], Where]]:
