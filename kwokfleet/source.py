@@ -158,12 +158,14 @@ class Loader:
 
     def file_documents(self, file: files.File) -> tuple[list[Document], list[Problem]]:
         """Return the documents of a file that another one refers to."""
-        if len(file.text) > files.MAX_FILE_BYTES and file.text.lstrip().startswith("{"):
-            try:
-                return [Document(file.path, orjson.loads(file.text))], []
-            except orjson.JSONDecodeError as error:
-                return [], [Problem(file.path, error.lineno, error.colno, "", f"not JSON: {error.msg}")]
-        return documents.parse(file.path, file.text)
+        if len(file.text) <= files.MAX_FILE_BYTES:
+            return documents.parse(file.path, file.text)
+        try:
+            return [Document(file.path, orjson.loads(file.text))], []
+        except orjson.JSONDecodeError as error:
+            what = f"has more than {files.MAX_FILE_BYTES >> 20} MiB and is not JSON ({error.msg})"
+            hint = "save it as JSON: kubectl get nodes -o json"
+            return [], [Problem(file.path, error.lineno, error.colno, "", what, hint, rule="file-too-large")]
 
     def live_nodes(self, context: str | None) -> list[Manifest] | None:
         """Return the live nodes of a cluster, None if there is no way to ask."""

@@ -1,5 +1,6 @@
 """From files to Desired."""
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -175,3 +176,22 @@ def test_a_fleet_is_no_better_than_what_it_refers_to(tmp_path: Path) -> None:
     loaded = source.Loader().load(tmp_path)
     assert [fleet.name for fleet in loaded.tree.fleets] == ["good"]
     assert loaded.broken == {"stage", "trace"}
+
+
+def test_a_large_file_of_templates_must_be_json(tmp_path: Path) -> None:
+    """As JSON it is read in no time; as YAML it would take minutes, and is refused."""
+    write(tmp_path, "a", "  nodePools: [{name: p, replicas: 1, templateFrom: {file: ../nodes}}]\n")
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "a.yaml").rename(tmp_path / "tree" / "a.yaml")
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"labels": {"kind": "x"}, "annotations": {"a": "x" * 5_000_000}},
+    }
+    (tmp_path / "nodes").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node]}))
+    loaded = source.Loader().load(tmp_path / "tree")
+    assert loaded.problems == ()
+    assert loaded.tree.templates["a", "p"][0]["metadata"]["labels"] == {"kind": "x"}
+    (tmp_path / "nodes").write_text("- a: 1\n" * 1_000_000)
+    found = errors(source.Loader().load(tmp_path / "tree").problems)
+    assert "file-too-large" in [problem.rule for problem in found]
