@@ -305,14 +305,12 @@ class Director:
         decoy["metadata"]["labels"]["example.com/real"] = "yes"
         self.send([*nodes, decoy], "create")
         name = str(decoy["metadata"]["name"])
-        pools = ("plain", "other", "restarted")
+        settled = {"plain", "other", "restarted"}
+        wanted = [name, *(each["metadata"]["name"] for each in nodes if each["metadata"]["labels"][POOL] in settled)]
         waiting.until(
-            lambda: all(
-                is_schedulable(self.nodes.now(each))
-                for each in (name, *(each for pool in pools for each in self.nodes.names(pool=pool)))
-            ),
-            deadline_s=30,
+            lambda: all(self.nodes.of(each) and is_schedulable(self.nodes.now(each)) for each in wanted), deadline_s=30
         )
+        waiting.until(lambda: {each["metadata"]["name"] for each in nodes} <= set(self.nodes.names()))
         return name
 
     def touch(self) -> None:
@@ -362,7 +360,7 @@ class Director:
 
     def delete(self) -> float:
         """Delete a pod that runs, and return when."""
-        waiting.until(lambda: all(is_ready(self.pods.now(each)) for each in self.pods.names(wave="mortal") or [""]))
+        waiting.until(lambda: any(is_ready(self.pods.now(each)) for each in self.pods.names(wave="mortal")))
         deleted = time.monotonic()
         self.cluster.kubectl(
             "delete", "pod", self.pods.names(wave="mortal")[0], "--namespace", self.box.name, "--wait=false"
