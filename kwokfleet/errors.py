@@ -7,6 +7,7 @@ a withheld change) is data, not an exception; exceptions stop what was being don
     KwokfleetError
     ├── InputError       2  a flag, argument, setting or fleet file that cannot be used
     ├── ClusterError     4  the cluster is out of reach, unhealthy, or refused a request
+    │   └── UnreachableError    no answer at all: it may be there again in a moment
     ├── NotOursError     5  refused to touch something kwokfleet did not make, or that is damaged
     ├── HostError        6  this machine lacks something: compiler, disk space, network, port
     └── DeadlineError    7  something took longer than it was given
@@ -56,6 +57,10 @@ class ClusterError(KwokfleetError):
     """The cluster is out of reach, unhealthy, or refused a request."""
 
     exit_code = ExitCode.CLUSTER
+
+
+class UnreachableError(ClusterError):
+    """The API server gave no answer: it may be there again in a moment."""
 
 
 class NotOursError(KwokfleetError):

@@ -47,11 +47,20 @@ class Loaded:
     """Fleets whose documents are there but cannot be used: what they own is left alone."""
     unreadable: frozenset[str] = frozenset()
     """Files of which nobody can tell what they would own."""
+    frozen: str = ""
+    """Why nothing at all may be done: how kwok runs is declared, but wrongly. Empty if that is not so."""
+    controller_known: bool = True
+    """Whether a KwokController document would have been seen if there is one."""
 
     @property
     def usable(self) -> bool:
         """Whether nothing is wrong beyond warnings."""
         return not problems.errors(self.problems)
+
+
+def nothing() -> Loaded:
+    """Return what no file at all would say."""
+    return Loaded(render.Tree(), (), files.Snapshot(Path(), (), (), ""))
 
 
 @dataclass(slots=True)
@@ -66,6 +75,8 @@ class _Found:
     """For each file, those that it refers to."""
     problems: list[Problem] = field(default_factory=list)
     broken: set[str] = field(default_factory=set)
+    controller_paths: set[str] = field(default_factory=set)
+    """The files with a KwokController document, right or wrong."""
 
     def add(self, document: Document, found: Iterator[Finding] | list[Finding]) -> None:
         """Note findings in a document."""
@@ -81,9 +92,9 @@ class Loader:
         self._models: dict[tuple[str, str, int], tuple[Any, list[Finding]]] = {}
         self._sets: dict[str, tuple[Manifest, ...]] = {}
 
-    def load(self, path: Path) -> Loaded:
-        """Load a file or folder as it is now."""
-        return self.loaded(files.read(path), files.boundary(path))
+    def load(self, path: Path, *, stable: bool = False) -> Loaded:
+        """Load a file or folder as it is now; *stable*: once nobody is writing there."""
+        return self.loaded(files.read_stable(path) if stable else files.read(path), files.boundary(path))
 
     def loaded(self, snapshot: files.Snapshot, boundary: Path) -> Loaded:
         """Return what a snapshot holds."""
@@ -99,7 +110,8 @@ class Loader:
         found.problems += _ignored(found)
         broken = found.broken | _fleets_with_errors(found)
         said = tuple(sorted(_said_once(found.problems)))
-        return Loaded(tree, said, snapshot, frozenset(broken), frozenset(unreadable))
+        known = bool(found.controllers) or not unreadable
+        return Loaded(tree, said, snapshot, frozenset(broken), frozenset(unreadable), _frozen(found), known)
 
     def _parse(self, path: str, text: str, digest: str) -> tuple[list[Document], list[Problem]]:
         known = self._parsed.get((path, digest))
@@ -131,6 +143,8 @@ class Loader:
 
     def _model(self, document: Document, digest: str, value: Mapping[str, Any], found: _Found) -> None:
         key = (document.path, digest, document.index)
+        if value["kind"] == "KwokController":
+            found.controller_paths.add(document.path)
         if key not in self._models:
             self._models[key] = validation.read(model.KINDS[value["kind"]], value)
         made, wrong = self._models[key]
@@ -401,6 +415,12 @@ def _said_once(found: list[Problem]) -> set[Problem]:
     """Return each Problem once: what is wrong as YAML already needs not be wrong as a value too."""
     odd = {(each.path, each.line, each.column) for each in found if each.rule.startswith("yaml-")}
     return {each for each in found if each.rule.startswith("yaml-") or (each.path, each.line, each.column) not in odd}
+
+
+def _frozen(found: _Found) -> str:
+    """Return why nothing may be done, if a file that says how kwok runs has errors: all nodes depend on it."""
+    wrong = [each for each in problems.errors(found.problems) if each.path in found.controller_paths]
+    return f"{wrong[0].path}:{wrong[0].line} says how kwok runs, and has errors" if wrong else ""
 
 
 def _hides_documents(problem: Problem) -> bool:

@@ -299,21 +299,9 @@ def _components_table(status: "embedded.Status") -> "Table":
     for each in status.components:
         health = "[green]ok[/]" if each.healthy else "[red]not answering[/]" if each.running else "[red]not running[/]"
         memory = f"{each.running.memory >> 20} MB" if each.running else "-"
-        since = _age(time.time() - each.running.started) if each.running else "-"
+        since = output.age_of(time.time() - each.running.started) if each.running else "-"
         table.add_row(each.name, health, str(each.running.pid) if each.running else "-", str(each.port), memory, since)
     return table
-
-
-def _age(seconds: float) -> str:
-    """Tell an age as kubectl does: two units at most."""
-    minutes, second = divmod(int(seconds), 60)
-    hours, minute = divmod(minutes, 60)
-    days, hour = divmod(hours, 24)
-    if days:
-        return f"{days}d{hour}h"
-    if hours:
-        return f"{hours}h{minute}m"
-    return f"{minutes}m{second}s" if minutes else f"{second}s"
 
 
 def _as_json(status: "embedded.Status") -> dict[str, object]:

@@ -15,6 +15,7 @@ from kwokfleet.cli import output
 
 if TYPE_CHECKING:
     from kwokfleet import source
+    from kwokfleet.core.objects import Manifest
     from kwokfleet.core.problems import Problem
     from kwokfleet.edge import files
 
@@ -96,7 +97,7 @@ def validate(
     wrong = bool(problems.errors(found) or (strict and found))
     _print_report(report, found, {"ok": not wrong, "files": files, "fleets": fleets})
     if report is ReportFormat.TEXT:
-        output.print_line(_summary(found, files, len(fleets)))
+        output.printproblem_line(_summary(found, files, len(fleets)))
     if wrong:
         raise typer.Exit(errors.ExitCode.INPUT)
 
@@ -105,7 +106,7 @@ def _print_report(report: ReportFormat, found: "list[Problem]", summary: dict[st
     if report is ReportFormat.TEXT:
         coloured = sys.stdout.isatty() and output.read_settings().color
         for problem in found:
-            typer.echo(_line(problem, coloured=coloured))
+            typer.echo(problem_line(problem, coloured=coloured))
         return
     from kwokfleet.formats import problem_reports
 
@@ -117,7 +118,7 @@ def _print_report(report: ReportFormat, found: "list[Problem]", summary: dict[st
         typer.echo(problem_reports.to_github(found))
 
 
-def _line(problem: "Problem", *, coloured: bool = False) -> str:
+def problem_line(problem: "Problem", *, coloured: bool = False) -> str:
     """Return a Problem as one line; a warning says that it is one."""
     from kwokfleet.core import problems
 
@@ -150,9 +151,42 @@ def count(number: int, thing: str) -> str:
 def refuse_if_wrong(loaded: "source.Loaded") -> None:
     """Print what is wrong with the files; if it is more than warnings, stop."""
     for problem in loaded.problems:
-        output.print_line(_line(problem))
+        output.printproblem_line(problem_line(problem))
     if not loaded.usable:
         raise errors.InputError("the fleet files have errors", hint="mend the lines above")
+
+
+def saved_objects(path: Path, hint: str = "make it with: kubectl get nodes -o json") -> "list[Manifest]":
+    """Return the objects of a file that kubectl wrote: JSON or YAML, a List or one object."""
+    from kwokfleet.core import documents
+
+    try:
+        content = path.read_bytes()
+        values = [json.loads(content)] if content.lstrip()[:1] in (b"{", b"[") else None
+        if values is None:
+            parsed, wrong = documents.parse(str(path), content.decode())
+            if wrong:
+                raise ValueError(str(wrong[0]))
+            values = [each.value for each in parsed]
+    except (OSError, ValueError) as error:
+        raise errors.InputError(f"{path} cannot be read as JSON or YAML: {error}", hint=hint) from error
+    found = [item for value in values for item in _items(value)]
+    if not all(_is_object(each) for each in found):
+        raise errors.InputError(f"{path} does not hold Kubernetes objects", hint=hint)
+    return found
+
+
+def _items(value: object) -> "list[Manifest]":
+    if isinstance(value, dict) and isinstance(value.get("items"), list):
+        kind = str(value.get("kind", "")).removesuffix("List")
+        defaults = {"apiVersion": value.get("apiVersion"), "kind": kind} if kind else {}
+        return [{**defaults, **item} if isinstance(item, dict) else {} for item in value["items"]]
+    return [value] if isinstance(value, dict) else [{}]
+
+
+def _is_object(value: "Manifest") -> bool:
+    metadata = value.get("metadata")
+    return bool(value.get("kind") and value.get("apiVersion")) and isinstance(metadata, dict) and "name" in metadata
 
 
 # ----------------------------------------------------------------------------------------
@@ -199,8 +233,8 @@ def format_files(
                 changed += 1
                 _formatted(file, made, write=not (check or diff), diff=diff)
     for problem in refused:
-        output.print_line(str(problem))
-    output.print_line(f"{count(changed, 'file')} {'would be ' if check or diff else ''}formatted")
+        output.printproblem_line(str(problem))
+    output.printproblem_line(f"{count(changed, 'file')} {'would be ' if check or diff else ''}formatted")
     if refused:
         raise typer.Exit(errors.ExitCode.INPUT)
     if changed and (check or diff):
@@ -243,4 +277,4 @@ def init(
         files.write(path, text.replace("$schema=../docs/", "$schema=../"))
         typer.echo(str(path))
     where = "" if folder == Path() else f" {folder / 'fleets'}"
-    output.print_line(f"next: {output.program()} validate{where}, then {output.program()} render{where}")
+    output.printproblem_line(f"next: {output.program()} validate{where}, then {output.program()} render{where}")

@@ -80,3 +80,24 @@ def print_bug(error: Exception) -> None:
 def _labelled(label: str, text: str, color: str) -> None:
     coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")  # settings may be what is wrong
     print_line((typer.style(f"{label}:", fg=color, bold=True) if coloured else f"{label}:") + f" {text}")
+
+
+def age(created: str) -> str:
+    """Tell how long ago an RFC 3339 time was."""
+    from datetime import UTC, datetime
+
+    if not created:
+        return "-"
+    return age_of(max(0.0, (datetime.now(UTC) - datetime.fromisoformat(created)).total_seconds()))
+
+
+def age_of(seconds: float) -> str:
+    """Tell an age as kubectl does: two units at most."""
+    minutes, second = divmod(int(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    if days:
+        return f"{days}d{hour}h"
+    if hours:
+        return f"{hours}h{minute}m"
+    return f"{minutes}m{second}s" if minutes else f"{second}s"

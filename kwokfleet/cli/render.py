@@ -1,7 +1,6 @@
 """`kwokfleet render`: the objects that fleet files stand for."""
 
 import gc
-import json
 import sys
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from kwokfleet.core import render as rendering
     from kwokfleet.core import schedule, workloads
     from kwokfleet.core.objects import Manifest
+    from kwokfleet.edge import cluster
 
 LOOK_AHEAD = timedelta(days=366)
 """How far from now `--waves` looks for the next Run of a Wave."""
@@ -46,7 +46,7 @@ def _instant(text: str) -> datetime:
         raise typer.BadParameter(str(error)) from None
 
 
-def _fleet_names() -> list[str]:
+def fleet_names() -> list[str]:
     """Return the Fleets here, for the shell to complete."""
     from kwokfleet import source
 
@@ -67,7 +67,7 @@ def render(  # noqa: PLR0913, PLR0917  # one for each option
     waves: Annotated[bool, typer.Option("--waves", help="Also the objects of each wave's next run.")] = False,
     fleet: Annotated[
         str | None,
-        typer.Option(help="Only this Fleet's objects.", show_default=False, autocompletion=_fleet_names),
+        typer.Option(help="Only this Fleet's objects.", show_default=False, autocompletion=fleet_names),
     ] = None,
     kind: Annotated[
         str | None,
@@ -93,7 +93,7 @@ def render(  # noqa: PLR0913, PLR0917  # one for each option
     from kwokfleet import source
     from kwokfleet.core import render as rendering
 
-    loaded = fleets.load(source.Loader(_live_nodes(live)), path or fleets.default_path())
+    loaded = fleets.load(source.Loader(live_nodes(live)), path or fleets.default_path())
     fleets.refuse_if_wrong(loaded)
     _refuse_unknown(fleet, loaded)
     at = now or datetime.now(UTC)
@@ -117,28 +117,28 @@ def _refuse_unknown(fleet: str | None, loaded: "source.Loaded") -> None:
         raise errors.InputError(f"there is no Fleet {fleet!r} in these files", hint=problems.meant(fleet, names))
 
 
-def _live_nodes(path: Path | None) -> "Callable[[str | None], list[Manifest]]":
-    """Return what knows live nodes: a file, or the cluster once somebody asks."""
+def live_nodes(path: Path | None, api: "cluster.Cluster | None" = None) -> "Callable[[str | None], list[Manifest]]":
+    """Return what knows live nodes: a file, or a cluster once somebody asks; *api* is the current one."""
 
     def read(context: str | None) -> "list[Manifest]":
-        from kwokfleet.core import tree_checks
+        if path is not None:
+            return _saved_nodes(path)
+        from kwokfleet.edge import cluster
 
-        if path is None:
-            from kwokfleet.edge import cluster
-
-            return cluster.live_nodes(context)
-        try:
-            content = json.loads(path.read_bytes())
-        except (OSError, ValueError) as error:
-            raise errors.InputError(
-                f"{path} cannot be read as JSON: {error}", hint="make it with: kubectl get nodes -o json"
-            ) from error
-        found, trouble = tree_checks.node_templates([content])
-        if trouble:
-            raise errors.InputError(f"{path} {trouble}", hint="make it with: kubectl get nodes -o json")
-        return found
+        return cluster.live_nodes(context, api)
 
     return read
+
+
+def _saved_nodes(path: Path) -> "list[Manifest]":
+    from kwokfleet.core import tree_checks
+
+    hint = "make it with: kubectl get nodes -o json"
+    saved = [each for each in fleets.saved_objects(path, hint) if each.get("kind") == "Node"]
+    found, trouble = tree_checks.node_templates([{"apiVersion": "v1", "kind": "List", "items": saved}])
+    if trouble:
+        raise errors.InputError(f"{path} {trouble}", hint=hint)
+    return found
 
 
 def _refuse_clashes(renderer: "rendering.Renderer") -> None:

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from kwokfleet.core import lifecycles, node_templates, objects
+from kwokfleet.core import diff, lifecycles, node_templates, objects
 from kwokfleet.core.delays import Delay
 from kwokfleet.core.dice import Die
 from kwokfleet.core.fleet import NodeGroups, NodePool
 from kwokfleet.core.objects import Manifest
+from kwokfleet.core.observed import TTL
 
 DEFAULT_RESOURCES = {"cpu": "32", "memory": "256Gi", "pods": "110"}
 """What `kwokctl scale` gives a node."""
@@ -36,8 +37,9 @@ MOST_COMBINATIONS = 100_000
 """Of values of `spread`, before they repeat."""
 DEFAULT_NODE_IP = "10.0.0.1"
 
+_OURS_ALONE = (objects.INDEX, objects.TAINTS)
+"""Annotations that mean something only on nodes that we make."""
 _ROLE = "node-role.kubernetes.io/agent"
-_TTL = "node.alpha.kubernetes.io/ttl"
 _TTL_STEPS = ((100, 0), (500, 15), (1000, 30), (2000, 60))
 """How long kubelets may cache, by the cluster's size: what the TTL controller would write."""
 _TTL_ABOVE = 300
@@ -64,16 +66,18 @@ class Context:
     """Delays of the pool's Lifecycle that are drawn for each node, by part."""
 
 
-def render(pool: NodePool, count: int, templates: Sequence[Manifest], context: Context) -> list[Manifest]:
-    """Return the Nodes 0 to *count* of a pool; several templates take turns."""
+def render(
+    pool: NodePool, indices: Sequence[int], templates: Sequence[Manifest], context: Context
+) -> list[Manifest]:
+    """Return the Nodes of a pool with these indices; several templates take turns."""
     molds = [_mold(pool, template, context) for template in templates or [{}]]
-    networks = _networks(pool, molds, count)
+    network = _network(pool, molds)
     spread = _spread(pool)
     pattern = _pattern(pool, context.fleet)
     draw = _drawing(pool, context)
     return [
-        _node(molds[index % len(molds)], index, pattern(index), spread[index % len(spread)], networks[index], draw)
-        for index in range(count)
+        _node(molds[index % len(molds)], index, pattern(index), spread[index % len(spread)], network(index), draw)
+        for index in indices
     ]
 
 
@@ -111,7 +115,7 @@ def autoscaler_template(pool: NodePool, templates: Sequence[Manifest], context: 
     node = _node(_mold(pool, (templates or [{}])[0], context), 0, name, _spread(pool)[0], None, None)
     metadata = node["metadata"]
     labels = {key: value for key, value in metadata["labels"].items() if key != objects.MANAGED_BY}
-    annotations = {key: value for key, value in metadata["annotations"].items() if key != objects.INDEX} | {
+    annotations = {key: value for key, value in metadata["annotations"].items() if key not in _OURS_ALONE} | {
         f"{prefix}/name": name,
         f"{prefix}/min-count": str(limits.min),
         f"{prefix}/max-count": str(limits.max),
@@ -171,7 +175,7 @@ class Birth:
         metadata = node["metadata"]
         status = {**node["status"], "conditions": self._settled if ready else self._booting}
         status["phase"] = "Running" if ready else "Pending"
-        annotations = {**metadata["annotations"], _TTL: self._ttl}
+        annotations = {**metadata["annotations"], TTL: self._ttl}
         return {**node, "metadata": {**metadata, "annotations": annotations}, "status": status}
 
 
@@ -200,14 +204,16 @@ def _mold(pool: NodePool, template: Manifest, context: Context) -> Manifest:
     base: Manifest = objects.overlay(start, pool.template)
     metadata, spec, status = base.get("metadata") or {}, base.get("spec") or {}, base.get("status") or {}
     info = {**DEFAULT_NODE_INFO, **(status.get("nodeInfo") or {})}
+    taints = _taints(pool, spec.get("taints") or [])
     return {
         "labels": _labels(pool, metadata.get("labels") or {}, info, context.fleet),
         "annotations": {
             **(metadata.get("annotations") or {}),
             **pool.annotations,
             objects.FAKE_KEY: objects.FAKE_VALUE,
+            **({objects.TAINTS: listed} if (listed := diff.own_taints(taints)) else {}),
         },
-        "spec": {**spec, "taints": _taints(pool, spec.get("taints") or [])},
+        "spec": {**spec, "taints": taints},
         "status": _status(pool, status, info),
         "ip": context.node_ip,
         "provider": pool.provider_id,
@@ -323,13 +329,14 @@ def prefix_length(pool: NodePool, template: Manifest) -> int:
     return 32 - max(8, (addresses - 1).bit_length())
 
 
-def _networks(pool: NodePool, molds: Sequence[Manifest], count: int) -> Sequence[str | None]:
+def _network(pool: NodePool, molds: Sequence[Manifest]) -> Callable[[int], str | None]:
+    """Return what knows the podCIDR of each node."""
     if pool.pod_cidr is None:
-        return [None] * count
+        return lambda _index: None
     network = ipaddress.ip_network(pool.pod_cidr)
+    first = int(network.network_address)
     if network.version == 6:  # noqa: PLR2004  # IPv6
-        first, step, length = int(network.network_address), 1 << 64, 64
-        return [f"{ipaddress.IPv6Address(first + index * step)}/{length}" for index in range(count)]
+        return lambda index: f"{ipaddress.IPv6Address(first + (index << 64))}/64"
     length = min(prefix_length(pool, {"status": mold["status"]}) for mold in molds)
-    first, step = int(network.network_address), 1 << (32 - length)
-    return [f"{ipaddress.IPv4Address(first + index * step)}/{length}" for index in range(count)]
+    step = 1 << (32 - length)
+    return lambda index: f"{ipaddress.IPv4Address(first + index * step)}/{length}"

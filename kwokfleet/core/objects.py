@@ -17,6 +17,14 @@ INDEX = f"{PREFIX}/index"
 LIFECYCLE = f"{PREFIX}/lifecycle"
 STAGE_SET = f"{PREFIX}/stage-set"
 USAGE = f"{PREFIX}/usage"
+TAINTS = f"{PREFIX}/taints"
+"""An annotation: the taints that we put on a node. Its list of taints is one field with many writers, so that
+nothing else tells whose an entry is."""
+
+APPROVED = f"{PREFIX}/approved"
+"""An annotation of a Fleet in the cluster: the digest of the plan that may be carried out."""
+DIGEST = f"{PREFIX}/digest"
+"""An annotation of our own definitions: what they were written from."""
 
 FAKE_KEY = "kwok.x-k8s.io/node"
 FAKE_VALUE = "fake"
@@ -25,6 +33,9 @@ AUTOSCALER_TAINT_KEY = "kwok-provider"
 """The taint that the cluster-autoscaler's kwok provider puts on the nodes it makes."""
 
 STAGE_API_VERSION = "kwok.x-k8s.io/v1alpha1"
+API_VERSION = f"{PREFIX}/v1alpha1"
+MANAGER = US
+"""The field manager under which everything is written."""
 
 _MERGE_KEYS = {
     "taints": ("key", "effect"),
@@ -76,3 +87,20 @@ def _merge_list(base: list[Any], top: list[Any], keys: tuple[str, ...]) -> list[
     merged = {identity(entry): entry for entry in base}
     merged.update((identity(entry), entry) for entry in top)
     return list(merged.values())
+
+
+def labels(manifest: Manifest) -> Mapping[str, str]:
+    """Return an object's labels."""
+    found: Mapping[str, str] = manifest["metadata"].get("labels") or {}
+    return found
+
+
+def is_fake(manifest: Manifest) -> bool:
+    """Return whether a node says that it is fake; no other node is ever changed or deleted."""
+    annotations = manifest["metadata"].get("annotations") or {}
+    return bool(annotations.get(FAKE_KEY) == FAKE_VALUE)
+
+
+def is_ours(manifest: Manifest) -> bool:
+    """Return whether an object may be changed or deleted at all: it has our label and, if a node, is fake."""
+    return labels(manifest).get(MANAGED_BY) == US and (manifest["kind"] != "Node" or is_fake(manifest))

@@ -4,7 +4,7 @@ The same tree and the same time give the same objects, in the same order. A Rend
 last result of each pool, so that rendering again costs what changed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -50,6 +50,8 @@ class Clash:
 
     key: ObjectKey
     by: Name
+    first: str = ""
+    """The Fleet that asked first."""
 
 
 class Renderer:
@@ -59,8 +61,11 @@ class Renderer:
         self._pools: dict[Name, tuple[Any, Desired]] = {}
         self.clashes: list[Clash] = []
 
-    def desired(self, tree: Tree, now: datetime) -> Desired:
-        """Return every object that should be there, in the order in which they are applied."""
+    def desired(self, tree: Tree, now: datetime, members: Mapping[Name, Sequence[int]] | None = None) -> Desired:
+        """Return every object that should be there, in the order in which they are applied.
+
+        *members* says which of their nodes pools have where that is not the first so many.
+        """
         self.clashes = []
         made: Desired = {}
         self._add(made, ("", ""), stages(tree))
@@ -70,20 +75,21 @@ class Renderer:
         for fleet in tree.fleets:
             for pool in fleet.spec.node_pools:
                 name = (fleet.name, pool.name)
-                kept[name] = self._pool(tree, fleet, pool, now)
+                kept[name] = self._pool(tree, fleet, pool, (members or {}).get(name) or range(pool_size(pool, now)))
                 self._merge(made, name, kept[name][1])
         self._pools = kept
         return made
 
-    def _pool(self, tree: Tree, fleet: model.Fleet, pool: model.NodePool, now: datetime) -> tuple[Any, Desired]:
+    def _pool(
+        self, tree: Tree, fleet: model.Fleet, pool: model.NodePool, indices: Sequence[int]
+    ) -> tuple[Any, Desired]:
         """Return a pool's nodes with everything they depend on: if that is as it was, so are they."""
         name = (fleet.name, pool.name)
-        count = 0 if pool.autoscaler else schedule.replicas(pool, now)
-        depends = (pool, count, tree.templates.get(name, ()), node_context(tree, fleet, pool))
+        depends = (pool, indices, tree.templates.get(name, ()), node_context(tree, fleet, pool))
         last = self._pools.get(name)
         if last is not None and last[0] == depends:
             return last
-        made = nodes.render(pool, count, depends[2], depends[3])
+        made = nodes.render(pool, indices, depends[2], depends[3])
         return depends, {ObjectKey("v1", "Node", "", node["metadata"]["name"]): node for node in made}
 
     def _merge(self, made: Desired, by: Name, nodes_of_pool: Desired) -> None:
@@ -98,9 +104,14 @@ class Renderer:
             key = objects.key(manifest)
             if key in made:
                 if made[key] != manifest:
-                    self.clashes.append(Clash(key, by))
+                    self.clashes.append(Clash(key, by, objects.labels(made[key]).get(objects.FLEET, "")))
                 continue
             made[key] = manifest
+
+
+def pool_size(pool: model.NodePool, now: datetime) -> int:
+    """Return how many nodes of a pool are ours to make."""
+    return 0 if pool.autoscaler else schedule.replicas(pool, now)
 
 
 def wave_context(tree: Tree, fleet: model.Fleet, wave: Wave, run: str) -> workloads.Context:
@@ -124,19 +135,25 @@ def node_context(tree: Tree, fleet: model.Fleet, pool: model.NodePool) -> nodes.
 
 def born(tree: Tree, desired: Desired, now: datetime) -> Iterator[Manifest]:
     """Yield the objects as they would be created: nodes settled, or booting where their Lifecycle says so."""
-    birth = nodes.Birth(now, sum(key.kind == "Node" for key in desired))
+    return map(newborn(tree, now, sum(key.kind == "Node" for key in desired)), desired.values())
+
+
+def newborn(tree: Tree, now: datetime, cluster_size: int) -> Callable[[Manifest], Manifest]:
+    """Return what makes of an object that is asked for the one that is created."""
+    birth = nodes.Birth(now, cluster_size)
     booting = {
         lifecycles.label(fleet.name, lifecycle.name)
         for fleet in tree.fleets
         for lifecycle in fleet.spec.lifecycles
         if lifecycles.boots(lifecycle)
     }
-    for key, manifest in desired.items():
-        if key.kind == "Node":
-            ready = manifest["metadata"]["labels"].get(objects.LIFECYCLE) not in booting
-            yield birth.born(manifest, ready=ready)
-        else:
-            yield manifest
+
+    def made(manifest: Manifest) -> Manifest:
+        if manifest["kind"] != "Node":
+            return manifest
+        return birth.born(manifest, ready=manifest["metadata"]["labels"].get(objects.LIFECYCLE) not in booting)
+
+    return made
 
 
 def stages(tree: Tree) -> Iterator[Manifest]:

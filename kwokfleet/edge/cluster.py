@@ -1,39 +1,160 @@
-"""The cluster behind a kubeconfig or, in a pod, behind its service account: requests out, plain values in."""
+"""The cluster behind a kubeconfig or, in a pod, behind its service account: requests out, answers in.
+
+The `kubernetes` package reads the configuration (contexts, certificates, tokens that expire,
+credential plug-ins, proxies) and opens connections. Requests are sent as they are: its typed
+methods cost three times the CPU of a plain request, which on one machine the API server needs.
+"""
 
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-import orjson
 import urllib3
 from kubernetes import client, config
 
+import kwokfleet
 from kwokfleet import errors
+from kwokfleet.core import requests
 from kwokfleet.core.objects import Manifest
+from kwokfleet.core.requests import Answer, Request
 
-PAGE = 500
-CONNECT_S, ANSWER_S = 5.0, 30.0
+CONNECT_S, ANSWER_S = 5.0, 65.0
+"""The API server gives a request 60 s by default; we give it a little longer to say so."""
+MOST_CONNECTIONS = 256
+CHUNK = 1 << 16
 KUBECONFIG = "~/.kube/config"
 """Where kubeconfigs are, unless the variable of that name says otherwise."""
 
 
-def live_nodes(context: str | None) -> list[Manifest]:
-    """Return all nodes of the cluster that a kubeconfig context names, or of the current one."""
-    api = _api(context)
-    found: list[Manifest] = []
-    token = ""
-    while True:
-        page = _get(api, "/api/v1/nodes", {"limit": PAGE, "continue": token} if token else {"limit": PAGE})
-        found += [{"apiVersion": "v1", "kind": "Node", **item} for item in page.get("items") or []]
-        token = (page.get("metadata") or {}).get("continue") or ""
-        if not token:
-            return found
+class Stream:
+    """An answer that does not end by itself: a watch."""
+
+    def __init__(self, host: str, response: urllib3.BaseHTTPResponse) -> None:
+        self._host, self._response = host, response
+        self.status = response.status
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield what comes, as it comes, until either side closes."""
+        try:
+            while chunk := self._response.read1(CHUNK):
+                yield chunk
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:  # ValueError: closed by us
+            raise errors.UnreachableError(f"the connection to {self._host} broke: {_cause(error)}") from error
+
+    def read(self) -> Answer:
+        """Return the whole answer; for one that is an error."""
+        with suppress(urllib3.exceptions.HTTPError, OSError):
+            return Answer(self.status, self._response.data)
+        return Answer(self.status)
+
+    def stop(self) -> None:
+        """Wake up who waits in chunks(), from another thread."""
+        with suppress(ValueError, RuntimeError, OSError):
+            self._response.shutdown()
+
+    def close(self) -> None:
+        """Give up the connection."""
+        with suppress(OSError):
+            self._response.close()
 
 
-def _api(context: str | None) -> client.ApiClient:
+class Cluster:
+    """A way to an API server; any number of threads may use it at once."""
+
+    def __init__(self, configuration: client.Configuration, reload: Any) -> None:  # noqa: ANN401  # makes another one
+        self._reload = reload
+        self._lock = threading.Lock()
+        self._configure(configuration)
+
+    def _configure(self, configuration: client.Configuration) -> None:
+        configuration.retries = False
+        configuration.connection_pool_maxsize = MOST_CONNECTIONS
+        if not configuration.verify_ssl:  # the kubeconfig says so; kubectl does not warn of it either
+            urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+        manager = client.ApiClient(configuration).rest_client.pool_manager
+        self.host: str = configuration.host
+        self._prefix = urlsplit(self.host).path.rstrip("/")
+        self._pool = manager.connection_from_url(self.host)
+        self._configuration = configuration
+        self._by_token = bool(configuration.api_key)
+
+    def send(self, request: Request, timeout_s: float = ANSWER_S) -> Answer:
+        """Send a request and return the answer, whatever it says."""
+        response = self._open(request, timeout_s, preload=True)
+        if response.status == HTTPStatus.UNAUTHORIZED and self._renew():
+            response = self._open(request, timeout_s, preload=True)
+        return Answer(response.status, response.data, response.headers)
+
+    def stream(self, request: Request, silence_s: float) -> Stream:
+        """Send a request whose answer goes on; *silence_s* without a byte of it is a broken connection."""
+        response = self._open(request, silence_s, preload=False)
+        if response.status == HTTPStatus.UNAUTHORIZED and self._renew():
+            response.close()
+            response = self._open(request, silence_s, preload=False)
+        return Stream(self.host, response)
+
+    def _open(self, request: Request, timeout_s: float, *, preload: bool) -> urllib3.BaseHTTPResponse:
+        try:
+            return self._pool.urlopen(
+                request.method,
+                f"{self._prefix}{request.path}",
+                body=request.body,
+                headers=self._headers(request),
+                retries=False,
+                redirect=False,
+                timeout=urllib3.Timeout(connect=CONNECT_S, read=timeout_s),
+                preload_content=preload,
+            )
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise errors.UnreachableError(
+                f"the API server at {self.host} does not answer: {_cause(error)}",
+                hint="see `kubectl cluster-info`; is the right context set?",
+            ) from error
+
+    def _headers(self, request: Request) -> dict[str, str]:
+        headers = {"Accept": request.accept, "User-Agent": f"kwokfleet/{kwokfleet.__version__}"}
+        if request.body is not None:
+            headers["Content-Type"] = request.content_type
+        if self._by_token:  # asked each time: a token may expire, and who made it knows how to make another
+            for each in self._configuration.auth_settings().values():
+                headers[each["key"]] = each["value"] or ""
+        return headers
+
+    def _renew(self) -> bool:
+        """Read the credentials once more; return whether they are others now."""
+        with self._lock:
+            fresh = self._reload()
+            if _credentials(fresh) == _credentials(self._configuration):
+                return False
+            self._configure(fresh)
+            return True
+
+    def close(self) -> None:
+        """Close all connections that are not in use."""
+        self._pool.close()
+
+
+def _credentials(configuration: client.Configuration) -> tuple[Any, ...]:
+    return dict(configuration.api_key), configuration.cert_file, configuration.key_file
+
+
+def connect(context: str | None = None, kubeconfig: Path | None = None) -> Cluster:
+    """Return a way to the cluster that a kubeconfig context names, or to the current one; nothing is sent yet."""
+
+    def read() -> client.Configuration:
+        return _configuration(context, str(kubeconfig) if kubeconfig else None)
+
+    return Cluster(read(), read)
+
+
+def _configuration(context: str | None, kubeconfig: str | None) -> client.Configuration:
     configuration = client.Configuration()
-    location = os.environ.get("KUBECONFIG") or KUBECONFIG
+    location = kubeconfig or os.environ.get("KUBECONFIG") or KUBECONFIG
     in_pod = context is None and "KUBERNETES_SERVICE_HOST" in os.environ and not _exists(location)
     try:
         if in_pod:
@@ -47,32 +168,56 @@ def _api(context: str | None) -> client.ApiClient:
             f"{what} cannot be used: {why}",
             hint="set KUBECONFIG, name a context that is in it, or run `kwokfleet cluster up`",
         ) from error
-    configuration.retries = False
-    if not configuration.verify_ssl:  # the kubeconfig says so; kubectl does not warn of it either
-        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
-    return client.ApiClient(configuration)
+    return configuration
 
 
 def _exists(location: str) -> bool:
     return any(Path(path).expanduser().is_file() for path in location.split(os.pathsep) if path)
 
 
-def _get(api: client.ApiClient, path: str, query: dict[str, Any]) -> Manifest:
-    what = path.rpartition("/")[2]
-    host = api.configuration.host
+def live_nodes(context: str | None, current: Cluster | None = None) -> list[Manifest]:
+    """Return all nodes of the cluster that a kubeconfig context names, or of the current one."""
+    cluster = current if current is not None and context is None else connect(context)
     try:
-        request = api.param_serialize("GET", path, query_params=list(query.items()), auth_settings=["BearerToken"])
-        response = api.call_api(*request[:3], _request_timeout=(CONNECT_S, ANSWER_S))
-        content = response.read()  # type: ignore[no-untyped-call]
-    except urllib3.exceptions.HTTPError as error:
-        raise errors.ClusterError(
-            f"the API server at {host} does not answer: {type(error).__name__}",
-            hint="see `kubectl cluster-info`; is the right context set?",
-        ) from error
-    if response.status != HTTPStatus.OK:
-        raise errors.ClusterError(
-            f"the API server at {host} refused to list {what}: {response.status} {response.reason}",
-            hint=f"see `kubectl auth can-i list {what}`",
+        return [{"apiVersion": "v1", "kind": "Node", **item} for item in items(cluster, requests.NODE)]
+    finally:
+        if cluster is not current:
+            cluster.close()
+
+
+def items(
+    cluster: Cluster, kind: requests.Kind, selector: str = "", *, fields: str = "", metadata_only: bool = False
+) -> Iterator[Manifest]:
+    """Yield all objects of a kind, page by page; raise if not all of them could be had."""
+    token = ""
+    while True:
+        answer = cluster.send(requests.page(kind, selector, token, fields=fields, metadata_only=metadata_only))
+        if answer.status != HTTPStatus.OK:
+            raise refused(cluster, answer, f"list {kind.plural}")
+        found = answer.json()
+        yield from found.get("items") or []
+        token = (found.get("metadata") or {}).get("continue") or ""
+        if not token:
+            return
+
+
+def refused(cluster: Cluster, answer: Answer, what: str) -> errors.ClusterError:
+    """Return the error for an answer that is a no."""
+    if answer.status == HTTPStatus.UNAUTHORIZED:
+        return errors.ClusterError(
+            f"the API server at {cluster.host} does not accept the credentials: {answer.status} Unauthorized",
+            hint="log in again, or see `kubectl auth whoami`: the token or certificate may have expired",
         )
-    read: Manifest = orjson.loads(content)
-    return read
+    reason = HTTPStatus(answer.status).phrase if answer.status in HTTPStatus._value2member_map_ else ""
+    return errors.ClusterError(
+        f"the API server at {cluster.host} refused to {what}: {answer.status} {reason}",
+        hint=f"see `kubectl auth can-i {what}`",
+    )
+
+
+def _cause(error: BaseException) -> str:
+    """Return what is behind an error of the HTTP library, in a few words."""
+    reason = getattr(error, "reason", None)
+    inner = reason if isinstance(reason, BaseException) else error.__cause__ or error
+    text = " ".join(str(inner).split())
+    return text.rpartition(": ")[2] if "[Errno" in text else f"{type(error).__name__}: {text}"[:200]

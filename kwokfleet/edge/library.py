@@ -1,4 +1,4 @@
-"""The Stages and examples that come with kwokfleet: inside the installed package, or in the repository."""
+"""The Stages, examples and definitions that come with kwokfleet: inside the installed package, or in the repository."""
 
 from pathlib import Path
 
@@ -20,6 +20,11 @@ def stage_set(name: str) -> str:
 def example(name: str) -> str:
     """Return the text of one example."""
     return (_folder("fleets") / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def definition() -> str:
+    """Return the text of our own custom resource definition."""
+    return (_folder("deploy") / "crds" / "kwokfleet.dev_fleets.yaml").read_text(encoding="utf-8")
 
 
 def _folder(name: str) -> Path:

@@ -26,7 +26,7 @@ def pool(**fields: Any) -> model.NodePool:  # noqa: ANN401  # any part of a file
 
 def rendered(count: int, templates: tuple[Manifest, ...] = (), **fields: Any) -> list[Manifest]:  # noqa: ANN401  # as above
     """Return a pool's nodes."""
-    return nodes.render(pool(**fields), count, templates, CONTEXT)
+    return nodes.render(pool(**fields), range(count), templates, CONTEXT)
 
 
 def labels(node: Manifest, key: str) -> str | None:

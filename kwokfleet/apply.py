@@ -1,0 +1,390 @@
+"""All writes are made here: a Plan's changes in their order, many at once, each one guarded.
+
+A write is repeated until the API server has answered it, so it must bear being repeated: a creation
+that finds its object there looks whether it is ours; a patch or a delete names the UID. Whatever the
+answer, the Change gets an Outcome; only an API server that stays away, or does not know us any
+more, ends the whole.
+"""
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import structlog
+
+from kwokfleet import drain, errors
+from kwokfleet.core import diff, objects, observed, pacing, patches, plan, requests
+from kwokfleet.core.objects import Manifest, ObjectKey
+from kwokfleet.core.observed import Observed
+from kwokfleet.core.plan import Action, Change
+from kwokfleet.core.report import Outcome, Result
+from kwokfleet.core.requests import Answer, Request
+from kwokfleet.edge import cluster
+
+log = structlog.get_logger()
+
+PATIENCE_S = 60.0
+"""How long the API server may stay away, or an answer stay the same bad one."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+MOST_TRIES = 6
+"""Of a request that is answered by an internal error each time."""
+FRESH_TRIES = 5
+"""How often a change is worked out anew on a state that somebody else has changed meanwhile."""
+_LATER = {
+    HTTPStatus.TOO_MANY_REQUESTS,
+    HTTPStatus.INTERNAL_SERVER_ERROR,
+    HTTPStatus.BAD_GATEWAY,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    HTTPStatus.GATEWAY_TIMEOUT,
+}
+_MADE = (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.ACCEPTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How hard the API server may be asked."""
+
+    max_inflight: int = pacing.MOST
+    qps: float = 0.0
+    patience_s: float = PATIENCE_S
+    dry_run: bool = False
+    """Let the API server check every write, and keep none."""
+
+
+Birth = Callable[[Manifest], Manifest]
+"""Makes of an object that is asked for the one that is to be created."""
+Watcher = Callable[[str, int, int], None]
+"""Is told what is being done, how much of it is done, and how much there is."""
+
+
+class Sender:
+    """Sends requests at a pace that the API server can bear, again where that helps."""
+
+    def __init__(self, api: cluster.Cluster, limits: Limits, stop: threading.Event) -> None:
+        self.api, self.limits, self.stop = api, limits, stop
+        self._pace = pacing.Pace(limits.max_inflight, limits.qps)
+        self._turn = threading.Condition()
+        self._inflight = 0
+        self._silent_since: float | None = None
+
+    def send(self, request: Request) -> Answer:
+        """Return the answer to a request; raise if there is none for too long, or the sender is stopped."""
+        began = time.monotonic()
+        pause = FIRST_PAUSE_S
+        for tries in itertools.count(1):
+            try:
+                answer = self._once(request)
+            except errors.UnreachableError as error:
+                self._is_away(error)
+                retry_after = 0.0
+            else:
+                self._silent_since = None
+                retry_after = self._retry_after(answer)
+                if not self._worth_repeating(answer, tries, time.monotonic() - began):
+                    return answer
+                log.debug("request_refused", status=answer.status, path=request.path, retry_after_s=retry_after)
+            wait = max(retry_after, pause)
+            with self._turn:
+                self._pace.refused(time.monotonic(), retry_after)
+            if self.stop.wait(wait):
+                raise errors.ClusterError("stopped before the API server answered")
+            pause = min(pause * 2, LONGEST_PAUSE_S)
+        raise AssertionError("unreachable: the loop above has no end")
+
+    def _once(self, request: Request) -> Answer:
+        with self._turn:
+            while not self._pace.may_send(self._inflight):
+                self._turn.wait(1.0)
+                if self.stop.is_set():
+                    raise errors.ClusterError("stopped")
+            self._inflight += 1
+            wait = self._pace.slot(time.monotonic())
+        try:
+            if wait > 0 and self.stop.wait(wait):
+                raise errors.ClusterError("stopped")
+            began = time.monotonic()
+            answer = self.api.send(request)
+            took = time.monotonic() - began
+        except BaseException:
+            self._release(None)
+            raise
+        self._release(took if answer.status not in _LATER else None)
+        if answer.status == HTTPStatus.UNAUTHORIZED:
+            raise cluster.refused(self.api, answer, "know us")
+        return answer
+
+    def _release(self, took_s: float | None) -> None:
+        with self._turn:
+            self._inflight -= 1
+            if took_s is not None:
+                self._pace.answered(took_s)
+            self._turn.notify()
+
+    def _is_away(self, error: errors.UnreachableError) -> None:
+        now = time.monotonic()
+        if self._silent_since is None:
+            self._silent_since = now
+        if now - self._silent_since > self.limits.patience_s:
+            raise error
+
+    def _worth_repeating(self, answer: Answer, tries: int, since_s: float) -> bool:
+        if answer.status not in _LATER or since_s > self.limits.patience_s:
+            return False
+        if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
+            return not drain.is_budget(answer)  # a PodDisruptionBudget's no is an answer, not a matter of pace
+        return answer.status == HTTPStatus.SERVICE_UNAVAILABLE or tries < MOST_TRIES
+
+    @staticmethod
+    def _retry_after(answer: Answer) -> float:
+        text = answer.headers.get("Retry-After") or ""
+        return min(float(text), LONGEST_PAUSE_S * 6) if text.isdigit() else 0.0
+
+
+class Applier:
+    """Makes the changes of plans."""
+
+    def __init__(
+        self, sender: Sender, birth: Birth, pools: Mapping[str, plan.FleetRules], watcher: Watcher | None = None
+    ) -> None:
+        self.sender = sender
+        self._birth, self._pools = birth, pools
+        self.watch: Watcher = watcher or (lambda _title, _done, _total: None)
+        self._projector = observed.Projector()
+        self._projecting = threading.Lock()
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether nothing is to be kept."""
+        return self.sender.limits.dry_run
+
+    def apply(self, changes: Sequence[Change], inventory: observed.Inventory) -> list[Outcome]:
+        """Make all changes, phase by phase, and return what became of each."""
+        outcomes: list[Outcome] = []
+        for (deletes, kind), phase in itertools.groupby(changes, key=lambda each: _phase(each)):
+            mine = list(phase)
+            if deletes and kind == "Node":
+                outcomes += drain.Drain(self, self._pools, inventory).remove(mine)
+            else:
+                outcomes += self._replaced([each for each in mine if each.action is Action.REPLACE], inventory)
+                title = f"{kind.lower()}s {'deleted' if deletes else 'applied'}"
+                outcomes += self.each(title, [each for each in mine if each.action is not Action.REPLACE], self.change)
+        for outcome in outcomes:
+            log.debug(
+                "changed", action=outcome.change.action.value, key="/".join(outcome.change.key), result=outcome.result
+            )
+        return outcomes
+
+    def _replaced(self, changes: Sequence[Change], inventory: observed.Inventory) -> list[Outcome]:
+        """Delete nodes in good order and create them anew."""
+        if not changes:
+            return []
+        removed = drain.Drain(self, self._pools, inventory).remove(changes)
+        gone = [each.change for each in removed if each.result in (Result.DONE, Result.ALREADY)]
+        kept = [each for each in removed if each.result not in (Result.DONE, Result.ALREADY)]
+        if self.dry_run:  # the old ones are still there, and the new ones would meet them
+            return removed
+        return [*kept, *self.each("nodes replaced", gone, self.create)]
+
+    def each(self, title: str, changes: Sequence[Change], act: Callable[[Change], Outcome]) -> list[Outcome]:
+        """Do one thing to each of many, many at once; stop all if one finds that the cluster is lost."""
+        work = enumerate(changes)
+        outcomes: list[Outcome | None] = [None] * len(changes)
+        lock, done, trouble = threading.Lock(), itertools.count(1), list[Exception]()
+
+        def run() -> None:
+            while not trouble and not self.sender.stop.is_set():
+                with lock:
+                    index, change = next(work, (-1, None))
+                if change is None:
+                    return
+                try:
+                    outcomes[index] = act(change)
+                except Exception as error:  # noqa: BLE001 - handed to the thread that waits
+                    trouble.append(error)
+                    return
+                self.watch(title, next(done), len(changes))
+
+        if not changes:
+            return []
+        self.watch(title, 0, len(changes))
+        _in_threads(run, min(len(changes), self.sender.limits.max_inflight))
+        if trouble:
+            raise trouble[0]
+        return [
+            outcome or Outcome(change, Result.SKIPPED, "stopped before")
+            for outcome, change in zip(outcomes, changes, strict=True)
+        ]
+
+    # one change
+
+    def change(self, change: Change) -> Outcome:
+        """Make one change."""
+        match change.action:
+            case Action.CREATE:
+                return self.create(change)
+            case Action.UPDATE:
+                return self.update(change, change.have, change.differences)
+            case _:
+                return self.delete(change)
+
+    def create(self, change: Change) -> Outcome:
+        """Create an object; one that is there already is looked at."""
+        if change.want is None:
+            raise ValueError(f"nothing to create: {change.key}")
+        answer = self.sender.send(requests.create(self._birth(change.want), dry_run=self.dry_run))
+        if answer.status in _MADE:
+            return Outcome(change, Result.DONE, version=_version(answer))
+        if answer.status == HTTPStatus.CONFLICT:
+            return self.meet(change)
+        return _no(change, answer)
+
+    def meet(self, change: Change) -> Outcome:
+        """Deal with an object that came before ours: by ourselves a moment ago, by another sync, by somebody else."""
+        there = self.fetch(change.key)
+        if there is None or there.deleting:
+            return Outcome(change, Result.AGAIN, "it is just being deleted")
+        if not objects.is_ours(there.manifest) or there.fleet != change.fleet:
+            return Outcome(change, Result.CONFLICT, "an object of that name is there, and is not ours")
+        found = diff.differences(change.want or {}, there)
+        return self.update(change, there, found) if found else Outcome(change, Result.ALREADY)
+
+    def update(self, change: Change, have: Observed | None, found: Sequence[diff.Difference]) -> Outcome:
+        """Patch an object; on a state that is no longer the live one, work it out anew."""
+        for _ in range(FRESH_TRIES):
+            if have is None:
+                return Outcome(change, Result.AGAIN, "it is gone")
+            if not found:
+                return Outcome(change, Result.ALREADY)
+            if not _may_change(change, have):
+                return Outcome(change, Result.CONFLICT, "it is not ours any more")
+            if diff.needs_replacement(change.key.kind, found):
+                return Outcome(change, Result.AGAIN, "it must be replaced")
+            answer = self._patched(change.key, have, found)
+            if answer.status in _MADE:
+                return Outcome(change, Result.DONE, version=_version(answer))
+            if not _is_stale(answer):
+                return _no(change, answer)
+            have = self.fetch(change.key)
+            found = diff.differences(change.want or {}, have) if have else ()
+        return Outcome(change, Result.FAILED, f"somebody changed it {FRESH_TRIES} times while we did")
+
+    def _patched(self, key: ObjectKey, have: Observed, found: Sequence[diff.Difference]) -> Answer:
+        answer = Answer(HTTPStatus.OK)
+        for each in patches.patches(have, found):
+            answer = self.sender.send(requests.patch(key, each, dry_run=self.dry_run))
+            if answer.status not in _MADE:
+                break
+            if "resourceVersion" in each.body["metadata"]:  # the next patch must not trip over this one
+                have = self._observed(key, answer.json())
+        return answer
+
+    def delete(self, change: Change) -> Outcome:
+        """Delete one object, and no namesake of it."""
+        have = change.have
+        if have is None or not objects.is_ours(have.manifest):
+            return Outcome(change, Result.CONFLICT, "it is not ours")
+        answer = self.sender.send(requests.delete(change.key, have.uid, dry_run=self.dry_run))
+        if answer.status in _MADE:
+            return Outcome(change, Result.DONE)
+        if answer.status == HTTPStatus.NOT_FOUND:
+            return Outcome(change, Result.ALREADY)
+        if answer.status == HTTPStatus.CONFLICT:
+            return Outcome(change, Result.AGAIN, "it is another object by now")
+        return _no(change, answer)
+
+    def fetch(self, key: ObjectKey) -> Observed | None:
+        """Return an object as it is now, None if it is not there."""
+        answer = self.sender.send(requests.get(key))
+        if answer.status == HTTPStatus.NOT_FOUND:
+            return None
+        if answer.status != HTTPStatus.OK:
+            raise cluster.refused(self.sender.api, answer, f"get {key.kind.lower()}s")
+        return self._observed(key, answer.json())
+
+    def _observed(self, key: ObjectKey, manifest: Manifest) -> Observed:
+        with self._projecting:
+            return self._projector.observed(key.api_version, key.kind, manifest)
+
+
+def _phase(change: Change) -> tuple[bool, str]:
+    return change.action is Action.DELETE, change.key.kind
+
+
+def _may_change(change: Change, have: Observed) -> bool:
+    """Return whether an object may be written to: ours, or a fake node or other object that is being adopted."""
+    if objects.is_ours(have.manifest):
+        return True
+    adopting = change.have is not None and not objects.is_ours(change.have.manifest)
+    return adopting and have.uid == change.have.uid and (have.key.kind != "Node" or objects.is_fake(have.manifest))  # type: ignore[union-attr]
+
+
+def _is_stale(answer: Answer) -> bool:
+    """Return whether a patch was refused because the object is not the one that was read."""
+    if answer.status in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
+        return True
+    return answer.status == HTTPStatus.UNPROCESSABLE_ENTITY and "metadata.uid" in answer.message
+
+
+def _no(change: Change, answer: Answer) -> Outcome:
+    later = answer.status in _LATER
+    return Outcome(change, Result.FAILED if later else Result.REFUSED, f"{answer.status} {answer.message}")
+
+
+def _version(answer: Answer) -> int:
+    # Parsing a whole node for its version costs more than sending it did.
+    mark = b'"resourceVersion":"'
+    start = answer.body.find(mark)
+    if start < 0:
+        return 0
+    start += len(mark)
+    return int(answer.body[start : answer.body.index(b'"', start)] or 0)
+
+
+def _in_threads(run: Callable[[], None], count: int) -> None:
+    threads = [threading.Thread(target=run, name=f"apply-{number}", daemon=True) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        while thread.is_alive():
+            thread.join(0.5)  # with a limit, so that a signal is heard
+
+
+def install(sender: Sender, definitions: Sequence[Manifest], timeout_s: float) -> Iterator[str]:
+    """Put custom resource definitions in place, and wait until they can be used; yield the names of new ones.
+
+    One that is there is left alone, whoever made it, unless it is ours and says something else.
+    """
+    waiting: list[ObjectKey] = []
+    for manifest in definitions:
+        key = objects.key(manifest)
+        answer = sender.send(requests.get(key))
+        if answer.status == HTTPStatus.OK:
+            _renew(sender, manifest, answer.json())
+            continue
+        answer = sender.send(requests.create(manifest))
+        if answer.status not in (*_MADE, HTTPStatus.CONFLICT):
+            raise cluster.refused(sender.api, answer, "create customresourcedefinitions")
+        waiting.append(key)
+        yield key.name
+    deadline = time.monotonic() + timeout_s
+    for key in waiting:
+        while not _established(sender.send(requests.get(key)).json()):
+            if time.monotonic() > deadline or sender.stop.wait(FIRST_PAUSE_S):
+                raise errors.DeadlineError(f"{key.name} was not established within {timeout_s:g} s", hint="try again")
+
+
+def _renew(sender: Sender, manifest: Manifest, there: Manifest) -> None:
+    """Replace a definition of ours that has another digest than this one."""
+    mine = manifest["metadata"].get("annotations", {}).get(objects.DIGEST)
+    theirs = (there["metadata"].get("annotations") or {}).get(objects.DIGEST)
+    if mine and mine != theirs and objects.labels(there).get(objects.MANAGED_BY) == objects.US:
+        version = there["metadata"]["resourceVersion"]
+        sender.send(requests.replace({**manifest, "metadata": {**manifest["metadata"], "resourceVersion": version}}))
+
+
+def _established(definition: Manifest) -> bool:
+    conditions = (definition.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)

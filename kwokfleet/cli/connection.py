@@ -1,0 +1,61 @@
+"""What commands that talk to a cluster share: options, and a mirror that has listed what is ours."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kwokfleet import errors
+
+if TYPE_CHECKING:
+    from kwokfleet.core.requests import Kind
+    from kwokfleet.edge import cluster, mirror
+
+LIST_S = 60.0
+"""How long the first list of all our objects may take."""
+
+Context = Annotated[
+    str | None, typer.Option(help="The kubeconfig context to use; the current one without it.", show_default=False)
+]
+Kubeconfig = Annotated[
+    Path | None,
+    typer.Option(help="The kubeconfig to use. [env: KUBECONFIG, else ~/.kube/config]", show_default=False),
+]
+
+
+def connected(context: str | None, kubeconfig: Path | None) -> "cluster.Cluster":
+    """Return a way to the cluster; raise if nobody answers there."""
+    from kwokfleet.core import requests
+    from kwokfleet.edge import cluster
+
+    api = cluster.connect(context, kubeconfig)
+    answer = api.send(requests.Request("GET", "/version"), timeout_s=cluster.CONNECT_S)
+    if answer.status >= 400:  # noqa: PLR2004 - what HTTP calls an error
+        raise cluster.refused(api, answer, "tell its version")
+    return api
+
+
+@contextmanager
+def following(api: "cluster.Cluster", kinds: "tuple[Kind, ...] | None" = None) -> "Iterator[mirror.Mirror]":
+    """Follow our objects from here to the end of the block."""
+    from kwokfleet.core import requests
+    from kwokfleet.edge import mirror
+
+    try:
+        with mirror.Mirror(api, kinds or requests.MANAGED) as follower:
+            yield follower
+    finally:
+        api.close()
+
+
+def known(follower: "mirror.Mirror") -> "mirror.View":
+    """Wait until it is known what there is; raise if that cannot be found out at all."""
+    view = follower.wait_until_known(LIST_S)
+    if len(view.unknown) == len(view.versions):
+        raise errors.ClusterError(
+            f"nothing of the cluster is known: {next(iter(view.unknown.values()))}",
+            hint="see kubectl auth can-i list nodes; read-only rights are enough for a diff",
+        )
+    return view

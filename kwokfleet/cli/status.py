@@ -1,0 +1,184 @@
+"""`kwokfleet get` and `kwokfleet status`: what of ours is in the cluster, and whether it is as the files say."""
+
+import json
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kwokfleet import errors
+from kwokfleet.cli import connection, fleets, output, sync
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kwokfleet.core.observed import Observed
+
+
+class Thing(StrEnum):
+    """What can be listed."""
+
+    FLEETS = "fleets"
+    POOLS = "pools"
+    NODES = "nodes"
+    STAGES = "stages"
+
+
+class TableFormat(StrEnum):
+    """How a list is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    NAME = "name"
+
+
+Form = Annotated[TableFormat, typer.Option("--output", "-o", help="How to print it.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands to the program."""
+    app.command()(get)
+    app.command()(status)
+
+
+def get(
+    thing: Annotated[Thing, typer.Argument(help="What to list.")] = Thing.POOLS,
+    fleet: sync.Fleet = None,
+    form: Form = TableFormat.TABLE,
+    context: connection.Context = None,
+    kubeconfig: connection.Kubeconfig = None,
+) -> None:
+    """List what of ours is in the cluster: fleets, pools, nodes or stages. Needs no files."""
+    api = connection.connected(context, kubeconfig)
+    with connection.following(api) as follower:
+        view = connection.known(follower)
+    found = [each for each in view.objects.values() if not fleet or each.fleet in fleet]
+    rows = {Thing.FLEETS: _fleets, Thing.POOLS: _pools, Thing.NODES: _nodes, Thing.STAGES: _stages}[thing](found)
+    _print(rows, form, f"there are no {thing} of ours in this cluster")
+
+
+def _nodes(found: "Iterable[Observed]") -> list[dict[str, object]]:
+    nodes = sorted((each for each in found if each.key.kind == "Node"), key=lambda each: each.key.name)
+    return [
+        {
+            "name": each.key.name,
+            "fleet": each.fleet,
+            "pool": each.pool,
+            "ready": each.ready,
+            "schedulable": each.schedulable,
+            "created": each.created,
+        }
+        for each in nodes
+    ]
+
+
+def _stages(found: "Iterable[Observed]") -> list[dict[str, object]]:
+    stages = sorted((each for each in found if each.key.kind == "Stage"), key=lambda each: each.key.name)
+    return [
+        {
+            "name": each.key.name,
+            "fleet": each.fleet or "(shared)",
+            "kind": (each.manifest["spec"].get("resourceRef") or {}).get("kind", ""),
+            "created": each.created,
+        }
+        for each in stages
+    ]
+
+
+def _pools(found: "Iterable[Observed]") -> list[dict[str, object]]:
+    return _counted(found, lambda each: (each.fleet, each.pool), ("fleet", "pool"))
+
+
+def _fleets(found: "Iterable[Observed]") -> list[dict[str, object]]:
+    return _counted(found, lambda each: (each.fleet,), ("fleet",))
+
+
+def _counted(found: "Iterable[Observed]", name_of: object, titles: tuple[str, ...]) -> list[dict[str, object]]:
+    groups: dict[tuple[str, ...], list[Observed]] = {}
+    for each in found:
+        if each.key.kind == "Node":
+            groups.setdefault(name_of(each), []).append(each)  # type: ignore[operator]  # one of the lambdas above
+    return [
+        dict(zip(titles, name, strict=True))
+        | {
+            "nodes": len(nodes),
+            "ready": sum(each.ready for each in nodes),
+            "schedulable": sum(each.schedulable for each in nodes),
+            "created": min(each.created for each in nodes),
+        }
+        for name, nodes in sorted(groups.items())
+    ]
+
+
+def status(
+    path: fleets.OnePath = None,
+    fleet: sync.Fleet = None,
+    form: Form = TableFormat.TABLE,
+    context: connection.Context = None,
+    kubeconfig: connection.Kubeconfig = None,
+) -> None:
+    """Show each pool of the files beside the cluster: wanted, there, Ready, schedulable, and what differs.
+
+    Exit code 1 unless everything is as the files say and Ready.
+    """
+    made, loaded, inventory, rules = sync.compared(path or fleets.default_path(), context, kubeconfig, fleet)
+    there: dict[tuple[str, str], list[Observed]] = {}
+    for each in inventory.values():
+        if each.key.kind == "Node":
+            there.setdefault((each.fleet, each.pool), []).append(each)
+    sizes = {(name, pool): rule.size for name, each in rules.items() for pool, rule in each.pools.items()}
+    changes: dict[tuple[str, str], int] = {}
+    for change in (*made.changes, *(change for each in made.withheld for change in each.changes)):
+        changes[change.fleet, change.pool] = changes.get((change.fleet, change.pool), 0) + 1
+    rows = [
+        {
+            "fleet": name[0] or "(shared)",
+            "pool": name[1] or "-",
+            "desired": sizes.get(name, 0),
+            "nodes": len(there.get(name, ())),
+            "ready": sum(each.ready for each in there.get(name, ())),
+            "schedulable": sum(each.schedulable for each in there.get(name, ())),
+            "differences": changes.get(name, 0),
+        }
+        for name in sorted({*sizes, *there, *changes})
+        if not fleet or name[0] in fleet
+    ]
+    _print(rows, form, "there is nothing in the files and nothing of ours in the cluster")
+    if form is TableFormat.TABLE:
+        from kwokfleet.cli import plan_text
+
+        for each in made.withheld:
+            for line in plan_text.withheld(each):
+                output.print_line(line)
+    settled = made.empty and loaded.usable and all(row["ready"] == row["desired"] == row["nodes"] for row in rows)
+    raise typer.Exit(errors.ExitCode.DONE if settled else errors.ExitCode.NO)
+
+
+def _print(rows: "Sequence[dict[str, object]]", form: TableFormat, nothing: str) -> None:
+    if form is TableFormat.JSON:
+        typer.echo(json.dumps(rows, indent=2))
+    elif form is TableFormat.NAME:
+        for row in rows:
+            typer.echo(str(row.get("name") or "/".join(str(row[key]) for key in ("fleet", "pool") if key in row)))
+    elif rows:
+        typer.echo(_table(rows))
+    else:
+        output.print_line(nothing)
+
+
+def _table(rows: "Sequence[dict[str, object]]") -> str:
+    """Return rows as kubectl prints them."""
+    titles = [key.upper() if key != "created" else "AGE" for key in rows[0]]
+    cells = [[_cell(key, value) for key, value in row.items()] for row in rows]
+    widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
+    lines = [
+        "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in (titles, *cells)
+    ]
+    return "\n".join(lines)
+
+
+def _cell(key: str, value: object) -> str:
+    if key == "created":
+        return output.age(str(value))
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

@@ -1,0 +1,486 @@
+"""`kwokfleet diff`, `sync`, `approve` and `delete`: see exactly what would change, then change it."""
+
+import gc
+import os
+import sys
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kwokfleet import errors
+from kwokfleet.cli import connection, fleets, output, render
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from kwokfleet import apply, reconcile, source
+    from kwokfleet import sync as syncing
+    from kwokfleet.core.objects import Manifest
+    from kwokfleet.core.plan import FleetRules, Plan, Withheld
+    from kwokfleet.core.observed import Inventory
+    from kwokfleet.edge import mirror
+
+ESTABLISHED_S = 30.0
+
+
+class DiffFormat(StrEnum):
+    """How `diff` prints a plan."""
+
+    TEXT = "text"
+    JSON = "json"
+    MARKDOWN = "markdown"
+    UNIFIED = "unified"
+
+
+class DryRun(StrEnum):
+    """How far `sync` goes."""
+
+    NONE = "none"
+    CLIENT = "client"
+    SERVER = "server"
+
+
+Fleet = Annotated[
+    list[str] | None,
+    typer.Option(help="Only this Fleet; may be repeated.", show_default=False, autocompletion=render.fleet_names),
+]
+NoPrune = Annotated[
+    bool,
+    typer.Option("--no-prune", help="Delete nothing: neither what is no longer in the files nor what is too many."),
+]
+Details = Annotated[bool, typer.Option("--details", "-d", help="Each object and each field, not only the groups.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before something is deleted.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until all nodes are Ready and schedulable.")]
+Timeout = Annotated[str, typer.Option(metavar="DURATION", help="How long to wait, as in 90s or 5m.")]
+Qps = Annotated[float, typer.Option(min=0, help="Send no more requests a second than this; 0: as the server bears.")]
+MaxInflight = Annotated[int, typer.Option(min=1, max=256, help="Have no more requests under way at once.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands to the program."""
+    for command in (diff, sync, approve, delete):
+        app.command()(command)
+
+
+def diff(  # noqa: PLR0913, PLR0917  # one for each option
+    path: fleets.OnePath = None,
+    form: Annotated[
+        DiffFormat | None, typer.Option("--output", "-o", help="How to print it. [default: text]", show_default=False)
+    ] = None,
+    details: Details = False,
+    fleet: Fleet = None,
+    live: Annotated[
+        Path | None,
+        typer.Option(
+            help="Compare with this file (kubectl get nodes,namespaces,configmaps,stages -A -o json), not a cluster.",
+            show_default=False,
+        ),
+    ] = None,
+    no_prune: NoPrune = False,
+    context: connection.Context = None,
+    kubeconfig: connection.Kubeconfig = None,
+) -> None:
+    """Show what a sync would change; change nothing.
+
+    Exits 0 if nothing differs, 1 if something does, 2 and up on errors. Read-only rights are enough. The
+    variable KUBECTL_EXTERNAL_DIFF names a program that is shown both sides, as with kubectl diff.
+    """
+    gc.disable()  # this process makes many small things, drops few, and ends
+    where = path or fleets.default_path()
+    made, loaded = (
+        _saved_plan(where, live, _options(fleet, no_prune=no_prune))
+        if live
+        else _live_plan(where, context, kubeconfig, _options(fleet, no_prune=no_prune))
+    )
+    _refuse_unknown(fleet, loaded, made)
+    external = os.environ.get("KUBECTL_EXTERNAL_DIFF", "")
+    if external and form in (None, DiffFormat.UNIFIED):
+        from kwokfleet.edge import difftool
+        from kwokfleet.formats import plans
+
+        difftool.show(external, {plans.file_name(change): plans.sides(change) for change in made.changes})
+    else:
+        _print_plan(made, form or DiffFormat.TEXT, details=details)
+    raise typer.Exit(_diff_code(made))
+
+
+def _options(fleet: list[str] | None, *, no_prune: bool, approved: list[str] | None = None) -> "reconcile.Options":
+    from kwokfleet import reconcile
+
+    only = frozenset(fleet) | {""} if fleet else None
+    return reconcile.Options(not no_prune, only, frozenset(approved or ()))
+
+
+def _loaded(
+    where: Path, live_nodes: "Callable[[str | None], list[Manifest]]", *, stable: bool = False
+) -> "source.Loaded":
+    """Load files; say what is wrong with them, and go on with what is right."""
+    from kwokfleet import source
+
+    loaded = source.Loader(live_nodes).load(where, stable=stable)
+    for problem in loaded.problems:
+        output.print_line(fleets.problem_line(problem))
+    if not loaded.snapshot.files:
+        raise errors.InputError(
+            f"there is no fleet file in {where} that can be read: nothing was changed",
+            hint="an empty source is never taken for a wish; to remove a fleet: kwokfleet delete FLEET",
+        )
+    return loaded
+
+
+def _live_plan(
+    where: Path, context: str | None, kubeconfig: Path | None, options: "reconcile.Options"
+) -> "tuple[Plan, source.Loaded]":
+    from kwokfleet import apply
+
+    with _session(context, kubeconfig, options, apply.Limits()) as session:
+        loaded = _loaded(where, render.live_nodes(None, session.api))
+        _note_missing(connection.known(session.mirror))
+        return session.plan(loaded), loaded
+
+
+def compared(
+    where: Path, context: str | None, kubeconfig: Path | None, fleet: list[str] | None
+) -> "tuple[Plan, source.Loaded, Inventory, Mapping[str, FleetRules]]":
+    """Return what differs between files and cluster, with what is in both."""
+    from kwokfleet import apply
+
+    with _session(context, kubeconfig, _options(fleet, no_prune=False), apply.Limits()) as session:
+        loaded = _loaded(where, render.live_nodes(None, session.api))
+        view = connection.known(session.mirror)
+        made = session.plan(loaded)
+        _refuse_unknown(fleet, loaded, made)
+        return made, loaded, view.objects, session.rules
+
+
+def _note_missing(view: "mirror.View") -> None:
+    if "Stage" in view.missing:
+        output.print_line("note: the cluster does not know kwok's kinds yet; sync installs their definitions")
+    for why in view.unknown.values():
+        output.print_line(f"note: {why}")
+
+
+def _saved_plan(where: Path, live: Path, options: "reconcile.Options") -> "tuple[Plan, source.Loaded]":
+    from kwokfleet import reconcile, world
+
+    loaded = _loaded(where, render.live_nodes(live))
+    saved = world.Saved(fleets.saved_objects(live))
+    return reconcile.Reconciler(saved, options).plan(loaded, datetime.now(UTC)), loaded
+
+
+def _refuse_unknown(fleet: list[str] | None, loaded: "source.Loaded", made: "Plan") -> None:
+    """Refuse the name of a Fleet that neither the files nor the cluster know."""
+    from kwokfleet.core import problems
+
+    known = {each.name for each in loaded.tree.fleets} | set(loaded.broken)
+    known |= {change.fleet for change in made.changes} | {each.fleet for each in made.withheld} - {""}
+    for name in fleet or ():
+        if name not in known:
+            raise errors.InputError(f"there is no Fleet {name!r}", hint=problems.meant(name, sorted(known)))
+
+
+def _print_plan(made: "Plan", form: DiffFormat, *, details: bool) -> None:
+    from kwokfleet.cli import plan_text
+    from kwokfleet.core import report
+    from kwokfleet.formats import plans
+
+    if form is DiffFormat.JSON:
+        typer.echo(plans.to_json(made, whole=details))
+    elif form is DiffFormat.MARKDOWN:
+        typer.echo(plans.to_markdown(made), nl=False)
+    elif form is DiffFormat.UNIFIED:
+        sys.stdout.writelines(_unified(made))
+    else:
+        plan_text.echo(plan_text.lines(made, details=details))
+        output.print_line("no differences" if made.empty else report.summary(made))
+
+
+def _unified(made: "Plan") -> "Iterator[str]":
+    from kwokfleet.cli import plan_text
+    from kwokfleet.formats import plans
+
+    colour = plan_text.coloured()
+    for change in made.changes:
+        text = plans.unified(change)
+        yield "".join(map(_diff_line, text.splitlines(keepends=True))) if colour else text
+    for each in made.withheld:
+        for line in plan_text.withheld(each):
+            output.print_line(line)
+
+
+def _diff_line(line: str) -> str:
+    colours = {"+": typer.colors.GREEN, "-": typer.colors.RED, "@": typer.colors.CYAN}
+    colour = colours.get(line[:1])
+    return typer.style(line, fg=colour) if colour else line
+
+
+def _diff_code(made: "Plan") -> errors.ExitCode:
+    from kwokfleet.core.plan import Cause
+
+    causes = {each.cause for each in made.withheld}
+    if Cause.UNKNOWN in causes:
+        return errors.ExitCode.CLUSTER
+    if causes & {Cause.CONFLICT, Cause.NOT_FAKE}:
+        return errors.ExitCode.NOT_OURS
+    if Cause.BROKEN in causes:
+        return errors.ExitCode.INPUT
+    return errors.ExitCode.DONE if made.empty else errors.ExitCode.NO
+
+
+# ----------------------------------------------------------------------------------------
+# sync
+
+
+def sync(  # noqa: PLR0913, PLR0917  # one for each option
+    path: fleets.OnePath = None,
+    fleet: Fleet = None,
+    wait: Wait = False,
+    timeout: Timeout = "5m",
+    yes: Yes = False,
+    no_prune: NoPrune = False,
+    approve: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DIGEST", help="Also do what is withheld under this digest.", show_default=False),
+    ] = None,
+    dry_run: Annotated[
+        DryRun, typer.Option(help="client: only show the plan; server: let the API server check every write too.")
+    ] = DryRun.NONE,
+    details: Details = False,
+    qps: Qps = 0,
+    max_inflight: MaxInflight = 64,
+    context: connection.Context = None,
+    kubeconfig: connection.Kubeconfig = None,
+) -> None:
+    """Make the cluster what the files say: the plan that `diff` shows, carried out.
+
+    What would vanish beyond a Fleet's prune budget is withheld (exit code 3) until it is approved. Objects
+    that kwokfleet did not make are never touched.
+    """
+    from kwokfleet import apply
+
+    output.start_logging()
+    limits = apply.Limits(max_inflight, qps, dry_run=dry_run is DryRun.SERVER)
+    options = _options(fleet, no_prune=no_prune, approved=approve)
+    deadline_s = _seconds(timeout)
+    where = path or fleets.default_path()
+    with _session(context, kubeconfig, options, limits) as session:
+        loaded = _loaded(where, render.live_nodes(None, session.api), stable=True)
+        _prepare(session, write=dry_run is DryRun.NONE)
+        made = session.plan(loaded)
+        _refuse_unknown(fleet, loaded, made)
+        _print_plan(made, DiffFormat.TEXT, details=details)
+        if dry_run is DryRun.CLIENT:
+            raise typer.Exit(_diff_code(made))
+        _ask(made, yes=yes or dry_run is DryRun.SERVER)
+        done = _carried_out(session, loaded, made, deadline_s if wait and dry_run is DryRun.NONE else 0)
+        raise typer.Exit(_told(session, loaded, done))
+
+
+@contextmanager
+def _session(
+    context: str | None, kubeconfig: Path | None, options: "reconcile.Options", limits: "apply.Limits"
+) -> "Iterator[syncing.Sync]":
+    """Connect, and follow our objects; whatever ends the block, ends all that it began."""
+    from kwokfleet import sync as syncing
+
+    api = connection.connected(context, kubeconfig)
+    with connection.following(api) as follower:
+        session = syncing.Sync(api, follower, options, limits)
+        try:
+            yield session
+        finally:
+            session.stop.set()
+
+
+def _prepare(session: "syncing.Sync", *, write: bool) -> None:
+    """Put the definitions of kwok's kinds and of ours in place, where rights allow."""
+    from kwokfleet import apply
+
+    view = connection.known(session.mirror)
+    if not write:
+        _note_missing(view)
+        return
+    wanted = _own_definition() + (_kwok_definitions() if "Stage" in view.missing else [])
+    try:
+        for name in apply.install(session.sender, wanted, ESTABLISHED_S):
+            output.print_line(f"installed {name}")
+    except errors.UnreachableError:
+        raise
+    except errors.ClusterError as error:
+        if "Stage" in view.missing:
+            raise errors.ClusterError(
+                f"the cluster does not know kwok's kinds, and they cannot be installed: {error}",
+                hint="let somebody with the rights run kwokfleet sync once",
+            ) from error
+        output.print_line(f"note: {error}; how fleets stand is not recorded in the cluster")
+    session.mirror.wait(lambda now: "Stage" not in now.missing, ESTABLISHED_S)
+    _note_missing(connection.known(session.mirror))
+
+
+def _own_definition() -> "list[Manifest]":
+    import hashlib
+
+    from kwokfleet.core import documents, objects
+    from kwokfleet.edge import library
+
+    text = library.definition()
+    parsed, _ = documents.parse("crd", text)
+    definition: Manifest = parsed[0].value  # type: ignore[assignment]  # our own file, and a test reads it
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return [{**definition, "metadata": {**definition["metadata"], "annotations": {objects.DIGEST: digest}}}]
+
+
+def _kwok_definitions() -> "list[Manifest]":
+    from kwokfleet.cli import display
+    from kwokfleet.core import documents
+    from kwokfleet.embedded import crds
+
+    with display.shown(output.console(stderr=True)) as report:
+        found = crds.files(output.read_settings(), report)
+    texts = [(str(path), path.read_text(encoding="utf-8")) for path in found]
+    return [each.value for path, text in texts for each in documents.parse(path, text)[0] if isinstance(each.value, dict)]
+
+
+def _ask(made: "Plan", *, yes: bool) -> None:
+    """Ask whoever sits there before something is deleted."""
+    from kwokfleet.core.plan import Action
+
+    going = sum(change.action in (Action.DELETE, Action.REPLACE) for change in made.changes)
+    if going and not yes and sys.stdin.isatty() and sys.stderr.isatty():
+        typer.confirm(f"delete {fleets.count(going, 'object')}?", abort=True, err=True)
+
+
+def _carried_out(
+    session: "syncing.Sync", loaded: "source.Loaded", made: "Plan", wait_s: float
+) -> "syncing.Report":
+    from kwokfleet.cli import bars
+    from kwokfleet.core import report
+
+    with bars.shown(output.console(stderr=True)) as shown:
+        session.watcher = shown.watch
+        try:
+            done = session.carry_out(loaded, made)
+        except errors.ClusterError as error:
+            error.hint = f"{error.hint}; what was done stays, and another sync goes on from there".lstrip("; ")
+            raise
+        if wait_s and not report.bad(done.outcomes):
+            session.wait_until_ready(wait_s)
+    return done
+
+
+def _told(session: "syncing.Sync", loaded: "source.Loaded", done: "syncing.Report") -> errors.ExitCode:
+    """Tell people and the cluster what became of it, and return the exit code."""
+    from kwokfleet import sync as syncing
+    from kwokfleet.cli import plan_text
+    from kwokfleet.core import report
+    from kwokfleet.core.plan import Cause
+
+    for line in plan_text.outcomes(report.bad(done.outcomes)):
+        output.print_line(line)
+    for each in done.left.withheld:
+        if each.cause is Cause.STALLED:
+            for line in plan_text.withheld(each):
+                output.print_line(line)
+    good = sum(each.result in report.GOOD for each in done.outcomes)
+    code = syncing.worst(done)
+    if session.sender.limits.dry_run:
+        output.print_line(f"dry run: the API server accepts {good:,} of {fleets.count(len(done.outcomes), 'change')}")
+        return code
+    session.record(loaded, done)
+    if done.outcomes:
+        output.print_line(f"{good:,} of {fleets.count(len(done.outcomes), 'change')} made")
+    return code
+
+
+def _seconds(text: str) -> float:
+    from kwokfleet.core import units
+
+    try:
+        return units.duration(text).total_seconds()
+    except ValueError as error:
+        raise errors.InputError(f"--timeout {text} {error}", hint="for example: --timeout 5m") from None
+
+
+# ----------------------------------------------------------------------------------------
+# approve, delete
+
+
+def approve(
+    digest: Annotated[str, typer.Argument(metavar="DIGEST", help="What diff or sync printed beside the plan.")],
+    context: connection.Context = None,
+    kubeconfig: connection.Kubeconfig = None,
+) -> None:
+    """Let exactly one withheld plan through: the next sync carries it out, unless it has changed by then."""
+    from kwokfleet import world
+    from kwokfleet.core import objects, requests
+    from kwokfleet.core.patches import Patch
+    from kwokfleet.edge import cluster
+
+    api = connection.connected(context, kubeconfig)
+    waiting = [
+        (fleet["metadata"]["name"], each)
+        for fleet in world.fleets(api)
+        for each in (fleet.get("status") or {}).get("withheld") or ()
+        if each.get("digest")
+    ]
+    name, each = next(((name, each) for name, each in waiting if each["digest"] == digest), ("", {}))
+    if not name:
+        known = ", ".join(f"{each['digest']} ({name})" for name, each in waiting) or "none"
+        raise errors.InputError(
+            f"no withheld plan has the digest {digest!r}; waiting: {known}",
+            hint="run kwokfleet sync: it prints the digest of what it withholds",
+        )
+    key = objects.ObjectKey(requests.FLEET.api_version, requests.FLEET.kind, "", name)
+    answer = api.send(requests.patch(key, Patch("", {"metadata": {"annotations": {objects.APPROVED: digest}}})))
+    if answer.status != 200:  # noqa: PLR2004 - OK
+        raise cluster.refused(api, answer, "patch fleets")
+    typer.echo(f"approved for fleet {name}: {each['why']}")
+    output.print_line(f"next: {output.program()} sync carries it out, if it is still the same plan")
+
+
+def delete(  # noqa: PLR0913, PLR0917  # one for each option
+    fleet: Annotated[str, typer.Argument(metavar="FLEET", help="The Fleet to remove.", autocompletion=render.fleet_names)],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    details: Details = False,
+    qps: Qps = 0,
+    max_inflight: MaxInflight = 64,
+    context: connection.Context = None,
+    kubeconfig: connection.Kubeconfig = None,
+) -> None:
+    """Remove a Fleet from the cluster: the sync of nothing, with the same guards.
+
+    Nodes are drained first. Stages and namespaces that other Fleets share stay. Nothing is done unless you
+    say yes to exactly what is shown, or approve its digest.
+    """
+    from kwokfleet import apply, source
+    from kwokfleet.core.plan import Cause
+
+    output.start_logging()
+    with _session(context, kubeconfig, _options([fleet], no_prune=False), apply.Limits(max_inflight, qps)) as session:
+        _note_missing(connection.known(session.mirror))
+        nothing = source.nothing()
+        made = session.plan(nothing)
+        if made.empty:
+            raise errors.InputError(f"the cluster has nothing of a Fleet {fleet!r}", hint="see kwokfleet get fleets")
+        _print_plan(made, DiffFormat.TEXT, details=details)
+        waiting = [each for each in made.withheld if each.cause is Cause.APPROVAL]
+        if waiting:
+            if not yes:
+                _confirm_delete(waiting[0])
+            session.approve(each.digest for each in waiting)
+            made = session.plan(nothing)
+        done = _carried_out(session, nothing, made, 0)
+        code = _told(session, nothing, done)
+        if code is errors.ExitCode.DONE:
+            session.forget(fleet)
+        raise typer.Exit(code)
+
+
+def _confirm_delete(waiting: "Withheld") -> None:
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise typer.Exit(errors.ExitCode.WITHHELD)
+    typer.confirm(f"delete {fleets.count(len(waiting.changes), 'object')} of fleet {waiting.fleet}?", abort=True, err=True)

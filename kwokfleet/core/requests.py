@@ -1,0 +1,200 @@
+"""Requests to the API server as values: built here, sent elsewhere.
+
+Every write kwokfleet ever makes has its shape in this module, and one look tells that a delete
+names an object and its UID, or a whole pool by a selector that cannot be empty.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode
+
+import orjson
+
+from kwokfleet.core import objects
+from kwokfleet.core.objects import Manifest, ObjectKey
+from kwokfleet.core.patches import MERGE, Patch
+
+JSON = "application/json"
+METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+PAGE = 500
+CRD_API_VERSION = "apiextensions.k8s.io/v1"
+
+
+class Kind(NamedTuple):
+    """What a kind is called in a path."""
+
+    api_version: str
+    kind: str
+    plural: str
+    namespaced: bool = False
+
+
+NODE = Kind("v1", "Node", "nodes")
+STAGE = Kind(objects.STAGE_API_VERSION, "Stage", "stages")
+NAMESPACE = Kind("v1", "Namespace", "namespaces")
+CONFIG_MAP = Kind("v1", "ConfigMap", "configmaps", namespaced=True)
+POD = Kind("v1", "Pod", "pods", namespaced=True)
+FLEET = Kind(objects.API_VERSION, "Fleet", "fleets")
+DEFINITION = Kind(CRD_API_VERSION, "CustomResourceDefinition", "customresourcedefinitions")
+MANAGED = (NODE, STAGE, NAMESPACE, CONFIG_MAP)
+"""The kinds whose objects the files stand for."""
+_KINDS = {(each.api_version, each.kind): each for each in (*MANAGED, POD, FLEET, DEFINITION)}
+
+OURS = f"{objects.MANAGED_BY}={objects.US}"
+NOT_OURS = f"{objects.MANAGED_BY}!={objects.US}"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is sent."""
+
+    method: str
+    path: str
+    """With its query."""
+    body: bytes | None = None
+    content_type: str = JSON
+    accept: str = JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def json(self) -> Manifest:
+        """Return the body as a value; anything that is not a JSON object is empty."""
+        try:
+            value = orjson.loads(self.body)
+        except orjson.JSONDecodeError:
+            return {}
+        return value if isinstance(value, dict) else {}
+
+    @property
+    def message(self) -> str:
+        """What the API server says is wrong."""
+        said = self.json().get("message")
+        return str(said) if said else self.body[:200].decode(errors="replace").strip()
+
+    @property
+    def reason(self) -> str:
+        """The API server's one word for it."""
+        return str(self.json().get("reason", ""))
+
+
+def collection(kind: Kind, namespace: str = "") -> str:
+    """Return the path of all objects of a kind."""
+    group = "/api/v1" if kind.api_version == "v1" else f"/apis/{kind.api_version}"
+    inside = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+    return f"{group}{inside}/{kind.plural}"
+
+
+def path(key: ObjectKey, subresource: str = "") -> str:
+    """Return the path of one object. An empty name would mean all of them: that is never meant."""
+    kind = _KINDS[key.api_version, key.kind]
+    if not key.name or (kind.namespaced and not key.namespace):
+        raise ValueError(f"an object without a name or namespace: {key}")
+    below = f"/{subresource}" if subresource else ""
+    return f"{collection(kind, key.namespace)}/{quote(key.name, safe='')}{below}"
+
+
+def get(key: ObjectKey) -> Request:
+    """Read one object."""
+    return Request("GET", path(key))
+
+
+def page(  # noqa: PLR0913  # what a list can be narrowed by
+    kind: Kind,
+    selector: str = "",
+    token: str = "",
+    *,
+    namespace: str = "",
+    fields: str = "",
+    metadata_only: bool = False,
+) -> Request:
+    """Read some objects of a kind, from where *token* says."""
+    query = {"limit": str(PAGE), "labelSelector": selector, "fieldSelector": fields, "continue": token}
+    return Request("GET", _with(collection(kind, namespace), query), accept=METADATA_ONLY if metadata_only else JSON)
+
+
+def watch(kind: Kind, selector: str, since: str, timeout_s: int, *, fields: str = "") -> Request:
+    """Watch a kind: from a version on or, without one, from its current objects on."""
+    query = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(timeout_s)}
+    query |= {"labelSelector": selector, "fieldSelector": fields}
+    query |= (
+        {"resourceVersion": since}
+        if since
+        else {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+    )
+    return Request("GET", _with(collection(kind), query))
+
+
+def create(manifest: Manifest, *, dry_run: bool = False) -> Request:
+    """Create an object."""
+    key = objects.key(manifest)
+    kind = _KINDS[key.api_version, key.kind]
+    return Request("POST", _with(collection(kind, key.namespace), _writing(dry_run)), orjson.dumps(manifest))
+
+
+def patch(key: ObjectKey, what: Patch, *, dry_run: bool = False) -> Request:
+    """Change some fields of an object."""
+    where = _with(path(key, what.subresource), _writing(dry_run))
+    return Request("PATCH", where, orjson.dumps(what.body), MERGE)
+
+
+def replace(manifest: Manifest) -> Request:
+    """Put an object in the place of the version it was made from."""
+    return Request("PUT", _with(path(objects.key(manifest)), _writing(dry_run=False)), orjson.dumps(manifest))
+
+
+def delete(key: ObjectKey, uid: str, *, dry_run: bool = False, grace_s: int | None = None) -> Request:
+    """Delete this very object, not a namesake."""
+    if not uid:
+        raise ValueError(f"a delete without a UID: {key}")
+    options: dict[str, Any] = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+    if grace_s is not None:
+        options["gracePeriodSeconds"] = grace_s
+    if dry_run:
+        options["dryRun"] = ["All"]
+    return Request("DELETE", path(key), _delete_options(options))
+
+
+def delete_pool(fleet: str, pool: str, resource_version: int) -> Request:
+    """Delete the nodes of a whole pool, as they were listed at a version: none that came or was labelled later."""
+    if not fleet or not pool or not resource_version:
+        raise ValueError("a pool without fleet, name or version")
+    query = {
+        "labelSelector": f"{OURS},{objects.FLEET}={fleet},{objects.POOL}={pool}",
+        "resourceVersion": str(resource_version),
+        "resourceVersionMatch": "Exact",
+    }
+    return Request("DELETE", _with(collection(NODE), query), _delete_options({}))
+
+
+def evict(key: ObjectKey, uid: str, *, dry_run: bool = False) -> Request:
+    """Ask for a pod to go, if its PodDisruptionBudgets let it."""
+    options = {"preconditions": {"uid": uid}} | ({"dryRun": ["All"]} if dry_run else {})
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": key.name, "namespace": key.namespace},
+        "deleteOptions": options,
+    }
+    return Request("POST", path(key, "eviction"), orjson.dumps(body))
+
+
+def _delete_options(options: Mapping[str, Any]) -> bytes:
+    return orjson.dumps({"apiVersion": "v1", "kind": "DeleteOptions", **options})
+
+
+def _writing(dry_run: bool) -> dict[str, str]:  # noqa: FBT001  # handed on
+    strict = {"fieldManager": objects.MANAGER, "fieldValidation": "Strict"}
+    return strict | ({"dryRun": "All"} if dry_run else {})
+
+
+def _with(where: str, query: Mapping[str, str]) -> str:
+    given = {name: value for name, value in query.items() if value}
+    return f"{where}?{urlencode(given)}" if given else where

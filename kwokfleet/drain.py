@@ -1,0 +1,213 @@
+"""Nodes go in good order: no new pods, the old ones moved away, then the node, so that none runs on nothing.
+
+A whole pool without pods goes in one request, which names the version of the list that was looked
+at: a node that was labelled since is not in it. All others are cordoned, emptied within their pool's
+deadline, and deleted one by one. What cannot be emptied in time stays, cordoned, and says why.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from kwokfleet.core import fleet as model
+from kwokfleet.core import objects, observed, patches, plan, requests
+from kwokfleet.core.observed import Observed
+from kwokfleet.core.plan import Change
+from kwokfleet.core.report import Outcome, Result
+from kwokfleet.core.requests import Answer
+from kwokfleet.edge import mirror
+
+if TYPE_CHECKING:
+    from kwokfleet import apply
+
+LISTING_S = 60.0
+RETRY_S = 0.5
+"""How often an eviction is asked for again that a PodDisruptionBudget did not allow."""
+FEW = 8
+"""So many nodes, and their pods are asked for by name; more, and all bound pods are."""
+WHOLE_POOL_S = 600.0
+_STAYING = ("DaemonSet",)
+"""Owners whose pods come back at once on a cordoned node: they go after it."""
+
+
+def is_budget(answer: Answer) -> bool:
+    """Return whether an eviction was refused by a PodDisruptionBudget."""
+    causes = (answer.json().get("details") or {}).get("causes") or ()
+    return any(each.get("reason") == "DisruptionBudget" for each in causes)
+
+
+class Drain:
+    """Removes nodes."""
+
+    def __init__(
+        self, applier: "apply.Applier", rules: Mapping[str, plan.FleetRules], inventory: observed.Inventory
+    ) -> None:
+        self._applier, self._sender = applier, applier.sender
+        self._rules, self._inventory = rules, inventory
+
+    def remove(self, changes: Sequence[Change]) -> list[Outcome]:
+        """Remove nodes, pool by pool."""
+        pools: dict[tuple[str, str], list[Change]] = {}
+        for change in changes:
+            pools.setdefault((change.fleet, change.pool), []).append(change)
+        names = [change.key.name for change in changes]
+        fields = ",".join(f"spec.nodeName={name}" for name in names) if len(names) == 1 else "spec.nodeName!="
+        with mirror.Mirror(self._sender.api, (requests.POD,), "", fields) as pods:
+            view = pods.wait_until_known(LISTING_S)
+            if view.unknown:
+                return [Outcome(each, Result.REFUSED, f"its pods are unknown: {view.unknown['Pod']}") for each in changes]
+            found = [outcome for name, mine in pools.items() for outcome in self._pool(name, mine, pods)]
+        return found
+
+    def _pool(self, name: tuple[str, str], changes: list[Change], pods: mirror.Mirror) -> list[Outcome]:
+        busy = {observed.node_of(pod) for pod in pods.view().objects.values() if not observed.finished(pod)}
+        idle = not any(change.key.name in busy for change in changes)
+        if idle and not self._applier.dry_run and self._is_whole(name, changes):
+            outcomes = self._collection(name, changes)
+        else:
+            outcomes = self._one_by_one(changes, pods, self._policy(name))
+        gone = {each.change.key.name for each in outcomes if each.result in (Result.DONE, Result.ALREADY)}
+        if self._policy(name).policy != "none" and not self._applier.dry_run:
+            self._sweep(gone, pods)
+        return outcomes
+
+    def _policy(self, name: tuple[str, str]) -> model.Drain:
+        fleet = self._rules.get(name[0])
+        pool = fleet.pools.get(name[1]) if fleet else None
+        return pool.drain if pool else model.Drain()
+
+    # a whole pool at once
+
+    def _is_whole(self, name: tuple[str, str], changes: Sequence[Change]) -> bool:
+        """Return whether these are all nodes with the labels of a pool, and all of them are fake."""
+        members = [
+            each
+            for each in self._inventory.values()
+            if each.key.kind == "Node" and (each.fleet, each.pool) == name
+        ]
+        named = {change.key for change in changes}
+        return (
+            all(name)
+            and len(members) > FEW
+            and all(each.key in named and objects.is_ours(each.manifest) for each in members)
+            and len(members) == len(changes)
+        )
+
+    def _collection(self, name: tuple[str, str], changes: Sequence[Change]) -> list[Outcome]:
+        """Delete a pool by its labels, as it was when it was listed, until nothing of that is left."""
+        deadline = time.monotonic() + WHOLE_POOL_S
+        expected = {change.key.name: change.have.uid for change in changes if change.have}
+        title = f"nodes of pool {name[1]} deleted"
+        while True:
+            there = self._listed(name)
+            if there is None or not all(expected.get(node) == uid for node, uid in there[1].items()):
+                return self._applier.each(title, changes, self._applier.delete)  # not what was planned: look at each
+            self._applier.watch(title, len(expected) - len(there[1]), len(expected))
+            if not there[1]:
+                return [Outcome(change, Result.DONE) for change in changes]
+            answer = self._sender.send(requests.delete_pool(*name, there[0]))
+            if answer.status not in (HTTPStatus.OK, HTTPStatus.GATEWAY_TIMEOUT) or time.monotonic() > deadline:
+                return self._applier.each(title, changes, self._applier.delete)
+
+    def _listed(self, name: tuple[str, str]) -> tuple[int, dict[str, str]] | None:
+        """Return the version of the list of a pool's nodes, and their UIDs; None if one is not fake."""
+        selector = f"{requests.OURS},{objects.FLEET}={name[0]},{objects.POOL}={name[1]}"
+        found: dict[str, str] = {}
+        token, version = "", 0
+        while True:
+            answer = self._sender.send(requests.page(requests.NODE, selector, token, metadata_only=True))
+            if answer.status != HTTPStatus.OK:
+                return None
+            page = answer.json()
+            for item in page.get("items") or ():
+                if not objects.is_fake(item):
+                    return None
+                found[item["metadata"]["name"]] = item["metadata"]["uid"]
+            version = int(page["metadata"]["resourceVersion"])
+            token = page["metadata"].get("continue") or ""
+            if not token:
+                return version, found
+
+    # node by node
+
+    def _one_by_one(self, changes: Sequence[Change], pods: mirror.Mirror, policy: model.Drain) -> list[Outcome]:
+        cordoned = self._applier.each("nodes cordoned", changes, self._cordon)
+        stays = {each.change.key: each for each in cordoned if each.result not in (Result.DONE, Result.ALREADY)}
+        open_ones = [change for change in changes if change.key not in stays]
+        if policy.policy != "none" and not self._applier.dry_run:
+            left = self._emptied({change.key.name for change in open_ones}, pods, policy)
+            for change in open_ones:
+                if change.key.name in left:
+                    stays[change.key] = Outcome(change, Result.DEADLINE, left[change.key.name])
+        leaving = [change for change in open_ones if change.key not in stays]
+        deleted = self._applier.each("nodes deleted", leaving, self._applier.delete)
+        return [*stays.values(), *deleted]
+
+    def _cordon(self, change: Change) -> Outcome:
+        have = change.have
+        if have is None or not objects.is_ours(have.manifest):
+            return Outcome(change, Result.CONFLICT, "it is not ours")
+        if have.manifest["spec"].get("unschedulable"):
+            return Outcome(change, Result.ALREADY)
+        answer = self._sender.send(requests.patch(change.key, patches.cordon(have), dry_run=self._applier.dry_run))
+        if answer.status == HTTPStatus.OK:
+            return Outcome(change, Result.DONE)
+        if answer.status == HTTPStatus.NOT_FOUND:
+            return Outcome(change, Result.ALREADY)
+        if "metadata.uid" in answer.message:
+            return Outcome(change, Result.AGAIN, "it is another object by now")
+        return Outcome(change, Result.REFUSED, f"{answer.status} {answer.message}")
+
+    def _emptied(self, nodes: set[str], pods: mirror.Mirror, policy: model.Drain) -> dict[str, str]:
+        """Ask all pods on some nodes to go until they have; return the nodes that are not empty in time, and why."""
+        deadline = time.monotonic() + policy.timeout.total_seconds()
+        said: dict[str, str] = {}
+        asked: set[str] = set()
+        while True:
+            staying = [each for each in pods.view().objects.values() if _must_go(each, nodes)]
+            self._applier.watch("pods moved away", len(asked) - len(staying), max(len(asked), len(staying)))
+            if not staying or time.monotonic() >= deadline or self._sender.stop.is_set():
+                return {
+                    observed.node_of(pod): said.get(pod.uid) or f"pod {_name(pod)} is still there; is kwok running?"
+                    for pod in staying
+                }
+            for pod in staying:
+                if not pod.deleting and (pod.uid not in asked or pod.uid in said):
+                    asked.add(pod.uid)
+                    self._ask(pod, policy.policy, said)
+            left = min(RETRY_S, max(0.0, deadline - time.monotonic()))
+            here = {pod.key for pod in staying}
+            pods.wait(lambda view, here=here: not here <= view.objects.keys(), left)  # type: ignore[misc]
+
+    def _ask(self, pod: Observed, policy: str, said: dict[str, str]) -> None:
+        request = (
+            requests.evict(pod.key, pod.uid) if policy == "evict" else requests.delete(pod.key, pod.uid)
+        )
+        answer = self._sender.send(request)
+        said.pop(pod.uid, None)
+        if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
+            said[pod.uid] = f"pod {_name(pod)} may not go: {answer.message}"
+        elif answer.status not in (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.ACCEPTED, HTTPStatus.NOT_FOUND):
+            said[pod.uid] = f"pod {_name(pod)} cannot be moved: {answer.status} {answer.message}"
+
+    def _sweep(self, gone: set[str], pods: mirror.Mirror) -> None:
+        """Delete what came onto nodes at the last moment, or belongs to them: nobody else would for a minute."""
+        for pod in pods.view().objects.values():
+            if observed.node_of(pod) in gone and not observed.finished(pod):
+                self._sender.send(requests.delete(pod.key, pod.uid, grace_s=0))
+
+
+def _must_go(pod: Observed, nodes: set[str]) -> bool:
+    """Return whether a node cannot be deleted before this pod is gone."""
+    metadata = pod.manifest["metadata"]
+    return (
+        observed.node_of(pod) in nodes
+        and not observed.finished(pod)
+        and not metadata["mirror"]
+        and not any(owner["kind"] in _STAYING for owner in metadata["ownerReferences"])
+    )
+
+
+def _name(pod: Observed) -> str:
+    return f"{pod.key.namespace}/{pod.key.name}"

@@ -1,0 +1,332 @@
+"""A copy of our own objects that follows the cluster: listed once, watched from then on.
+
+Only objects with our label are asked for, and only what matters of them is kept. A mirror knows
+when it does not know: until a kind has been listed to its end, and whenever its connection is
+broken, the kind is *unknown*, and nobody may take an object that is not there for absent.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Protocol
+
+import orjson
+import structlog
+
+from kwokfleet import errors
+from kwokfleet.core import observed, requests
+from kwokfleet.core.objects import Manifest, ObjectKey
+from kwokfleet.core.observed import Observed
+from kwokfleet.core.requests import Answer, Kind, Request
+
+log = structlog.get_logger()
+
+SILENCE_S = 100.0
+"""A watch says something every minute, if only that nothing has happened."""
+WATCH_S = 290
+"""How long the API server keeps a watch open; it is taken up again where it ended."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+_END_OF_LIST = "k8s.io/initial-events-end"
+_CANNOT_STREAM = {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.METHOD_NOT_ALLOWED}
+
+
+class Stream(Protocol):
+    """An answer that goes on."""
+
+    status: int
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield what comes."""
+
+    def read(self) -> Answer:
+        """Return the whole answer."""
+
+    def stop(self) -> None:
+        """Wake up who waits for more."""
+
+    def close(self) -> None:
+        """Give up the connection."""
+
+
+class Api(Protocol):
+    """What a mirror asks."""
+
+    host: str
+
+    def send(self, request: Request) -> Answer:
+        """Send a request."""
+
+    def stream(self, request: Request, silence_s: float) -> Stream:
+        """Send a request whose answer goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a mirror shows at one moment."""
+
+    objects: Mapping[ObjectKey, Observed]
+    unknown: Mapping[str, str]
+    """Kinds of which nobody knows what is there, and why."""
+    missing: frozenset[str]
+    """Kinds that the cluster does not have."""
+    versions: Mapping[str, int]
+    """The version up to which each kind is known."""
+
+
+class Mirror:
+    """Follows some kinds of object. Close it, or use it in a `with` block."""
+
+    def __init__(
+        self, api: Api, kinds: Sequence[Kind] = requests.MANAGED, selector: str = requests.OURS, fields: str = ""
+    ) -> None:
+        self._changed = threading.Condition()
+        self._stop = threading.Event()
+        self._followers = [_Follower(api, kind, (selector, fields), self._changed, self._stop) for kind in kinds]
+
+    def __enter__(self) -> "Mirror":
+        """Begin to follow."""
+        for each in self._followers:
+            each.start()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        """Stop following."""
+        self.close()
+
+    def close(self) -> None:
+        """Stop all threads and close all connections."""
+        self._stop.set()
+        for each in self._followers:
+            each.interrupt()
+        for each in self._followers:
+            each.join()
+
+    def view(self) -> View:
+        """Return what is known now."""
+        with self._changed:
+            found: dict[ObjectKey, Observed] = {}
+            for each in self._followers:
+                found.update(each.objects)
+            return View(
+                found,
+                {each.kind.kind: each.trouble for each in self._followers if each.trouble},
+                frozenset(each.kind.kind for each in self._followers if each.is_missing),
+                {each.kind.kind: each.version for each in self._followers},
+            )
+
+    def wait(self, is_so: Callable[[View], bool], timeout_s: float) -> View:
+        """Wait until what is known is as wanted, or *timeout_s* have passed; return what is known then."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            view = self.view()
+            left = deadline - time.monotonic()
+            if is_so(view) or left <= 0:
+                return view
+            with self._changed:
+                self._changed.wait(min(left, 0.5))
+
+    def wait_until_known(self, timeout_s: float) -> View:
+        """Wait until every kind has been listed, or was refused for good."""
+        self.wait(lambda _view: all(each.is_settled for each in self._followers), timeout_s)
+        return self.view()
+
+
+class _GoneError(Exception):
+    """The version that was asked for is too old: list again."""
+
+
+class _RefusedError(Exception):
+    """The API server said no."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.message)
+        self.answer = answer
+
+
+class _Follower(threading.Thread):
+    """Lists and watches one kind."""
+
+    def __init__(
+        self,
+        api: Api,
+        kind: Kind,
+        chosen: tuple[str, str],
+        changed: threading.Condition,
+        stop: threading.Event,
+    ) -> None:
+        super().__init__(name=f"mirror-{kind.plural}", daemon=True)
+        self._api, self.kind = api, kind
+        self._selector, self._fields = chosen
+        self._changed, self._stopping = changed, stop
+        self._projector = observed.Projector()
+        self._stream: Stream | None = None
+        self._streams_lists = True
+        self._resume = ""
+        self.objects: dict[ObjectKey, Observed] = {}
+        self.version = 0
+        self.trouble = "has not been listed yet"
+        self.is_settled = False
+        """Whether there has been an answer, be it a no."""
+        self.is_missing = False
+
+    def interrupt(self) -> None:
+        """Wake it up to see that it should stop."""
+        stream = self._stream
+        if stream is not None:
+            stream.stop()
+
+    def run(self) -> None:
+        """List, watch, and begin again, until stopped."""
+        pause = FIRST_PAUSE_S
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            try:
+                if self._resume or self._streams_lists:
+                    self._follow()
+                else:
+                    self._list()
+                pause = FIRST_PAUSE_S
+                continue  # the API server ended the watch in good order
+            except _GoneError:
+                self._resume = ""
+                self._say("is being listed again")
+            except _RefusedError as error:
+                if self._refused(error.answer):
+                    continue
+            except errors.UnreachableError as error:
+                if not self._stopping.is_set():
+                    self._say(str(error), settled=False)
+                    log.debug("mirror_disconnected", kind=self.kind.kind, error=str(error))
+            if time.monotonic() - began > LONGEST_PAUSE_S:
+                pause = FIRST_PAUSE_S
+            self._stopping.wait(pause)
+            pause = min(pause * 2, LONGEST_PAUSE_S)
+
+    def _refused(self, answer: Answer) -> bool:
+        """Note why there is no answer; return whether to try another way at once."""
+        self._resume = ""
+        if answer.status in _CANNOT_STREAM and self._streams_lists:
+            self._streams_lists = False
+            return True
+        if answer.status == HTTPStatus.NOT_FOUND:
+            with self._changed:
+                self.objects, self.is_missing = {}, True
+            self._say("")
+        elif answer.status == HTTPStatus.FORBIDDEN:
+            self._say(f"{self.kind.plural} may not be listed: {answer.message}")
+        elif answer.status == HTTPStatus.UNAUTHORIZED:
+            self._say(f"{self.kind.plural} cannot be listed: the API server does not accept the credentials")
+        else:
+            self._say(f"{self.kind.plural} cannot be listed: {answer.status} {answer.message}", settled=False)
+        return False
+
+    def _say(self, trouble: str, *, settled: bool = True) -> None:
+        with self._changed:
+            self.trouble = trouble
+            self.is_settled = self.is_settled or settled
+            self._changed.notify_all()
+
+    # what is there
+
+    def _list(self) -> None:
+        """List page by page, for an API server that does not stream lists."""
+        found: dict[ObjectKey, Observed] = {}
+        token = ""
+        while True:
+            answer = self._api.send(requests.page(self.kind, self._selector, token, fields=self._fields))
+            if answer.status == HTTPStatus.GONE:
+                raise _GoneError
+            if answer.status != HTTPStatus.OK:
+                raise _RefusedError(answer)
+            page = answer.json()
+            for item in page.get("items") or ():
+                self._keep(found, item)
+            metadata = page.get("metadata") or {}
+            token = metadata.get("continue") or ""
+            if not token:
+                self._listed(found, str(metadata["resourceVersion"]))
+                return
+
+    def _listed(self, found: dict[ObjectKey, Observed], version: str) -> None:
+        """Take a complete list for what is there."""
+        with self._changed:
+            self.objects = {key: self._unless_same(self.objects.get(key), each) for key, each in found.items()}
+            self.version, self._resume = max(self.version, int(version)), version
+            self.is_missing = False
+        self._say("")
+
+    def _follow(self) -> None:
+        """Watch until the connection ends; without a version to go on from, list first in the same stream."""
+        initial: dict[ObjectKey, Observed] | None = None if self._resume else {}
+        request = requests.watch(self.kind, self._selector, self._resume, WATCH_S, fields=self._fields)
+        stream = self._api.stream(request, SILENCE_S)
+        self._stream = stream
+        try:
+            if self._stopping.is_set():
+                return
+            if stream.status == HTTPStatus.GONE:
+                raise _GoneError
+            if stream.status != HTTPStatus.OK:
+                raise _RefusedError(stream.read())
+            if initial is None:
+                self._say("")
+            rest = b""
+            for chunk in stream.chunks():
+                lines = (rest + chunk).split(b"\n")
+                rest = lines.pop()
+                initial = self._events(lines, initial)
+        finally:
+            self._stream = None
+            stream.close()
+        if initial is not None:
+            raise errors.UnreachableError(f"the list of {self.kind.plural} broke off")
+
+    def _events(
+        self, lines: Sequence[bytes], initial: dict[ObjectKey, Observed] | None
+    ) -> dict[ObjectKey, Observed] | None:
+        """Take in some events; return the list that is being made, None once it is whole."""
+        with self._changed:
+            changed = False
+            for line in lines:
+                event = orjson.loads(line)
+                kind, thing = event["type"], event["object"]
+                if kind == "ERROR":
+                    raise _GoneError if thing.get("code") == HTTPStatus.GONE else _RefusedError(
+                        Answer(int(thing.get("code") or 0), orjson.dumps(thing))
+                    )
+                metadata = thing["metadata"]
+                if kind == "BOOKMARK":
+                    if initial is not None and _END_OF_LIST in (metadata.get("annotations") or {}):
+                        self._listed(initial, metadata["resourceVersion"])
+                        initial = None
+                elif initial is not None:
+                    self._keep(initial, thing)
+                    continue
+                else:
+                    changed |= self._event(kind, thing)
+                if initial is None:
+                    self._resume = metadata["resourceVersion"]
+                    self.version = max(self.version, int(self._resume))
+            if changed:
+                self._changed.notify_all()
+        return initial
+
+    def _event(self, kind: str, thing: Manifest) -> bool:
+        """Take in one event; return whether it changed anything that matters, or proves that a write arrived."""
+        new = self._projector.observed(self.kind.api_version, self.kind.kind, thing)
+        if kind == "DELETED":
+            return self.objects.pop(new.key, None) is not None
+        old = self.objects.get(new.key)
+        self.objects[new.key] = self._unless_same(old, new)
+        return self.objects[new.key] is not old
+
+    def _keep(self, found: dict[ObjectKey, Observed], thing: Manifest) -> None:
+        each = self._projector.observed(self.kind.api_version, self.kind.kind, thing)
+        found[each.key] = each
+
+    @staticmethod
+    def _unless_same(old: Observed | None, new: Observed) -> Observed:
+        """Return the old one if the new one means the same: whoever compares by identity sees no change."""
+        return old if old is not None and old.means_the_same_as(new) else new

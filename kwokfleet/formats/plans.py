@@ -1,0 +1,188 @@
+"""Plans for others to read: JSON for programs, Markdown for pull requests, unified diffs for eyes and diff tools."""
+
+import copy
+import difflib
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from kwokfleet.core import diff, plan, report, yamltext
+from kwokfleet.core.diff import ABSENT
+from kwokfleet.core.objects import Manifest
+from kwokfleet.core.plan import Action, Change, Plan, Withheld
+
+SIGNS = {Action.CREATE: "+", Action.UPDATE: "~", Action.REPLACE: "±", Action.DELETE: "-"}
+MOST_IN_MARKDOWN = 200
+"""Objects that a Markdown report lists one by one: a comment has 65,536 characters."""
+
+
+def to_json(made: Plan, *, whole: bool) -> str:
+    """Return a plan as JSON; *whole* manifests of what is created, if wanted."""
+    document = {
+        "differs": not made.empty,
+        "digest": plan.digest(made.changes),
+        "summary": _counts(made),
+        "groups": [_group(group) for group in report.groups(made.changes)],
+        "changes": [_change(change, whole=whole) for change in made.changes],
+        "withheld": [_withheld(each, whole=whole) for each in made.withheld],
+    }
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()
+
+
+def _counts(made: Plan) -> dict[str, int]:
+    counts = {action.value: sum(change.action is action for change in made.changes) for action in Action}
+    return counts | {"withheld": sum(len(each.changes) for each in made.withheld)}
+
+
+def _group(group: report.Group) -> dict[str, Any]:
+    return {
+        "fleet": group.fleet,
+        "title": group.title,
+        "create": group.created,
+        "update": group.changed,
+        "replace": group.replaced,
+        "delete": group.deleted,
+        "fields": dict(group.fields),
+    }
+
+
+def _change(change: Change, *, whole: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "action": change.action.value,
+        "apiVersion": change.key.api_version,
+        "kind": change.key.kind,
+        "name": change.key.name,
+        "fleet": change.fleet,
+        "pool": change.pool,
+        "reason": change.reason,
+    }
+    if change.key.namespace:
+        found["namespace"] = change.key.namespace
+    if change.differences:
+        found["differences"] = [
+            {"path": list(each.path)}
+            | ({} if each.live is ABSENT else {"live": each.live})
+            | ({} if each.want is ABSENT else {"want": each.want})
+            for each in change.differences
+        ]
+    if whole and change.want is not None:
+        found["want"] = change.want
+    return found
+
+
+def _withheld(each: Withheld, *, whole: bool) -> dict[str, Any]:
+    found = {"cause": each.cause.value, "fleet": each.fleet, "why": each.why}
+    if each.digest:
+        found["digest"] = each.digest
+    return found | {"changes": [_change(change, whole=whole) for change in each.changes]}
+
+
+# ----------------------------------------------------------------------------------------
+# for people
+
+
+def name(change: Change) -> str:
+    """Return what an object is called, with its kind."""
+    inside = f"{change.key.namespace}/" if change.key.namespace else ""
+    return f"{change.key.kind.lower()} {inside}{change.key.name}"
+
+
+def lines(change: Change) -> Iterator[str]:
+    """Yield a change, and below it each field that differs."""
+    yield f"{SIGNS[change.action]} {name(change)}: {change.reason}"
+    for each in change.differences:
+        yield f"    {field(each.path)}: {value(each.live)} -> {value(each.want)}"
+
+
+def field(path: diff.Path) -> str:
+    """Return a field as people write it: `metadata.labels["a.b/c"]`."""
+    plain = all(step.replace("-", "").replace("_", "").isalnum() for step in path)
+    if plain:
+        return ".".join(path)
+    text = ""
+    for step in path:
+        simple = step.replace("-", "").replace("_", "").isalnum()
+        text += (f".{step}" if text else step) if simple else f'["{step}"]'
+    return text
+
+
+def value(what: Any) -> str:  # noqa: ANN401  # any part of a manifest
+    """Return one side of a difference on one line."""
+    return "(none)" if what is ABSENT else orjson.dumps(what).decode()
+
+
+def to_markdown(made: Plan) -> str:
+    """Return a plan as Markdown."""
+    if made.empty:
+        return "**kwokfleet:** no differences\n"
+    out = [f"**kwokfleet:** {report.summary(made)}", ""]
+    shown = report.groups(made.changes)
+    if shown:
+        out += ["| fleet | what | create | change | replace | delete |", "|---|---|--:|--:|--:|--:|"]
+        out += [
+            f"| {group.fleet or '(shared)'} | {group.title} | {group.created} | {_fields(group)} "
+            f"| {group.replaced} | {group.deleted} |"
+            for group in shown
+        ]
+        out.append("")
+    for each in made.withheld:
+        release = f" Release it with `kwokfleet approve {each.digest}`." if each.digest else ""
+        out.append(f"> **withheld** ({each.cause}, {len(each.changes)}): {each.why}.{release}")
+        out.append("")
+    listed = [line for change in made.changes[:MOST_IN_MARKDOWN] for line in lines(change)]
+    if listed:
+        more = len(made.changes) - MOST_IN_MARKDOWN
+        out += ["<details><summary>objects</summary>", "", "```", *listed]
+        out += [f"… and {more} more"] if more > 0 else []
+        out += ["```", "", "</details>", ""]
+    return "\n".join(out)
+
+
+def _fields(group: report.Group) -> str:
+    return ", ".join(f"{count} {title}" for title, count in group.fields) or str(group.changed)
+
+
+def file_name(change: Change) -> str:
+    """Return the name under which diff tools are shown an object, as kubectl has it."""
+    parts = (change.key.api_version.replace("/", "."), change.key.kind, change.key.namespace, change.key.name)
+    return ".".join(parts)
+
+
+def sides(change: Change) -> tuple[str, str]:
+    """Return an object as YAML before and after a change."""
+    live = "" if change.have is None else yamltext.document(change.have.manifest)
+    return live, "" if change.action is Action.DELETE else yamltext.document(merged(change))
+
+
+def merged(change: Change) -> Manifest:
+    """Return an object as it would be after a change."""
+    if change.have is None:
+        return change.want or {}
+    made: Manifest = copy.deepcopy(change.have.manifest)
+    for each in change.differences:
+        if each.path[:2] in (diff.TAINTS, diff.ADDRESSES):
+            entries = made.setdefault(each.path[0], {}).setdefault(each.path[1], [])
+            if each.live is not ABSENT:
+                entries.remove(each.live)
+            if each.want is not ABSENT:
+                entries.append(each.want)
+            continue
+        part = made
+        for step in each.path[:-1]:
+            part = part.setdefault(step, {})
+        if each.want is ABSENT:
+            part.pop(each.path[-1], None)
+        else:
+            part[each.path[-1]] = each.want
+    return made
+
+
+def unified(change: Change) -> str:
+    """Return a change as a unified diff of YAML."""
+    live, after = sides(change)
+    title = file_name(change)
+    found = difflib.unified_diff(
+        live.splitlines(keepends=True), after.splitlines(keepends=True), f"LIVE/{title}", f"MERGED/{title}"
+    )
+    return "".join(found)

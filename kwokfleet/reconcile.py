@@ -1,0 +1,149 @@
+"""One pass, straight down: files and cluster in, a plan out, and then its changes made.
+
+    load files -> render Desired(now) -> observe -> plan -> apply -> report
+
+`kwokfleet diff` is everything before apply, so what it shows is what a sync or the daemon does.
+Requests are made only for what the mirror cannot know, and only when there is a need: whether a
+name that would be created is taken, whether a namespace that would go is in use, whether a plan that
+is withheld was approved. A settled fleet needs none of them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Protocol
+
+from kwokfleet import source
+from kwokfleet.core import diff, membership, plan, problems, render, report
+from kwokfleet.core.objects import ObjectKey
+from kwokfleet.core.observed import Inventory, Observed
+from kwokfleet.core.plan import Action, Cause, Plan, Situation
+from kwokfleet.core.report import Outcome, Result
+
+ROUNDS = 3
+"""So often a field may come back changed before it is given up."""
+
+
+class World(Protocol):
+    """What a pass wants to know of the cluster."""
+
+    def inventory(self) -> tuple[Inventory, Mapping[str, str]]:
+        """Return our objects, and the kinds of which it is unknown what there is."""
+
+    def taken(self, keys: Iterable[ObjectKey]) -> Mapping[ObjectKey, Observed]:
+        """Return those of some objects that are there and are not ours."""
+
+    def strangers(self, namespaces: Iterable[str]) -> Mapping[str, str]:
+        """Return the namespaces in which somebody else has something, and what."""
+
+    def pods(self, nodes: Sequence[str]) -> Mapping[str, int]:
+        """Return how many pods run on some nodes."""
+
+    def approved(self) -> frozenset[str]:
+        """Return the digests of plans that were approved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What whoever asks for a pass may decide."""
+
+    prune: bool = True
+    only: frozenset[str] | None = None
+    approved: frozenset[str] = frozenset()
+
+
+class Reconciler:
+    """Makes passes, one after the other, and remembers what spares work."""
+
+    def __init__(self, world: World, options: Options) -> None:
+        self._world, self._options = world, options
+        self._renderer = render.Renderer()
+        self._planner = plan.Planner()
+        self._fights: dict[tuple[ObjectKey, diff.Path], int] = {}
+        self.stalled: dict[tuple[ObjectKey, diff.Path], str] = {}
+        self.rules: Mapping[str, plan.FleetRules] = {}
+        self._last = Plan()
+        self._desired_last: render.Desired = {}
+
+    def approve(self, digests: Iterable[str]) -> None:
+        """Let withheld plans through."""
+        self._options = replace(self._options, approved=self._options.approved | frozenset(digests))
+
+    def nodes(self) -> set[ObjectKey]:
+        """Return the nodes that should be there, without those that are withheld."""
+        withheld = {change.key for each in self._last.withheld for change in each.changes}
+        return {key for key in self._desired_last if key.kind == "Node" and key not in withheld}
+
+    def plan(self, loaded: source.Loaded, now: datetime) -> Plan:
+        """Return what is to be done to make the cluster what the files say at *now*."""
+        situation = self._situation(loaded, now)
+        made = self._planner.plan(situation)
+        if report.of_cause(made.withheld, Cause.APPROVAL):
+            approved = self._options.approved | self._world.approved()
+            if any(each.digest in approved for each in made.withheld):
+                made = self._planner.plan(replace(situation, approved=approved))
+        self._last, self._desired_last = made, situation.desired
+        return made
+
+    def _situation(self, loaded: source.Loaded, now: datetime) -> Situation:
+        inventory, unknown = self._world.inventory()
+        desired = self._desired(loaded.tree, inventory, now)
+        self.rules = plan.rules(loaded.tree, now)
+        missing = [key for key in desired if key not in inventory and key.kind not in unknown]
+        going = [key.name for key in inventory if key.kind == "Namespace" and key not in desired]
+        return Situation(
+            desired,
+            inventory,
+            self.rules,
+            _broken(loaded, self._renderer.clashes),
+            _doubt(loaded),
+            loaded.frozen,
+            unknown,
+            self._world.taken(missing) if missing else {},
+            self._world.strangers(going) if going else {},
+            self.stalled,
+            prune=self._options.prune,
+            only=self._options.only,
+            addresses=loaded.controller_known,
+        )
+
+    def _desired(self, tree: render.Tree, inventory: Inventory, now: datetime) -> render.Desired:
+        there = membership.present(tree, inventory)
+        counted = membership.busy(tree, there, now)
+        pods = self._world.pods(counted) if counted else {}
+        return self._renderer.desired(tree, now, membership.members(tree, there, pods, now) if there else None)
+
+    def learn(self, outcomes: Iterable[Outcome], rival: "Rival") -> None:
+        """Count how often each field had to be set; one that comes back again and again is given up."""
+        for outcome in outcomes:
+            if outcome.change.action is not Action.UPDATE or outcome.result is not Result.DONE:
+                continue
+            for each in outcome.change.differences:
+                mark = (outcome.change.key, each.path)
+                self._fights[mark] = self._fights.get(mark, 0) + 1
+                if self._fights[mark] >= ROUNDS:
+                    self.stalled[mark] = rival(outcome.change.key, each.path)
+
+
+class Rival(Protocol):
+    """Names who holds a field of an object."""
+
+    def __call__(self, key: ObjectKey, path: diff.Path) -> str:
+        """Return the manager's name."""
+
+
+def _broken(loaded: source.Loaded, clashes: Sequence[render.Clash]) -> dict[str, str]:
+    """Return the Fleets that must be left alone, and why."""
+    wrong = problems.errors(loaded.problems)
+    first = f"{wrong[0].path}:{wrong[0].line}" if wrong else "a file"
+    found = dict.fromkeys(sorted(loaded.broken), f"its file has errors ({first})")
+    for clash in clashes:
+        for name in {clash.by[0], clash.first} - {""}:
+            found.setdefault(name, f"two parts of the files ask for {clash.key.kind} {clash.key.name!r}")
+    return found
+
+
+def _doubt(loaded: source.Loaded) -> str:
+    """Return why what is not in the files may be meant to stay: it may be in one that cannot be used."""
+    wrong = problems.errors(loaded.problems)
+    return f"{wrong[0].path}:{wrong[0].line} has errors, and may say that it should stay" if wrong else ""

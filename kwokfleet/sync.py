@@ -1,0 +1,196 @@
+"""From a plan to a cluster that is as the files say: pass after pass, until nothing is left to do.
+
+One pass is usually enough. Another one follows if something changed under our hands: an object that
+somebody deleted, a creation that met a dying namesake. A field that comes back changed every time is
+given up and named.
+"""
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from http import HTTPStatus
+
+from kwokfleet import apply, errors, reconcile, source, world
+from kwokfleet.core import render, report, requests, standing
+from kwokfleet.core.objects import Manifest, ObjectKey
+from kwokfleet.core.patches import Patch
+from kwokfleet.core.plan import Action, Cause, FleetRules, Plan
+from kwokfleet.core.report import Outcome, Result
+from kwokfleet.edge import cluster, mirror
+
+PASSES = 5
+SEEN_S = 10.0
+"""How long the mirror may take to show what was written."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of a sync."""
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    """Of every change of every pass; of an object that was tried again, the last."""
+    left: Plan = field(default_factory=Plan)
+    """What is still to be done, or withheld."""
+    passes: int = 0
+
+    def add(self, outcomes: Iterable[Outcome]) -> None:
+        """Take in what became of one pass."""
+        newer = {each.change.key: each for each in outcomes}
+        self.outcomes = [each for each in self.outcomes if each.change.key not in newer] + list(newer.values())
+        self.passes += 1
+
+
+class Sync:
+    """Makes a cluster what files say."""
+
+    def __init__(
+        self,
+        api: cluster.Cluster,
+        follower: mirror.Mirror,
+        options: reconcile.Options,
+        limits: apply.Limits,
+    ) -> None:
+        self.stop = threading.Event()
+        self.api, self.mirror = api, follower
+        self.sender = apply.Sender(api, limits, self.stop)
+        self.watcher: apply.Watcher = lambda _title, _done, _total: None
+        self._world = world.Live(api, follower)
+        self._reconciler = reconcile.Reconciler(self._world, options)
+
+    @property
+    def rules(self) -> Mapping[str, FleetRules]:
+        """What the files of the last plan say about changes."""
+        return self._reconciler.rules
+
+    def plan(self, loaded: source.Loaded) -> Plan:
+        """Return what is to be done."""
+        return self._reconciler.plan(loaded, datetime.now(UTC))
+
+    def carry_out(self, loaded: source.Loaded, first: Plan) -> Report:
+        """Do it, and look again until there is nothing left that could be done."""
+        done = Report(left=first)
+        while done.left.changes and done.passes < PASSES:
+            outcomes = self._pass(loaded, done.left)
+            done.add(outcomes)
+            if self.sender.limits.dry_run:
+                done.left = Plan(withheld=done.left.withheld)
+                break
+            self._reconciler.learn(outcomes, self._world.rival)
+            self._wait_until_seen(outcomes)
+            hopeless = {each.change.key for each in report.bad(outcomes)}
+            done.left = self.plan(loaded)
+            if {change.key for change in done.left.changes} <= hopeless:
+                break
+        return done
+
+    def _pass(self, loaded: source.Loaded, made: Plan) -> list[Outcome]:
+        inventory, _ = self._world.inventory()
+        size = sum(key.kind == "Node" for key in inventory) + sum(
+            change.action is Action.CREATE and change.key.kind == "Node" for change in made.changes
+        )
+        birth = render.newborn(loaded.tree, datetime.now(UTC), size)
+        applier = apply.Applier(self.sender, birth, self._reconciler.rules, self.watcher)
+        return applier.apply(made.changes, inventory)
+
+    def _wait_until_seen(self, outcomes: Iterable[Outcome]) -> None:
+        """Wait until the mirror shows what was written: the next plan must not repeat it."""
+        versions: dict[str, int] = {}
+        gone: dict[ObjectKey, str] = {}
+        for each in outcomes:
+            if each.result not in (Result.DONE, Result.ALREADY):
+                continue
+            if each.change.action is Action.DELETE and each.change.have is not None:
+                gone[each.change.key] = each.change.have.uid
+            elif each.version:
+                versions[each.change.key.kind] = max(each.version, versions.get(each.change.key.kind, 0))
+
+        def shows(view: mirror.View) -> bool:
+            if view.unknown or any(view.versions[kind] < version for kind, version in versions.items()):
+                return False
+            there = ((view.objects.get(key), uid) for key, uid in gone.items())
+            return all(each is None or each.uid != uid or each.deleting for each, uid in there)
+
+        view = self.mirror.wait(shows, SEEN_S)
+        if view.unknown:
+            self.mirror.wait(lambda view: not view.unknown, self.sender.limits.patience_s)
+
+    def record(self, loaded: source.Loaded, done: Report) -> bool:
+        """Tell the cluster how each Fleet stands; return whether that was possible. What is the same is not written."""
+        listed = self.sender.send(requests.page(requests.FLEET))
+        if listed.status != HTTPStatus.OK:
+            return False
+        there = {each["metadata"]["name"]: each for each in listed.json().get("items") or ()}
+        inventory, _ = self._world.inventory()
+        desired = {name: sum(pool.size for pool in rule.pools.values()) for name, rule in self._reconciler.rules.items()}
+        names = {fleet.name for fleet in loaded.tree.fleets} | {each.fleet for each in done.left.withheld} - {""}
+        now = datetime.now(UTC)
+        for name, status in standing.statuses(names, desired, inventory, done.left, done.outcomes).items():
+            made = standing.updated(status, (there.get(name) or {}).get("status") or {}, now)
+            if made is not None and not self._told(name, made, new=name not in there):
+                return False
+        return True
+
+    def _told(self, name: str, status: Manifest, *, new: bool) -> bool:
+        if new:
+            answer = self.sender.send(requests.create(standing.resource(name)))
+            if answer.status not in (HTTPStatus.CREATED, HTTPStatus.CONFLICT):
+                return False
+        key = ObjectKey(requests.FLEET.api_version, requests.FLEET.kind, "", name)
+        return self.sender.send(requests.patch(key, Patch("status", {"status": status}))).status == HTTPStatus.OK
+
+    def approve(self, digests: Iterable[str]) -> None:
+        """Let withheld plans through."""
+        self._reconciler.approve(digests)
+
+    def forget(self, fleet: str) -> None:
+        """Remove a Fleet's own record from the cluster."""
+        key = ObjectKey(requests.FLEET.api_version, requests.FLEET.kind, "", fleet)
+        there = self.sender.send(requests.get(key)).json().get("metadata") or {}
+        if there.get("uid"):
+            self.sender.send(requests.delete(key, there["uid"]))
+
+    def wait_until_ready(self, timeout_s: float) -> None:
+        """Wait until all nodes are Ready, and open to pods unless they were declared closed."""
+        wanted = self._reconciler.nodes()
+
+        def waiting(view: mirror.View) -> list[ObjectKey]:
+            return [key for key in wanted if not _is_ready(view, key)]
+
+        def is_so(view: mirror.View) -> bool:
+            left = len(waiting(view))
+            self.watcher("nodes ready", len(wanted) - left, len(wanted))
+            return not left
+
+        view = self.mirror.wait(is_so, timeout_s)
+        left = waiting(view)
+        if left:
+            raise errors.DeadlineError(
+                f"{len(left)} of {len(wanted)} nodes are not ready and schedulable after {timeout_s:g} s, "
+                f"such as {min(left).name}",
+                hint="is kwok running? kwokfleet status shows each pool; kubectl describe node, what a node lacks",
+            )
+
+
+def _is_ready(view: mirror.View, key: ObjectKey) -> bool:
+    there = view.objects.get(key)
+    if there is None or not there.ready:
+        return False
+    return there.schedulable or bool(there.manifest["spec"].get("unschedulable"))
+
+
+def worst(done: Report) -> errors.ExitCode:
+    """Return the exit code that tells of the gravest thing that happened."""
+    results = {each.result for each in done.outcomes}
+    causes = {each.cause for each in done.left.withheld}
+    for code, found in (
+        (errors.ExitCode.CLUSTER, results & {Result.FAILED, Result.REFUSED, Result.SKIPPED} or Cause.UNKNOWN in causes),
+        (errors.ExitCode.NOT_OURS, Result.CONFLICT in results or causes & {Cause.CONFLICT, Cause.STALLED}),
+        (errors.ExitCode.DEADLINE, Result.DEADLINE in results),
+        (errors.ExitCode.INPUT, Cause.BROKEN in causes),
+        (errors.ExitCode.WITHHELD, causes & {Cause.APPROVAL, Cause.OCCUPIED}),
+        (errors.ExitCode.NO, done.left.changes and not results & {Result.CONFLICT}),
+    ):
+        if found:
+            return code
+    return errors.ExitCode.DONE

@@ -1,0 +1,189 @@
+"""What a pass wants to know of the cluster: from a mirror and a few requests, or from a saved file."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from kwokfleet import errors
+from kwokfleet.core import diff, objects, observed, requests
+from kwokfleet.core.objects import Manifest, ObjectKey
+from kwokfleet.core.observed import Inventory, Observed
+from kwokfleet.edge import cluster, mirror
+
+FEW = 8
+"""So many objects are asked for one by one; for more, all are listed."""
+_EVERYWHERE = {"kube-root-ca.crt", "default"}
+"""Objects that every namespace has."""
+_FLEETING = {"events", "endpoints", "endpointslices", "leases"}
+_KINDS = {each.kind: each for each in requests.MANAGED}
+
+
+class Live:
+    """A cluster that is followed."""
+
+    def __init__(self, api: cluster.Cluster, follower: mirror.Mirror) -> None:
+        self._api, self._mirror = api, follower
+        self._projector = observed.Projector()
+
+    def inventory(self) -> tuple[Inventory, Mapping[str, str]]:
+        """Return our objects, and the kinds of which it is unknown what there is."""
+        view = self._mirror.view()
+        return view.objects, view.unknown
+
+    def taken(self, keys: Iterable[ObjectKey]) -> Mapping[ObjectKey, Observed]:
+        """Return those of some objects that are there and are not ours."""
+        wanted: dict[str, set[ObjectKey]] = {}
+        for key in keys:
+            wanted.setdefault(key.kind, set()).add(key)
+        found: dict[ObjectKey, Observed] = {}
+        for name, mine in wanted.items():
+            found |= {each.key: each for each in self._strange(_KINDS[name], mine)}
+        return found
+
+    def _strange(self, kind: requests.Kind, wanted: set[ObjectKey]) -> Iterable[Observed]:
+        """Yield the objects of a kind that are not ours and have a name that we want."""
+        try:
+            for item in cluster.items(self._api, kind, requests.NOT_OURS, metadata_only=True):
+                metadata = item["metadata"]
+                key = ObjectKey(kind.api_version, kind.kind, metadata.get("namespace", ""), metadata["name"])
+                if key in wanted:
+                    whole = self._get(key)
+                    if whole is not None:
+                        yield whole
+        except errors.ClusterError:
+            if kind is not requests.STAGE:  # a cluster without kwok's kinds has no Stages
+                raise
+
+    def _get(self, key: ObjectKey) -> Observed | None:
+        answer = self._api.send(requests.get(key))
+        if answer.status == HTTPStatus.NOT_FOUND:
+            return None
+        if answer.status != HTTPStatus.OK:
+            raise cluster.refused(self._api, answer, f"get {key.kind.lower()}s")
+        return self._projector.observed(key.api_version, key.kind, answer.json())
+
+    def strangers(self, namespaces: Iterable[str]) -> Mapping[str, str]:
+        """Return the namespaces in which somebody else has something, and what."""
+        kinds = list(self._namespaced())
+        found: dict[str, str] = {}
+        for namespace in namespaces:
+            for kind in kinds:
+                name = self._stranger(kind, namespace)
+                if name:
+                    found[namespace] = f"{kind.plural}/{name}, which is not ours"
+                    break
+        return found
+
+    def _stranger(self, kind: requests.Kind, namespace: str) -> str:
+        request = requests.page(kind, requests.NOT_OURS, namespace=namespace, metadata_only=True)
+        answer = self._api.send(request)
+        if answer.status != HTTPStatus.OK:
+            return "(may not be listed)" if answer.status == HTTPStatus.FORBIDDEN else ""
+        for item in answer.json().get("items") or ():
+            metadata = item["metadata"]
+            if metadata["name"] not in _EVERYWHERE and not metadata.get("ownerReferences"):
+                return str(metadata["name"])
+        return ""
+
+    def _namespaced(self) -> Iterable[requests.Kind]:
+        """Yield every kind of object that lives in namespaces."""
+        groups = ["v1"]
+        for group in self._read("/apis").get("groups") or ():
+            groups.append(group["preferredVersion"]["groupVersion"])
+        for version in groups:
+            path = "/api/v1" if version == "v1" else f"/apis/{version}"
+            for each in self._read(path).get("resources") or ():
+                if each["namespaced"] and "list" in each["verbs"] and each["name"] not in _FLEETING:
+                    yield requests.Kind(version, each["kind"], each["name"], namespaced=True)
+
+    def _read(self, path: str) -> Manifest:
+        return self._api.send(requests.Request("GET", path)).json()
+
+    def pods(self, nodes: Sequence[str]) -> Mapping[str, int]:
+        """Return how many pods run on some nodes."""
+        counts = dict.fromkeys(nodes, 0)
+        fields = [f"spec.nodeName={name}" for name in nodes] if len(nodes) <= FEW else ["spec.nodeName!="]
+        for field in fields:
+            for item in cluster.items(self._api, requests.POD, fields=field):
+                pod = self._projector.observed("v1", "Pod", item)
+                if observed.node_of(pod) in counts and not observed.finished(pod):
+                    counts[observed.node_of(pod)] += 1
+        return counts
+
+    def approved(self) -> frozenset[str]:
+        """Return the digests of plans that were approved."""
+        return frozenset(
+            text
+            for fleet in fleets(self._api)
+            if (text := (fleet["metadata"].get("annotations") or {}).get(objects.APPROVED))
+        )
+
+    def rival(self, key: ObjectKey, path: diff.Path) -> str:
+        """Return who holds a field of an object."""
+        answer = self._api.send(requests.get(key))
+        entries = (answer.json().get("metadata") or {}).get("managedFields") or ()
+        for entry in sorted(entries, key=lambda each: each.get("time") or "", reverse=True):
+            if entry.get("manager") != objects.MANAGER and _holds(entry.get("fieldsV1") or {}, path):
+                return f"manager {entry['manager']!r}"
+        return "the API server"
+
+
+def _holds(fields: Mapping[str, Any], path: diff.Path) -> bool:
+    for step in path:
+        inner = fields.get(f"f:{step}")
+        if inner is None:
+            return bool(fields) is False  # a field that has no parts is held whole
+        fields = inner
+    return True
+
+
+def fleets(api: cluster.Cluster) -> list[Manifest]:
+    """Return the Fleets that the cluster knows of; none if it does not know what a Fleet is."""
+    try:
+        return list(cluster.items(api, requests.FLEET))
+    except errors.UnreachableError:
+        raise
+    except errors.ClusterError:
+        return []
+
+
+class Saved:
+    """A cluster as a file has it: `kubectl get nodes,stages,… -o json`."""
+
+    def __init__(self, manifests: Iterable[Manifest]) -> None:
+        projector = observed.Projector()
+        self._ours: dict[ObjectKey, Observed] = {}
+        self._others: dict[ObjectKey, Observed] = {}
+        self._pods: list[Observed] = []
+        for manifest in manifests:
+            each = projector.observed(manifest["apiVersion"], manifest["kind"], manifest)
+            if each.key.kind == "Pod":
+                self._pods.append(each)
+            elif each.key.kind in _KINDS:
+                ours = objects.labels(each.manifest).get(objects.MANAGED_BY) == objects.US
+                (self._ours if ours else self._others)[each.key] = each
+
+    def inventory(self) -> tuple[Inventory, Mapping[str, str]]:
+        """Return our objects; a file is taken for all there is."""
+        return self._ours, {}
+
+    def taken(self, keys: Iterable[ObjectKey]) -> Mapping[ObjectKey, Observed]:
+        """Return those of some objects that are there and are not ours."""
+        return {key: self._others[key] for key in keys if key in self._others}
+
+    def strangers(self, namespaces: Iterable[str]) -> Mapping[str, str]:
+        """Return the namespaces in which somebody else has something: what a file does not hold, nobody knows."""
+        inside = {pod.key.namespace: f"pods/{pod.key.name}" for pod in self._pods}
+        return {name: inside[name] for name in namespaces if name in inside}
+
+    def pods(self, nodes: Sequence[str]) -> Mapping[str, int]:
+        """Return how many pods run on some nodes."""
+        counts = dict.fromkeys(nodes, 0)
+        for pod in self._pods:
+            if observed.node_of(pod) in counts and not observed.finished(pod):
+                counts[observed.node_of(pod)] += 1
+        return counts
+
+    def approved(self) -> frozenset[str]:
+        """Return nothing: a file approves of nothing."""
+        return frozenset()
