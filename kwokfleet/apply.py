@@ -103,8 +103,7 @@ class Sender:
             self._inflight += 1
             wait = self._pace.slot(time.monotonic())
         try:
-            if wait > 0 and self.stop.wait(wait):
-                raise errors.ClusterError("stopped")
+            self.stop.wait(wait)
             began = time.monotonic()
             answer = self.api.send(request)
             took = time.monotonic() - began
@@ -163,7 +162,7 @@ class Applier:
     def apply(self, changes: Sequence[Change], inventory: observed.Inventory) -> list[Outcome]:
         """Make all changes, phase by phase, and return what became of each."""
         outcomes: list[Outcome] = []
-        for (deletes, kind), phase in itertools.groupby(changes, key=lambda each: _phase(each)):
+        for (deletes, kind), phase in itertools.groupby(changes, key=_phase):
             mine = list(phase)
             if deletes and kind == "Node":
                 outcomes += drain.Drain(self, self._pools, inventory).remove(mine)
@@ -251,7 +250,9 @@ class Applier:
         found = diff.differences(change.want or {}, there)
         return self.update(change, there, found) if found else Outcome(change, Result.ALREADY)
 
-    def update(self, change: Change, have: Observed | None, found: Sequence[diff.Difference]) -> Outcome:
+    def update(  # noqa: PLR0911  # one for each thing that may have become of the object
+        self, change: Change, have: Observed | None, found: Sequence[diff.Difference]
+    ) -> Outcome:
         """Patch an object; on a state that is no longer the live one, work it out anew."""
         for _ in range(FRESH_TRIES):
             if have is None:

@@ -56,9 +56,9 @@ class Drain:
         with mirror.Mirror(self._sender.api, (requests.POD,), "", fields) as pods:
             view = pods.wait_until_known(LISTING_S)
             if view.unknown:
-                return [Outcome(each, Result.REFUSED, f"its pods are unknown: {view.unknown['Pod']}") for each in changes]
-            found = [outcome for name, mine in pools.items() for outcome in self._pool(name, mine, pods)]
-        return found
+                why = f"its pods are unknown: {view.unknown['Pod']}"
+                return [Outcome(each, Result.REFUSED, why) for each in changes]
+            return [outcome for name, mine in pools.items() for outcome in self._pool(name, mine, pods)]
 
     def _pool(self, name: tuple[str, str], changes: list[Change], pods: mirror.Mirror) -> list[Outcome]:
         busy = {observed.node_of(pod) for pod in pods.view().objects.values() if not observed.finished(pod)}
@@ -82,9 +82,7 @@ class Drain:
     def _is_whole(self, name: tuple[str, str], changes: Sequence[Change]) -> bool:
         """Return whether these are all nodes with the labels of a pool, and all of them are fake."""
         members = [
-            each
-            for each in self._inventory.values()
-            if each.key.kind == "Node" and (each.fleet, each.pool) == name
+            each for each in self._inventory.values() if each.key.kind == "Node" and (each.fleet, each.pool) == name
         ]
         named = {change.key for change in changes}
         return (
@@ -181,9 +179,7 @@ class Drain:
             pods.wait(lambda view, here=here: not here <= view.objects.keys(), left)  # type: ignore[misc]
 
     def _ask(self, pod: Observed, policy: str, said: dict[str, str]) -> None:
-        request = (
-            requests.evict(pod.key, pod.uid) if policy == "evict" else requests.delete(pod.key, pod.uid)
-        )
+        request = requests.evict(pod.key, pod.uid) if policy == "evict" else requests.delete(pod.key, pod.uid)
         answer = self._sender.send(request)
         said.pop(pod.uid, None)
         if answer.status == HTTPStatus.TOO_MANY_REQUESTS:

@@ -69,6 +69,10 @@ class Reconciler:
         """Let withheld plans through."""
         self._options = replace(self._options, approved=self._options.approved | frozenset(digests))
 
+    def limit_to(self, names: Iterable[str]) -> None:
+        """Look at nothing but what belongs to some Fleets alone."""
+        self._options = replace(self._options, only=frozenset(names))
+
     def nodes(self) -> set[ObjectKey]:
         """Return the nodes that should be there, without those that are withheld."""
         withheld = {change.key for each in self._last.withheld for change in each.changes}

@@ -122,7 +122,7 @@ class Sync:
             return False
         there = {each["metadata"]["name"]: each for each in listed.json().get("items") or ()}
         inventory, _ = self._world.inventory()
-        desired = {name: sum(pool.size for pool in rule.pools.values()) for name, rule in self._reconciler.rules.items()}
+        desired = {name: sum(pool.size for pool in each.pools.values()) for name, each in self.rules.items()}
         names = {fleet.name for fleet in loaded.tree.fleets} | {each.fleet for each in done.left.withheld} - {""}
         now = datetime.now(UTC)
         for name, status in standing.statuses(names, desired, inventory, done.left, done.outcomes).items():
@@ -138,6 +138,10 @@ class Sync:
                 return False
         key = ObjectKey(requests.FLEET.api_version, requests.FLEET.kind, "", name)
         return self.sender.send(requests.patch(key, Patch("status", {"status": status}))).status == HTTPStatus.OK
+
+    def limit_to(self, names: Iterable[str]) -> None:
+        """Look at nothing but what belongs to some Fleets alone."""
+        self._reconciler.limit_to(names)
 
     def approve(self, digests: Iterable[str]) -> None:
         """Let withheld plans through."""

@@ -87,10 +87,8 @@ class Live:
 
     def _namespaced(self) -> Iterable[requests.Kind]:
         """Yield every kind of object that lives in namespaces."""
-        groups = ["v1"]
-        for group in self._read("/apis").get("groups") or ():
-            groups.append(group["preferredVersion"]["groupVersion"])
-        for version in groups:
+        groups = self._read("/apis").get("groups") or ()
+        for version in ("v1", *(group["preferredVersion"]["groupVersion"] for group in groups)):
             path = "/api/v1" if version == "v1" else f"/apis/{version}"
             for each in self._read(path).get("resources") or ():
                 if each["namespaced"] and "list" in each["verbs"] and each["name"] not in _FLEETING:

@@ -1,6 +1,5 @@
 """What commands that talk to a cluster share: options, and a mirror that has listed what is ours."""
 
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +9,8 @@ import typer
 from kwokfleet import errors
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kwokfleet.core.requests import Kind
     from kwokfleet.edge import cluster, mirror
 

@@ -97,7 +97,7 @@ def validate(
     wrong = bool(problems.errors(found) or (strict and found))
     _print_report(report, found, {"ok": not wrong, "files": files, "fleets": fleets})
     if report is ReportFormat.TEXT:
-        output.printproblem_line(_summary(found, files, len(fleets)))
+        output.print_line(_summary(found, files, len(fleets)))
     if wrong:
         raise typer.Exit(errors.ExitCode.INPUT)
 
@@ -151,7 +151,7 @@ def count(number: int, thing: str) -> str:
 def refuse_if_wrong(loaded: "source.Loaded") -> None:
     """Print what is wrong with the files; if it is more than warnings, stop."""
     for problem in loaded.problems:
-        output.printproblem_line(problem_line(problem))
+        output.print_line(problem_line(problem))
     if not loaded.usable:
         raise errors.InputError("the fleet files have errors", hint="mend the lines above")
 
@@ -162,14 +162,14 @@ def saved_objects(path: Path, hint: str = "make it with: kubectl get nodes -o js
 
     try:
         content = path.read_bytes()
-        values = [json.loads(content)] if content.lstrip()[:1] in (b"{", b"[") else None
-        if values is None:
-            parsed, wrong = documents.parse(str(path), content.decode())
-            if wrong:
-                raise ValueError(str(wrong[0]))
-            values = [each.value for each in parsed]
+        is_json = content.lstrip()[:1] in (b"{", b"[")
+        values = [json.loads(content)] if is_json else []
+        parsed, wrong = ([], []) if is_json else documents.parse(str(path), content.decode())
     except (OSError, ValueError) as error:
         raise errors.InputError(f"{path} cannot be read as JSON or YAML: {error}", hint=hint) from error
+    if wrong:
+        raise errors.InputError(f"{path} cannot be read as YAML: {wrong[0]}", hint=hint)
+    values += [each.value for each in parsed]
     found = [item for value in values for item in _items(value)]
     if not all(_is_object(each) for each in found):
         raise errors.InputError(f"{path} does not hold Kubernetes objects", hint=hint)
@@ -233,8 +233,8 @@ def format_files(
                 changed += 1
                 _formatted(file, made, write=not (check or diff), diff=diff)
     for problem in refused:
-        output.printproblem_line(str(problem))
-    output.printproblem_line(f"{count(changed, 'file')} {'would be ' if check or diff else ''}formatted")
+        output.print_line(str(problem))
+    output.print_line(f"{count(changed, 'file')} {'would be ' if check or diff else ''}formatted")
     if refused:
         raise typer.Exit(errors.ExitCode.INPUT)
     if changed and (check or diff):
@@ -277,4 +277,4 @@ def init(
         files.write(path, text.replace("$schema=../docs/", "$schema=../"))
         typer.echo(str(path))
     where = "" if folder == Path() else f" {folder / 'fleets'}"
-    output.printproblem_line(f"next: {output.program()} validate{where}, then {output.program()} render{where}")
+    output.print_line(f"next: {output.program()} validate{where}, then {output.program()} render{where}")

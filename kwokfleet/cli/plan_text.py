@@ -55,7 +55,9 @@ def withheld(each: Withheld, *, details: bool = False) -> Iterator[str]:
     what = fleets.count(len(each.changes), "change")
     place = f"fleet {each.fleet}: " if each.fleet else ""
     yield f"{_styled('withheld', typer.colors.YELLOW)}: {place}{what}: {each.why}"
-    release = f"look at it, then: {output.program()} approve {each.digest}" if each.digest else _NEXT.get(each.cause, "")
+    release = (
+        f"look at it, then: {output.program()} approve {each.digest}" if each.digest else _NEXT.get(each.cause, "")
+    )
     if release:
         yield f"    next: {release}"
     if details:

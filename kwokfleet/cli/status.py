@@ -147,8 +147,8 @@ def status(
     if form is TableFormat.TABLE:
         from kwokfleet.cli import plan_text
 
-        for each in made.withheld:
-            for line in plan_text.withheld(each):
+        for held in made.withheld:
+            for line in plan_text.withheld(held):
                 output.print_line(line)
     settled = made.empty and loaded.usable and all(row["ready"] == row["desired"] == row["nodes"] for row in rows)
     raise typer.Exit(errors.ExitCode.DONE if settled else errors.ExitCode.NO)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from kwokfleet import apply, reconcile, source
     from kwokfleet import sync as syncing
     from kwokfleet.core.objects import Manifest
-    from kwokfleet.core.plan import FleetRules, Plan, Withheld
     from kwokfleet.core.observed import Inventory
+    from kwokfleet.core.plan import FleetRules, Plan, Withheld
     from kwokfleet.edge import mirror
 
 ESTABLISHED_S = 30.0
@@ -342,7 +342,9 @@ def _kwok_definitions() -> "list[Manifest]":
     with display.shown(output.console(stderr=True)) as report:
         found = crds.files(output.read_settings(), report)
     texts = [(str(path), path.read_text(encoding="utf-8")) for path in found]
-    return [each.value for path, text in texts for each in documents.parse(path, text)[0] if isinstance(each.value, dict)]
+    return [
+        each.value for path, text in texts for each in documents.parse(path, text)[0] if isinstance(each.value, dict)
+    ]
 
 
 def _ask(made: "Plan", *, yes: bool) -> None:
@@ -354,9 +356,7 @@ def _ask(made: "Plan", *, yes: bool) -> None:
         typer.confirm(f"delete {fleets.count(going, 'object')}?", abort=True, err=True)
 
 
-def _carried_out(
-    session: "syncing.Sync", loaded: "source.Loaded", made: "Plan", wait_s: float
-) -> "syncing.Report":
+def _carried_out(session: "syncing.Sync", loaded: "source.Loaded", made: "Plan", wait_s: float) -> "syncing.Report":
     from kwokfleet.cli import bars
     from kwokfleet.core import report
 
@@ -427,13 +427,14 @@ def approve(
         for each in (fleet.get("status") or {}).get("withheld") or ()
         if each.get("digest")
     ]
-    name, each = next(((name, each) for name, each in waiting if each["digest"] == digest), ("", {}))
-    if not name:
+    chosen = next((pair for pair in waiting if pair[1]["digest"] == digest), None)
+    if chosen is None:
         known = ", ".join(f"{each['digest']} ({name})" for name, each in waiting) or "none"
         raise errors.InputError(
             f"no withheld plan has the digest {digest!r}; waiting: {known}",
             hint="run kwokfleet sync: it prints the digest of what it withholds",
         )
+    name, each = chosen
     key = objects.ObjectKey(requests.FLEET.api_version, requests.FLEET.kind, "", name)
     answer = api.send(requests.patch(key, Patch("", {"metadata": {"annotations": {objects.APPROVED: digest}}})))
     if answer.status != 200:  # noqa: PLR2004 - OK
@@ -443,7 +444,9 @@ def approve(
 
 
 def delete(  # noqa: PLR0913, PLR0917  # one for each option
-    fleet: Annotated[str, typer.Argument(metavar="FLEET", help="The Fleet to remove.", autocompletion=render.fleet_names)],
+    fleet: Annotated[
+        str, typer.Argument(metavar="FLEET", help="The Fleet to remove.", autocompletion=render.fleet_names)
+    ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     details: Details = False,
     qps: Qps = 0,
@@ -461,7 +464,10 @@ def delete(  # noqa: PLR0913, PLR0917  # one for each option
 
     output.start_logging()
     with _session(context, kubeconfig, _options([fleet], no_prune=False), apply.Limits(max_inflight, qps)) as session:
-        _note_missing(connection.known(session.mirror))
+        view = connection.known(session.mirror)
+        _note_missing(view)
+        if {each.fleet for each in view.objects.values()} - {fleet, ""}:
+            session.limit_to({fleet})  # what Fleets share is still needed by the others
         nothing = source.nothing()
         made = session.plan(nothing)
         if made.empty:
@@ -483,4 +489,6 @@ def delete(  # noqa: PLR0913, PLR0917  # one for each option
 def _confirm_delete(waiting: "Withheld") -> None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise typer.Exit(errors.ExitCode.WITHHELD)
-    typer.confirm(f"delete {fleets.count(len(waiting.changes), 'object')} of fleet {waiting.fleet}?", abort=True, err=True)
+    typer.confirm(
+        f"delete {fleets.count(len(waiting.changes), 'object')} of fleet {waiting.fleet}?", abort=True, err=True
+    )

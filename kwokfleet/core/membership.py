@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from kwokfleet.core import nodes, objects, render
-from kwokfleet.core.fleet import NodePool
+from kwokfleet.core.fleet import Fleet, NodePool
 from kwokfleet.core.observed import Inventory, Observed
 
 Present = Mapping[render.Name, Sequence[tuple[int, Observed]]]
@@ -53,7 +53,7 @@ def members(
     return found
 
 
-def _choosy(tree: render.Tree) -> Iterable[tuple[render.model.Fleet, NodePool]]:
+def _choosy(tree: render.Tree) -> Iterable[tuple[Fleet, NodePool]]:
     for fleet in tree.fleets:
         for pool in fleet.spec.node_pools:
             if pool.scale_down != "highestIndex":

@@ -66,9 +66,7 @@ class Context:
     """Delays of the pool's Lifecycle that are drawn for each node, by part."""
 
 
-def render(
-    pool: NodePool, indices: Sequence[int], templates: Sequence[Manifest], context: Context
-) -> list[Manifest]:
+def render(pool: NodePool, indices: Sequence[int], templates: Sequence[Manifest], context: Context) -> list[Manifest]:
     """Return the Nodes of a pool with these indices; several templates take turns."""
     molds = [_mold(pool, template, context) for template in templates or [{}]]
     network = _network(pool, molds)

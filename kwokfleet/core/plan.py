@@ -395,8 +395,7 @@ def _without_followers(
     waiting = tuple(
         change
         for change in changes
-        if change.fleet == SHARED
-        and (change.action is not Action.CREATE or (change.key.kind == "Stage" and played))
+        if change.fleet == SHARED and (change.action is not Action.CREATE or (change.key.kind == "Stage" and played))
     )
     if not waiting:
         return list(changes), []

@@ -125,9 +125,7 @@ def watch(kind: Kind, selector: str, since: str, timeout_s: int, *, fields: str 
     query = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(timeout_s)}
     query |= {"labelSelector": selector, "fieldSelector": fields}
     query |= (
-        {"resourceVersion": since}
-        if since
-        else {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+        {"resourceVersion": since} if since else {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
     )
     return Request("GET", _with(collection(kind), query))
 

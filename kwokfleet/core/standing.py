@@ -1,4 +1,4 @@
-"""How a Fleet stands, as the cluster is told: counts of nodes, what is withheld, and conditions as kstatus reads them."""
+"""How a Fleet stands, as the cluster is told: counts of nodes, what is withheld, conditions as kstatus reads them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -34,15 +34,15 @@ def _status(name: str, nodes: Manifest, left: Plan, outcomes: Sequence[Outcome])
     why = [each.why for each in withheld] + [f"{each.change.key.name}: {each.message}" for each in bad]
     if waiting and not why:
         why = [f"{waiting} changes are left"]
-    ready = not why and nodes["present"] == nodes["desired"]
-    message = "; ".join(why)[:_WORDS] or f"{nodes['present']} of {nodes['desired']} nodes"
+    ready = not why and nodes["present"] == nodes["ready"] == nodes["desired"]
+    message = "; ".join(why)[:_WORDS] or f"{nodes['ready']} of {nodes['desired']} nodes are Ready"
     reason = _reason(withheld) if withheld else "Failed" if bad else "Synced" if ready else "Progressing"
     return {
         "nodes": nodes,
         "withheld": [_withheld(each) for each in withheld],
         "conditions": [
             _condition("Ready", ready, reason, message),
-            _condition("Reconciling", bool(waiting), "Progressing" if waiting else "Done", f"{waiting} changes are left"),
+            _condition("Reconciling", bool(waiting), "Progressing" if waiting else "Done", f"{waiting} changes left"),
             _condition("Stalled", bool(stalled), "FieldConflict" if stalled else "NotStalled",
                        "; ".join(each.why for each in stalled)[:_WORDS]),
         ],

@@ -122,7 +122,7 @@ class Cluster:
             headers["Content-Type"] = request.content_type
         if self._by_token:  # asked each time: a token may expire, and who made it knows how to make another
             for each in self._configuration.auth_settings().values():
-                headers[each["key"]] = each["value"] or ""
+                headers[each["key"]] = each["value"] or ""  # type: ignore[index]  # a mapping, whatever its stub says
         return headers
 
     def _renew(self) -> bool:

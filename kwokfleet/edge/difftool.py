@@ -30,5 +30,3 @@ def show(command: str, files: "dict[str, tuple[str, str]]") -> None:
             ) from error
     if done.returncode > 1:
         raise errors.HostError(f"{program} ended with {done.returncode}", hint="see what it printed above")
-
-

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Protocol
+from typing import Protocol, Self
 
 import orjson
 import structlog
@@ -85,7 +85,7 @@ class Mirror:
         self._stop = threading.Event()
         self._followers = [_Follower(api, kind, (selector, fields), self._changed, self._stop) for kind in kinds]
 
-    def __enter__(self) -> "Mirror":
+    def __enter__(self) -> Self:
         """Begin to follow."""
         for each in self._followers:
             each.start()
@@ -293,8 +293,10 @@ class _Follower(threading.Thread):
                 event = orjson.loads(line)
                 kind, thing = event["type"], event["object"]
                 if kind == "ERROR":
-                    raise _GoneError if thing.get("code") == HTTPStatus.GONE else _RefusedError(
-                        Answer(int(thing.get("code") or 0), orjson.dumps(thing))
+                    raise (
+                        _GoneError
+                        if thing.get("code") == HTTPStatus.GONE
+                        else _RefusedError(Answer(int(thing.get("code") or 0), orjson.dumps(thing)))
                     )
                 metadata = thing["metadata"]
                 if kind == "BOOKMARK":
