@@ -15,8 +15,10 @@ def main(names: list[str]) -> None:
     if unknown := set(names) - set(known):
         sys.exit(f"error: no benchmark {', '.join(sorted(unknown))}; there are: {', '.join(known)}")
     for name in names or known:
-        result: table.Result = importlib.import_module(f"tests.bench.bench_{name}").run()
-        table.show(name, result)
+        made: table.Result | list[table.Result] = importlib.import_module(f"tests.bench.bench_{name}").run()
+        for number, result in enumerate(made if isinstance(made, list) else [made]):
+            table.show(f"{name}-{number}" if number else name, result)
+    table.write_page()
 
 
 if __name__ == "__main__":

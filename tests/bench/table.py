@@ -7,11 +7,13 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 OUTPUT = Path(__file__).parents[2] / "build" / "bench"
+PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,13 @@ def in_turn(rounds: int, contestants: Mapping[str, Callable[[], float]]) -> dict
     for number in range(rounds):
         for name, measure in contestants.items():
             samples[name].append(measure())
-            Console(stderr=True).print(f"round {number + 1} of {rounds}: {name} {samples[name][-1]:.2f}")
+            say(f"round {number + 1} of {rounds}: {name} {samples[name][-1]:.2f}")
     return samples
+
+
+def say(text: str) -> None:
+    """Tell whoever waits how far it has come."""
+    Console(stderr=True).print(text, highlight=False, soft_wrap=True)
 
 
 def show(name: str, result: Result) -> None:
@@ -59,3 +66,35 @@ def show(name: str, result: Result) -> None:
         "ratios": {peer: {each: medians[each] / medians[peer] for each in medians} for peer in result.peers},
     }
     (OUTPUT / f"{name}.json").write_text(json.dumps(document, indent=2) + "\n")
+
+
+def write_page() -> None:
+    """Write the page with the latest result of every benchmark."""
+    documents = [json.loads(path.read_text()) for path in sorted(OUTPUT.glob("*.json"))]
+    text = [
+        "# Benchmarks",
+        "",
+        "Written by `make bench`, from the last run of each; medians, lowest and highest of the rounds. Contestants",
+        "of one table were measured in turn in one run on the same cluster. Trust the ratios: the times are those of",
+        f"one small machine ({documents[0]['machine']['cores']} cores), shared with the control plane itself.",
+        "",
+    ]
+    for document in documents:
+        text += _section(document)
+    PAGE.write_text("\n".join(text))
+
+
+def _section(document: dict[str, Any]) -> list[str]:
+    peers = list(document["ratios"])
+    titles = ["", f"median {document['unit']}", "lowest", "highest", *(f"ratio to {peer}" for peer in peers)]
+    rows = []
+    for name, values in document["samples"].items():
+        ratios = (document["ratios"][peer][name] for peer in peers)
+        figures = [document["medians"][name], min(values), max(values), *ratios]
+        rows.append(f"| {name} | {' | '.join(_figure(figure) for figure in figures)} |")
+    head = [f"| {' | '.join(titles)} |", f"|---{'|--:' * (len(titles) - 1)}|"]
+    return [f"## {document['title']}", "", f"Goal: {document['goal']}.", "", *head, *rows, ""]
+
+
+def _figure(number: float) -> str:
+    return f"{number:.3f}" if number < 0.1 else f"{number:.2f}"

@@ -1,0 +1,154 @@
+"""Where contestants meet: one real cluster with a real kwok, an observer, and a clean floor between rounds."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from kwokfleet import settings
+from kwokfleet.core import requests
+from kwokfleet.edge import cluster as edge
+from kwokfleet.edge import mirror
+from kwokfleet.embedded import binaries, cluster, progress, state
+from tests.harness import control_plane, kwok
+from tests.harness import requests as counting
+
+POLL_S = 0.02
+DEADLINE_S = 900
+SELECTOR = "type=kwok"
+"""What nodes of all contestants carry."""
+
+
+@dataclass(frozen=True)
+class Arena:
+    """A cluster, and what is seen of it."""
+
+    plane: control_plane.ControlPlane
+    api: edge.Cluster
+    nodes: mirror.Mirror
+    folder: Path
+    data_dir: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """For programs that are to work on this cluster."""
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("KWOK")}
+        return kept | {
+            "KUBECONFIG": str(self.plane.kubeconfig),
+            "KWOK_WORKDIR": str(self.data_dir.resolve()),
+            "KWOKFLEET_DATA_DIR": str(self.data_dir),
+        }
+
+    def start(self, *command: str) -> "subprocess.Popen[bytes]":
+        """Start a program on this cluster."""
+        return subprocess.Popen(
+            command, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+
+    def run(self, *command: str, good: tuple[int, ...] = (0,)) -> float:
+        """Run a program to its end, and return how long it took."""
+        began = time.monotonic()
+        with self.start(*command) as process:
+            _, said = process.communicate(timeout=DEADLINE_S)
+        assert process.returncode in good, f"{command}: {process.returncode}: {said.decode()[-2000:]}"
+        return time.monotonic() - began
+
+    def milestones(self, count: int, *command: str) -> tuple[float, float, float]:
+        """Run a program that makes nodes: when it ended, when all nodes were Ready, when all were schedulable."""
+        began = time.monotonic()
+        ended = ready = schedulable = 0.0
+        with self.start(*command) as process:
+            while not (ended and ready and schedulable):
+                now = time.monotonic() - began
+                assert now < DEADLINE_S, f"{command} did not get there"
+                ended = ended or (now if process.poll() is not None else 0.0)
+                seen = self.nodes.view().objects.values()
+                ready = ready or (now if sum(each.ready for each in seen) >= count else 0.0)
+                schedulable = schedulable or (now if sum(each.schedulable for each in seen) >= count else 0.0)
+                time.sleep(POLL_S)
+            said = process.stderr.read().decode()[-2000:] if process.stderr else ""
+            assert process.returncode == 0, f"{command}: {process.returncode}: {said}"
+        return ended, ready, schedulable
+
+    def wait(self, count: int) -> None:
+        """Wait until there are so many nodes that pods could land on."""
+        self.nodes.wait(lambda view: sum(each.schedulable for each in view.objects.values()) == count, DEADLINE_S)
+
+    def delete_nodes(self, selector: str = SELECTOR) -> float:
+        """Delete all nodes by one bare request, until they are gone; return how long that took."""
+        began = time.monotonic()
+        while True:
+            answer = self.api.send(requests.Request("DELETE", f"/api/v1/nodes?labelSelector={quote(selector)}"), 120)
+            if answer.status == 200:
+                break
+            assert answer.status == 504, answer.message  # the API server ends requests after a minute
+        self.nodes.wait(lambda view: not view.objects, DEADLINE_S)
+        return time.monotonic() - began
+
+    def rest(self) -> None:
+        """Let the control plane finish what the last contestant left to it."""
+        self.delete_nodes()
+        previous = -1
+        for _ in range(60):
+            time.sleep(1)
+            now = sum(self.requests().values())
+            if now - previous < 40:
+                return
+            previous = now
+
+    def requests(self) -> Mapping[tuple[str, str], int]:
+        """Return how many requests the API server has answered."""
+        return counting.parse(self.plane.kubectl("get", "--raw", "/metrics"))
+
+
+def kwokfleet() -> str:
+    """Return the program under test."""
+    return str(Path(sys.executable).with_name("kwokfleet"))
+
+
+@contextmanager
+def opened() -> Iterator[Arena]:
+    """Bring up a cluster and kwok for as long as the block lasts."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        data_dir = folder / "data"
+        config = settings.from_environment(os.environ | {"KWOKFLEET_DATA_DIR": str(data_dir)})
+        tools = binaries.ensure(config, progress.silent)
+        cluster.up(config, "bench", state.Spec(), progress.silent)
+        plane = control_plane.ControlPlane(state.folder(data_dir, "bench"), tools)
+        try:
+            kwok.install_crds(plane)
+            api = edge.connect(kubeconfig=plane.kubeconfig)
+            with (
+                _stages(plane),
+                kwok.running(plane, folder / "kwok", selector=SELECTOR, lease_s=40),
+                mirror.Mirror(api, (requests.NODE,), SELECTOR) as nodes,
+            ):
+                nodes.wait_until_known(60)
+                yield Arena(plane, api, nodes, folder, data_dir)
+        finally:
+            cluster.down(config, "bench", progress.silent)
+
+
+@contextmanager
+def _stages(plane: control_plane.ControlPlane) -> Iterator[None]:
+    """Put the Stages of a fleet without nodes in place, so that kwok plays the same for every contestant."""
+    empty = "apiVersion: kwokfleet.dev/v1alpha1\nkind: Fleet\nmetadata: {name: none}\nspec: {nodePools: []}\n"
+    command = [kwokfleet(), "sync", "-", "--yes", "--kubeconfig", str(plane.kubeconfig)]
+    subprocess.run(command, input=empty.encode(), check=True, capture_output=True)
+    yield
+
+
+def fleet(count: int) -> str:
+    """Return a fleet file of so many nodes."""
+    return (
+        "apiVersion: kwokfleet.dev/v1alpha1\nkind: Fleet\nmetadata: {name: bench}\nspec:\n  nodePools:\n"
+        f"    - name: general\n      replicas: {count}\n      resources: {{cpu: 32, memory: 256Gi, pods: 110}}\n"
+        "      spread: {topology.kubernetes.io/zone: [a, b, c]}\n"
+    )

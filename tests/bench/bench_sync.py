@@ -1,0 +1,207 @@
+"""From a file to nodes, from nodes to nothing, and the question whether anything differs, beside others' tools."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+from kwokfleet import apply, reconcile, source, sync
+from kwokfleet.core import requests
+from kwokfleet.edge import cluster as edge
+from kwokfleet.edge import mirror
+from tests.bench import arena, pods, table
+
+SIZE = int(os.environ.get("BENCH_NODES", "1000"))
+LARGE = 5 * SIZE
+PODS = 20 * SIZE
+ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
+PASSES = 50
+
+
+def run() -> list[table.Result]:
+    """Measure everything on one cluster."""
+    with arena.opened() as place:
+        file = place.folder / "fleet.yaml"
+        file.write_text(arena.fleet(SIZE))
+        bodies = _bodies(place, file)
+        made = [*_creation(place, file, bodies), _deletion(place, file), _differences(place, file, bodies)]
+        file.write_text(arena.fleet(LARGE))
+        return [*made, *_large(place, file, made[0])]
+
+
+def _bodies(place: arena.Arena, file: Path) -> Path:
+    """Write the nodes of a fleet file as JSON lines, as they are created."""
+    command = [arena.kwokfleet(), "render", str(file), "--kind", "Node", "-o", "json"]
+    bodies = place.folder / "nodes.json"
+    with bodies.open("wb") as sink:
+        subprocess.run(command, check=True, stdout=sink, env=place.environment)
+    return bodies
+
+
+def _creation(place: arena.Arena, file: Path, bodies: Path) -> list[table.Result]:
+    kubectl, kwokctl = (str(place.plane.tools.path(name)) for name in ("kubectl", "kwokctl"))
+    plain = place.folder / "plain.yaml"
+    with plain.open("wb") as sink:
+        subprocess.run([arena.kwokfleet(), "render", str(file), "--kind", "Node"], check=True, stdout=sink)
+    contestants = {
+        f"raw POST loop, 16 threads, {SIZE} nodes": (
+            sys.executable, "-m", "tests.bench.raw_post", str(place.plane.kubeconfig), str(bodies),
+        ),
+        f"kwokfleet sync, {SIZE} nodes": (arena.kwokfleet(), "sync", str(file), "--yes"),
+        f"kwokctl scale, {SIZE} nodes": (
+            kwokctl, "--name", "bench", "scale", "node", "bench", "--replicas", str(SIZE),
+        ),
+        f"kubectl apply, {SIZE} nodes": (kubectl, "apply", "-f", str(plain)),
+    }  # fmt: skip
+    seen: dict[str, list[tuple[float, float, float]]] = {name: [] for name in contestants}
+    for number in range(ROUNDS):
+        for name, command in contestants.items():
+            place.rest()
+            seen[name].append(place.milestones(SIZE, *command))
+            table.say(f"round {number + 1} of {ROUNDS}: {name}: {', '.join(f'{each:.2f}' for each in seen[name][-1])}")
+    place.rest()
+    raw, _, scale, _ = contestants
+    return [
+        table.Result(
+            f"{SIZE} nodes, from the program's start until all are Ready", "s",
+            {name: [each[1] for each in values] for name, values in seen.items()}, (raw, scale),
+            "at most 1/6 of kwokctl scale's time and 1.25 times the raw POST loop's",
+        ),
+        table.Result(
+            f"{SIZE} nodes, from the program's start until all are schedulable", "s",
+            {name: [each[2] for each in values] for name, values in seen.items()}, (scale,),
+            "at most 1/3 of kwokctl scale's time",
+        ),
+    ]  # fmt: skip
+
+
+def _deletion(place: arena.Arena, file: Path) -> table.Result:
+    def filled() -> None:
+        place.run(arena.kwokfleet(), "sync", str(file), "--yes", "--wait")
+
+    def bare() -> float:
+        filled()
+        return place.delete_nodes()
+
+    def ours() -> float:
+        filled()
+        return place.run(arena.kwokfleet(), "delete", "bench", "--yes")
+
+    samples = table.in_turn(ROUNDS, {"bare deletecollection": bare, "kwokfleet delete": ours})
+    return table.Result(
+        f"Deleting an idle pool of {SIZE} nodes", "s", samples, ("bare deletecollection",),
+        "at most 1.5 times a bare deletecollection",
+    )  # fmt: skip
+
+
+def _differences(place: arena.Arena, file: Path, bodies: Path) -> table.Result:
+    """Ask whether anything differs where nothing does."""
+    kubectl = str(place.plane.tools.path("kubectl"))
+    place.rest()
+    place.run(arena.kwokfleet(), "sync", str(file), "--yes", "--wait")
+    owned = place.folder / "owned.yaml"  # without what only a newborn has: kubectl would find it changed
+    _without_births(bodies, owned)
+    ours = [place.run(arena.kwokfleet(), "diff", str(file)) for _ in range(2 * ROUNDS + 1)]
+    table.say(f"kwokfleet diff: {statistics.median(ours):.2f}")
+    theirs = [place.run(kubectl, "diff", "-f", str(owned), good=(0, 1))]
+    table.say(f"kubectl diff: {theirs[0]:.2f}")
+    return table.Result(
+        f"diff of an unchanged fleet of {SIZE} nodes, process start to exit", "s",
+        {"kubectl diff": theirs, "kwokfleet diff": ours}, ("kubectl diff",), "at most 1/40 of kubectl diff",
+    )  # fmt: skip
+
+
+def _without_births(bodies: Path, target: Path) -> None:
+    nodes = [json.loads(line) for line in bodies.read_text().splitlines()]
+    for node in nodes:
+        node["metadata"]["annotations"].pop("node.alpha.kubernetes.io/ttl", None)
+        del node["status"]
+    target.write_text("".join(f"---\n{json.dumps(node)}\n" for node in nodes))
+
+
+def _large(place: arena.Arena, file: Path, small: table.Result) -> list[table.Result]:
+    name = f"kwokfleet sync, {SIZE} nodes"
+    command = (arena.kwokfleet(), "sync", str(file), "--yes")
+    seen = []
+    for _ in range(max(1, ROUNDS - 1)):
+        place.rest()
+        seen.append(place.milestones(LARGE, *command)[1])
+        table.say(f"kwokfleet sync, {LARGE} nodes: {seen[-1]:.2f}")
+    per_node = {
+        name: [value / SIZE * 1000 for value in small.samples[name]],
+        f"kwokfleet sync, {LARGE} nodes": [value / LARGE * 1000 for value in seen],
+    }
+    place.wait(LARGE)
+    diffs = [place.run(arena.kwokfleet(), "diff", str(file)) for _ in range(2 * ROUNDS + 1)]
+    costs, sent = _passes(place, file)
+    memory = _memory(place)
+    return [
+        table.Result("Time to Ready per node", "ms", per_node, (name,), f"at {LARGE} at most 1.3 times that at {SIZE}"),
+        table.Result(f"diff of an unchanged fleet of {LARGE} nodes", "s", {"kwokfleet diff": diffs}, (), "under 4 s"),
+        table.Result(
+            f"An unchanged pass inside a running process, {LARGE} nodes: CPU", "ms", {"kwokfleet": costs}, (),
+            f"at most 20 ms and no request; requests sent in {PASSES} passes: {sent}",
+        ),
+        table.Result(
+            f"Memory with {LARGE} nodes and {PODS} pods mirrored", "MB", memory, ("import kubernetes",),
+            "at most 120 MB above an idle `import kubernetes`",
+        ),
+    ]  # fmt: skip
+
+
+class _Counting(edge.Cluster):
+    """A way to the cluster that counts what goes through it."""
+
+    sent = 0
+
+    def send(self, request: requests.Request, timeout_s: float = edge.ANSWER_S) -> requests.Answer:
+        """Count and send."""
+        type(self).sent += 1
+        return super().send(request, timeout_s)
+
+
+def _passes(place: arena.Arena, file: Path) -> tuple[list[float], int]:
+    """Return the CPU milliseconds of passes over a settled fleet, and the requests they took."""
+    api = edge.connect(kubeconfig=place.plane.kubeconfig)
+    api.__class__ = _Counting
+    with mirror.Mirror(api) as follower:
+        follower.wait_until_known(60)
+        loader = source.Loader()
+        session = sync.Sync(api, follower, reconcile.Options(), apply.Limits())
+        assert session.plan(loader.load(file)).empty
+        _Counting.sent = 0
+        costs = []
+        for _ in range(PASSES):
+            began = time.thread_time()
+            assert session.plan(loader.load(file)).empty
+            costs.append((time.thread_time() - began) * 1000)
+    return costs, _Counting.sent
+
+
+def _memory(place: arena.Arena) -> dict[str, list[float]]:
+    pods.fill(place, PODS)
+    code = "import sys, time; from tests.bench import pods; pods.hold(sys.argv[1])"
+    return {
+        "import kubernetes": [_resident(place, "import kubernetes, time; print('ready', flush=True); time.sleep(600)")],
+        "kwokfleet": [_resident(place, code)],
+    }
+
+
+def _resident(place: arena.Arena, code: str) -> float:
+    """Return the memory of a process that runs *code*, once it says so."""
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(place.plane.kubeconfig)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            said = process.stdout.readline()
+            assert "ready" in said, said
+            time.sleep(3)
+            return float(psutil.Process(process.pid).memory_info().rss / 2**20)
+        finally:
+            process.kill()

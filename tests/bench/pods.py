@@ -1,0 +1,64 @@
+"""Very many pods: put into a cluster, and held in a mirror."""
+
+import threading
+import time
+from pathlib import Path
+
+import kubernetes  # noqa: F401 - what it is compared with has it too
+import orjson
+
+from kwokfleet.core import objects, requests
+from kwokfleet.edge import cluster as edge
+from kwokfleet.edge import mirror
+from tests.bench import arena
+
+NAMESPACE = "bench-pods"
+THREADS = 16
+
+
+def fill(place: arena.Arena, count: int) -> None:
+    """Create pods that are bound to the nodes there are, and wait until kwok runs them."""
+    place.plane.kubectl("create", "namespace", NAMESPACE)
+    nodes = sorted(key.name for key in place.nodes.view().objects)
+    numbers = iter(range(count))
+    lock = threading.Lock()
+
+    def post() -> None:
+        while True:
+            with lock:
+                number = next(numbers, None)
+            if number is None:
+                return
+            body = orjson.dumps(_pod(number, nodes[number % len(nodes)]))
+            answer = place.api.send(requests.Request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", body))
+            assert answer.status == 201, answer.message
+
+    threads = [threading.Thread(target=post) for _ in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _pod(number: int, node: str) -> objects.Manifest:
+    labels = {objects.MANAGED_BY: objects.US, objects.FLEET: "bench", objects.WAVE: "load", objects.RUN: "0"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"pod-{number}", "namespace": NAMESPACE, "labels": labels},
+        "spec": {
+            "nodeName": node,
+            "automountServiceAccountToken": False,
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [{"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "10m"}}}],
+        },
+    }
+
+
+def hold(kubeconfig: str) -> None:
+    """Mirror all our nodes and pods, say so, and stay."""
+    api = edge.connect(kubeconfig=Path(kubeconfig))
+    with mirror.Mirror(api, (*requests.MANAGED, requests.POD)) as follower:
+        view = follower.wait_until_known(120)
+        print(f"ready: {len(view.objects)} objects", flush=True)
+        time.sleep(600)
