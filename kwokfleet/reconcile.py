@@ -109,6 +109,7 @@ class Reconciler:
             prune=self._options.prune,
             only=self._options.only,
             addresses=loaded.controller_known,
+            partial=loaded.partial,
         )
 
     def _desired(self, tree: render.Tree, inventory: Inventory, now: datetime) -> render.Desired:

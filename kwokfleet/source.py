@@ -51,6 +51,8 @@ class Loaded:
     """Why nothing at all may be done: how kwok runs is declared, but wrongly. Empty if that is not so."""
     controller_known: bool = True
     """Whether a KwokController document would have been seen if there is one."""
+    partial: bool = False
+    """Whether it speaks only of the Fleets it declares: a single file does, a folder speaks of all there are."""
 
     @property
     def usable(self) -> bool:
@@ -94,7 +96,8 @@ class Loader:
 
     def load(self, path: Path, *, stable: bool = False) -> Loaded:
         """Load a file or folder as it is now; *stable*: once nobody is writing there."""
-        return self.loaded(files.read_stable(path) if stable else files.read(path), files.boundary(path))
+        loaded = self.loaded(files.read_stable(path) if stable else files.read(path), files.boundary(path))
+        return replace(loaded, partial=not path.is_dir())
 
     def loaded(self, snapshot: files.Snapshot, boundary: Path) -> Loaded:
         """Return what a snapshot holds."""

@@ -97,23 +97,23 @@ class Sync:
         """Wait until the mirror shows what was written: the next plan must not repeat it."""
         versions: dict[str, int] = {}
         gone: dict[ObjectKey, str] = {}
-        for each in outcomes:
-            if each.result not in (Result.DONE, Result.ALREADY):
-                continue
+        made = [each for each in outcomes if each.result in (Result.DONE, Result.ALREADY)]
+        kinds = {each.change.key.kind for each in made}
+        for each in made:
             if each.change.action is Action.DELETE and each.change.have is not None:
                 gone[each.change.key] = each.change.have.uid
             elif each.version:
                 versions[each.change.key.kind] = max(each.version, versions.get(each.change.key.kind, 0))
 
         def shows(view: mirror.View) -> bool:
-            if view.unknown or any(view.versions[kind] < version for kind, version in versions.items()):
+            if view.unknown.keys() & kinds or any(view.versions[kind] < version for kind, version in versions.items()):
                 return False
             there = ((view.objects.get(key), uid) for key, uid in gone.items())
             return all(each is None or each.uid != uid or each.deleting for each, uid in there)
 
         view = self.mirror.wait(shows, SEEN_S)
-        if view.unknown:
-            self.mirror.wait(lambda view: not view.unknown, self.sender.limits.patience_s)
+        if view.unknown.keys() & kinds:  # the connection is away: what follows needs it
+            self.mirror.wait(lambda view: not view.unknown.keys() & kinds, self.sender.limits.patience_s)
 
     def record(self, loaded: source.Loaded, done: Report) -> bool:
         """Tell the cluster how each Fleet stands; return whether that was possible. What is the same is not written."""
@@ -129,6 +129,9 @@ class Sync:
             made = standing.updated(status, (there.get(name) or {}).get("status") or {}, now)
             if made is not None and not self._told(name, made, new=name not in there):
                 return False
+        if loaded.usable and not loaded.partial:
+            for name in there.keys() - names - {each.fleet for each in inventory.values()}:
+                self.forget(name)  # nothing of it is left, and no file speaks of it
         return True
 
     def _told(self, name: str, status: Manifest, *, new: bool) -> bool:

@@ -50,6 +50,8 @@ class Live:
                     whole = self._get(key)
                     if whole is not None:
                         yield whole
+        except errors.UnreachableError:
+            raise
         except errors.ClusterError:
             if kind is not requests.STAGE:  # a cluster without kwok's kinds has no Stages
                 raise

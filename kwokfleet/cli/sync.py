@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kwokfleet.edge import mirror
 
 ESTABLISHED_S = 30.0
+_GO_ON = "what was done stays, and another sync goes on from there"
 
 
 class DiffFormat(StrEnum):
@@ -277,7 +278,10 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
             raise typer.Exit(_diff_code(made))
         _ask(made, yes=yes or dry_run is DryRun.SERVER)
         done = _carried_out(session, loaded, made, deadline_s if wait and dry_run is DryRun.NONE else 0)
-        raise typer.Exit(_told(session, loaded, done))
+        code = _told(session, done)
+        if dry_run is DryRun.NONE:
+            _record(session, loaded, done)
+        raise typer.Exit(code)
 
 
 @contextmanager
@@ -364,16 +368,19 @@ def _carried_out(session: "syncing.Sync", loaded: "source.Loaded", made: "Plan",
         session.watcher = shown.watch
         try:
             done = session.carry_out(loaded, made)
-        except errors.ClusterError as error:
-            error.hint = f"{error.hint}; what was done stays, and another sync goes on from there".lstrip("; ")
+        except BaseException as error:
+            if isinstance(error, errors.KwokfleetError):
+                error.hint = f"{error.hint}; {_GO_ON}".lstrip("; ")
+            else:
+                output.print_line(_GO_ON)
             raise
         if wait_s and not report.bad(done.outcomes):
             session.wait_until_ready(wait_s)
     return done
 
 
-def _told(session: "syncing.Sync", loaded: "source.Loaded", done: "syncing.Report") -> errors.ExitCode:
-    """Tell people and the cluster what became of it, and return the exit code."""
+def _told(session: "syncing.Sync", done: "syncing.Report") -> errors.ExitCode:
+    """Tell what became of it, and return the exit code."""
     from kwokfleet import sync as syncing
     from kwokfleet.cli import plan_text
     from kwokfleet.core import report
@@ -390,10 +397,18 @@ def _told(session: "syncing.Sync", loaded: "source.Loaded", done: "syncing.Repor
     if session.sender.limits.dry_run:
         output.print_line(f"dry run: the API server accepts {good:,} of {fleets.count(len(done.outcomes), 'change')}")
         return code
-    session.record(loaded, done)
     if done.outcomes:
         output.print_line(f"{good:,} of {fleets.count(len(done.outcomes), 'change')} made")
     return code
+
+
+def _record(session: "syncing.Sync", loaded: "source.Loaded", done: "syncing.Report") -> None:
+    """Tell the cluster how its Fleets stand."""
+    from kwokfleet.core import report
+    from kwokfleet.core.plan import Cause
+
+    if not session.record(loaded, done) and report.of_cause(done.left.withheld, Cause.APPROVAL):
+        output.print_line("note: this could not be recorded in the cluster; approve with: sync --approve DIGEST")
 
 
 def _seconds(text: str) -> float:
@@ -480,7 +495,7 @@ def delete(  # noqa: PLR0913, PLR0917  # one for each option
             session.approve(each.digest for each in waiting)
             made = session.plan(nothing)
         done = _carried_out(session, nothing, made, 0)
-        code = _told(session, nothing, done)
+        code = _told(session, done)
         if code is errors.ExitCode.DONE:
             session.forget(fleet)
         raise typer.Exit(code)

@@ -149,6 +149,16 @@ class Situation:
     """The Fleets that are looked at; all without it."""
     addresses: bool = True
     """Whether it is known which addresses nodes should show."""
+    partial: bool = False
+    """Whether the files speak only of the Fleets they declare: a single file does, a folder speaks of all."""
+
+    @property
+    def others(self) -> frozenset[str]:
+        """Fleets of the cluster that the files do not speak of."""
+        if not self.partial:
+            return frozenset()
+        there = {each.fleet for each in self.observed.values()}
+        return frozenset(there - self.rules.keys() - self.broken.keys() - {SHARED})
 
 
 def rules(tree: render.Tree, now: datetime) -> dict[str, FleetRules]:
@@ -196,7 +206,7 @@ class Planner:
             if change is not None:
                 equal.pop(key, None)
                 yield change
-            elif have is not None:
+            elif have is not None and situation.addresses:
                 equal[key] = (want, have)
 
 
@@ -238,9 +248,9 @@ def _update(situation: Situation, want: Manifest, have: Observed) -> Change | No
 
 def _unwanted(situation: Situation) -> Iterator[Change]:
     """Yield what is to be deleted."""
-    desired = situation.desired
+    desired, others = situation.desired, situation.others
     for key, have in situation.observed.items():
-        if key not in desired and not have.deleting:
+        if key not in desired and not have.deleting and have.fleet not in others:
             reason, vanished = _why_unwanted(situation, have)
             yield Change(Action.DELETE, key, have.fleet, have.pool, reason, None, have, (), vanished)
 
@@ -389,6 +399,8 @@ def _without_followers(
     reason = situation.doubt or next(iter(situation.broken.values()), "")
     if over and not reason:
         reason = f"fleet {over[0].fleet} may still need it"
+    if situation.others and not reason:
+        reason = f"fleet {min(situation.others)} is not in this file, and may need it"
     if not reason:
         return list(changes), []
     played = any(key.kind == "Stage" and have.fleet == SHARED for key, have in situation.observed.items())
