@@ -50,6 +50,8 @@ class Options:
     prune: bool = True
     only: frozenset[str] | None = None
     approved: frozenset[str] = frozenset()
+    budget: bool = True
+    """Whether Fleets' prune budgets hold; not for what somebody has ordered by name."""
 
 
 class Reconciler:
@@ -64,10 +66,6 @@ class Reconciler:
         self.rules: Mapping[str, plan.FleetRules] = {}
         self._last = Plan()
         self._desired_last: render.Desired = {}
-
-    def approve(self, digests: Iterable[str]) -> None:
-        """Let withheld plans through."""
-        self._options = replace(self._options, approved=self._options.approved | frozenset(digests))
 
     def limit_to(self, names: Iterable[str]) -> None:
         """Look at nothing but what belongs to some Fleets alone."""
@@ -110,6 +108,7 @@ class Reconciler:
             only=self._options.only,
             addresses=loaded.controller_known,
             partial=loaded.partial,
+            budget=self._options.budget,
         )
 
     def _desired(self, tree: render.Tree, inventory: Inventory, now: datetime) -> render.Desired:

@@ -146,10 +146,6 @@ class Sync:
         """Look at nothing but what belongs to some Fleets alone."""
         self._reconciler.limit_to(names)
 
-    def approve(self, digests: Iterable[str]) -> None:
-        """Let withheld plans through."""
-        self._reconciler.approve(digests)
-
     def forget(self, fleet: str) -> None:
         """Remove a Fleet's own record from the cluster."""
         key = ObjectKey(requests.FLEET.api_version, requests.FLEET.kind, "", fleet)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kwokfleet import sync as syncing
     from kwokfleet.core.objects import Manifest
     from kwokfleet.core.observed import Inventory
-    from kwokfleet.core.plan import FleetRules, Plan, Withheld
+    from kwokfleet.core.plan import FleetRules, Plan
     from kwokfleet.edge import mirror
 
 ESTABLISHED_S = 30.0
@@ -471,14 +471,14 @@ def delete(  # noqa: PLR0913, PLR0917  # one for each option
 ) -> None:
     """Remove a Fleet from the cluster: the sync of nothing, with the same guards.
 
-    Nodes are drained first. Stages and namespaces that other Fleets share stay. Nothing is done unless you
-    say yes to exactly what is shown, or approve its digest.
+    Nodes are drained first. Stages and namespaces that other Fleets share stay. Nothing is done before you
+    say yes to what is shown; where nobody can be asked, without --yes it exits 3.
     """
-    from kwokfleet import apply, source
-    from kwokfleet.core.plan import Cause
+    from kwokfleet import apply, reconcile, source
 
     output.start_logging()
-    with _session(context, kubeconfig, _options([fleet], no_prune=False), apply.Limits(max_inflight, qps)) as session:
+    ordered = reconcile.Options(only=frozenset({fleet, ""}), budget=False)
+    with _session(context, kubeconfig, ordered, apply.Limits(max_inflight, qps)) as session:
         view = connection.known(session.mirror)
         _note_missing(view)
         if {each.fleet for each in view.objects.values()} - {fleet, ""}:
@@ -488,12 +488,8 @@ def delete(  # noqa: PLR0913, PLR0917  # one for each option
         if made.empty:
             raise errors.InputError(f"the cluster has nothing of a Fleet {fleet!r}", hint="see kwokfleet get fleets")
         _print_plan(made, DiffFormat.TEXT, details=details)
-        waiting = [each for each in made.withheld if each.cause is Cause.APPROVAL]
-        if waiting:
-            if not yes:
-                _confirm_delete(waiting[0])
-            session.approve(each.digest for each in waiting)
-            made = session.plan(nothing)
+        if made.changes and not yes:
+            _confirm_delete(fleet, len(made.changes))
         done = _carried_out(session, nothing, made, 0)
         code = _told(session, done)
         if code is errors.ExitCode.DONE:
@@ -501,9 +497,8 @@ def delete(  # noqa: PLR0913, PLR0917  # one for each option
         raise typer.Exit(code)
 
 
-def _confirm_delete(waiting: "Withheld") -> None:
+def _confirm_delete(fleet: str, count: int) -> None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        output.print_line("nothing was deleted: nobody can be asked here, and --yes was not given")
         raise typer.Exit(errors.ExitCode.WITHHELD)
-    typer.confirm(
-        f"delete {fleets.count(len(waiting.changes), 'object')} of fleet {waiting.fleet}?", abort=True, err=True
-    )
+    typer.confirm(f"delete {fleets.count(count, 'object')} of fleet {fleet}?", abort=True, err=True)

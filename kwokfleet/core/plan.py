@@ -149,6 +149,8 @@ class Situation:
     """The Fleets that are looked at; all without it."""
     addresses: bool = True
     """Whether it is known which addresses nodes should show."""
+    budget: bool = True
+    """Whether the Fleets' prune budgets hold."""
     partial: bool = False
     """Whether the files speak only of the Fleets they declare: a single file does, a folder speaks of all."""
 
@@ -368,7 +370,7 @@ def _not_now(situation: Situation, change: Change) -> tuple[Cause, str] | None:
 def _within_budget(situation: Situation, changes: Sequence[Change]) -> tuple[list[Change], list[Withheld]]:
     """Withhold all changes of Fleets of which more would vanish than they allow, unless exactly that was approved."""
     vanishing: dict[str, int] = {}
-    for change in changes:
+    for change in changes if situation.budget else ():
         if change.vanished:
             vanishing[change.fleet] = vanishing.get(change.fleet, 0) + 1
     allowed = list(changes)
