@@ -120,7 +120,7 @@ class Sender:
             self._inflight -= 1
             if took_s is not None:
                 self._pace.answered(took_s)
-            self._turn.notify()
+            self._turn.notify(max(1, int(self._pace.limit) - self._inflight))  # the limit may have grown
 
     def _is_away(self, error: errors.UnreachableError) -> None:
         now = time.monotonic()

@@ -28,6 +28,8 @@ SILENCE_S = 100.0
 WATCH_S = 290
 """How long the API server keeps a watch open; it is taken up again where it ended."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+LONGEST_WAIT_S = 1.0
+"""Who waits looks at least this often, so that a signal is heard."""
 _END_OF_LIST = "k8s.io/initial-events-end"
 _CANNOT_STREAM = {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.METHOD_NOT_ALLOWED}
 
@@ -119,13 +121,13 @@ class Mirror:
     def wait(self, is_so: Callable[[View], bool], timeout_s: float) -> View:
         """Wait until what is known is as wanted, or *timeout_s* have passed; return what is known then."""
         deadline = time.monotonic() + timeout_s
-        while True:
-            view = self.view()
-            left = deadline - time.monotonic()
-            if is_so(view) or left <= 0:
-                return view
-            with self._changed:
-                self._changed.wait(min(left, 0.5))
+        with self._changed:  # held while looking, so that no change slips between the look and the wait
+            while True:
+                view = self.view()
+                left = deadline - time.monotonic()
+                if is_so(view) or left <= 0:
+                    return view
+                self._changed.wait(min(left, LONGEST_WAIT_S))
 
     def wait_until_known(self, timeout_s: float) -> View:
         """Wait until every kind has been listed, or was refused for good."""
