@@ -70,6 +70,11 @@ class Sender:
         self._inflight = 0
         self._silent_since: float | None = None
 
+    @property
+    def host(self) -> str:
+        """The API server's address."""
+        return self.api.host
+
     def send(self, request: Request) -> Answer:
         """Return the answer to a request; raise if there is none for too long, or the sender is stopped."""
         began = time.monotonic()

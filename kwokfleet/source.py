@@ -48,7 +48,7 @@ class Loaded:
     unreadable: frozenset[str] = frozenset()
     """Files of which nobody can tell what they would own."""
     frozen: str = ""
-    """Why nothing at all may be done: how kwok runs is declared, but wrongly. Empty if that is not so."""
+    """Why nothing at all may be done: there is no file, or how kwok runs is declared wrongly. Empty otherwise."""
     controller_known: bool = True
     """Whether a KwokController document would have been seen if there is one."""
     partial: bool = False
@@ -97,7 +97,8 @@ class Loader:
     def load(self, path: Path, *, stable: bool = False) -> Loaded:
         """Load a file or folder as it is now; *stable*: once nobody is writing there."""
         loaded = self.loaded(files.read_stable(path) if stable else files.read(path), files.boundary(path))
-        return replace(loaded, partial=not path.is_dir())
+        empty = "" if loaded.snapshot.files else f"there is no fleet file in {path} that can be read"
+        return replace(loaded, partial=not path.is_dir(), frozen=loaded.frozen or empty)
 
     def loaded(self, snapshot: files.Snapshot, boundary: Path) -> Loaded:
         """Return what a snapshot holds."""

@@ -55,7 +55,7 @@ class Sync:
         self.api, self.mirror = api, follower
         self.sender = apply.Sender(api, limits, self.stop)
         self.watcher: apply.Watcher = lambda _title, _done, _total: None
-        self._world = world.Live(api, follower)
+        self._world = world.Live(self.sender, follower)
         self._reconciler = reconcile.Reconciler(self._world, options)
 
     @property

@@ -21,7 +21,7 @@ _KINDS = {each.kind: each for each in requests.MANAGED}
 class Live:
     """A cluster that is followed."""
 
-    def __init__(self, api: cluster.Cluster, follower: mirror.Mirror) -> None:
+    def __init__(self, api: requests.Sends, follower: mirror.Mirror) -> None:
         self._api, self._mirror = api, follower
         self._projector = observed.Projector()
 
@@ -137,7 +137,7 @@ def _holds(fields: Mapping[str, Any], path: diff.Path) -> bool:
     return True
 
 
-def fleets(api: cluster.Cluster) -> list[Manifest]:
+def fleets(api: requests.Sends) -> list[Manifest]:
     """Return the Fleets that the cluster knows of; none if it does not know what a Fleet is."""
     try:
         return list(cluster.items(api, requests.FLEET))

@@ -6,7 +6,7 @@ names an object and its UID, or a whole pool by a selector that cannot be empty.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, urlencode
 
 import orjson
@@ -83,6 +83,17 @@ class Answer:
     def reason(self) -> str:
         """The API server's one word for it."""
         return str(self.json().get("reason", ""))
+
+
+class Sends(Protocol):
+    """Whoever sends requests: the cluster's edge at once, the applier at a pace and with patience."""
+
+    @property
+    def host(self) -> str:
+        """Whom it sends them to."""
+
+    def send(self, request: Request) -> Answer:
+        """Return the answer to a request."""
 
 
 def collection(kind: Kind, namespace: str = "") -> str:

@@ -21,7 +21,7 @@ import kwokfleet
 from kwokfleet import errors
 from kwokfleet.core import requests
 from kwokfleet.core.objects import Manifest
-from kwokfleet.core.requests import Answer, Request
+from kwokfleet.core.requests import Answer, Request, Sends
 
 CONNECT_S, ANSWER_S = 5.0, 65.0
 """The API server gives a request 60 s by default; we give it a little longer to say so."""
@@ -186,7 +186,7 @@ def live_nodes(context: str | None, current: Cluster | None = None) -> list[Mani
 
 
 def items(
-    cluster: Cluster, kind: requests.Kind, selector: str = "", *, fields: str = "", metadata_only: bool = False
+    cluster: Sends, kind: requests.Kind, selector: str = "", *, fields: str = "", metadata_only: bool = False
 ) -> Iterator[Manifest]:
     """Yield all objects of a kind, page by page; raise if not all of them could be had."""
     token = ""
@@ -201,7 +201,7 @@ def items(
             return
 
 
-def refused(cluster: Cluster, answer: Answer, what: str) -> errors.ClusterError:
+def refused(cluster: Sends, answer: Answer, what: str) -> errors.ClusterError:
     """Return the error for an answer that is a no."""
     if answer.status == HTTPStatus.UNAUTHORIZED:
         return errors.ClusterError(
