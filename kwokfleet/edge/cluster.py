@@ -36,12 +36,14 @@ class Stream:
 
     def __init__(self, host: str, response: urllib3.BaseHTTPResponse) -> None:
         self._host, self._response = host, response
+        self._stopped = False
         self.status = response.status
 
     def chunks(self) -> Iterator[bytes]:
         """Yield what comes, as it comes, until either side closes."""
         try:
-            while chunk := self._response.read1(CHUNK):
+            # What is read after stop() is not the answer: shutting a TLS socket down takes its decryption away.
+            while (chunk := self._response.read1(CHUNK)) and not self._stopped:
                 yield chunk
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:  # ValueError: closed by us
             raise errors.UnreachableError(f"the connection to {self._host} broke: {_cause(error)}") from error
@@ -54,6 +56,7 @@ class Stream:
 
     def stop(self) -> None:
         """Wake up who waits in chunks(), from another thread."""
+        self._stopped = True
         with suppress(ValueError, RuntimeError, OSError):
             self._response.shutdown()
 

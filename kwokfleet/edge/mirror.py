@@ -135,6 +135,14 @@ class Mirror:
         return self.view()
 
 
+def _event(line: bytes) -> Manifest:
+    try:
+        event: Manifest = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise errors.UnreachableError("a watch sent what is not an event") from error
+    return event
+
+
 class _GoneError(Exception):
     """The version that was asked for is too old: list again."""
 
@@ -292,7 +300,7 @@ class _Follower(threading.Thread):
         with self._changed:
             changed = False
             for line in lines:
-                event = orjson.loads(line)
+                event = _event(line)
                 kind, thing = event["type"], event["object"]
                 if kind == "ERROR":
                     raise (
