@@ -63,7 +63,7 @@ def withheld(each: Withheld, *, details: bool = False) -> Iterator[str]:
     if details:
         for change in each.changes:
             yield from (f"    {line}" for line in plans.lines(change))
-    elif each.changes:
+    elif each.cause not in (Cause.BROKEN, Cause.FOLLOWS):  # those would not be what is meant
         yield from (f"    {_signs(report.line(group))}" for group in report.groups(each.changes))
 
 
