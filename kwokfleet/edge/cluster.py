@@ -188,13 +188,20 @@ def live_nodes(context: str | None, current: Cluster | None = None) -> list[Mani
             cluster.close()
 
 
-def items(
-    cluster: Sends, kind: requests.Kind, selector: str = "", *, fields: str = "", metadata_only: bool = False
+def items(  # noqa: PLR0913  # what a list can be narrowed by
+    cluster: Sends,
+    kind: requests.Kind,
+    selector: str = "",
+    *,
+    namespace: str = "",
+    fields: str = "",
+    metadata_only: bool = False,
 ) -> Iterator[Manifest]:
     """Yield all objects of a kind, page by page; raise if not all of them could be had."""
     token = ""
     while True:
-        answer = cluster.send(requests.page(kind, selector, token, fields=fields, metadata_only=metadata_only))
+        page = requests.page(kind, selector, token, namespace=namespace, fields=fields, metadata_only=metadata_only)
+        answer = cluster.send(page)
         if answer.status != HTTPStatus.OK:
             raise refused(cluster, answer, f"list {kind.plural}")
         found = answer.json()

@@ -24,11 +24,12 @@ MAY_IMPORT = {
     "world": PASS,
     "reconcile": PASS,
     "sync": PASS | {"apply", "reconcile", "world"},
+    "keeper": PASS,
     "player": PASS | {"apply"},
-    "daemon": PASS | {"apply", "player", "reconcile", "embedded", "dashboard"},
+    "daemon": PASS | {"apply", "keeper", "player", "reconcile", "sync", "embedded", "dashboard"},
     "cli": PASS
     | {"__init__", "apply", "cli", "daemon", "embedded", "formats", "player"}
-    | {"reconcile", "sync", "world"},
+    | {"keeper", "reconcile", "sync", "world"},
 }
 
 IMPURE = {

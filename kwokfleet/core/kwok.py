@@ -1,0 +1,197 @@
+"""The kwok controller, purely: its flags and configuration, its log lines, how it ends, and when it is started again.
+
+Built for how kwok really behaves. It reads its configuration once, so whatever is in it needs a
+restart; it logs JSON and, from libraries below it, plain lines; it ends with 1 for everything, so
+that only its last words tell a wrong configuration from an API server that is away.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+import orjson
+
+from kwokfleet.core import objects
+from kwokfleet.core.controller import KwokControllerSpec
+from kwokfleet.core.objects import Manifest
+
+CONFIG_API_VERSION = "config.kwok.x-k8s.io/v1alpha1"
+STAGE = "Stage"
+USAGE_KINDS = ("Metric", "ResourceUsage", "ClusterResourceUsage")
+DEBUG_KINDS = (
+    "Attach", "ClusterAttach", "Exec", "ClusterExec", "Logs", "ClusterLogs", "PortForward", "ClusterPortForward",
+)  # fmt: skip
+"""What lets kubectl logs, exec, attach and port-forward reach fake pods."""
+SHARD = f"{objects.PREFIX}/shard"
+"""The label that says which of several kwok processes drives a node."""
+
+_LEVELS = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR"}
+_KLOG = re.compile(r"([IWEF])\d{4} \d\d:\d\d:\d\d\.\d+\s+\d+ ([^\]]+)\] (.*)", re.DOTALL)
+_KLOG_LEVELS = {"I": "info", "W": "warning", "E": "error", "F": "error"}
+_JSON_LEVELS = {"DEBUG": "debug", "INFO": "info", "WARN": "warning", "ERROR": "error"}
+_MOST_WORDS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One of several processes that share the nodes."""
+
+    index: int = 0
+    count: int = 1
+
+    @property
+    def name(self) -> str:
+        """What it is called, also as the label's value."""
+        return str(self.index)
+
+
+def shard_of(node: str, count: int) -> int:
+    """Return which shard drives a node: of more shards, only as many nodes move as the new one needs."""
+    scores = (hashlib.blake2b(f"{number}/{node}".encode(), digest_size=8).digest() for number in range(count))
+    return max(enumerate(scores), key=lambda each: each[1])[0]
+
+
+def configuration(spec: KwokControllerSpec, shard: Shard, documents: Sequence[Manifest]) -> str:
+    """Return the configuration file of one process: JSON is YAML, document by document."""
+    options: dict[str, Any] = {
+        "podPlayStageParallelism": spec.parallelism.pods,
+        "nodePlayStageParallelism": spec.parallelism.nodes,
+        "nodeLeaseParallelism": spec.parallelism.leases,
+        "enableProfilingHandler": False,
+    }
+    first = {"apiVersion": CONFIG_API_VERSION, "kind": "KwokConfiguration", "options": options}
+    kept = [each for each in documents if shard.index == 0 or _is_per_node(each)]
+    return "".join(f"---\n{orjson.dumps(each, option=orjson.OPT_SORT_KEYS).decode()}\n" for each in (first, *kept))
+
+
+def _is_per_node(document: Manifest) -> bool:
+    """Return whether every shard needs a document: kinds other than nodes and pods belong to the first alone."""
+    if document.get("kind") != STAGE:
+        return True
+    return (document["spec"].get("resourceRef") or {}).get("kind") in ("Node", "Pod")
+
+
+def arguments(spec: KwokControllerSpec, shard: Shard, kinds: Sequence[str]) -> list[str]:
+    """Return the flags of one process, but for those that name its files and its port."""
+    lease = int(spec.lease_duration / timedelta(seconds=1))
+    flags = [
+        f"--cidr={spec.cidr}",
+        f"--node-ip={spec.node_ip}",
+        f"--node-lease-duration-seconds={lease}",
+        f"-v={_LEVELS[spec.log_level]}",
+        *_managed(spec, shard),
+    ]
+    watched = [*((STAGE,) if spec.stages_as == "resources" else ()), *kinds]
+    return flags + ([f"--enable-crds={','.join(watched)}"] if watched else [])
+
+
+def _managed(spec: KwokControllerSpec, shard: Shard) -> list[str]:
+    labels = [spec.manage.label] if spec.manage.label else []
+    if shard.count > 1:
+        labels.append(f"{SHARD}={shard.name}")
+    flags = [f"--manage-nodes-with-label-selector={','.join(labels)}"] if labels else []
+    if not spec.manage.label:
+        flags.append(f"--manage-nodes-with-annotation-selector={spec.manage.annotation}")
+    return flags
+
+
+# ----------------------------------------------------------------------------------------
+# what it says
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One thing that kwok said."""
+
+    level: str
+    event: str
+    keys: Mapping[str, Any]
+
+
+def line(text: str) -> Line:
+    """Read a line of kwok's log, whoever below it wrote it."""
+    if text.startswith("{"):
+        try:
+            said = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            return Line("warning", text[:_MOST_WORDS], {})
+        level = _JSON_LEVELS.get(str(said.pop("level", "")).partition("+")[0].partition("-")[0], "info")
+        event = str(said.pop("msg", ""))
+        return Line(level, event, {key: value for key, value in said.items() if key not in ("time", "source")})
+    match = _KLOG.match(text)
+    if match:
+        return Line(_KLOG_LEVELS[match[1]], match[3][:_MOST_WORDS], {"source": match[2]})
+    level = "error" if text.startswith(("panic:", "fatal error:", "goroutine ")) else "info"
+    return Line(level, text[:_MOST_WORDS], {})
+
+
+class Ending(StrEnum):
+    """Why a process ended."""
+
+    ASKED = "asked"
+    CONFIGURATION = "configuration"
+    """It would end the same way again."""
+    AWAY = "away"
+    """The API server did not answer in time."""
+    PORT = "port"
+    KILLED = "killed"
+    CRASHED = "crashed"
+
+
+_AWAY = re.compile(
+    "connection refused|no route to host|i/o timeout|TLS handshake timeout|EOF|context deadline exceeded"
+    "|connection reset|server is currently unable|failed to wait for ready",
+    re.IGNORECASE,
+)
+_CONFIGURATION = re.compile(
+    "no stages found|invalid crd|unknown flag|invalid argument|no nodes are managed|conflicted with"
+    "|failed to load|failed to parse|is enabled in CRDs|yaml|unmarshal|invalid CIDR",
+    re.IGNORECASE,
+)
+
+
+def ending(code: int, last_words: str, *, asked: bool) -> Ending:
+    """Tell why a process ended, from its exit code and the end of its log."""
+    if asked:
+        return Ending.ASKED  # after a signal of ours it ends with 0 or 1, as it happens
+    if code < 0:
+        return Ending.KILLED
+    if "address already in use" in last_words:
+        return Ending.PORT
+    if "panic:" in last_words or "fatal error:" in last_words:
+        return Ending.CRASHED
+    if _AWAY.search(last_words):
+        return Ending.AWAY
+    return Ending.CONFIGURATION if _CONFIGURATION.search(last_words) else Ending.CRASHED
+
+
+# ----------------------------------------------------------------------------------------
+# when it is started again
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.0, 30.0
+STEADY_S = 60.0
+"""A process that has run for so long starts with a clean record."""
+_STEP_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is remembered of a process that ends again and again."""
+
+    restarts: int = 0
+    in_a_row: int = 0
+
+    def after(self, ran_s: float) -> "Record":
+        """Return the record with one more ending."""
+        return Record(self.restarts + 1, 1 if ran_s > STEADY_S else self.in_a_row + 1)
+
+    @property
+    def pause_s(self) -> float:
+        """How long to wait before the next start: not at all at first, twice as long each time from the third on."""
+        if self.in_a_row <= 2:  # noqa: PLR2004 - one crash is nothing, two may be chance
+            return FIRST_PAUSE_S
+        return min(_STEP_S * float(1 << min(self.in_a_row - 3, 16)), LONGEST_PAUSE_S)
