@@ -36,11 +36,12 @@ NAMESPACE = Kind("v1", "Namespace", "namespaces")
 CONFIG_MAP = Kind("v1", "ConfigMap", "configmaps", namespaced=True)
 POD = Kind("v1", "Pod", "pods", namespaced=True)
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases", namespaced=True)
+DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments", namespaced=True)
 FLEET = Kind(objects.API_VERSION, "Fleet", "fleets")
 DEFINITION = Kind(CRD_API_VERSION, "CustomResourceDefinition", "customresourcedefinitions")
 MANAGED = (NODE, STAGE, NAMESPACE, CONFIG_MAP)
 """The kinds whose objects the files stand for."""
-_KINDS = {(each.api_version, each.kind): each for each in (*MANAGED, POD, LEASE, FLEET, DEFINITION)}
+_KINDS = {(each.api_version, each.kind): each for each in (*MANAGED, POD, LEASE, DEPLOYMENT, FLEET, DEFINITION)}
 
 OURS = f"{objects.MANAGED_BY}={objects.US}"
 NOT_OURS = f"{objects.MANAGED_BY}!={objects.US}"

@@ -25,11 +25,12 @@ MAY_IMPORT = {
     "reconcile": PASS,
     "sync": PASS | {"apply", "reconcile", "world"},
     "keeper": PASS,
+    "takeover": PASS | {"keeper"},
     "player": PASS | {"apply"},
-    "daemon": PASS | {"apply", "keeper", "player", "reconcile", "sync", "embedded", "dashboard"},
+    "daemon": PASS | {"apply", "keeper", "player", "reconcile", "sync", "takeover", "embedded", "dashboard"},
     "cli": PASS
     | {"__init__", "apply", "cli", "daemon", "embedded", "formats", "player"}
-    | {"keeper", "reconcile", "sync", "world"},
+    | {"keeper", "reconcile", "sync", "takeover", "world"},
 }
 
 IMPURE = {

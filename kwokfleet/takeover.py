@@ -1,0 +1,102 @@
+"""Before kwok starts: is there another one? Refuse by name, or put it to rest and give back what it had when we go."""
+
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from http import HTTPStatus
+from threading import Event
+
+import structlog
+
+from kwokfleet import errors, keeper
+from kwokfleet.core import leases, requests, rivals
+from kwokfleet.core.controller import KwokControllerSpec
+from kwokfleet.core.rivals import Rival
+from kwokfleet.edge import cluster
+
+log = structlog.get_logger()
+
+GONE_S = 60.0
+"""How long the pods of a Deployment may take to go."""
+LOOK_S = 0.5
+PATIENCE_FACTOR = 1.25
+"""A holder that has not renewed for a quarter longer than its lease lasts is dead."""
+
+
+def clear_the_way(
+    api: requests.Sends, spec: KwokControllerSpec, ours: frozenset[str], nodes: Callable[[], Iterable[str]], stop: Event
+) -> list[Rival]:
+    """See to it that no other kwok drives our nodes; return the Deployments that were put to rest for that."""
+    found = [one for one in running(api, spec.takeover.deployment) if one.replicas]
+    if found and spec.takeover.policy == "refuse":
+        raise errors.NotOursError(
+            f"another kwok controller runs in the cluster: {', '.join(map(str, found))}",
+            hint="scale it to 0, or let kwokfleet do that: takeover: {policy: scaleDown} in the KwokController document",
+        )
+    for one in found:
+        _put_to_rest(api, one, stop)
+    _refuse_strangers(api, ours, nodes, stop, waited=bool(found))
+    return found
+
+
+def running(api: requests.Sends, only: str | None) -> list[Rival]:
+    """Return the Deployments that run kwok, or the one that was named."""
+    namespace, _, name = (only or "").partition("/")
+    return [
+        rivals.rival(each)
+        for each in cluster.items(api, requests.DEPLOYMENT, namespace=namespace)
+        if (each["metadata"]["name"] == name if only else rivals.runs_kwok(each))
+    ]
+
+
+def _put_to_rest(api: requests.Sends, one: Rival, stop: Event) -> None:
+    answer = api.send(requests.patch(one.key, rivals.put_to_rest(one)))
+    if answer.status != HTTPStatus.OK:
+        raise cluster.refused(api, answer, "patch deployments")
+    log.info("rival_scaled_down", deployment=f"{one.namespace}/{one.name}", replicas=one.replicas)
+    deadline = time.monotonic() + GONE_S
+    while (api.send(requests.get(one.key)).json().get("status") or {}).get("replicas"):
+        if time.monotonic() > deadline or stop.wait(LOOK_S):
+            raise errors.DeadlineError(f"{one} still has pods after {GONE_S:g} s", hint="kubectl describe it")
+
+
+def _refuse_strangers(
+    api: requests.Sends, ours: frozenset[str], nodes: Callable[[], Iterable[str]], stop: Event, *, waited: bool
+) -> None:
+    """Refuse if somebody renews the leases of our nodes; who does not renew any more is dead, and waited for."""
+    mine = set(nodes())
+    first = rivals.strangers(_held(api, mine), ours, datetime.now(UTC))
+    if not first:
+        return
+    if waited:  # whoever held them has just been put to rest by us
+        keeper.release_all(api, [lease for held in first.values() for lease in held])
+        return
+    longest = max(lease.duration_s for held in first.values() for lease in held)
+    deadline = time.monotonic() + longest * PATIENCE_FACTOR
+    log.info("waiting_for_leases", holders=sorted(first), at_most_s=longest * PATIENCE_FACTOR)
+    renewed = {lease.node: lease.renewed for held in first.values() for lease in held}
+    while time.monotonic() < deadline and not stop.wait(LOOK_S):
+        now = rivals.strangers(_held(api, mine), ours, datetime.now(UTC))
+        if not now:
+            return
+        for holder, held in now.items():
+            if any(lease.renewed > renewed.get(lease.node, lease.renewed) for lease in held):
+                raise errors.NotOursError(
+                    f"another kwok drives {len(held)} of our nodes: {holder} renews their leases",
+                    hint="end it; its name begins with the host or pod it runs on",
+                )
+
+
+def _held(api: requests.Sends, nodes: set[str]) -> list[leases.Lease]:
+    return [lease for lease in keeper.held_leases(api) if lease.node in nodes]
+
+
+def restore(api: requests.Sends) -> list[Rival]:
+    """Give every Deployment that we put to rest what it had; return them."""
+    found = [one for one in map(rivals.rival, cluster.items(api, requests.DEPLOYMENT)) if one.remembered is not None]
+    for one in found:
+        answer = api.send(requests.patch(one.key, rivals.restored(one)))
+        if answer.status != HTTPStatus.OK:
+            raise cluster.refused(api, answer, "patch deployments")
+        log.info("rival_restored", deployment=f"{one.namespace}/{one.name}", replicas=one.remembered)
+    return found
