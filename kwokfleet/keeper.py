@@ -6,11 +6,11 @@ tried again rarely. Before a new process starts, the leases of the dead one are 
 drives its nodes at once instead of after they have expired.
 """
 
-import socket
+import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from http import HTTPStatus
@@ -40,6 +40,8 @@ SAMPLE = 4
 """Leases that are looked at to tell how far renewals are behind."""
 STUCK_AFTER = 3.0
 """Lease durations without a renewal after which a living process counts as stuck."""
+BOOKS_S = 0.25
+STATUS_FILE, RESTART_FILE = "status.json", "restart"
 _MOST_LINES_PER_S = 20
 
 
@@ -115,12 +117,19 @@ class Shard(threading.Thread):
         """Ask for a new process, of another kind if one is given."""
         if wanted is not None:
             self._wanted = wanted
+            self.shard = kwok.Shard(self.shard.index, wanted.spec.shards)
         self._again.set()
+
+    def would_change(self, wanted: Wanted) -> bool:
+        """Return whether a process that runs in another way would be another one."""
+        other = kwok.Shard(self.shard.index, wanted.spec.shards)
+        return wanted.command(other) != self._wanted.command(self.shard)
 
     # its life
 
     def run(self) -> None:
         """Start, watch, start again, until it is asked to stop."""
+        self.release(edge.end_leftover(self._folder))
         while not self._stopping.is_set():
             self._again.clear()
             try:
@@ -197,8 +206,9 @@ class Shard(threading.Thread):
             return False  # the API server is away: kwok comes back by itself when it does
         mine = [each for each in sampled if each.age_s(now) <= process.ran_s]
         lag = leases.lag_s(sampled, duration, now)
-        if mine:
+        if mine and mine[0].holder != self.status.identity:
             self._tell(identity=mine[0].holder)
+            edge.note(self._folder, process.pid, mine[0].holder)
         driving = bool(mine) or not sampled
         state = State.LAGGING if driving and lag > duration / 4 else State.READY if driving else State.STARTING
         if state is State.READY and self.status.state is State.STARTING:
@@ -295,55 +305,102 @@ class _Throttle:
         return self.count <= _MOST_LINES_PER_S
 
 
-@dataclass(slots=True)
 class Keeper:
     """Keeps all shards going. Close it, or use it in a `with` block."""
 
-    api: requests.Sends
-    wanted: Wanted
-    folder: Path
-    nodes: Nodes
-    shards: list[Shard] = field(default_factory=list)
+    def __init__(self, api: requests.Sends, wanted: Wanted, folder: Path, nodes: Nodes) -> None:
+        self._api, self._wanted, self._folder, self._nodes = api, wanted, folder, nodes
+        self._shards: list[Shard] = []
+        self._claim = edge.claim(folder)
+        self._ending = threading.Event()
+        self._clerk = threading.Thread(target=self._keep_books, name="kwok-clerk", daemon=True)
 
     def __enter__(self) -> Self:
         """Start all shards."""
-        self._set_count(self.wanted.spec.shards)
+        self._grow(self._wanted.spec.shards)
+        self._clerk.start()
         return self
 
     def __exit__(self, *_exc: object) -> None:
         """End all shards."""
-        self._set_count(0)
+        self._ending.set()
+        self._shrink(0)
+        self._clerk.join()
+        (self._folder / STATUS_FILE).unlink(missing_ok=True)
+        self._claim.close()
 
     def change(self, wanted: Wanted) -> bool:
-        """Let kwok run in another way; return whether that took a restart. What is the same goes on undisturbed."""
-        before, self.wanted = self.wanted, wanted
-        if wanted.spec.shards != before.spec.shards:
-            self._set_count(0)
-            self._set_count(wanted.spec.shards)
-            return True
-        changed = [each for each in self.shards if wanted.command(each.shard) != before.command(each.shard)]
-        for each in changed:
+        """Let kwok run in another way; return whether a running process was ended for it.
+
+        Shards are added at once. Those that are too many go on until `retire`: their nodes must have moved first.
+        """
+        self._wanted = wanted
+        stale = [each for each in self._shards if each.would_change(wanted)]
+        for each in stale:
             each.restart(wanted)
-        return bool(changed)
+        self._grow(wanted.spec.shards)
+        return bool(stale)
+
+    def retire(self) -> None:
+        """End the shards that are too many, once no node is theirs any more."""
+        self._shrink(self._wanted.spec.shards)
+
+    def restart(self, index: int | None = None) -> None:
+        """Start processes anew: one, or all."""
+        for each in self._shards:
+            if index is None or each.shard.index == index:
+                each.restart()
 
     def statuses(self) -> list[Status]:
         """Return how each shard fares."""
-        return [each.status for each in self.shards]
+        return [each.status for each in self._shards]
 
-    def _set_count(self, count: int) -> None:
-        for each in self.shards:
+    def _grow(self, count: int) -> None:
+        for index in range(len(self._shards), count):
+            folder = edge.Folder(self._folder / f"shard-{index}")
+            made = Shard(self._api, self._wanted, kwok.Shard(index, count), folder, self._nodes)
+            self._shards.append(made)
+            made.start()
+
+    def _shrink(self, count: int) -> None:
+        leaving, self._shards = self._shards[count:], self._shards[:count]
+        for each in leaving:
             each.stop()
-        for each in self.shards:
+        for each in leaving:
             each.join()
-        self.shards = []
-        for index in range(count):
-            shard = kwok.Shard(index, count)
-            folder = edge.Folder(self.folder / f"shard-{index}")
-            self.shards.append(Shard(self.api, self.wanted, shard, folder, self.nodes))
-        for each in self.shards:
-            each.start()
+
+    def _keep_books(self) -> None:
+        """Write down how the shards fare whenever that changes, and do what was asked for in the same folder."""
+        last: list[Status] = []
+        asked = self._folder / RESTART_FILE
+        while not self._ending.wait(BOOKS_S):
+            now = self.statuses()
+            if now != last:
+                last = now
+                write_status(self._folder, now)
+            if asked.exists():
+                text = asked.read_text().strip()
+                asked.unlink(missing_ok=True)
+                self.restart(int(text) if text.isdigit() else None)
 
 
-def is_ours(identity: str) -> bool:
-    """Return whether a lease's holder ran on this machine: kwok puts its host's name first."""
-    return identity.rpartition("_")[0] == socket.gethostname()
+def write_status(folder: Path, statuses: Sequence[Status]) -> None:
+    """Write down how the shards fare, for `kwokfleet kwok status`."""
+    part = folder / f".{STATUS_FILE}.part"
+    part.write_text(json.dumps([asdict(each) for each in statuses]))
+    part.replace(folder / STATUS_FILE)
+
+
+def read_status(folder: Path) -> list[Status] | None:
+    """Return what a keeper has written down, None if none runs."""
+    try:
+        found = json.loads((folder / STATUS_FILE).read_text())
+        return [Status(**{**each, "state": State(each["state"])}) for each in found]
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def identities(folder: Path) -> frozenset[str]:
+    """Return the names under which processes of ours, now or in a former life, hold leases."""
+    notes = (edge.noted(edge.Folder(each)) for each in folder.glob("shard-*"))
+    return frozenset(each.identity for each in notes if each and each.identity)

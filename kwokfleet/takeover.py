@@ -31,7 +31,7 @@ def clear_the_way(
     if found and spec.takeover.policy == "refuse":
         raise errors.NotOursError(
             f"another kwok controller runs in the cluster: {', '.join(map(str, found))}",
-            hint="scale it to 0, or let kwokfleet do that: takeover: {policy: scaleDown} in the KwokController document",
+            hint="scale it to 0, or let us: takeover: {policy: scaleDown} in the KwokController document",
         )
     for one in found:
         _put_to_rest(api, one, stop)

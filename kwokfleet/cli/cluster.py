@@ -75,7 +75,7 @@ def up(
         extra_args=tuple(_extra_arg(text) for text in extra_args or ()),
     )
     with display.shown(output.console(stderr=True)) as report:
-        made = cluster.up(_settings(bin_dir), name, spec, report)
+        made = cluster.up(settings_with(bin_dir), name, spec, report)
     _print_how_to_use(made)
 
 
@@ -198,7 +198,7 @@ def kubectl(context: typer.Context, name: Name = "default", bin_dir: BinDir = No
     output.start_logging()
     where = _made(name)
     with display.shown(output.console(stderr=True)) as report:
-        program = cluster.tools_of(_settings(bin_dir), where, report).path("kubectl")
+        program = cluster.tools_of(settings_with(bin_dir), where, report).path("kubectl")
     own = {"KUBECONFIG": str(where.kubeconfig), "KUBECACHEDIR": str(where.root / "kubectl-cache")}
     sys.stdout.flush()
     os.execve(program, [str(program), *context.args], os.environ | own)  # noqa: S606 - no shell wanted
@@ -215,13 +215,14 @@ def get_binaries(bin_dir: BinDir = None) -> None:
 
     output.start_logging()
     with display.shown(output.console(stderr=True)) as report:
-        found = binaries.ensure(_settings(bin_dir), report).found
+        found = binaries.ensure(settings_with(bin_dir), report).found
     width = max(map(len, found))
     for name, each in found.items():
         typer.echo(f"{name:<{width}}  {each.source:<6}  {each.path}")
 
 
-def _settings(bin_dir: Path | None) -> settings.Settings:
+def settings_with(bin_dir: Path | None) -> settings.Settings:
+    """Return the settings, with another folder of binaries if one was named."""
     from dataclasses import replace
 
     read = output.read_settings()

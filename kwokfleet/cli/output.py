@@ -12,6 +12,8 @@ import typer
 from kwokfleet import errors, settings
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
 
@@ -101,3 +103,21 @@ def age_of(seconds: float) -> str:
     if hours:
         return f"{hours}h{minute}m"
     return f"{minutes}m{second}s" if minutes else f"{second}s"
+
+
+def table(rows: "Sequence[dict[str, object]]") -> str:
+    """Return rows as kubectl prints them."""
+    titles = [key.upper() if key != "created" else "AGE" for key in rows[0]]
+    cells = [[_cell(key, value) for key, value in row.items()] for row in rows]
+    widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
+    lines = [
+        "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in (titles, *cells)
+    ]
+    return "\n".join(lines)
+
+
+def _cell(key: str, value: object) -> str:
+    if key == "created":
+        return age(str(value))
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

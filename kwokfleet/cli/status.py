@@ -161,24 +161,6 @@ def _print(rows: "Sequence[dict[str, object]]", form: TableFormat, nothing: str)
         for row in rows:
             typer.echo(str(row.get("name") or "/".join(str(row[key]) for key in ("fleet", "pool") if key in row)))
     elif rows:
-        typer.echo(_table(rows))
+        typer.echo(output.table(rows))
     else:
         output.print_line(nothing)
-
-
-def _table(rows: "Sequence[dict[str, object]]") -> str:
-    """Return rows as kubectl prints them."""
-    titles = [key.upper() if key != "created" else "AGE" for key in rows[0]]
-    cells = [[_cell(key, value) for key, value in row.items()] for row in rows]
-    widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
-    lines = [
-        "   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in (titles, *cells)
-    ]
-    return "\n".join(lines)
-
-
-def _cell(key: str, value: object) -> str:
-    if key == "created":
-        return output.age(str(value))
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

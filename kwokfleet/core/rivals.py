@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-
 from kwokfleet.core import objects
 from kwokfleet.core.leases import Lease
 from kwokfleet.core.objects import Manifest, ObjectKey

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import orjson
 import urllib3
 from kubernetes import client, config
+from kubernetes.config import kube_config
 
 import kwokfleet
 from kwokfleet import errors
@@ -172,6 +174,42 @@ def _configuration(context: str | None, kubeconfig: str | None) -> client.Config
             hint="set KUBECONFIG, name a context that is in it, or run `kwokfleet cluster up`",
         ) from error
     return configuration
+
+
+def write_kubeconfig(context: str | None, kubeconfig: Path | None, folder: Path) -> Path | None:
+    """Write a kubeconfig for other programs: one file, the chosen context the current one; None in a pod.
+
+    kwok takes a list of files for one name, and knows no contexts.
+    """
+    location = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG") or KUBECONFIG
+    if not _exists(location):
+        return None
+    merged = kube_config.KubeConfigMerger(location).config.value  # type: ignore[no-untyped-call]
+    file = folder / "kubeconfig.json"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # it may hold secrets
+    whole = {**merged, "current-context": context or merged.get("current-context", "")}
+    for part in ("clusters", "contexts", "users"):
+        whole[part] = [_absolute(entry.value, Path(entry.path).absolute().parent) for entry in merged[part]]
+    with os.fdopen(descriptor, "wb") as sink:
+        sink.write(orjson.dumps(whole))
+    return file
+
+
+_FILES = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
+
+
+def _absolute(entry: Manifest, folder: Path) -> Manifest:
+    """Return an entry of a kubeconfig with the files it names found from anywhere."""
+    return {
+        name: {
+            key: str(folder / value) if key in _FILES and isinstance(value, str) else value
+            for key, value in inner.items()
+        }
+        if isinstance(inner, dict)
+        else inner
+        for name, inner in entry.items()
+    }
 
 
 def _exists(location: str) -> bool:

@@ -1,5 +1,6 @@
 """A kwok process: started in a folder of its own, tied to our life, listened to, and ended in good order."""
 
+import fcntl
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import psutil
 
@@ -160,7 +162,7 @@ def start(  # noqa: PLR0913 - what a process is made of
         )
     except OSError as error:
         raise errors.HostError(f"cannot run {program}: {error.strerror}", hint="kwokfleet cluster binaries") from error
-    _note(folder, popen.pid)
+    note(folder, popen.pid)
     return Process(popen, folder, port, listener)
 
 
@@ -172,22 +174,75 @@ def _environment(folder: Folder, kubeconfig: Path | None) -> dict[str, str]:
     return kept | {"KWOK_WORKDIR": str(folder.root)}
 
 
-def _note(folder: Folder, pid: int) -> None:
-    """Write down who runs here, so that a later life of ours knows it from a stranger of the same number."""
-    with suppress(psutil.Error):
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What is written down of a process, for a later life of ours."""
+
+    pid: int
+    began: float
+    """When it began: tells it from a stranger of the same number."""
+    identity: str = ""
+    """The name under which it holds leases."""
+
+    def is_alive(self) -> bool:
+        """Return whether that very process still runs."""
+        try:
+            found = psutil.Process(self.pid)
+            return abs(found.create_time() - self.began) < 1 and found.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            return False
+
+
+def note(folder: Folder, pid: int, identity: str = "") -> None:
+    """Write down who runs here."""
+    with suppress(psutil.Error, OSError):
         began = psutil.Process(pid).create_time()
-        folder.pid.write_text(json.dumps({"pid": pid, "began": began, "keeper": os.getpid()}))
+        part = folder.pid.with_suffix(".part")
+        part.write_text(json.dumps({"pid": pid, "began": began, "identity": identity}))
+        part.replace(folder.pid)
 
 
-def running(folder: Folder) -> int | None:
-    """Return the number of the kwok that runs in a folder, None if none does."""
+def noted(folder: Folder) -> Note | None:
+    """Return what was written down last, None if nothing was."""
     try:
-        noted = json.loads(folder.pid.read_text())
-        found = psutil.Process(noted["pid"])
-        alive = found.is_running() and found.status() != psutil.STATUS_ZOMBIE
-        return int(noted["pid"]) if alive and abs(found.create_time() - noted["began"]) < 1 else None
-    except (OSError, ValueError, KeyError, psutil.Error):
+        found = json.loads(folder.pid.read_text())
+        return Note(int(found["pid"]), float(found["began"]), str(found.get("identity", "")))
+    except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def end_leftover(folder: Folder) -> str:
+    """End the process of a former life of ours, if it still runs; return the name under which it held leases."""
+    left = noted(folder)
+    if left is None:
+        return ""
+    if left.is_alive():
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(left.pid, signal.SIGKILL)
+        deadline = time.monotonic() + STOP_S
+        while left.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.05)
+    return left.identity
+
+
+def claim(root: Path) -> IO[str]:
+    """Take a folder for ourselves until the file this returns is closed; raise if another kwokfleet has it."""
+    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = (root / "keeper.lock").open("a+")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.seek(0)
+        holder = lock.read().strip() or "?"
+        lock.close()
+        raise errors.NotOursError(
+            f"another kwokfleet (pid {holder}) looks after kwok for this cluster on this machine",
+            hint="kwokfleet kwok status shows it; end it first",
+        ) from error
+    lock.truncate(0)
+    lock.write(str(os.getpid()))
+    lock.flush()
+    return lock
 
 
 def free_port() -> int:

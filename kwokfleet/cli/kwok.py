@@ -1,0 +1,225 @@
+"""`kwokfleet kwok`: the controller that plays the Stages, looked after."""
+
+import json
+import time
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kwokfleet import errors
+from kwokfleet.cli import cluster as cluster_commands
+from kwokfleet.cli import connection, fleets, output, render
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kwokfleet import keeper, source
+    from kwokfleet.core.requests import Sends
+
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="The kwok controller that animates the nodes, looked after."
+)
+
+RESTART_S = 60.0
+ShardNumber = Annotated[int | None, typer.Option("--shard", min=0, help="Only this shard.", show_default="all")]
+
+
+def folder_of(host: str) -> Path:
+    """Return where the keeper of one cluster's kwok has its files."""
+    import hashlib
+
+    return output.read_settings().data_dir / "kwok" / hashlib.sha256(host.encode()).hexdigest()[:12]
+
+
+@app.command()
+def run(
+    path: fleets.OnePath = None,
+    bin_dir: cluster_commands.BinDir = None,
+    context: connection.Context = None,
+    kubeconfig: connection.Kubeconfig = None,
+) -> None:
+    """Run kwok as the KwokController document says, and keep it running, until Ctrl-C.
+
+    Another kwok controller in the cluster is refused by name, or with `takeover: {policy: scaleDown}` put to
+    rest and given back its replicas in the end.
+    """
+    from kwokfleet import source
+
+    output.start_logging()
+    loaded = source.Loader(render.live_nodes(None)).load(path or fleets.default_path())
+    fleets.refuse_if_wrong(loaded)
+    with _kept(loaded, bin_dir, context, kubeconfig):
+        output.print_line(f"kwok runs: {output.program()} kwok status; Ctrl-C ends it")
+        while True:
+            time.sleep(3600)  # a signal ends it
+
+
+@contextmanager
+def _kept(
+    loaded: "source.Loaded", bin_dir: Path | None, context: str | None, kubeconfig: Path | None
+) -> "Iterator[keeper.Keeper]":
+    """Keep kwok going from here to the end of the block."""
+    import threading
+
+    from kwokfleet import apply, keeper, takeover
+    from kwokfleet.cli import display
+    from kwokfleet.core import requests
+    from kwokfleet.edge import cluster
+    from kwokfleet.embedded import binaries
+
+    spec = loaded.tree.controller
+    if spec.mode == "external":
+        raise errors.InputError(
+            "the KwokController document says `mode: external`: somebody else runs kwok", hint="kwokfleet kwok status"
+        )
+    with display.shown(output.console(stderr=True)) as report:
+        program = binaries.ensure(cluster_commands.settings_with(bin_dir), report).path("kwok")
+    api = connection.connected(context, kubeconfig)
+    stop = threading.Event()
+    sender = apply.Sender(api, apply.Limits(), stop)
+    folder = folder_of(api.host)
+    with connection.following(api, (requests.NODE,)) as follower:
+        connection.known(follower)
+
+        def nodes() -> list[str]:
+            return sorted(key.name for key in follower.view().objects)
+
+        rested = takeover.clear_the_way(sender, spec, keeper.identities(folder), nodes, stop)
+        wanted = keeper.Wanted(program, spec, cluster.write_kubeconfig(context, kubeconfig, folder))
+        try:
+            with keeper.Keeper(sender, wanted, folder, nodes) as kept:
+                yield kept
+        finally:
+            if rested:
+                takeover.restore(sender)
+
+
+@app.command()
+def status(
+    form: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    context: connection.Context = None,
+    kubeconfig: connection.Kubeconfig = None,
+) -> None:
+    """Show the kwok processes of this machine, and who drives the nodes of the cluster.
+
+    Exit code 1 unless every process is ready.
+    """
+    from kwokfleet import keeper
+    from kwokfleet.keeper import State
+
+    api = connection.connected(context, kubeconfig)
+    statuses = keeper.read_status(folder_of(api.host)) or []
+    holders = _holders(api)
+    if form:
+        typer.echo(json.dumps({"processes": [asdict(each) for each in statuses], "holders": holders}, indent=2))
+    else:
+        _print_status(statuses, holders)
+    if not statuses or any(each.state is not State.READY for each in statuses):
+        raise typer.Exit(errors.ExitCode.NO)
+
+
+def _holders(api: "Sends") -> list[dict[str, object]]:
+    """Return who renews node leases, of how many nodes, and how long ago at most."""
+    from datetime import UTC, datetime
+
+    from kwokfleet import keeper
+
+    now = datetime.now(UTC)
+    found: dict[str, list[float]] = {}
+    for lease in keeper.held_leases(api):
+        found.setdefault(lease.holder, []).append(lease.age_s(now))
+    return [
+        {"holder": holder, "nodes": len(ages), "oldestRenewalSeconds": round(max(ages), 1)}
+        for holder, ages in sorted(found.items())
+    ]
+
+
+def _print_status(statuses: "list[keeper.Status]", holders: list[dict[str, object]]) -> None:
+    if not statuses:
+        output.print_line("kwokfleet looks after no kwok of this cluster here; start one: kwokfleet kwok run")
+    else:
+        rows: list[dict[str, object]] = [
+            {
+                "shard": each.shard,
+                "state": each.state.value,
+                "pid": each.pid or "-",
+                "port": each.port or "-",
+                "memory": f"{each.memory >> 20} MB",
+                "restarts": each.restarts,
+                "lag": f"{each.lag_s:g} s",
+                "why": each.why or "-",
+            }
+            for each in statuses
+        ]
+        typer.echo(output.table(rows))
+    if holders:
+        typer.echo("")
+        typer.echo(output.table(holders))
+
+
+@app.command()
+def logs(
+    shard: ShardNumber = None,
+    tail: Annotated[int, typer.Option(min=0, help="How many lines of the past to show of each.")] = 20,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines until Ctrl-C.")] = False,
+    context: connection.Context = None,
+    kubeconfig: connection.Kubeconfig = None,
+) -> None:
+    """Show what kwok said."""
+    import signal
+
+    from kwokfleet.embedded import logs as tails
+
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `logs | head` is no failure
+    folder = folder_of(connection.connected(context, kubeconfig).host)
+    files = sorted(folder.glob("shard-*/kwok.log" if shard is None else f"shard-{shard}/kwok.log"))
+    if not files:
+        raise errors.InputError("there is no log of a kwok here", hint="kwokfleet kwok run starts one")
+    for file, line in tails.lines(files, tail=tail, follow=follow):
+        typer.echo(f"{file.parent.name} | {line}" if len(files) > 1 else line)
+
+
+@app.command()
+def restart(
+    shard: ShardNumber = None,
+    context: connection.Context = None,
+    kubeconfig: connection.Kubeconfig = None,
+) -> None:
+    """Start kwok anew, and wait until it drives its nodes again."""
+    from kwokfleet import keeper
+    from kwokfleet.keeper import State
+
+    folder = folder_of(connection.connected(context, kubeconfig).host)
+    before = keeper.read_status(folder)
+    if not before:
+        raise errors.ClusterError("kwokfleet looks after no kwok here", hint="start one: kwokfleet kwok run")
+    pids = {each.pid for each in before if shard is None or each.shard == shard}
+    (folder / keeper.RESTART_FILE).write_text("" if shard is None else str(shard))
+    deadline = time.monotonic() + RESTART_S
+    while time.monotonic() < deadline:
+        now = keeper.read_status(folder) or []
+        chosen = [each for each in now if shard in (None, each.shard)]
+        if chosen and all(each.state is State.READY and each.pid not in pids for each in chosen):
+            output.print_line("kwok drives its nodes again")
+            return
+        time.sleep(0.1)
+    raise errors.DeadlineError(f"kwok was not ready within {RESTART_S:g} s", hint="kwokfleet kwok logs says why")
+
+
+@app.command()
+def restore(context: connection.Context = None, kubeconfig: connection.Kubeconfig = None) -> None:
+    """Give kwok controllers that were scaled down for ours the replicas they had."""
+    import threading
+
+    from kwokfleet import apply, takeover
+
+    output.start_logging()
+    api = connection.connected(context, kubeconfig)
+    restored = takeover.restore(apply.Sender(api, apply.Limits(), threading.Event()))
+    for one in restored:
+        typer.echo(f"restored Deployment {one.namespace}/{one.name}: {one.remembered} replicas")
+    if not restored:
+        output.print_line("there is nothing to restore")
