@@ -10,13 +10,14 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 
 import structlog
 
 from kwokfleet import drain, errors
-from kwokfleet.core import diff, objects, observed, pacing, patches, plan, requests
+from kwokfleet.core import diff, leases, objects, observed, pacing, patches, plan, requests
 from kwokfleet.core.objects import Manifest, ObjectKey
 from kwokfleet.core.observed import Observed
 from kwokfleet.core.plan import Action, Change
@@ -40,6 +41,7 @@ _LATER = {
     HTTPStatus.SERVICE_UNAVAILABLE,
     HTTPStatus.GATEWAY_TIMEOUT,
 }
+_SHARD = ("metadata", "labels", objects.SHARD)
 _MADE = (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.ACCEPTED)
 
 
@@ -268,6 +270,8 @@ class Applier:
                 return Outcome(change, Result.CONFLICT, "it is not ours any more")
             if diff.needs_replacement(change.key.kind, found):
                 return Outcome(change, Result.AGAIN, "it must be replaced")
+            if not self.dry_run and any(each.path == _SHARD and each.live is not diff.ABSENT for each in found):
+                self._let_go(change.key.name)
             answer = self._patched(change.key, have, found)
             if answer.status in _MADE:
                 return Outcome(change, Result.DONE, version=_version(answer))
@@ -276,6 +280,12 @@ class Applier:
             have = self.fetch(change.key)
             found = diff.differences(change.want or {}, have) if have else ()
         return Outcome(change, Result.FAILED, f"somebody changed it {FRESH_TRIES} times while we did")
+
+    def _let_go(self, node: str) -> None:
+        """Release a node's lease, because another kwok is about to drive it and would wait for it to expire."""
+        answer = self.sender.send(leases.get(node))
+        if answer.status == HTTPStatus.OK:
+            self.sender.send(leases.release(leases.read(answer.json())))
 
     def _patched(self, key: ObjectKey, have: Observed, found: Sequence[diff.Difference]) -> Answer:
         answer = Answer(HTTPStatus.OK)
@@ -356,6 +366,23 @@ def _in_threads(run: Callable[[], None], count: int) -> None:
     for thread in threads:
         while thread.is_alive():
             thread.join(0.5)  # with a limit, so that a signal is heard
+
+
+def in_threads(sender: Sender, work: Sequence[Request]) -> None:
+    """Send many requests whose answers do not matter: what they are about is looked at again anyway."""
+    waiting = iter(work)
+    lock = threading.Lock()
+
+    def run() -> None:
+        while not sender.stop.is_set():
+            with lock:
+                request = next(waiting, None)
+            if request is None:
+                return
+            with suppress(errors.ClusterError):
+                sender.send(request)
+
+    _in_threads(run, min(len(work), sender.limits.max_inflight))
 
 
 def install(sender: Sender, definitions: Sequence[Manifest], timeout_s: float) -> Iterator[str]:

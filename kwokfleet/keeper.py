@@ -89,8 +89,8 @@ class Wanted:
         return kwok.arguments(self.spec, shard, self.kinds), kwok.configuration(self.spec, shard, self.documents)
 
 
-Nodes = Callable[[], Sequence[str]]
-"""Returns the names of the nodes that kwok should drive."""
+Nodes = Callable[[], Sequence[tuple[str, str]]]
+"""Returns the names of the nodes that kwok should drive, each with the shard that its label names."""
 
 
 class Shard(threading.Thread):
@@ -104,6 +104,8 @@ class Shard(threading.Thread):
         self._stopping, self._again = threading.Event(), threading.Event()
         self._record = kwok.Record()
         self._said = _Throttle()
+        self._reachable = 0.0
+        """Since when the API server has answered."""
         self.status = Status(shard.index)
 
     # what others ask of it
@@ -151,16 +153,17 @@ class Shard(threading.Thread):
         )
         log.info("kwok_started", shard=self.shard.index, pid=process.pid, port=process.port)
         self._tell(state=State.STARTING, pid=process.pid, port=process.port, why="", identity="", pause_s=0.0)
+        planned = ""
         try:
-            self._watch(process)
+            planned = self._watch(process)
         finally:
             asked = self._again.is_set() or self._stopping.is_set()
             if process.ended() is None:
                 process.stop()
-        self._ended(process, asked=asked)
+        self._ended(process, planned, asked=asked)
 
-    def _watch(self, process: edge.Process) -> None:
-        """Look after a process until it ends or is to end."""
+    def _watch(self, process: edge.Process) -> str:
+        """Look after a process until it ends or is to end; return why, if we decided that."""
         checked = 0.0
         while process.ended() is None and not self._again.wait(LOOK_S):
             if time.monotonic() - checked < CHECK_S and self.status.state is not State.STARTING:
@@ -170,19 +173,19 @@ class Shard(threading.Thread):
             self._tell(memory=memory)
             limit = self._wanted.spec.memory_limit
             if limit is not None and memory > _bytes(limit):
-                log.warning("kwok_too_large", shard=self.shard.index, memory=memory, limit=limit)
-                return
+                return f"it held {memory >> 20} MB, more than {limit}"
             if self._is_stuck(process):
-                return
+                return "it stopped driving its nodes"
+        return ""
 
-    def _ended(self, process: edge.Process, *, asked: bool) -> None:
+    def _ended(self, process: edge.Process, planned: str, *, asked: bool) -> None:
         """Note how a process ended, let its leases go, and wait for the next start."""
         ending = process.ended()
         self.release(self.status.identity)
         if asked:
             return
         self._record = self._record.after(process.ran_s)
-        why = f"{ending}: {process.last_words()}"
+        why = planned or f"{ending}: {process.last_words()}"
         pause = REFUSED_PAUSE_S if ending is kwok.Ending.CONFIGURATION else self._record.pause_s
         state = State.REFUSED if ending is kwok.Ending.CONFIGURATION else State.WAITING
         log.warning("kwok_ended", shard=self.shard.index, why=why, pause_s=pause, restarts=self._record.restarts)
@@ -203,6 +206,7 @@ class Shard(threading.Thread):
         now = datetime.now(UTC)
         sampled = self._sampled()
         if sampled is None:
+            self._reachable = time.monotonic()
             return False  # the API server is away: kwok comes back by itself when it does
         mine = [each for each in sampled if each.age_s(now) <= process.ran_s]
         lag = leases.lag_s(sampled, duration, now)
@@ -214,11 +218,12 @@ class Shard(threading.Thread):
         if state is State.READY and self.status.state is State.STARTING:
             log.info("kwok_ready", shard=self.shard.index, after_s=round(process.ran_s, 2))
         self._tell(state=state, lag_s=round(max(lag, 0.0), 1))
-        return lag > STUCK_AFTER * duration and process.ran_s > STUCK_AFTER * duration
+        could = min(process.ran_s, time.monotonic() - self._reachable)
+        return lag > STUCK_AFTER * duration and could > STUCK_AFTER * duration
 
     def _sampled(self) -> list[leases.Lease] | None:
         """Return the leases of a few of its nodes; None if the API server does not answer."""
-        names = [name for name in self._nodes() if self._is_mine(name)]
+        names = [name for name, shard in self._nodes() if self.shard.count == 1 or shard == self.shard.name]
         chosen = names[:: max(1, len(names) // SAMPLE)][:SAMPLE]
         found = []
         for name in chosen:
@@ -229,9 +234,6 @@ class Shard(threading.Thread):
             if answer.status == HTTPStatus.OK:
                 found.append(leases.read(answer.json()))
         return found
-
-    def _is_mine(self, node: str) -> bool:
-        return self.shard.count == 1 or kwok.shard_of(node, self.shard.count) == self.shard.index
 
     def release(self, identity: str) -> int:
         """Let go of all leases that a process which is dead still holds; return how many."""
@@ -309,7 +311,7 @@ class Keeper:
     """Keeps all shards going. Close it, or use it in a `with` block."""
 
     def __init__(self, api: requests.Sends, wanted: Wanted, folder: Path, nodes: Nodes) -> None:
-        self._api, self._wanted, self._folder, self._nodes = api, wanted, folder, nodes
+        self._api, self.wanted, self._folder, self._nodes = api, wanted, folder, nodes
         self._shards: list[Shard] = []
         self._claim = edge.claim(folder)
         self._ending = threading.Event()
@@ -317,7 +319,7 @@ class Keeper:
 
     def __enter__(self) -> Self:
         """Start all shards."""
-        self._grow(self._wanted.spec.shards)
+        self._grow(self.wanted.spec.shards)
         self._clerk.start()
         return self
 
@@ -334,16 +336,23 @@ class Keeper:
 
         Shards are added at once. Those that are too many go on until `retire`: their nodes must have moved first.
         """
-        self._wanted = wanted
+        self.wanted = wanted
         stale = [each for each in self._shards if each.would_change(wanted)]
         for each in stale:
             each.restart(wanted)
         self._grow(wanted.spec.shards)
         return bool(stale)
 
-    def retire(self) -> None:
-        """End the shards that are too many, once no node is theirs any more."""
-        self._shrink(self._wanted.spec.shards)
+    def retire(self) -> bool:
+        """End the shards that are too many, once no node is theirs any more; return whether none is left over."""
+        count = self.wanted.spec.shards
+        if len(self._shards) == count:
+            return True
+        leaving = {each.shard.name for each in self._shards[count:]}
+        if any(shard in leaving for _, shard in self._nodes()):
+            return False
+        self._shrink(count)
+        return True
 
     def restart(self, index: int | None = None) -> None:
         """Start processes anew: one, or all."""
@@ -358,7 +367,7 @@ class Keeper:
     def _grow(self, count: int) -> None:
         for index in range(len(self._shards), count):
             folder = edge.Folder(self._folder / f"shard-{index}")
-            made = Shard(self._api, self._wanted, kwok.Shard(index, count), folder, self._nodes)
+            made = Shard(self._api, self.wanted, kwok.Shard(index, count), folder, self._nodes)
             self._shards.append(made)
             made.start()
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 
 from kwokfleet import apply, errors, reconcile, source, world
-from kwokfleet.core import render, report, requests, standing
+from kwokfleet.core import bumps, objects, render, report, requests, standing
 from kwokfleet.core.objects import Manifest, ObjectKey
 from kwokfleet.core.patches import Patch
 from kwokfleet.core.plan import Action, Cause, FleetRules, Plan
@@ -20,6 +20,8 @@ from kwokfleet.core.report import Outcome, Result
 from kwokfleet.edge import cluster, mirror
 
 PASSES = 5
+STAGE_S = 0.3
+"""How long kwok takes to hear of a changed Stage."""
 SEEN_S = 10.0
 """How long the mirror may take to show what was written."""
 
@@ -76,6 +78,7 @@ class Sync:
             if self.sender.limits.dry_run:
                 done.left = Plan(withheld=done.left.withheld)
                 break
+            self._show_again(bumps.changed(outcomes))
             self._reconciler.learn(outcomes, self._world.rival)
             self._wait_until_seen(outcomes)
             hopeless = {each.change.key for each in report.bad(outcomes)}
@@ -92,6 +95,20 @@ class Sync:
         birth = render.newborn(loaded.tree, datetime.now(UTC), size)
         applier = apply.Applier(self.sender, birth, self._reconciler.rules, self.watcher)
         return applier.apply(made.changes, inventory)
+
+    def _show_again(self, stages: list[Manifest]) -> None:
+        """Let kwok look again at the objects that changed Stages may act on; by itself it would not."""
+        on_nodes, on_pods = bumps.of_kind(stages, "Node"), bumps.of_kind(stages, "Pod")
+        inventory, _ = self._world.inventory()
+        nodes = [each for each in inventory.values() if each.key.kind == "Node" and objects.is_ours(each.manifest)]
+        if not nodes or not (on_nodes or on_pods):
+            return
+        self.stop.wait(STAGE_S)
+        work = [(each, bumps.patch(each, on_nodes)) for each in bumps.concerned(on_nodes, nodes)]
+        if on_pods:
+            pods = self._world.pods_on({each.key.name for each in nodes})
+            work += [(each, bumps.patch(each, on_pods)) for each in bumps.concerned(on_pods, pods)]
+        apply.in_threads(self.sender, [requests.patch(each.key, what) for each, what in work])
 
     def _wait_until_seen(self, outcomes: Iterable[Outcome]) -> None:
         """Wait until the mirror shows what was written: the next plan must not repeat it."""

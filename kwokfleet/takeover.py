@@ -1,7 +1,6 @@
 """Before kwok starts: is there another one? Refuse by name, or put it to rest and give back what it had when we go."""
 
 import time
-from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from http import HTTPStatus
 from threading import Event
@@ -24,7 +23,7 @@ PATIENCE_FACTOR = 1.25
 
 
 def clear_the_way(
-    api: requests.Sends, spec: KwokControllerSpec, ours: frozenset[str], nodes: Callable[[], Iterable[str]], stop: Event
+    api: requests.Sends, spec: KwokControllerSpec, ours: frozenset[str], nodes: keeper.Nodes, stop: Event
 ) -> list[Rival]:
     """See to it that no other kwok drives our nodes; return the Deployments that were put to rest for that."""
     found = [one for one in running(api, spec.takeover.deployment) if one.replicas]
@@ -61,10 +60,10 @@ def _put_to_rest(api: requests.Sends, one: Rival, stop: Event) -> None:
 
 
 def _refuse_strangers(
-    api: requests.Sends, ours: frozenset[str], nodes: Callable[[], Iterable[str]], stop: Event, *, waited: bool
+    api: requests.Sends, ours: frozenset[str], nodes: keeper.Nodes, stop: Event, *, waited: bool
 ) -> None:
     """Refuse if somebody renews the leases of our nodes; who does not renew any more is dead, and waited for."""
-    mine = set(nodes())
+    mine = {name for name, _ in nodes()}
     first = rivals.strangers(_held(api, mine), ours, datetime.now(UTC))
     if not first:
         return

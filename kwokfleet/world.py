@@ -1,6 +1,7 @@
 """What a pass wants to know of the cluster: from a mirror and a few requests, or from a saved file."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from http import HTTPStatus
 from typing import Any
 
@@ -109,6 +110,14 @@ class Live:
                 if observed.node_of(pod) in counts and not observed.finished(pod):
                     counts[observed.node_of(pod)] += 1
         return counts
+
+    def pods_on(self, nodes: AbstractSet[str]) -> list[Observed]:
+        """Return all pods that are bound to some nodes."""
+        found = (self._projector.observed("v1", "Pod", item) for item in self._bound_pods())
+        return [each for each in found if observed.node_of(each) in nodes]
+
+    def _bound_pods(self) -> Iterable[Manifest]:
+        return cluster.items(self._api, requests.POD, fields="spec.nodeName!=")
 
     def approved(self) -> frozenset[str]:
         """Return the digests of plans that were approved."""

@@ -3,7 +3,7 @@
 import json
 import time
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,12 +11,13 @@ import typer
 
 from kwokfleet import errors
 from kwokfleet.cli import cluster as cluster_commands
-from kwokfleet.cli import connection, fleets, output, render
+from kwokfleet.cli import connection, fleets, output, render, sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kwokfleet import keeper, source
+    from kwokfleet.core.objects import Manifest
     from kwokfleet.core.requests import Sends
 
 app = typer.Typer(
@@ -24,6 +25,10 @@ app = typer.Typer(
 )
 
 RESTART_S = 60.0
+IMPATIENT_S = 2.0
+"""How long a question about kwok may go unanswered: its process must be looked at meanwhile."""
+LOOK_S = 1.0
+"""How often the files are looked at for another way to run kwok."""
 ShardNumber = Annotated[int | None, typer.Option("--shard", min=0, help="Only this shard.", show_default="all")]
 
 
@@ -49,12 +54,19 @@ def run(
     from kwokfleet import source
 
     output.start_logging()
-    loaded = source.Loader(render.live_nodes(None)).load(path or fleets.default_path())
+    where = path or fleets.default_path()
+    loader = source.Loader(render.live_nodes(None))
+    loaded = loader.load(where)
     fleets.refuse_if_wrong(loaded)
-    with _kept(loaded, bin_dir, context, kubeconfig):
+    with _kept(loaded, bin_dir, context, kubeconfig) as kept:
         output.print_line(f"kwok runs: {output.program()} kwok status; Ctrl-C ends it")
-        while True:
-            time.sleep(3600)  # a signal ends it
+        while True:  # a signal ends it
+            time.sleep(LOOK_S)
+            again = loader.load(where)
+            if again.usable and again.snapshot.digest != loaded.snapshot.digest:
+                loaded = again
+                kept.change(replace(kept.wanted, spec=loaded.tree.controller, documents=_documents(loaded)))
+            kept.retire()
 
 
 @contextmanager
@@ -66,7 +78,7 @@ def _kept(
 
     from kwokfleet import apply, keeper, takeover
     from kwokfleet.cli import display
-    from kwokfleet.core import requests
+    from kwokfleet.core import objects, requests
     from kwokfleet.edge import cluster
     from kwokfleet.embedded import binaries
 
@@ -79,22 +91,41 @@ def _kept(
         program = binaries.ensure(cluster_commands.settings_with(bin_dir), report).path("kwok")
     api = connection.connected(context, kubeconfig)
     stop = threading.Event()
-    sender = apply.Sender(api, apply.Limits(), stop)
+    sender = apply.Sender(api, apply.Limits(patience_s=IMPATIENT_S), stop)
     folder = folder_of(api.host)
     with connection.following(api, (requests.NODE,)) as follower:
         connection.known(follower)
 
-        def nodes() -> list[str]:
-            return sorted(key.name for key in follower.view().objects)
+        def nodes() -> list[tuple[str, str]]:
+            found = follower.view().objects.values()
+            return sorted((each.key.name, objects.labels(each.manifest).get(objects.SHARD, "")) for each in found)
 
         rested = takeover.clear_the_way(sender, spec, keeper.identities(folder), nodes, stop)
-        wanted = keeper.Wanted(program, spec, cluster.write_kubeconfig(context, kubeconfig, folder))
+        if "Stage" not in _kinds(sender):
+            for name in apply.install(sender, sync.kwok_definitions(), sync.ESTABLISHED_S):
+                output.print_line(f"installed {name}")
+        wanted = keeper.Wanted(program, spec, cluster.write_kubeconfig(context, kubeconfig, folder), _documents(loaded))
         try:
             with keeper.Keeper(sender, wanted, folder, nodes) as kept:
                 yield kept
         finally:
             if rested:
                 takeover.restore(sender)
+
+
+def _kinds(api: "Sends") -> set[str]:
+    """Return which of kwok's kinds the cluster knows."""
+    from kwokfleet.core import objects, requests
+
+    found = api.send(requests.Request("GET", f"/apis/{objects.STAGE_API_VERSION}")).json().get("resources") or ()
+    return {each["kind"] for each in found}
+
+
+def _documents(loaded: "source.Loaded") -> "tuple[Manifest, ...]":
+    """Return the Stages that kwok gets in its file; none if they live in the cluster."""
+    from kwokfleet.core import render as rendering
+
+    return tuple(rendering.stages(loaded.tree)) if loaded.tree.controller.stages_as == "file" else ()
 
 
 @app.command()

@@ -308,7 +308,7 @@ def _prepare(session: "syncing.Sync", *, write: bool) -> None:
     if not write:
         _note_missing(view)
         return
-    wanted = _own_definition() + (_kwok_definitions() if "Stage" in view.missing else [])
+    wanted = _own_definition() + (kwok_definitions() if "Stage" in view.missing else [])
     try:
         for name in apply.install(session.sender, wanted, ESTABLISHED_S):
             output.print_line(f"installed {name}")
@@ -338,7 +338,8 @@ def _own_definition() -> "list[Manifest]":
     return [{**definition, "metadata": {**definition["metadata"], "annotations": {objects.DIGEST: digest}}}]
 
 
-def _kwok_definitions() -> "list[Manifest]":
+def kwok_definitions() -> "list[Manifest]":
+    """Return the definitions of kwok's kinds, as the pinned version of kwok has them."""
     from kwokfleet.cli import display
     from kwokfleet.core import documents
     from kwokfleet.embedded import crds

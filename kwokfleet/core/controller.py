@@ -26,7 +26,7 @@ class Parallelism(Model):
 
     nodes: int = Field(default=4, ge=1, le=1024, description="Node Stages.")
     pods: int = Field(default=4, ge=1, le=1024, description="Pod Stages.")
-    leases: int = Field(default=4, ge=1, le=1024, description="Lease renewals.")
+    leases: int = Field(default=16, ge=1, le=1024, description="Lease renewals.")
 
 
 class Manage(Model):

@@ -50,8 +50,9 @@ _ADDED = {
     ("Namespace", ("metadata", "labels", "kubernetes.io/metadata.name")),
     ("Namespace", ("spec", "finalizers")),
     ("Node", ("metadata", "annotations", TTL)),
+    ("Node", ("metadata", "annotations", objects.STAGES)),
 }
-"""What the API server or a controller adds whoever creates the object."""
+"""What the API server or a controller adds whoever creates the object, and what we write only in passing."""
 _DEFAULTS: dict[tuple[str, Path], Any] = {
     ("Stage", ("spec", "weight")): 0,
     ("Stage", ("spec", "resourceRef", "apiGroup")): "v1",

@@ -26,8 +26,6 @@ DEBUG_KINDS = (
     "Attach", "ClusterAttach", "Exec", "ClusterExec", "Logs", "ClusterLogs", "PortForward", "ClusterPortForward",
 )  # fmt: skip
 """What lets kubectl logs, exec, attach and port-forward reach fake pods."""
-SHARD = f"{objects.PREFIX}/shard"
-"""The label that says which of several kwok processes drives a node."""
 
 _LEVELS = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR"}
 _KLOG = re.compile(r"([IWEF])\d{4} \d\d:\d\d:\d\d\.\d+\s+\d+ ([^\]]+)\] (.*)", re.DOTALL)
@@ -92,7 +90,7 @@ def arguments(spec: KwokControllerSpec, shard: Shard, kinds: Sequence[str]) -> l
 def _managed(spec: KwokControllerSpec, shard: Shard) -> list[str]:
     labels = [spec.manage.label] if spec.manage.label else []
     if shard.count > 1:
-        labels.append(f"{SHARD}={shard.name}")
+        labels.append(f"{objects.SHARD}={shard.name}")
     flags = [f"--manage-nodes-with-label-selector={','.join(labels)}"] if labels else []
     if not spec.manage.label:
         flags.append(f"--manage-nodes-with-annotation-selector={spec.manage.annotation}")

@@ -17,7 +17,7 @@ _NODE_INFO_KEPT = (
     "osImage",
 )
 """What of a live node's nodeInfo is about its kind, not about itself."""
-LABELS_DROPPED = {HOSTNAME, objects.MANAGED_BY, objects.FLEET, objects.POOL, objects.LIFECYCLE}
+LABELS_DROPPED = {HOSTNAME, objects.MANAGED_BY, objects.FLEET, objects.POOL, objects.LIFECYCLE, objects.SHARD}
 """Labels that every node gets from us."""
 _IDENTITY_WORDS = ("instance-id", "machine-id", "node-id", "nodeid", "hostname", "provider-id", "uid", "machine-name")
 """A label whose name ends in one of these tells one machine from another."""

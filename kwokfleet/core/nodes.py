@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from kwokfleet.core import diff, lifecycles, node_templates, objects
+from kwokfleet.core import diff, kwok, lifecycles, node_templates, objects
 from kwokfleet.core.delays import Delay
 from kwokfleet.core.dice import Die
 from kwokfleet.core.fleet import NodeGroups, NodePool
@@ -62,6 +62,8 @@ class Context:
     node_ip: str = DEFAULT_NODE_IP
     groups: NodeGroups | None = None
     seed: int = 0
+    shards: int = 1
+    """How many kwok processes share the nodes."""
     drawn: tuple[tuple[str, Delay], ...] = ()
     """Delays of the pool's Lifecycle that are drawn for each node, by part."""
 
@@ -214,6 +216,7 @@ def _mold(pool: NodePool, template: Manifest, context: Context) -> Manifest:
         "spec": {**spec, "taints": taints},
         "status": _status(pool, status, info),
         "ip": context.node_ip,
+        "shards": context.shards,
         "provider": pool.provider_id,
     }
 
@@ -281,12 +284,17 @@ def _node(  # noqa: PLR0913, PLR0917  # what one node is made of
         "kind": "Node",
         "metadata": {
             "name": name,
-            "labels": {**mold["labels"], node_templates.HOSTNAME: name, **zone},
+            "labels": {**mold["labels"], node_templates.HOSTNAME: name, **zone, **_shard(name, mold["shards"])},
             "annotations": {**mold["annotations"], objects.INDEX: str(index), **(draw(index) if draw else {})},
         },
         "spec": spec,
         "status": {"addresses": addresses, **mold["status"]},
     }
+
+
+def _shard(name: str, count: int) -> dict[str, str]:
+    """Return the label that says which kwok drives a node; one that drives all needs none."""
+    return {objects.SHARD: str(kwok.shard_of(name, count))} if count > 1 else {}
 
 
 def name(pool: NodePool, fleet: str, index: int) -> str:

@@ -68,7 +68,8 @@ class Renderer:
         """
         self.clashes = []
         made: Desired = {}
-        self._add(made, ("", ""), stages(tree))
+        if tree.controller.stages_as == "resources":
+            self._add(made, ("", ""), stages(tree))
         self._add(made, ("", ""), _namespaces(tree))
         self._add(made, ("", ""), autoscaler_maps(tree))
         kept: dict[Name, tuple[Any, Desired]] = {}
@@ -129,7 +130,12 @@ def node_context(tree: Tree, fleet: model.Fleet, pool: model.NodePool) -> nodes.
     lifecycle = _lifecycle(fleet, pool.lifecycle)
     drawn = lifecycles.drawn(lifecycle) if lifecycle else {}
     return nodes.Context(
-        fleet.name, tree.controller.node_ip, fleet.spec.node_groups, fleet.spec.seed, tuple(sorted(drawn.items()))
+        fleet.name,
+        tree.controller.node_ip,
+        fleet.spec.node_groups,
+        fleet.spec.seed,
+        tree.controller.shards,
+        tuple(sorted(drawn.items())),
     )
 
 

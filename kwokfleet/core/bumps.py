@@ -1,0 +1,62 @@
+"""Objects that kwok must look at again after a Stage has changed: it does so only when they change themselves.
+
+One annotation is written on each object that a changed Stage may act on: found by the labels that the
+Stage asks for, and by nothing finer, for that is kwok's to judge. An object that no changed Stage can
+concern is left alone, because any change of an object starts its pending delays again.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+
+import orjson
+
+from kwokfleet.core import objects
+from kwokfleet.core.objects import Manifest
+from kwokfleet.core.observed import Observed, finished
+from kwokfleet.core.patches import Patch
+from kwokfleet.core.plan import Action
+from kwokfleet.core.report import Outcome, Result
+
+_LENGTH = 12
+
+
+def changed(outcomes: Iterable[Outcome]) -> list[Manifest]:
+    """Return the Stages that were just made or changed."""
+    return [
+        each.change.want
+        for each in outcomes
+        if each.change.key.kind == "Stage"
+        and each.change.action is not Action.DELETE
+        and each.result is Result.DONE
+        and each.change.want is not None
+    ]
+
+
+def of_kind(stages: Iterable[Manifest], kind: str) -> list[Manifest]:
+    """Return the Stages that act on objects of a kind."""
+    return [each for each in stages if (each["spec"].get("resourceRef") or {}).get("kind") == kind]
+
+
+def concerned(stages: Sequence[Manifest], candidates: Iterable[Observed]) -> Iterator[Observed]:
+    """Yield the objects that one of some Stages may act on."""
+    asked = [_asked(stage) for stage in stages]
+    for each in candidates:
+        if each.key.kind == "Pod" and finished(each):
+            continue
+        found = objects.labels(each.manifest)
+        if any(all(found.get(key) == value for key, value in wanted.items()) for wanted in asked):
+            yield each
+
+
+def _asked(stage: Manifest) -> dict[str, str]:
+    """Return the labels that a Stage asks for; of pods, only ours are known, so only those can rule one out."""
+    labels = (stage["spec"].get("selector") or {}).get("matchLabels") or {}
+    if (stage["spec"].get("resourceRef") or {}).get("kind") != "Pod":
+        return dict(labels)
+    return {key: value for key, value in labels.items() if key.startswith(objects.PREFIX)}
+
+
+def patch(each: Observed, stages: Sequence[Manifest]) -> Patch:
+    """Return the patch that lets kwok look again."""
+    digest = hashlib.sha256(orjson.dumps(list(stages), option=orjson.OPT_SORT_KEYS)).hexdigest()[:_LENGTH]
+    return Patch("", {"metadata": {"uid": each.uid, "annotations": {objects.STAGES: digest}}})
