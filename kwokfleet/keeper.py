@@ -10,6 +10,8 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -20,7 +22,7 @@ from typing import Self
 import structlog
 
 from kwokfleet import errors
-from kwokfleet.core import kwok, leases, requests, units
+from kwokfleet.core import bumps, kwok, leases, requests, units
 from kwokfleet.core.controller import KwokControllerSpec
 from kwokfleet.core.objects import Manifest
 from kwokfleet.edge import cluster
@@ -35,7 +37,9 @@ CHECK_S = 2.0
 READY_S = 30.0
 REFUSED_PAUSE_S = 30.0
 """Before a configuration that was refused is tried again: somebody may have mended what it names."""
-RELEASERS = 32
+SENDERS = 32
+SETTLE_S = 0.5
+"""How long kwok takes to hear that it holds a lease."""
 SAMPLE = 4
 """Leases that are looked at to tell how far renewals are behind."""
 STUCK_AFTER = 3.0
@@ -106,6 +110,12 @@ class Shard(threading.Thread):
         self._said = _Throttle()
         self._reachable = 0.0
         """Since when the API server has answered."""
+        self._new_since: float | None = None
+        """Since when a new process has been at it, until it has been shown all its pods."""
+        self._shown: set[str] = set()
+        """The nodes whose pods it has been shown."""
+        self._dead: set[str] = set()
+        """The names of processes that are dead: a last request of one may still take a lease after its end."""
         self.status = Status(shard.index)
 
     # what others ask of it
@@ -166,7 +176,8 @@ class Shard(threading.Thread):
         """Look after a process until it ends or is to end; return why, if we decided that."""
         checked = 0.0
         while process.ended() is None and not self._again.wait(LOOK_S):
-            if time.monotonic() - checked < CHECK_S and self.status.state is not State.STARTING:
+            hurried = self.status.state is State.STARTING or self._new_since is not None
+            if time.monotonic() - checked < CHECK_S and not hurried:
                 continue
             checked = time.monotonic()
             memory = process.memory()
@@ -213,6 +224,8 @@ class Shard(threading.Thread):
         if mine and mine[0].holder != self.status.identity:
             self._tell(identity=mine[0].holder)
             edge.note(self._folder, process.pid, mine[0].holder)
+            self._new_since, self._shown = time.monotonic(), set()
+        self._pass_over_nobody()
         driving = bool(mine) or not sampled
         state = State.LAGGING if driving and lag > duration / 4 else State.READY if driving else State.STARTING
         if state is State.READY and self.status.state is State.STARTING:
@@ -221,9 +234,32 @@ class Shard(threading.Thread):
         could = min(process.ran_s, time.monotonic() - self._reachable)
         return lag > STUCK_AFTER * duration and could > STUCK_AFTER * duration
 
+    def _pass_over_nobody(self) -> None:
+        """As a new process gets hold of its nodes, show it the pods on them that it has passed over."""
+        if self._new_since is None:
+            return
+        mine = {name for name, _ in self._mine()}
+        try:
+            leased = held_leases(self._api)
+            release_all(self._api, [lease for lease in leased if lease.holder in self._dead])
+            held = {lease.node for lease in leased if lease.holder == self.status.identity}
+            fresh = (mine & held) - self._shown
+            if fresh:
+                self._stopping.wait(SETTLE_S)
+                count = show_again(self._api, fresh, f"kwok-{self.status.pid}")
+                log.debug("pods_shown_again", shard=self.shard.index, nodes=len(fresh), pods=count)
+            self._shown |= fresh
+        except errors.ClusterError as error:
+            log.debug("pods_not_shown_again", shard=self.shard.index, error=str(error))
+        if mine <= self._shown or time.monotonic() - self._new_since > READY_S:
+            self._new_since = None
+
+    def _mine(self) -> list[tuple[str, str]]:
+        return [each for each in self._nodes() if self.shard.count == 1 or each[1] == self.shard.name]
+
     def _sampled(self) -> list[leases.Lease] | None:
         """Return the leases of a few of its nodes; None if the API server does not answer."""
-        names = [name for name, shard in self._nodes() if self.shard.count == 1 or shard == self.shard.name]
+        names = [name for name, _ in self._mine()]
         chosen = names[:: max(1, len(names) // SAMPLE)][:SAMPLE]
         found = []
         for name in chosen:
@@ -239,6 +275,7 @@ class Shard(threading.Thread):
         """Let go of all leases that a process which is dead still holds; return how many."""
         if not identity or not self._wanted.spec.lease_duration:
             return 0
+        self._dead.add(identity)
         try:
             held = [each for each in held_leases(self._api) if each.holder == identity]
         except errors.ClusterError:
@@ -275,18 +312,39 @@ def held_leases(api: requests.Sends) -> list[leases.Lease]:
 
 def release_all(api: requests.Sends, held: Sequence[leases.Lease]) -> None:
     """Let many leases go at once: each second counts for the nodes that nobody drives."""
-    work = iter(held)
+    _send_all(api, [leases.release(lease) for lease in held])
+
+
+def show_again(api: requests.Sends, nodes: AbstractSet[str], stamp: str) -> int:
+    """Let kwok look at every pod on some nodes that has not ended; return how many there are.
+
+    A kwok that starts sees pods before it holds their nodes' leases, and passes over them; when it has
+    the leases it looks once more, but often before it has heard of that itself. Such pods would wait for ever.
+    """
+    found = [
+        pod
+        for pod in cluster.items(api, requests.POD, fields="spec.nodeName!=")
+        if pod["spec"].get("nodeName") in nodes
+        and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+    ]
+    _send_all(api, [bumps.request(pod["metadata"], stamp) for pod in found])
+    return len(found)
+
+
+def _send_all(api: requests.Sends, work: Sequence[requests.Request]) -> None:
+    waiting = iter(work)
     lock = threading.Lock()
 
     def run() -> None:
         while True:
             with lock:
-                lease = next(work, None)
-            if lease is None:
+                request = next(waiting, None)
+            if request is None:
                 return
-            api.send(leases.release(lease))
+            with suppress(errors.ClusterError):
+                api.send(request)
 
-    threads = [threading.Thread(target=run, daemon=True) for _ in range(min(RELEASERS, len(held)))]
+    threads = [threading.Thread(target=run, daemon=True) for _ in range(min(SENDERS, len(work)))]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import orjson
 
-from kwokfleet.core import objects
-from kwokfleet.core.objects import Manifest
+from kwokfleet.core import objects, requests
+from kwokfleet.core.objects import Manifest, ObjectKey
 from kwokfleet.core.observed import Observed, finished
 from kwokfleet.core.patches import Patch
 from kwokfleet.core.plan import Action
 from kwokfleet.core.report import Outcome, Result
+from kwokfleet.core.requests import POD, Request
 
 _LENGTH = 12
 
@@ -54,6 +55,13 @@ def _asked(stage: Manifest) -> dict[str, str]:
     if (stage["spec"].get("resourceRef") or {}).get("kind") != "Pod":
         return dict(labels)
     return {key: value for key, value in labels.items() if key.startswith(objects.PREFIX)}
+
+
+def request(metadata: Manifest, stamp: str) -> Request:
+    """Return the request that lets kwok look again at a pod."""
+    key = ObjectKey(POD.api_version, POD.kind, metadata["namespace"], metadata["name"])
+    body = {"metadata": {"uid": metadata["uid"], "annotations": {objects.STAGES: stamp}}}
+    return requests.patch(key, Patch("", body))
 
 
 def patch(each: Observed, stages: Sequence[Manifest]) -> Patch:

@@ -1,0 +1,98 @@
+"""A kwok that kwokfleet looks after, for the nodes of one test, on the session's control plane."""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from kwokfleet import apply, reconcile, source, sync
+from kwokfleet import keeper as keeping
+from kwokfleet.core import objects, requests
+from kwokfleet.core.controller import KwokControllerSpec
+from kwokfleet.edge import cluster as edge
+from kwokfleet.edge import mirror
+from tests.harness import control_plane, waiting
+
+READY_S = 60
+
+
+@dataclass
+class Kept:
+    """A keeper, and what it works with."""
+
+    cluster: control_plane.ControlPlane
+    api: edge.Cluster
+    sender: apply.Sender
+    nodes: mirror.Mirror
+    keeper: keeping.Keeper
+    folder: Path
+
+    def status(self, shard: int = 0) -> keeping.Status:
+        """Return how a shard fares."""
+        return self.keeper.statuses()[shard]
+
+    def wait_ready(self) -> None:
+        """Wait until every shard drives its nodes."""
+        waiting.until(
+            lambda: all(each.state is keeping.State.READY and each.identity for each in self.keeper.statuses()),
+            deadline_s=READY_S,
+        )
+
+    def change(self, **fields: Any) -> bool:  # noqa: ANN401 - fields of the spec
+        """Let kwok run in another way."""
+        wanted = self.keeper.wanted
+        return self.keeper.change(replace(wanted, spec=wanted.spec.model_copy(update=fields)))
+
+    def sync(self, text: str) -> sync.Report:
+        """Make the cluster what a fleet file says."""
+        file = self.folder / "fleet.yaml"
+        file.write_text(text)
+        loaded = source.Loader().load(file)
+        assert loaded.usable, loaded.problems
+        with mirror.Mirror(self.api) as follower:
+            follower.wait_until_known(READY_S)
+            session = sync.Sync(self.api, follower, reconcile.Options(budget=False), apply.Limits())
+            return session.carry_out(loaded, session.plan(loaded))
+
+    def leases(self) -> dict[str, str]:
+        """Return who holds the lease of each node of this test."""
+        mine = {key.name for key in self.nodes.view().objects}
+        return {lease.node: lease.holder for lease in keeping.held_leases(self.sender) if lease.node in mine}
+
+
+@contextmanager
+def kept(
+    cluster: control_plane.ControlPlane,
+    folder: Path,
+    fleet: str,
+    **fields: Any,  # noqa: ANN401 - fields of the spec
+) -> Iterator[Kept]:
+    """Keep a kwok for the nodes of one fleet."""
+    folder.mkdir(parents=True, exist_ok=True)
+    api = edge.connect(kubeconfig=cluster.kubeconfig)
+    sender = apply.Sender(api, apply.Limits(patience_s=2), threading.Event())
+    manage = {"label": f"{objects.FLEET}={fleet}"}
+    spec = KwokControllerSpec.model_validate({"manage": manage, **fields})
+    wanted = keeping.Wanted(cluster.tools.path("kwok"), spec, cluster.kubeconfig)
+    with mirror.Mirror(api, (requests.NODE,), f"{objects.FLEET}={fleet}") as nodes:
+        nodes.wait_until_known(READY_S)
+
+        def names() -> list[tuple[str, str]]:
+            found = nodes.view().objects.values()
+            return sorted((each.key.name, objects.labels(each.manifest).get(objects.SHARD, "")) for each in found)
+
+        with keeping.Keeper(sender, wanted, folder / "kwok", names) as made:
+            yield Kept(cluster, api, sender, nodes, made, folder)
+    api.close()
+
+
+def alive(pid: int) -> bool:
+    """Return whether a process is there."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,180 @@
+"""kwok, looked after: killed, restarted, reconfigured and sharded under real nodes and pods."""
+
+import json
+import os
+import secrets
+import signal
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kwokfleet import keeper
+from tests.harness import keeping, kwok, waiting
+from tests.harness.control_plane import ControlPlane
+from tests.harness.watch import watching
+
+LONG_LEASE = "600s"
+"""So long that nobody could have waited for it to expire."""
+FLEET = """
+apiVersion: kwokfleet.dev/v1alpha1
+kind: Fleet
+metadata: {{name: {name}}}
+spec:
+  nodePools:
+    - {{name: pool, replicas: {nodes}, taint: false}}
+---
+apiVersion: kwokfleet.dev/v1alpha1
+kind: KwokController
+metadata: {{name: default}}
+spec: {{shards: {shards}}}
+"""
+
+
+@pytest.fixture
+def name(cluster: ControlPlane) -> Iterator[str]:
+    """Name a fleet, and remove what is left of it in the end."""
+    kwok.install_crds(cluster)
+    name = f"kept-{secrets.token_hex(3)}"
+    cluster.kubectl("create", "namespace", name)
+    yield name
+    cluster.kubectl("delete", "nodes", "--selector", f"kwokfleet.dev/fleet={name}", "--wait=false")
+    cluster.kubectl("delete", "pods", "--all", "-n", name, "--force", "--grace-period=0", "--wait=false")
+    cluster.kubectl("delete", "namespace", name, "--wait=false")
+    cluster.kubectl("delete", "stages.kwok.x-k8s.io", "--selector", "app.kubernetes.io/managed-by=kwokfleet")
+
+
+def fleet(name: str, nodes: int, shards: int = 1) -> str:
+    """Write a fleet file."""
+    return FLEET.format(name=name, nodes=nodes, shards=shards)
+
+
+def run_pod(cluster: ControlPlane, namespace: str, pod: str, node: str) -> None:
+    """Put a pod onto a node."""
+    spec = {
+        "nodeName": node,
+        "containers": [{"name": "main", "image": "busybox"}],
+        "automountServiceAccountToken": False,
+    }
+    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod, "namespace": namespace}, "spec": spec}
+    waiting.until(lambda: cluster.try_kubectl("get", "serviceaccount", "default", "-n", namespace).returncode == 0)
+    cluster.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
+
+
+def phase(cluster: ControlPlane, namespace: str, pod: str) -> str:
+    """Return a pod's phase."""
+    return cluster.kubectl("get", "pod", pod, "-n", namespace, "-o", "jsonpath={.status.phase}")
+
+
+def went_down(states: list[tuple[float, str, dict[str, Any]]]) -> list[str]:
+    """Return the nodes that were seen not Ready."""
+    return [
+        thing["metadata"]["name"]
+        for _, kind, thing in states
+        if kind != "DELETED"
+        and any(each["type"] == "Ready" and each["status"] != "True" for each in thing["status"]["conditions"])
+    ]
+
+
+def test_a_killed_kwok_is_back_and_driving_at_once(cluster: ControlPlane, tmp_path: Path, name: str) -> None:
+    """After kill -9 pods run again without anybody waiting for old leases, and no node leaves Ready."""
+    with keeping.kept(cluster, tmp_path, name, leaseDuration=LONG_LEASE) as kept:
+        kept.sync(fleet(name, 500))
+        kept.wait_ready()
+        before = kept.status()
+        waiting.until(lambda: len(kept.leases()) == 500)
+        with watching(cluster, "/api/v1/nodes", f"kwokfleet.dev/fleet={name}") as seen:
+            os.kill(before.pid, signal.SIGKILL)
+            waiting.until(lambda: kept.status().pid not in (0, before.pid))
+            run_pod(cluster, name, "after", f"{name}-pool-499")
+            waiting.until(lambda: phase(cluster, name, "after") == "Running")
+            waiting.until(lambda: set(kept.leases().values()) == {kept.status().identity})
+            assert not went_down(seen.seen)
+        assert kept.status().identity != before.identity
+        assert kept.status().restarts == 1
+
+
+def test_twenty_kills_in_a_row_are_survived_with_longer_and_longer_pauses(
+    cluster: ControlPlane, tmp_path: Path, name: str
+) -> None:
+    """Each time it comes back; who looks sees how often it ended and how long it waits."""
+    pauses = []
+    with keeping.kept(cluster, tmp_path, name, leaseDuration=LONG_LEASE) as kept:
+        kept.sync(fleet(name, 3))
+        for number in range(1, 21):
+            pid = waiting.until(lambda: kept.status().pid, deadline_s=90)
+            os.kill(pid, signal.SIGKILL)
+            waiting.until(lambda number=number: kept.status().restarts == number)  # type: ignore[misc]
+            pauses.append(kept.status().pause_s)
+            if number < 20:
+                kept.keeper.restart()  # a person who does not want to wait
+        kept.keeper.restart()
+        kept.wait_ready()
+    assert pauses[:2] == [0, 0]
+    assert pauses == sorted(pauses)
+    assert pauses[-1] > 1
+
+
+def test_a_changed_stage_reaches_pods_that_are_there(cluster: ControlPlane, tmp_path: Path, name: str) -> None:
+    """An edited Stage takes effect on running pods, and kwok is not restarted for it."""
+    lifecycle = "\n  lifecycles:\n    - {name: short, pod: {ready: 0s, complete: {after: AFTER, when: always}}}"
+    text = fleet(name, 2).replace("taint: false}", "taint: false}" + lifecycle)
+    with keeping.kept(cluster, tmp_path, name) as kept:
+        kept.sync(text.replace("AFTER", "10h"))
+        kept.wait_ready()
+        pid = kept.status().pid
+        run_pod(cluster, name, "long", f"{name}-pool-0")
+        cluster.kubectl("label", "pod", "long", "-n", name, f"kwokfleet.dev/lifecycle={name}.short")
+        waiting.until(lambda: phase(cluster, name, "long") == "Running")
+        kept.sync(text.replace("AFTER", "0s"))
+        waiting.until(lambda: phase(cluster, name, "long") == "Succeeded")
+        assert kept.status().pid == pid
+        assert kept.status().restarts == 0
+
+
+def test_only_what_needs_a_restart_restarts(cluster: ControlPlane, tmp_path: Path, name: str) -> None:
+    """Another lease duration means one new process; a change that kwok would not notice means none."""
+    with keeping.kept(cluster, tmp_path, name) as kept:
+        kept.sync(fleet(name, 2))
+        kept.wait_ready()
+        pid = kept.status().pid
+        assert not kept.change(memory_limit="8Gi")
+        assert kept.status().pid == pid
+        assert kept.change(lease_duration=timedelta(seconds=80))
+        waiting.until(lambda: kept.status().pid not in (0, pid))
+        kept.wait_ready()
+        waiting.until(lambda: set(kept.leases().values()) == {kept.status().identity})
+        assert kept.status().restarts == 0
+
+
+def test_shards_share_the_nodes_and_more_shards_lose_none(cluster: ControlPlane, tmp_path: Path, name: str) -> None:
+    """Every node is driven by exactly one of two processes; going to three, no node leaves Ready."""
+    with keeping.kept(cluster, tmp_path, name, shards=2) as kept:
+        kept.sync(fleet(name, 1000, 2))
+        kept.wait_ready()
+        waiting.until(lambda: len(kept.leases()) == 1000)
+        held = kept.leases()
+        assert set(held.values()) == {each.identity for each in kept.keeper.statuses()}
+        with watching(cluster, "/api/v1/nodes", f"kwokfleet.dev/fleet={name}") as seen:
+            kept.change(shards=3)
+            kept.sync(fleet(name, 1000, 3))
+            kept.wait_ready()
+            waiting.until(lambda: len(set(kept.leases().values())) == 3 and len(kept.leases()) == 1000)
+            assert set(kept.leases().values()) == {each.identity for each in kept.keeper.statuses()}
+            assert not went_down(seen.seen)
+        shards = {
+            each.manifest["metadata"]["labels"]["kwokfleet.dev/shard"] for each in kept.nodes.view().objects.values()
+        }
+        assert shards == {"0", "1", "2"}
+
+
+def test_a_configuration_that_kwok_refuses_is_told_from_a_crash(
+    cluster: ControlPlane, tmp_path: Path, name: str
+) -> None:
+    """What only a person can mend is said with kwok's own words, and not tried in a loop."""
+    with keeping.kept(cluster, tmp_path, name, stagesAs="file") as kept:
+        waiting.until(lambda: kept.status().state is keeper.State.REFUSED)
+        assert "no stages found" in kept.status().why
+        assert kept.status().restarts == 1
