@@ -162,9 +162,14 @@ class _Comparison:
             inside = [name for name in owned if name != "."]
             if not inside or not isinstance(live, dict):
                 yield Difference(path, live, ABSENT)
+                return
+            parts = {
+                name: list(self.removal((*path, name), found, owned.get(f"f:{name}"))) for name, found in live.items()
+            }
+            if all(found == [Difference((*path, name), live[name], ABSENT)] for name, found in parts.items()):
+                yield Difference(path, live, ABSENT)  # an empty shell would mean something else than nothing
             else:
-                for name, found in live.items():
-                    yield from self.removal((*path, name), found, owned.get(f"f:{name}"))
+                yield from (each for found in parts.values() for each in found)
 
     def unclaimed(self, path: Path, live: Any) -> Iterator[Difference]:  # noqa: ANN401  # any part of a manifest
         """Yield what of a node's status nobody else lays claim to; zero values stand there by themselves."""
