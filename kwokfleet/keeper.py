@@ -7,6 +7,7 @@ drives its nodes at once instead of after they have expired.
 """
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -114,6 +115,8 @@ class Shard(threading.Thread):
         """Since when a new process has been at it, until it has been shown all its pods."""
         self._shown: set[str] = set()
         """The nodes whose pods it has been shown."""
+        self._began = datetime.now(UTC)
+        """When the present process began."""
         self._dead: set[str] = set()
         """The names of processes that are dead: a last request of one may still take a lease after its end."""
         self.status = Status(shard.index)
@@ -161,6 +164,7 @@ class Shard(threading.Thread):
             config=config,
             listener=self._listen,
         )
+        self._began = datetime.now(UTC)
         log.info("kwok_started", shard=self.shard.index, pid=process.pid, port=process.port)
         self._tell(state=State.STARTING, pid=process.pid, port=process.port, why="", identity="", pause_s=0.0)
         planned = ""
@@ -192,7 +196,8 @@ class Shard(threading.Thread):
     def _ended(self, process: edge.Process, planned: str, *, asked: bool) -> None:
         """Note how a process ended, let its leases go, and wait for the next start."""
         ending = process.ended()
-        self.release(self.status.identity)
+        self._began = datetime.now(UTC)  # of the next one: whatever was renewed before is not its doing
+        self.release(self.status.identity, all_of_ours=True)
         if asked:
             return
         self._record = self._record.after(process.ran_s)
@@ -225,9 +230,11 @@ class Shard(threading.Thread):
             self._tell(identity=mine[0].holder)
             edge.note(self._folder, process.pid, mine[0].holder)
             self._new_since, self._shown = time.monotonic(), set()
-        self._pass_over_nobody()
+        elif not mine and any(map(self._is_dead, sampled)):
+            self.release("", all_of_ours=True)  # a last request of the dead one came after its leases were let go
         driving = bool(mine) or not sampled
         state = State.LAGGING if driving and lag > duration / 4 else State.READY if driving else State.STARTING
+        self._pass_over_nobody()
         if state is State.READY and self.status.state is State.STARTING:
             log.info("kwok_ready", shard=self.shard.index, after_s=round(process.ran_s, 2))
         self._tell(state=state, lag_s=round(max(lag, 0.0), 1))
@@ -241,7 +248,7 @@ class Shard(threading.Thread):
         mine = {name for name, _ in self._mine()}
         try:
             leased = held_leases(self._api)
-            release_all(self._api, [lease for lease in leased if lease.holder in self._dead])
+            release_all(self._api, [lease for lease in leased if lease.node in mine and self._is_dead(lease)])
             held = {lease.node for lease in leased if lease.holder == self.status.identity}
             fresh = (mine & held) - self._shown
             if fresh:
@@ -253,6 +260,16 @@ class Shard(threading.Thread):
             log.debug("pods_not_shown_again", shard=self.shard.index, error=str(error))
         if mine <= self._shown or time.monotonic() - self._new_since > READY_S:
             self._new_since = None
+
+    def _is_dead(self, lease: leases.Lease) -> bool:
+        """Return whether a lease of our nodes is held by a process of ours that is no more.
+
+        That is so of one we saw end, and of any from this machine that was last heard of before the present one
+        began: it may have ended before anybody learnt its name, or its last request arrived after its end.
+        """
+        from_here = lease.holder.startswith(f"{socket.gethostname()}_")
+        unheard = from_here and lease.holder != self.status.identity and lease.renewed < self._began
+        return lease.holder in self._dead or unheard
 
     def _mine(self) -> list[tuple[str, str]]:
         return [each for each in self._nodes() if self.shard.count == 1 or each[1] == self.shard.name]
@@ -271,13 +288,21 @@ class Shard(threading.Thread):
                 found.append(leases.read(answer.json()))
         return found
 
-    def release(self, identity: str) -> int:
-        """Let go of all leases that a process which is dead still holds; return how many."""
-        if not identity or not self._wanted.spec.lease_duration:
+    def release(self, identity: str, *, all_of_ours: bool = False) -> int:
+        """Let go of the leases that a process which is dead still holds; return how many.
+
+        *all_of_ours*: also what else was held from this machine before the present process began.
+        """
+        if not (identity or all_of_ours) or not self._wanted.spec.lease_duration:
             return 0
         self._dead.add(identity)
+        mine = {name for name, _ in self._mine()} if all_of_ours else set()
         try:
-            held = [each for each in held_leases(self._api) if each.holder == identity]
+            held = [
+                each
+                for each in held_leases(self._api)
+                if each.holder == identity or (each.node in mine and self._is_dead(each))
+            ]
         except errors.ClusterError:
             return 0
         release_all(self._api, held)

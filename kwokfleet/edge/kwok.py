@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 import psutil
 
@@ -73,15 +73,9 @@ class Process:
         stream = self._popen.stderr
         if stream is None:
             return
-        with self.folder.log.open("ab") as sink:
+        with stream, _Log(self.folder.log) as log:
             for raw in stream:
-                if sink.tell() < MOST_LOG_BYTES:
-                    sink.write(raw)
-                    sink.flush()
-                else:
-                    _turned(self.folder.log)
-                    sink.close()
-                    sink = self.folder.log.open("ab")  # noqa: PLW2901 - the next file of the same log
+                log.write(raw)
                 text = raw.decode(errors="replace").rstrip("\n")
                 self._last.append(text)
                 self._listener(kwok.line(text))
@@ -251,7 +245,23 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _turned(log: Path) -> None:
-    """Begin a new log, and keep the last."""
-    with suppress(OSError):
-        log.replace(log.with_suffix(".old.log"))
+class _Log:
+    """A file that begins anew when it has grown too large; the one before is kept."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._sink = path.open("ab")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._sink.close()
+
+    def write(self, line: bytes) -> None:
+        if self._sink.tell() > MOST_LOG_BYTES:
+            self._sink.close()
+            self._path.replace(self._path.with_suffix(".old.log"))
+            self._sink = self._path.open("ab")
+        self._sink.write(line)
+        self._sink.flush()
