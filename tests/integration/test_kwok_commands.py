@@ -1,0 +1,151 @@
+"""`kwokfleet kwok` as a user meets it: run, killed, refused, taking over and giving back."""
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import cli, keeping, kwok, waiting
+from tests.harness.control_plane import ControlPlane
+
+Manifest = dict[str, Any]
+FILES = """
+apiVersion: kwokfleet.dev/v1alpha1
+kind: Fleet
+metadata: {{name: {name}}}
+spec: {{nodePools: [{{name: pool, replicas: 3}}]}}
+---
+apiVersion: kwokfleet.dev/v1alpha1
+kind: KwokController
+metadata: {{name: default}}
+spec: {{manage: {{label: kwokfleet.dev/fleet={name}}}, takeover: {{policy: {policy}}}}}
+"""
+
+
+class Lab:
+    """A folder of files, a cluster, and the program."""
+
+    def __init__(self, cluster: ControlPlane, program: cli.Cli, folder: Path) -> None:
+        self.cluster, self.program, self.name = cluster, program, f"k-{secrets.token_hex(3)}"
+        self.file = folder / "fleet.yaml"
+        self.write("refuse")
+
+    def write(self, policy: str) -> None:
+        """Say what is done with another kwok."""
+        self.file.write_text(FILES.format(name=self.name, policy=policy))
+
+    def status(self) -> Manifest:
+        """Return what `kwok status` tells programs."""
+        found: Manifest = json.loads(self.program.run("kwok", "status", "--json").stdout)
+        return found
+
+    @contextmanager
+    def running(self) -> Iterator["subprocess.Popen[str]"]:
+        """Run kwok until the block ends."""
+        process = self.program.start("kwok", "run", str(self.file))
+        try:
+            waiting.until(lambda: process.poll() is not None or self.is_ready(), deadline_s=90)
+            yield process
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=60)
+
+    def is_ready(self) -> bool:
+        """Return whether the one process drives its nodes."""
+        return any(each["state"] == "ready" and each["identity"] for each in self.status()["processes"])
+
+    def replicas(self) -> tuple[int, dict[str, str]]:
+        """Return how many replicas the other kwok should have, and its annotations."""
+        found = self.cluster.get("deployment", "kwok-controller", "-n", self.name)
+        ours = {key: value for key, value in found["metadata"].get("annotations", {}).items() if "kwokfleet" in key}
+        return found["spec"]["replicas"], ours
+
+
+@pytest.fixture
+def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[Lab]:
+    """Give a test nodes of its own, and remove them in the end."""
+    kwok.install_crds(cluster)
+    program = cli.Cli(kwokfleet.data_dir, kwokfleet.environment | {"KUBECONFIG": str(cluster.kubeconfig)})
+    made = Lab(cluster, program, tmp_path)
+    cluster.kubectl("create", "namespace", made.name)
+    program.ok("sync", str(made.file))
+    yield made
+    program.ok("delete", made.name, "--yes")
+    cluster.kubectl("delete", "namespace", made.name, "--wait=false")
+
+
+@pytest.fixture
+def rival(lab: Lab) -> None:
+    """Put another kwok controller into the cluster; its pods find no node, which does not matter here."""
+    labels = {"app": "kwok-controller"}
+    container = {"name": "kwok", "image": "registry.k8s.io/kwok/kwok:v0.8.0"}
+    spec = {
+        "replicas": 2,
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+    }
+    metadata = {"name": "kwok-controller", "namespace": lab.name}
+    lab.cluster.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
+
+
+def test_it_runs_restarts_and_leaves_nothing(lab: Lab) -> None:
+    """status, logs and restart tell of the process that runs; after a stop there is none."""
+    with lab.running() as process:
+        [before] = lab.status()["processes"]
+        assert lab.program.run("kwok", "run", str(lab.file)).returncode == 5
+        lab.program.ok("kwok", "restart")
+        [after] = lab.status()["processes"]
+        assert after["pid"] != before["pid"]
+        assert not keeping.alive(before["pid"])
+        assert lab.program.run("kwok", "logs").returncode == 0
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+        assert not keeping.alive(after["pid"])
+    assert lab.status()["processes"] == []
+
+
+def test_kwok_does_not_outlive_a_killed_kwokfleet(lab: Lab) -> None:
+    """After kill -9 of kwokfleet there is no orphan, and the next one drives the nodes without waiting for leases."""
+    with lab.running() as process:
+        [before] = lab.status()["processes"]
+        os.kill(process.pid, signal.SIGKILL)
+        waiting.until(lambda: not keeping.alive(before["pid"]), deadline_s=10)
+    with lab.running():
+        [after] = lab.status()["processes"]
+        assert after["identity"] != before["identity"]
+        waiting.until(lambda: before["identity"] not in {each["holder"] for each in lab.status()["holders"]})
+
+
+def test_another_kwok_is_refused_by_name(lab: Lab, rival: None) -> None:
+    """By default nobody else's controller is touched."""
+    done = lab.program.run("kwok", "run", str(lab.file))
+    assert done.returncode == 5
+    assert f"Deployment {lab.name}/kwok-controller (2 replicas)" in done.stderr
+    assert lab.replicas() == (2, {})
+
+
+def test_another_kwok_is_put_to_rest_and_given_back_its_replicas(lab: Lab, rival: None) -> None:
+    """With scaleDown it goes to 0 while ours runs, and back to exactly what it had when ours ends."""
+    lab.write("scaleDown")
+    with lab.running():
+        assert lab.replicas() == (0, {"kwokfleet.dev/replicas": "2"})
+    assert lab.replicas() == (2, {})
+
+
+def test_what_was_put_to_rest_is_restored_after_a_crash(lab: Lab, rival: None) -> None:
+    """How many replicas it had is remembered in the cluster, not in the process that was killed."""
+    lab.write("scaleDown")
+    with lab.running() as process:
+        os.kill(process.pid, signal.SIGKILL)
+    assert lab.replicas()[0] == 0
+    assert f"{lab.name}/kwok-controller: 2 replicas" in lab.program.ok("kwok", "restore")
+    assert lab.replicas() == (2, {})
+    assert "nothing to restore" in lab.program.run("kwok", "restore").stderr
