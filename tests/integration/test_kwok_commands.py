@@ -4,10 +4,10 @@ import json
 import os
 import secrets
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 import pytest
@@ -35,6 +35,8 @@ class Lab:
     def __init__(self, cluster: ControlPlane, program: cli.Cli, folder: Path) -> None:
         self.cluster, self.program, self.name = cluster, program, f"k-{secrets.token_hex(3)}"
         self.file = folder / "fleet.yaml"
+        self.said = ""
+        """What the last run said, once it has ended."""
         self.write("refuse")
 
     def write(self, policy: str) -> None:
@@ -47,7 +49,7 @@ class Lab:
         return found
 
     @contextmanager
-    def running(self) -> Iterator["subprocess.Popen[str]"]:
+    def running(self) -> Iterator["Popen[str]"]:
         """Run kwok until the block ends."""
         process = self.program.start("kwok", "run", str(self.file))
         try:
@@ -56,7 +58,7 @@ class Lab:
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
-            process.communicate(timeout=60)
+            _, self.said = process.communicate(timeout=60)
 
     def is_ready(self) -> bool:
         """Return whether the one process drives its nodes."""
@@ -137,7 +139,7 @@ def test_another_kwok_is_put_to_rest_and_given_back_its_replicas(lab: Lab, rival
     lab.write("scaleDown")
     with lab.running():
         assert lab.replicas() == (0, {"kwokfleet.dev/replicas": "2"})
-    assert lab.replicas() == (2, {})
+    assert lab.replicas() == (2, {}), lab.said
 
 
 def test_what_was_put_to_rest_is_restored_after_a_crash(lab: Lab, rival: None) -> None:
