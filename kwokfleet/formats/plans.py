@@ -1,6 +1,5 @@
 """Plans for others to read: JSON for programs, Markdown for pull requests, unified diffs for eyes and diff tools."""
 
-import copy
 import difflib
 from collections.abc import Iterator
 from typing import Any
@@ -159,7 +158,8 @@ def merged(change: Change) -> Manifest:
     """Return an object as it would be after a change."""
     if change.have is None:
         return change.want or {}
-    made: Manifest = copy.deepcopy(change.have.manifest)
+    # Not deepcopy: equal parts of a live object are one, and would stay one, so that a change of one showed in both.
+    made: Manifest = orjson.loads(orjson.dumps(change.have.manifest))
     for each in change.differences:
         if each.path[:2] in (diff.TAINTS, diff.ADDRESSES):
             entries = made.setdefault(each.path[0], {}).setdefault(each.path[1], [])
