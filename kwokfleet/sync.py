@@ -189,7 +189,10 @@ def worst(done: Report) -> errors.ExitCode:
     causes = {each.cause for each in done.left.withheld}
     for code, found in (
         (errors.ExitCode.CLUSTER, results & {Result.FAILED, Result.REFUSED, Result.SKIPPED} or Cause.UNKNOWN in causes),
-        (errors.ExitCode.NOT_OURS, Result.CONFLICT in results or causes & {Cause.CONFLICT, Cause.STALLED}),
+        (
+            errors.ExitCode.NOT_OURS,
+            Result.CONFLICT in results or causes & {Cause.CONFLICT, Cause.NOT_FAKE, Cause.STALLED},
+        ),
         (errors.ExitCode.DEADLINE, Result.DEADLINE in results),
         (errors.ExitCode.INPUT, Cause.BROKEN in causes),
         (errors.ExitCode.WITHHELD, causes & {Cause.APPROVAL, Cause.OCCUPIED}),
