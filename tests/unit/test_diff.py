@@ -264,7 +264,9 @@ def test_an_address_goes_unless_somebody_claims_it() -> None:
     want = manifests.node(status={"addresses": addresses(Hostname="a")})
     live = manifests.node(status={"addresses": addresses(Hostname="a", ExternalIP="1.2.3.4")})
     assert list(found(want, manifests.live(live))) == ["status.addresses.ExternalIP"]
-    claimed = {"f:status": {"f:addresses": {'k:{"type":"ExternalIP"}': {".": {}, "f:address": {}, "f:type": {}}}}}
+    claimed: dict[str, Any] = {
+        "f:status": {"f:addresses": {'k:{"type":"ExternalIP"}': {".": {}, "f:address": {}, "f:type": {}}}}
+    }
     assert found(want, manifests.live(live, theirs=claimed)) == {}
 
 

@@ -104,7 +104,7 @@ def with_others(node: Manifest) -> Manifest:
     }
 
 
-THEIRS = {"f:status": {"f:capacity": {"f:example.com/theirs": {}}}}
+THEIRS: dict[str, Any] = {"f:status": {"f:capacity": {"f:example.com/theirs": {}}}}
 
 
 @settings(

@@ -359,6 +359,15 @@ def test_a_fake_node_can_be_adopted(who: str) -> None:
     assert ("metadata", "labels", objects.MANAGED_BY) in {each.path for each in change.differences}
 
 
+def test_a_node_that_cannot_become_what_is_asked_for_is_not_adopted() -> None:
+    """Only a new one could: what others made is not deleted for that."""
+    want = manifests.node(spec={"providerID": "kwok://a"})
+    there = foreign(spec={"providerID": "aws:///a"})
+    made = plan.plan(Situation(desired(want), {}, rules("gpu", adopt=True), foreign=there))
+    assert (made.changes, causes(made)) == ((), [(Cause.CONFLICT, "lab", 1)])
+    assert "cannot be adopted: its spec.providerID cannot change" in made.withheld[0].why
+
+
 def test_a_real_node_is_never_adopted() -> None:
     """Whatever the file says."""
     made = plan.plan(Situation(desired(*nodes(1)), {}, rules("gpu", adopt=True), foreign=foreign(fake=False)))
@@ -396,7 +405,8 @@ def test_a_field_that_somebody_keeps_changing_back_is_given_up() -> None:
     """It is named, with who does it; what else differs is still mended."""
     want = manifests.node(labels={"a": "ours", "b": "ours"})
     have = manifests.node(labels={"a": "theirs", "b": "ours"})
-    stalled = {(objects.key(want), ("metadata", "labels", "a")): "manager 'rival'"}
+    path: diff.Path = ("metadata", "labels", "a")
+    stalled = {(objects.key(want), path): "manager 'rival'"}
     made = plan.plan(Situation(desired(want), inventory(have), rules("gpu"), stalled=stalled))
     assert (made.changes, causes(made)) == ((), [(Cause.STALLED, "lab", 1)])
     assert "manager 'rival' keeps changing metadata.labels.a of node lab-gpu-0" in made.withheld[0].why
