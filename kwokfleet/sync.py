@@ -105,15 +105,19 @@ class Sync:
             elif each.version:
                 versions[each.change.key.kind] = max(each.version, versions.get(each.change.key.kind, 0))
 
+        written = {*versions, *(key.kind for key in gone)}
+
+        def known(view: mirror.View) -> bool:  # of other kinds, somebody may have no right to know anything
+            return written.isdisjoint(view.unknown)
+
         def shows(view: mirror.View) -> bool:
-            if view.unknown or any(view.versions[kind] < version for kind, version in versions.items()):
+            if not known(view) or any(view.versions[kind] < version for kind, version in versions.items()):
                 return False
             there = ((view.objects.get(key), uid) for key, uid in gone.items())
             return all(each is None or each.uid != uid or each.deleting for each, uid in there)
 
-        view = self.mirror.wait(shows, SEEN_S)
-        if view.unknown:
-            self.mirror.wait(lambda view: not view.unknown, self.sender.limits.patience_s)
+        if not known(self.mirror.wait(shows, SEEN_S)):
+            self.mirror.wait(known, self.sender.limits.patience_s)
 
     def record(self, loaded: source.Loaded, done: Report) -> bool:
         """Tell the cluster how each Fleet stands; return whether that was possible. What is the same is not written."""
@@ -183,8 +187,8 @@ def _is_ready(view: mirror.View, key: ObjectKey) -> bool:
     return there.schedulable or bool(there.manifest["spec"].get("unschedulable"))
 
 
-def worst(done: Report) -> errors.ExitCode:
-    """Return the exit code that tells of the gravest thing that happened."""
+def worst(done: Report, *, usable: bool = True) -> errors.ExitCode:
+    """Return the exit code that tells of the gravest thing that happened; *usable*: whether all files were."""
     results = {each.result for each in done.outcomes}
     causes = {each.cause for each in done.left.withheld}
     for code, found in (
@@ -194,7 +198,7 @@ def worst(done: Report) -> errors.ExitCode:
             Result.CONFLICT in results or causes & {Cause.CONFLICT, Cause.NOT_FAKE, Cause.STALLED},
         ),
         (errors.ExitCode.DEADLINE, Result.DEADLINE in results),
-        (errors.ExitCode.INPUT, Cause.BROKEN in causes),
+        (errors.ExitCode.INPUT, Cause.BROKEN in causes or not usable),
         (errors.ExitCode.WITHHELD, causes & {Cause.APPROVAL, Cause.OCCUPIED}),
         (errors.ExitCode.NO, done.left.changes and not results & {Result.CONFLICT}),
     ):

@@ -76,7 +76,8 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
     live: Annotated[
         Path | None,
         typer.Option(
-            help="Compare with this file (kubectl get nodes,namespaces,configmaps,stages -A -o json), not a cluster.",
+            help="Compare with this file, not a cluster: "
+            "kubectl get nodes,namespaces,configmaps,storageclasses,stages -A -o json",
             show_default=False,
         ),
     ] = None,
@@ -105,7 +106,7 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
         difftool.show(external, {plans.file_name(change): plans.sides(change) for change in made.changes})
     else:
         _print_plan(made, form or DiffFormat.TEXT, details=details)
-    raise typer.Exit(_diff_code(made))
+    raise typer.Exit(_diff_code(made, loaded))
 
 
 def _options(fleet: list[str] | None, *, no_prune: bool, approved: list[str] | None = None) -> "reconcile.Options":
@@ -218,7 +219,7 @@ def _diff_line(line: str) -> str:
     return typer.style(line, fg=colour) if colour else line
 
 
-def _diff_code(made: "Plan") -> errors.ExitCode:
+def _diff_code(made: "Plan", loaded: "source.Loaded") -> errors.ExitCode:
     from kwokfleet.core.plan import Cause
 
     causes = {each.cause for each in made.withheld}
@@ -226,7 +227,7 @@ def _diff_code(made: "Plan") -> errors.ExitCode:
         return errors.ExitCode.CLUSTER
     if causes & {Cause.CONFLICT, Cause.NOT_FAKE}:
         return errors.ExitCode.NOT_OURS
-    if Cause.BROKEN in causes:
+    if Cause.BROKEN in causes or not loaded.usable:  # what a broken file asks for, nobody has compared
         return errors.ExitCode.INPUT
     return errors.ExitCode.DONE if made.empty else errors.ExitCode.NO
 
@@ -274,7 +275,7 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
         _refuse_unknown(fleet, loaded, made)
         _print_plan(made, DiffFormat.TEXT, details=details)
         if dry_run is DryRun.CLIENT:
-            raise typer.Exit(_diff_code(made))
+            raise typer.Exit(_diff_code(made, loaded))
         _ask(made, yes=yes or dry_run is DryRun.SERVER)
         done = _carried_out(session, loaded, made, deadline_s if wait and dry_run is DryRun.NONE else 0)
         raise typer.Exit(_told(session, loaded, done))
@@ -386,7 +387,7 @@ def _told(session: "syncing.Sync", loaded: "source.Loaded", done: "syncing.Repor
             for line in plan_text.withheld(each):
                 output.print_line(line)
     good = sum(each.result in report.GOOD for each in done.outcomes)
-    code = syncing.worst(done)
+    code = syncing.worst(done, usable=loaded.usable)
     if session.sender.limits.dry_run:
         output.print_line(f"dry run: the API server accepts {good:,} of {fleets.count(len(done.outcomes), 'change')}")
         return code

@@ -67,6 +67,19 @@ def test_zero_values_of_built_in_kinds_need_not_be_there(zero: object) -> None:
     assert found(manifests.node(spec={"unschedulable": zero}), manifests.live(manifests.node())) == {}
 
 
+def test_zero_values_in_lists_of_built_in_kinds_need_not_be_there() -> None:
+    """As deep as they may be; any other value there is a difference."""
+
+    def images(**fields: object) -> Manifest:
+        return manifests.node(status={"images": [{"names": ["a"], **fields}, {"names": ["b"]}]})
+
+    bare = manifests.live(images())
+    assert found(images(sizeBytes=0, inner={"on": False, "all": []}), bare) == {}
+    assert list(found(images(sizeBytes=1), bare)) == ["status.images"]
+    assert list(found(images(), manifests.live(images(sizeBytes=1)))) == ["status.images"]
+    assert found(manifests.stage(steps=[{"weight": 0}]), manifests.live(manifests.stage(steps=[{}]))) != {}
+
+
 def test_an_empty_label_or_annotation_is_a_value() -> None:
     """It has to be there."""
     want = manifests.node(labels={"a": ""}, annotations={"b": ""})
@@ -104,7 +117,8 @@ def test_parts_that_are_missing_are_named_field_by_field() -> None:
 @pytest.mark.parametrize("part", ["labels", "annotations"])
 def test_what_we_set_and_no_longer_ask_for_goes(part: str) -> None:
     """The API server's managedFields say that we did."""
-    have = manifests.live(manifests.node(**{part: {"example.com/a": "1"}}))
+    parts: dict[str, Any] = {part: {"example.com/a": "1"}}
+    have = manifests.live(manifests.node(**parts))
     assert found(manifests.node(), have) == {f"metadata.{part}.example.com/a": ("1", ABSENT)}
 
 
