@@ -77,7 +77,7 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
         Path | None,
         typer.Option(
             help="Compare with this file, not a cluster: "
-            "kubectl get nodes,namespaces,configmaps,storageclasses,stages -A -o json",
+            "kubectl get nodes,namespaces,configmaps,storageclasses,stages -A -o json --show-managed-fields",
             show_default=False,
         ),
     ] = None,
@@ -169,7 +169,13 @@ def _saved_plan(where: Path, live: Path, options: "reconcile.Options") -> "tuple
     from kwokfleet import reconcile, world
 
     loaded = _loaded(where, render.live_nodes(live))
-    saved = world.Saved(fleets.saved_objects(live))
+    found = fleets.saved_objects(live)
+    if not any("managedFields" in each["metadata"] for each in found):
+        output.print_line(
+            f"note: {live} does not say who set which field: what is to be removed cannot be told; "
+            "save it with kubectl get --show-managed-fields"
+        )
+    saved = world.Saved(found)
     return reconcile.Reconciler(saved, options).plan(loaded, datetime.now(UTC)), loaded
 
 

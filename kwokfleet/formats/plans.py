@@ -150,8 +150,14 @@ def file_name(change: Change) -> str:
 
 def sides(change: Change) -> tuple[str, str]:
     """Return an object as YAML before and after a change."""
-    live = "" if change.have is None else yamltext.document(change.have.manifest)
-    return live, "" if change.action is Action.DELETE else yamltext.document(merged(change))
+    live = "" if change.have is None else yamltext.document(_sorted(change.have.manifest))
+    return live, "" if change.action is Action.DELETE else yamltext.document(_sorted(merged(change)))
+
+
+def _sorted(manifest: Manifest) -> Manifest:
+    """Return an object in the order of its names: the API server and kubectl each have their own."""
+    made: Manifest = orjson.loads(orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS))
+    return made
 
 
 def merged(change: Change) -> Manifest:
