@@ -400,6 +400,8 @@ def _told(session: "syncing.Sync", loaded: "source.Loaded", done: "syncing.Repor
     session.record(loaded, done)
     if done.outcomes:
         output.print_line(f"{good:,} of {fleets.count(len(done.outcomes), 'change')} made")
+    if done.left.changes:
+        output.print_line(f"{fleets.count(len(done.left.changes), 'change')} left: another sync goes on from there")
     return code
 
 

@@ -221,10 +221,12 @@ def _create(situation: Situation, key: ObjectKey, want: Manifest) -> Change | No
 
 
 def _update(situation: Situation, want: Manifest, have: Observed) -> Change | None:
+    if have.deleting:  # it cannot be kept; whoever makes it anew waits until it is gone
+        return Change(Action.CREATE, have.key, *_owner(want), "is being deleted, and is asked for", want)
     found = diff.differences(want, have)
     if not situation.addresses:
         found = tuple(each for each in found if each.path[:2] != diff.ADDRESSES)
-    if not found or have.deleting:
+    if not found:
         return None
     if situation.stalled:  # what is given up waits for a person; if there is more, that is done
         found = tuple(each for each in found if (have.key, each.path) not in situation.stalled) or found

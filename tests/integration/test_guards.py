@@ -320,6 +320,21 @@ def test_delete_removes_one_fleet_and_nothing_of_others(lab: Lab) -> None:
 JOB = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"}}
 
 
+def test_what_is_just_going_is_made_anew(lab: Lab) -> None:
+    """A namespace takes seconds to go: diff says that it will be missing, and sync waits for its place."""
+    namespace = f"{lab.a}-work"
+    lab.write(lab.a, {"waves": [{"name": "w", "count": 1, "namespace": namespace, "template": JOB}]}, p=1)
+    lab.sync()
+    before = lab.cluster.get("namespace", namespace)["metadata"]["uid"]
+    lab.cluster.kubectl("delete", "namespace", namespace, "--wait=false")
+    diff = lab.run("diff", "--details")
+    assert (diff.returncode, f"namespace {namespace}: is being deleted" in diff.stdout) == (1, True)
+    lab.sync()
+    after = lab.cluster.get("namespace", namespace)
+    assert (after["status"]["phase"], after["metadata"]["uid"] != before) == ("Active", True)
+    assert lab.run("diff").returncode == 0
+
+
 # ----------------------------------------------------------------------------------------
 # what diff shows
 

@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from kwokfleet import settings, source
 from kwokfleet.core import diff, objects, render, units
 from kwokfleet.embedded import crds, progress
-from tests.harness import cli, kwok, manifests, sessions, waiting
+from tests.harness import cli, kwok, manifests, sessions
 from tests.harness.control_plane import ControlPlane
 
 ROOT = Path(__file__).parents[2]
@@ -105,7 +105,6 @@ def test_after_a_sync_all_examples_together_are_as_they_say(
     session: sessions.Sessions, program: cli.Cli, examples: Path, cluster: ControlPlane
 ) -> None:
     """By the commands: sync ends with 0, so does diff, and another sync has nothing to do."""
-    waiting.until(lambda: all(each["status"]["phase"] == "Active" for each in cluster.get("namespaces")["items"]))
     program.ok("sync", "--yes", str(examples))
     done = program.run("diff", str(examples))
     assert (done.returncode, done.stdout) == (0, ""), done.stderr

@@ -87,14 +87,14 @@ def test_changes_are_made_in_the_order_of_their_kinds() -> None:
     assert kinds == ["Stage", "Namespace", "Node", "Node", "Namespace", "Stage"]
 
 
-def test_an_object_that_is_being_deleted_is_left_alone() -> None:
-    """Neither changed nor deleted once more."""
+def test_an_object_that_is_being_deleted_is_not_deleted_or_changed() -> None:
+    """One that is asked for has to be made anew, one that is not goes by itself."""
     going = [
         manifests.live(each, deletionTimestamp="2026-03-01T08:00:00Z")
         for each in (manifests.node("a"), manifests.node("b"))
     ]
     want = desired(manifests.node("a", labels={"x": "y"}))
-    assert plan.plan(Situation(want, inventory(*going), rules("gpu"))) == Plan()
+    assert actions(plan.plan(Situation(want, inventory(*going), rules("gpu")))) == [("create", "a")]
 
 
 def test_an_unchanged_pass_compares_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
