@@ -77,7 +77,8 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
     live: Annotated[
         Path | None,
         typer.Option(
-            help="Compare with this file (kubectl get nodes,namespaces,configmaps,stages -A -o json), not a cluster.",
+            help="Compare with this file, not a cluster: "
+            "kubectl get nodes,namespaces,configmaps,storageclasses,stages -A -o json --show-managed-fields",
             show_default=False,
         ),
     ] = None,
@@ -106,7 +107,7 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
         difftool.show(external, {plans.file_name(change): plans.sides(change) for change in made.changes})
     else:
         _print_plan(made, form or DiffFormat.TEXT, details=details)
-    raise typer.Exit(_diff_code(made))
+    raise typer.Exit(_diff_code(made, loaded))
 
 
 def _options(fleet: list[str] | None, *, no_prune: bool, approved: list[str] | None = None) -> "reconcile.Options":
@@ -169,7 +170,13 @@ def _saved_plan(where: Path, live: Path, options: "reconcile.Options") -> "tuple
     from kwokfleet import reconcile, world
 
     loaded = _loaded(where, render.live_nodes(live))
-    saved = world.Saved(fleets.saved_objects(live))
+    found = fleets.saved_objects(live)
+    if not any("managedFields" in each["metadata"] for each in found):
+        output.print_line(
+            f"note: {live} does not say who set which field: what is to be removed cannot be told; "
+            "save it with kubectl get --show-managed-fields"
+        )
+    saved = world.Saved(found)
     return reconcile.Reconciler(saved, options).plan(loaded, datetime.now(UTC)), loaded
 
 
@@ -219,7 +226,7 @@ def _diff_line(line: str) -> str:
     return typer.style(line, fg=colour) if colour else line
 
 
-def _diff_code(made: "Plan") -> errors.ExitCode:
+def _diff_code(made: "Plan", loaded: "source.Loaded") -> errors.ExitCode:
     from kwokfleet.core.plan import Cause
 
     causes = {each.cause for each in made.withheld}
@@ -227,7 +234,7 @@ def _diff_code(made: "Plan") -> errors.ExitCode:
         return errors.ExitCode.CLUSTER
     if causes & {Cause.CONFLICT, Cause.NOT_FAKE}:
         return errors.ExitCode.NOT_OURS
-    if Cause.BROKEN in causes:
+    if Cause.BROKEN in causes or not loaded.usable:  # what a broken file asks for, nobody has compared
         return errors.ExitCode.INPUT
     return errors.ExitCode.DONE if made.empty else errors.ExitCode.NO
 
@@ -275,10 +282,10 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
         _refuse_unknown(fleet, loaded, made)
         _print_plan(made, DiffFormat.TEXT, details=details)
         if dry_run is DryRun.CLIENT:
-            raise typer.Exit(_diff_code(made))
+            raise typer.Exit(_diff_code(made, loaded))
         _ask(made, yes=yes or dry_run is DryRun.SERVER)
         done = _carried_out(session, loaded, made, deadline_s if wait and dry_run is DryRun.NONE else 0)
-        code = _told(session, done)
+        code = _told(session, loaded, done)
         if dry_run is DryRun.NONE:
             _record(session, loaded, done)
         raise typer.Exit(code)
@@ -379,7 +386,7 @@ def _carried_out(session: "syncing.Sync", loaded: "source.Loaded", made: "Plan",
     return done
 
 
-def _told(session: "syncing.Sync", done: "syncing.Report") -> errors.ExitCode:
+def _told(session: "syncing.Sync", loaded: "source.Loaded", done: "syncing.Report") -> errors.ExitCode:
     """Tell what became of it, and return the exit code."""
     from kwokfleet import sync as syncing
     from kwokfleet.cli import plan_text
@@ -393,12 +400,14 @@ def _told(session: "syncing.Sync", done: "syncing.Report") -> errors.ExitCode:
             for line in plan_text.withheld(each):
                 output.print_line(line)
     good = sum(each.result in report.GOOD for each in done.outcomes)
-    code = syncing.worst(done)
+    code = syncing.worst(done, usable=loaded.usable)
     if session.sender.limits.dry_run:
         output.print_line(f"dry run: the API server accepts {good:,} of {fleets.count(len(done.outcomes), 'change')}")
         return code
     if done.outcomes:
         output.print_line(f"{good:,} of {fleets.count(len(done.outcomes), 'change')} made")
+    if done.left.changes:
+        output.print_line(f"{fleets.count(len(done.left.changes), 'change')} left: another sync goes on from there")
     return code
 
 
@@ -491,7 +500,7 @@ def delete(  # noqa: PLR0913, PLR0917  # one for each option
         if made.changes and not yes:
             _confirm_delete(fleet, len(made.changes))
         done = _carried_out(session, nothing, made, 0)
-        code = _told(session, done)
+        code = _told(session, nothing, done)
         if code is errors.ExitCode.DONE:
             session.forget(fleet)
         raise typer.Exit(code)

@@ -74,7 +74,8 @@ def needs_replacement(kind: str, found: Iterable[Difference]) -> Difference | No
 
 def own_taints(taints: Iterable[Mapping[str, Any]]) -> str:
     """Return what the annotation says of taints that we put on a node; the fake one is always ours."""
-    return ",".join(f"{key}:{effect}" for key, effect in map(_taint, taints) if key != objects.FAKE_KEY)
+    # Sorted: taints mean the same in any order, so the order in a file must not be a difference.
+    return ",".join(sorted(f"{key}:{effect}" for key, effect in map(_taint, taints) if key != objects.FAKE_KEY))
 
 
 def _taint(taint: Mapping[str, Any]) -> tuple[str, str]:
@@ -147,6 +148,8 @@ class _Comparison:
                 return False
             # Built-in kinds drop zero values; custom resources keep all but null.
             return want is None if self.kind == "Stage" else not want
+        if isinstance(want, list) and self.kind != "Stage":
+            return _alike(want, live)
         return bool(want == live) and not isinstance(want, bool) and not isinstance(live, bool)
 
     def removal(self, path: Path, live: Any, owned: Fields | None) -> Iterator[Difference]:  # noqa: ANN401
@@ -213,6 +216,15 @@ def _same_amount(want: Any, live: Any) -> bool:  # noqa: ANN401  # quantities: t
         return units.amount(str(want)) == units.amount(str(live))
     except ValueError:
         return False
+
+
+def _alike(want: Any, live: Any) -> bool:  # noqa: ANN401  # any part of a manifest
+    """Return whether two values are the same but for zero values, which may be left out in what a list holds."""
+    if isinstance(want, dict) and isinstance(live, dict):
+        return all(_alike(want.get(name), live.get(name)) for name in {*want, *live})
+    if isinstance(want, list) and isinstance(live, list):
+        return len(want) == len(live) and all(map(_alike, want, live))
+    return bool(want == live) or not (_says_something(want) or _says_something(live))
 
 
 def _says_something(live: Any) -> bool:  # noqa: ANN401  # any part of a manifest

@@ -94,9 +94,7 @@ def category(path: diff.Path) -> str:
 
 
 def _plural(kind: str) -> str:
-    return {"Node": "nodes", "Stage": "stages", "Namespace": "namespaces", "ConfigMap": "configmaps"}.get(
-        kind, f"{kind.lower()}s"
-    )
+    return f"{kind.lower()}es" if kind.endswith("s") else f"{kind.lower()}s"
 
 
 def line(group: Group) -> str:

@@ -34,11 +34,12 @@ NODE = Kind("v1", "Node", "nodes")
 STAGE = Kind(objects.STAGE_API_VERSION, "Stage", "stages")
 NAMESPACE = Kind("v1", "Namespace", "namespaces")
 CONFIG_MAP = Kind("v1", "ConfigMap", "configmaps", namespaced=True)
+STORAGE_CLASS = Kind("storage.k8s.io/v1", "StorageClass", "storageclasses")
 POD = Kind("v1", "Pod", "pods", namespaced=True)
 FLEET = Kind(objects.API_VERSION, "Fleet", "fleets")
 DEFINITION = Kind(CRD_API_VERSION, "CustomResourceDefinition", "customresourcedefinitions")
-MANAGED = (NODE, STAGE, NAMESPACE, CONFIG_MAP)
-"""The kinds whose objects the files stand for."""
+MANAGED = (NODE, STAGE, NAMESPACE, CONFIG_MAP, STORAGE_CLASS)
+"""The kinds whose objects the files stand for; a set of the library brings a StorageClass along."""
 _KINDS = {(each.api_version, each.kind): each for each in (*MANAGED, POD, FLEET, DEFINITION)}
 
 OURS = f"{objects.MANAGED_BY}={objects.US}"
