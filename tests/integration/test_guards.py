@@ -303,7 +303,7 @@ def test_delete_removes_one_fleet_and_nothing_of_others(lab: Lab) -> None:
     lab.sync()
     unsure = lab.run("delete", lab.a)
     assert (unsure.returncode, lab.count(lab.a)) == (3, 2)
-    assert "approve" in unsure.stdout
+    assert "--yes" in unsure.stderr
     assert lab.run("delete", lab.a, "--yes").returncode == 0
     assert (lab.count(lab.a), lab.count(lab.b)) == (0, 1)
     records = lab.cluster.kubectl("get", "fleets.kwokfleet.dev", "--output=name").split()
