@@ -2,10 +2,12 @@
 
 A field that is asked for is ours. A field that is not asked for is ours if the API server's
 `managedFields` say that we set it: then it is to be removed. All else belongs to others and stays.
-Three things are not as simple:
+Some things are not as simple:
 
 - **Status of a node.** The API server keeps the status of a POST but notes no owner for it. Below
   `status`, what nobody else claims came with the creation and is ours.
+- **A Stage** is a program: one more selector or step of somebody else's makes it another one, so all
+  of its spec is ours.
 - **Taints** are one field with many writers (the node controllers among them). An annotation of ours
   lists the ones we put there.
 - **What the API server adds** by itself (defaults, a namespace's own label) counts as set by whoever
@@ -160,6 +162,8 @@ class _Comparison:
             return
         if path[0] == "status":
             yield from self.unclaimed(path, live)
+        elif self.kind == "Stage" and path[0] == "spec":
+            yield Difference(path, live, ABSENT)
         elif owned is not None:
             inside = [name for name in owned if name != "."]
             if not inside or not isinstance(live, dict):

@@ -348,7 +348,7 @@ def _adopts(situation: Situation, change: Change) -> bool:
 def _not_sure(situation: Situation, change: Change) -> tuple[Cause, str] | None:
     if situation.frozen:
         return Cause.BROKEN, situation.frozen
-    for name in {change.fleet, change.have.fleet if change.have else change.fleet}:
+    for name in (change.fleet, change.have.fleet if change.have else change.fleet):
         if name in situation.broken:
             return Cause.BROKEN, situation.broken[name]
     if change.key.kind in situation.unknown:
@@ -364,7 +364,7 @@ def _not_sure(situation: Situation, change: Change) -> tuple[Cause, str] | None:
 
 
 def _not_now(situation: Situation, change: Change) -> tuple[Cause, str] | None:
-    for name, pool in {(change.fleet, change.pool), _owner(change.have.manifest) if change.have else ("", "")}:
+    for name, pool in ((change.fleet, change.pool), _owner(change.have.manifest) if change.have else ("", "")):
         fleet = situation.rules.get(name)
         if fleet is None:
             continue

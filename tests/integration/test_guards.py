@@ -335,6 +335,41 @@ def test_what_is_just_going_is_made_anew(lab: Lab) -> None:
     assert lab.run("diff").returncode == 0
 
 
+def test_a_namespace_in_which_others_have_something_stays(lab: Lab) -> None:
+    """It would go with the namespace: exit code 3, and what it is."""
+    namespace = f"{lab.a}-work"
+    lab.write(lab.a, {"waves": [{"name": "w", "count": 1, "namespace": namespace, "template": JOB}]}, p=1)
+    lab.sync()
+    lab.cluster.kubectl("create", "configmap", "precious", "--namespace", namespace)
+    lab.write(lab.a, p=1)
+    assert "configmaps/precious, which is not ours" in lab.sync(code=3)
+    assert lab.cluster.get("namespace", namespace)["status"]["phase"] == "Active"
+    lab.cluster.kubectl("delete", "configmap", "precious", "--namespace", namespace)
+    lab.sync()
+    assert lab.run("diff").returncode == 0
+
+
+def test_a_stage_of_others_is_a_conflict_until_it_is_adopted(lab: Lab) -> None:
+    """Exit code 5, and it stays as it is; the rest is done."""
+    name = "pod-fast-ready"
+    spec = {"resourceRef": {"apiGroup": "v1", "kind": "Pod"}, "selector": {"matchLabels": {"a": "b"}}, "weight": 7}
+    lab.cluster.apply({"apiVersion": objects.STAGE_API_VERSION, "kind": "Stage", "metadata": {"name": name},
+                       "spec": {**spec, "next": {"delete": True}}})  # fmt: skip
+    before = lab.cluster.get("stages.kwok.x-k8s.io", name)
+    lab.write(lab.a, p=1)
+    assert f"stage {name} is there and is not ours" in lab.sync(code=5)
+    assert lab.cluster.get("stages.kwok.x-k8s.io", name) == before
+    assert lab.count(lab.a) == 1
+    lab.write(lab.a, {"adopt": True}, p=1)
+    lab.sync()
+    after = lab.cluster.get("stages.kwok.x-k8s.io", name)
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert after["metadata"]["labels"][objects.MANAGED_BY] == objects.US
+    assert "matchLabels" not in after["spec"]["selector"]
+    assert not after["spec"].get("next", {}).get("delete")
+    assert lab.run("diff").returncode == 0
+
+
 # ----------------------------------------------------------------------------------------
 # what diff shows
 

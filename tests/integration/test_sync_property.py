@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from kwokfleet import settings, source
 from kwokfleet.core import diff, objects, render, units
 from kwokfleet.embedded import crds, progress
-from tests.harness import cli, kwok, manifests, sessions
+from tests.harness import cli, kwok, manifests, sessions, waiting
 from tests.harness.control_plane import ControlPlane
 
 ROOT = Path(__file__).parents[2]
@@ -315,7 +315,7 @@ def facts(node: Manifest) -> Manifest:
     }
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", range(12))
 def test_after_a_sync_any_fleet_is_as_it_says_and_after_any_step_too(
     session: sessions.Sessions, cluster: ControlPlane, tmp_path: Path, seed: int
 ) -> None:
@@ -345,3 +345,32 @@ def test_after_a_step_by_the_commands_nothing_differs(
         assert_as_asked_for(cluster, path, maker.name)
     program.ok("delete", maker.name, "--yes")
     assert cluster.get("nodes", "--selector", f"{objects.FLEET}={maker.name}")["items"] == []
+
+
+def test_what_kwok_writes_to_a_node_is_no_difference_and_keeps_nothing_alive(
+    session: sessions.Sessions, cluster: ControlPlane, tmp_path: Path
+) -> None:
+    """Nodes that are born Ready and nodes that boot; after a step nothing is left of what they had before."""
+    maker = Maker(1, f"t-{secrets.token_hex(4)}")
+    template = {"status": {"nodeInfo": {"osImage": "Linux"}, "features": {"supplementalGroupsPolicy": True}}}
+    rich = {"resources": {"cpu": "4", "nvidia.com/gpu": "8"}, "taints": ["spot:NoSchedule"], "template": template}
+    pools = [{"name": "born", "replicas": 2}, {"name": "boots", "replicas": 2, "lifecycle": "slow"}]
+    lifecycles = [{"name": "slow", "node": {"boot": "100ms"}}]
+    path = tmp_path / "fleet.yaml"
+    selector = f"{objects.FLEET}={maker.name}"
+    with kwok.running(cluster, tmp_path / "kwok", selector=selector, lease_s=40):
+        for fields in (rich, {}, rich):
+            spec = {"nodePools": [{**pool, **fields} for pool in pools], "lifecycles": lifecycles}
+            written(path, maker.document(spec))
+            session.sync(path)
+            waiting.until(lambda: ready(cluster, selector) == 4)
+            left = session.diff(path)
+            assert left.empty, left.changes
+            assert_as_asked_for(cluster, path, maker.name)
+
+
+def ready(cluster: ControlPlane, selector: str) -> int:
+    """Count the nodes that are Ready."""
+    nodes = cluster.get("nodes", "--selector", selector)["items"]
+    conditions = [each for node in nodes for each in node["status"]["conditions"]]
+    return sum((each["type"], each["status"]) == ("Ready", "True") for each in conditions)

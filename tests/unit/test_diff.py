@@ -141,9 +141,21 @@ def test_what_is_asked_for_is_ours_whoever_wrote_it_last() -> None:
 
 def test_of_a_part_that_two_wrote_only_our_fields_go() -> None:
     """Field by field, however deep."""
-    stage = manifests.stage(selector={"matchLabels": {"ours": "1"}})
-    have = manifests.live(added(stage, "spec", "selector", "matchLabels", "theirs", value="1"), manifests.owned(stage))
-    assert found(manifests.stage(), have) == {"spec.selector.matchLabels.ours": ("1", ABSENT)}
+    node = manifests.node(spec={"configSource": {"configMap": {"ours": "1"}}})
+    have = manifests.live(added(node, "spec", "configSource", "configMap", "theirs", value="1"), manifests.owned(node))
+    assert found(manifests.node(), have) == {"spec.configSource.configMap.ours": ("1", ABSENT)}
+
+
+def test_all_of_a_stages_spec_is_ours() -> None:
+    """It is a program: what somebody adds to it makes it another one; labels of others do no harm."""
+    want = manifests.stage(selector={"matchExpressions": []}, next={"statusTemplate": "a"})
+    live = added(want, "spec", "selector", "matchLabels", value={"theirs": "1"})
+    live = added(live, "spec", "next", "delete", value=True)
+    live = added(live, "metadata", "labels", "theirs", value="1")
+    assert found(want, manifests.live(live, manifests.owned(want))) == {
+        "spec.selector.matchLabels": ({"theirs": "1"}, ABSENT),
+        "spec.next.delete": (True, ABSENT),
+    }
 
 
 def test_a_list_that_is_ours_goes_whole() -> None:
