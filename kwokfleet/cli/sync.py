@@ -105,6 +105,7 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
         from kwokfleet.formats import plans
 
         difftool.show(external, {plans.file_name(change): plans.sides(change) for change in made.changes})
+        _print_withheld(made)
     else:
         _print_plan(made, form or DiffFormat.TEXT, details=details)
     raise typer.Exit(_diff_code(made, loaded))
@@ -215,6 +216,12 @@ def _unified(made: "Plan") -> "Iterator[str]":
     for change in made.changes:
         text = plans.unified(change)
         yield "".join(map(_diff_line, text.splitlines(keepends=True))) if colour else text
+    _print_withheld(made)
+
+
+def _print_withheld(made: "Plan") -> None:
+    from kwokfleet.cli import plan_text
+
     for each in made.withheld:
         for line in plan_text.withheld(each):
             output.print_line(line)

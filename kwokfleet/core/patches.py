@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kwokfleet.core import diff, objects
+from kwokfleet.core import diff
 from kwokfleet.core.diff import ABSENT, Difference, Path
 from kwokfleet.core.objects import Manifest
 from kwokfleet.core.observed import Observed
@@ -37,11 +37,6 @@ def patches(have: Observed, found: Iterable[Difference]) -> list[Patch]:
 def cordon(have: Observed) -> Patch:
     """Return the patch that keeps new pods away from a node."""
     return Patch("", {"metadata": {"uid": have.uid}, "spec": {"unschedulable": True}})
-
-
-def adoption(have: Observed) -> Manifest:
-    """Return the labels that make an object ours: sent before anything else of it is changed."""
-    return {"metadata": {"uid": have.uid, "labels": {objects.MANAGED_BY: objects.US}}}
 
 
 def _body(have: Observed, found: Sequence[Difference]) -> Manifest:
