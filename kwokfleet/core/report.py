@@ -94,6 +94,7 @@ def category(path: diff.Path) -> str:
 
 
 def plural(kind: str) -> str:
+    """Return what several objects of a kind are called."""
     return f"{kind.lower()}es" if kind.endswith("s") else f"{kind.lower()}s"
 
 
