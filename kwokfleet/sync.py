@@ -55,7 +55,7 @@ class Sync:
         self.api, self.mirror = api, follower
         self.sender = apply.Sender(api, limits, self.stop)
         self.watcher: apply.Watcher = lambda _title, _done, _total: None
-        self._world = world.Live(api, follower)
+        self._world = world.Live(self.sender, follower)
         self._reconciler = reconcile.Reconciler(self._world, options)
 
     @property
@@ -106,14 +106,12 @@ class Sync:
                 versions[each.change.key.kind] = max(each.version, versions.get(each.change.key.kind, 0))
 
         def shows(view: mirror.View) -> bool:
-            if view.unknown or any(view.versions[kind] < version for kind, version in versions.items()):
+            if not view.settled or any(view.versions[kind] < version for kind, version in versions.items()):
                 return False
             there = ((view.objects.get(key), uid) for key, uid in gone.items())
             return all(each is None or each.uid != uid or each.deleting for each, uid in there)
 
-        view = self.mirror.wait(shows, SEEN_S)
-        if view.unknown:
-            self.mirror.wait(lambda view: not view.unknown, self.sender.limits.patience_s)
+        self.mirror.wait(shows, SEEN_S)
 
     def record(self, loaded: source.Loaded, done: Report) -> bool:
         """Tell the cluster how each Fleet stands; return whether that was possible. What is the same is not written."""

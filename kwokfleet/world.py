@@ -10,6 +10,8 @@ from kwokfleet.core.objects import Manifest, ObjectKey
 from kwokfleet.core.observed import Inventory, Observed
 from kwokfleet.edge import cluster, mirror
 
+MENDED_S = 60.0
+"""How long a mirror may be without the API server before what it should show counts as unknown."""
 FEW = 8
 """So many objects are asked for one by one; for more, all are listed."""
 _EVERYWHERE = {"kube-root-ca.crt", "default"}
@@ -21,13 +23,16 @@ _KINDS = {each.kind: each for each in requests.MANAGED}
 class Live:
     """A cluster that is followed."""
 
-    def __init__(self, api: cluster.Cluster, follower: mirror.Mirror) -> None:
+    def __init__(self, api: cluster.Asker, follower: mirror.Mirror) -> None:
         self._api, self._mirror = api, follower
         self._projector = observed.Projector()
 
     def inventory(self) -> tuple[Inventory, Mapping[str, str]]:
-        """Return our objects, and the kinds of which it is unknown what there is."""
-        view = self._mirror.view()
+        """Return our objects, and the kinds of which it is unknown what there is.
+
+        A connection that has just broken is mended in a moment: that much time there is.
+        """
+        view = self._mirror.wait_until_known(MENDED_S)
         return view.objects, view.unknown
 
     def taken(self, keys: Iterable[ObjectKey]) -> Mapping[ObjectKey, Observed]:
@@ -135,7 +140,7 @@ def _holds(fields: Mapping[str, Any], path: diff.Path) -> bool:
     return True
 
 
-def fleets(api: cluster.Cluster) -> list[Manifest]:
+def fleets(api: cluster.Asker) -> list[Manifest]:
     """Return the Fleets that the cluster knows of; none if it does not know what a Fleet is."""
     try:
         return list(cluster.items(api, requests.FLEET))

@@ -117,7 +117,7 @@ def _refuse_unknown(fleet: str | None, loaded: "source.Loaded") -> None:
         raise errors.InputError(f"there is no Fleet {fleet!r} in these files", hint=problems.meant(fleet, names))
 
 
-def live_nodes(path: Path | None, api: "cluster.Cluster | None" = None) -> "Callable[[str | None], list[Manifest]]":
+def live_nodes(path: Path | None, api: "cluster.Asker | None" = None) -> "Callable[[str | None], list[Manifest]]":
     """Return what knows live nodes: a file, or a cluster once somebody asks; *api* is the current one."""
 
     def read(context: str | None) -> "list[Manifest]":

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import urllib3
@@ -29,6 +29,17 @@ MOST_CONNECTIONS = 256
 CHUNK = 1 << 16
 KUBECONFIG = "~/.kube/config"
 """Where kubeconfigs are, unless the variable of that name says otherwise."""
+
+
+class Asker(Protocol):
+    """Whatever requests can be sent with."""
+
+    @property
+    def host(self) -> str:
+        """Where they go."""
+
+    def send(self, request: Request) -> Answer:
+        """Send a request and return the answer, whatever it says."""
 
 
 class Stream:
@@ -49,7 +60,7 @@ class Stream:
     def read(self) -> Answer:
         """Return the whole answer; for one that is an error."""
         with suppress(urllib3.exceptions.HTTPError, OSError):
-            return Answer(self.status, self._response.data)
+            return Answer(self.status, self._response.data, self._response.headers)
         return Answer(self.status)
 
     def stop(self) -> None:
@@ -85,15 +96,17 @@ class Cluster:
 
     def send(self, request: Request, timeout_s: float = ANSWER_S) -> Answer:
         """Send a request and return the answer, whatever it says."""
+        used = self._configuration
         response = self._open(request, timeout_s, preload=True)
-        if response.status == HTTPStatus.UNAUTHORIZED and self._renew():
+        if response.status == HTTPStatus.UNAUTHORIZED and self._renew(used):
             response = self._open(request, timeout_s, preload=True)
         return Answer(response.status, response.data, response.headers)
 
     def stream(self, request: Request, silence_s: float) -> Stream:
         """Send a request whose answer goes on; *silence_s* without a byte of it is a broken connection."""
+        used = self._configuration
         response = self._open(request, silence_s, preload=False)
-        if response.status == HTTPStatus.UNAUTHORIZED and self._renew():
+        if response.status == HTTPStatus.UNAUTHORIZED and self._renew(used):
             response.close()
             response = self._open(request, silence_s, preload=False)
         return Stream(self.host, response)
@@ -125,9 +138,11 @@ class Cluster:
                 headers[each["key"]] = each["value"] or ""  # type: ignore[index]  # a mapping, whatever its stub says
         return headers
 
-    def _renew(self) -> bool:
-        """Read the credentials once more; return whether they are others now."""
+    def _renew(self, used: client.Configuration) -> bool:
+        """Read the credentials once more; return whether they are others than those that were used."""
         with self._lock:
+            if self._configuration is not used:  # another thread was refused too, and came first
+                return True
             fresh = self._reload()
             if _credentials(fresh) == _credentials(self._configuration):
                 return False
@@ -175,18 +190,23 @@ def _exists(location: str) -> bool:
     return any(Path(path).expanduser().is_file() for path in location.split(os.pathsep) if path)
 
 
-def live_nodes(context: str | None, current: Cluster | None = None) -> list[Manifest]:
+def live_nodes(context: str | None, current: Asker | None = None) -> list[Manifest]:
     """Return all nodes of the cluster that a kubeconfig context names, or of the current one."""
-    cluster = current if current is not None and context is None else connect(context)
+    if current is not None and context is None:
+        return _nodes(current)
+    cluster = connect(context)
     try:
-        return [{"apiVersion": "v1", "kind": "Node", **item} for item in items(cluster, requests.NODE)]
+        return _nodes(cluster)
     finally:
-        if cluster is not current:
-            cluster.close()
+        cluster.close()
+
+
+def _nodes(cluster: Asker) -> list[Manifest]:
+    return [{"apiVersion": "v1", "kind": "Node", **item} for item in items(cluster, requests.NODE)]
 
 
 def items(
-    cluster: Cluster, kind: requests.Kind, selector: str = "", *, fields: str = "", metadata_only: bool = False
+    cluster: Asker, kind: requests.Kind, selector: str = "", *, fields: str = "", metadata_only: bool = False
 ) -> Iterator[Manifest]:
     """Yield all objects of a kind, page by page; raise if not all of them could be had."""
     token = ""
@@ -201,7 +221,7 @@ def items(
             return
 
 
-def refused(cluster: Cluster, answer: Answer, what: str) -> errors.ClusterError:
+def refused(cluster: Asker, answer: Answer, what: str) -> errors.ClusterError:
     """Return the error for an answer that is a no."""
     if answer.status == HTTPStatus.UNAUTHORIZED:
         return errors.ClusterError(

@@ -13,7 +13,7 @@ import ssl
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -38,7 +38,7 @@ class Asked:
     path: str
     """With its query."""
     body: bytes
-    headers: http.client.HTTPMessage
+    headers: Mapping[str, str]
     at: float
 
     @property
@@ -109,7 +109,7 @@ class Proxy:
         """Note a request, and say what happens to it."""
         with self._lock:
             at = time.monotonic()
-            asked = Asked(len(self.asked) + 1, request.command or "", request.path, body, request.headers, at)
+            asked = Asked(len(self.asked) + 1, request.command or "", request.path, body, dict(request.headers), at)
             self.asked.append(asked)
             return asked, self.rule(asked)
 
@@ -243,7 +243,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             case _:
                 self._pass(asked, fault)
 
-    do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815 - the library asks for these names
 
     def _refuse(self, fault: Refuse) -> None:
         status = {
@@ -319,6 +319,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         except (OSError, http.client.HTTPException):  # either side is gone
             self._cut()
             return
+        answer.close()  # read to its end; else the connection could not be used again
         self.wfile.write(b"0\r\n\r\n")
         self.wfile.flush()
 
