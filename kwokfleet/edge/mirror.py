@@ -25,6 +25,7 @@ log = structlog.get_logger()
 
 SILENCE_S = 100.0
 """A watch says something every minute, if only that nothing has happened."""
+CLOSING_S = 2.0
 WATCH_S = 290
 """How long the API server keeps a watch open; it is taken up again where it ended."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
@@ -103,7 +104,7 @@ class Mirror:
         for each in self._followers:
             each.interrupt()
         for each in self._followers:
-            each.join()
+            each.join(CLOSING_S)  # one that waits for the first byte of an answer cannot be woken up
 
     def view(self) -> View:
         """Return what is known now."""

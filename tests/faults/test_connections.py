@@ -11,8 +11,8 @@ from tests.harness import faulty, scenes, waiting
 from tests.harness.faulty import Answer, Asked, Cut, Fault, Refuse
 from tests.harness.scenes import Scene, told
 
-SIZE = 200
-CLOUDED = 0.15
+SIZE = 100
+CLOUDED = 0.05
 """The share of requests to which something happens."""
 
 
@@ -26,7 +26,7 @@ def by_chance(seed: int, *faults: Fault, only: Callable[[Asked], bool] = lambda 
     return rule
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_connections_that_die_cost_nothing_but_time(
     scene: Scene, proxy: faulty.Proxy, through: dict[str, str], seed: int
 ) -> None:
@@ -67,7 +67,7 @@ def test_a_server_that_says_not_now_is_asked_again(
     scene.write({"name": "a", "replicas": SIZE - 5, "labels": {"tier": "gold"}})
     done = scene.sync(**through)
     assert done.returncode == 0, told(done)
-    assert len(proxy.faults) > SIZE * CLOUDED / 2
+    assert len(proxy.faults) > 3
     scene.assert_settled(a=SIZE - 5)
 
 

@@ -306,6 +306,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 self.send_header(name, value)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
+        self.wfile.flush()  # a watch may have nothing else to say for a minute
         try:
             while data := answer.read1(CHUNK):
                 if left is not None:
