@@ -84,16 +84,13 @@ class Sender:
                 answer = self._once(request)
             except errors.UnreachableError as error:
                 self._is_away(error)
-                retry_after = 0.0
+                wait = pause
             else:
                 self._silent_since = None
-                retry_after = self._retry_after(answer)
                 if not self._worth_repeating(answer, tries, time.monotonic() - began):
                     return answer
-                log.debug("request_refused", status=answer.status, path=request.path, retry_after_s=retry_after)
-            wait = max(retry_after, pause)
-            with self._turn:
-                self._pace.refused(time.monotonic(), retry_after)
+                log.debug("request_refused", status=answer.status, path=request.path)
+                wait = max(answer.retry_after_s, pause)
             if self.stop.wait(wait):
                 raise errors.ClusterError("stopped before the API server answered")
             pause = min(pause * 2, LONGEST_PAUSE_S)
@@ -106,25 +103,37 @@ class Sender:
                 if self.stop.is_set():
                     raise errors.ClusterError("stopped")
             self._inflight += 1
-            wait = self._pace.slot(time.monotonic())
         try:
-            self.stop.wait(wait)
+            self._wait_for_slot()
             began = time.monotonic()
             answer = self.api.send(request)
-            took = time.monotonic() - began
         except BaseException:
-            self._release(None)
+            self._release(None, 0.0)
             raise
-        self._release(took if answer.status not in _LATER else None)
+        took = None if answer.status in _LATER and not drain.is_budget(answer) else time.monotonic() - began
+        self._release(took, answer.retry_after_s)
         if answer.status == HTTPStatus.UNAUTHORIZED:
             raise cluster.refused(self.api, answer, "know us")
         return answer
 
-    def _release(self, took_s: float | None) -> None:
+    def _wait_for_slot(self) -> None:
+        """Wait for the next moment at which a request may be sent; while one waits, another may be refused."""
+        while not self.stop.is_set():
+            with self._turn:
+                wait = self._pace.slot(time.monotonic())
+            self.stop.wait(wait)
+            with self._turn:
+                if not self._pace.is_quiet(time.monotonic()):
+                    return
+
+    def _release(self, took_s: float | None, retry_after_s: float) -> None:
+        """Give the turn to the next, who must know already what came of this one."""
         with self._turn:
             self._inflight -= 1
             if took_s is not None:
                 self._pace.answered(took_s)
+            else:
+                self._pace.refused(time.monotonic(), retry_after_s)
             self._turn.notify(max(1, int(self._pace.limit) - self._inflight))  # the limit may have grown
 
     def _is_away(self, error: errors.UnreachableError) -> None:
@@ -140,11 +149,6 @@ class Sender:
         if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
             return not drain.is_budget(answer)  # a PodDisruptionBudget's no is an answer, not a matter of pace
         return answer.status == HTTPStatus.SERVICE_UNAVAILABLE or tries < MOST_TRIES
-
-    @staticmethod
-    def _retry_after(answer: Answer) -> float:
-        text = answer.headers.get("Retry-After") or ""
-        return min(float(text), LONGEST_PAUSE_S * 6) if text.isdigit() else 0.0
 
 
 class Applier:

@@ -141,7 +141,7 @@ def _live_plan(
     from kwokfleet import apply
 
     with _session(context, kubeconfig, options, apply.Limits()) as session:
-        loaded = _loaded(where, render.live_nodes(None, session.api))
+        loaded = _loaded(where, render.live_nodes(None, session.sender))
         _note_missing(connection.known(session.mirror))
         return session.plan(loaded), loaded
 
@@ -153,7 +153,7 @@ def compared(
     from kwokfleet import apply
 
     with _session(context, kubeconfig, _options(fleet, no_prune=False), apply.Limits()) as session:
-        loaded = _loaded(where, render.live_nodes(None, session.api))
+        loaded = _loaded(where, render.live_nodes(None, session.sender))
         view = connection.known(session.mirror)
         made = session.plan(loaded)
         _refuse_unknown(fleet, loaded, made)
@@ -283,7 +283,7 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
     deadline_s = _seconds(timeout)
     where = path or fleets.default_path()
     with _session(context, kubeconfig, options, limits) as session:
-        loaded = _loaded(where, render.live_nodes(None, session.api), stable=True)
+        loaded = _loaded(where, render.live_nodes(None, session.sender), stable=True)
         _prepare(session, write=dry_run is DryRun.NONE)
         made = session.plan(loaded)
         _refuse_unknown(fleet, loaded, made)

@@ -42,6 +42,10 @@ class Pace:
             self._next_slot = start + 1 / self.qps
         return start - now
 
+    def is_quiet(self, now: float) -> bool:
+        """Return whether the API server does not want to hear of us."""
+        return now < self._quiet_until
+
     def answered(self, took_s: float) -> None:
         """Learn from an answer; every so many, draw a conclusion."""
         self._answers += 1

@@ -18,6 +18,7 @@ from kwokfleet.core.patches import MERGE, Patch
 JSON = "application/json"
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 PAGE = 500
+LONGEST_QUIET_S = 30.0
 CRD_API_VERSION = "apiextensions.k8s.io/v1"
 
 
@@ -79,6 +80,12 @@ class Answer:
         """What the API server says is wrong."""
         said = self.json().get("message")
         return str(said) if said else self.body[:200].decode(errors="replace").strip()
+
+    @property
+    def retry_after_s(self) -> float:
+        """How long the API server does not want to hear of us, as far as we heed it."""
+        text = self.headers.get("Retry-After") or ""
+        return min(float(text), LONGEST_QUIET_S) if text.isascii() and text.isdigit() else 0.0
 
     @property
     def reason(self) -> str:
