@@ -10,6 +10,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -178,12 +179,29 @@ class Applier:
             else:
                 outcomes += self._replaced([each for each in mine if each.action is Action.REPLACE], inventory)
                 title = f"{report.plural(kind)} {'deleted' if deletes else 'applied'}"
-                outcomes += self.each(title, [each for each in mine if each.action is not Action.REPLACE], self.change)
+                made = self.each(title, [each for each in mine if each.action is not Action.REPLACE], self.change)
+                outcomes += self._opened(made) if kind == "Node" and not deletes else made
         for outcome in outcomes:
             log.debug(
                 "changed", action=outcome.change.action.value, key="/".join(outcome.change.key), result=outcome.result
             )
         return outcomes
+
+    def _opened(self, outcomes: list[Outcome]) -> list[Outcome]:
+        """Let pods onto the nodes that were just born Ready, the last ones first: the first are others' work by now."""
+        born = [each for each in outcomes if each.change.action is Action.CREATE and each.result is Result.DONE]
+        if self.dry_run or not born:
+            return outcomes
+        work = [
+            requests.patch(each.change.key, patches.opening(each.change.want, each.version))
+            for each in reversed(born)
+            if each.change.want is not None and each.version and self._is_ready(each.change.want)
+        ]
+        in_threads(self.sender, work, lambda done: self.watch("nodes opened", done, len(work)))
+        return outcomes
+
+    def _is_ready(self, node: Manifest) -> bool:
+        return bool(self._birth(node)["status"]["phase"] == "Running") and not node["spec"].get("unschedulable")
 
     def _replaced(self, changes: Sequence[Change], inventory: observed.Inventory) -> list[Outcome]:
         """Delete nodes in good order and create them anew."""
@@ -360,6 +378,24 @@ def _in_threads(run: Callable[[], None], count: int) -> None:
     for thread in threads:
         while thread.is_alive():
             thread.join(0.5)  # with a limit, so that a signal is heard
+
+
+def in_threads(sender: Sender, work: Sequence[Request], watch: Callable[[int], None] = lambda _done: None) -> None:
+    """Send many requests whose answers do not matter: what they are about is looked at again anyway."""
+    waiting, done = iter(work), itertools.count(1)
+    lock = threading.Lock()
+
+    def run() -> None:
+        while not sender.stop.is_set():
+            with lock:
+                request = next(waiting, None)
+            if request is None:
+                return
+            with suppress(errors.ClusterError):
+                sender.send(request)
+            watch(next(done))
+
+    _in_threads(run, min(len(work), sender.limits.max_inflight))
 
 
 def install(sender: Sender, definitions: Sequence[Manifest], timeout_s: float) -> Iterator[str]:

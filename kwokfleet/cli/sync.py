@@ -266,7 +266,7 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
     ] = DryRun.NONE,
     details: Details = False,
     qps: Qps = 0,
-    max_inflight: MaxInflight = 64,
+    max_inflight: MaxInflight = 128,
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
@@ -481,7 +481,7 @@ def delete(  # noqa: PLR0913, PLR0917  # one for each option
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     details: Details = False,
     qps: Qps = 0,
-    max_inflight: MaxInflight = 64,
+    max_inflight: MaxInflight = 128,
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:

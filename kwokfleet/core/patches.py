@@ -39,6 +39,16 @@ def cordon(have: Observed) -> Patch:
     return Patch("", {"metadata": {"uid": have.uid}, "spec": {"unschedulable": True}})
 
 
+def opening(node: Manifest, version: int) -> Patch:
+    """Return the patch that lets pods onto a node which was born Ready.
+
+    The API server taints every new node not-ready, and the controller manager takes that off again with two
+    requests for each. This is one, and holds only for the very version that was created.
+    """
+    taints = node["spec"].get("taints")
+    return Patch("", {"metadata": {"resourceVersion": str(version)}, "spec": {"taints": taints}})
+
+
 def _body(have: Observed, found: Sequence[Difference]) -> Manifest:
     metadata: Manifest = {"uid": have.uid}
     body: Manifest = {"metadata": metadata}
