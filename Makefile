@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 UV     := uv==0.13.7
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run down test lint format golden bench lock clean
+.PHONY: help setup run down test faults lint format golden bench lock clean
 
 help:  ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,10 @@ down: $(STAMP)  ## stop and remove what `make run` started
 test: $(STAMP)  ## every test, against a real control plane
 	$(BIN)/kwokfleet cluster binaries
 	$(BIN)/pytest
+
+faults: $(STAMP)  ## what sync does when connections, servers or sync itself die: minutes
+	$(BIN)/kwokfleet cluster binaries
+	$(BIN)/pytest -m faults
 
 lint: $(STAMP)  ## ruff and mypy
 	$(BIN)/ruff check .

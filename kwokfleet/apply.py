@@ -17,7 +17,7 @@ from http import HTTPStatus
 import structlog
 
 from kwokfleet import drain, errors
-from kwokfleet.core import diff, leases, objects, observed, pacing, patches, plan, requests
+from kwokfleet.core import diff, leases, objects, observed, pacing, patches, plan, report, requests
 from kwokfleet.core.objects import Manifest, ObjectKey
 from kwokfleet.core.observed import Observed
 from kwokfleet.core.plan import Action, Change
@@ -86,16 +86,13 @@ class Sender:
                 answer = self._once(request)
             except errors.UnreachableError as error:
                 self._is_away(error)
-                retry_after = 0.0
+                wait = pause
             else:
                 self._silent_since = None
-                retry_after = self._retry_after(answer)
                 if not self._worth_repeating(answer, tries, time.monotonic() - began):
                     return answer
-                log.debug("request_refused", status=answer.status, path=request.path, retry_after_s=retry_after)
-            wait = max(retry_after, pause)
-            with self._turn:
-                self._pace.refused(time.monotonic(), retry_after)
+                log.debug("request_refused", status=answer.status, path=request.path)
+                wait = max(answer.retry_after_s, pause)
             if self.stop.wait(wait):
                 raise errors.ClusterError("stopped before the API server answered")
             pause = min(pause * 2, LONGEST_PAUSE_S)
@@ -108,25 +105,37 @@ class Sender:
                 if self.stop.is_set():
                     raise errors.ClusterError("stopped")
             self._inflight += 1
-            wait = self._pace.slot(time.monotonic())
         try:
-            self.stop.wait(wait)
+            self._wait_for_slot()
             began = time.monotonic()
             answer = self.api.send(request)
-            took = time.monotonic() - began
         except BaseException:
-            self._release(None)
+            self._release(None, 0.0)
             raise
-        self._release(took if answer.status not in _LATER else None)
+        took = None if answer.status in _LATER and not drain.is_budget(answer) else time.monotonic() - began
+        self._release(took, answer.retry_after_s)
         if answer.status == HTTPStatus.UNAUTHORIZED:
             raise cluster.refused(self.api, answer, "know us")
         return answer
 
-    def _release(self, took_s: float | None) -> None:
+    def _wait_for_slot(self) -> None:
+        """Wait for the next moment at which a request may be sent; while one waits, another may be refused."""
+        while not self.stop.is_set():
+            with self._turn:
+                wait = self._pace.slot(time.monotonic())
+            self.stop.wait(wait)
+            with self._turn:
+                if not self._pace.is_quiet(time.monotonic()):
+                    return
+
+    def _release(self, took_s: float | None, retry_after_s: float) -> None:
+        """Give the turn to the next, who must know already what came of this one."""
         with self._turn:
             self._inflight -= 1
             if took_s is not None:
                 self._pace.answered(took_s)
+            else:
+                self._pace.refused(time.monotonic(), retry_after_s)
             self._turn.notify(max(1, int(self._pace.limit) - self._inflight))  # the limit may have grown
 
     def _is_away(self, error: errors.UnreachableError) -> None:
@@ -142,11 +151,6 @@ class Sender:
         if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
             return not drain.is_budget(answer)  # a PodDisruptionBudget's no is an answer, not a matter of pace
         return answer.status == HTTPStatus.SERVICE_UNAVAILABLE or tries < MOST_TRIES
-
-    @staticmethod
-    def _retry_after(answer: Answer) -> float:
-        text = answer.headers.get("Retry-After") or ""
-        return min(float(text), LONGEST_PAUSE_S * 6) if text.isdigit() else 0.0
 
 
 class Applier:
@@ -175,13 +179,30 @@ class Applier:
                 outcomes += drain.Drain(self, self._pools, inventory).remove(mine)
             else:
                 outcomes += self._replaced([each for each in mine if each.action is Action.REPLACE], inventory)
-                title = f"{kind.lower()}s {'deleted' if deletes else 'applied'}"
-                outcomes += self.each(title, [each for each in mine if each.action is not Action.REPLACE], self.change)
+                title = f"{report.plural(kind)} {'deleted' if deletes else 'applied'}"
+                made = self.each(title, [each for each in mine if each.action is not Action.REPLACE], self.change)
+                outcomes += self._opened(made) if kind == "Node" and not deletes else made
         for outcome in outcomes:
             log.debug(
                 "changed", action=outcome.change.action.value, key="/".join(outcome.change.key), result=outcome.result
             )
         return outcomes
+
+    def _opened(self, outcomes: list[Outcome]) -> list[Outcome]:
+        """Let pods onto the nodes that were just born Ready, the last ones first: the first are others' work by now."""
+        born = [each for each in outcomes if each.change.action is Action.CREATE and each.result is Result.DONE]
+        if self.dry_run or not born:
+            return outcomes
+        work = [
+            requests.patch(each.change.key, patches.opening(each.change.want, each.version))
+            for each in reversed(born)
+            if each.change.want is not None and each.version and self._is_ready(each.change.want)
+        ]
+        in_threads(self.sender, work, lambda done: self.watch("nodes opened", done, len(work)))
+        return outcomes
+
+    def _is_ready(self, node: Manifest) -> bool:
+        return bool(self._birth(node)["status"]["phase"] == "Running") and not node["spec"].get("unschedulable")
 
     def _replaced(self, changes: Sequence[Change], inventory: observed.Inventory) -> list[Outcome]:
         """Delete nodes in good order and create them anew."""
@@ -368,9 +389,9 @@ def _in_threads(run: Callable[[], None], count: int) -> None:
             thread.join(0.5)  # with a limit, so that a signal is heard
 
 
-def in_threads(sender: Sender, work: Sequence[Request]) -> None:
+def in_threads(sender: Sender, work: Sequence[Request], watch: Callable[[int], None] = lambda _done: None) -> None:
     """Send many requests whose answers do not matter: what they are about is looked at again anyway."""
-    waiting = iter(work)
+    waiting, done = iter(work), itertools.count(1)
     lock = threading.Lock()
 
     def run() -> None:
@@ -381,6 +402,7 @@ def in_threads(sender: Sender, work: Sequence[Request]) -> None:
                 return
             with suppress(errors.ClusterError):
                 sender.send(request)
+            watch(next(done))
 
     _in_threads(run, min(len(work), sender.limits.max_inflight))
 

@@ -43,6 +43,44 @@ class Report:
         self.passes += 1
 
 
+@dataclass(slots=True)
+class _Written:
+    """What a pass has done, as a mirror must come to show it."""
+
+    versions: dict[str, int] = field(default_factory=dict)
+    """The highest version that was written of each kind."""
+    gone: dict[ObjectKey, str] = field(default_factory=dict)
+    """What was deleted, and its UID."""
+    going: set[ObjectKey] = field(default_factory=set)
+    """What could not be created because its place is taken by something that is being deleted."""
+
+    @classmethod
+    def of(cls, outcomes: Iterable[Outcome]) -> "_Written":
+        made = cls()
+        for each in outcomes:
+            change, done = each.change, each.result in (Result.DONE, Result.ALREADY)
+            if each.result is Result.AGAIN and change.action is Action.CREATE:
+                made.going.add(change.key)
+            elif done and change.action is Action.DELETE and change.have is not None:
+                made.gone[change.key] = change.have.uid
+            elif done and each.version:
+                made.versions[change.key.kind] = max(each.version, made.versions.get(change.key.kind, 0))
+        return made
+
+    def known_to(self, view: mirror.View) -> bool:
+        """Return whether these kinds are known at all; of others, somebody may have no right to know anything."""
+        kinds = {*self.versions, *(key.kind for key in (*self.gone, *self.going))}
+        return kinds.isdisjoint(view.unknown)
+
+    def shown_by(self, view: mirror.View) -> bool:
+        """Return whether everything has arrived."""
+        if not self.known_to(view) or any(view.versions[kind] < version for kind, version in self.versions.items()):
+            return False
+        left = [each for key, uid in self.gone.items() if (each := view.objects.get(key)) and each.uid == uid]
+        waiting = [each for key in self.going if (each := view.objects.get(key)) and each.deleting]
+        return not waiting and all(each.deleting for each in left)
+
+
 class Sync:
     """Makes a cluster what files say."""
 
@@ -112,25 +150,9 @@ class Sync:
 
     def _wait_until_seen(self, outcomes: Iterable[Outcome]) -> None:
         """Wait until the mirror shows what was written: the next plan must not repeat it."""
-        versions: dict[str, int] = {}
-        gone: dict[ObjectKey, str] = {}
-        made = [each for each in outcomes if each.result in (Result.DONE, Result.ALREADY)]
-        kinds = {each.change.key.kind for each in made}
-        for each in made:
-            if each.change.action is Action.DELETE and each.change.have is not None:
-                gone[each.change.key] = each.change.have.uid
-            elif each.version:
-                versions[each.change.key.kind] = max(each.version, versions.get(each.change.key.kind, 0))
-
-        def shows(view: mirror.View) -> bool:
-            if view.unknown.keys() & kinds or any(view.versions[kind] < version for kind, version in versions.items()):
-                return False
-            there = ((view.objects.get(key), uid) for key, uid in gone.items())
-            return all(each is None or each.uid != uid or each.deleting for each, uid in there)
-
-        view = self.mirror.wait(shows, SEEN_S)
-        if view.unknown.keys() & kinds:  # the connection is away: what follows needs it
-            self.mirror.wait(lambda view: not view.unknown.keys() & kinds, self.sender.limits.patience_s)
+        written = _Written.of(outcomes)
+        if not written.known_to(self.mirror.wait(written.shown_by, SEEN_S)):
+            self.mirror.wait(written.known_to, self.sender.limits.patience_s)
 
     def record(self, loaded: source.Loaded, done: Report) -> bool:
         """Tell the cluster how each Fleet stands; return whether that was possible. What is the same is not written."""
@@ -199,15 +221,18 @@ def _is_ready(view: mirror.View, key: ObjectKey) -> bool:
     return there.schedulable or bool(there.manifest["spec"].get("unschedulable"))
 
 
-def worst(done: Report) -> errors.ExitCode:
-    """Return the exit code that tells of the gravest thing that happened."""
+def worst(done: Report, *, usable: bool = True) -> errors.ExitCode:
+    """Return the exit code that tells of the gravest thing that happened; *usable*: whether all files were."""
     results = {each.result for each in done.outcomes}
     causes = {each.cause for each in done.left.withheld}
     for code, found in (
         (errors.ExitCode.CLUSTER, results & {Result.FAILED, Result.REFUSED, Result.SKIPPED} or Cause.UNKNOWN in causes),
-        (errors.ExitCode.NOT_OURS, Result.CONFLICT in results or causes & {Cause.CONFLICT, Cause.STALLED}),
+        (
+            errors.ExitCode.NOT_OURS,
+            Result.CONFLICT in results or causes & {Cause.CONFLICT, Cause.NOT_FAKE, Cause.STALLED},
+        ),
         (errors.ExitCode.DEADLINE, Result.DEADLINE in results),
-        (errors.ExitCode.INPUT, Cause.BROKEN in causes),
+        (errors.ExitCode.INPUT, Cause.BROKEN in causes or not usable),
         (errors.ExitCode.WITHHELD, causes & {Cause.APPROVAL, Cause.OCCUPIED}),
         (errors.ExitCode.NO, done.left.changes and not results & {Result.CONFLICT}),
     ):

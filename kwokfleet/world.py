@@ -11,6 +11,8 @@ from kwokfleet.core.objects import Manifest, ObjectKey
 from kwokfleet.core.observed import Inventory, Observed
 from kwokfleet.edge import cluster, mirror
 
+MENDED_S = 60.0
+"""How long a mirror may be without the API server before what it should show counts as unknown."""
 FEW = 8
 """So many objects are asked for one by one; for more, all are listed."""
 _EVERYWHERE = {"kube-root-ca.crt", "default"}
@@ -27,8 +29,11 @@ class Live:
         self._projector = observed.Projector()
 
     def inventory(self) -> tuple[Inventory, Mapping[str, str]]:
-        """Return our objects, and the kinds of which it is unknown what there is."""
-        view = self._mirror.view()
+        """Return our objects, and the kinds of which it is unknown what there is.
+
+        A connection that has just broken is mended in a moment: that much time there is.
+        """
+        view = self._mirror.wait_until_known(MENDED_S)
         return view.objects, view.unknown
 
     def taken(self, keys: Iterable[ObjectKey]) -> Mapping[ObjectKey, Observed]:

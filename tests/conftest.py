@@ -1,7 +1,8 @@
 """The test harness: one real control plane for the session, isolation by label, logs on failure.
 
 A test that asks for `cluster` or `kwokfleet` runs against real components and is marked
-`cluster`; `pytest -m "not cluster"` runs the others, anywhere, in seconds.
+`cluster`; `pytest -m "not cluster"` runs the others, anywhere, in seconds. Tests below `faults` are
+marked `faults` and take minutes; they run only where `-m` names them.
 """
 
 from collections.abc import Generator, Iterator
@@ -13,6 +14,7 @@ from tests.harness import cli, control_plane, golden, sandbox
 
 REAL = {"cluster", "kwokfleet"}
 """Fixtures that need the control plane's binaries."""
+FAULTS = Path(__file__).parent / "faults"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -20,11 +22,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write golden files instead of comparing")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test that needs real components."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark every test that needs real components or breaks them, and leave out the latter unless they are meant."""
     for item in items:
         if REAL & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.cluster)
+        if item.path.is_relative_to(FAULTS):
+            item.add_marker(pytest.mark.faults)
+    if "faults" not in config.getoption("-m"):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("faults")])
+        items[:] = [item for item in items if not item.get_closest_marker("faults")]
 
 
 @pytest.hookimpl(wrapper=True)

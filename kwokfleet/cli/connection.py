@@ -1,6 +1,7 @@
 """What commands that talk to a cluster share: options, and a mirror that has listed what is ours."""
 
 from contextlib import contextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from kwokfleet.core.requests import Kind
     from kwokfleet.edge import cluster, mirror
 
+BUSY = HTTPStatus.TOO_MANY_REQUESTS
 LIST_S = 60.0
 """How long the first list of all our objects may take."""
 
@@ -33,7 +35,8 @@ def connected(context: str | None, kubeconfig: Path | None) -> "cluster.Cluster"
 
     api = cluster.connect(context, kubeconfig)
     answer = api.send(requests.Request("GET", "/version"), timeout_s=cluster.CONNECT_S)
-    if answer.status >= 400:  # noqa: PLR2004 - what HTTP calls an error
+    # Whoever is too busy for an answer is there; what follows is asked with more patience.
+    if HTTPStatus.BAD_REQUEST <= answer.status < HTTPStatus.INTERNAL_SERVER_ERROR and answer.status != BUSY:
         raise cluster.refused(api, answer, "tell its version")
     return api
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kwokfleet.core import render as rendering
     from kwokfleet.core import schedule, workloads
     from kwokfleet.core.objects import Manifest
-    from kwokfleet.edge import cluster
+    from kwokfleet.core.requests import Sends
 
 LOOK_AHEAD = timedelta(days=366)
 """How far from now `--waves` looks for the next Run of a Wave."""
@@ -117,7 +117,7 @@ def _refuse_unknown(fleet: str | None, loaded: "source.Loaded") -> None:
         raise errors.InputError(f"there is no Fleet {fleet!r} in these files", hint=problems.meant(fleet, names))
 
 
-def live_nodes(path: Path | None, api: "cluster.Cluster | None" = None) -> "Callable[[str | None], list[Manifest]]":
+def live_nodes(path: Path | None, api: "Sends | None" = None) -> "Callable[[str | None], list[Manifest]]":
     """Return what knows live nodes: a file, or a cluster once somebody asks; *api* is the current one."""
 
     def read(context: str | None) -> "list[Manifest]":

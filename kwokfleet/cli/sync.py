@@ -77,7 +77,8 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
     live: Annotated[
         Path | None,
         typer.Option(
-            help="Compare with this file (kubectl get nodes,namespaces,configmaps,stages -A -o json), not a cluster.",
+            help="Compare with this file, not a cluster: "
+            "kubectl get nodes,namespaces,configmaps,storageclasses,stages -A -o json --show-managed-fields",
             show_default=False,
         ),
     ] = None,
@@ -104,9 +105,10 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
         from kwokfleet.formats import plans
 
         difftool.show(external, {plans.file_name(change): plans.sides(change) for change in made.changes})
+        _print_withheld(made)
     else:
         _print_plan(made, form or DiffFormat.TEXT, details=details)
-    raise typer.Exit(_diff_code(made))
+    raise typer.Exit(_diff_code(made, loaded))
 
 
 def _options(fleet: list[str] | None, *, no_prune: bool, approved: list[str] | None = None) -> "reconcile.Options":
@@ -139,7 +141,7 @@ def _live_plan(
     from kwokfleet import apply
 
     with _session(context, kubeconfig, options, apply.Limits()) as session:
-        loaded = _loaded(where, render.live_nodes(None, session.api))
+        loaded = _loaded(where, render.live_nodes(None, session.sender))
         _note_missing(connection.known(session.mirror))
         return session.plan(loaded), loaded
 
@@ -151,7 +153,7 @@ def compared(
     from kwokfleet import apply
 
     with _session(context, kubeconfig, _options(fleet, no_prune=False), apply.Limits()) as session:
-        loaded = _loaded(where, render.live_nodes(None, session.api))
+        loaded = _loaded(where, render.live_nodes(None, session.sender))
         view = connection.known(session.mirror)
         made = session.plan(loaded)
         _refuse_unknown(fleet, loaded, made)
@@ -169,7 +171,13 @@ def _saved_plan(where: Path, live: Path, options: "reconcile.Options") -> "tuple
     from kwokfleet import reconcile, world
 
     loaded = _loaded(where, render.live_nodes(live))
-    saved = world.Saved(fleets.saved_objects(live))
+    found = fleets.saved_objects(live)
+    if not any("managedFields" in each["metadata"] for each in found):
+        output.print_line(
+            f"note: {live} does not say who set which field: what is to be removed cannot be told; "
+            "save it with kubectl get --show-managed-fields"
+        )
+    saved = world.Saved(found)
     return reconcile.Reconciler(saved, options).plan(loaded, datetime.now(UTC)), loaded
 
 
@@ -208,6 +216,12 @@ def _unified(made: "Plan") -> "Iterator[str]":
     for change in made.changes:
         text = plans.unified(change)
         yield "".join(map(_diff_line, text.splitlines(keepends=True))) if colour else text
+    _print_withheld(made)
+
+
+def _print_withheld(made: "Plan") -> None:
+    from kwokfleet.cli import plan_text
+
     for each in made.withheld:
         for line in plan_text.withheld(each):
             output.print_line(line)
@@ -219,7 +233,7 @@ def _diff_line(line: str) -> str:
     return typer.style(line, fg=colour) if colour else line
 
 
-def _diff_code(made: "Plan") -> errors.ExitCode:
+def _diff_code(made: "Plan", loaded: "source.Loaded") -> errors.ExitCode:
     from kwokfleet.core.plan import Cause
 
     causes = {each.cause for each in made.withheld}
@@ -227,7 +241,7 @@ def _diff_code(made: "Plan") -> errors.ExitCode:
         return errors.ExitCode.CLUSTER
     if causes & {Cause.CONFLICT, Cause.NOT_FAKE}:
         return errors.ExitCode.NOT_OURS
-    if Cause.BROKEN in causes:
+    if Cause.BROKEN in causes or not loaded.usable:  # what a broken file asks for, nobody has compared
         return errors.ExitCode.INPUT
     return errors.ExitCode.DONE if made.empty else errors.ExitCode.NO
 
@@ -252,7 +266,7 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
     ] = DryRun.NONE,
     details: Details = False,
     qps: Qps = 0,
-    max_inflight: MaxInflight = 64,
+    max_inflight: MaxInflight = 128,
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
@@ -269,16 +283,16 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
     deadline_s = _seconds(timeout)
     where = path or fleets.default_path()
     with _session(context, kubeconfig, options, limits) as session:
-        loaded = _loaded(where, render.live_nodes(None, session.api), stable=True)
+        loaded = _loaded(where, render.live_nodes(None, session.sender), stable=True)
         _prepare(session, write=dry_run is DryRun.NONE)
         made = session.plan(loaded)
         _refuse_unknown(fleet, loaded, made)
         _print_plan(made, DiffFormat.TEXT, details=details)
         if dry_run is DryRun.CLIENT:
-            raise typer.Exit(_diff_code(made))
+            raise typer.Exit(_diff_code(made, loaded))
         _ask(made, yes=yes or dry_run is DryRun.SERVER)
         done = _carried_out(session, loaded, made, deadline_s if wait and dry_run is DryRun.NONE else 0)
-        code = _told(session, done)
+        code = _told(session, loaded, done)
         if dry_run is DryRun.NONE:
             _record(session, loaded, done)
         raise typer.Exit(code)
@@ -380,7 +394,7 @@ def _carried_out(session: "syncing.Sync", loaded: "source.Loaded", made: "Plan",
     return done
 
 
-def _told(session: "syncing.Sync", done: "syncing.Report") -> errors.ExitCode:
+def _told(session: "syncing.Sync", loaded: "source.Loaded", done: "syncing.Report") -> errors.ExitCode:
     """Tell what became of it, and return the exit code."""
     from kwokfleet import sync as syncing
     from kwokfleet.cli import plan_text
@@ -394,12 +408,14 @@ def _told(session: "syncing.Sync", done: "syncing.Report") -> errors.ExitCode:
             for line in plan_text.withheld(each):
                 output.print_line(line)
     good = sum(each.result in report.GOOD for each in done.outcomes)
-    code = syncing.worst(done)
+    code = syncing.worst(done, usable=loaded.usable)
     if session.sender.limits.dry_run:
         output.print_line(f"dry run: the API server accepts {good:,} of {fleets.count(len(done.outcomes), 'change')}")
         return code
     if done.outcomes:
         output.print_line(f"{good:,} of {fleets.count(len(done.outcomes), 'change')} made")
+    if done.left.changes:
+        output.print_line(f"{fleets.count(len(done.left.changes), 'change')} left: another sync goes on from there")
     return code
 
 
@@ -466,7 +482,7 @@ def delete(  # noqa: PLR0913, PLR0917  # one for each option
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     details: Details = False,
     qps: Qps = 0,
-    max_inflight: MaxInflight = 64,
+    max_inflight: MaxInflight = 128,
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
@@ -492,7 +508,7 @@ def delete(  # noqa: PLR0913, PLR0917  # one for each option
         if made.changes and not yes:
             _confirm_delete(fleet, len(made.changes))
         done = _carried_out(session, nothing, made, 0)
-        code = _told(session, done)
+        code = _told(session, nothing, done)
         if code is errors.ExitCode.DONE:
             session.forget(fleet)
         raise typer.Exit(code)

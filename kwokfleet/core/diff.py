@@ -2,10 +2,12 @@
 
 A field that is asked for is ours. A field that is not asked for is ours if the API server's
 `managedFields` say that we set it: then it is to be removed. All else belongs to others and stays.
-Three things are not as simple:
+Some things are not as simple:
 
 - **Status of a node.** The API server keeps the status of a POST but notes no owner for it. Below
   `status`, what nobody else claims came with the creation and is ours.
+- **A Stage** is a program: one more selector or step of somebody else's makes it another one, so all
+  of its spec is ours.
 - **Taints** are one field with many writers (the node controllers among them). An annotation of ours
   lists the ones we put there.
 - **What the API server adds** by itself (defaults, a namespace's own label) counts as set by whoever
@@ -75,7 +77,8 @@ def needs_replacement(kind: str, found: Iterable[Difference]) -> Difference | No
 
 def own_taints(taints: Iterable[Mapping[str, Any]]) -> str:
     """Return what the annotation says of taints that we put on a node; the fake one is always ours."""
-    return ",".join(f"{key}:{effect}" for key, effect in map(_taint, taints) if key != objects.FAKE_KEY)
+    # Sorted: taints mean the same in any order, so the order in a file must not be a difference.
+    return ",".join(sorted(f"{key}:{effect}" for key, effect in map(_taint, taints) if key != objects.FAKE_KEY))
 
 
 def _taint(taint: Mapping[str, Any]) -> tuple[str, str]:
@@ -148,6 +151,8 @@ class _Comparison:
                 return False
             # Built-in kinds drop zero values; custom resources keep all but null.
             return want is None if self.kind == "Stage" else not want
+        if isinstance(want, list) and self.kind != "Stage":
+            return _alike(want, live)
         return bool(want == live) and not isinstance(want, bool) and not isinstance(live, bool)
 
     def removal(self, path: Path, live: Any, owned: Fields | None) -> Iterator[Difference]:  # noqa: ANN401
@@ -158,6 +163,8 @@ class _Comparison:
             return
         if path[0] == "status":
             yield from self.unclaimed(path, live)
+        elif self.kind == "Stage" and path[0] == "spec":
+            yield Difference(path, live, ABSENT)
         elif owned is not None:
             inside = [name for name in owned if name != "."]
             if not inside or not isinstance(live, dict):
@@ -214,6 +221,15 @@ def _same_amount(want: Any, live: Any) -> bool:  # noqa: ANN401  # quantities: t
         return units.amount(str(want)) == units.amount(str(live))
     except ValueError:
         return False
+
+
+def _alike(want: Any, live: Any) -> bool:  # noqa: ANN401  # any part of a manifest
+    """Return whether two values are the same but for zero values, which may be left out in what a list holds."""
+    if isinstance(want, dict) and isinstance(live, dict):
+        return all(_alike(want.get(name), live.get(name)) for name in {*want, *live})
+    if isinstance(want, list) and isinstance(live, list):
+        return len(want) == len(live) and all(map(_alike, want, live))
+    return bool(want == live) or not (_says_something(want) or _says_something(live))
 
 
 def _says_something(live: Any) -> bool:  # noqa: ANN401  # any part of a manifest

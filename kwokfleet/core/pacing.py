@@ -6,8 +6,9 @@ refusal (429, 5xx, no answer) halves it. The time is an argument; who sends, wai
 
 from dataclasses import dataclass, field
 
-FIRST = 16.0
-MOST = 64
+FIRST = 32.0
+MOST = 128
+"""A real API server queues what is too much for it, and says 429 when the queue is full: then it is less."""
 QUICK_S, SLOW_S = 0.25, 0.75
 """An average answer below the first: more at once. Above the second: fewer."""
 _GROWTH = 4.0
@@ -41,6 +42,10 @@ class Pace:
         if self.qps > 0:
             self._next_slot = start + 1 / self.qps
         return start - now
+
+    def is_quiet(self, now: float) -> bool:
+        """Return whether the API server does not want to hear of us."""
+        return now < self._quiet_until
 
     def answered(self, took_s: float) -> None:
         """Learn from an answer; every so many, draw a conclusion."""

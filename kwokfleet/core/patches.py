@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kwokfleet.core import diff, objects
+from kwokfleet.core import diff
 from kwokfleet.core.diff import ABSENT, Difference, Path
 from kwokfleet.core.objects import Manifest
 from kwokfleet.core.observed import Observed
@@ -39,9 +39,14 @@ def cordon(have: Observed) -> Patch:
     return Patch("", {"metadata": {"uid": have.uid}, "spec": {"unschedulable": True}})
 
 
-def adoption(have: Observed) -> Manifest:
-    """Return the labels that make an object ours: sent before anything else of it is changed."""
-    return {"metadata": {"uid": have.uid, "labels": {objects.MANAGED_BY: objects.US}}}
+def opening(node: Manifest, version: int) -> Patch:
+    """Return the patch that lets pods onto a node which was born Ready.
+
+    The API server taints every new node not-ready, and the controller manager takes that off again with two
+    requests for each. This is one, and holds only for the very version that was created.
+    """
+    taints = node["spec"].get("taints")
+    return Patch("", {"metadata": {"resourceVersion": str(version)}, "spec": {"taints": taints}})
 
 
 def _body(have: Observed, found: Sequence[Difference]) -> Manifest:

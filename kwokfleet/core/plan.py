@@ -233,10 +233,12 @@ def _create(situation: Situation, key: ObjectKey, want: Manifest) -> Change | No
 
 
 def _update(situation: Situation, want: Manifest, have: Observed) -> Change | None:
+    if have.deleting:  # it cannot be kept; whoever makes it anew waits until it is gone
+        return Change(Action.CREATE, have.key, *_owner(want), "is being deleted, and is asked for", want)
     found = diff.differences(want, have)
     if not situation.addresses:
         found = tuple(each for each in found if each.path[:2] != diff.ADDRESSES)
-    if not found or have.deleting:
+    if not found:
         return None
     if situation.stalled:  # what is given up waits for a person; if there is more, that is done
         found = tuple(each for each in found if (have.key, each.path) not in situation.stalled) or found
@@ -315,14 +317,24 @@ def _not_ours(situation: Situation, change: Change) -> tuple[Cause, str] | None:
         return None
     what = f"{change.key.kind.lower()} {change.key.name}"
     if change.key in situation.foreign:
-        if change.key.kind == "Node" and not objects.is_fake(have.manifest):
-            return Cause.CONFLICT, f"{what} is there and is not a fake node: it is never touched"
-        return None if _adopts(situation, change) else (Cause.CONFLICT, f"{what} is there and is not ours")
+        why = _not_to_be_taken(situation, change, have)
+        return (Cause.CONFLICT, f"{what} is there and {why}") if why else None
     if not objects.is_ours(have.manifest):
         return Cause.NOT_FAKE, f"{what} has our label but not the annotation {objects.FAKE_KEY}={objects.FAKE_VALUE}"
     if change.key.name in situation.occupied and change.key.kind == "Namespace" and change.action is Action.DELETE:
         return Cause.OCCUPIED, f"namespace {change.key.name} holds {situation.occupied[change.key.name]}"
     return None
+
+
+def _not_to_be_taken(situation: Situation, change: Change, have: Observed) -> str:
+    """Return why somebody else's object is not made ours; empty if it is."""
+    if change.key.kind == "Node" and not objects.is_fake(have.manifest):
+        return "is not a fake node: it is never touched"
+    if not _adopts(situation, change):
+        return "is not ours"
+    # Only a new object could have another value there, and what others made is not deleted for that.
+    fixed = diff.needs_replacement(change.key.kind, change.differences)
+    return f"cannot be adopted: its {'.'.join(fixed.path)} cannot change" if fixed else ""
 
 
 def _adopts(situation: Situation, change: Change) -> bool:
@@ -336,7 +348,7 @@ def _adopts(situation: Situation, change: Change) -> bool:
 def _not_sure(situation: Situation, change: Change) -> tuple[Cause, str] | None:
     if situation.frozen:
         return Cause.BROKEN, situation.frozen
-    for name in {change.fleet, change.have.fleet if change.have else change.fleet}:
+    for name in (change.fleet, change.have.fleet if change.have else change.fleet):
         if name in situation.broken:
             return Cause.BROKEN, situation.broken[name]
     if change.key.kind in situation.unknown:
@@ -352,7 +364,7 @@ def _not_sure(situation: Situation, change: Change) -> tuple[Cause, str] | None:
 
 
 def _not_now(situation: Situation, change: Change) -> tuple[Cause, str] | None:
-    for name, pool in {(change.fleet, change.pool), _owner(change.have.manifest) if change.have else ("", "")}:
+    for name, pool in ((change.fleet, change.pool), _owner(change.have.manifest) if change.have else ("", "")):
         fleet = situation.rules.get(name)
         if fleet is None:
             continue

@@ -18,6 +18,7 @@ from kwokfleet.core.patches import MERGE, Patch
 JSON = "application/json"
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 PAGE = 500
+LONGEST_QUIET_S = 30.0
 CRD_API_VERSION = "apiextensions.k8s.io/v1"
 
 
@@ -34,13 +35,14 @@ NODE = Kind("v1", "Node", "nodes")
 STAGE = Kind(objects.STAGE_API_VERSION, "Stage", "stages")
 NAMESPACE = Kind("v1", "Namespace", "namespaces")
 CONFIG_MAP = Kind("v1", "ConfigMap", "configmaps", namespaced=True)
+STORAGE_CLASS = Kind("storage.k8s.io/v1", "StorageClass", "storageclasses")
 POD = Kind("v1", "Pod", "pods", namespaced=True)
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases", namespaced=True)
 DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments", namespaced=True)
 FLEET = Kind(objects.API_VERSION, "Fleet", "fleets")
 DEFINITION = Kind(CRD_API_VERSION, "CustomResourceDefinition", "customresourcedefinitions")
-MANAGED = (NODE, STAGE, NAMESPACE, CONFIG_MAP)
-"""The kinds whose objects the files stand for."""
+MANAGED = (NODE, STAGE, NAMESPACE, CONFIG_MAP, STORAGE_CLASS)
+"""The kinds whose objects the files stand for; a set of the library brings a StorageClass along."""
 _KINDS = {(each.api_version, each.kind): each for each in (*MANAGED, POD, LEASE, DEPLOYMENT, FLEET, DEFINITION)}
 
 OURS = f"{objects.MANAGED_BY}={objects.US}"
@@ -80,6 +82,12 @@ class Answer:
         """What the API server says is wrong."""
         said = self.json().get("message")
         return str(said) if said else self.body[:200].decode(errors="replace").strip()
+
+    @property
+    def retry_after_s(self) -> float:
+        """How long the API server does not want to hear of us, as far as we heed it."""
+        text = self.headers.get("Retry-After") or ""
+        return min(float(text), LONGEST_QUIET_S) if text.isascii() and text.isdigit() else 0.0
 
     @property
     def reason(self) -> str:

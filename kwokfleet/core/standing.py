@@ -57,6 +57,7 @@ def _reason(withheld: Sequence[Withheld]) -> str:
         Cause.BROKEN: "InvalidSource",
         Cause.STALLED: "FieldConflict",
         Cause.CONFLICT: "NotOurs",
+        Cause.NOT_FAKE: "NotOurs",
     }
     return next((words[each.cause] for each in withheld if each.cause in words), "Withheld")
 

@@ -53,7 +53,7 @@ class Stream:
     def read(self) -> Answer:
         """Return the whole answer; for one that is an error."""
         with suppress(urllib3.exceptions.HTTPError, OSError):
-            return Answer(self.status, self._response.data)
+            return Answer(self.status, self._response.data, self._response.headers)
         return Answer(self.status)
 
     def stop(self) -> None:
@@ -90,15 +90,17 @@ class Cluster:
 
     def send(self, request: Request, timeout_s: float = ANSWER_S) -> Answer:
         """Send a request and return the answer, whatever it says."""
+        used = self._configuration
         response = self._open(request, timeout_s, preload=True)
-        if response.status == HTTPStatus.UNAUTHORIZED and self._renew():
+        if response.status == HTTPStatus.UNAUTHORIZED and self._renew(used):
             response = self._open(request, timeout_s, preload=True)
         return Answer(response.status, response.data, response.headers)
 
     def stream(self, request: Request, silence_s: float) -> Stream:
         """Send a request whose answer goes on; *silence_s* without a byte of it is a broken connection."""
+        used = self._configuration
         response = self._open(request, silence_s, preload=False)
-        if response.status == HTTPStatus.UNAUTHORIZED and self._renew():
+        if response.status == HTTPStatus.UNAUTHORIZED and self._renew(used):
             response.close()
             response = self._open(request, silence_s, preload=False)
         return Stream(self.host, response)
@@ -130,9 +132,11 @@ class Cluster:
                 headers[each["key"]] = each["value"] or ""  # type: ignore[index]  # a mapping, whatever its stub says
         return headers
 
-    def _renew(self) -> bool:
-        """Read the credentials once more; return whether they are others now."""
+    def _renew(self, used: client.Configuration) -> bool:
+        """Read the credentials once more; return whether they are others than those that were used."""
         with self._lock:
+            if self._configuration is not used:  # another thread was refused too, and came first
+                return True
             fresh = self._reload()
             if _credentials(fresh) == _credentials(self._configuration):
                 return False
@@ -216,14 +220,19 @@ def _exists(location: str) -> bool:
     return any(Path(path).expanduser().is_file() for path in location.split(os.pathsep) if path)
 
 
-def live_nodes(context: str | None, current: Cluster | None = None) -> list[Manifest]:
+def live_nodes(context: str | None, current: Sends | None = None) -> list[Manifest]:
     """Return all nodes of the cluster that a kubeconfig context names, or of the current one."""
-    cluster = current if current is not None and context is None else connect(context)
+    if current is not None and context is None:
+        return _nodes(current)
+    cluster = connect(context)
     try:
-        return [{"apiVersion": "v1", "kind": "Node", **item} for item in items(cluster, requests.NODE)]
+        return _nodes(cluster)
     finally:
-        if cluster is not current:
-            cluster.close()
+        cluster.close()
+
+
+def _nodes(cluster: Sends) -> list[Manifest]:
+    return [{"apiVersion": "v1", "kind": "Node", **item} for item in items(cluster, requests.NODE)]
 
 
 def items(  # noqa: PLR0913  # what a list can be narrowed by

@@ -25,6 +25,7 @@ log = structlog.get_logger()
 
 SILENCE_S = 100.0
 """A watch says something every minute, if only that nothing has happened."""
+CLOSING_S = 2.0
 WATCH_S = 290
 """How long the API server keeps a watch open; it is taken up again where it ended."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
@@ -75,6 +76,8 @@ class View:
     """Kinds that the cluster does not have."""
     versions: Mapping[str, int]
     """The version up to which each kind is known."""
+    settled: bool = True
+    """Whether each kind is known, or was refused for good; if not, a moment's patience may help."""
 
 
 class Mirror:
@@ -103,7 +106,7 @@ class Mirror:
         for each in self._followers:
             each.interrupt()
         for each in self._followers:
-            each.join()
+            each.join(CLOSING_S)  # one that waits for the first byte of an answer cannot be woken up
 
     def view(self) -> View:
         """Return what is known now."""
@@ -116,6 +119,7 @@ class Mirror:
                 {each.kind.kind: each.trouble for each in self._followers if each.trouble},
                 frozenset(each.kind.kind for each in self._followers if each.is_missing),
                 {each.kind.kind: each.version for each in self._followers},
+                all(each.is_settled for each in self._followers),
             )
 
     def wait(self, is_so: Callable[[View], bool], timeout_s: float) -> View:
@@ -130,9 +134,8 @@ class Mirror:
                 self._changed.wait(min(left, LONGEST_WAIT_S))
 
     def wait_until_known(self, timeout_s: float) -> View:
-        """Wait until every kind has been listed, or was refused for good."""
-        self.wait(lambda _view: all(each.is_settled for each in self._followers), timeout_s)
-        return self.view()
+        """Wait until every kind is known, or was refused for good."""
+        return self.wait(lambda view: view.settled, timeout_s)
 
 
 def _event(line: bytes) -> Manifest:
@@ -178,7 +181,7 @@ class _Follower(threading.Thread):
         self.version = 0
         self.trouble = "has not been listed yet"
         self.is_settled = False
-        """Whether there has been an answer, be it a no."""
+        """Whether what there is is known, or was refused for good."""
         self.is_missing = False
 
     def interrupt(self) -> None:
@@ -201,10 +204,11 @@ class _Follower(threading.Thread):
                 continue  # the API server ended the watch in good order
             except _GoneError:
                 self._resume = ""
-                self._say("is being listed again")
+                self._say("is being listed again", settled=False)
             except _RefusedError as error:
                 if self._refused(error.answer):
                     continue
+                pause = max(pause, error.answer.retry_after_s)
             except errors.UnreachableError as error:
                 if not self._stopping.is_set():
                     self._say(str(error), settled=False)
@@ -235,7 +239,7 @@ class _Follower(threading.Thread):
     def _say(self, trouble: str, *, settled: bool = True) -> None:
         with self._changed:
             self.trouble = trouble
-            self.is_settled = self.is_settled or settled
+            self.is_settled = settled
             self._changed.notify_all()
 
     # what is there

@@ -1,6 +1,5 @@
 """Plans for others to read: JSON for programs, Markdown for pull requests, unified diffs for eyes and diff tools."""
 
-import copy
 import difflib
 from collections.abc import Iterator
 from typing import Any
@@ -151,15 +150,22 @@ def file_name(change: Change) -> str:
 
 def sides(change: Change) -> tuple[str, str]:
     """Return an object as YAML before and after a change."""
-    live = "" if change.have is None else yamltext.document(change.have.manifest)
-    return live, "" if change.action is Action.DELETE else yamltext.document(merged(change))
+    live = "" if change.have is None else yamltext.document(_sorted(change.have.manifest))
+    return live, "" if change.action is Action.DELETE else yamltext.document(_sorted(merged(change)))
+
+
+def _sorted(manifest: Manifest) -> Manifest:
+    """Return an object in the order of its names: the API server and kubectl each have their own."""
+    made: Manifest = orjson.loads(orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS))
+    return made
 
 
 def merged(change: Change) -> Manifest:
     """Return an object as it would be after a change."""
     if change.have is None:
         return change.want or {}
-    made: Manifest = copy.deepcopy(change.have.manifest)
+    # Not deepcopy: equal parts of a live object are one, and would stay one, so that a change of one showed in both.
+    made: Manifest = orjson.loads(orjson.dumps(change.have.manifest))
     for each in change.differences:
         if each.path[:2] in (diff.TAINTS, diff.ADDRESSES):
             entries = made.setdefault(each.path[0], {}).setdefault(each.path[1], [])

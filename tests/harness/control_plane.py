@@ -76,15 +76,15 @@ def log_tails(where: state.Folder) -> list[tuple[str, str]]:
     return [(f"log of {each}", health.log_end(where, each, TAIL_LINES)) for each in versions.COMPONENTS]
 
 
-def running() -> Iterator[ControlPlane]:
-    """Start the session's control plane and remove it in the end."""
+def running(name: str = "session", spec: state.Spec | None = None) -> Iterator[ControlPlane]:
+    """Start a control plane for the session and remove it in the end."""
     config = replace(settings.from_environment(os.environ), data_dir=STATE)
     # Two sessions in one checkout take turns.
-    with locks.exclusive(STATE.with_suffix(".lock"), deadline_s=1800, on_wait=lambda _holder: None):
-        cluster.down(config, "session", progress.silent)  # of a session that was killed
+    with locks.exclusive(STATE.with_suffix(f".{name}.lock"), deadline_s=1800, on_wait=lambda _holder: None):
+        cluster.down(config, name, progress.silent)  # of a session that was killed
         tools = binaries.ensure(config, progress.silent)
-        cluster.up(config, "session", state.Spec(), progress.silent)
+        cluster.up(config, name, spec or state.Spec(), progress.silent)
         try:
-            yield ControlPlane(state.folder(config.data_dir, "session"), tools)
+            yield ControlPlane(state.folder(config.data_dir, name), tools)
         finally:
-            cluster.down(config, "session", progress.silent)
+            cluster.down(config, name, progress.silent)

@@ -1,0 +1,89 @@
+"""Others at the same time: people who delete and relabel, a second sync, a manager who wants a field for himself."""
+
+import pytest
+
+from tests.harness import faulty, scenes, waiting, watch
+from tests.harness.faulty import Asked, Fault, Then
+from tests.harness.scenes import Scene, told
+
+SIZE = 200
+
+
+def meddle(scene: Scene, *, deleted: str, relabelled: str) -> None:
+    """Delete a node and label another one, as somebody without manners would."""
+    scene.cluster.kubectl("delete", "node", deleted, "--wait=false")
+    scene.cluster.kubectl("label", "node", relabelled, "tier=silver", "--overwrite", "--field-manager=meddler")
+    scene.cluster.kubectl("label", "node", relabelled, "meddler/was=here", "--field-manager=meddler")
+
+
+def test_what_others_break_is_mended(scene: Scene) -> None:
+    """A node that was deleted, a label that was changed, during a sync and after it; a label of their own stays."""
+    scene.write({"name": "a", "replicas": SIZE, "labels": {"tier": "gold"}})
+    process = scene.start("--qps", "60")
+    waiting.until(lambda: len(scene.names()) > SIZE / 2)
+    there = scene.names()
+    meddle(scene, deleted=there[0], relabelled=there[1])
+    done = scenes.finished(process)
+    assert done.returncode == 0, told(done)
+    assert scene.sync().returncode == 0
+    scene.assert_settled(a=SIZE)
+    meddle(scene, deleted=there[2], relabelled=there[3])
+    assert scene.diff().returncode == 1
+    assert scene.sync().returncode == 0
+    scene.assert_settled(a=SIZE)
+    nodes = scene.nodes()
+    assert all(node["metadata"]["labels"]["tier"] == "gold" for node in nodes.values())
+    marked = [name for name, node in nodes.items() if "meddler/was" in node["metadata"]["labels"]]
+    assert marked == sorted((there[1], there[3]))
+
+
+def test_two_syncs_at_once_do_the_work_of_one(scene: Scene) -> None:
+    """Both succeed; each node is made once, changed to the same, and deleted once."""
+    scene.write({"name": "a", "replicas": SIZE})
+    with watch.watching(scene.cluster, "/api/v1/nodes", scenes.OURS) as seen:
+        for size, labels in ((SIZE, {}), (SIZE, {"tier": "gold"}), (SIZE - 50, {"tier": "gold"})):
+            scene.write({"name": "a", "replicas": size, "labels": labels})
+            both = [scene.start(), scene.start()]
+            for done in map(scenes.finished, both):
+                assert done.returncode == 0, told(done)
+            scene.assert_settled(a=size)
+        left = set(scenes.names(a=SIZE)) - set(scenes.names(a=SIZE - 50))
+        waiting.until(lambda: left <= {each["metadata"]["name"] for _, kind, each in seen.seen if kind == "DELETED"})
+    added, deleted = (
+        sorted(each["metadata"]["name"] for _, kind, each in seen.seen if kind == verb) for verb in ("ADDED", "DELETED")
+    )
+    assert added == scenes.names(a=SIZE)
+    assert deleted == sorted(left)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_field_that_is_fought_over_is_given_up(
+    scene: Scene, proxy: faulty.Proxy, through: dict[str, str], count: int
+) -> None:
+    """After a few rounds, with the name of who holds it and exit code 5; all else is done."""
+    scene.write({"name": "a", "replicas": 20, "labels": {"tier": "gold"}})
+    assert scene.sync().returncode == 0
+    fought = [f"scene-a-{index}" for index in range(count)]
+
+    def rival(name: str) -> None:
+        scene.cluster.kubectl("label", "node", name, "tier=mine", "--overwrite", "--field-manager=rival")
+
+    def rule(asked: Asked) -> Fault | None:
+        name = asked.resource.rpartition("/")[2]
+        return Then(lambda: rival(name)) if asked.method == "PATCH" and name in fought else None
+
+    for name in fought:
+        rival(name)
+    proxy.rule = rule
+    scene.write({"name": "a", "replicas": 25, "labels": {"tier": "gold", "new": "yes"}})
+    done = scene.sync(**through)
+    assert done.returncode == 5, told(done)
+    for name in fought:
+        assert f"manager 'rival' keeps changing metadata.labels.tier of node {name}" in done.stderr
+    nodes = scene.nodes()
+    assert sorted(nodes) == scenes.names(a=25)
+    assert all(node["metadata"]["labels"]["new"] == "yes" for node in nodes.values())
+    assert sorted(name for name, node in nodes.items() if node["metadata"]["labels"]["tier"] != "gold") == fought
+    assert len(proxy.faults) <= 5 * count, "it is not fought for ever"
+    assert scene.sync().returncode == 0, "without the rival, nothing stands in the way"
+    scene.assert_settled(a=25)

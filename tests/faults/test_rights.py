@@ -1,0 +1,183 @@
+"""Who we are and what we may: tokens that are wrong, expire or are renewed, and rights that are missing."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import faulty, scenes, waiting
+from tests.harness.faulty import Asked, Fault, Refuse
+from tests.harness.scenes import Scene, told
+
+SIZE = 100
+NAMESPACE = "accounts"
+READ, WRITE = ("get", "list", "watch"), ("get", "list", "watch", "create", "update", "patch", "delete")
+Rules = list[dict[str, Any]]
+NODES_AND_STAGES: Rules = [
+    {"apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": WRITE},
+    {"apiGroups": [""], "resources": ["namespaces", "pods"], "verbs": READ},
+    {"apiGroups": ["kwok.x-k8s.io"], "resources": ["stages"], "verbs": WRITE},
+    {"apiGroups": ["kwokfleet.dev"], "resources": ["fleets", "fleets/status"], "verbs": WRITE},
+    {"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"], "verbs": WRITE},
+]
+ONLY_READ: Rules = [
+    {"apiGroups": [""], "resources": ["nodes", "namespaces", "configmaps"], "verbs": READ},
+    {"apiGroups": ["kwok.x-k8s.io"], "resources": ["stages"], "verbs": READ},
+]
+
+
+@pytest.fixture
+def account(scene: Scene) -> Iterator[Callable[[str, Rules], str]]:
+    """Return what makes a service account with some rights, and gives a token for it."""
+    cluster = scene.cluster
+    cluster.kubectl("create", "namespace", NAMESPACE)
+    made: list[str] = []
+
+    def make(name: str, rules: Rules) -> str:
+        group = "rbac.authorization.k8s.io"
+        subject = {"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}
+        role = {"apiGroup": group, "kind": "ClusterRole", "name": name}
+        cluster.kubectl("create", "serviceaccount", name, "--namespace", NAMESPACE)
+        cluster.apply({"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules})
+        cluster.apply(
+            {
+                "apiVersion": f"{group}/v1",
+                "kind": "ClusterRoleBinding",
+                "metadata": {"name": name},
+                "roleRef": role,
+                "subjects": [subject],
+            }
+        )
+        made.append(name)
+        who = f"system:serviceaccount:{NAMESPACE}:{name}"
+        waiting.until(lambda: cluster.try_kubectl("auth", "can-i", "list", "nodes", f"--as={who}").returncode == 0)
+        return token(scene, name)
+
+    yield make
+    for name in made:
+        cluster.kubectl("delete", "clusterrole,clusterrolebinding", name)
+    cluster.kubectl("delete", "namespace", NAMESPACE)
+
+
+def token(scene: Scene, name: str) -> str:
+    """Return another token of a service account."""
+    return scene.cluster.kubectl("create", "token", name, "--namespace", NAMESPACE).strip()
+
+
+@pytest.fixture
+def config(scene: Scene, tmp_path: Path) -> Callable[..., dict[str, str]]:
+    """Return what writes a kubeconfig for a user, and gives the variables that lead to it."""
+    flags = ("config", "view", "--raw", "--output", "json")
+    content = json.loads(scene.cluster.kubectl(*flags))
+
+    def write(**user: str) -> dict[str, str]:
+        content["users"][0]["user"] = user
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps(content))
+        return {"KUBECONFIG": str(path)}
+
+    return write
+
+
+@pytest.mark.parametrize("command", ["diff", "sync"])
+def test_a_token_that_nobody_knows_is_said_at_once(
+    scene: Scene, config: Callable[..., dict[str, str]], command: str
+) -> None:
+    """Exit code 4, one sentence, and what to do; nothing is changed."""
+    scene.write({"name": "a", "replicas": SIZE})
+    done = scene.program.run(command, str(scene.path), **config(token="nonsense"))  # noqa: S106  # that is the point
+    assert done.returncode == 4, told(done)
+    error, following = done.stderr.splitlines()
+    assert "does not accept the credentials: 401 Unauthorized" in error
+    assert "log in again" in following
+    assert scene.names() == []
+
+
+def expires(proxy: faulty.Proxy, old: str, when: int) -> faulty.Rule:
+    """Return a rule under which a token is no longer accepted, from so many creations of nodes on."""
+
+    def rule(asked: Asked) -> Fault | None:
+        made = sum(each.method == "POST" and each.resource.endswith("/nodes") for each in proxy.asked)
+        return (
+            Refuse(401, "Unauthorized") if made > when and asked.headers["Authorization"] == f"Bearer {old}" else None
+        )
+
+    return rule
+
+
+def test_a_token_that_expires_on_the_way_is_said(
+    scene: Scene, proxy: faulty.Proxy, account: Callable[..., str], tmp_path: Path
+) -> None:
+    """Exit code 4 and what to do; what was done stays, and a sync with a new token goes on from there."""
+    scene.write({"name": "a", "replicas": SIZE})
+    old = account("writer", NODES_AND_STAGES)
+    proxy.rule = expires(proxy, old, SIZE // 2)
+    done = scene.sync(KUBECONFIG=proxy.kubeconfig(tmp_path / "config.json", token=old))
+    assert done.returncode == 4, told(done)
+    assert "does not accept the credentials: 401 Unauthorized" in done.stderr
+    assert "log in again" in done.stderr
+    assert "another sync goes on from there" in done.stderr
+    assert 0 < len(scene.names()) < SIZE
+    assert scene.sync().returncode == 0
+    scene.assert_settled(a=SIZE)
+
+
+def test_a_token_file_that_is_renewed_goes_on_working(
+    scene: Scene, proxy: faulty.Proxy, account: Callable[..., str], tmp_path: Path
+) -> None:
+    """As in a pod: the file holds another token by the time the first one is refused, by many threads at once."""
+    scene.write({"name": "a", "replicas": SIZE})
+    old = account("writer", NODES_AND_STAGES)
+    file = tmp_path / "token"
+    file.write_text(old)
+    new = token(scene, "writer")
+    is_expired = expires(proxy, old, SIZE // 2)
+
+    def rule(asked: Asked) -> Fault | None:
+        fault = is_expired(asked)
+        if fault:
+            file.write_text(new)
+        return fault
+
+    proxy.rule = rule
+    done = scene.sync(KUBECONFIG=proxy.kubeconfig(tmp_path / "config.json", tokenFile=str(file)))
+    assert done.returncode == 0, told(done)
+    assert proxy.faults
+    scene.assert_settled(a=SIZE)
+
+
+def test_what_may_be_done_is_done_where_one_kind_may_not(
+    scene: Scene, config: Callable[..., dict[str, str]], account: Callable[..., str]
+) -> None:
+    """Rights for nodes and Stages but not for ConfigMaps: those are named, all else is made, exit code 4."""
+    scene.write({"name": "a", "replicas": SIZE}, {"name": "auto", "autoscaler": {"max": 5}})
+    limited = config(token=account("limited", NODES_AND_STAGES))
+    done = scene.sync(**limited)
+    assert done.returncode == 4, told(done)
+    assert "configmaps may not be listed" in done.stderr
+    assert "configmaps: +2" in done.stdout
+    assert scene.names() == scenes.names(a=SIZE)
+    assert scene.cluster.get("stages", "--selector", scenes.OURS)["items"]
+    assert scene.cluster.get("configmaps", "--all-namespaces", "--selector", scenes.OURS)["items"] == []
+    assert scene.diff(**limited).returncode == 4
+    assert scene.sync().returncode == 0, "with all rights, what is left is done"
+    scene.assert_settled(a=SIZE)
+
+
+def test_a_diff_needs_rights_to_read_and_no_others(
+    scene: Scene, config: Callable[..., dict[str, str]], account: Callable[..., str]
+) -> None:
+    """Whether there is something to do or not; a sync is refused by the API server, in its words."""
+    scene.write({"name": "a", "replicas": SIZE}, {"name": "auto", "autoscaler": {"max": 5}})
+    reader = config(token=account("reader", ONLY_READ))
+    done = scene.diff(**reader)
+    assert done.returncode == 1, told(done)
+    assert f"pool a: +{SIZE} nodes" in done.stdout
+    refused = scene.sync(**reader)
+    assert refused.returncode == 4, told(refused)
+    assert "cannot create resource" in refused.stderr
+    assert scene.names() == []
+    assert scene.sync().returncode == 0
+    assert scene.diff(**reader).returncode == 0

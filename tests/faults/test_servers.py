@@ -1,0 +1,86 @@
+"""The API server itself: restarted in the middle of a sync, killed, or of a kind that cannot stream lists."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from kwokfleet import settings
+from kwokfleet.embedded import binaries, progress
+from tests.harness import cli, control_plane, faulty, foreign, scenes, waiting
+from tests.harness.control_plane import ControlPlane
+from tests.harness.faulty import Asked, Fault, Refuse
+from tests.harness.scenes import Scene, told
+
+SIZE = 400
+PAGES = 1200
+"""More nodes than fit on two pages."""
+
+
+def restart(program: cli.Cli, cluster: ControlPlane) -> None:
+    """End the API server in good order, and start it again."""
+    program.ok("cluster", "restart", "kube-apiserver", "--name", cluster.where.name)
+
+
+def kill(program: cli.Cli, cluster: ControlPlane) -> None:
+    """End the API server in the middle of whatever it does, and start it again."""
+    os.kill(int(cluster.where.pid_file("kube-apiserver").read_text()), signal.SIGKILL)
+    program.ok("cluster", "up", "--name", cluster.where.name)
+
+
+@pytest.mark.parametrize("fail", [restart, kill])
+def test_a_sync_outlives_its_api_server(scene: Scene, fail: object) -> None:
+    """While nodes are made, and while they are changed and deleted: it goes on where it was, and nothing is lost."""
+    operator = cli.Cli(
+        control_plane.STATE, scene.program.environment | {"KWOKFLEET_DATA_DIR": str(control_plane.STATE)}
+    )
+    scene.write({"name": "a", "replicas": SIZE})
+    process = scene.start("--qps", "80")
+    waiting.until(lambda: len(scene.names()) > SIZE / 4)
+    fail(operator, scene.cluster)  # type: ignore[operator]  # one of the two above
+    done = scenes.finished(process)
+    assert done.returncode == 0, told(done)
+    scene.assert_settled(a=SIZE)
+    scene.write({"name": "a", "replicas": SIZE - 100, "labels": {"tier": "gold"}})
+    process = scene.start("--qps", "80")
+    gold = ("get", "nodes", "--selector", "tier=gold", "--output", "name")
+    waiting.until(lambda: len(scene.cluster.kubectl(*gold).splitlines()) > SIZE / 4)
+    fail(operator, scene.cluster)  # type: ignore[operator]  # one of the two above
+    done = scenes.finished(process)
+    assert done.returncode == 0, told(done)
+    scene.assert_settled(a=SIZE - 100)
+
+
+def test_pages_show_what_a_stream_shows(scene: Scene, proxy: faulty.Proxy, through: dict[str, str]) -> None:
+    """Where the API server does not stream lists, they come page by page, and the diff is the same to the byte."""
+
+    def rule(asked: Asked) -> Fault | None:
+        return Refuse(422, "sendInitialEvents: Forbidden") if "sendInitialEvents" in asked.path else None
+
+    scene.write({"name": "a", "replicas": PAGES}, {"name": "b", "replicas": 20})
+    assert scene.sync().returncode == 0
+    scene.write({"name": "a", "replicas": PAGES + 5, "labels": {"tier": "gold"}}, {"name": "b", "replicas": 10})
+    proxy.rule = rule
+    streamed, paged = (scene.diff("--output", "json", "--details", **each) for each in ({}, through))
+    assert (paged.returncode, paged.stdout) == (1, streamed.stdout)
+    assert len(proxy.faults) == 4, "every kind was asked for as a stream first"
+
+
+def test_an_api_server_without_streaming_lists(kwokfleet: cli.Cli, tmp_path: Path) -> None:
+    """A real one, with the feature turned off: sync and diff do what they do elsewhere."""
+    flags = ("kube-apiserver=feature-gates=WatchList=false", *("=".join(each) for each in foreign.QUIET.extra_args))
+    kwokfleet.ok("cluster", "up", *(argument for flag in flags for argument in ("--extra-args", flag)))
+    tools = binaries.ensure(settings.from_environment(os.environ), progress.silent)
+    cluster = ControlPlane(kwokfleet.where(), tools)
+    with foreign.untouched(cluster):
+        for scene in scenes.opened(cluster, kwokfleet, tmp_path):
+            scene.write({"name": "a", "replicas": PAGES})
+            done = scene.sync()
+            assert done.returncode == 0, told(done)
+            scene.assert_settled(a=PAGES)
+            scene.write({"name": "a", "replicas": PAGES - 100, "labels": {"tier": "gold"}})
+            assert scene.diff().returncode == 1
+            done = scene.sync()
+            assert done.returncode == 0, told(done)
+            scene.assert_settled(a=PAGES - 100)

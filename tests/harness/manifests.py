@@ -1,0 +1,73 @@
+"""Objects as the API server would return them, without one: for tests of what is compared and planned."""
+
+import copy
+from typing import Any
+
+from kwokfleet.core import diff, objects, observed
+from kwokfleet.core.objects import Manifest
+from kwokfleet.core.observed import Observed
+
+
+def node(name: str = "lab-gpu-0", *, fleet: str = "lab", pool: str = "gpu", **parts: Any) -> Manifest:  # noqa: ANN401  # of a manifest
+    """Write a node as a pool asks for it; *parts* are its labels, annotations, taints, capacity, spec and status."""
+    taints = parts.get("taints", [objects.FAKE_TAINT])
+    own = {objects.TAINTS: listed} if (listed := diff.own_taints(taints)) else {}
+    labels = {objects.MANAGED_BY: objects.US, objects.FLEET: fleet, objects.POOL: pool}
+    capacity = parts.get("capacity", {"cpu": "32"})
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": labels | parts.get("labels", {}),
+            "annotations": {objects.FAKE_KEY: objects.FAKE_VALUE} | own | parts.get("annotations", {}),
+        },
+        "spec": ({"taints": taints} if taints else {}) | parts.get("spec", {}),
+        "status": {"capacity": capacity, "allocatable": capacity} | parts.get("status", {}),
+    }
+
+
+def stage(name: str = "pod-ready", *, fleet: str = "", **spec: Any) -> Manifest:  # noqa: ANN401  # of a manifest
+    """Write a Stage, shared by all Fleets or of one alone."""
+    labels = {objects.MANAGED_BY: objects.US} | ({objects.FLEET: fleet} if fleet else {})
+    return {
+        "apiVersion": objects.STAGE_API_VERSION,
+        "kind": "Stage",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"resourceRef": {"apiGroup": "v1", "kind": "Pod"}, **spec},
+    }
+
+
+def namespace(name: str = "work") -> Manifest:
+    """Write a namespace of ours."""
+    labels = {objects.MANAGED_BY: objects.US}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+
+
+def fields(manifest: Manifest) -> dict[str, Any]:
+    """Return the fields of an object as `managedFields` lists them."""
+    return {f"f:{name}": fields(part) if isinstance(part, dict) else {} for name, part in manifest.items()}
+
+
+def owned(manifest: Manifest) -> dict[str, Any]:
+    """Return what the API server notes as ours of an object that we created: everything but its status."""
+    metadata = {key: manifest["metadata"].get(key) or {} for key in ("labels", "annotations")}
+    rest = {key: part for key, part in manifest.items() if key not in ("apiVersion", "kind", "metadata", "status")}
+    return fields({"metadata": metadata, **rest})
+
+
+def live(
+    manifest: Manifest,
+    ours: dict[str, Any] | None = None,
+    theirs: dict[str, Any] | None = None,
+    **metadata: Any,  # noqa: ANN401  # of a manifest
+) -> Observed:
+    """Return an object as it was read: created by us unless *ours* says which fields are; *theirs* are a kubelet's."""
+    raw = copy.deepcopy(manifest)
+    managers = [
+        {"manager": objects.MANAGER, "fieldsV1": owned(manifest) if ours is None else ours},
+        {"manager": "kubelet", "fieldsV1": theirs or {}},
+    ]
+    name = raw["metadata"]["name"]
+    raw["metadata"] |= {"uid": f"uid-{name}", "resourceVersion": "7", "managedFields": managers} | metadata
+    return observed.Projector().observed(raw["apiVersion"], raw["kind"], raw)

@@ -1,0 +1,97 @@
+"""A fleet file, a real cluster, and `kwokfleet sync` between them."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.harness import cli, control_plane
+
+FLEET = "scene"
+OURS = "app.kubernetes.io/managed-by=kwokfleet"
+Manifest = dict[str, Any]
+Done = subprocess.CompletedProcess[str]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What a test of syncs looks at."""
+
+    cluster: control_plane.ControlPlane
+    program: cli.Cli
+    path: Path
+
+    def write(self, *pools: Manifest, **spec: Any) -> None:  # noqa: ANN401  # any part of a Fleet
+        """Write the fleet file. JSON is YAML too."""
+        spec = {"nodePools": list(pools), **spec}
+        document = {"apiVersion": "kwokfleet.dev/v1alpha1", "kind": "Fleet", "metadata": {"name": FLEET}, "spec": spec}
+        self.path.write_text(json.dumps(document))
+
+    def sync(self, *arguments: str, **variables: str) -> Done:
+        """Sync, whatever comes of it."""
+        return self.program.run("sync", str(self.path), *arguments, **variables)
+
+    def start(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+        """Begin to sync."""
+        return self.program.start("sync", str(self.path), *arguments, **variables)
+
+    def diff(self, *arguments: str, **variables: str) -> Done:
+        """Say what a sync would do."""
+        return self.program.run("diff", str(self.path), *arguments, **variables)
+
+    def nodes(self) -> dict[str, Manifest]:
+        """Return our nodes, by name."""
+        return {each["metadata"]["name"]: each for each in self.cluster.get("nodes", "--selector", OURS)["items"]}
+
+    def names(self) -> list[str]:
+        """Return the names of our nodes; much quicker than the nodes."""
+        text = self.cluster.kubectl("get", "nodes", "--selector", OURS, "--output", "name")
+        return sorted(line.removeprefix("node/") for line in text.splitlines())
+
+    def assert_settled(self, **sizes: int) -> None:
+        """Check that each pool has its nodes and no others, and that nothing is left to do."""
+        assert self.names() == names(**sizes)
+        done = self.diff()
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def sweep(self) -> None:
+        """Remove everything that is ours."""
+        self.cluster.kubectl("delete", "nodes,namespaces", "--selector", OURS, "--ignore-not-found")
+        self.cluster.kubectl("delete", "configmaps", "--all-namespaces", "--selector", OURS)
+        for kind in ("stages.kwok.x-k8s.io", "fleets.kwokfleet.dev"):
+            chosen = ("--selector", OURS) if kind.startswith("stages") else ("--all",)
+            self.cluster.try_kubectl("delete", kind, *chosen)  # a cluster may not know the kind yet
+
+
+def names(**sizes: int) -> list[str]:
+    """Return the names of the nodes of pools, by their sizes."""
+    return sorted(f"{FLEET}-{pool}-{index}" for pool, size in sizes.items() for index in range(size))
+
+
+def told(done: Done) -> str:
+    """Return all that a command said."""
+    return f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
+
+
+def finished(process: subprocess.Popen[str], timeout_s: float = cli.TIMEOUT_S) -> Done:
+    """Wait for a command that was begun, and return what came of it."""
+    with process:
+        try:
+            out, err = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def opened(cluster: control_plane.ControlPlane, program: cli.Cli, folder: Path) -> Iterator[Scene]:
+    """Begin with nothing of ours, and leave nothing."""
+    environment = program.environment | {"KUBECONFIG": str(cluster.kubeconfig)}
+    scene = Scene(cluster, cli.Cli(program.data_dir, environment), folder / "fleet.yaml")
+    scene.sweep()
+    try:
+        yield scene
+    finally:
+        scene.sweep()

@@ -1,0 +1,62 @@
+"""kwokfleet's own syncing, without a process for each: for tests that do it many times."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kwokfleet import apply, reconcile, source
+from kwokfleet import sync as syncing
+from kwokfleet.core import objects, report
+from kwokfleet.core.plan import Plan
+from kwokfleet.edge import cluster as edge
+from kwokfleet.edge import mirror
+from tests.harness import control_plane
+
+KNOWN_S = 60.0
+OURS = ("--selector", f"{objects.MANAGED_BY}={objects.US}", "--ignore-not-found")
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """A followed cluster."""
+
+    api: edge.Cluster
+    follower: mirror.Mirror
+
+    def sync(self, path: Path) -> syncing.Report:
+        """Make the cluster what files say, which must succeed."""
+        session, loaded = self._begun(path)
+        done = session.carry_out(loaded, session.plan(loaded))
+        assert not report.bad(done.outcomes), [(each.change.key, each.message) for each in report.bad(done.outcomes)]
+        return done
+
+    def diff(self, path: Path) -> Plan:
+        """Return what differs, by somebody who remembers nothing."""
+        session, loaded = self._begun(path)
+        return session.plan(loaded)
+
+    def _begun(self, path: Path) -> tuple[syncing.Sync, source.Loaded]:
+        loaded = source.Loader().load(path)
+        assert loaded.usable, loaded.problems
+        return syncing.Sync(self.api, self.follower, reconcile.Options(), apply.Limits()), loaded
+
+
+@contextmanager
+def opened(cluster: control_plane.ControlPlane) -> Iterator[Sessions]:
+    """Follow a cluster from here to the end of the block."""
+    api = edge.connect(None, cluster.kubeconfig)
+    try:
+        with mirror.Mirror(api) as follower:
+            follower.wait_until_known(KNOWN_S)
+            yield Sessions(api, follower)
+    finally:
+        api.close()
+
+
+def clear(cluster: control_plane.ControlPlane) -> None:
+    """Remove everything that is kwokfleet's, whoever made it: tests share the cluster, one after the other."""
+    kinds = "nodes,stages.kwok.x-k8s.io,namespaces,storageclasses"
+    known = cluster.try_kubectl("get", "customresourcedefinitions", "fleets.kwokfleet.dev").returncode == 0
+    cluster.kubectl("delete", f"{kinds},fleets.kwokfleet.dev" if known else kinds, *OURS, "--wait=false")
+    cluster.kubectl("delete", "configmaps", "--all-namespaces", *OURS, "--wait=false")

@@ -1,0 +1,183 @@
+"""Nodes that go: which ones, in what order, and what becomes of their pods."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import cli, kwok, scenes, waiting
+from tests.harness.control_plane import ControlPlane
+from tests.harness.sandbox import Sandbox
+from tests.harness.scenes import Scene, told
+
+Manifest = dict[str, Any]
+TIMEOUT_S = 3
+POOL = {"name": "a", "drain": {"timeout": f"{TIMEOUT_S}s"}}
+
+
+@pytest.fixture
+def scene(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[Scene]:
+    """Give a test a fleet file and the session's cluster, with nothing of ours in it."""
+    yield from scenes.opened(cluster, kwokfleet, tmp_path)
+
+
+@pytest.fixture
+def played(scene: Scene, tmp_path: Path) -> Iterator[None]:
+    """Let kwok play the fleet's nodes, by the Stages that a sync puts into the cluster."""
+    kwok.install_crds(scene.cluster)
+    with kwok.running(scene.cluster, tmp_path / "kwok", selector=f"kwokfleet.dev/fleet={scenes.FLEET}"):
+        yield
+
+
+@pytest.fixture
+def pods(scene: Scene, box: Sandbox, played: None) -> Callable[..., None]:
+    """Return what puts pods onto nodes, and waits until kwok runs them."""
+
+    def put(**nodes: str) -> None:
+        for name, node in nodes.items():
+            spec = {
+                "nodeName": node,
+                "terminationGracePeriodSeconds": 1,
+                "tolerations": [{"operator": "Exists"}],
+                "containers": [{"name": "main", "image": "none"}],
+            }
+            pod = box.manifest("v1", "Pod", name, spec=spec)
+            pod["metadata"]["labels"] = box.labels | {"app": name}
+            scene.cluster.kubectl("create", "--filename", "-", stdin=json.dumps(pod))
+        waiting.until(lambda: set(running(box)) >= {f"{box.name}-{name}" for name in nodes})
+
+    return put
+
+
+def running(box: Sandbox) -> dict[str, str]:
+    """Return the pods that run, and where."""
+    items = box.cluster.get("pods", "--namespace", box.name)["items"]
+    return {
+        each["metadata"]["name"]: each["spec"]["nodeName"] for each in items if each["status"]["phase"] == "Running"
+    }
+
+
+def test_pods_go_before_their_node(scene: Scene, box: Sandbox, pods: Callable[..., None]) -> None:
+    """They are evicted, and none is left that runs on nothing; pods on nodes that stay are not disturbed."""
+    scene.write(POOL | {"replicas": 4})
+    assert scene.sync().returncode == 0
+    pods(first="scene-a-0", second="scene-a-3", third="scene-a-3")
+    scene.write(POOL | {"replicas": 2})
+    done = scene.sync()
+    assert done.returncode == 0, told(done)
+    assert running(box) == {f"{box.name}-first": "scene-a-0"}
+    scene.assert_settled(a=2)
+
+
+def test_a_budget_is_respected(scene: Scene, box: Sandbox, pods: Callable[..., None]) -> None:
+    """A pod that may not go keeps its node, cordoned: exit code 7 names both; other nodes go, and later this one."""
+    scene.write(POOL | {"replicas": 3})
+    assert scene.sync().returncode == 0
+    pods(guarded="scene-a-2", free="scene-a-1")
+    budget = {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "guarded"}}}
+    scene.cluster.apply(box.manifest("policy/v1", "PodDisruptionBudget", "budget", spec=budget))
+    watched = ("pdb", f"{box.name}-budget", "--namespace", box.name)
+    waiting.until(lambda: scene.cluster.get(*watched).get("status", {}).get("observedGeneration"))
+    scene.write(POOL | {"replicas": 1})
+    done = scene.sync()
+    assert done.returncode == 7, told(done)
+    assert f"node scene-a-2: pod {box.name}/{box.name}-guarded may not go" in done.stderr
+    assert f"{box.name}-budget" in done.stderr
+    assert sorted(scene.names()) == ["scene-a-0", "scene-a-2"]
+    assert scene.nodes()["scene-a-2"]["spec"]["unschedulable"]
+    assert running(box) == {f"{box.name}-guarded": "scene-a-2"}
+    scene.cluster.kubectl("delete", *watched)
+    done = scene.sync()
+    assert done.returncode == 0, told(done)
+    assert running(box) == {}
+    scene.assert_settled(a=1)
+
+
+def test_a_node_that_is_wanted_again_is_opened_again(scene: Scene, box: Sandbox, pods: Callable[..., None]) -> None:
+    """It was cordoned for a deletion that did not come to pass: after a sync, pods may come again."""
+    scene.write(POOL | {"replicas": 2})
+    assert scene.sync().returncode == 0
+    pods(guarded="scene-a-1")
+    budget = {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "guarded"}}}
+    scene.cluster.apply(box.manifest("policy/v1", "PodDisruptionBudget", "budget", spec=budget))
+    scene.write(POOL | {"replicas": 1})
+    assert scene.sync().returncode == 7
+    scene.write(POOL | {"replicas": 2})
+    assert scene.sync().returncode == 0
+    assert "unschedulable" not in scene.nodes()["scene-a-1"]["spec"]
+    scene.assert_settled(a=2)
+
+
+def test_the_emptiest_nodes_go(scene: Scene, box: Sandbox, pods: Callable[..., None]) -> None:
+    """Those with the fewest pods, whatever their index; the others keep theirs, and nothing is left to do."""
+    pool = POOL | {"scaleDown": "emptiest"}
+    scene.write(pool | {"replicas": 4})
+    assert scene.sync().returncode == 0
+    pods(one="scene-a-1", two="scene-a-3", three="scene-a-3", four="scene-a-2")
+    scene.write(pool | {"replicas": 3})
+    assert scene.sync().returncode == 0
+    assert scene.names() == ["scene-a-1", "scene-a-2", "scene-a-3"]
+    pods(five="scene-a-2")
+    scene.write(pool | {"replicas": 2})
+    done = scene.sync()
+    assert done.returncode == 0, told(done)
+    assert scene.names() == ["scene-a-2", "scene-a-3"]
+    assert sorted(set(running(box).values())) == ["scene-a-2", "scene-a-3"]
+    assert scene.diff().returncode == 0
+
+
+def test_the_newest_nodes_go(scene: Scene) -> None:
+    """A node that was made again is newer than those with a higher index."""
+    pool = POOL | {"scaleDown": "newest"}
+    scene.write(pool | {"replicas": 3})
+    assert scene.sync().returncode == 0
+    first = scene.nodes()["scene-a-2"]["metadata"]["creationTimestamp"]
+    scene.cluster.kubectl("delete", "node", "scene-a-0")
+    waiting.until(lambda: _now(scene) > first)  # the API server counts in seconds
+    assert scene.sync().returncode == 0
+    scene.write(pool | {"replicas": 2})
+    done = scene.sync()
+    assert done.returncode == 0, told(done)
+    assert scene.names() == ["scene-a-1", "scene-a-2"]
+    assert scene.diff().returncode == 0
+
+
+def _now(scene: Scene) -> str:
+    """Return the API server's time, as it stands in objects that are made now."""
+    made = scene.cluster.kubectl(
+        "create", "configmap", "now", "--dry-run=server", "--output", "jsonpath={.metadata.creationTimestamp}"
+    )
+    return made.strip()
+
+
+def test_a_whole_idle_pool_goes_by_one_request(scene: Scene) -> None:
+    """However many nodes it has; another pool is left alone."""
+    scene.write({"name": "a", "replicas": 60}, {"name": "b", "replicas": 3})
+    assert scene.sync().returncode == 0
+    scene.write({"name": "a", "replicas": 0}, {"name": "b", "replicas": 3})
+    with scene.cluster.counted_requests() as counted:
+        done = scene.sync()
+    assert done.returncode == 0, told(done)
+    assert (counted.of("DELETECOLLECTION", "nodes"), counted.of("DELETE", "nodes")) == (1, 0)
+    scene.assert_settled(b=3)
+
+
+def test_a_node_that_is_not_fake_survives_its_pool(scene: Scene) -> None:
+    """Whatever labels it carries: it is reported, with what to do, and not a byte of it changes."""
+    scene.write({"name": "a", "replicas": 20})
+    assert scene.sync().returncode == 0
+    real = scene.nodes()["scene-a-0"]
+    labels = real["metadata"]["labels"]
+    scene.cluster.apply(
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "real", "labels": labels | {"team": "others"}}}
+    )
+    waiting.until(lambda: "ttl" in str(scene.nodes()["real"]["metadata"]["annotations"]))
+    before = scene.nodes()["real"]
+    scene.write({"name": "a", "replicas": 0})
+    done = scene.sync()
+    assert done.returncode == 5, told(done)
+    assert "node real has our label but not the annotation kwok.x-k8s.io/node=fake" in done.stdout
+    assert scene.nodes() == {"real": before}
+    assert scene.diff().returncode == 5

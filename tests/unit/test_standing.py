@@ -1,0 +1,126 @@
+"""How a Fleet stands, as the cluster is told."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from kwokfleet.core import objects, plan, standing
+from kwokfleet.core.objects import Manifest
+from kwokfleet.core.plan import Action, Cause, Change, Plan, Withheld
+from kwokfleet.core.report import Outcome, Result
+from tests.harness import manifests
+
+NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
+READY = {"conditions": [{"type": "Ready", "status": "True"}]}
+
+
+def status(ready: int, desired: int, left: Plan | None = None, outcomes: list[Outcome] | None = None) -> Manifest:
+    """Return the status of a Fleet `lab` of which so many nodes are there and Ready."""
+    there = [manifests.live(manifests.node(f"n{number}", status=READY)) for number in range(ready)]
+    inventory = {each.key: each for each in there}
+    return standing.statuses(["lab"], {"lab": desired}, inventory, left or Plan(), outcomes or [])["lab"]
+
+
+def conditions(made: Manifest) -> dict[str, tuple[str, str]]:
+    """Return conditions as `type: (status, reason)`."""
+    return {each["type"]: (each["status"], each["reason"]) for each in made["conditions"]}
+
+
+def change(**fields: Any) -> Change:  # noqa: ANN401  # of a change
+    """Return some change of the Fleet."""
+    want = manifests.node()
+    return replace(Change(Action.CREATE, objects.key(want), "lab", "gpu", "is missing", want), **fields)
+
+
+def test_a_fleet_that_is_as_its_files_say_is_ready() -> None:
+    """As kstatus reads it."""
+    made = status(3, 3)
+    assert made["nodes"] == {"desired": 3, "present": 3, "ready": 3, "schedulable": 3}
+    assert conditions(made) == {
+        "Ready": ("True", "Synced"),
+        "Reconciling": ("False", "Done"),
+        "Stalled": ("False", "NotStalled"),
+    }
+
+
+def test_a_fleet_on_its_way_is_not_ready() -> None:
+    """Nodes that are not there yet; changes that are left."""
+    assert conditions(status(2, 3))["Ready"] == ("False", "Progressing")
+    made = status(3, 3, Plan((change(),)))
+    assert conditions(made)["Reconciling"] == ("True", "Progressing")
+    assert conditions(made)["Ready"][0] == "False"
+
+
+@pytest.mark.parametrize(
+    ("cause", "reason"),
+    [
+        (Cause.APPROVAL, "PruneWithheld"),
+        (Cause.SUSPENDED, "Suspended"),
+        (Cause.WINDOW, "OutsideWindow"),
+        (Cause.BROKEN, "InvalidSource"),
+        (Cause.CONFLICT, "NotOurs"),
+        (Cause.NOT_FAKE, "NotOurs"),
+        (Cause.STALLED, "FieldConflict"),
+        (Cause.UNKNOWN, "Withheld"),
+    ],
+)
+def test_what_is_withheld_is_the_reason(cause: Cause, reason: str) -> None:
+    """With its words, and the digest that releases it."""
+    made = status(3, 3, Plan((), (Withheld(cause, "lab", "because", (change(),), "d1"),)))
+    assert conditions(made)["Ready"] == ("False", reason)
+    assert made["conditions"][0]["message"] == "because"
+    assert made["withheld"] == [{"cause": cause.value, "why": "because", "changes": 1, "digest": "d1"}]
+    assert conditions(made)["Stalled"][0] == ("True" if cause is Cause.STALLED else "False")
+
+
+def test_what_failed_is_the_reason() -> None:
+    """By the object's name."""
+    made = status(3, 3, None, [Outcome(change(), Result.REFUSED, "403 no")])
+    assert conditions(made)["Ready"] == ("False", "Failed")
+    assert made["conditions"][0]["message"] == "lab-gpu-0: 403 no"
+
+
+def test_of_other_fleets_nothing_is_said() -> None:
+    """Each has its own status."""
+    other = Withheld(Cause.APPROVAL, "other", "because", (), "d1")
+    assert conditions(status(3, 3, Plan((change(fleet="other"),), (other,))))["Ready"] == ("True", "Synced")
+
+
+def test_what_is_the_same_is_not_written_again() -> None:
+    """A settled Fleet costs no request."""
+    first = standing.updated(status(3, 3), {}, NOW)
+    assert first
+    assert standing.updated(status(3, 3), first, NOW + timedelta(hours=1)) is None
+
+
+def test_a_conditions_time_is_that_of_its_last_turn() -> None:
+    """It stays while the condition says the same, and moves when it turns."""
+    first = standing.updated(status(3, 3), {}, NOW)
+    assert first
+    later = standing.updated(status(2, 3), first, NOW + timedelta(hours=1))
+    assert later
+    times = {each["type"]: each["lastTransitionTime"] for each in later["conditions"]}
+    assert times == {
+        "Ready": "2026-03-02T09:00:00Z",
+        "Reconciling": "2026-03-02T08:00:00Z",
+        "Stalled": "2026-03-02T08:00:00Z",
+    }
+
+
+def test_a_long_story_is_cut() -> None:
+    """The API server takes 32 KiB at most; people fewer."""
+    held = tuple(Withheld(Cause.CONFLICT, "lab", "x" * 100, ()) for _ in range(100))
+    assert len(status(3, 3, Plan((), held))["conditions"][0]["message"]) == 1024
+
+
+def test_a_digest_tells_plans_apart() -> None:
+    """By the action, the object and what is wanted of it."""
+    plain = change()
+    others = [
+        change(action=Action.DELETE),
+        change(want=manifests.node(labels={"a": "b"})),
+        change(key=plain.key._replace(name="x")),
+    ]
+    assert len({plan.digest([each]) for each in (plain, *others)}) == 4
