@@ -81,10 +81,21 @@ class Wanted:
     kubeconfig: Path | None
     documents: tuple[Manifest, ...] = ()
     kinds: tuple[str, ...] = ()
+    """What it follows in the cluster beside Stages: `render.kwok_kinds` tells."""
+    mark: str = ""
+    """What stands for everything else that it reads but once: `kwok.read_once` tells."""
 
     def command(self, shard: kwok.Shard) -> tuple[list[str], str]:
         """Return the flags and the configuration of one shard."""
         return kwok.arguments(self.spec, shard, self.kinds), kwok.configuration(self.spec, shard, self.documents)
+
+    def differs(self, other: "Wanted", shard: kwok.Shard) -> bool:
+        """Return whether a process that was started as the other one says is another than this one."""
+        return (
+            self.command(shard) != other.command(shard)
+            or kwok.address(self.spec, shard) != kwok.address(other.spec, shard)
+            or self.mark != other.mark
+        )
 
 
 Nodes = Callable[[], Sequence[str]]
@@ -139,6 +150,7 @@ class Shard(threading.Thread):
             folder=self._folder,
             config=config,
             listener=self._listen,
+            address=kwok.address(self._wanted.spec, self.shard),
         )
         log.info("kwok_started", shard=self.shard.index, pid=process.pid, port=process.port)
         self._tell(state=State.STARTING, pid=process.pid, port=process.port, why="", identity="", pause_s=0.0)
@@ -321,7 +333,7 @@ class Keeper:
             self._set_count(0)
             self._set_count(wanted.spec.shards)
             return True
-        changed = [each for each in self.shards if wanted.command(each.shard) != before.command(each.shard)]
+        changed = [each for each in self.shards if wanted.differs(before, each.shard)]
         for each in changed:
             each.restart(wanted)
         return bool(changed)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kwokfleet.core import diff
+from kwokfleet.core import diff, objects
 from kwokfleet.core.plan import Action, Cause, Change, Plan, Withheld
 
 
@@ -94,9 +94,8 @@ def category(path: diff.Path) -> str:
 
 
 def _plural(kind: str) -> str:
-    return {"Node": "nodes", "Stage": "stages", "Namespace": "namespaces", "ConfigMap": "configmaps"}.get(
-        kind, f"{kind.lower()}s"
-    )
+    known = objects.KWOK_CLUSTER_KINDS | objects.KWOK_NAMESPACED_KINDS
+    return known.get(kind, f"{kind.lower()}s")
 
 
 def line(group: Group) -> str:
