@@ -16,7 +16,7 @@ from http import HTTPStatus
 import structlog
 
 from kwokfleet import drain, errors
-from kwokfleet.core import diff, objects, observed, pacing, patches, plan, requests
+from kwokfleet.core import diff, objects, observed, pacing, patches, plan, report, requests
 from kwokfleet.core.objects import Manifest, ObjectKey
 from kwokfleet.core.observed import Observed
 from kwokfleet.core.plan import Action, Change
@@ -173,7 +173,7 @@ class Applier:
                 outcomes += drain.Drain(self, self._pools, inventory).remove(mine)
             else:
                 outcomes += self._replaced([each for each in mine if each.action is Action.REPLACE], inventory)
-                title = f"{kind.lower()}s {'deleted' if deletes else 'applied'}"
+                title = f"{report.plural(kind)} {'deleted' if deletes else 'applied'}"
                 outcomes += self.each(title, [each for each in mine if each.action is not Action.REPLACE], self.change)
         for outcome in outcomes:
             log.debug(

@@ -87,7 +87,8 @@ class Wanted:
 
     def command(self, shard: kwok.Shard) -> tuple[list[str], str]:
         """Return the flags and the configuration of one shard."""
-        return kwok.arguments(self.spec, shard, self.kinds), kwok.configuration(self.spec, shard, self.documents)
+        config = kwok.configuration(self.spec, shard, self.documents, self.kinds)
+        return kwok.arguments(self.spec, shard, self.kinds), config
 
     def differs(self, other: "Wanted", shard: kwok.Shard) -> bool:
         """Return whether a process that was started as the other one says is another than this one."""

@@ -21,6 +21,10 @@ from kwokfleet.core.objects import Manifest
 
 CONFIG_API_VERSION = "config.kwok.x-k8s.io/v1alpha1"
 STAGE, METRIC = "Stage", "Metric"
+DEBUG_KINDS = (
+    "Attach", "ClusterAttach", "Exec", "ClusterExec", "Logs", "ClusterLogs", "PortForward", "ClusterPortForward",
+)  # fmt: skip
+"""What lets kubectl logs, exec, attach and port-forward reach fake pods."""
 SHARD = f"{objects.PREFIX}/shard"
 """The label that says which of several kwok processes drives a node."""
 
@@ -50,12 +54,15 @@ def shard_of(node: str, count: int) -> int:
     return max(enumerate(scores), key=lambda each: each[1])[0]
 
 
-def configuration(spec: KwokControllerSpec, shard: Shard, documents: Sequence[Manifest]) -> str:
+def configuration(
+    spec: KwokControllerSpec, shard: Shard, documents: Sequence[Manifest], kinds: Sequence[str] = ()
+) -> str:
     """Return the configuration file of one process: JSON is YAML, document by document."""
     options: dict[str, Any] = {
         "podPlayStageParallelism": spec.parallelism.pods,
         "nodePlayStageParallelism": spec.parallelism.nodes,
         "nodeLeaseParallelism": spec.parallelism.leases,
+        "enableDebuggingHandlers": not set(DEBUG_KINDS).isdisjoint(kinds),
         "enableProfilingHandler": False,
     }
     first = {"apiVersion": CONFIG_API_VERSION, "kind": "KwokConfiguration", "options": options}

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, create_model, model_validator
 
-from kwokfleet.core import objects, problems, usage, validation
+from kwokfleet.core import kwok, objects, problems, usage, validation
 from kwokfleet.core.controller import KwokControllerSpec
 from kwokfleet.core.documents import Document
 from kwokfleet.core.fields import Annotations, Items, Labels, Model, Quantity, wrong
@@ -20,8 +20,6 @@ from kwokfleet.core.objects import Manifest
 from kwokfleet.core.problems import Finding
 
 KINDS = (*objects.KWOK_CLUSTER_KINDS, *objects.KWOK_NAMESPACED_KINDS)
-DEBUGGING = tuple(name for name in KINDS if name.removeprefix("Cluster") in {"Attach", "Exec", "Logs", "PortForward"})
-"""What kubectl reaches through the API server, and only if the nodes' status says where kwok is."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _METRIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 
@@ -271,7 +269,7 @@ def _without_nothing(part: Any) -> Any:  # noqa: ANN401  # any part of a manifes
 
 def unreachable(own: Iterable[Manifest], runs: KwokControllerSpec) -> Iterator[Finding]:
     """Yield that kubectl will not find what a Fleet declares for it, if nodes do not say where kwok is."""
-    kinds = sorted({each["kind"] for each in own} & set(DEBUGGING))
+    kinds = sorted({each["kind"] for each in own} & set(kwok.DEBUG_KINDS))
     if kinds and runs.port is None:
         what = f"kubectl cannot reach kwok for {', '.join(kinds)}: nodes do not say where it is"
         hint = "give the KwokController a port"

@@ -61,7 +61,7 @@ def groups(changes: Iterable[Change]) -> list[Group]:
     """Return the changes by Fleet and pool, or kind."""
     found: dict[tuple[str, str, str], list[Change]] = {}
     for change in changes:
-        title = f"pool {change.pool}" if change.pool else _plural(change.key.kind)
+        title = f"pool {change.pool}" if change.pool else plural(change.key.kind)
         found.setdefault((change.fleet, title, change.key.kind), []).append(change)
     return [_group(fleet, title, kind, mine) for (fleet, title, kind), mine in sorted(found.items())]
 
@@ -77,7 +77,7 @@ def _group(fleet: str, title: str, kind: str, changes: Sequence[Change]) -> Grou
     return Group(
         fleet,
         title,
-        _plural(kind),
+        plural(kind),
         actions[Action.CREATE],
         actions[Action.UPDATE],
         actions[Action.REPLACE],
@@ -93,7 +93,8 @@ def category(path: diff.Path) -> str:
     return path[0]
 
 
-def _plural(kind: str) -> str:
+def plural(kind: str) -> str:
+    """Return what several objects of a kind are called."""
     known = objects.KWOK_CLUSTER_KINDS | objects.KWOK_NAMESPACED_KINDS
     return known.get(kind, f"{kind.lower()}s")
 

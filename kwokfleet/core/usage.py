@@ -107,10 +107,10 @@ def _expression(resource: str, least: str) -> str:
     numbers = ", ".join(f'"{number}"' for number in range(MOST_PHASES))
     ends = f'"{_UNTIL}" + n'
     since = "Now().UnixSecond() - pod.status.startTime.UnixSecond()"
-    has_ended = f"{ends} in {_POD} && double({_POD}[{ends}]) <= {since}"
+    has_ended = f"{ends} in {_POD}\n  && double({_POD}[{ends}]) <= {since}"
     return (
-        'pod.status.phase != "Running" ? Quantity("0")\n'
-        f": [[{numbers}].filter(n, !({has_ended}))[0]].map(n,\n"
+        'pod.status.phase != "Running" ? Quantity("0") :\n'
+        f"[[{numbers}].filter(n,\n  !({has_ended}))[0]].map(n,\n"
         f'{_told(_POD, resource, " + n")}{_told(_NODE, resource, "")}  Quantity("{least}"))[0]\n'
     )
 

@@ -74,7 +74,7 @@ class Process:
         stream = self._popen.stderr
         if stream is None:
             return
-        with self.folder.log.open("ab") as sink:
+        with stream, self.folder.log.open("ab") as sink:
             for raw in stream:
                 if sink.tell() < MOST_LOG_BYTES:
                     sink.write(raw)
