@@ -3,6 +3,7 @@
 import os
 import re
 import socket
+import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kwokfleet import keeper, settings, source
-from kwokfleet.core import kwok, render, workloads
+from kwokfleet.core import kwok, render, requests, workloads
 from kwokfleet.edge import cluster as edge
 from kwokfleet.embedded import binaries, progress
 from tests.harness import cli, control_plane, waiting
@@ -73,8 +74,47 @@ spec: {logs: [{containers: [one], logsFile: LOG, follow: false}]}
 apiVersion: kwok.x-k8s.io/v1alpha1
 kind: Metric
 metadata: {name: seen-own}
-spec: {path: "/metrics/own/{nodeName}", metrics: [{name: seen_one, kind: gauge, value: "1.0"}]}
+spec:
+  path: "/metrics/own/{nodeName}"
+  metrics:
+    - {name: seen_one, kind: gauge, value: "1.0"}
+    - name: seen_many
+      help: Many.
+      kind: histogram
+      dimension: node
+      buckets: [{le: 0.5, value: "1.0"}, {le: 1, value: "2.0", hidden: true}]
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Attach
+metadata: {name: by-name, namespace: seen-logs}
+spec: {attaches: [{containers: [one], logsFile: LOG}]}
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: ClusterAttach
+metadata: {name: seen, annotations: {}}
+spec: {selector: {matchNames: [nobody]}, attaches: [{logsFile: LOG}]}
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Exec
+metadata: {name: by-name}
+spec: {execs: [{containers: [one], local: {securityContext: {runAsUser: 1000, runAsGroup: 1000}}}]}
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: PortForward
+metadata: {name: by-name, namespace: seen-logs}
+spec: {forwards: [{ports: [80], target: {address: 127.0.0.1, port: 8080}}, {command: [cat]}]}
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: ClusterPortForward
+metadata: {name: seen}
+spec: {selector: null, forwards: [{ports: [80], target: {address: 127.0.0.1, port: KWOK}}]}
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: ResourceUsage
+metadata: {name: by-name, namespace: seen-logs}
+spec: {usages: [{containers: [one], usage: {cpu: {value: 1}, memory: {expression: Quantity("1Gi")}}}]}
 """
+"""One of each kind, with every field somewhere, but for ClusterResourceUsage: that is ours."""
 LINE = "a line of a fake pod"
 
 
@@ -148,7 +188,7 @@ def _written(folder: Path) -> tuple[int, Path]:
     files = folder / "fleets"
     (files / "objects").mkdir(parents=True)
     (files / "seen.yaml").write_text(FLEET.replace("PORT", str(port)))
-    (files / "objects" / "debug.yaml").write_text(DEBUG.replace("LOG", str(log)))
+    (files / "objects" / "debug.yaml").write_text(DEBUG.replace("LOG", str(log)).replace("KWOK", str(port)))
     return port, files
 
 
@@ -225,6 +265,22 @@ def test_exec_runs_where_it_is_declared_and_nowhere_else(lab: Lab) -> None:
     assert "no exec found" in done.stderr
 
 
+def test_ports_are_forwarded_where_a_file_says(lab: Lab) -> None:
+    """A port of a pod that is kwok itself."""
+    name = lab.start("plain")
+    command = [str(lab.cluster.tools.path("kubectl")), "--kubeconfig", str(lab.cluster.kubeconfig)]
+    command += ["port-forward", f"pod/{name}", "-n", "seen-plain", ":80"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            local = re.search(r"127\.0\.0\.1:(\d+)", process.stdout.readline())
+            assert local is not None
+            with urllib.request.urlopen(f"http://127.0.0.1:{local[1]}/healthz", timeout=10) as answer:
+                assert answer.read() == b"ok"
+        finally:
+            process.terminate()
+
+
 def test_nodes_point_at_their_kwok(lab: Lab) -> None:
     """Without a hostname, which the API server would ask first."""
     status = lab.cluster.get("node", "seen-general-0")["status"]
@@ -247,7 +303,7 @@ def test_what_no_file_declares_any_more_goes(lab: Lab, tmp_path: Path) -> None:
     (tmp_path / "seen.yaml").write_text(text)
     variables = {"KUBECONFIG": str(lab.cluster.kubeconfig)}
     lab.program.ok("sync", str(tmp_path), "--yes", **variables)
-    kinds = "clusterlogs,clusterexecs,logs.kwok.x-k8s.io,metrics.kwok.x-k8s.io,clusterresourceusages"
+    kinds = ",".join(f"{each.plural}.kwok.x-k8s.io" for each in requests.KWOK)
     assert lab.cluster.get(kinds, "-A")["items"] == []
     node = lab.cluster.get("node", "seen-general-0")
     assert {each["type"] for each in node["status"]["addresses"]} == {"InternalIP", "Hostname"}
