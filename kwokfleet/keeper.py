@@ -88,10 +88,23 @@ class Wanted:
     kubeconfig: Path | None
     documents: tuple[Manifest, ...] = ()
     kinds: tuple[str, ...] = ()
+    """What it follows in the cluster beside Stages: `render.kwok_kinds` tells."""
+    mark: str = ""
+    """What stands for everything else that it reads but once: `kwok.read_once` tells."""
 
     def command(self, shard: kwok.Shard) -> tuple[list[str], str]:
         """Return the flags and the configuration of one shard."""
-        return kwok.arguments(self.spec, shard, self.kinds), kwok.configuration(self.spec, shard, self.documents)
+        config = kwok.configuration(self.spec, shard, self.documents, self.kinds)
+        return kwok.arguments(self.spec, shard, self.kinds), config
+
+    def differs(self, other: "Wanted", index: int) -> bool:
+        """Return whether a process of one shard that was started as the other one says is another than this one's."""
+        return self.process_of(index) != other.process_of(index)
+
+    def process_of(self, index: int) -> tuple[object, ...]:
+        """Return all that makes the process of one shard what it is."""
+        shard = kwok.Shard(index, self.spec.shards)
+        return self.command(shard), kwok.address(self.spec, shard), self.mark
 
 
 Nodes = Callable[[], Sequence[tuple[str, str]]]
@@ -137,8 +150,7 @@ class Shard(threading.Thread):
 
     def would_change(self, wanted: Wanted) -> bool:
         """Return whether a process that runs in another way would be another one."""
-        other = kwok.Shard(self.shard.index, wanted.spec.shards)
-        return wanted.command(other) != self._wanted.command(self.shard)
+        return wanted.differs(self._wanted, self.shard.index)
 
     # its life
 
@@ -163,6 +175,7 @@ class Shard(threading.Thread):
             folder=self._folder,
             config=config,
             listener=self._listen,
+            address=kwok.address(self._wanted.spec, self.shard),
         )
         self._began = datetime.now(UTC)
         log.info("kwok_started", shard=self.shard.index, pid=process.pid, port=process.port)

@@ -16,11 +16,13 @@ from kwokfleet.core import (
     checks,
     controller,
     documents,
+    kwok_objects,
     node_templates,
     problems,
     render,
     stagesets,
     tree_checks,
+    usage,
     validation,
     wave_checks,
     workloads,
@@ -216,6 +218,7 @@ class _Assembly:
         self.sets: dict[str, tuple[stagesets.Named, ...]] = {}
         self.templates: dict[render.Name, tuple[Manifest, ...]] = {}
         self.traces: dict[render.Name, workloads.Trace] = {}
+        self.kwok_objects: dict[str, list[tuple[Manifest, Document]]] = {}
         self.own_stages: dict[tuple[str, int], Document] = {}
         """The Stages of an author's own that some Fleet names, by file and document."""
 
@@ -225,6 +228,7 @@ class _Assembly:
         for fleet, document in self.found.fleets.values():
             self.found.add(document, checks.check(fleet))
             self._stage_uses(fleet, document)
+            self._kwok_files(fleet, document)
             self._pool_templates(fleet, document)
             self._waves(fleet, document)
         spec = self._controller()
@@ -237,6 +241,7 @@ class _Assembly:
             {name: uses for name, uses in sorted(self.sets.items()) if name not in bad},
             self.templates,
             self.traces,
+            {name: tuple(each for each, _ in found) for name, found in sorted(self.kwok_objects.items())},
         )
         self._played(tree)
         bad = _fleets_with_errors(self.found)
@@ -247,6 +252,9 @@ class _Assembly:
             first = self.found.controllers[0][1]
             what = f"there is another KwokController, in {first.path}"
             self.found.add(document, [Finding(("metadata", "name"), what, "keep one of them", rule="duplicate-name")])
+        return self._spec()
+
+    def _spec(self) -> controller.KwokControllerSpec:
         return self.found.controllers[0][0].spec if self.found.controllers else controller.KwokControllerSpec()
 
     # what Fleets refer to
@@ -301,6 +309,21 @@ class _Assembly:
         """Return whether a Stage is one of the library's, as it is there."""
         name = stagesets.set_of(stage)
         return name in library.stage_sets() and stage in self.loader.library_set(name)
+
+    def _kwok_files(self, fleet: model.Fleet, document: Document) -> None:
+        """Read the files of kwok's own objects that a Fleet names."""
+        for index, use in enumerate(fleet.spec.kwok_resources):
+            file = self._referenced(use.file, document, ("spec", "kwokResources", index, "file"))
+            if file is None:
+                continue
+            parsed, wrong = self.loader.file_documents(file)
+            self.found.problems += wrong
+            for each in parsed:
+                trouble = kwok_objects.check(each.value)
+                self.found.add(each, trouble)
+                if not trouble and isinstance(each.value, dict):
+                    made = kwok_objects.owned(each.value, fleet.name)
+                    self.kwok_objects.setdefault(fleet.name, []).append((made, each))
 
     def _pool_templates(self, fleet: model.Fleet, document: Document) -> None:
         for index, pool in enumerate(fleet.spec.node_pools):
@@ -377,6 +400,13 @@ class _Assembly:
             self.found.add(self.found.fleets[name][1], [finding])
         for name, finding in tree_checks.together(fleets, self.sets):
             self.found.add(self.found.fleets[name][1], [finding])
+        raw = [each for _, found in sorted(self.kwok_objects.items()) for each in found]
+        for document, finding in kwok_objects.together(raw, uses=usage.declared(fleets)):
+            self.found.add(document, [finding])
+        if self.found.controllers:  # without one, it may be in a file that is not looked at
+            for name, found in self.kwok_objects.items():
+                own = [each for each, _ in found]
+                self.found.add(self.found.fleets[name][1], kwok_objects.unreachable(own, self._spec()))
         if len(self.own_stages) > 1:
             self._stages_together(list(self.own_stages.values()))
 

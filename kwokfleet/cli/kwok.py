@@ -4,6 +4,7 @@ import json
 import time
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kwokfleet import keeper, source
-    from kwokfleet.core.objects import Manifest
     from kwokfleet.core.requests import Sends
 
 app = typer.Typer(
@@ -65,7 +65,7 @@ def run(
             again = loader.load(where)
             if again.usable and again.snapshot.digest != loaded.snapshot.digest:
                 loaded = again
-                kept.change(replace(kept.wanted, spec=loaded.tree.controller, documents=_documents(loaded)))
+                kept.change(_wanted(loaded, kept.wanted))
             kept.retire()
 
 
@@ -79,6 +79,7 @@ def _kept(
     from kwokfleet import apply, keeper, takeover
     from kwokfleet.cli import display
     from kwokfleet.core import objects, requests
+    from kwokfleet.core import render as rendering
     from kwokfleet.edge import cluster
     from kwokfleet.embedded import binaries
 
@@ -101,10 +102,10 @@ def _kept(
             return sorted((each.key.name, objects.labels(each.manifest).get(objects.SHARD, "")) for each in found)
 
         rested = takeover.clear_the_way(sender, spec, keeper.identities(folder), nodes, stop)
-        if "Stage" not in _kinds(sender):
+        if not {"Stage", *rendering.kwok_kinds(loaded.tree)} <= _kinds(sender):
             for name in apply.install(sender, sync.kwok_definitions(), sync.ESTABLISHED_S):
                 output.print_line(f"installed {name}")
-        wanted = keeper.Wanted(program, spec, cluster.write_kubeconfig(context, kubeconfig, folder), _documents(loaded))
+        wanted = _wanted(loaded, keeper.Wanted(program, spec, cluster.write_kubeconfig(context, kubeconfig, folder)))
         try:
             with keeper.Keeper(sender, wanted, folder, nodes) as kept:
                 yield kept
@@ -121,11 +122,21 @@ def _kinds(api: "Sends") -> set[str]:
     return {each["kind"] for each in found}
 
 
-def _documents(loaded: "source.Loaded") -> "tuple[Manifest, ...]":
-    """Return the Stages that kwok gets in its file; none if they live in the cluster."""
+def _wanted(loaded: "source.Loaded", before: "keeper.Wanted") -> "keeper.Wanted":
+    """Return how kwok should run by what the files say now; Stages come in its file unless they live in the cluster."""
+    from kwokfleet.core import kwok
     from kwokfleet.core import render as rendering
 
-    return tuple(rendering.stages(loaded.tree)) if loaded.tree.controller.stages_as == "file" else ()
+    tree = loaded.tree
+    stages = tuple(rendering.stages(tree)) if tree.controller.stages_as == "file" else ()
+    desired = rendering.Renderer().desired(tree, datetime.now(UTC))
+    return replace(
+        before,
+        spec=tree.controller,
+        documents=stages,
+        kinds=rendering.kwok_kinds(tree),
+        mark=kwok.read_once(desired.values()),
+    )
 
 
 @app.command()
@@ -154,8 +165,6 @@ def status(
 
 def _holders(api: "Sends") -> list[dict[str, object]]:
     """Return who renews node leases, of how many nodes, and how long ago at most."""
-    from datetime import UTC, datetime
-
     from kwokfleet import keeper
 
     now = datetime.now(UTC)

@@ -142,7 +142,7 @@ def _live_plan(
 
     with _session(context, kubeconfig, options, apply.Limits()) as session:
         loaded = _loaded(where, render.live_nodes(None, session.sender))
-        _note_missing(connection.known(session.mirror))
+        _note_missing(connection.known(session.mirror), _kwok_kinds(loaded))
         return session.plan(loaded), loaded
 
 
@@ -160,11 +160,23 @@ def compared(
         return made, loaded, view.objects, session.rules
 
 
-def _note_missing(view: "mirror.View") -> None:
-    if "Stage" in view.missing:
+def _note_missing(view: "mirror.View", kinds: "set[str]") -> None:
+    """Say what of the cluster is not known; kwok's other kinds are nobody's concern unless the files need them."""
+    from kwokfleet.core import requests
+
+    if kinds & view.missing:
         output.print_line("note: the cluster does not know kwok's kinds yet; sync installs their definitions")
-    for why in view.unknown.values():
-        output.print_line(f"note: {why}")
+    optional = {each.kind for each in requests.KWOK} - kinds
+    for kind, why in view.unknown.items():
+        if kind not in optional:
+            output.print_line(f"note: {why}")
+
+
+def _kwok_kinds(loaded: "source.Loaded") -> "set[str]":
+    """Return the kinds of kwok's that the files need."""
+    from kwokfleet.core import render as rendering
+
+    return {"Stage", *rendering.kwok_kinds(loaded.tree)}
 
 
 def _saved_plan(where: Path, live: Path, options: "reconcile.Options") -> "tuple[Plan, source.Loaded]":
@@ -284,7 +296,7 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
     where = path or fleets.default_path()
     with _session(context, kubeconfig, options, limits) as session:
         loaded = _loaded(where, render.live_nodes(None, session.sender), stable=True)
-        _prepare(session, write=dry_run is DryRun.NONE)
+        _prepare(session, _kwok_kinds(loaded), write=dry_run is DryRun.NONE)
         made = session.plan(loaded)
         _refuse_unknown(fleet, loaded, made)
         _print_plan(made, DiffFormat.TEXT, details=details)
@@ -314,29 +326,29 @@ def _session(
             session.stop.set()
 
 
-def _prepare(session: "syncing.Sync", *, write: bool) -> None:
-    """Put the definitions of kwok's kinds and of ours in place, where rights allow."""
+def _prepare(session: "syncing.Sync", kinds: "set[str]", *, write: bool) -> None:
+    """Put the definitions of kwok's kinds, if some that are needed are missing, and of ours in place."""
     from kwokfleet import apply
 
     view = connection.known(session.mirror)
     if not write:
-        _note_missing(view)
+        _note_missing(view, kinds)
         return
-    wanted = _own_definition() + (kwok_definitions() if "Stage" in view.missing else [])
+    wanted = _own_definition() + (kwok_definitions() if kinds & view.missing else [])
     try:
         for name in apply.install(session.sender, wanted, ESTABLISHED_S):
             output.print_line(f"installed {name}")
     except errors.UnreachableError:
         raise
     except errors.ClusterError as error:
-        if "Stage" in view.missing:
+        if kinds & view.missing:
             raise errors.ClusterError(
                 f"the cluster does not know kwok's kinds, and they cannot be installed: {error}",
                 hint="let somebody with the rights run kwokfleet sync once",
             ) from error
         output.print_line(f"note: {error}; how fleets stand is not recorded in the cluster")
-    session.mirror.wait(lambda now: "Stage" not in now.missing, ESTABLISHED_S)
-    _note_missing(connection.known(session.mirror))
+    session.mirror.wait(lambda now: not kinds & now.missing, ESTABLISHED_S)
+    _note_missing(connection.known(session.mirror), kinds)
 
 
 def _own_definition() -> "list[Manifest]":
@@ -497,7 +509,7 @@ def delete(  # noqa: PLR0913, PLR0917  # one for each option
     ordered = reconcile.Options(only=frozenset({fleet, ""}), budget=False)
     with _session(context, kubeconfig, ordered, apply.Limits(max_inflight, qps)) as session:
         view = connection.known(session.mirror)
-        _note_missing(view)
+        _note_missing(view, {"Stage"})
         if {each.fleet for each in view.objects.values()} - {fleet, ""}:
             session.limit_to({fleet})  # what Fleets share is still needed by the others
         nothing = source.nothing()

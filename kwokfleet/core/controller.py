@@ -3,9 +3,12 @@
 from datetime import timedelta
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from kwokfleet.core.fields import Duration, Metadata, Model, Network, Quantity
+from kwokfleet.core.fields import Address, Duration, Metadata, Model, Network, Quantity, wrong
+
+LOOPBACK = "127.0.0.1"
+MOST_PORT = 65535
 
 
 class Takeover(Model):
@@ -51,7 +54,22 @@ class KwokControllerSpec(Model):
         description="The node leases' duration; 0 for none, then heartbeats replace them.",
     )
     cidr: Network = Field(default="10.0.0.0/24", description="Pod addresses on nodes without a podCIDR.")
-    node_ip: str = Field(default="10.0.0.1", alias="nodeIP", description="The address fake nodes show.")
+    node_ip: Address = Field(
+        default="10.0.0.1",
+        alias="nodeIP",
+        description="The address fake nodes show; 127.0.0.1 unless given, if there is a `port`.",
+    )
+    port: int | None = Field(
+        default=None,
+        ge=1,
+        le=MOST_PORT,
+        description="Where kwok answers as the nodes' kubelet: kubectl logs and metrics-server find it by the nodes' "
+        "status. Each further shard takes the next port. Without it, kwok takes any, and nodes point nowhere.",
+    )
+    listen: Address | None = Field(
+        default=None,
+        description="The address that `port` is opened at, as in 0.0.0.0; `nodeIP` without it. There is no login.",
+    )
     parallelism: Parallelism = Field(
         default_factory=Parallelism.model_construct, description="How much it does at once."
     )
@@ -64,6 +82,22 @@ class KwokControllerSpec(Model):
     takeover: Takeover = Field(
         default_factory=Takeover.model_construct, description="What to do with a kwok controller that is there already."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reachable(cls, value: object) -> object:
+        """Let nodes with a port show an address at which it answers: the default one is made up."""
+        if isinstance(value, dict) and value.get("port") is not None and "nodeIP" not in value:
+            return {**value, "nodeIP": LOOPBACK}
+        return value
+
+    @model_validator(mode="after")
+    def _fitting(self) -> "KwokControllerSpec":
+        if self.listen is not None and self.port is None:
+            raise wrong("belongs to port", "listen")
+        if self.port is not None and self.port + self.shards - 1 > MOST_PORT:
+            raise wrong(f"must leave room for {self.shards} shards, one port each, up to {MOST_PORT}", "port")
+        return self
 
 
 class KwokController(Model):

@@ -45,6 +45,7 @@ class Difference(NamedTuple):
 
 TAINTS: Path = ("spec", "taints")
 ADDRESSES: Path = ("status", "addresses")
+KUBELET: Path = ("status", "daemonEndpoints")
 _TEXT_MAPS = {("metadata", "labels"), ("metadata", "annotations"), ("data",)}
 """Maps in which an empty text is a value like any other."""
 _AMOUNTS = {("status", "capacity"), ("status", "allocatable")}
@@ -150,8 +151,8 @@ class _Comparison:
             if path[:-1] in _TEXT_MAPS:
                 return False
             # Built-in kinds drop zero values; custom resources keep all but null.
-            return want is None if self.kind == "Stage" else not want
-        if isinstance(want, list) and self.kind != "Stage":
+            return want is None if self.have.key.api_version == objects.STAGE_API_VERSION else not want
+        if isinstance(want, list) and self.have.key.api_version != objects.STAGE_API_VERSION:
             return _alike(want, live)
         return bool(want == live) and not isinstance(want, bool) and not isinstance(live, bool)
 

@@ -96,6 +96,15 @@ Quantity = Annotated[
         number=True,
     ),
 ]
+Used = Annotated[
+    str,
+    _reader(units.usage),
+    _schema(
+        r"([0-9]+(\.[0-9]*)?|\.[0-9]+)(([KMGTPE]i|[numkMGTPE])?|[eE][+-]?[0-9]+)|[0-9]+(\.[0-9]+)?\s*%",
+        ["500m", "2Gi", "60%"],
+        number=True,
+    ),
+]
 Instant = Annotated[
     InstanceOf[datetime],
     _reader(units.instant, datetime),
@@ -207,6 +216,19 @@ def _network(value: str) -> str:
 
 
 Network = Annotated[str, AfterValidator(_network)]
+
+
+def _address(value: str) -> str:
+    import ipaddress  # noqa: PLC0415  # seldom needed, and slow to import
+
+    try:
+        ipaddress.ip_address(value)
+    except ValueError:
+        raise wrong("must be an IP address, as in 127.0.0.1 or 0.0.0.0") from None
+    return value
+
+
+Address = Annotated[str, AfterValidator(_address)]
 
 
 class Metadata(Model):

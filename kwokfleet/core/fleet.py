@@ -32,7 +32,7 @@ from kwokfleet.core.fields import (
     TimeZone,
     wrong,
 )
-from kwokfleet.core.waves import Wave, exactly_one
+from kwokfleet.core.waves import PodUsage, Wave, exactly_one
 
 GROUP = "kwokfleet.dev"
 API_VERSION = f"{GROUP}/v1alpha1"
@@ -278,6 +278,10 @@ class NodePool(Model):
     lifecycle: Name | None = Field(
         default=None, description="The Lifecycle its nodes go through; without it, they are born Ready and stay so."
     )
+    usage: PodUsage | None = Field(
+        default=None,
+        description="What each pod on its nodes uses, unless its Wave says; for kubectl top and dashboards.",
+    )
     drain: Drain = Field(
         default_factory=Drain.model_construct, description="What happens to the pods of a node before it goes."
     )
@@ -318,6 +322,12 @@ class StageUse(Model):
     def _one(self) -> "StageUse":
         exactly_one(self, "name", "file")
         return self
+
+
+class KwokFile(Model):
+    """A file with kwok's own objects, as kwok documents them."""
+
+    file: str = Field(min_length=1, description="The file, relative to this one.")
 
 
 class Prune(Model):
@@ -378,6 +388,11 @@ class FleetSpec(Model):
     lifecycles: Items[Lifecycle] = Field(default=(), description="What pods and nodes go through.")
     stages: Items[Annotated[StageUse, BeforeValidator(_short_stage)]] = Field(
         default=(), description="Raw kwok Stages beside the lifecycles: sets of the library by name, or {file: PATH}."
+    )
+    kwok_resources: Items[KwokFile] = Field(
+        default=(),
+        description="Files with kwok's Logs, Exec, Attach, PortForward (and Cluster forms), ResourceUsage or Metric. "
+        "Exec runs commands on kwok's machine.",
     )
     waves: Items[Wave] = Field(default=(), description="The workload.")
     node_groups: NodeGroups = Field(

@@ -7,21 +7,20 @@ that only its last words tell a wrong configuration from an API server that is a
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from kwokfleet.core import objects
-from kwokfleet.core.controller import KwokControllerSpec
+from kwokfleet.core.controller import LOOPBACK, KwokControllerSpec
 from kwokfleet.core.objects import Manifest
 
 CONFIG_API_VERSION = "config.kwok.x-k8s.io/v1alpha1"
-STAGE = "Stage"
-USAGE_KINDS = ("Metric", "ResourceUsage", "ClusterResourceUsage")
+STAGE, METRIC = "Stage", "Metric"
 DEBUG_KINDS = (
     "Attach", "ClusterAttach", "Exec", "ClusterExec", "Logs", "ClusterLogs", "PortForward", "ClusterPortForward",
 )  # fmt: skip
@@ -53,12 +52,15 @@ def shard_of(node: str, count: int) -> int:
     return max(enumerate(scores), key=lambda each: each[1])[0]
 
 
-def configuration(spec: KwokControllerSpec, shard: Shard, documents: Sequence[Manifest]) -> str:
+def configuration(
+    spec: KwokControllerSpec, shard: Shard, documents: Sequence[Manifest], kinds: Sequence[str] = ()
+) -> str:
     """Return the configuration file of one process: JSON is YAML, document by document."""
     options: dict[str, Any] = {
         "podPlayStageParallelism": spec.parallelism.pods,
         "nodePlayStageParallelism": spec.parallelism.nodes,
         "nodeLeaseParallelism": spec.parallelism.leases,
+        "enableDebuggingHandlers": not set(DEBUG_KINDS).isdisjoint(kinds),
         "enableProfilingHandler": False,
     }
     first = {"apiVersion": CONFIG_API_VERSION, "kind": "KwokConfiguration", "options": options}
@@ -81,10 +83,42 @@ def arguments(spec: KwokControllerSpec, shard: Shard, kinds: Sequence[str]) -> l
         f"--node-ip={spec.node_ip}",
         f"--node-lease-duration-seconds={lease}",
         f"-v={_LEVELS[spec.log_level]}",
+        *([f"--node-port={spec.port + shard.index}"] if spec.port else []),
         *_managed(spec, shard),
     ]
     watched = [*((STAGE,) if spec.stages_as == "resources" else ()), *kinds]
     return flags + ([f"--enable-crds={','.join(watched)}"] if watched else [])
+
+
+class Address(NamedTuple):
+    """Where a process answers."""
+
+    host: str
+    port: int
+    """0 for any that is free."""
+
+    @property
+    def text(self) -> str:
+        """How it is written."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def near(self) -> "Address":
+        """Where we find it: who listens everywhere listens on loopback, too."""
+        return Address({"0.0.0.0": LOOPBACK, "::": "::1"}.get(self.host, self.host), self.port)  # noqa: S104
+
+
+def address(spec: KwokControllerSpec, shard: Shard) -> Address:
+    """Return where one process answers: nobody has to log in there, so on loopback unless the files say otherwise."""
+    if spec.port is None:
+        return Address(LOOPBACK, 0)
+    return Address(spec.listen or spec.node_ip, spec.port + shard.index)
+
+
+def read_once(desired: Iterable[Manifest]) -> str:
+    """Return a digest of what kwok reads once though it follows the kind: how a Metric is shown, it never changes."""
+    metrics = sorted(orjson.dumps(each, option=orjson.OPT_SORT_KEYS) for each in desired if each["kind"] == METRIC)
+    return hashlib.blake2b(b"\n".join(metrics), digest_size=8).hexdigest() if metrics else ""
 
 
 def _managed(spec: KwokControllerSpec, shard: Shard) -> list[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from kwokfleet.core import diff, kwok, lifecycles, node_templates, objects
+from kwokfleet.core import diff, kwok, lifecycles, node_templates, objects, usage
 from kwokfleet.core.delays import Delay
 from kwokfleet.core.dice import Die
 from kwokfleet.core.fleet import NodeGroups, NodePool
@@ -37,8 +37,8 @@ MOST_COMBINATIONS = 100_000
 """Of values of `spread`, before they repeat."""
 DEFAULT_NODE_IP = "10.0.0.1"
 
-_OURS_ALONE = (objects.INDEX, objects.TAINTS)
-"""Annotations that mean something only on nodes that we make."""
+_OURS_ALONE = (objects.INDEX, objects.TAINTS, usage.METRICS_PATH)
+"""Annotations that mean something only on nodes that we make, or only on one of that name."""
 _ROLE = "node-role.kubernetes.io/agent"
 _TTL_STEPS = ((100, 0), (500, 15), (1000, 30), (2000, 60))
 """How long kubelets may cache, by the cluster's size: what the TTL controller would write."""
@@ -62,10 +62,12 @@ class Context:
     node_ip: str = DEFAULT_NODE_IP
     groups: NodeGroups | None = None
     seed: int = 0
-    shards: int = 1
-    """How many kwok processes share the nodes."""
     drawn: tuple[tuple[str, Delay], ...] = ()
     """Delays of the pool's Lifecycle that are drawn for each node, by part."""
+    port: int | None = None
+    """Where the first kwok process answers for its nodes, and each further one a port above the last."""
+    shards: int = 1
+    """How many kwok processes share the nodes."""
 
 
 def render(pool: NodePool, indices: Sequence[int], templates: Sequence[Manifest], context: Context) -> list[Manifest]:
@@ -212,10 +214,11 @@ def _mold(pool: NodePool, template: Manifest, context: Context) -> Manifest:
             **pool.annotations,
             objects.FAKE_KEY: objects.FAKE_VALUE,
             **({objects.TAINTS: listed} if (listed := diff.own_taints(taints)) else {}),
+            **usage.of_node(pool.usage),
         },
         "spec": {**spec, "taints": taints},
         "status": _status(pool, status, info),
-        "ip": context.node_ip,
+        "kubelet": _kubelet(context),
         "shards": context.shards,
         "provider": pool.provider_id,
     }
@@ -278,23 +281,46 @@ def _node(  # noqa: PLR0913, PLR0917  # what one node is made of
     if network is not None:
         spec["podCIDR"] = network
         spec["podCIDRs"] = [network]
-    addresses = [{"type": "InternalIP", "address": mold["ip"]}, {"type": "Hostname", "address": name}]
+    endpoint, found_at = mold["kubelet"](name)
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {
             "name": name,
             "labels": {**mold["labels"], node_templates.HOSTNAME: name, **zone, **_shard(name, mold["shards"])},
-            "annotations": {**mold["annotations"], objects.INDEX: str(index), **(draw(index) if draw else {})},
+            "annotations": {
+                **mold["annotations"],
+                **found_at,
+                objects.INDEX: str(index),
+                **(draw(index) if draw else {}),
+            },
         },
         "spec": spec,
-        "status": {"addresses": addresses, **mold["status"]},
+        "status": {**endpoint, **mold["status"]},
     }
 
 
 def _shard(name: str, count: int) -> dict[str, str]:
     """Return the label that says which kwok drives a node; one that drives all needs none."""
     return {objects.SHARD: str(kwok.shard_of(name, count))} if count > 1 else {}
+
+
+def _kubelet(context: Context) -> Callable[[str], tuple[Manifest, dict[str, str]]]:
+    """Return what tells of each node where its kubelet is: in its status, and in annotations for metrics-server.
+
+    The API server asks a node by its Hostname before its InternalIP: where kwok answers, a name that nobody
+    resolves would hide it.
+    """
+    internal = {"type": "InternalIP", "address": context.node_ip}
+    port, shards = context.port, context.shards
+    if port is None:
+        return lambda name: ({"addresses": [internal, {"type": "Hostname", "address": name}]}, {})
+    addresses = [internal]
+    ports = [{"kubeletEndpoint": {"Port": port + shard}} for shard in range(shards)]
+    return lambda name: (
+        {"addresses": addresses, "daemonEndpoints": ports[kwok.shard_of(name, shards) if shards > 1 else 0]},
+        {usage.METRICS_PATH: usage.PATH.replace("{nodeName}", name)},
+    )
 
 
 def name(pool: NodePool, fleet: str, index: int) -> str:

@@ -37,6 +37,22 @@ AUTOSCALER_TAINT_KEY = "kwok-provider"
 """The taint that the cluster-autoscaler's kwok provider puts on the nodes it makes."""
 
 STAGE_API_VERSION = "kwok.x-k8s.io/v1alpha1"
+KWOK_CLUSTER_KINDS = {
+    "ClusterAttach": "clusterattaches",
+    "ClusterExec": "clusterexecs",
+    "ClusterLogs": "clusterlogs",
+    "ClusterPortForward": "clusterportforwards",
+    "ClusterResourceUsage": "clusterresourceusages",
+    "Metric": "metrics",
+}
+KWOK_NAMESPACED_KINDS = {
+    "Attach": "attaches",
+    "Exec": "execs",
+    "Logs": "logs",
+    "PortForward": "portforwards",
+    "ResourceUsage": "resourceusages",
+}
+"""kwok's kinds beside Stage, and what they are called in a path."""
 API_VERSION = f"{PREFIX}/v1alpha1"
 MANAGER = US
 """The field manager under which everything is written."""
@@ -48,7 +64,16 @@ _MERGE_KEYS = {
     "tolerations": ("key", "effect"),
 }
 """Lists that are merged entry by entry, and what tells their entries apart."""
-_RANKS = {"CustomResourceDefinition": 0, "Stage": 1, "Namespace": 2, "ConfigMap": 3, "StorageClass": 3, "Node": 4}
+_RANKS = {
+    "CustomResourceDefinition": 0,
+    "Stage": 1,
+    **dict.fromkeys(KWOK_CLUSTER_KINDS, 1),
+    "Namespace": 2,
+    "ConfigMap": 3,
+    **dict.fromkeys(KWOK_NAMESPACED_KINDS, 3),
+    "StorageClass": 3,
+    "Node": 4,
+}
 _LAST_RANK = 5
 
 

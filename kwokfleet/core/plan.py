@@ -13,7 +13,7 @@ from enum import StrEnum
 
 import orjson
 
-from kwokfleet.core import diff, objects, render, schedule
+from kwokfleet.core import diff, objects, render, schedule, usage
 from kwokfleet.core.diff import Difference
 from kwokfleet.core.fleet import Drain
 from kwokfleet.core.objects import Manifest, ObjectKey
@@ -23,6 +23,7 @@ DEFAULT_MAX_PERCENT = 25.0
 SHARED = ""
 """The Fleet of objects that belong to none alone: Stages of the library, namespaces."""
 DIGEST_LENGTH = 16
+_METRICS: diff.Path = ("metadata", "annotations", usage.METRICS_PATH)
 
 
 class Action(StrEnum):
@@ -148,7 +149,7 @@ class Situation:
     only: frozenset[str] | None = None
     """The Fleets that are looked at; all without it."""
     addresses: bool = True
-    """Whether it is known which addresses nodes should show."""
+    """Whether it is known which addresses and ports nodes should show."""
     budget: bool = True
     """Whether the Fleets' prune budgets hold."""
     partial: bool = False
@@ -237,7 +238,7 @@ def _update(situation: Situation, want: Manifest, have: Observed) -> Change | No
         return Change(Action.CREATE, have.key, *_owner(want), "is being deleted, and is asked for", want)
     found = diff.differences(want, have)
     if not situation.addresses:
-        found = tuple(each for each in found if each.path[:2] != diff.ADDRESSES)
+        found = tuple(each for each in found if not _is_whereabouts(each.path))
     if not found:
         return None
     if situation.stalled:  # what is given up waits for a person; if there is more, that is done
@@ -248,6 +249,11 @@ def _update(situation: Situation, want: Manifest, have: Observed) -> Change | No
         reason = f"{'.'.join(fixed.path)} of a live {have.key.kind.lower()} cannot change"
         return Change(Action.REPLACE, have.key, fleet, pool, reason, want, have, found)
     return Change(Action.UPDATE, have.key, fleet, pool, "differs", want, have, found)
+
+
+def _is_whereabouts(path: diff.Path) -> bool:
+    """Return whether a field says where a node's kubelet is: only the KwokController document knows."""
+    return path[:2] in (diff.ADDRESSES, diff.KUBELET) or path == _METRICS
 
 
 def _unwanted(situation: Situation) -> Iterator[Change]:

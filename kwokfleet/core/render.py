@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from kwokfleet.core import fleet as model
-from kwokfleet.core import lifecycles, nodes, objects, schedule, stagesets, workloads, yamltext
+from kwokfleet.core import lifecycles, nodes, objects, schedule, stagesets, usage, workloads, yamltext
 from kwokfleet.core.controller import KwokControllerSpec
 from kwokfleet.core.objects import Manifest, ObjectKey
 from kwokfleet.core.waves import Wave
@@ -37,6 +37,8 @@ class Tree:
     templates: Mapping[Name, tuple[Manifest, ...]] = field(default_factory=dict)
     """Node templates by pool, live ones sanitised."""
     traces: Mapping[Name, workloads.Trace] = field(default_factory=dict)
+    kwok_objects: Mapping[str, tuple[Manifest, ...]] = field(default_factory=dict)
+    """kwok's own objects that each Fleet declares beside Stages, ours already."""
 
     @property
     def lease(self) -> bool:
@@ -70,7 +72,10 @@ class Renderer:
         made: Desired = {}
         if tree.controller.stages_as == "resources":
             self._add(made, ("", ""), stages(tree))
+        self._add(made, ("", ""), usage.manifests(tree.fleets))
         self._add(made, ("", ""), _namespaces(tree))
+        for fleet in tree.fleets:
+            self._add(made, (fleet.name, ""), tree.kwok_objects.get(fleet.name, ()))
         self._add(made, ("", ""), autoscaler_maps(tree))
         kept: dict[Name, tuple[Any, Desired]] = {}
         for fleet in tree.fleets:
@@ -129,13 +134,15 @@ def node_context(tree: Tree, fleet: model.Fleet, pool: model.NodePool) -> nodes.
     """Return what a pool's nodes depend on beside the pool."""
     lifecycle = _lifecycle(fleet, pool.lifecycle)
     drawn = lifecycles.drawn(lifecycle) if lifecycle else {}
+    runs = tree.controller
     return nodes.Context(
         fleet.name,
-        tree.controller.node_ip,
+        runs.node_ip,
         fleet.spec.node_groups,
         fleet.spec.seed,
-        tree.controller.shards,
         tuple(sorted(drawn.items())),
+        runs.port,
+        runs.shards,
     )
 
 
@@ -183,9 +190,17 @@ def stages(tree: Tree) -> Iterator[Manifest]:
         yield from (nodes.hostname_stage(pool, fleet.name) for pool in fleet.spec.node_pools if pool.autoscaler)
 
 
+def kwok_kinds(tree: Tree) -> tuple[str, ...]:
+    """Return the kinds that kwok must follow beside Stages, and no more than that: Exec runs commands."""
+    raw = {each["kind"] for fleet in tree.fleets for each in tree.kwok_objects.get(fleet.name, ())}
+    return tuple(sorted(raw.union(usage.KINDS if usage.declared(tree.fleets) else ())))
+
+
 def _namespaces(tree: Tree) -> Iterator[Manifest]:
-    """Yield the namespaces that Waves need; those with variables are made when their objects are."""
+    """Yield the namespaces that Waves and kwok's objects need; those with variables are made when their objects are."""
     names = {wave.namespace for fleet in tree.fleets for wave in fleet.spec.waves if wave.namespace}
+    raw = (each for fleet in tree.fleets for each in tree.kwok_objects.get(fleet.name, ()))
+    names |= {each["metadata"]["namespace"] for each in raw if "namespace" in each["metadata"]}
     for name in sorted(names):
         if not workloads.names_used(name) and name != workloads.DEFAULT_NAMESPACE and not name.startswith("kube-"):
             yield namespace(name)

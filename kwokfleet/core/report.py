@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kwokfleet.core import diff
+from kwokfleet.core import diff, objects
 from kwokfleet.core.plan import Action, Cause, Change, Plan, Withheld
 
 
@@ -95,7 +95,8 @@ def category(path: diff.Path) -> str:
 
 def plural(kind: str) -> str:
     """Return what several objects of a kind are called."""
-    return f"{kind.lower()}es" if kind.endswith("s") else f"{kind.lower()}s"
+    known = objects.KWOK_CLUSTER_KINDS | objects.KWOK_NAMESPACED_KINDS
+    return known.get(kind) or (f"{kind.lower()}es" if kind.endswith("s") else f"{kind.lower()}s")
 
 
 def line(group: Group) -> str:

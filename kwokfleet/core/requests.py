@@ -41,7 +41,12 @@ LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases", namespaced=True)
 DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments", namespaced=True)
 FLEET = Kind(objects.API_VERSION, "Fleet", "fleets")
 DEFINITION = Kind(CRD_API_VERSION, "CustomResourceDefinition", "customresourcedefinitions")
-MANAGED = (NODE, STAGE, NAMESPACE, CONFIG_MAP, STORAGE_CLASS)
+KWOK = (
+    *(Kind(objects.STAGE_API_VERSION, *each) for each in objects.KWOK_CLUSTER_KINDS.items()),
+    *(Kind(objects.STAGE_API_VERSION, *each, namespaced=True) for each in objects.KWOK_NAMESPACED_KINDS.items()),
+)
+"""kwok's kinds beside Stage. Few fleets need one, and a cluster may lack them."""
+MANAGED = (NODE, STAGE, NAMESPACE, CONFIG_MAP, STORAGE_CLASS, *KWOK)
 """The kinds whose objects the files stand for; a set of the library brings a StorageClass along."""
 _KINDS = {(each.api_version, each.kind): each for each in (*MANAGED, POD, LEASE, DEPLOYMENT, FLEET, DEFINITION)}
 

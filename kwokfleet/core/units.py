@@ -15,6 +15,8 @@ _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 _DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h|d))+")
 MAX_DURATION = timedelta(days=3650)
 _YEARS = range(1970, 3000)
+_MOST_OF_REQUEST = 10.0
+"""Ten times what is requested: bursts are that large, typing errors larger."""
 
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*/\s*(s|m|h|d|sec|second|min|minute|hour|day)")
 _MIN_RATE, _MAX_RATE = 1 / MAX_DURATION.total_seconds(), 1e6
@@ -119,6 +121,21 @@ def quantity(text: object) -> str:
     if amount(written) < 0:
         raise ValueError("must be 0 or more")
     return written
+
+
+def usage(text: object) -> str:
+    """Read what is used of a resource: an amount (`500m`), or a share of what is requested (`60%`)."""
+    if isinstance(text, str) and "%" in text:
+        part = _percent_text(text)
+        if part is None or part > _MOST_OF_REQUEST:
+            raise ValueError(f"must be an amount, or up to {_MOST_OF_REQUEST:.0%} of what is requested, as in 60%")
+        return text.replace(" ", "")
+    return quantity(text)
+
+
+def requested_share(text: str) -> float | None:
+    """Return what share of its request a usage stands for, None if it is an amount."""
+    return _percent_text(text)
 
 
 def amount(text: str) -> Decimal:

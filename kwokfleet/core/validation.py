@@ -36,6 +36,7 @@ _SENTENCES = {
     "less_than_equal": "must be {le} or less, got {input}",
     "greater_than": "must be more than {gt}, got {input}",
     "too_short": "must not be empty",
+    "too_long": "must have at most {max_length} entries, got {actual_length}",
     "string_too_short": "must not be empty",
     "string_too_long": "must have at most {max_length} characters",
     "finite_number": "must be a finite number",

@@ -16,9 +16,9 @@ from kwokfleet.core.fields import (
     Manifest,
     Model,
     Name,
-    Quantity,
     Rate,
     TimeZone,
+    Used,
     wrong,
 )
 
@@ -228,12 +228,21 @@ class Start(Model):
         return self
 
 
-class Usage(Model):
-    """What a pod uses during one phase of its run (not what it requests)."""
+MOST_PHASES = 16
+"""Of a Wave's usage: kwok looks through so many, one after the other, each time somebody asks."""
+
+
+class PodUsage(Model):
+    """What a pod uses, not what it requests: amounts for the whole pod, or shares of its containers' requests."""
+
+    cpu: Used | None = Field(default=None, description="CPU in use.")
+    memory: Used | None = Field(default=None, description="Memory in use.")
+
+
+class Usage(PodUsage):
+    """What a pod uses during one phase of its run; what a phase does not name stays as it was."""
 
     for_: Duration = Field(alias="for", description="How long the phase lasts; the last one stays.")
-    cpu: Quantity | None = Field(default=None, description="CPU in use.")
-    memory: Quantity | None = Field(default=None, description="Memory in use.")
 
 
 class Percentiles(Model):
@@ -296,6 +305,8 @@ class Wave(Model):
     labels: Labels = Field(default={}, description="Labels for its objects and their pods.")
     annotations: Annotations = Field(default={}, description="Annotations for its objects.")
     vary: dict[str, Variable] = Field(default={}, description="Variables of the template and how they vary.")
-    usage: Items[Usage] = Field(default=(), description="What its pods use, phase by phase.")
+    usage: Annotated[Items[Usage], Field(max_length=MOST_PHASES)] = Field(
+        default=(), description="What its pods use, phase by phase, from the moment a pod has started."
+    )
     template: Manifest = Field(description="The object to make, of any kind; {{variables}} are filled in.")
     expect: Expect | None = Field(default=None, description="What must hold for a Run to pass.")

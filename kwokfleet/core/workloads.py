@@ -4,7 +4,6 @@ A template is prepared once for each Run and then filled in for each object: par
 variable are shared by all of them.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from kwokfleet.core import fleet as model
-from kwokfleet.core import lifecycles, objects, schedule, units
+from kwokfleet.core import lifecycles, objects, schedule, usage
 from kwokfleet.core.dice import Die
 from kwokfleet.core.objects import Manifest
 from kwokfleet.core.waves import Variable, Wave
@@ -230,7 +229,7 @@ def _placed_pod(pod: Mapping[str, Any], context: Context, labels: Mapping[str, s
         if drawn:
             metadata["annotations"] = {**(metadata.get("annotations") or {}), **drawn}
     if wave.usage:
-        metadata["annotations"] = {**(metadata.get("annotations") or {}), **_usage(wave)}
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), **usage.of_pod(wave.usage)}
     metadata["labels"] = {**(metadata.get("labels") or {}), **added}
     spec = dict(pod["spec"])
     if wave.place:
@@ -241,15 +240,6 @@ def _placed_pod(pod: Mapping[str, Any], context: Context, labels: Mapping[str, s
         "spec": spec,
         **{key: item for key, item in pod.items() if key not in {"metadata", "spec"}},
     }
-
-
-def _usage(wave: Wave) -> dict[str, str]:
-    """Return what a pod uses, as annotations: all phases for us, the first one as kwok's own usage sample reads it."""
-    phases = [
-        {"for": units.show(each.for_), **each.model_dump(exclude={"for_"}, exclude_none=True)} for each in wave.usage
-    ]
-    first = {f"kwok.x-k8s.io/usage-{name}": str(amount) for name, amount in phases[0].items() if name != "for"}
-    return {objects.USAGE: json.dumps(phases, separators=(",", ":")), **first}
 
 
 def _tolerations(given: Sequence[Manifest], context: Context) -> list[Manifest]:

@@ -29,6 +29,7 @@ LAST_WORDS = 40
 MOST_LOG_BYTES = 4 * 1024 * 1024
 _TETHER = Path(__file__).with_name("tether.py")
 _KEPT_ENVIRONMENT = ("PATH", "HOME", "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "TZ")
+_ANYWHERE = kwok.Address("127.0.0.1", 0)
 
 Listener = Callable[[kwok.Line], None]
 
@@ -58,8 +59,10 @@ class Folder:
 class Process:
     """A running kwok."""
 
-    def __init__(self, popen: "subprocess.Popen[bytes]", folder: Folder, port: int, listener: Listener) -> None:
-        self._popen, self.folder, self.port = popen, folder, port
+    def __init__(
+        self, popen: "subprocess.Popen[bytes]", folder: Folder, address: kwok.Address, listener: Listener
+    ) -> None:
+        self._popen, self.folder, self.address, self.port = popen, folder, address, address.port
         self.pid = popen.pid
         self.began = time.monotonic()
         self._last: deque[str] = deque(maxlen=LAST_WORDS)
@@ -113,7 +116,7 @@ class Process:
     def is_healthy(self) -> bool:
         """Return whether its server answers: it says ok from its start on, whatever happens later."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/healthz", timeout=2) as answer:
+            with urllib.request.urlopen(f"http://{self.address.near.text}/healthz", timeout=2) as answer:
                 return bool(answer.status == 200)  # noqa: PLR2004 - OK
         except (urllib.error.URLError, OSError, ValueError):
             return False
@@ -137,13 +140,20 @@ class Process:
 
 
 def start(  # noqa: PLR0913 - what a process is made of
-    program: Path, arguments: Sequence[str], *, kubeconfig: Path | None, folder: Folder, config: str, listener: Listener
+    program: Path,
+    arguments: Sequence[str],
+    *,
+    kubeconfig: Path | None,
+    folder: Folder,
+    config: str,
+    listener: Listener,
+    address: kwok.Address = _ANYWHERE,
 ) -> Process:
     """Start kwok in a folder of its own, with nothing of the user's mixed in."""
     folder.root.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder.config.write_text(config)
-    port = free_port()
-    command = [str(program), *arguments, f"--config={folder.config}", f"--server-address=127.0.0.1:{port}"]
+    at = address if address.port else kwok.Address(address.host, free_port())
+    command = [str(program), *arguments, f"--config={folder.config}", f"--server-address={at.text}"]
     command += [f"--kubeconfig={kubeconfig.absolute()}"] if kubeconfig else []
     try:
         popen = subprocess.Popen(
@@ -157,7 +167,7 @@ def start(  # noqa: PLR0913 - what a process is made of
     except OSError as error:
         raise errors.HostError(f"cannot run {program}: {error.strerror}", hint="kwokfleet cluster binaries") from error
     note(folder, popen.pid)
-    return Process(popen, folder, port, listener)
+    return Process(popen, folder, at, listener)
 
 
 def _environment(folder: Folder, kubeconfig: Path | None) -> dict[str, str]:

@@ -7,13 +7,15 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from subprocess import Popen
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.harness import cli, keeping, kwok, waiting
 from tests.harness.control_plane import ControlPlane
+
+if TYPE_CHECKING:
+    from subprocess import Popen
 
 Manifest = dict[str, Any]
 FILES = """

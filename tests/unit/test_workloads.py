@@ -249,12 +249,19 @@ def test_a_drawn_delay_is_told_to_kwok_by_annotation() -> None:
 
 
 def test_usage_phases_are_told_by_annotation() -> None:
-    """All phases, and the first one as kwok's own sample reads it."""
-    annotations = pod_of(made(usage=[{"for": "5s", "cpu": 1, "memory": "2Gi"}, {"for": "10s", "cpu": 2}]))["metadata"][
-        "annotations"
-    ]
-    assert annotations["kwokfleet.dev/usage"] == '[{"for":"5s","cpu":"1","memory":"2Gi"},{"for":"10s","cpu":"2"}]'
-    assert annotations["kwok.x-k8s.io/usage-memory"] == "2Gi"
+    """Each with its number; what a phase does not name stays as it was, and the last one has no end."""
+    phases = [{"for": "5s", "cpu": 1, "memory": "2Gi"}, {"for": "1m", "cpu": "60%"}, {"for": "10s", "cpu": 2}]
+    found = pod_of(made(usage=phases))["metadata"]["annotations"]
+    assert {key: value for key, value in found.items() if "/usage" in key} == {
+        "kwokfleet.dev/usage-cpu.0": "1",
+        "kwokfleet.dev/usage-memory.0": "2Gi",
+        "kwokfleet.dev/usage-until.0": "5",
+        "kwokfleet.dev/usage-cpu-share.1": "0.6",
+        "kwokfleet.dev/usage-memory.1": "2Gi",
+        "kwokfleet.dev/usage-until.1": "65",
+        "kwokfleet.dev/usage-cpu.2": "2",
+        "kwokfleet.dev/usage-memory.2": "2Gi",
+    }
 
 
 def test_instants_are_those_of_the_arrivals() -> None:

@@ -1,0 +1,240 @@
+"""Usage and kwok's own objects, purely: what is rendered, what is read, and what kwok is started with."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kwokfleet import keeper
+from kwokfleet.core import kwok, kwok_objects, objects, render, usage, validation
+from kwokfleet.core.controller import KwokControllerSpec
+from kwokfleet.core.documents import Document
+from kwokfleet.core.fleet import Fleet
+from kwokfleet.core.stagelint import cel_text
+
+NOW = datetime(2026, 3, 2, tzinfo=UTC)
+Manifest = dict[str, Any]
+LOGS: Manifest = {
+    "apiVersion": "kwok.x-k8s.io/v1alpha1",
+    "kind": "ClusterLogs",
+    "metadata": {"name": "all"},
+    "spec": {"logs": [{"logsFile": "/var/log/app.log"}]},
+}
+
+
+def fleet(**pool: Any) -> Fleet:  # noqa: ANN401  # fields of a pool
+    """Return a Fleet with one pool."""
+    spec = {"nodePools": [{"name": "general", "replicas": 4, **pool}]}
+    made, wrong = validation.read(
+        Fleet,
+        {"apiVersion": "kwokfleet.dev/v1alpha1", "kind": "Fleet", "metadata": {"name": "lab"}, "spec": spec},
+    )
+    assert made is not None, wrong
+    return made
+
+
+def controller(**fields: Any) -> KwokControllerSpec:  # noqa: ANN401  # fields of a KwokController
+    """Return how kwok runs."""
+    made, wrong = validation.read(KwokControllerSpec, fields)
+    assert made is not None, wrong
+    return made
+
+
+def tree(*raw: Manifest, runs: KwokControllerSpec | None = None, **pool: Any) -> render.Tree:  # noqa: ANN401
+    """Return a tree of one Fleet whose Stages are nobody's concern here."""
+    sets = ("node-fast", "node-heartbeat-with-lease", "pod-fast", "pod-recover")
+    return render.Tree(
+        (fleet(**pool),), runs or KwokControllerSpec(), dict.fromkeys(sets, ()), kwok_objects={"lab": raw}
+    )
+
+
+def desired(made: render.Tree) -> list[Manifest]:
+    """Return everything that should be there."""
+    return list(render.Renderer().desired(made, NOW).values())
+
+
+def nodes(made: render.Tree) -> list[Manifest]:
+    """Return the nodes that should be there."""
+    return [each for each in desired(made) if each["kind"] == "Node"]
+
+
+# usage
+
+
+def test_without_usage_nothing_is_rendered_for_it() -> None:
+    """A tree that says nothing of it has what it had."""
+    assert {each["kind"] for each in desired(tree())} == {"Node"}
+    assert render.kwok_kinds(tree()) == ()
+
+
+def test_usage_is_one_object_and_one_metric_for_all_fleets() -> None:
+    """The same, whatever is used: two of them would be a matter of luck."""
+    one = [each for each in desired(tree(usage={"cpu": "60%"})) if each["kind"] != "Node"]
+    other = [each for each in desired(tree(usage={"memory": "1Gi"})) if each["kind"] != "Node"]
+    assert one == other
+    assert [each["kind"] for each in one] == ["ClusterResourceUsage", "Metric"]
+    assert render.kwok_kinds(tree(usage={"cpu": 1})) == ("ClusterResourceUsage", "Metric")
+
+
+def test_a_pool_s_usage_is_told_by_its_nodes() -> None:
+    """Amounts as they are, shares as numbers: that is what the expression can read."""
+    found = nodes(tree(usage={"cpu": "60%", "memory": "1.5Gi"}))[0]["metadata"]["annotations"]
+    assert found["kwokfleet.dev/usage-cpu-share"] == "0.6"
+    assert found["kwokfleet.dev/usage-memory"] == "1.5Gi"
+
+
+def test_the_metric_has_the_names_that_a_kubelet_has() -> None:
+    """metrics-server reads these, and a node or container without one of them is left out."""
+    [metric] = [each for each in desired(tree(usage={"cpu": 1})) if each["kind"] == "Metric"]
+    names = {each["name"] for each in metric["spec"]["metrics"]}
+    assert names >= {
+        "node_cpu_usage_seconds_total",
+        "node_memory_working_set_bytes",
+        "container_cpu_usage_seconds_total",
+        "container_memory_working_set_bytes",
+        "container_start_time_seconds",
+    }
+    assert all(each["dimension"] for each in metric["spec"]["metrics"])
+
+
+@pytest.mark.parametrize("resource", ["cpu", "memory"])
+def test_an_expression_is_short_enough_for_kwok(resource: str) -> None:
+    """Far below what the compiler of CEL gives up at."""
+    [made] = [each for each in desired(tree(usage={"cpu": 1})) if each["kind"] == "ClusterResourceUsage"]
+    assert len(made["spec"]["usages"][0]["usage"][resource]["expression"]) < cel_text.MAX_LENGTH / 10
+
+
+# where kwok answers
+
+
+def test_without_a_port_nodes_point_nowhere() -> None:
+    """They show an address that is made up, and their name."""
+    node = nodes(tree())[0]
+    assert "daemonEndpoints" not in node["status"]
+    assert {each["type"] for each in node["status"]["addresses"]} == {"InternalIP", "Hostname"}
+
+
+def test_with_a_port_nodes_point_at_their_kwok() -> None:
+    """On loopback, and without a hostname, which the API server would ask first."""
+    node = nodes(tree(runs=controller(port=10247)))[2]
+    assert node["status"]["addresses"] == [{"type": "InternalIP", "address": "127.0.0.1"}]
+    assert node["status"]["daemonEndpoints"] == {"kubeletEndpoint": {"Port": 10247}}
+    path = node["metadata"]["annotations"]["metrics.k8s.io/resource-metrics-path"]
+    assert path == "/metrics/nodes/lab-general-2/metrics/resource"
+
+
+def test_each_shard_has_a_port_and_its_nodes_show_it() -> None:
+    """The process that drives a node is the one that answers for it."""
+    runs = controller(port=10247, shards=3)
+    for node in nodes(tree(runs=runs, replicas=20)):
+        shard = kwok.Shard(kwok.shard_of(node["metadata"]["name"], 3), 3)
+        port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+        assert port == kwok.address(runs, shard).port
+        assert f"--node-port={port}" in kwok.arguments(runs, shard, ())
+
+
+@pytest.mark.parametrize(
+    ("fields", "at"),
+    [
+        ({}, ("127.0.0.1", 0)),
+        ({"port": 10247}, ("127.0.0.1", 10247)),
+        ({"port": 10247, "nodeIP": "192.0.2.7"}, ("192.0.2.7", 10247)),
+        ({"port": 10247, "nodeIP": "192.0.2.7", "listen": "0.0.0.0"}, ("0.0.0.0", 10247)),  # noqa: S104  # what is asked for
+    ],
+)
+def test_kwok_listens_on_loopback_unless_told_otherwise(fields: Manifest, at: tuple[str, int]) -> None:
+    """Nobody has to log in there."""
+    assert kwok.address(controller(**fields), kwok.Shard()) == at
+
+
+def test_who_listens_everywhere_is_found_on_loopback() -> None:
+    """Also by IPv6, whose addresses are put in brackets."""
+    assert kwok.Address("0.0.0.0", 80).near.text == "127.0.0.1:80"  # noqa: S104  # what is asked for
+    assert kwok.Address("::", 80).near.text == "[::1]:80"
+
+
+# kwok's own objects
+
+
+@pytest.mark.parametrize("kind", kwok_objects.KINDS)
+def test_a_kind_is_ranked_before_nodes_and_after_its_namespace(kind: str) -> None:
+    """Those that act cluster-wide go with the Stages."""
+    namespaced = kind in objects.KWOK_NAMESPACED_KINDS
+    assert objects.rank("Namespace" if namespaced else "CustomResourceDefinition") < objects.rank(kind)
+    assert objects.rank(kind) < objects.rank("Node" if namespaced else "Namespace")
+
+
+def test_an_object_becomes_ours() -> None:
+    """With our label and its Fleet's, and its own kept; without what is null."""
+    given = {**LOGS, "metadata": {"name": "all", "labels": {"why": "tests"}}, "status": {}}
+    given["spec"] = {**given["spec"], "selector": None}
+    made = kwok_objects.owned(given, "lab")
+    assert made["metadata"]["labels"] == {"why": "tests", objects.MANAGED_BY: "kwokfleet", objects.FLEET: "lab"}
+    assert made["spec"] == LOGS["spec"]
+    assert "status" not in made
+
+
+def test_defaults_inside_lists_are_filled_in() -> None:
+    """The API server does it too, and a list is compared as a whole."""
+    metric = {"name": "one", "kind": "gauge", "value": "1.0"}
+    given = {**LOGS, "kind": "Metric", "spec": {"path": "/metrics/mine", "metrics": [metric]}}
+    assert kwok_objects.check(given) == []
+    assert kwok_objects.owned(given, "lab")["spec"]["metrics"] == [{**metric, "dimension": "node"}]
+
+
+def test_a_namespace_that_an_object_needs_is_made() -> None:
+    """As for waves."""
+    given = {**LOGS, "kind": "Logs", "metadata": {"name": "pod", "namespace": "web"}}
+    found = desired(tree(kwok_objects.owned(given, "lab")))
+    assert [each["metadata"]["name"] for each in found if each["kind"] == "Namespace"] == ["web"]
+
+
+def test_two_objects_of_one_name_are_one_too_many() -> None:
+    """Said at the second."""
+    first, second = Document("a.yaml", LOGS), Document("b.yaml", LOGS)
+    found = list(kwok_objects.together([(LOGS, first), (LOGS, second)], uses=False))
+    assert [(document.path, finding.rule) for document, finding in found] == [("b.yaml", "duplicate-name")]
+
+
+def test_logs_without_a_way_to_kwok_are_warned_of() -> None:
+    """Nobody could read them."""
+    assert [each.rule for each in kwok_objects.unreachable([LOGS], controller())] == ["unreachable-kwok"]
+    assert list(kwok_objects.unreachable([LOGS], controller(port=10247))) == []
+
+
+# what kwok is started with
+
+
+def test_kwok_follows_only_what_is_declared() -> None:
+    """Exec runs commands: it is off unless a file declares it, and so are the endpoints for it."""
+    runs, shard = KwokControllerSpec(), kwok.Shard()
+    logs = kwok_objects.owned(LOGS, "lab")
+    assert render.kwok_kinds(tree(logs)) == ("ClusterLogs",)
+    assert '"enableDebuggingHandlers":false' in kwok.configuration(runs, shard, (), usage.KINDS)
+    assert '"enableDebuggingHandlers":true' in kwok.configuration(runs, shard, (), ("ClusterLogs",))
+    assert "--enable-crds=Stage,ClusterLogs" in kwok.arguments(runs, shard, render.kwok_kinds(tree(logs)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kinds": ("Metric",)},
+        {"mark": "another"},
+        {"spec": controller(port=10247)},
+        {"spec": controller(port=10248, listen="0.0.0.0")},  # noqa: S104  # what is asked for
+    ],
+)
+def test_what_kwok_reads_once_takes_a_restart(change: Manifest) -> None:
+    """Its flags, its address, and Metrics, though it follows them."""
+    before: Manifest = {"program": Path("kwok"), "spec": controller(), "kubeconfig": None}
+    assert keeper.Wanted(**before | change).differs(keeper.Wanted(**before), 0)
+    assert not keeper.Wanted(**before).differs(keeper.Wanted(**before), 0)
+
+
+def test_metrics_are_what_kwok_reads_once() -> None:
+    """Usage may change under way."""
+    made = desired(tree(usage={"cpu": 1}))
+    assert kwok.read_once(made)
+    assert kwok.read_once(made) == kwok.read_once(reversed(made))
+    assert not kwok.read_once(each for each in made if each["kind"] != "Metric")
