@@ -37,6 +37,11 @@ def test_what_others_break_is_mended(scene: Scene) -> None:
     assert marked == sorted((there[1], there[3]))
 
 
+def seen_as(seen: watch.Watch, verb: str) -> list[str]:
+    """Return the names of the nodes of which a watch told this."""
+    return sorted(each["metadata"]["name"] for _, kind, each in list(seen.seen) if kind == verb)
+
+
 def test_two_syncs_at_once_do_the_work_of_one(scene: Scene) -> None:
     """Both succeed; each node is made once, changed to the same, and deleted once."""
     scene.write({"name": "a", "replicas": SIZE})
@@ -48,10 +53,8 @@ def test_two_syncs_at_once_do_the_work_of_one(scene: Scene) -> None:
                 assert done.returncode == 0, told(done)
             scene.assert_settled(a=size)
         left = set(scenes.names(a=SIZE)) - set(scenes.names(a=SIZE - 50))
-        waiting.until(lambda: left <= {each["metadata"]["name"] for _, kind, each in seen.seen if kind == "DELETED"})
-    added, deleted = (
-        sorted(each["metadata"]["name"] for _, kind, each in seen.seen if kind == verb) for verb in ("ADDED", "DELETED")
-    )
+        waiting.until(lambda: left <= set(seen_as(seen, "DELETED")))
+    added, deleted = seen_as(seen, "ADDED"), seen_as(seen, "DELETED")
     assert added == scenes.names(a=SIZE)
     assert deleted == sorted(left)
 
