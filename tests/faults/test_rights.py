@@ -101,7 +101,7 @@ def expires(proxy: faulty.Proxy, old: str, when: int) -> faulty.Rule:
     def rule(asked: Asked) -> Fault | None:
         made = sum(each.method == "POST" and each.resource.endswith("/nodes") for each in proxy.asked)
         return (
-            Refuse(401, "Unauthorized") if made > when and asked.headers["Authorization"] == f"Bearer {old}" else None
+            Refuse(401, "Unauthorized") if made > when and asked.headers["authorization"] == f"Bearer {old}" else None
         )
 
     return rule

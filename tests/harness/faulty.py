@@ -39,6 +39,7 @@ class Asked:
     """With its query."""
     body: bytes
     headers: Mapping[str, str]
+    """By their names in lower case."""
     at: float
 
     @property
@@ -102,6 +103,8 @@ class Proxy:
         self.asked: list[Asked] = []
         self.faults: list[tuple[float, Asked, Fault]] = []
         """What went wrong on purpose, and when that was on its way."""
+        self.mistakes: list[Exception] = []
+        """What went wrong in a rule."""
         self._lock = threading.Lock()
         self._open: set[_Handler] = set()
 
@@ -109,9 +112,14 @@ class Proxy:
         """Note a request, and say what happens to it."""
         with self._lock:
             at = time.monotonic()
-            asked = Asked(len(self.asked) + 1, request.command or "", request.path, body, dict(request.headers), at)
+            headers = {name.lower(): value for name, value in request.headers.items()}
+            asked = Asked(len(self.asked) + 1, request.command or "", request.path, body, headers, at)
             self.asked.append(asked)
-            return asked, self.rule(asked)
+            try:
+                return asked, self.rule(asked)
+            except Exception as error:
+                self.mistakes.append(error)
+                raise
 
     def note(self, asked: Asked, fault: Fault) -> None:
         """Note that something went wrong on purpose."""
@@ -170,6 +178,7 @@ def proxied(cluster: control_plane.ControlPlane) -> Iterator[Proxy]:
             httpd.shutdown()
             proxy.cut_all()
             thread.join()
+    assert proxy.mistakes == []
 
 
 class _Server(http.server.ThreadingHTTPServer):

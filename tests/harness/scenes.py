@@ -58,7 +58,9 @@ class Scene:
 
     def sweep(self) -> None:
         """Remove everything that is ours."""
-        self.cluster.kubectl("delete", "nodes,namespaces", "--selector", OURS, "--ignore-not-found")
+        # As one request: kubectl would delete node after node, and wait for each.
+        self.cluster.kubectl("delete", "--raw", f"/api/v1/nodes?labelSelector={OURS}")
+        self.cluster.kubectl("delete", "namespaces", "--selector", OURS, "--ignore-not-found")
         self.cluster.kubectl("delete", "configmaps", "--all-namespaces", "--selector", OURS)
         for kind in ("stages.kwok.x-k8s.io", "fleets.kwokfleet.dev"):
             chosen = ("--selector", OURS) if kind.startswith("stages") else ("--all",)
