@@ -33,8 +33,13 @@ _STAYING = ("DaemonSet",)
 
 def is_budget(answer: Answer) -> bool:
     """Return whether an eviction was refused by a PodDisruptionBudget."""
+    return bool(_causes(answer))
+
+
+def _causes(answer: Answer) -> list[str]:
+    """Return what the API server says of each budget: only here it names them."""
     causes = (answer.json().get("details") or {}).get("causes") or ()
-    return any(each.get("reason") == "DisruptionBudget" for each in causes)
+    return [each.get("message") or "" for each in causes if each.get("reason") == "DisruptionBudget"]
 
 
 class Drain:
@@ -183,7 +188,7 @@ class Drain:
         answer = self._sender.send(request)
         said.pop(pod.uid, None)
         if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
-            said[pod.uid] = f"pod {_name(pod)} may not go: {answer.message}"
+            said[pod.uid] = f"pod {_name(pod)} may not go: {' '.join([answer.message, *_causes(answer)])}"
         elif answer.status not in (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.ACCEPTED, HTTPStatus.NOT_FOUND):
             said[pod.uid] = f"pod {_name(pod)} cannot be moved: {answer.status} {answer.message}"
 

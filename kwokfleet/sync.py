@@ -22,6 +22,7 @@ from kwokfleet.edge import cluster, mirror
 PASSES = 5
 STAGE_S = 0.3
 """How long kwok takes to hear of a changed Stage."""
+NOT_OURS = {Cause.CONFLICT, Cause.NOT_FAKE, Cause.STALLED}
 SEEN_S = 10.0
 """How long the mirror may take to show what was written."""
 
@@ -227,10 +228,7 @@ def worst(done: Report, *, usable: bool = True) -> errors.ExitCode:
     causes = {each.cause for each in done.left.withheld}
     for code, found in (
         (errors.ExitCode.CLUSTER, results & {Result.FAILED, Result.REFUSED, Result.SKIPPED} or Cause.UNKNOWN in causes),
-        (
-            errors.ExitCode.NOT_OURS,
-            Result.CONFLICT in results or causes & {Cause.CONFLICT, Cause.NOT_FAKE, Cause.STALLED},
-        ),
+        (errors.ExitCode.NOT_OURS, Result.CONFLICT in results or causes & NOT_OURS),
         (errors.ExitCode.DEADLINE, Result.DEADLINE in results),
         (errors.ExitCode.INPUT, Cause.BROKEN in causes or not usable),
         (errors.ExitCode.WITHHELD, causes & {Cause.APPROVAL, Cause.OCCUPIED}),

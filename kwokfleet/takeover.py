@@ -95,6 +95,8 @@ def restore(api: requests.Sends) -> list[Rival]:
     found = [one for one in map(rivals.rival, cluster.items(api, requests.DEPLOYMENT)) if one.remembered is not None]
     for one in found:
         answer = api.send(requests.patch(one.key, rivals.restored(one)))
+        if answer.status == HTTPStatus.NOT_FOUND:
+            continue  # somebody has deleted it meanwhile: there is nothing to give back
         if answer.status != HTTPStatus.OK:
             raise cluster.refused(api, answer, "patch deployments")
         log.info("rival_restored", deployment=f"{one.namespace}/{one.name}", replicas=one.remembered)

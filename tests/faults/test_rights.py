@@ -132,13 +132,14 @@ def test_a_token_file_that_is_renewed_goes_on_working(
     old = account("writer", NODES_AND_STAGES)
     file = tmp_path / "token"
     file.write_text(old)
-    new = token(scene, "writer")
+    fresh = tmp_path / "fresh"
+    fresh.write_text(token(scene, "writer"))
     is_expired = expires(proxy, old, SIZE // 2)
 
     def rule(asked: Asked) -> Fault | None:
         fault = is_expired(asked)
-        if fault:
-            file.write_text(new)
+        if fault and fresh.exists():
+            fresh.replace(file)  # at once, as a kubelet does it
         return fault
 
     proxy.rule = rule

@@ -182,7 +182,8 @@ def test_the_api_server_takes_every_object_of_the_examples(
     answer = cluster.kubectl(*TAKE, stdin=text)
     assert len(answer.splitlines()) == text.count("\n---\n") + text.startswith("---\n")
     said = {line.partition("/")[0] for line in answer.splitlines()}
-    assert said == {"stage.kwok.x-k8s.io", "namespace", "configmap", "node"}
+    kwok_kinds = {f"{kind}.kwok.x-k8s.io" for kind in ("stage", "metric", "clusterresourceusage")}
+    assert said == {*kwok_kinds, "namespace", "configmap", "node"}
 
 
 def test_the_api_server_takes_the_first_object_of_every_wave(
