@@ -53,25 +53,42 @@ class Watch:
 
 @contextmanager
 def watching(cluster: ControlPlane, path: str, selector: str = "") -> Iterator[Watch]:
-    """Watch a collection; whatever happens inside the block is noted with the time it was received."""
-    options = "watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
-    command = [str(cluster.tools.path("kubectl")), "--kubeconfig", str(cluster.kubeconfig), "get", "--raw"]
-    watch, connected = Watch(), threading.Event()
+    """Watch a collection; whatever happens inside the block is noted with the time it was received.
 
-    def read(lines: Any) -> None:  # noqa: ANN401 - a pipe
-        for line in lines:
-            event, at = json.loads(line), time.monotonic()
-            if event["type"] == "BOOKMARK":
-                connected.set()
-            else:
-                watch.seen.append((at, event["type"], event["object"]))
+    The API server ends a watch whose reader is slow, which a busy machine makes of anybody: it is taken up
+    again where it ended.
+    """
+    watch, connected, ended = Watch(), threading.Event(), threading.Event()
+    processes: list[subprocess.Popen[bytes]] = []
 
-    with subprocess.Popen([*command, f"{path}?{options}&labelSelector={selector}"], stdout=subprocess.PIPE) as process:
-        thread = threading.Thread(target=read, args=(process.stdout,), daemon=True)
-        thread.start()
-        try:
-            assert connected.wait(30)
-            yield watch
-        finally:
-            process.kill()
-            thread.join()
+    def begin(since: str) -> "subprocess.Popen[bytes]":
+        first = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+        options = f"watch=1&allowWatchBookmarks=true&{f'resourceVersion={since}' if since else first}"
+        command = [str(cluster.tools.path("kubectl")), "--kubeconfig", str(cluster.kubeconfig), "get", "--raw"]
+        process = subprocess.Popen([*command, f"{path}?{options}&labelSelector={selector}"], stdout=subprocess.PIPE)
+        processes.append(process)
+        return process
+
+    def read() -> None:
+        since = ""
+        while not ended.is_set():
+            with begin(since) as process:
+                for line in process.stdout or ():
+                    event, at = json.loads(line), time.monotonic()
+                    since = event["object"]["metadata"]["resourceVersion"]
+                    if event["type"] == "BOOKMARK":
+                        connected.set()
+                    else:
+                        watch.seen.append((at, event["type"], event["object"]))
+                process.kill()
+            since = since if connected.is_set() else ""
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    try:
+        assert connected.wait(60)
+        yield watch
+    finally:
+        ended.set()
+        processes[-1].kill()
+        thread.join()
