@@ -291,8 +291,11 @@ class Playground:
 def shared(kinds: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Playground]:
     """Run one kwok for all tests of this part; each has pods, nodes and claims of its own."""
     sets = ("node-fast", "node-heartbeat-with-lease", "node-chaos", "pod-general", "pod-chaos", "pod-recover", "volume")
-    kinds.apply(documents("volume")[0])
+    storage_class = documents("volume")[0]
     with ExitStack() as stack:
+        # Left behind it would be a stranger's, in the way of every later fleet that brings this set along.
+        stack.callback(kinds.kubectl, "delete", "storageclass", storage_class["metadata"]["name"])
+        kinds.apply(storage_class)
         box = stack.enter_context(contextmanager(sandbox.opened)(kinds))
         folder = tmp_path_factory.mktemp("kwok")
         stack.enter_context(kwok.running(kinds, folder, selector=box.selector, stages=paths(*sets), lease_s=40))
