@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 
 import structlog
@@ -23,7 +23,7 @@ from kwokfleet.core.observed import Observed
 from kwokfleet.core.plan import Action, Change
 from kwokfleet.core.report import Outcome, Result
 from kwokfleet.core.requests import Answer, Request
-from kwokfleet.edge import cluster
+from kwokfleet.edge import cluster, mirror
 
 log = structlog.get_logger()
 
@@ -62,15 +62,28 @@ Watcher = Callable[[str, int, int], None]
 """Is told what is being done, how much of it is done, and how much there is."""
 
 
+@dataclass(slots=True)
+class _Gate:
+    """How many requests are under way, and how many may be."""
+
+    pace: pacing.Pace
+    turn: threading.Condition = field(default_factory=threading.Condition)
+    inflight: int = 0
+
+
 class Sender:
     """Sends requests at a pace that the API server can bear, again where that helps."""
 
-    def __init__(self, api: cluster.Cluster, limits: Limits, stop: threading.Event) -> None:
+    def __init__(
+        self, api: mirror.Api, limits: Limits, stop: threading.Event, gate: "_Gate | None" = None
+    ) -> None:
         self.api, self.limits, self.stop = api, limits, stop
-        self._pace = pacing.Pace(limits.max_inflight, limits.qps)
-        self._turn = threading.Condition()
-        self._inflight = 0
+        self._gate = gate or _Gate(pacing.Pace(limits.max_inflight, limits.qps))
         self._silent_since: float | None = None
+
+    def lane(self, stop: threading.Event) -> "Sender":
+        """Return another one that can be stopped by itself; all lanes together keep to one pace."""
+        return Sender(self.api, self.limits, stop, self._gate)
 
     @property
     def host(self) -> str:
@@ -99,12 +112,12 @@ class Sender:
         raise AssertionError("unreachable: the loop above has no end")
 
     def _once(self, request: Request) -> Answer:
-        with self._turn:
-            while not self._pace.may_send(self._inflight):
-                self._turn.wait(1.0)
+        with self._gate.turn:
+            while not self._gate.pace.may_send(self._gate.inflight):
+                self._gate.turn.wait(1.0)
                 if self.stop.is_set():
                     raise errors.ClusterError("stopped")
-            self._inflight += 1
+            self._gate.inflight += 1
         try:
             self._wait_for_slot()
             began = time.monotonic()
@@ -121,22 +134,22 @@ class Sender:
     def _wait_for_slot(self) -> None:
         """Wait for the next moment at which a request may be sent; while one waits, another may be refused."""
         while not self.stop.is_set():
-            with self._turn:
-                wait = self._pace.slot(time.monotonic())
+            with self._gate.turn:
+                wait = self._gate.pace.slot(time.monotonic())
             self.stop.wait(wait)
-            with self._turn:
-                if not self._pace.is_quiet(time.monotonic()):
+            with self._gate.turn:
+                if not self._gate.pace.is_quiet(time.monotonic()):
                     return
 
     def _release(self, took_s: float | None, retry_after_s: float) -> None:
         """Give the turn to the next, who must know already what came of this one."""
-        with self._turn:
-            self._inflight -= 1
+        with self._gate.turn:
+            self._gate.inflight -= 1
             if took_s is not None:
-                self._pace.answered(took_s)
+                self._gate.pace.answered(took_s)
             else:
-                self._pace.refused(time.monotonic(), retry_after_s)
-            self._turn.notify(max(1, int(self._pace.limit) - self._inflight))  # the limit may have grown
+                self._gate.pace.refused(time.monotonic(), retry_after_s)
+            self._gate.turn.notify(max(1, int(self._gate.pace.limit) - self._gate.inflight))  # the limit may have grown
 
     def _is_away(self, error: errors.UnreachableError) -> None:
         now = time.monotonic()

@@ -7,7 +7,8 @@ a withheld change) is data, not an exception; exceptions stop what was being don
     KwokfleetError
     ├── InputError       2  a flag, argument, setting or fleet file that cannot be used
     ├── ClusterError     4  the cluster is out of reach, unhealthy, or refused a request
-    │   └── UnreachableError    no answer at all: it may be there again in a moment
+    │   ├── UnreachableError    no answer at all: it may be there again in a moment
+    │   └── NotLeadingError     another daemon leads: nothing may be written
     ├── NotOursError     5  refused to touch something kwokfleet did not make, or that is damaged
     ├── HostError        6  this machine lacks something: compiler, disk space, network, port
     └── DeadlineError    7  something took longer than it was given
@@ -61,6 +62,10 @@ class ClusterError(KwokfleetError):
 
 class UnreachableError(ClusterError):
     """The API server gave no answer: it may be there again in a moment."""
+
+
+class NotLeadingError(ClusterError):
+    """Another daemon leads: nothing may be written."""
 
 
 class NotOursError(KwokfleetError):

@@ -10,7 +10,7 @@ is withheld was approved. A settled fleet needs none of them.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from kwokfleet import source
@@ -22,6 +22,10 @@ from kwokfleet.core.report import Outcome, Result
 
 ROUNDS = 3
 """So often a field may come back changed before it is given up."""
+FIGHT = timedelta(minutes=1)
+"""Changes of a field that lie further apart are no fight."""
+TRUCE = timedelta(minutes=5)
+"""How long a field that was given up is left to whoever else writes it."""
 
 
 class World(Protocol):
@@ -52,6 +56,7 @@ class Options:
     approved: frozenset[str] = frozenset()
     budget: bool = True
     """Whether Fleets' prune budgets hold; not for what somebody has ordered by name."""
+    rounds: int = ROUNDS
 
 
 class Reconciler:
@@ -61,7 +66,8 @@ class Reconciler:
         self._world, self._options = world, options
         self._renderer = render.Renderer()
         self._planner = plan.Planner()
-        self._fights: dict[tuple[ObjectKey, diff.Path], int] = {}
+        self._fights: dict[tuple[ObjectKey, diff.Path], list[datetime]] = {}
+        self._truces: dict[tuple[ObjectKey, diff.Path], datetime] = {}
         self.stalled: dict[tuple[ObjectKey, diff.Path], str] = {}
         self.rules: Mapping[str, plan.FleetRules] = {}
         self._last = Plan()
@@ -78,6 +84,7 @@ class Reconciler:
 
     def plan(self, loaded: source.Loaded, now: datetime) -> Plan:
         """Return what is to be done to make the cluster what the files say at *now*."""
+        self._forget(now)
         situation = self._situation(loaded, now)
         made = self._planner.plan(situation)
         if report.of_cause(made.withheld, Cause.APPROVAL):
@@ -117,16 +124,23 @@ class Reconciler:
         pods = self._world.pods(counted) if counted else {}
         return self._renderer.desired(tree, now, membership.members(tree, there, pods, now) if there else None)
 
-    def learn(self, outcomes: Iterable[Outcome], rival: "Rival") -> None:
-        """Count how often each field had to be set; one that comes back again and again is given up."""
+    def learn(self, outcomes: Iterable[Outcome], rival: "Rival", now: datetime) -> None:
+        """Note when each field had to be set; one that comes back again and again is given up for a while."""
         for outcome in outcomes:
             if outcome.change.action is not Action.UPDATE or outcome.result is not Result.DONE:
                 continue
             for each in outcome.change.differences:
                 mark = (outcome.change.key, each.path)
-                self._fights[mark] = self._fights.get(mark, 0) + 1
-                if self._fights[mark] >= ROUNDS:
+                self._fights[mark] = [*self._fights.get(mark, ()), now]
+                if len(self._fights[mark]) >= self._options.rounds:
                     self.stalled[mark] = rival(outcome.change.key, each.path)
+                    self._truces[mark] = now + TRUCE
+
+    def _forget(self, now: datetime) -> None:
+        """Forget fights that are long past, and try again what was given up then."""
+        for mark in [mark for mark, until in self._truces.items() if until <= now]:
+            del self._truces[mark], self.stalled[mark]
+        self._fights = {mark: times for mark, times in self._fights.items() if now - times[-1] < FIGHT}
 
 
 class Rival(Protocol):

@@ -6,18 +6,16 @@ given up and named.
 """
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from http import HTTPStatus
 
-from kwokfleet import apply, errors, reconcile, source, world
+from kwokfleet import apply, errors, reconcile, recorder, source, world
 from kwokfleet.core import bumps, objects, render, report, requests, standing
 from kwokfleet.core.objects import Manifest, ObjectKey
-from kwokfleet.core.patches import Patch
-from kwokfleet.core.plan import Action, Cause, FleetRules, Plan
+from kwokfleet.core.plan import Action, Cause, Change, FleetRules, Plan
 from kwokfleet.core.report import Outcome, Result
-from kwokfleet.edge import cluster, mirror
+from kwokfleet.edge import mirror
 
 PASSES = 5
 STAGE_S = 0.3
@@ -87,16 +85,17 @@ class Sync:
 
     def __init__(
         self,
-        api: cluster.Cluster,
+        api: mirror.Api,
         follower: mirror.Mirror,
         options: reconcile.Options,
         limits: apply.Limits,
+        mended_s: float = world.MENDED_S,
     ) -> None:
         self.stop = threading.Event()
         self.api, self.mirror = api, follower
         self.sender = apply.Sender(api, limits, self.stop)
         self.watcher: apply.Watcher = lambda _title, _done, _total: None
-        self._world = world.Live(self.sender, follower)
+        self._world = world.Live(self.sender, follower, mended_s)
         self._reconciler = reconcile.Reconciler(self._world, options)
 
     @property
@@ -112,75 +111,79 @@ class Sync:
         """Do it, and look again until there is nothing left that could be done."""
         done = Report(left=first)
         while done.left.changes and done.passes < PASSES:
-            outcomes = self._pass(loaded, done.left)
+            outcomes = self.make(loaded, done.left.changes)
             done.add(outcomes)
             if self.sender.limits.dry_run:
                 done.left = Plan(withheld=done.left.withheld)
                 break
-            self._show_again(bumps.changed(outcomes))
-            self._reconciler.learn(outcomes, self._world.rival)
-            self._wait_until_seen(outcomes)
+            self.learn(outcomes)
             hopeless = {each.change.key for each in report.bad(outcomes)}
             done.left = self.plan(loaded)
             if {change.key for change in done.left.changes} <= hopeless:
                 break
         return done
 
-    def _pass(self, loaded: source.Loaded, made: Plan) -> list[Outcome]:
+    def make(
+        self, loaded: source.Loaded, changes: Sequence[Change], sender: apply.Sender | None = None
+    ) -> list[Outcome]:
+        """Make some changes, and return once the mirror shows them: the next plan must not repeat them."""
         inventory, _ = self._world.inventory()
         size = sum(key.kind == "Node" for key in inventory) + sum(
-            change.action is Action.CREATE and change.key.kind == "Node" for change in made.changes
+            change.action is Action.CREATE and change.key.kind == "Node" for change in changes
         )
         birth = render.newborn(loaded.tree, datetime.now(UTC), size)
-        applier = apply.Applier(self.sender, birth, self._reconciler.rules, self.watcher)
-        return applier.apply(made.changes, inventory)
+        applier = apply.Applier(sender or self.sender, birth, self._reconciler.rules, self.watcher)
+        outcomes = applier.apply(changes, inventory)
+        if not self.sender.limits.dry_run:
+            self._show_again(bumps.changed(outcomes), sender or self.sender)
+            self._wait_until_seen(outcomes)
+        return outcomes
 
-    def _show_again(self, stages: list[Manifest]) -> None:
+    def learn(self, outcomes: Iterable[Outcome]) -> None:
+        """Remember which fields somebody else keeps changing."""
+        self._reconciler.learn(outcomes, self._world.rival, datetime.now(UTC))
+
+    def _show_again(self, stages: list[Manifest], sender: apply.Sender) -> None:
         """Let kwok look again at the objects that changed Stages may act on; by itself it would not."""
         on_nodes, on_pods = bumps.of_kind(stages, "Node"), bumps.of_kind(stages, "Pod")
         inventory, _ = self._world.inventory()
         nodes = [each for each in inventory.values() if each.key.kind == "Node" and objects.is_ours(each.manifest)]
         if not nodes or not (on_nodes or on_pods):
             return
-        self.stop.wait(STAGE_S)
+        sender.stop.wait(STAGE_S)
         work = [(each, bumps.patch(each, on_nodes)) for each in bumps.concerned(on_nodes, nodes)]
         if on_pods:
             pods = self._world.pods_on({each.key.name for each in nodes})
             work += [(each, bumps.patch(each, on_pods)) for each in bumps.concerned(on_pods, pods)]
-        apply.in_threads(self.sender, [requests.patch(each.key, what) for each, what in work])
+        apply.in_threads(sender, [requests.patch(each.key, what) for each, what in work])
 
     def _wait_until_seen(self, outcomes: Iterable[Outcome]) -> None:
-        """Wait until the mirror shows what was written: the next plan must not repeat it."""
+        """Wait until the mirror shows what was written."""
         written = _Written.of(outcomes)
         if not written.known_to(self.mirror.wait(written.shown_by, SEEN_S)):
             self.mirror.wait(written.known_to, self.sender.limits.patience_s)
 
     def record(self, loaded: source.Loaded, done: Report) -> bool:
         """Tell the cluster how each Fleet stands; return whether that was possible. What is the same is not written."""
-        listed = self.sender.send(requests.page(requests.FLEET))
-        if listed.status != HTTPStatus.OK:
-            return False
-        there = {each["metadata"]["name"]: each for each in listed.json().get("items") or ()}
         inventory, _ = self._world.inventory()
-        desired = {name: sum(pool.size for pool in each.pools.values()) for name, each in self.rules.items()}
-        names = {fleet.name for fleet in loaded.tree.fleets} | {each.fleet for each in done.left.withheld} - {""}
-        now = datetime.now(UTC)
-        for name, status in standing.statuses(names, desired, inventory, done.left, done.outcomes).items():
-            made = standing.updated(status, (there.get(name) or {}).get("status") or {}, now)
-            if made is not None and not self._told(name, made, new=name not in there):
-                return False
-        if loaded.usable and not loaded.partial:
-            for name in there.keys() - names - {each.fleet for each in inventory.values()}:
-                self.forget(name)  # nothing of it is left, and no file speaks of it
-        return True
+        made = self.standing(loaded, done.left, done.outcomes)
+        known = recorder.Recorder(self.sender)
+        if not known.begin():
+            return False
+        whole = loaded.usable and not loaded.partial
+        return known.record(made, {each.fleet for each in inventory.values()} if whole else None)
 
-    def _told(self, name: str, status: Manifest, *, new: bool) -> bool:
-        if new:
-            answer = self.sender.send(requests.create(standing.resource(name)))
-            if answer.status not in (HTTPStatus.CREATED, HTTPStatus.CONFLICT):
-                return False
-        key = ObjectKey(requests.FLEET.api_version, requests.FLEET.kind, "", name)
-        return self.sender.send(requests.patch(key, Patch("status", {"status": status}))).status == HTTPStatus.OK
+    def standing(
+        self,
+        loaded: source.Loaded,
+        left: Plan,
+        outcomes: Sequence[Outcome],
+        about: standing.About | None = None,
+    ) -> dict[str, Manifest]:
+        """Return how each Fleet stands."""
+        inventory, _ = self._world.inventory()
+        names = {fleet.name for fleet in loaded.tree.fleets} | {each.fleet for each in left.withheld} - {""}
+        return standing.statuses(sorted(names), self.rules, inventory, left, outcomes, about)
 
     def limit_to(self, names: Iterable[str]) -> None:
         """Look at nothing but what belongs to some Fleets alone."""
@@ -188,10 +191,7 @@ class Sync:
 
     def forget(self, fleet: str) -> None:
         """Remove a Fleet's own record from the cluster."""
-        key = ObjectKey(requests.FLEET.api_version, requests.FLEET.kind, "", fleet)
-        there = self.sender.send(requests.get(key)).json().get("metadata") or {}
-        if there.get("uid"):
-            self.sender.send(requests.delete(key, there["uid"]))
+        recorder.Recorder(self.sender).forget(fleet)
 
     def wait_until_ready(self, timeout_s: float) -> None:
         """Wait until all nodes are Ready, and open to pods unless they were declared closed."""

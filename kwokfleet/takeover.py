@@ -32,9 +32,13 @@ def clear_the_way(
             f"another kwok controller runs in the cluster: {', '.join(map(str, found))}",
             hint="scale it to 0, or let us: takeover: {policy: scaleDown} in the KwokController document",
         )
-    for one in found:
-        _put_to_rest(api, one, stop)
-    _refuse_strangers(api, ours, nodes, stop, waited=bool(found))
+    try:
+        for one in found:
+            _put_to_rest(api, one, stop)
+        _refuse_strangers(api, ours, nodes, stop, waited=bool(found))
+    except BaseException:  # ours does not start, so theirs must not stay away
+        restore(api)
+        raise
     return found
 
 
@@ -50,13 +54,20 @@ def running(api: requests.Sends, only: str | None) -> list[Rival]:
 
 def _put_to_rest(api: requests.Sends, one: Rival, stop: Event) -> None:
     answer = api.send(requests.patch(one.key, rivals.put_to_rest(one)))
+    if answer.status == HTTPStatus.NOT_FOUND:
+        return  # somebody has deleted it meanwhile
     if answer.status != HTTPStatus.OK:
         raise cluster.refused(api, answer, "patch deployments")
     log.info("rival_scaled_down", deployment=f"{one.namespace}/{one.name}", replicas=one.replicas)
     deadline = time.monotonic() + GONE_S
-    while (api.send(requests.get(one.key)).json().get("status") or {}).get("replicas"):
+    while _has_pods(api.send(requests.get(one.key))):
         if time.monotonic() > deadline or stop.wait(LOOK_S):
             raise errors.DeadlineError(f"{one} still has pods after {GONE_S:g} s", hint="kubectl describe it")
+
+
+def _has_pods(answer: requests.Answer) -> bool:
+    """Return whether a Deployment still has pods; one that somebody has deleted meanwhile has none."""
+    return answer.status == HTTPStatus.OK and bool((answer.json().get("status") or {}).get("replicas"))
 
 
 def _refuse_strangers(

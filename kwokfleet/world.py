@@ -24,8 +24,8 @@ _KINDS = {each.kind: each for each in requests.MANAGED}
 class Live:
     """A cluster that is followed."""
 
-    def __init__(self, api: requests.Sends, follower: mirror.Mirror) -> None:
-        self._api, self._mirror = api, follower
+    def __init__(self, api: requests.Sends, follower: mirror.Mirror, mended_s: float = MENDED_S) -> None:
+        self._api, self._mirror, self._mended_s = api, follower, mended_s
         self._projector = observed.Projector()
 
     def inventory(self) -> tuple[Inventory, Mapping[str, str]]:
@@ -33,7 +33,7 @@ class Live:
 
         A connection that has just broken is mended in a moment: that much time there is.
         """
-        view = self._mirror.wait_until_known(MENDED_S)
+        view = self._mirror.wait_until_known(self._mended_s)
         return view.objects, view.unknown
 
     def taken(self, keys: Iterable[ObjectKey]) -> Mapping[ObjectKey, Observed]:

@@ -27,6 +27,8 @@ nothing else tells whose an entry is."""
 
 APPROVED = f"{PREFIX}/approved"
 """An annotation of a Fleet in the cluster: the digest of the plan that may be carried out."""
+SUSPEND = f"{PREFIX}/suspend"
+"""An annotation of a Fleet in the cluster: "true" leaves everything of it as it is."""
 DIGEST = f"{PREFIX}/digest"
 """An annotation of our own definitions: what they were written from."""
 

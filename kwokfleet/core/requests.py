@@ -40,6 +40,7 @@ POD = Kind("v1", "Pod", "pods", namespaced=True)
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases", namespaced=True)
 DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments", namespaced=True)
 FLEET = Kind(objects.API_VERSION, "Fleet", "fleets")
+EVENT = Kind("v1", "Event", "events", namespaced=True)
 DEFINITION = Kind(CRD_API_VERSION, "CustomResourceDefinition", "customresourcedefinitions")
 KWOK = (
     *(Kind(objects.STAGE_API_VERSION, *each) for each in objects.KWOK_CLUSTER_KINDS.items()),
@@ -48,7 +49,7 @@ KWOK = (
 """kwok's kinds beside Stage. Few fleets need one, and a cluster may lack them."""
 MANAGED = (NODE, STAGE, NAMESPACE, CONFIG_MAP, STORAGE_CLASS, *KWOK)
 """The kinds whose objects the files stand for; a set of the library brings a StorageClass along."""
-_KINDS = {(each.api_version, each.kind): each for each in (*MANAGED, POD, LEASE, DEPLOYMENT, FLEET, DEFINITION)}
+_KINDS = {(each.api_version, each.kind): each for each in (*MANAGED, POD, LEASE, DEPLOYMENT, FLEET, EVENT, DEFINITION)}
 
 OURS = f"{objects.MANAGED_BY}={objects.US}"
 NOT_OURS = f"{objects.MANAGED_BY}!={objects.US}"
@@ -217,6 +218,11 @@ def _delete_options(options: Mapping[str, Any]) -> bytes:
 def _writing(dry_run: bool) -> dict[str, str]:  # noqa: FBT001  # handed on
     strict = {"fieldManager": objects.MANAGER, "fieldValidation": "Strict"}
     return strict | ({"dryRun": "All"} if dry_run else {})
+
+
+def writing() -> str:
+    """Return the query of a write that this module does not build itself."""
+    return urlencode(_writing(dry_run=False))
 
 
 def _with(where: str, query: Mapping[str, str]) -> str:

@@ -1,32 +1,78 @@
 """How a Fleet stands, as the cluster is told: counts of nodes, what is withheld, conditions as kstatus reads them."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from kwokfleet.core import objects, report
 from kwokfleet.core.objects import Manifest
 from kwokfleet.core.observed import Inventory
-from kwokfleet.core.plan import Cause, Plan, Withheld
+from kwokfleet.core.plan import Cause, FleetRules, Plan, PoolRules, Withheld
 from kwokfleet.core.report import Outcome
 
 _WORDS = 1024
 """Characters of a condition's message."""
 
 
-def statuses(names: Iterable[str], desired: Mapping[str, int], inventory: Inventory, left: Plan,
-             outcomes: Sequence[Outcome]) -> dict[str, Manifest]:  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a status tells beside the objects themselves; what a command does not know is not told."""
+
+    source: Manifest = field(default_factory=dict)
+    """Where the files come from: kind, where, revision, digest."""
+    degraded: str = ""
+    """Why nodes are not driven; empty if they are, or if nobody here looks after that."""
+    plans: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
+    """The last plans that were carried out, by Fleet."""
+    waves: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
+    """The Ledger, by Fleet."""
+
+
+def statuses(
+    names: Iterable[str],
+    rules: Mapping[str, FleetRules],
+    inventory: Inventory,
+    left: Plan,
+    outcomes: Sequence[Outcome],
+    about: About | None = None,
+) -> dict[str, Manifest]:
     """Return the status of each Fleet, without times."""
-    counts = {name: {"desired": desired.get(name, 0), "present": 0, "ready": 0, "schedulable": 0} for name in names}
+    pools = {name: {pool: [rule.size, 0, 0, 0] for pool, rule in _pools(rules, name)} for name in names}
     for each in inventory.values():
-        if each.key.kind == "Node" and each.fleet in counts:
-            mine = counts[each.fleet]
-            mine["present"] += 1
-            mine["ready"] += each.ready
-            mine["schedulable"] += each.schedulable
-    return {name: _status(name, nodes, left, outcomes) for name, nodes in counts.items()}
+        if each.key.kind == "Node" and each.fleet in pools:
+            mine = pools[each.fleet].setdefault(each.pool, [0, 0, 0, 0])
+            mine[1] += 1
+            mine[2] += each.ready
+            mine[3] += each.schedulable
+    known = about or About()
+    return {
+        name: _status(name, counts, left, outcomes, known) | _told(name, known) for name, counts in pools.items()
+    }
 
 
-def _status(name: str, nodes: Manifest, left: Plan, outcomes: Sequence[Outcome]) -> Manifest:
+def _pools(rules: Mapping[str, FleetRules], name: str) -> Iterable[tuple[str, PoolRules]]:
+    return rules[name].pools.items() if name in rules else ()
+
+
+def _told(name: str, about: About) -> Manifest:
+    told: Manifest = {}
+    if about.source:
+        told["source"] = about.source
+    if name in about.plans:
+        told["plans"] = list(about.plans[name])
+    if name in about.waves:
+        told["waves"] = list(about.waves[name])
+    return told
+
+
+def _counted(counts: Sequence[int]) -> Manifest:
+    return dict(zip(("desired", "present", "ready", "schedulable"), counts, strict=True))
+
+
+def _status(
+    name: str, pools: Mapping[str, list[int]], left: Plan, outcomes: Sequence[Outcome], about: About
+) -> Manifest:
+    nodes = _counted([sum(counts) for counts in zip(*pools.values(), strict=True)] or [0, 0, 0, 0])
     withheld = [each for each in left.withheld if each.fleet == name]
     bad = [each for each in report.bad(outcomes) if each.change.fleet == name]
     waiting = sum(change.fleet == name for change in left.changes)
@@ -37,14 +83,18 @@ def _status(name: str, nodes: Manifest, left: Plan, outcomes: Sequence[Outcome])
     ready = not why and nodes["present"] == nodes["ready"] == nodes["desired"]
     message = "; ".join(why)[:_WORDS] or f"{nodes['ready']} of {nodes['desired']} nodes are Ready"
     reason = _reason(withheld) if withheld else "Failed" if bad else "Synced" if ready else "Progressing"
+    moving = bool(waiting) or (not why and not ready)
     return {
         "nodes": nodes,
+        "pools": [{"name": pool, **_counted(counts)} for pool, counts in sorted(pools.items())],
         "withheld": [_withheld(each) for each in withheld],
         "conditions": [
             _condition("Ready", ready, reason, message),
-            _condition("Reconciling", bool(waiting), "Progressing" if waiting else "Done", f"{waiting} changes left"),
+            _condition("Reconciling", moving, "Progressing" if moving else "Done", f"{waiting} changes left"),
             _condition("Stalled", bool(stalled), "FieldConflict" if stalled else "NotStalled",
                        "; ".join(each.why for each in stalled)[:_WORDS]),
+            _condition("Degraded", bool(about.degraded), "KwokDown" if about.degraded else "AsExpected",
+                       about.degraded[:_WORDS]),
         ],
     }  # fmt: skip
 

@@ -8,6 +8,7 @@ broken, the kind is *unknown*, and nobody may take an object that is not there f
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Protocol, Self
@@ -80,6 +81,10 @@ class View:
     """Whether each kind is known, or was refused for good; if not, a moment's patience may help."""
 
 
+Heard = Callable[[str, AbstractSet[str]], None]
+"""Is told of which kind something has changed, and in which Fleets; "" stands for any."""
+
+
 class Mirror:
     """Follows some kinds of object. Close it, or use it in a `with` block."""
 
@@ -89,6 +94,11 @@ class Mirror:
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self._followers = [_Follower(api, kind, (selector, fields), self._changed, self._stop) for kind in kinds]
+
+    def tell(self, heard: Heard) -> None:
+        """Tell somebody of every change from now on: quickly, for nothing else is followed meanwhile."""
+        for each in self._followers:
+            each.heard = heard
 
     def __enter__(self) -> Self:
         """Begin to follow."""
@@ -178,6 +188,8 @@ class _Follower(threading.Thread):
         self._streams_lists = True
         self._resume = ""
         self.objects: dict[ObjectKey, Observed] = {}
+        self.heard: Heard = lambda _kind, _fleets: None
+        self._touched: set[str] = set()
         self.version = 0
         self.trouble = "has not been listed yet"
         self.is_settled = False
@@ -241,6 +253,8 @@ class _Follower(threading.Thread):
             self.trouble = trouble
             self.is_settled = settled
             self._changed.notify_all()
+        if settled:
+            self.heard(self.kind.kind, {""})
 
     # what is there
 
@@ -327,16 +341,24 @@ class _Follower(threading.Thread):
                     self.version = max(self.version, int(self._resume))
             if changed:
                 self._changed.notify_all()
+        if self._touched:
+            touched, self._touched = self._touched, set()
+            self.heard(self.kind.kind, touched)
         return initial
 
     def _event(self, kind: str, thing: Manifest) -> bool:
         """Take in one event; return whether it changed anything that matters, or proves that a write arrived."""
         new = self._projector.observed(self.kind.api_version, self.kind.kind, thing)
-        if kind == "DELETED":
-            return self.objects.pop(new.key, None) is not None
         old = self.objects.get(new.key)
-        self.objects[new.key] = self._unless_same(old, new)
-        return self.objects[new.key] is not old
+        if kind == "DELETED":
+            self.objects.pop(new.key, None)
+            changed = old is not None
+        else:
+            self.objects[new.key] = self._unless_same(old, new)
+            changed = self.objects[new.key] is not old
+        if changed:
+            self._touched |= {each.fleet for each in (old, new) if each is not None}
+        return changed
 
     def _keep(self, found: dict[ObjectKey, Observed], thing: Manifest) -> None:
         each = self._projector.observed(self.kind.api_version, self.kind.kind, thing)

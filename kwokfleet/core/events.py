@@ -1,0 +1,32 @@
+"""Kubernetes Events about Fleets: what `kubectl describe fleet` and `kubectl get events` show."""
+
+from datetime import UTC, datetime
+
+from kwokfleet.core import objects
+from kwokfleet.core.objects import Manifest
+
+NAMESPACE = "default"
+"""Where Events about objects without a namespace live."""
+NORMAL, WARNING = "Normal", "Warning"
+_WORDS = 1024
+
+
+def event(fleet: str, uid: str, reason: str, message: str, *, kind: str, me: str, now: datetime) -> Manifest:
+    """Return an Event about a Fleet; its name tells the microsecond, as client-go's does."""
+    stamp = now.astimezone(UTC)
+    seconds = stamp.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{fleet}.{int(stamp.timestamp() * 1e6):x}", "namespace": NAMESPACE},
+        "involvedObject": {"apiVersion": objects.API_VERSION, "kind": "Fleet", "name": fleet, "uid": uid},
+        "type": kind,
+        "reason": reason,
+        "message": message if len(message) <= _WORDS else f"{message[: _WORDS - 1]}…",
+        "firstTimestamp": seconds,
+        "lastTimestamp": seconds,
+        "count": 1,
+        "source": {"component": objects.US},
+        "reportingComponent": f"{objects.PREFIX}/daemon",
+        "reportingInstance": me,
+    }

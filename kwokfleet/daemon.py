@@ -1,0 +1,337 @@
+"""The daemon: keeps the cluster equal to the files, for as long as it runs.
+
+One worker makes one pass after the other. Everything else only *asks* for one: a file that was
+saved, an object that somebody changed, a moment that has come, a push, a person. What is asked for
+while a pass runs is done by the next one, however often it was asked. What a pass finds to do is done
+by hands, one for each Fleet, so that a Fleet that takes long or fails delays no other.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Self
+
+import structlog
+
+from kwokfleet import apply, caretaker, errors, feed, foreman, journal, leader, reconcile, recorder, source
+from kwokfleet import sync as syncing
+from kwokfleet.core import agenda, events, objects, plan, problems, render, standing
+from kwokfleet.core.plan import Plan
+from kwokfleet.edge import mirror, timer
+
+log = structlog.get_logger()
+
+ROUNDS = 10
+"""So often in a minute a field may come back changed before it is given up."""
+BREATH_S = 0.05
+"""Between passes that only changes in the cluster ask for: there may be thousands of them."""
+STATUS_S = 0.5
+"""Between writes of how the Fleets stand."""
+LONGEST_WAIT_S = 5.0
+
+
+class Why(StrEnum):
+    """What asked for a pass."""
+
+    START = "start"
+    FILES = "files"
+    CLUSTER = "cluster"
+    TIME = "time"
+    ASKED = "asked"
+    RETRY = "retry"
+    DONE = "done"
+    """Something was done: is anything left?"""
+    LEADING = "leading"
+    KWOK = "kwok"
+
+
+class Trigger:
+    """Collects what asks for a pass until somebody makes one."""
+
+    def __init__(self) -> None:
+        self._asked = threading.Condition()
+        self._why: set[str] = set()
+
+    def ask(self, why: str) -> None:
+        """Ask for a pass."""
+        with self._asked:
+            self._why.add(why)
+            self._asked.notify_all()
+
+    def waiting(self) -> tuple[str, ...]:
+        """Return what has asked since the last pass began."""
+        with self._asked:
+            return tuple(sorted(self._why))
+
+    def wait(self, timeout_s: float) -> frozenset[str]:
+        """Return what asked for a pass, nothing if nobody did in time."""
+        with self._asked:
+            self._asked.wait_for(lambda: self._why, timeout_s)
+            why, self._why = frozenset(self._why), set()
+            return why
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """What whoever starts a daemon may decide."""
+
+    me: str
+    interval: timedelta = timedelta(minutes=10)
+    limits: apply.Limits = field(default_factory=apply.Limits)
+    stop_s: float = 20.0
+    prepare: Callable[[syncing.Sync, AbstractSet[str]], None] = lambda _sync, _kinds: None
+    """Puts definitions of kinds that are needed in place."""
+
+
+class Daemon:
+    """Makes passes until it is closed; use it in a `with` block."""
+
+    def __init__(
+        self,
+        api: leader.Guarded,
+        source_feed: feed.Feed,
+        follower: mirror.Mirror,
+        fleets: mirror.Mirror,
+        how: How,
+        watches: foreman.Watches | None = None,
+    ) -> None:
+        self.how, self.feed, self.mirror, self._fleets, self._api = how, source_feed, follower, fleets, api
+        self.sync = syncing.Sync(api, follower, reconcile.Options(rounds=ROUNDS), how.limits, mended_s=0.0)
+        self.caretaker: caretaker.Caretaker | None = None
+        self.journal = journal.Journal()
+        self.recorder = recorder.Recorder(self.sync.sender, how.me)
+        self.trigger = Trigger()
+        self.foreman = foreman.Foreman(self.sync, self.journal, self.recorder, lambda: self.ask(Why.DONE), watches)
+        self._alarm = timer.Alarm(lambda: self.ask(Why.TIME))
+        self._stop = self.sync.stop
+        self.worker = threading.Thread(target=self._work, name="worker", daemon=True)
+        self.began = datetime.now(UTC)
+        self.turned = time.monotonic()
+        """When the worker last came round."""
+        self.loaded: source.Loaded | None = None
+        self.read_at: datetime | None = None
+        """When the files were last read."""
+        self.left = Plan()
+        """What the last pass found to do, or withheld."""
+        self.suspended = False
+        self.synced = False
+        """Whether nothing was left to do, once."""
+        self._in_force: tuple[source.Loaded, frozenset[str], source.Loaded] | None = None
+        self._prepared = self._unrecorded = False
+        self._recorded = self._passed = 0.0
+        self._resyncs = 0
+        self._resync_at = self.began
+
+    # from start to stop
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        self.mirror.tell(self._heard)
+        self._fleets.tell(lambda _kind, _names: self.ask(Why.ASKED))
+        self.feed.begin(lambda: self.ask(Why.FILES))
+        self.ask(Why.START)
+        self.worker.start()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        """Stop, in order: nothing new, what is under way, kwok, and the right to write last."""
+        deadline = time.monotonic() + self.how.stop_s
+        self.feed.close()
+        self._alarm.close()
+        self._stop.set()
+        self.ask(Why.ASKED)
+        for thread in (*self.foreman.leave_off(), self.worker):
+            thread.join(max(0.0, deadline - time.monotonic()))
+        self.sync.stop.clear()  # what follows is written by nobody else
+        if self.caretaker is not None:
+            self.caretaker.dismiss()
+            self.caretaker.restore()
+        self._stop.set()
+        self._api.resign()
+
+    @property
+    def leads(self) -> bool:
+        """Whether we lead."""
+        return self._api.leads
+
+    @property
+    def leader(self) -> str:
+        """Who leads, as far as is known."""
+        return self._api.leader
+
+    def leading(self, leads: bool) -> None:  # noqa: FBT001  # told by the leader
+        """Take note that we lead, or no longer do."""
+        if not leads:
+            self.foreman.leave_off()
+            if self.caretaker is not None:
+                threading.Thread(target=self.caretaker.dismiss, name="kwok-leave", daemon=True).start()
+        self.journal.tell("leader", "we lead" if leads else "we stand by", leading=leads)
+        self.ask(Why.LEADING)
+
+    def ask(self, why: str) -> None:
+        """Ask for a pass; do not wait for it."""
+        self.trigger.ask(why)
+
+    def _heard(self, _kind: str, fleets: AbstractSet[str]) -> None:
+        """Take note of changes in the cluster; those of a Fleet that a hand works for are its own doing."""
+        if fleets <= self.foreman.busy:
+            self._unrecorded = True
+        else:
+            self.ask(Why.CLUSTER)
+
+    # the worker
+
+    def _work(self) -> None:
+        while not self._stop.is_set():
+            why = self.trigger.wait(self._patience())
+            self.turned = time.monotonic()
+            if why and why <= {Why.CLUSTER, Why.DONE}:  # let what comes in thousands gather; one alone waits for nobody
+                self._stop.wait(max(0.0, self._passed + BREATH_S - self.turned))
+            try:
+                self._turn(why)
+            except errors.KwokfleetError as error:
+                if not self._stop.is_set():
+                    self.foreman.stumbled(str(error))
+            except Exception as error:  # a bug must not end the daemon, and must be seen
+                log.exception("pass_failed")
+                self.foreman.stumbled(f"{type(error).__name__}: {error}")
+        self.foreman.collect()
+
+    def _patience(self) -> float:
+        """Return how long nothing need be done."""
+        now = time.monotonic()
+        again = self.foreman.next_try()
+        moments = [now + LONGEST_WAIT_S, *([again] if again is not None else [])]
+        if self._unrecorded:
+            moments.append(self._recorded + STATUS_S)
+        return max(0.0, min(moments) - now)
+
+    def _turn(self, why: frozenset[str]) -> None:
+        """Look what has happened, and make a pass if there is a reason for one."""
+        self.foreman.collect()
+        if why & {Why.FILES, Why.START} or self.loaded is None:
+            self._load()
+        if self.loaded is None or not self._api.leads:
+            return
+        if self.foreman.may_try(asked=bool(why)) and self.mirror.view().settled:  # if not, the mirror asks once it is
+            self._pass(self.loaded, why or frozenset({Why.RETRY}))
+        self._record(self.loaded)
+        self._set_alarm(self.loaded)
+
+    def _load(self) -> None:
+        before, loaded = self.loaded, self.feed.load()
+        self.loaded, self.read_at = loaded, datetime.now(UTC)
+        if before is not None and _same(before, loaded):
+            return
+        known = {fleet.name: fleet for fleet in before.tree.fleets} if before else {}
+        for fleet in loaded.tree.fleets:
+            if known.get(fleet.name) is not fleet:
+                self.foreman.changed(fleet.name)
+        self.foreman.changed(plan.SHARED)
+        wrong = problems.errors(loaded.problems)
+        trouble = loaded.frozen or (f"{len(wrong)} problems" if wrong else "")
+        self.journal.tell(
+            "source",
+            f"{len(loaded.snapshot.files)} files at {self.feed.revision}{f': {trouble}' if trouble else ''}",
+            warning=bool(trouble),
+            revision=self.feed.revision,
+            problems=[str(each) for each in wrong[:10]],
+        )
+
+    def _pass(self, loaded: source.Loaded, why: frozenset[str]) -> None:
+        """Make one pass: what differs is found out, and set going."""
+        clock, began = time.monotonic(), datetime.now(UTC)
+        kinds = {"Stage", *render.kwok_kinds(loaded.tree)}
+        if not self._prepared or kinds & self.mirror.view().missing:
+            self.how.prepare(self.sync, kinds)
+            self._prepared = self.recorder.begin()
+        meant = self._as_suspended(loaded)
+        self.left = self.sync.plan(meant)
+        self.foreman.recovered()
+        self.foreman.cancel_outdated(meant)
+        made = foreman.Round(began, clock, "+".join(sorted(why)), plan.digest(self.left.changes), self.feed.revision)
+        made.withheld = len(self.left.withheld)
+        if not self.suspended:
+            self.foreman.carry_out(meant, self.left, made)
+            if why == {Why.CLUSTER} and made.open and self.synced:
+                self.foreman.drifted(self.left)
+        if not made.open:
+            self.foreman.over(made)
+        self.synced |= not self.left.changes
+        if self.caretaker is not None:
+            self.caretaker.attend(loaded)
+        self._passed = time.monotonic()
+
+    def _as_suspended(self, loaded: source.Loaded) -> source.Loaded:
+        """Return what is loaded, with those Fleets suspended that somebody suspended in the cluster."""
+        there = self._fleets.view().objects.values()
+        names = frozenset(
+            each.key.name for each in there if each.manifest["metadata"]["annotations"].get(objects.SUSPEND) == "true"
+        )
+        if self._in_force is None or self._in_force[0] is not loaded or self._in_force[1] != names:
+            fleets = tuple(
+                each.model_copy(update={"spec": each.spec.model_copy(update={"suspend": True})})
+                if each.name in names
+                else each
+                for each in loaded.tree.fleets
+            )
+            changed = replace(loaded, tree=replace(loaded.tree, fleets=fleets)) if names else loaded
+            self._in_force = (loaded, names, changed)
+        return self._in_force[2]
+
+    # what others are told
+
+    def _record(self, loaded: source.Loaded) -> None:
+        """Tell the cluster how the Fleets stand, not more often than anybody could read."""
+        now = time.monotonic()
+        if not self._prepared or not self.mirror.view().settled:
+            return
+        if now - self._recorded < STATUS_S:
+            self._unrecorded = True
+            return
+        self._recorded, self._unrecorded = now, False
+        lacking = self.caretaker.lacking() if self.caretaker else ""
+        about = standing.About(self.feed.told(), lacking, self.foreman.plans)
+        made = self.sync.standing(self._as_suspended(loaded), self.left, self.foreman.bad, about)
+        before = {name: _ready(self.recorder.status(name)) for name in made}
+        whole = loaded.usable and not loaded.partial and not loaded.frozen
+        alive = {each.fleet for each in self.mirror.view().objects.values()} if whole else None
+        self.recorder.record(made, alive)
+        for name, status in made.items():
+            self._tell_change(name, before[name], _ready(status))
+
+    def _tell_change(self, fleet: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+        """Tell of a Fleet that is in another state than before; that it is on its way is no news."""
+        same = (before.get("status"), before.get("reason")) == (after["status"], after["reason"])
+        if same or after["reason"] == "Progressing":
+            return
+        good = after["status"] == "True"
+        self.journal.tell("fleet", after["message"], fleet=fleet, warning=not good, reason=after["reason"])
+        kind = events.NORMAL if good else events.WARNING
+        self.recorder.event(fleet, after["reason"], after["message"], kind=kind)
+
+    def _set_alarm(self, loaded: source.Loaded) -> None:
+        now = datetime.now(UTC)
+        if self._resync_at <= now:
+            self._resyncs += 1
+            self._resync_at = now + agenda.resync(self.how.interval, self.how.me, self._resyncs)
+        due = agenda.next_moment(loaded.tree.fleets, now)
+        self._alarm.set(min(self._resync_at, due) if due else self._resync_at)
+
+
+def _same(before: source.Loaded, after: source.Loaded) -> bool:
+    return (
+        before.snapshot.digest == after.snapshot.digest
+        and before.problems == after.problems
+        and before.frozen == after.frozen
+    )
+
+
+def _ready(status: Mapping[str, object]) -> Mapping[str, str]:
+    found = status.get("conditions")
+    conditions: list[dict[str, str]] = found if isinstance(found, list) else []
+    return next((each for each in conditions if each["type"] == "Ready"), {})

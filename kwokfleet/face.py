@@ -1,0 +1,155 @@
+"""What a running daemon shows and lets others ask: the HTTP API and `kwokfleet status` see it through this."""
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from http import HTTPStatus
+
+import kwokfleet
+from kwokfleet import daemon, errors, recorder
+from kwokfleet.core import agenda, objects, picture, requests
+from kwokfleet.core.objects import Manifest
+from kwokfleet.core.patches import Patch
+from kwokfleet.edge import cluster
+from kwokfleet.formats import plans
+
+HUNG_S = 180.0
+"""A worker that has not come round for so long hangs."""
+
+
+class Face:
+    """Looks at a daemon from other threads; changes nothing but by asking."""
+
+    def __init__(self, shown: daemon.Daemon) -> None:
+        self._daemon = shown
+        self._digest, self._since, self._succeeded = "", datetime.now(UTC), None  # type: str, datetime, datetime | None
+
+    # looking
+
+    def picture(self) -> picture.Picture:
+        """Return the present state."""
+        shown = self._daemon
+        view = shown.mirror.view()
+        statuses = {name: shown.recorder.status(name) for name in tuple(shown.recorder.there)}
+        counts: dict[tuple[str, str], int] = {}
+        for each in view.objects.values():
+            state = "deleting" if each.deleting else "ready" if each.ready else "unready"
+            counts[each.key.kind, state] = counts.get((each.key.kind, state), 0) + 1
+        return picture.Picture(
+            kwokfleet.__version__,
+            shown.how.me,
+            shown.began,
+            shown.leads,
+            shown.leader,
+            shown.suspended,
+            shown.synced,
+            self._source(),
+            shown.journal.passes,
+            shown.trigger.waiting(),
+            picture.fleets(shown.sync.rules, view.objects, statuses, self._due()),
+            self._kwok(),
+            counts,
+            shown.journal.newest,
+        )
+
+    def _source(self) -> picture.Source:
+        loaded, told = self._daemon.loaded, self._daemon.feed.told()
+        frozen = loaded.frozen if loaded else "nothing has been read yet"
+        if told["digest"] != self._digest:
+            self._digest, self._since = told["digest"], datetime.now(UTC)
+        if loaded is not None and loaded.usable and not frozen:
+            self._succeeded = self._daemon.read_at
+        return picture.Source(
+            told["kind"],
+            told["where"],
+            told["revision"],
+            told["digest"],
+            self._since,
+            self._succeeded,
+            loaded.problems if loaded else (),
+            frozen or self._daemon.feed.trouble,
+        )
+
+    def _due(self) -> dict[str, list[picture.Due]]:
+        loaded, now = self._daemon.loaded, datetime.now(UTC)
+        found: dict[str, list[picture.Due]] = {}
+        for fleet in loaded.tree.fleets if loaded else ():
+            moment = agenda.next_moment([fleet], now)
+            if moment is not None:
+                found[fleet.name] = [picture.Due(moment, "a pool's schedule or a window")]
+        return found
+
+    def _kwok(self) -> tuple[picture.Shard, ...]:
+        keeping = self._daemon.caretaker
+        return tuple(
+            picture.Shard(
+                each.shard, each.state.value, each.pid, each.port, each.restarts, each.why, each.memory, each.lag_s
+            )
+            for each in (keeping.statuses() if keeping else ())
+        )
+
+    def plan(self) -> str:
+        """Return what differs as JSON."""
+        return plans.to_json(self._daemon.left)
+
+    def events(self, after: int, timeout_s: float) -> list[picture.Event]:
+        """Return what has happened since."""
+        return self._daemon.journal.after(after, timeout_s)
+
+    def ready(self) -> tuple[bool, list[str]]:
+        """Return whether what we are here for is being done, and a sentence about each part of it."""
+        shown = self._daemon
+        if not shown.leads:
+            return True, [f"standing by: {shown.leader or 'nobody'} leads"]
+        lacking = shown.caretaker.lacking() if shown.caretaker else ""
+        sentences = [
+            "leading",
+            "synced once" if shown.synced else "not synced yet",
+            lacking or ("kwok drives the nodes" if shown.caretaker else "kwok is not looked after here"),
+        ]
+        return shown.synced and not lacking, sentences
+
+    def live(self) -> tuple[bool, str]:
+        """Return whether the worker still works."""
+        if not self._daemon.worker.is_alive():
+            return False, "the worker has ended"
+        since = time.monotonic() - self._daemon.turned
+        return since < HUNG_S, f"the worker has not come round for {since:.0f} s" if since >= HUNG_S else ""
+
+    # asking
+
+    def ask(self, why: str) -> None:
+        """Ask for a pass."""
+        self._daemon.ask(why)
+
+    def pushed(self, headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
+        """Take a git host's word."""
+        return self._daemon.feed.pushed(headers, body)
+
+    def suspend(self, fleet: str, on: bool) -> None:  # noqa: FBT001  # the state that is asked for
+        """Leave a Fleet, or everything, as it is; or go on."""
+        word = "suspended" if on else "resumed"
+        if fleet:
+            self._annotate(fleet, {objects.SUSPEND: "true" if on else None})
+        else:
+            self._daemon.suspended = on
+        self._daemon.journal.tell("suspended", f"{fleet or 'everything'} is {word}", fleet=fleet, on=on)
+        self._daemon.ask(daemon.Why.ASKED)
+
+    def approve(self, digest: str) -> bool:
+        """Release a withheld plan."""
+        for each in self._daemon.left.withheld:
+            if digest and each.digest == digest:
+                self._annotate(each.fleet, {objects.APPROVED: digest})
+                self._daemon.journal.tell("approved", f"{digest} was approved", fleet=each.fleet)
+                self._daemon.ask(daemon.Why.ASKED)
+                return True
+        return False
+
+    def _annotate(self, fleet: str, annotations: Manifest) -> None:
+        api = self._daemon.sync.sender
+        answer = api.send(requests.patch(recorder.key(fleet), Patch("", {"metadata": {"annotations": annotations}})))
+        if answer.status == HTTPStatus.NOT_FOUND:
+            raise errors.InputError(f"there is no Fleet {fleet!r}", hint="kubectl get fleets lists them")
+        if answer.status != HTTPStatus.OK:
+            raise cluster.refused(api, answer, "patch fleets")

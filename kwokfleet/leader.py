@@ -1,0 +1,164 @@
+"""One of several daemons leads: it renews a Lease, and stops writing before anybody else may take it."""
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from http import HTTPStatus
+
+import structlog
+
+from kwokfleet import errors
+from kwokfleet.core import election
+from kwokfleet.core.election import Record, Seat, Sight, Step, Timing
+from kwokfleet.core.requests import Answer, Request
+from kwokfleet.edge import cluster, mirror
+
+log = structlog.get_logger()
+
+_ASK_S = 2.0
+"""How long one question about the Lease may take."""
+_READS = ("GET", "HEAD")
+
+
+def _clock() -> float:
+    """Return seconds that also pass while the machine sleeps: who wakes up must know that its time is over."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class Leader(threading.Thread):
+    """Stands for election, renews, and tells whoever asks whether we lead *now*."""
+
+    def __init__(self, api: cluster.Cluster, seat: Seat, timing: Timing, on_change: Callable[[bool], None]) -> None:
+        super().__init__(name="leader", daemon=True)
+        self._api, self.seat, self._timing, self._on_change = api, seat, timing, on_change
+        self._stopping = threading.Event()
+        self._sight = Sight()
+        self._until = 0.0
+        self._led = False
+
+    @property
+    def leads(self) -> bool:
+        """Whether we lead at this moment."""
+        return self.left_s > 0
+
+    @property
+    def left_s(self) -> float:
+        """How long we may go on without another renewal."""
+        return self._until - _clock()
+
+    @property
+    def holder(self) -> str:
+        """Who holds the Lease, as far as is known."""
+        return self._sight.record.holder if self._sight.record else ""
+
+    def run(self) -> None:
+        """Look, take, renew, until stopped."""
+        while not self._stopping.is_set():
+            try:
+                self._look()
+            except errors.ClusterError as error:
+                log.debug("lease_unreachable", error=str(error))
+            self._tell()
+            # Never asleep beyond the moment at which we cease to lead: somebody must be told of it.
+            left = self.left_s
+            self._stopping.wait(min(self._timing.retry_s, left) if left > 0 else self._timing.retry_s)
+            self._tell()
+
+    def _look(self) -> None:
+        if not self.leads or self._sight.record is None:
+            self._read()
+        now = _clock()
+        match election.step(self._sight, self.seat.me, now):
+            case Step.WAIT:
+                return
+            case _:
+                self._hold(now)
+
+    def _read(self) -> None:
+        answer = self._api.send(self.seat.get(), timeout_s=_ASK_S)
+        if answer.status == HTTPStatus.NOT_FOUND:
+            self._seen(None)
+        elif answer.status == HTTPStatus.OK:
+            self._seen(election.read(answer.json()))
+        else:
+            raise cluster.refused(self._api, answer, "get leases")
+
+    def _hold(self, began: float) -> None:
+        answer = self._api.send(self.seat.hold(self._sight.record, self._timing, datetime.now(UTC)), timeout_s=_ASK_S)
+        if answer.status in (HTTPStatus.OK, HTTPStatus.CREATED):
+            self._seen(election.read(answer.json()))
+            self._until = began + self._timing.renew_s
+        elif answer.status in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
+            self._read()  # somebody was quicker, or has removed it
+            if self.holder != self.seat.me:
+                self._until = 0.0
+        else:
+            raise cluster.refused(self._api, answer, "write leases")
+
+    def _seen(self, record: Record | None) -> None:
+        self._sight = self._sight.updated(record, _clock())
+
+    def _tell(self) -> None:
+        if self._led != self.leads:
+            self._led = self.leads
+            log.info("leading" if self._led else "standing_by", lease=f"{self.seat.namespace}/{self.seat.name}",
+                     me=self.seat.me, holder=self.holder)  # fmt: skip
+            self._on_change(self._led)
+
+    def resign(self) -> None:
+        """Stop, and give the Lease up, so that another one leads at once. Nothing of ours may be written after this."""
+        self._stopping.set()
+        self.join(_ASK_S * 2)
+        record, leads = self._sight.record, self.leads
+        self._until = 0.0
+        if record is None or not leads:
+            return
+        try:
+            self._api.send(self.seat.release(record), timeout_s=_ASK_S)
+        except errors.ClusterError as error:
+            log.debug("lease_not_released", error=str(error))
+
+
+class Guarded:
+    """A way to the cluster on which writes are possible only while we lead, and last no longer than that."""
+
+    def __init__(self, api: cluster.Cluster, leader: Leader | None) -> None:
+        self._api, self._leader = api, leader
+
+    @property
+    def host(self) -> str:
+        """The API server's address."""
+        return self._api.host
+
+    def send(self, request: Request, timeout_s: float = cluster.ANSWER_S) -> Answer:
+        """Send a request; a write, only if we lead."""
+        if self._leader is None or request.method in _READS:
+            return self._api.send(request, timeout_s)
+        left = self._leader.left_s
+        if left <= 0:
+            raise errors.NotLeadingError("another kwokfleet leads: nothing was written")
+        return self._api.send(request, min(timeout_s, left))
+
+    @property
+    def leads(self) -> bool:
+        """Whether writes are possible now."""
+        return self._leader is None or self._leader.leads
+
+    @property
+    def leader(self) -> str:
+        """Who leads, as far as is known; empty if there is no election."""
+        return self._leader.holder if self._leader is not None else ""
+
+    def resign(self) -> None:
+        """Write nothing any more, and let another one lead."""
+        if self._leader is not None:
+            self._leader.resign()
+
+    def stream(self, request: Request, silence_s: float) -> mirror.Stream:
+        """Send a request whose answer goes on."""
+        return self._api.stream(request, silence_s)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._api.close()

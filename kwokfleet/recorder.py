@@ -1,0 +1,92 @@
+"""What the cluster is told of the Fleets: a custom resource for each, and Events when something has changed.
+
+What is the same as before is not written: a settled fleet costs no request.
+"""
+
+import itertools
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from datetime import UTC, datetime
+from http import HTTPStatus
+
+import structlog
+
+from kwokfleet import errors
+from kwokfleet.core import events, requests, standing
+from kwokfleet.core.objects import Manifest, ObjectKey
+from kwokfleet.core.patches import Patch
+
+log = structlog.get_logger()
+
+
+def key(fleet: str) -> ObjectKey:
+    """Return where a Fleet is in the cluster."""
+    return ObjectKey(requests.FLEET.api_version, requests.FLEET.kind, "", fleet)
+
+
+class Recorder:
+    """Writes down how Fleets stand, and remembers what is written."""
+
+    def __init__(self, api: requests.Sends, me: str = "") -> None:
+        self._api, self._me = api, me
+        self.there: dict[str, Manifest] = {}
+        """The Fleets that the cluster knows of, as far as we know."""
+        self._marks = itertools.count()
+
+    def begin(self) -> bool:
+        """Read what is written already; return whether the cluster knows what a Fleet is, and lets us see them."""
+        listed = self._api.send(requests.page(requests.FLEET))
+        self.there = {each["metadata"]["name"]: each for each in listed.json().get("items") or ()}
+        return listed.status == HTTPStatus.OK
+
+    def status(self, fleet: str) -> Manifest:
+        """Return what is written of a Fleet."""
+        return (self.there.get(fleet) or {}).get("status") or {}
+
+    def record(self, statuses: Mapping[str, Manifest], alive: AbstractSet[str] | None) -> bool:
+        """Write down how each Fleet stands; return whether that was possible.
+
+        *alive*: the Fleets of which something is there. What is neither there nor in the files is forgotten;
+        None if nobody can tell.
+        """
+        now = datetime.now(UTC)
+        for name, status in statuses.items():
+            made = standing.updated(status, self.status(name), now)
+            if made is not None and not self._told(name, made):
+                return False
+        if alive is not None:
+            for name in self.there.keys() - statuses.keys() - alive:
+                self.forget(name)
+        return True
+
+    def _told(self, name: str, status: Manifest) -> bool:
+        if name not in self.there:
+            answer = self._api.send(requests.create(standing.resource(name)))
+            if answer.status not in (HTTPStatus.CREATED, HTTPStatus.CONFLICT):
+                return False
+        answer = self._api.send(requests.patch(key(name), Patch("status", {"status": status})))
+        if answer.status == HTTPStatus.OK:
+            self.there[name] = answer.json()
+        elif answer.status == HTTPStatus.NOT_FOUND:
+            self.there.pop(name, None)  # somebody has removed it: the next time it is made anew
+        return answer.status == HTTPStatus.OK
+
+    def forget(self, fleet: str) -> None:
+        """Remove a Fleet's record from the cluster."""
+        there = self._api.send(requests.get(key(fleet))).json().get("metadata") or {}
+        if there.get("uid"):
+            self._api.send(requests.delete(key(fleet), there["uid"]))
+        self.there.pop(fleet, None)
+
+    def event(self, fleet: str, reason: str, message: str, *, kind: str = events.NORMAL) -> None:
+        """Tell who follows Events; that it cannot be told hinders nothing."""
+        uid = ((self.there.get(fleet) or {}).get("metadata") or {}).get("uid", "")
+        made = events.event(fleet, uid, reason, message, kind=kind, me=self._me, now=datetime.now(UTC))
+        made["metadata"]["name"] += f".{next(self._marks):x}"
+        try:
+            answer = self._api.send(requests.create(made))
+        except errors.ClusterError as error:
+            log.debug("event_not_told", fleet=fleet, reason=reason, error=str(error))
+        else:
+            if answer.status != HTTPStatus.CREATED:
+                log.debug("event_refused", fleet=fleet, reason=reason, error=answer.message)
