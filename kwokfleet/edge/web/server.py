@@ -1,0 +1,198 @@
+"""uvicorn in a thread of its own: bound before it starts, stopped within a deadline, silent but for structlog.
+
+uvicorn waits for ever for the head of a request, and for a client to take its answer. Both have a
+deadline here, for a connection that nobody ends is one that somebody else does not get.
+"""
+
+import asyncio
+import logging
+import socket
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from kwokfleet import errors
+
+log = structlog.get_logger()
+
+MOST_CONNECTIONS = 256
+MAX_HEAD_BYTES = 16 * 1024
+_START_S = 10.0
+_BACKLOG = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """What a connection is given, in seconds."""
+
+    head_s: float = 10.0
+    """To send the head of a request, also the first one."""
+    stall_s: float = 20.0
+    """Without taking anything of its answer."""
+    stop_s: int = 3
+    """To end its answers when the server stops."""
+
+
+class Server:
+    """Serves an ASGI application until it is stopped."""
+
+    def __init__(self, app: Any, host: str, port: int, deadlines: Deadlines) -> None:  # noqa: ANN401  # any ASGI app
+        self._socket = _bound(host, port)
+        self.address: tuple[str, int] = self._socket.getsockname()[:2]
+        """Where it listens; the port is never 0."""
+        self._stop_s = deadlines.stop_s
+        self._server = _Server(_config(app, deadlines))
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+
+    @property
+    def url(self) -> str:
+        """The address as people type it."""
+        host, port = self.address
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def start(self) -> None:
+        """Serve; return when requests are answered."""
+        _listen_to_uvicorn()
+        self._thread.start()
+        if not self._server.up.wait(_START_S) or not self._thread.is_alive():
+            raise errors.HostError("the HTTP server did not start", hint="see the log")
+        log.info("http_listening", url=self.url)
+
+    def stop(self) -> None:
+        """Stop accepting, let answers end, cut off those that do not."""
+        self._server.should_exit = True
+        if self._thread.ident is None:
+            self._socket.close()
+            return
+        self._thread.join(self._stop_s * 2 + 1)
+        if self._thread.is_alive():
+            log.warning("http_not_stopped")
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        finally:
+            self._server.up.set()
+            self._socket.close()
+
+    async def _serve(self) -> None:
+        await self._server.serve(sockets=[self._socket])
+        for connection in list(self._server.server_state.connections):
+            connection.transport.abort()
+        await asyncio.sleep(0)
+
+
+class _Server(uvicorn.Server):
+    """Says when it is up."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = threading.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
+
+class _Config(uvicorn.Config):
+    """Knows the deadlines, so that connections do."""
+
+    deadlines = Deadlines()
+
+
+def _config(app: Any, deadlines: Deadlines) -> uvicorn.Config:  # noqa: ANN401  # any ASGI app
+    made = _Config(
+        app,
+        http=_Protocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=MOST_CONNECTIONS,
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+        timeout_graceful_shutdown=deadlines.stop_s,
+    )
+    made.deadlines = deadlines
+    return made
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """Return a socket bound to an address; which addresses there are is found out here, not in the thread."""
+    hint = "choose another one with --listen, or port 0 for any that is free"
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        made = socket.socket(family, kind, protocol)
+    except (OSError, OverflowError) as error:
+        raise errors.HostError(f"cannot listen on {host}:{port}: {error}", hint=hint) from error
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen(_BACKLOG)
+    except OSError as error:
+        made.close()
+        raise errors.HostError(f"cannot listen on {host}:{port}: {error.strerror}", hint=hint) from error
+    return made
+
+
+class _Protocol(H11Protocol):
+    """uvicorn's protocol with the two deadlines that it lacks."""
+
+    config: _Config
+    _head: asyncio.TimerHandle | None = None
+    _stall: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as its parent's
+        super().connection_made(transport)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in (self._head, self._stall):
+            if timer:
+                timer.cancel()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._expect_head()
+
+    def _expect_head(self) -> None:
+        if self._head:
+            self._head.cancel()
+        self._head = self.loop.call_later(self.config.deadlines.head_s, self._end_if_idle)
+
+    def _end_if_idle(self) -> None:
+        # Also true of a body that goes on after its answer. What is being answered has deadlines of its own.
+        if getattr(self.cycle, "response_complete", True):
+            self.transport.abort()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stall = self.loop.call_later(self.config.deadlines.stall_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._stall:
+            self._stall.cancel()
+
+
+class _Forward(logging.Handler):
+    """Hands on what uvicorn says; only what is wrong with us is more than debugging."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        kind = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
+        say = log.error if record.levelno >= logging.ERROR and kind != "CancelledError" else log.debug
+        say("http_server_said", said=record.getMessage().strip(), error=kind)
+
+
+def _listen_to_uvicorn() -> None:
+    theirs = logging.getLogger("uvicorn")
+    theirs.propagate = False
+    if not any(isinstance(each, _Forward) for each in theirs.handlers):
+        theirs.addHandler(_Forward())
