@@ -74,9 +74,7 @@ class _Gate:
 class Sender:
     """Sends requests at a pace that the API server can bear, again where that helps."""
 
-    def __init__(
-        self, api: mirror.Api, limits: Limits, stop: threading.Event, gate: "_Gate | None" = None
-    ) -> None:
+    def __init__(self, api: mirror.Api, limits: Limits, stop: threading.Event, gate: "_Gate | None" = None) -> None:
         self.api, self.limits, self.stop = api, limits, stop
         self._gate = gate or _Gate(pacing.Pace(limits.max_inflight, limits.qps))
         self._silent_since: float | None = None

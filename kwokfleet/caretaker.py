@@ -34,7 +34,7 @@ def wanted(loaded: source.Loaded, before: keeper.Wanted) -> keeper.Wanted:
 class Caretaker:
     """Looks after kwok on behalf of a daemon."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917  # what a process is looked after with
         self,
         sender: apply.Sender,
         program: Path,
@@ -77,17 +77,23 @@ class Caretaker:
 
     def _start(self) -> None:
         while not self._leaving.is_set():
-            try:
-                self._begin()
-                self.trouble = ""
+            trouble = self._tried()
+            if trouble != self.trouble:
+                self.trouble = trouble
                 self._changed()
+            if not trouble:
                 return
-            except errors.KwokfleetError as error:
-                if self.trouble != str(error):
-                    log.warning("kwok_not_started", error=str(error), hint=error.hint)
-                self.trouble = str(error)
-                self._changed()
             self._leaving.wait(AGAIN_S)
+
+    def _tried(self) -> str:
+        """Begin; return why that is not possible, empty if it was."""
+        try:
+            self._begin()
+        except errors.KwokfleetError as error:
+            if self.trouble != str(error):
+                log.warning("kwok_not_started", error=str(error), hint=error.hint)
+            return str(error)
+        return ""
 
     def _begin(self) -> None:
         loaded = self._loaded

@@ -90,7 +90,7 @@ class How:
 class Daemon:
     """Makes passes until it is closed; use it in a `with` block."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917  # what a daemon is made of
         self,
         api: leader.Guarded,
         source_feed: feed.Feed,

@@ -7,7 +7,8 @@ from http import HTTPStatus
 
 import kwokfleet
 from kwokfleet import daemon, errors, recorder
-from kwokfleet.core import agenda, objects, picture, requests
+from kwokfleet.core import agenda, objects, requests
+from kwokfleet.core import picture as shapes
 from kwokfleet.core.objects import Manifest
 from kwokfleet.core.patches import Patch
 from kwokfleet.edge import cluster
@@ -22,11 +23,12 @@ class Face:
 
     def __init__(self, shown: daemon.Daemon) -> None:
         self._daemon = shown
-        self._digest, self._since, self._succeeded = "", datetime.now(UTC), None  # type: str, datetime, datetime | None
+        self._digest, self._since = "", datetime.now(UTC)
+        self._succeeded: datetime | None = None
 
     # looking
 
-    def picture(self) -> picture.Picture:
+    def picture(self) -> shapes.Picture:
         """Return the present state."""
         shown = self._daemon
         view = shown.mirror.view()
@@ -35,7 +37,7 @@ class Face:
         for each in view.objects.values():
             state = "deleting" if each.deleting else "ready" if each.ready else "unready"
             counts[each.key.kind, state] = counts.get((each.key.kind, state), 0) + 1
-        return picture.Picture(
+        return shapes.Picture(
             kwokfleet.__version__,
             shown.how.me,
             shown.began,
@@ -46,20 +48,20 @@ class Face:
             self._source(),
             shown.journal.passes,
             shown.trigger.waiting(),
-            picture.fleets(shown.sync.rules, view.objects, statuses, self._due()),
+            shapes.fleets(shown.sync.rules, view.objects, statuses, self._due()),
             self._kwok(),
             counts,
             shown.journal.newest,
         )
 
-    def _source(self) -> picture.Source:
+    def _source(self) -> shapes.Source:
         loaded, told = self._daemon.loaded, self._daemon.feed.told()
         frozen = loaded.frozen if loaded else "nothing has been read yet"
         if told["digest"] != self._digest:
             self._digest, self._since = told["digest"], datetime.now(UTC)
         if loaded is not None and loaded.usable and not frozen:
             self._succeeded = self._daemon.read_at
-        return picture.Source(
+        return shapes.Source(
             told["kind"],
             told["where"],
             told["revision"],
@@ -70,19 +72,19 @@ class Face:
             frozen or self._daemon.feed.trouble,
         )
 
-    def _due(self) -> dict[str, list[picture.Due]]:
+    def _due(self) -> dict[str, list[shapes.Due]]:
         loaded, now = self._daemon.loaded, datetime.now(UTC)
-        found: dict[str, list[picture.Due]] = {}
+        found: dict[str, list[shapes.Due]] = {}
         for fleet in loaded.tree.fleets if loaded else ():
             moment = agenda.next_moment([fleet], now)
             if moment is not None:
-                found[fleet.name] = [picture.Due(moment, "a pool's schedule or a window")]
+                found[fleet.name] = [shapes.Due(moment, "a pool's schedule or a window")]
         return found
 
-    def _kwok(self) -> tuple[picture.Shard, ...]:
+    def _kwok(self) -> tuple[shapes.Shard, ...]:
         keeping = self._daemon.caretaker
         return tuple(
-            picture.Shard(
+            shapes.Shard(
                 each.shard, each.state.value, each.pid, each.port, each.restarts, each.why, each.memory, each.lag_s
             )
             for each in (keeping.statuses() if keeping else ())
@@ -90,9 +92,9 @@ class Face:
 
     def plan(self) -> str:
         """Return what differs as JSON."""
-        return plans.to_json(self._daemon.left)
+        return plans.to_json(self._daemon.left, whole=False)
 
-    def events(self, after: int, timeout_s: float) -> list[picture.Event]:
+    def events(self, after: int, timeout_s: float) -> list[shapes.Event]:
         """Return what has happened since."""
         return self._daemon.journal.after(after, timeout_s)
 

@@ -1,8 +1,10 @@
 """Where a daemon's files come from: a folder that is watched, or a git repository that is fetched."""
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from http import HTTPStatus
 from pathlib import Path
 from typing import Protocol
 
@@ -15,7 +17,7 @@ from kwokfleet.edge import git, watch
 
 log = structlog.get_logger()
 
-NO_HOOK = (404, "these files do not come from git: there is nothing to push to")
+NO_HOOK = (HTTPStatus.NOT_FOUND, "these files do not come from git: there is nothing to push to")
 
 
 class Feed(Protocol):
@@ -45,7 +47,9 @@ class Feed(Protocol):
 class Folder:
     """A folder, or one file."""
 
-    def __init__(self, path: Path, loader: source.Loader, *, poll_s: float = watch.SLOW_POLL_S, events: bool = True) -> None:
+    def __init__(
+        self, path: Path, loader: source.Loader, *, poll_s: float = watch.SLOW_POLL_S, events: bool = True
+    ) -> None:
         self._path, self._loader, self._poll_s, self._events = path, loader, poll_s, events
         self._watch: watch.Watch | None = None
         self._digest = ""
@@ -81,7 +85,9 @@ class Folder:
 class Git:
     """A git repository elsewhere."""
 
-    def __init__(self, repository: git.Repository, loader: source.Loader, *, interval_s: float, ref: str, secret: str = "") -> None:
+    def __init__(
+        self, repository: git.Repository, loader: source.Loader, *, interval_s: float, ref: str, secret: str = ""
+    ) -> None:
         self._repository, self._loader, self._interval_s = repository, loader, interval_s
         self._ref, self._secret = ref, secret
         self._checkout: git.Checkout | None = None
@@ -102,7 +108,7 @@ class Git:
             try:
                 self._fetched(self._repository.fetch())
             except errors.KwokfleetError as error:
-                if not self._stopping and self.trouble != str(error):
+                if self.trouble != str(error):
                     self.trouble = str(error)
                     log.warning("git_not_fetched", error=str(error), hint=error.hint)
                     self._changed()
@@ -131,10 +137,15 @@ class Git:
 
     def pushed(self, headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
         """Fetch now, if the word is good."""
-        word = hooks.verify(headers, body, self._secret, self._ref)
-        if word.fetch:
+        if not self._secret:
+            return HTTPStatus.FORBIDDEN, "hooks are not taken: start with --hook-secret-file"
+        word = hooks.judge(headers, body, secret=self._secret, ref=self._ref, now=time.time())
+        if word.meaning is hooks.Meaning.REFUSED:
+            return HTTPStatus.BAD_REQUEST if word.authentic else HTTPStatus.UNAUTHORIZED, word.why
+        if word.meaning is hooks.Meaning.PUSH:
             self._poke.set()
-        return word.status, word.message
+            return HTTPStatus.ACCEPTED, "fetching"
+        return HTTPStatus.OK, word.why
 
     def close(self) -> None:
         """Stop fetching."""

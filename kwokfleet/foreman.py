@@ -46,7 +46,7 @@ class Watches(Protocol):
     def passed(self, done: picture.Pass) -> None:
         """Take note of a pass."""
 
-    def drifted(self, fleet: str, count: int) -> None:
+    def drifted(self, count: int = 1) -> None:
         """Take note of objects that somebody else changed."""
 
 
@@ -123,6 +123,7 @@ class Foreman:
                 hand.cancel()
 
     def carry_out(self, loaded: source.Loaded, wanted: Plan, made: Round) -> None:
+        """Set going what a plan asks for, but for Fleets that hands work for already or that are left alone."""
         now = time.monotonic()
         busy = self._hands.keys()
         resting = {name for name, rest in self._rests.items() if not rest.is_over(now)}
@@ -219,17 +220,21 @@ class Foreman:
         }
         self.plans[hand.fleet] = [*self.plans.get(hand.fleet, ()), entry][-PLANS:]
         if done:
-            groups = "; ".join(report.line(group) for group in report.groups(each.change for each in hand.outcomes if each.result is Result.DONE))
+            groups = "; ".join(
+                report.line(group)
+                for group in report.groups(each.change for each in hand.outcomes if each.result is Result.DONE)
+            )
             self._recorder.event(hand.fleet, "Reconciled", f"{groups} ({made.why})")
 
     def drifted(self, found: Plan) -> None:
+        """Tell of what somebody else has changed."""
         for name in sorted({change.fleet for change in found.changes}):
             mine = [change for change in found.changes if change.fleet == name]
             first = mine[0]
             message = f"{len(mine)} objects were not as the files say, such as {first.key.kind} {first.key.name}"
             self._journal.tell("drift", message, fleet=name, count=len(mine))
             if self._watches is not None:
-                self._watches.drifted(name, len(mine))
+                self._watches.drifted(len(mine))
 
 
 def fleet_of(loaded: source.Loaded, name: str) -> model.Fleet | None:

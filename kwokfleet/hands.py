@@ -2,13 +2,16 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import structlog
 
 from kwokfleet import errors, source
 from kwokfleet import sync as syncing
 from kwokfleet.core.plan import Change
-from kwokfleet.core.report import Outcome
+
+if TYPE_CHECKING:
+    from kwokfleet.core.report import Outcome
 
 log = structlog.get_logger()
 

@@ -123,8 +123,11 @@ class Leader(threading.Thread):
 class Guarded:
     """A way to the cluster on which writes are possible only while we lead, and last no longer than that."""
 
-    def __init__(self, api: cluster.Cluster, leader: Leader | None) -> None:
+    def __init__(
+        self, api: cluster.Cluster, leader: Leader | None = None, count: Callable[[str, int], None] | None = None
+    ) -> None:
         self._api, self._leader = api, leader
+        self._count = count or (lambda _method, _status: None)
 
     @property
     def host(self) -> str:
@@ -133,12 +136,13 @@ class Guarded:
 
     def send(self, request: Request, timeout_s: float = cluster.ANSWER_S) -> Answer:
         """Send a request; a write, only if we lead."""
-        if self._leader is None or request.method in _READS:
-            return self._api.send(request, timeout_s)
-        left = self._leader.left_s
-        if left <= 0:
-            raise errors.NotLeadingError("another kwokfleet leads: nothing was written")
-        return self._api.send(request, min(timeout_s, left))
+        if self._leader is not None and request.method not in _READS:
+            timeout_s = min(timeout_s, self._leader.left_s)
+            if timeout_s <= 0:
+                raise errors.NotLeadingError("another kwokfleet leads: nothing was written")
+        answer = self._api.send(request, timeout_s)
+        self._count(request.method, answer.status)
+        return answer
 
     @property
     def leads(self) -> bool:

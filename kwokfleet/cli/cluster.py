@@ -76,7 +76,7 @@ def up(
     )
     with display.shown(output.console(stderr=True)) as report:
         made = cluster.up(settings_with(bin_dir), name, spec, report)
-    _print_how_to_use(made)
+    print_how_to_use(made)
 
 
 @app.command()
@@ -263,7 +263,8 @@ def _require_component(name: str) -> None:
         raise errors.InputError(f"there is no component {name}", hint=f"use one of: {', '.join(versions.COMPONENTS)}")
 
 
-def _print_how_to_use(made: "embedded.Status") -> None:
+def print_how_to_use(made: "embedded.Status") -> None:
+    """Say how other programs reach the cluster."""
     name = "" if made.name == "default" else f" --name {made.name}"
     program = output.program()
     apiserver = next(each.port for each in made.components if each.name == "kube-apiserver")

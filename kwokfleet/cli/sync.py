@@ -292,7 +292,7 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
     output.start_logging()
     limits = apply.Limits(max_inflight, qps, dry_run=dry_run is DryRun.SERVER)
     options = _options(fleet, no_prune=no_prune, approved=approve)
-    deadline_s = _seconds(timeout)
+    deadline_s = seconds(timeout)
     where = path or fleets.default_path()
     with _session(context, kubeconfig, options, limits) as session:
         loaded = _loaded(where, render.live_nodes(None, session.sender), stable=True)
@@ -334,7 +334,7 @@ def _prepare(session: "syncing.Sync", kinds: "set[str]", *, write: bool) -> None
     if not write:
         _note_missing(view, kinds)
         return
-    wanted = _own_definition() + (kwok_definitions() if kinds & view.missing else [])
+    wanted = own_definition() + (kwok_definitions() if kinds & view.missing else [])
     try:
         for name in apply.install(session.sender, wanted, ESTABLISHED_S):
             output.print_line(f"installed {name}")
@@ -351,7 +351,8 @@ def _prepare(session: "syncing.Sync", kinds: "set[str]", *, write: bool) -> None
     _note_missing(connection.known(session.mirror), kinds)
 
 
-def _own_definition() -> "list[Manifest]":
+def own_definition() -> "list[Manifest]":
+    """Return the definition of our own kind."""
     import hashlib
 
     from kwokfleet.core import documents, objects
@@ -440,7 +441,8 @@ def _record(session: "syncing.Sync", loaded: "source.Loaded", done: "syncing.Rep
         output.print_line("note: this could not be recorded in the cluster; approve with: sync --approve DIGEST")
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
+    """Read a duration that somebody typed."""
     from kwokfleet.core import units
 
     try:

@@ -117,11 +117,17 @@ class Seat:
 
     def release(self, record: Record) -> Request:
         """Give it up, so that nobody has to wait for its end."""
-        return self._write(record, {"holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": record.transitions})
+        return self._write(
+            record, {"holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": record.transitions}
+        )
 
     def _write(self, record: Record | None, spec: Manifest) -> Request:
         metadata = {"name": self.name, "namespace": self.namespace}
         manifest = {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": metadata, "spec": spec}
         if record is None:
             return Request("POST", f"{collection(LEASE, self.namespace)}?{writing()}", orjson.dumps(manifest))
-        return Request("PUT", f"{self.path}?{writing()}", orjson.dumps({**manifest, "metadata": {**metadata, "resourceVersion": record.version}}))
+        return Request(
+            "PUT",
+            f"{self.path}?{writing()}",
+            orjson.dumps({**manifest, "metadata": {**metadata, "resourceVersion": record.version}}),
+        )

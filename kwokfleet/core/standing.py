@@ -28,7 +28,7 @@ class About:
     """The Ledger, by Fleet."""
 
 
-def statuses(
+def statuses(  # noqa: PLR0913, PLR0917  # everything that a Fleet's state follows from
     names: Iterable[str],
     rules: Mapping[str, FleetRules],
     inventory: Inventory,
@@ -45,9 +45,7 @@ def statuses(
             mine[2] += each.ready
             mine[3] += each.schedulable
     known = about or About()
-    return {
-        name: _status(name, counts, left, outcomes, known) | _told(name, known) for name, counts in pools.items()
-    }
+    return {name: _status(name, counts, left, outcomes, known) | _told(name, known) for name, counts in pools.items()}
 
 
 def _pools(rules: Mapping[str, FleetRules], name: str) -> Iterable[tuple[str, PoolRules]]:

@@ -57,7 +57,9 @@ class Stream(Protocol):
 class Api(Protocol):
     """What a mirror asks."""
 
-    host: str
+    @property
+    def host(self) -> str:
+        """Whom it asks."""
 
     def send(self, request: Request) -> Answer:
         """Send a request."""
@@ -99,6 +101,11 @@ class Mirror:
         """Tell somebody of every change from now on: quickly, for nothing else is followed meanwhile."""
         for each in self._followers:
             each.heard = heard
+
+    def tell_restarts(self, restarted: Callable[[str], None]) -> None:
+        """Tell somebody why a watch had to begin anew, whenever one does."""
+        for each in self._followers:
+            each.restarted = restarted
 
     def __enter__(self) -> Self:
         """Begin to follow."""
@@ -189,6 +196,7 @@ class _Follower(threading.Thread):
         self._resume = ""
         self.objects: dict[ObjectKey, Observed] = {}
         self.heard: Heard = lambda _kind, _fleets: None
+        self.restarted: Callable[[str], None] = lambda _reason: None
         self._touched: set[str] = set()
         self.version = 0
         self.trouble = "has not been listed yet"
@@ -216,13 +224,16 @@ class _Follower(threading.Thread):
                 continue  # the API server ended the watch in good order
             except _GoneError:
                 self._resume = ""
+                self.restarted("expired")
                 self._say("is being listed again", settled=False)
             except _RefusedError as error:
+                self.restarted("refused")
                 if self._refused(error.answer):
                     continue
                 pause = max(pause, error.answer.retry_after_s)
             except errors.UnreachableError as error:
                 if not self._stopping.is_set():
+                    self.restarted("disconnected")
                     self._say(str(error), settled=False)
                     log.debug("mirror_disconnected", kind=self.kind.kind, error=str(error))
             if time.monotonic() - began > LONGEST_PAUSE_S:

@@ -4,6 +4,7 @@ apscheduler keeps the time: it knows clocks that step, and sleeps that took long
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -36,10 +37,8 @@ class Alarm:
         if at is not None:
             self._scheduler.add_job(self._ring, "date", run_date=at, id=_JOB, replace_existing=True)
             return
-        try:
+        with suppress(JobLookupError):  # it has rung
             self._scheduler.remove_job(_JOB)
-        except JobLookupError:
-            pass  # it has rung
 
     def close(self) -> None:
         """Never ring again."""

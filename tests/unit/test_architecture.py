@@ -23,14 +23,23 @@ MAY_IMPORT = {
     "drain": PASS | {"apply"},
     "world": PASS,
     "reconcile": PASS,
-    "sync": PASS | {"apply", "reconcile", "world"},
     "keeper": PASS,
     "takeover": PASS | {"keeper"},
     "player": PASS | {"apply"},
-    "daemon": PASS | {"apply", "keeper", "player", "reconcile", "sync", "takeover", "embedded", "dashboard"},
+    "recorder": PASS,
+    "sync": PASS | {"apply", "reconcile", "recorder", "world"},
+    "leader": PASS,
+    "feed": PASS,
+    "journal": PASS,
+    "hands": PASS | {"sync"},
+    "foreman": PASS | {"hands", "journal", "recorder", "sync"},
+    "caretaker": PASS | {"apply", "keeper", "takeover"},
+    "daemon": PASS
+    | {"apply", "caretaker", "feed", "foreman", "journal", "leader", "player", "reconcile", "recorder", "sync"},
+    "face": PASS | {"__init__", "daemon", "formats", "recorder"},
     "cli": PASS
     | {"__init__", "apply", "cli", "daemon", "embedded", "formats", "player"}
-    | {"keeper", "reconcile", "sync", "takeover", "world"},
+    | {"caretaker", "face", "feed", "keeper", "leader", "reconcile", "sync", "takeover", "world"},
 }
 
 IMPURE = {

@@ -1,0 +1,320 @@
+"""`kwokfleet run` and `kwokfleet up`: keep a cluster equal to files, for as long as it runs."""
+
+import os
+import signal
+import threading
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kwokfleet import errors
+from kwokfleet.cli import cluster as cluster_commands
+from kwokfleet.cli import connection, fleets, output, render, sync
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from collections.abc import Set as AbstractSet
+    from types import FrameType
+
+    from kwokfleet import apply, caretaker, daemon, face, feed, leader
+    from kwokfleet import sync as syncing
+    from kwokfleet.edge import cluster, metrics
+
+DEFAULT_LISTEN = "127.0.0.1:8265"
+LEASE = "kwokfleet"
+IMPATIENT_S = 2.0
+"""How long a question about kwok may go unanswered: its process must be looked at meanwhile."""
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+GitUrl = Annotated[
+    str | None,
+    typer.Option("--git-url", help="Take the files from this git repository instead.", show_default=False),
+]
+GitRef = Annotated[str, typer.Option("--git-ref", help="The branch, tag or commit.")]
+GitPath = Annotated[str, typer.Option("--git-path", help="The folder in it that holds the files.")]
+GitInterval = Annotated[str, typer.Option("--git-interval", metavar="DURATION", help="How often to look for commits.")]
+Interval = Annotated[
+    str, typer.Option(metavar="DURATION", help="How often to look at everything anew, though nothing has happened.")
+]
+Listen = Annotated[
+    str, typer.Option(metavar="HOST:PORT", help="Where status, metrics and the API are served; empty: nowhere.")
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="A file with the token that requests which change something must carry. [env: KWOKFLEET_TOKEN]",
+        show_default=False,
+    ),
+]
+HookSecretFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="A file with the secret that the git host signs POST /hooks/git with. [env: KWOKFLEET_HOOK_SECRET]",
+        show_default=False,
+    ),
+]
+Kwok = Annotated[bool, typer.Option("--kwok/--no-kwok", help="Run kwok as well, as the KwokController document says.")]
+LeaderElect = Annotated[
+    bool, typer.Option("--leader-elect/--no-leader-elect", help="Let only one of several daemons write, by a Lease.")
+]
+LeaseNamespace = Annotated[
+    str | None,
+    typer.Option(help="Where that Lease is. [env: POD_NAMESPACE, else kube-system]", show_default=False),
+]
+Poll = Annotated[
+    bool, typer.Option("--poll", help="Look at the files instead of waiting for events: for network folders.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """How to run."""
+
+    path: Path
+    git_url: str | None
+    git_ref: str
+    git_path: str
+    git_interval_s: float
+    interval: timedelta
+    listen: str
+    token: str
+    hook_secret: str
+    kwok: bool
+    elect: bool
+    lease_namespace: str
+    poll: bool
+    qps: float
+    max_inflight: int
+    bin_dir: Path | None
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands to the program."""
+    app.command()(run)
+    app.command()(up)
+
+
+def run(  # noqa: PLR0913, PLR0917  # one for each option
+    path: fleets.OnePath = None,
+    git_url: GitUrl = None,
+    git_ref: GitRef = "HEAD",
+    git_path: GitPath = ".",
+    git_interval: GitInterval = "1m",
+    interval: Interval = "10m",
+    listen: Listen = DEFAULT_LISTEN,
+    token_file: TokenFile = None,
+    hook_secret_file: HookSecretFile = None,
+    kwok: Kwok = True,
+    leader_elect: LeaderElect = True,
+    lease_namespace: LeaseNamespace = None,
+    poll: Poll = False,
+    qps: sync.Qps = 0,
+    max_inflight: sync.MaxInflight = 128,
+    bin_dir: cluster_commands.BinDir = None,
+    context: connection.Context = None,
+    kubeconfig: connection.Kubeconfig = None,
+) -> None:
+    """Keep the cluster equal to the files until stopped: at once when something moves, and on a schedule.
+
+    Several may run for one cluster: one leads, the others stand by. SIGHUP reads the files again.
+    """
+    output.start_logging()
+    options = _Options(
+        path or fleets.default_path(),
+        git_url,
+        git_ref,
+        git_path,
+        sync.seconds(git_interval),
+        timedelta(seconds=sync.seconds(interval)),
+        listen,
+        _secret(token_file, "KWOKFLEET_TOKEN"),
+        _secret(hook_secret_file, "KWOKFLEET_HOOK_SECRET"),
+        kwok,
+        leader_elect,
+        lease_namespace or os.environ.get("POD_NAMESPACE") or "kube-system",
+        poll,
+        qps,
+        max_inflight,
+        bin_dir,
+    )
+    _run(options, context, kubeconfig)
+
+
+def up(
+    path: fleets.OnePath = None,
+    name: cluster_commands.Name = "default",
+    listen: Listen = DEFAULT_LISTEN,
+    bin_dir: cluster_commands.BinDir = None,
+) -> None:
+    """Start the embedded cluster, and keep it equal to the files until Ctrl-C. The cluster stays.
+
+    The same as `cluster up` and then `run`. `kwokfleet cluster down` removes the cluster.
+    """
+    from kwokfleet.cli import display
+    from kwokfleet.embedded import cluster, state
+
+    output.start_logging()
+    where = path or fleets.default_path()
+    with display.shown(output.console(stderr=True)) as report:
+        made = cluster.up(cluster_commands.settings_with(bin_dir), name, state.Spec(), report)
+    cluster_commands.print_how_to_use(made)
+    options = _Options(where, None, "", "", 0.0, timedelta(minutes=10), listen, _secret(None, "KWOKFLEET_TOKEN"), "",
+                       kwok=True, elect=True, lease_namespace="kube-system", poll=False, qps=0.0, max_inflight=128,
+                       bin_dir=bin_dir)  # fmt: skip
+    _run(options, None, made.kubeconfig)
+
+
+def _secret(file: Path | None, variable: str) -> str:
+    if file is None:
+        return os.environ.get(variable, "")
+    try:
+        text = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise errors.InputError(f"{file} cannot be read: {error}", hint="name a file that holds one line") from error
+    if not text:
+        raise errors.InputError(f"{file} is empty", hint="write a long random text into it: openssl rand -hex 32")
+    return text
+
+
+def _run(options: _Options, context: str | None, kubeconfig: Path | None) -> None:
+    """Put a daemon together, let it run until a signal comes, and take it apart again, in reverse order."""
+    from kwokfleet import daemon, face, leader
+    from kwokfleet.core import requests
+    from kwokfleet.edge import metrics, mirror
+
+    stop = threading.Event()
+    with ExitStack() as stack:
+        api = connection.connected(context, kubeconfig)
+        stack.callback(api.close)
+        counted = metrics.Metrics(lambda: shown.picture())  # noqa: PLW0108  # made below
+        elected = _elected(api, options, lambda leads: made.leading(leads)) if options.elect else None  # noqa: PLW0108  # made below
+        guarded = leader.Guarded(api, elected, counted.api_request)
+        follower = stack.enter_context(mirror.Mirror(guarded, requests.MANAGED))
+        told = stack.enter_context(mirror.Mirror(guarded, (requests.FLEET,)))
+        follower.tell_restarts(counted.watch_restarted)
+        how = daemon.How(_identity(), options.interval, _limits(options), prepare=_prepare)
+        made = daemon.Daemon(guarded, _feed(options, guarded), follower, told, how, counted)
+        shown = face.Face(made)
+        if options.kwok:
+            made.caretaker = _caretaker(options, api, guarded, made, (context, kubeconfig))
+        _served(stack, options, shown, counted)
+        stack.enter_context(made)
+        if elected is not None:
+            elected.start()
+        _until_stopped(stop, made)
+        output.print_line("stopping")
+
+
+def _elected(api: "cluster.Cluster", options: _Options, changed: "Callable[[bool], None]") -> "leader.Leader":
+    from kwokfleet import leader
+    from kwokfleet.core import election
+
+    seat = election.Seat(options.lease_namespace, LEASE, _identity())
+    return leader.Leader(api, seat, election.Timing(), changed)
+
+
+def _identity() -> str:
+    import socket
+
+    return f"{os.environ.get('POD_NAME') or socket.gethostname()}_{os.getpid()}"
+
+
+def _limits(options: _Options) -> "apply.Limits":
+    from kwokfleet import apply
+
+    return apply.Limits(options.max_inflight, options.qps)
+
+
+def _feed(options: _Options, api: "leader.Guarded") -> "feed.Feed":
+    import hashlib
+
+    from kwokfleet import feed, source
+    from kwokfleet.edge import git
+
+    loader = source.Loader(render.live_nodes(None, api))
+    if options.git_url is None:
+        return feed.Folder(options.path, loader, events=not options.poll)
+    name = hashlib.sha256(f"{options.git_url}\n{options.git_ref}".encode()).hexdigest()[:12]
+    folder = output.read_settings().data_dir / "git" / name
+    repository = git.Repository(options.git_url, options.git_ref, options.git_path, folder)
+    return feed.Git(
+        repository, loader, interval_s=options.git_interval_s, ref=options.git_ref, secret=options.hook_secret
+    )
+
+
+def _caretaker(
+    options: _Options,
+    api: "cluster.Cluster",
+    guarded: "leader.Guarded",
+    made: "daemon.Daemon",
+    chosen: tuple[str | None, Path | None],
+) -> "caretaker.Caretaker":
+    from kwokfleet import apply, caretaker
+    from kwokfleet.cli import display
+    from kwokfleet.cli import kwok as kwok_commands
+    from kwokfleet.core import objects
+    from kwokfleet.edge import cluster
+    from kwokfleet.embedded import binaries
+
+    with display.shown(output.console(stderr=True)) as report:
+        program = binaries.ensure(cluster_commands.settings_with(options.bin_dir), report).path("kwok")
+    folder = kwok_commands.folder_of(api.host)
+    sender = apply.Sender(guarded, apply.Limits(patience_s=IMPATIENT_S), threading.Event())
+
+    def nodes() -> list[tuple[str, str]]:
+        found = made.mirror.view().objects.values()
+        return sorted(
+            (each.key.name, objects.labels(each.manifest).get(objects.SHARD, ""))
+            for each in found
+            if each.key.kind == "Node"
+        )
+
+    written = cluster.write_kubeconfig(*chosen, folder)
+    return caretaker.Caretaker(sender, program, written, folder, nodes, lambda: made.ask("kwok"))
+
+
+def _prepare(session: "syncing.Sync", kinds: "AbstractSet[str]") -> None:
+    """Put the definitions of the kinds that are needed, and of our own, in place."""
+    import structlog
+
+    from kwokfleet import apply
+
+    missing = kinds & session.mirror.view().missing
+    wanted = sync.own_definition() + (sync.kwok_definitions() if missing else [])
+    for name in apply.install(session.sender, wanted, sync.ESTABLISHED_S):
+        structlog.get_logger().info("installed", definition=name)
+    session.mirror.wait(lambda now: not kinds & now.missing, sync.ESTABLISHED_S)
+
+
+def _served(stack: ExitStack, options: _Options, shown: "face.Face", counted: "metrics.Metrics") -> None:
+    from kwokfleet.edge import web
+
+    if not options.listen:
+        return
+    host, _, port = options.listen.rpartition(":")
+    if not port.isdigit():
+        raise errors.InputError(f"--listen {options.listen!r} is no HOST:PORT", hint="such as 127.0.0.1:8265")
+    asked = web.Options(host=host.strip("[]") or "0.0.0.0", port=int(port), token=options.token)  # noqa: S104  # as asked
+    service = web.Service(shown, counted.page, counted.served, asked)
+    service.start()
+    stack.callback(service.stop)
+    output.print_line(f"status, metrics and API: {service.url}")
+
+
+def _until_stopped(stop: threading.Event, made: "daemon.Daemon") -> None:
+    """Wait for a signal; SIGHUP asks for another look at the files."""
+    from kwokfleet.daemon import Why
+
+    def end(number: int, _frame: "FrameType | None") -> None:
+        del number
+        stop.set()
+
+    for number in _SIGNALS:
+        signal.signal(number, end)
+    signal.signal(signal.SIGHUP, lambda _number, _frame: made.ask(Why.FILES))
+    while not stop.wait(1.0):
+        pass
