@@ -13,7 +13,7 @@ import structlog
 from kwokfleet import errors, source
 from kwokfleet.core import hooks
 from kwokfleet.core.objects import Manifest
-from kwokfleet.edge import git, watch
+from kwokfleet.edge import git, revisions, watch
 
 log = structlog.get_logger()
 
@@ -57,14 +57,14 @@ class Folder:
 
     def begin(self, changed: Callable[[], None]) -> None:
         """Watch the folder, and git's files if it is a checkout: a commit may change no file."""
-        also = git.landmarks(self._path)
+        also = revisions.landmarks(self._path)
         self._watch = watch.Watch(self._path, changed, also=also, poll_s=self._poll_s, events=self._events)
 
     def load(self) -> source.Loaded:
         """Read the folder, once nobody is writing there."""
         loaded = self._loader.load(self._path, stable=True)
         self._digest = loaded.snapshot.digest
-        self.revision = str(git.revision_of(self._path, self._digest))
+        self.revision = str(revisions.of(self._path, self._digest))
         return loaded
 
     def told(self) -> Manifest:

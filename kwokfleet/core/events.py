@@ -12,7 +12,8 @@ _WORDS = 1024
 
 
 def event(  # noqa: PLR0913  # what an Event tells
-    fleet: str, uid: str, reason: str, message: str, *, kind: str, me: str, now: datetime) -> Manifest:
+    fleet: str, uid: str, reason: str, message: str, *, kind: str, me: str, now: datetime
+) -> Manifest:
     """Return an Event about a Fleet; its name tells the microsecond, as client-go's does."""
     stamp = now.astimezone(UTC)
     seconds = stamp.strftime("%Y-%m-%dT%H:%M:%SZ")

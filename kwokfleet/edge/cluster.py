@@ -29,6 +29,7 @@ CONNECT_S, ANSWER_S = 5.0, 65.0
 """The API server gives a request 60 s by default; we give it a little longer to say so."""
 MOST_CONNECTIONS = 256
 CHUNK = 1 << 16
+_WORDS = 500
 KUBECONFIG = "~/.kube/config"
 """Where kubeconfigs are, unless the variable of that name says otherwise."""
 
@@ -267,7 +268,7 @@ def refused(cluster: Sends, answer: Answer, what: str) -> errors.ClusterError:
         )
     reason = HTTPStatus(answer.status).phrase if answer.status in HTTPStatus._value2member_map_ else ""
     return errors.ClusterError(
-        f"the API server at {cluster.host} refused to {what}: {answer.status} {reason}",
+        f"the API server at {cluster.host} refused to {what}: {answer.status} {answer.message[:_WORDS] or reason}",
         hint=f"see `kubectl auth can-i {what}`",
     )
 
