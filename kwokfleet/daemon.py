@@ -17,7 +17,7 @@ from typing import Self
 
 import structlog
 
-from kwokfleet import apply, caretaker, errors, feed, foreman, journal, leader, reconcile, recorder, source
+from kwokfleet import apply, caretaker, errors, feed, foreman, journal, leader, player, reconcile, recorder, source
 from kwokfleet import sync as syncing
 from kwokfleet.core import agenda, events, objects, plan, problems, render, standing
 from kwokfleet.core.plan import Plan
@@ -47,6 +47,8 @@ class Why(StrEnum):
     """Something was done: is anything left?"""
     LEADING = "leading"
     KWOK = "kwok"
+    NEWS = "news"
+    """Only that something is to be told: no pass is needed."""
 
 
 class Trigger:
@@ -106,6 +108,7 @@ class Daemon:
         self.recorder = recorder.Recorder(self.sync.sender, how.me)
         self.trigger = Trigger()
         self.foreman = foreman.Foreman(self.sync, self.journal, self.recorder, lambda: self.ask(Why.DONE), watches)
+        self.player = player.Player(self.sync.sender, self._news)
         self._alarm = timer.Alarm(lambda: self.ask(Why.TIME))
         self._stop = self.sync.stop
         self.worker = threading.Thread(target=self._work, name="worker", daemon=True)
@@ -121,7 +124,7 @@ class Daemon:
         self.synced = False
         """Whether nothing was left to do, once."""
         self._in_force: tuple[source.Loaded, frozenset[str], source.Loaded] | None = None
-        self._prepared = self._unrecorded = False
+        self._prepared = self._unrecorded = self._lost = False
         self._recorded = self._passed = 0.0
         self._resyncs = 0
         self._resync_at = self.began
@@ -146,6 +149,7 @@ class Daemon:
         self.ask(Why.ASKED)
         for thread in (*self.foreman.leave_off(), self.worker):
             thread.join(max(0.0, deadline - time.monotonic()))
+        self.player.stop()
         self.sync.stop.clear()  # what follows is written by nobody else
         if self.caretaker is not None:
             self.caretaker.dismiss()
@@ -167,6 +171,7 @@ class Daemon:
         """Take note that we lead, or no longer do."""
         if not leads:
             self.foreman.leave_off()
+            self._lost = True
             if self.caretaker is not None:
                 threading.Thread(target=self.caretaker.dismiss, name="kwok-leave", daemon=True).start()
         self.journal.tell("leader", "we lead" if leads else "we stand by", leading=leads)
@@ -175,6 +180,12 @@ class Daemon:
     def ask(self, why: str) -> None:
         """Ask for a pass; do not wait for it."""
         self.trigger.ask(why)
+
+    def _news(self) -> None:
+        """Take note that there is something to tell, without waking anybody for each bit of it."""
+        if not self._unrecorded:
+            self._unrecorded = True
+            self.ask(Why.NEWS)
 
     def _heard(self, _kind: str, fleets: AbstractSet[str]) -> None:
         """Take note of changes in the cluster; those of a Fleet that a hand works for are its own doing."""
@@ -215,10 +226,16 @@ class Daemon:
         self.foreman.collect()
         if why & {Why.FILES, Why.START} or self.loaded is None:
             self._load()
+        if self._lost:
+            self._lost, self._prepared = False, False
+            self.player.forget()
         if self.loaded is None or not self._api.leads:
             return
-        if self.foreman.may_try(asked=bool(why)) and self.mirror.view().settled:  # if not, the mirror asks once it is
+        if (
+            self.foreman.may_try(asked=bool(why - {Why.NEWS})) and self.mirror.view().settled
+        ):  # if not, the mirror asks once it is
             self._pass(self.loaded, why or frozenset({Why.RETRY}))
+            self._play(self.loaded)
         self._record(self.loaded)
         self._set_alarm(self.loaded)
 
@@ -266,6 +283,21 @@ class Daemon:
             self.caretaker.attend(loaded)
         self._passed = time.monotonic()
 
+    def _play(self, loaded: source.Loaded) -> None:
+        """Start the Runs that are due."""
+        if not self._prepared or self.suspended:
+            return
+        meant = self._as_suspended(loaded)
+        for fleet in meant.tree.fleets:
+            self.player.learn(fleet.name, self.recorder.status(fleet.name))
+        open_ones = {change.fleet for change in self.left.changes} | self.foreman.busy
+        ready = lambda name: name not in open_ones and plan.SHARED not in open_ones  # noqa: E731  # said once, used once
+        for fleet_name, wave, run in self.player.attend(meant.tree, ready, datetime.now(UTC)):
+            self.journal.tell(
+                "wave", f"run {run.name} of wave {wave} begins", fleet=fleet_name, wave=wave, run=run.name
+            )
+            self.recorder.event(fleet_name, "RunStarted", f"run {run.name} of wave {wave}")
+
     def _as_suspended(self, loaded: source.Loaded) -> source.Loaded:
         """Return what is loaded, with those Fleets suspended that somebody suspended in the cluster."""
         there = self._fleets.view().objects.values()
@@ -295,7 +327,7 @@ class Daemon:
             return
         self._recorded, self._unrecorded = now, False
         lacking = self.caretaker.lacking() if self.caretaker else ""
-        about = standing.About(self.feed.told(), lacking, self.foreman.plans)
+        about = standing.About(self.feed.told(), lacking, self.foreman.plans, self.player.ledgers())
         made = self.sync.standing(self._as_suspended(loaded), self.left, self.foreman.bad, about)
         before = {name: _ready(self.recorder.status(name)) for name in made}
         whole = loaded.usable and not loaded.partial and not loaded.frozen
@@ -319,8 +351,8 @@ class Daemon:
         if self._resync_at <= now:
             self._resyncs += 1
             self._resync_at = now + agenda.resync(self.how.interval, self.how.me, self._resyncs)
-        due = agenda.next_moment(loaded.tree.fleets, now)
-        self._alarm.set(min(self._resync_at, due) if due else self._resync_at)
+        due = (agenda.next_moment(loaded.tree.fleets, now), self.player.next_start(loaded.tree, now))
+        self._alarm.set(min(self._resync_at, *(moment for moment in due if moment is not None)))
 
 
 def _same(before: source.Loaded, after: source.Loaded) -> bool:

@@ -164,6 +164,21 @@ def create(manifest: Manifest, *, dry_run: bool = False) -> Request:
     return Request("POST", _with(collection(kind, key.namespace), _writing(dry_run)), orjson.dumps(manifest))
 
 
+def create_any(kind: Kind, manifest: Manifest) -> Request:
+    """Create an object of a kind that the cluster told of."""
+    where = collection(kind, manifest["metadata"].get("namespace", "") if kind.namespaced else "")
+    return Request("POST", _with(where, _writing(dry_run=False)), orjson.dumps(manifest))
+
+
+def get_any(kind: Kind, manifest: Manifest) -> Request:
+    """Read the object that has the name of a manifest."""
+    name = manifest["metadata"]["name"]
+    if not name:
+        raise ValueError("an object without a name")
+    where = collection(kind, manifest["metadata"].get("namespace", "") if kind.namespaced else "")
+    return Request("GET", f"{where}/{quote(name, safe='')}")
+
+
 def patch(key: ObjectKey, what: Patch, *, dry_run: bool = False) -> Request:
     """Change some fields of an object."""
     where = _with(path(key, what.subresource), _writing(dry_run))
