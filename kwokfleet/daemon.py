@@ -236,6 +236,7 @@ class Daemon:
         ):  # if not, the mirror asks once it is
             self._pass(self.loaded, why or frozenset({Why.RETRY}))
             self._play(self.loaded)
+            self.foreman.recovered()
         self._record(self.loaded)
         self._set_alarm(self.loaded)
 
@@ -268,7 +269,6 @@ class Daemon:
             self._prepared = self.recorder.begin()
         meant = self._as_suspended(loaded)
         self.left = self.sync.plan(meant)
-        self.foreman.recovered()
         self.foreman.cancel_outdated(meant)
         made = foreman.Round(began, clock, "+".join(sorted(why)), plan.digest(self.left.changes), self.feed.revision)
         made.withheld = len(self.left.withheld)
@@ -351,8 +351,8 @@ class Daemon:
         if self._resync_at <= now:
             self._resyncs += 1
             self._resync_at = now + agenda.resync(self.how.interval, self.how.me, self._resyncs)
-        due = (agenda.next_moment(loaded.tree.fleets, now), self.player.next_start(loaded.tree, now))
-        self._alarm.set(min(self._resync_at, *(moment for moment in due if moment is not None)))
+        due = (self._resync_at, agenda.next_moment(loaded.tree.fleets, now), self.player.next_start(loaded.tree, now))
+        self._alarm.set(min(moment for moment in due if moment is not None))
 
 
 def _same(before: source.Loaded, after: source.Loaded) -> bool:

@@ -29,8 +29,16 @@ def _clock() -> float:
 class Leader(threading.Thread):
     """Stands for election, renews, and tells whoever asks whether we lead *now*."""
 
-    def __init__(self, api: cluster.Cluster, seat: Seat, timing: Timing, on_change: Callable[[bool], None]) -> None:
+    def __init__(
+        self,
+        api: cluster.Cluster,
+        seat: Seat,
+        timing: Timing,
+        on_change: Callable[[bool], None],
+        is_dead: Callable[[str], bool] = lambda _holder: False,
+    ) -> None:
         super().__init__(name="leader", daemon=True)
+        self._is_dead = is_dead
         self._api, self.seat, self._timing, self._on_change = api, seat, timing, on_change
         self._stopping = threading.Event()
         self._sight = Sight()
@@ -69,11 +77,8 @@ class Leader(threading.Thread):
         if not self.leads or self._sight.record is None:
             self._read()
         now = _clock()
-        match election.step(self._sight, self.seat.me, now):
-            case Step.WAIT:
-                return
-            case _:
-                self._hold(now)
+        if election.step(self._sight, self.seat.me, now) is not Step.WAIT or self._is_dead(self.holder):
+            self._hold(now)
 
     def _read(self) -> None:
         answer = self._api.send(self.seat.get(), timeout_s=_ASK_S)

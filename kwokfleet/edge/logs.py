@@ -46,9 +46,10 @@ def _resolve(log_format: settings.LogFormat, out: TextIO) -> settings.LogFormat:
 def _renderers(log_format: settings.LogFormat, *, colors: bool) -> list[structlog.typing.Processor]:
     if log_format is settings.LogFormat.CONSOLE:
         stamp = structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False)
-        return [stamp, structlog.dev.ConsoleRenderer(colors=colors)]
+        plain = structlog.dev.plain_traceback  # its default shows what variables hold, which may be a token
+        return [stamp, structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]
     return [
         structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.dict_tracebacks,
+        structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False)),
         structlog.processors.JSONRenderer(sort_keys=True),
     ]

@@ -2,6 +2,7 @@ import io
 import json
 import re
 
+import pytest
 import structlog
 
 from kwokfleet import settings
@@ -61,3 +62,17 @@ def test_an_exception_is_kept_whole_in_json() -> None:
     (entry,) = map(json.loads, stream.getvalue().splitlines())
     assert entry["exception"][0]["exc_type"] == "ValueError"
     assert entry["exception"][0]["exc_value"] == "bad number"
+
+
+@pytest.mark.parametrize("log_format", [settings.LogFormat.JSON, settings.LogFormat.CONSOLE])
+def test_what_variables_hold_is_not_logged_with_an_exception(log_format: settings.LogFormat) -> None:
+    """A token in some variable on the way does not end up in a log."""
+    out = io.StringIO()
+    logs.configure(settings.LogLevel.INFO, log_format, stream=out, colors=False)
+    token = "".join(("very", "secret"))
+    try:
+        raise ValueError(len(token))
+    except ValueError:
+        structlog.get_logger().exception("failed")
+    assert "ValueError" in out.getvalue()
+    assert token not in out.getvalue()
