@@ -62,7 +62,10 @@ class Folder:
 
     def load(self) -> source.Loaded:
         """Read the folder, once nobody is writing there."""
-        loaded = self._loader.load(self._path, stable=True)
+        try:
+            loaded = self._loader.load(self._path, stable=True)
+        except errors.InputError as error:  # it is gone, or may not be read: that says nothing about what is wanted
+            return replace(source.nothing(), frozen=str(error))
         self._digest = loaded.snapshot.digest
         self.revision = str(revisions.of(self._path, self._digest))
         return loaded

@@ -100,7 +100,7 @@ class Loader:
         """Load a file or folder as it is now; *stable*: once nobody is writing there."""
         loaded = self.loaded(files.read_stable(path) if stable else files.read(path), files.boundary(path))
         empty = "" if loaded.snapshot.files else f"there is no fleet file in {path} that can be read"
-        return replace(loaded, partial=not path.is_dir(), frozen=loaded.frozen or empty)
+        return replace(loaded, partial=path.is_file(), frozen=loaded.frozen or empty)
 
     def loaded(self, snapshot: files.Snapshot, boundary: Path) -> Loaded:
         """Return what a snapshot holds."""

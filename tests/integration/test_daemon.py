@@ -1,0 +1,352 @@
+"""The daemon: commit or save a file, and the cluster follows; whatever happens to file, cluster or daemon."""
+
+import json
+import os
+import secrets
+import subprocess
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import cli, daemons, kwok, sessions, waiting
+from tests.harness.control_plane import ControlPlane
+
+Manifest = dict[str, Any]
+FLEET = """
+apiVersion: kwokfleet.dev/v1alpha1
+kind: Fleet
+metadata: {{name: {name}}}
+spec:
+  nodePools:
+    - {{name: pool, replicas: {nodes}{more}}}
+"""
+
+
+class Lab:
+    """A folder of files, a cluster, and the program."""
+
+    def __init__(self, cluster: ControlPlane, program: cli.Cli, folder: Path) -> None:
+        self.cluster, self.program, self.folder = cluster, program, folder
+        self.name = f"d-{secrets.token_hex(3)}"
+        self.files = folder / "files"
+        self.files.mkdir()
+
+    def text(self, nodes: int, more: str = "", name: str = "") -> str:
+        """Return a file."""
+        return FLEET.format(name=name or self.name, nodes=nodes, more=f", {more}" if more else "")
+
+    def save(self, nodes: int, more: str = "", name: str = "") -> None:
+        """Write a file."""
+        (self.files / f"{name or self.name}.yaml").write_text(self.text(nodes, more, name))
+
+    def nodes(self, name: str = "") -> list[Manifest]:
+        """Return a fleet's nodes."""
+        found: list[Manifest] = self.cluster.get("nodes", "-l", f"kwokfleet.dev/fleet={name or self.name}")["items"]
+        return found
+
+    def has(self, nodes: int, name: str = "") -> None:
+        """Wait until there are so many nodes."""
+        waiting.until(lambda: len(self.nodes(name)) == nodes)
+
+    def fleet(self, name: str = "") -> Manifest:
+        """Return how a fleet stands."""
+        done = self.cluster.try_kubectl("get", "fleet", name or self.name, "-o", "json")
+        return json.loads(done.stdout) if done.returncode == 0 else {}
+
+    def reason(self, name: str = "") -> str:
+        """Return why a fleet is ready, or is not."""
+        found = (self.fleet(name).get("status") or {}).get("conditions") or []
+        return next((str(each["reason"]) for each in found if each["type"] == "Ready"), "")
+
+    def stands(self, reason: str, name: str = "") -> None:
+        """Wait until a fleet is ready, or is not, for this reason."""
+        waiting.until(lambda: self.reason(name) == reason)
+
+    def told(self) -> set[str]:
+        """Return the reasons of the Events about the fleet."""
+        found = self.cluster.get("events", "-n", "default", "--field-selector", f"involvedObject.name={self.name}")
+        return {each["reason"] for each in found["items"]}
+
+    def run(self, *arguments: str, kwok: bool = False) -> Any:  # noqa: ANN401  # a context manager
+        """Run a daemon on the folder."""
+        return daemons.running(self.program, *(arguments or (str(self.files),)), kwok=kwok)
+
+
+@pytest.fixture
+def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[Lab]:
+    """Give a test a folder, and leave nothing of ours in the cluster."""
+    kwok.install_crds(cluster)
+    sessions.clear(cluster)
+    program = cli.Cli(kwokfleet.data_dir, kwokfleet.environment | {"KUBECONFIG": str(cluster.kubeconfig)})
+    yield Lab(cluster, program, tmp_path)
+    sessions.clear(cluster)
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """Run git."""
+    who = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
+    done = subprocess.run(
+        ["git", *arguments], cwd=folder, env=os.environ | who, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def commit(folder: Path) -> str:
+    """Commit everything; return which commit that is, in short."""
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message", "a change")
+    return git(folder, "rev-parse", "--short=7", "HEAD")
+
+
+def test_a_commit_is_followed_a_bad_one_changes_nothing_and_a_revert_heals(lab: Lab) -> None:
+    """kubectl get fleets shows the commit; what is wrong is in the fleet, in Events, in metrics and in the log."""
+    git(lab.files, "init", "--quiet", "--initial-branch=main")
+    lab.save(3)
+    first = commit(lab.files)
+    url = f"file://{lab.files}"
+    with lab.run("--git-url", url, "--git-ref", "main", "--git-interval", "200ms") as daemon:
+        lab.has(3)
+        lab.stands("Synced")
+        assert first in lab.cluster.kubectl("get", "fleets")
+        lab.save(5)
+        second = commit(lab.files)
+        lab.has(5)
+        waiting.until(lambda: lab.fleet()["status"]["source"]["revision"] == f"main@{second}")
+        before = lab.nodes()
+        (lab.files / f"{lab.name}.yaml").write_text(lab.text(5).replace("replicas: 5", "replicas: many"))
+        commit(lab.files)
+        lab.stands("InvalidSource")
+        assert lab.nodes() == before
+        assert f"{lab.name}.yaml:7" in json.dumps(lab.fleet()["status"])
+        waiting.until(lambda: "InvalidSource" in lab.told())
+        assert "kwokfleet_source_invalid_files 1.0" in daemon.text("/metrics")
+        assert any(f"{lab.name}.yaml:7" in each for line in daemon.events("source") for each in line["problems"])
+        git(lab.files, "revert", "--no-edit", "HEAD")
+        lab.stands("Synced")
+        assert "kwokfleet_source_invalid_files 0.0" in daemon.text("/metrics")
+
+
+def test_what_somebody_changes_is_repaired(lab: Lab) -> None:
+    """A node that was deleted is there again, a label that was changed is back."""
+    lab.save(5, "labels: {tier: gold}")
+    with lab.run() as daemon:
+        lab.has(5)
+        daemon.wait_synced()
+        lab.cluster.kubectl("delete", "node", f"{lab.name}-pool-2", "--wait=false")
+        lab.cluster.kubectl("label", "node", f"{lab.name}-pool-3", "tier=tin", "--overwrite")
+        lab.has(5)
+        waiting.until(lambda: {node["metadata"]["labels"]["tier"] for node in lab.nodes()} == {"gold"})
+        waiting.until(lambda: daemon.events("drift"))
+        assert "kwokfleet_drift_total" in daemon.text("/metrics")
+
+
+def test_a_folder_that_is_empty_or_gone_freezes_and_heals(lab: Lab) -> None:
+    """Nothing is deleted; it is said; and when the files are back, all goes on."""
+    lab.save(4)
+    aside = lab.folder / "aside"
+    with lab.run() as daemon:
+        lab.has(4)
+        daemon.wait_synced()
+        for empty in (True, False):
+            before = lab.nodes()
+            lab.files.rename(aside)
+            if empty:
+                lab.files.mkdir()
+            waiting.until(lambda: daemon.get("/api/v1/source")["frozen"])
+            waiting.until(lambda: "no fleet file" in json.dumps(lab.fleet()["status"]["conditions"]))
+            assert lab.nodes() == before
+            if empty:
+                lab.files.rmdir()
+            aside.rename(lab.files)
+            waiting.until(lambda: not daemon.get("/api/v1/source")["frozen"])
+            lab.stands("Synced")
+        lab.save(2)
+        lab.has(2)
+
+
+def test_a_link_that_is_swapped_is_followed(lab: Lab) -> None:
+    """As ConfigMaps and git-sync do it: files are links into a folder whose link is replaced."""
+    for number, nodes in (("1", 3), ("2", 6)):
+        (lab.files / f"..{number}").mkdir()
+        (lab.files / f"..{number}" / "fleet.yaml").write_text(lab.text(nodes))
+    (lab.files / "..data").symlink_to("..1")
+    (lab.files / "fleet.yaml").symlink_to("..data/fleet.yaml")
+    with lab.run():
+        lab.has(3)
+        (lab.files / "..next").symlink_to("..2")
+        (lab.files / "..next").rename(lab.files / "..data")
+        lab.has(6)
+
+
+def test_one_of_two_leads_and_the_other_takes_over(lab: Lab) -> None:
+    """The second one only looks on; when the first is killed, it goes on."""
+    lab.save(3)
+    with lab.run() as first:
+        lab.has(3)
+        waiting.until(lambda: first.leads)
+        with lab.run() as second:
+            waiting.until(lambda: second.get("/api/v1/status")["source"]["revision"])
+            assert not second.leads
+            assert second.text("/readyz")
+            lab.save(5)
+            lab.has(5)
+            assert second.get("/api/v1/passes") == []
+            first.kill()
+            waiting.until(lambda: second.leads)
+            lab.save(7)
+            lab.has(7)
+
+
+def test_one_fleet_that_cannot_be_done_delays_no_other(lab: Lab) -> None:
+    """A node that cannot be emptied for a budget's sake keeps its fleet waiting, and nobody else."""
+    slow = f"{lab.name}-slow"
+    lab.save(1, "drain: {policy: evict, timeout: 10m}, taint: false", slow)
+    lab.save(1)
+    namespace = lab.name
+    with lab.run() as daemon:
+        lab.has(1, slow)
+        daemon.wait_synced()
+        lab.cluster.kubectl("create", "namespace", namespace)
+        waiting.until(
+            lambda: lab.cluster.try_kubectl("get", "serviceaccount", "default", "-n", namespace).returncode == 0
+        )
+        labels = {"app": "held"}
+        spec = {"nodeName": f"{slow}-pool-0", "containers": [{"name": "main", "image": "busybox"}]}
+        metadata = {"name": "held", "namespace": namespace, "labels": labels}
+        lab.cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+        budget = {"maxUnavailable": 0, "selector": {"matchLabels": labels}}
+        metadata = {"name": "held", "namespace": namespace}
+        lab.cluster.apply(
+            {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": budget}
+        )
+        lab.save(0, "drain: {policy: evict, timeout: 10m}, taint: false", slow)
+        waiting.until(lambda: lab.nodes(slow)[0]["spec"].get("unschedulable"))
+        lab.save(4)
+        lab.has(4)
+        assert len(lab.nodes(slow)) == 1
+        lab.save(1, "drain: {policy: evict, timeout: 10m}, taint: false", slow)  # a new file ends the wait
+        waiting.until(lambda: not lab.nodes(slow)[0]["spec"].get("unschedulable"))
+    lab.cluster.kubectl("delete", "pods", "--all", "-n", namespace, "--force", "--grace-period=0")
+    lab.cluster.kubectl("delete", "namespace", namespace, "--wait=false")
+
+
+def test_many_saves_in_a_row_end_with_the_last(lab: Lab) -> None:
+    """However quickly a file is saved, what is there in the end is what was saved last."""
+    lab.save(1)
+    with lab.run() as daemon:
+        lab.has(1)
+        for number in range(60):
+            lab.save(2 + number % 7)
+            time.sleep(0.01)
+        lab.save(9)
+        lab.has(9)
+        daemon.wait_synced()
+        assert daemon.get("/api/v1/plan")["changes"] == []
+
+
+def test_a_schedule_comes_true_by_itself(lab: Lab) -> None:
+    """A pool has the size that its schedule says, when it says so."""
+    at = datetime.now(UTC) + timedelta(seconds=6)
+    lab.save(2, f"schedule: [{{at: '{at.isoformat()}', replicas: 5}}]")
+    with lab.run():
+        lab.has(2)
+        assert datetime.now(UTC) < at
+        lab.has(5)
+        assert datetime.now(UTC) >= at
+
+
+def test_what_is_suspended_stays_as_it_is_until_it_is_resumed(lab: Lab) -> None:
+    """One fleet by its name, and everything; only with the token."""
+    lab.save(2)
+    with lab.run() as daemon:
+        lab.has(2)
+        daemon.wait_synced()
+        assert daemon.post("/api/v1/suspend", {"fleet": lab.name}, token="") == 401  # noqa: S106  # none
+        assert daemon.post("/api/v1/suspend", {"fleet": lab.name}, token="wrong") == 401  # noqa: S106  # wrong
+        assert daemon.post("/api/v1/suspend", {"fleet": lab.name}) == 200
+        lab.stands("Suspended")
+        lab.save(4)
+        waiting.until(lambda: "suspended" in json.dumps(lab.fleet()["status"]["withheld"]))
+        assert len(lab.nodes()) == 2
+        assert daemon.post("/api/v1/resume", {"fleet": lab.name}) == 200
+        lab.has(4)
+        assert daemon.post("/api/v1/suspend") == 200
+        lab.cluster.kubectl("delete", "node", f"{lab.name}-pool-1", "--wait=false")
+        waiting.until(lambda: daemon.get("/api/v1/plan")["changes"])
+        assert len(lab.nodes()) == 3
+        assert daemon.post("/api/v1/resume") == 200
+        lab.has(4)
+        assert daemons.TOKEN not in "\n".join(daemon.lines)
+
+
+def test_a_withheld_plan_is_released_by_its_digest(lab: Lab) -> None:
+    """A fleet whose file vanished beside another one stays until exactly that plan is approved."""
+    other = f"{lab.name}-other"
+    lab.save(3)
+    lab.save(1, name=other)
+    with lab.run() as daemon:
+        lab.has(3)
+        lab.has(1, other)
+        daemon.wait_synced()
+        (lab.files / f"{lab.name}.yaml").unlink()
+        lab.stands("PruneWithheld")
+        assert "kwokfleet_prune_blocked" in daemon.text("/metrics")
+        digest = lab.fleet()["status"]["withheld"][0]["digest"]
+        assert daemon.post("/api/v1/approve", {"digest": "0" * 16}) == 404
+        assert len(lab.nodes()) == 3
+        assert daemon.post("/api/v1/approve", {"digest": digest}) == 200
+        lab.has(0)
+        waiting.until(lambda: not lab.fleet())
+
+
+WAVE = """
+  waves:
+    - name: load
+      count: {count}
+      arrivals: {{rate: 100/s}}
+      namespace: {name}
+      template: {{apiVersion: v1, kind: ConfigMap, data: {{index: "{{{{index}}}}"}}}}
+"""
+
+
+def test_a_run_is_played_once_whoever_plays_it(lab: Lab) -> None:
+    """A daemon is killed in the middle of a Run; the next one goes on, and each object is there once."""
+    (lab.files / "fleet.yaml").write_text(lab.text(1) + WAVE.format(name=lab.name, count=400))
+    made = ("configmaps", "-n", lab.name, "-l", "kwokfleet.dev/wave=load")
+    with lab.run() as daemon:
+        waiting.until(lambda: len(lab.cluster.get(*made)["items"]) > 50)
+        daemon.kill()
+    before = lab.cluster.get(*made)["items"]
+    assert len(before) < 400
+    with lab.run() as daemon:
+        waiting.until(lambda: [run["state"] for run in _runs(lab)] == ["Done"])
+        [run] = _runs(lab)
+        assert (run["submitted"], run["total"], run["failed"]) == (400, 400, 0)
+        after = {each["metadata"]["uid"]: each for each in lab.cluster.get(*made)["items"]}
+        assert sorted(int(each["data"]["index"]) for each in after.values()) == list(range(400))
+        assert {each["metadata"]["uid"] for each in before} <= after.keys()
+
+
+def _runs(lab: Lab) -> list[Manifest]:
+    waves = (lab.fleet().get("status") or {}).get("waves") or [{}]
+    found: list[Manifest] = waves[0].get("runs") or []
+    return found
+
+
+def test_it_stops_in_order_and_leaves_nothing(lab: Lab) -> None:
+    """kwok runs along with it; after a stop there is no kwok, and the Lease is free."""
+    lab.save(3)
+    with lab.run(kwok=True) as daemon:
+        lab.has(3)
+        waiting.until(lambda: [each["state"] for each in daemon.get("/api/v1/kwok")] == ["ready"])
+        [shard] = daemon.get("/api/v1/kwok")
+        assert 'kwokfleet_kwok_up{shard="0"} 1.0' in daemon.text("/metrics")
+        assert daemon.stop() == 0
+        with pytest.raises(ProcessLookupError):
+            os.kill(shard["pid"], 0)
+    lease = lab.cluster.get("lease", "kwokfleet", "-n", "kube-system")
+    assert not lease["spec"].get("holderIdentity")
