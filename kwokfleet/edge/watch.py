@@ -181,7 +181,7 @@ class Watch:
         if self._trouble and time.monotonic() >= self._armed_at + SLOW_POLL_S:
             self._arm()  # perhaps there is room now
         seen = self._look()
-        if seen != self._seen or seen.racy:
+        if seen != self._seen or (seen.racy and self._storm.due is None):
             self._happened()
         self._seen = seen
 

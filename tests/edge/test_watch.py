@@ -1,24 +1,17 @@
 """Files watched, on a real file system."""
 
-import ctypes
-import os
 import shutil
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import structlog
-from watchdog import observers
 
-from kwokfleet.edge import files, watch
+from kwokfleet.edge import watch
 from tests.harness import waiting
-
-NEVER_S = 3600.0
-DEADLINE_S = 20.0
+from tests.harness.reading import DEADLINE_S, NEVER_S, Reader, read, watched
 
 
 @pytest.fixture(autouse=True)
@@ -26,35 +19,6 @@ def _no_thread_is_left() -> Iterator[None]:
     before = set(threading.enumerate())
     yield
     assert set(threading.enumerate()) == before
-
-
-class Reader:
-    """Reads a tree whenever it may have changed, as the daemon does."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.calls = 0
-        self.texts: list[str] | None = None
-
-    def __call__(self) -> None:
-        """Read, whatever there is."""
-        self.calls += 1
-        self.texts = read(self.path)
-
-    def sees(self, *texts: str) -> None:
-        """Fail unless that is what is read in the end."""
-        try:
-            waiting.until(lambda: self.texts == list(texts), deadline_s=DEADLINE_S)
-        except AssertionError:
-            pytest.fail(f"sees {self.texts} instead of {list(texts)} after {self.calls} calls")
-
-
-def read(path: Path) -> list[str] | None:
-    """Return the texts of a tree's files, None if it cannot be read."""
-    try:
-        return [file.text for file in files.read(path).files]
-    except Exception:  # noqa: BLE001 - half of it may be gone
-        return None
 
 
 @pytest.fixture
@@ -70,11 +34,6 @@ def tree(tmp_path: Path) -> Path:
     folder.mkdir()
     (folder / "a.yaml").write_text("first")
     return folder
-
-
-def watched(path: Path, reader: Reader, **options: object) -> watch.Watch:
-    """Watch by events alone, unless told otherwise."""
-    return watch.Watch(path, reader, **({"poll_s": NEVER_S} | options))  # type: ignore[arg-type]  # the tests' own
 
 
 # how people write files
@@ -322,122 +281,3 @@ def test_a_storm_is_few_calls_and_its_last_word_is_heard(tree: Path) -> None:
             time.sleep(0.002)
         reader.sees(f"save {saves - 1}")
     assert 1 <= reader.calls < saves / 4
-
-
-# no events
-
-
-def test_without_events_files_are_looked_at(tree: Path) -> None:
-    """Content, names, links and folders; also when size and times are the old ones."""
-    reader = Reader(tree)
-    with watched(tree, reader, poll_s=0.05, events=False) as watching:
-        assert watching.polling == "asked for"
-        (tree / "a.yaml").write_text("second")
-        reader.sees("second")
-        times = (tree / "a.yaml").stat()
-        (tree / "a.yaml").write_text("SECOND")
-        os.utime(tree / "a.yaml", ns=(times.st_atime_ns, times.st_mtime_ns))
-        reader.sees("SECOND")
-        (tree / "sub").mkdir()
-        (tree / "sub" / "b.yaml").write_text("deep")
-        reader.sees("SECOND", "deep")
-        shutil.rmtree(tree)
-        waiting.until(lambda: reader.texts is None, deadline_s=DEADLINE_S)
-        tree.mkdir()
-        (tree / "a.yaml").write_text("back")
-        reader.sees("back")
-
-
-def test_a_quiet_folder_without_events_is_left_in_peace(tree: Path) -> None:
-    """Looking finds nothing new, so nobody is called, once the files are a little older."""
-    reader = Reader(tree)
-    with watched(tree, reader, poll_s=0.02, events=False):
-        calls = -1
-        deadline = time.monotonic() + DEADLINE_S
-        while calls != reader.calls:
-            assert time.monotonic() < deadline
-            calls = reader.calls
-            time.sleep(watch.RACY_S / 2)
-        assert reader.calls == calls
-
-
-inotify = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
-
-
-def full(_: object = None) -> None:
-    """Fail as inotify does when its table is full."""
-    raise OSError(28, "inotify watch limit reached")
-
-
-@pytest.mark.usefixtures("by_events")
-def test_a_full_table_of_watches_is_said_and_done_without(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are looked at instead, more often; when there is room again, events are back."""
-    monkeypatch.setattr(watch, "QUICK_POLL_S", 0.05)
-    monkeypatch.setattr(watch, "SLOW_POLL_S", 0.2)
-    monkeypatch.setattr(watch, "Observer", full)
-    reader = Reader(tree)
-    with structlog.testing.capture_logs() as logged, watched(tree, reader) as watching:
-        assert watching.polling == "inotify watch limit reached"
-        (tree / "a.yaml").write_text("second")
-        reader.sees("second")
-        monkeypatch.setattr(watch, "Observer", observers.Observer)
-        waiting.until(lambda: not watching.polling, deadline_s=DEADLINE_S)
-        (tree / "a.yaml").write_text("third")
-        reader.sees("third")
-    assert [each["event"] for each in logged] == ["source_without_events", "source_with_events"]
-    assert logged[0]["why"] == "inotify watch limit reached"
-
-
-@inotify
-def test_a_table_that_becomes_full_further_down_is_noticed(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folder itself can be watched, those below it cannot: nobody tells, so it is asked."""
-    from watchdog.observers import inotify_c  # noqa: PLC0415 - there is none elsewhere
-
-    (tree / "b" / "c").mkdir(parents=True)
-    real = inotify_c.inotify_add_watch
-
-    def limited(descriptor: int, path: bytes, mask: int) -> int:
-        if b"/b" in path:
-            ctypes.set_errno(28)
-            return -1
-        return real(descriptor, path, mask)
-
-    monkeypatch.setattr(inotify_c, "inotify_add_watch", limited)
-    monkeypatch.setattr(watch, "QUICK_POLL_S", 0.05)
-    reader = Reader(tree)
-    with watched(tree, reader) as watching:
-        assert "limit" in watching.polling
-        (tree / "b" / "c" / "x.yaml").write_text("deep")
-        reader.sees("first", "deep")
-
-
-@inotify
-def test_a_listener_that_dies_is_replaced(tree: Path) -> None:
-    """Whoever of them it is, and whatever it died of."""
-    reader = Reader(tree)
-    with watched(tree, reader):
-        for number in range(2):
-            before = reader.calls
-            next(each for each in threading.enumerate() if type(each).__name__ == "InotifyFD").stop()  # type: ignore[attr-defined]
-            waiting.until(lambda before=before: reader.calls > before, deadline_s=DEADLINE_S)  # type: ignore[misc]
-            (tree / "a.yaml").write_text(f"life {number}")
-            reader.sees(f"life {number}")
-
-
-# ends
-
-
-def test_closing_ends_all_and_may_be_done_twice_or_from_within(tree: Path) -> None:
-    """Nobody is called afterwards."""
-    closed = threading.Event()
-    watching: list[watch.Watch] = []
-
-    def close() -> None:
-        watching[0].close()
-        closed.set()
-
-    watching.append(watch.Watch(tree, close))
-    (tree / "a.yaml").write_text("second")
-    assert closed.wait(DEADLINE_S)
-    waiting.until(lambda: "source-watch" not in {thread.name for thread in threading.enumerate()})
-    watching[0].close()
