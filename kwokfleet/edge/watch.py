@@ -13,6 +13,7 @@ import os
 import stat
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,10 +23,14 @@ import structlog
 from watchdog import events as happenings
 from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver
+from watchdog.utils import BaseThread
 
 from kwokfleet.core import debounce
 
 log = structlog.get_logger()
+
+# watchdog says so of every folder that is made while it lays out its watches, and it does no harm.
+warnings.filterwarnings("ignore", "Callback with id", RuntimeWarning, r"watchdog\.")
 
 SLOW_POLL_S = 10.0
 """How often every file is looked at although events should tell."""
@@ -81,6 +86,7 @@ class Watch:
         self._storm = debounce.Debouncer()
         self._stopping = self._stale = False
         self._observer: BaseObserver | None = None
+        self._ears: list[BaseThread] = []
         self._trouble = ""
         self._armed_at = 0.0
         self._layout = _Layout()
@@ -166,8 +172,8 @@ class Watch:
             self._wake.notify_all()
 
     def _feel(self) -> None:
-        """Look at the names on the way."""
-        if self._wanted() != self._layout:
+        """Look at the names on the way, and whether events would still be heard."""
+        if self._wanted() != self._layout or not all(ear.is_alive() for ear in self._ears):
             self.heard(gone=True)
 
     def _poll(self) -> None:
@@ -175,7 +181,7 @@ class Watch:
         if self._trouble and time.monotonic() >= self._armed_at + SLOW_POLL_S:
             self._arm()  # perhaps there is room now
         seen = self._look()
-        if seen != self._seen or seen.racy:
+        if seen != self._seen or (seen.racy and self._storm.due is None):
             self._happened()
         self._seen = seen
 
@@ -218,6 +224,7 @@ class Watch:
     def _observed(self) -> str:
         """Start to listen to events, or return why that is not possible."""
         observer: BaseObserver | None = None
+        before = set(threading.enumerate())
         try:
             observer = Observer()
             trees = self._layout.outermost()
@@ -234,11 +241,12 @@ class Watch:
             _end(observer)
             return (error.strerror or str(error)).lower()
         self._observer = observer
+        self._ears = [each for each in threading.enumerate() if isinstance(each, BaseThread) and each not in before]
         return ""
 
     def _disarm(self) -> None:
         _end(self._observer)
-        self._observer = None
+        self._observer, self._ears = None, []
 
     # no events
 

@@ -1,0 +1,235 @@
+"""A git repository as a source: what others may not do to us, and what is left when somebody dies."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kwokfleet import errors
+from kwokfleet.edge import files, git
+from tests.harness import waiting
+from tests.harness.repositories import Repository
+
+
+@pytest.fixture
+def upstream(tmp_path: Path) -> Repository:
+    """Make a repository with one commit: `fleets/a.yaml`."""
+    made = Repository(tmp_path / "upstream")
+    made.commit(fleets__a="a: 1\n")
+    return made
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Name a folder that is not there yet."""
+    return tmp_path / "state" / "git"
+
+
+def gits(folder: Path) -> list[psutil.Process]:
+    """Return the processes that work on a folder."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("GIT_DIR", "").startswith(str(folder)):
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            continue
+    return found
+
+
+def slow_git(folder: Path, started: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `git ls-remote` hang, with a child that hangs too."""
+    folder.mkdir()
+    program = folder / "git"
+    hang = f'case "$*" in *ls-remote*) sleep 600 & touch {started}; wait;; esac'
+    program.write_text(f'#!/bin/sh\n{hang}\nPATH={os.environ["PATH"]}\nexec git "$@"\n')
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+
+# what is in the repository
+
+
+def test_links_out_of_the_checkout_are_not_followed(upstream: Repository, folder: Path) -> None:
+    """Neither by reading the tree nor by referring to a file: what is beside the checkout is out of reach."""
+    (upstream.root / "fleets" / "link.yaml").symlink_to("/etc/passwd")
+    (upstream.root / "fleets" / "folder").symlink_to("../..")
+    upstream.commit()
+    with git.Repository(upstream.url, "main", "fleets", folder) as repository:
+        found = repository.fetch()
+        top = git.Checkout(found.root, found.root, found.revision)
+    snapshot = files.read(found.path)
+    assert [file.text for file in snapshot.files] == ["a: 1\n"]
+    assert [problem.rule for problem in snapshot.problems] == ["outside", "outside"]
+    for each in (found, top):
+        assert files.boundary(each.path) == found.root.resolve()
+    answer = files.read_reference(files.boundary(top.path), str(top.path / "a.yaml"), "../repo.git/HEAD")
+    assert isinstance(answer, str)
+    assert "outside" in answer
+
+
+def test_no_hook_is_run(upstream: Repository, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even one of the user's own configuration."""
+    hook = tmp_path / "hooks" / "post-checkout"
+    hook.parent.mkdir()
+    hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    hook.chmod(0o755)
+    (tmp_path / "gitconfig").write_text(f"[core]\n\thooksPath = {hook.parent}\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
+    with git.Repository(upstream.url, "main", "", folder) as repository:
+        repository.fetch()
+    assert not (tmp_path / "ran").exists()
+    environment = os.environ | {"GIT_CONFIG_GLOBAL": str(tmp_path / "gitconfig")}
+    subprocess.run(["git", "checkout", "-q", "-b", "x"], cwd=upstream.root, env=environment, check=True)  # noqa: S607
+    assert (tmp_path / "ran").exists(), "the hook would have run"
+
+
+def test_submodules_are_left_empty(upstream: Repository, folder: Path) -> None:
+    """What they point to is somebody else's."""
+    (upstream.root / ".gitmodules").write_text(f'[submodule "sub"]\n\tpath = sub\n\turl = {upstream.url}\n')
+    upstream.git("add", ".gitmodules")
+    upstream.git("update-index", "--add", "--cacheinfo", f"160000,{upstream.git('rev-parse', 'HEAD')},sub")
+    upstream.git("commit", "--quiet", "--message=sub")
+    with git.Repository(upstream.url, "main", "", folder) as repository:
+        found = repository.fetch()
+    assert list((found.root / "sub").iterdir()) == []
+
+
+# whose folder it is
+
+
+def test_a_folder_with_other_files_is_not_touched(upstream: Repository, folder: Path) -> None:
+    """Somebody may have named it by mistake."""
+    folder.mkdir(parents=True)
+    (folder / "precious").write_text("x")
+    with git.Repository(upstream.url, "main", "", folder) as repository, pytest.raises(errors.NotOursError):
+        repository.fetch()
+    assert [path.name for path in folder.iterdir()] == ["precious"]
+
+
+@pytest.mark.parametrize("changed", ["url", "ref"])
+def test_another_source_begins_anew(upstream: Repository, folder: Path, tmp_path: Path, changed: str) -> None:
+    """The last checkout of one is none of the other's."""
+    with git.Repository(upstream.url, "main", "fleets", folder) as repository:
+        repository.fetch()
+    other = upstream
+    if changed == "url":
+        other = Repository(tmp_path / "other")
+        other.commit(fleets__a="a: other\n")
+    ref = "HEAD" if changed == "ref" else "main"
+    with git.Repository(other.url, ref, "fleets", folder) as repository:
+        assert repository.current() is None
+        repository.fetch()
+        assert repository.current() is not None
+
+
+def test_two_do_not_share_a_folder(upstream: Repository, folder: Path) -> None:
+    """The second is told, and may have it when the first is done."""
+    with git.Repository(upstream.url, "main", "", folder) as first:
+        first.fetch()
+        with (
+            git.Repository(upstream.url, "main", "", folder) as second,
+            pytest.raises(errors.HostError, match="another kwokfleet"),
+        ):
+            second.fetch()
+    with git.Repository(upstream.url, "main", "", folder) as second:
+        second.fetch()
+
+
+# ends
+
+
+def test_a_git_that_hangs_is_ended_with_its_children(
+    upstream: Repository, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the deadline; the next one may succeed."""
+    slow_git(tmp_path / "bin", tmp_path / "started", monkeypatch)
+    monkeypatch.setattr(git, "ASK_S", 1.0)
+    with git.Repository(upstream.url, "main", "", folder) as repository:
+        with pytest.raises(errors.DeadlineError, match="git ls-remote"):
+            repository.fetch()
+        assert (tmp_path / "started").exists()
+        waiting.until(lambda: not gits(folder), deadline_s=20)
+        (tmp_path / "bin" / "git").unlink()
+        monkeypatch.setattr(git, "ASK_S", 30.0)
+        repository.fetch()
+
+
+def test_closing_ends_a_fetch_under_way(
+    upstream: Repository, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its processes, and it does not begin another."""
+    slow_git(tmp_path / "bin", tmp_path / "started", monkeypatch)
+    monkeypatch.setattr(git, "ASK_S", 300.0)
+    repository = git.Repository(upstream.url, "main", "", folder)
+    failed: list[errors.KwokfleetError] = []
+
+    def fetch() -> None:
+        try:
+            repository.fetch()
+        except errors.KwokfleetError as error:
+            failed.append(error)
+
+    fetching = threading.Thread(target=fetch)
+    fetching.start()
+    waiting.until((tmp_path / "started").exists)
+    repository.close()
+    fetching.join(20)
+    assert not fetching.is_alive()
+    assert "stopped" in str(failed[0])
+    waiting.until(lambda: not gits(folder), deadline_s=20)
+    with pytest.raises(errors.HostError, match="stopped"):
+        repository.fetch()
+    repository.close()
+
+
+def test_what_a_killed_git_left_is_no_hindrance(upstream: Repository, folder: Path) -> None:
+    """Locks, halves of packs, halves of checkouts, links that were not swapped."""
+    with git.Repository(upstream.url, "main", "fleets", folder) as repository:
+        repository.fetch()
+    commit = upstream.commit(fleets__a="a: 2\n")
+    bare = folder / "repo.git"
+    for name in ("shallow.lock", "HEAD.lock", "packed-refs.lock", "refs/kwokfleet/wanted.lock", "objects/tmp_pack_x"):
+        path = bare / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    (folder / commit / "fleets").mkdir(parents=True)
+    (folder / commit / "fleets" / "half.yaml").write_text("half")
+    (folder / ".current.part").symlink_to(commit)
+    with git.Repository(upstream.url, "main", "fleets", folder) as repository:
+        found = repository.fetch()
+    assert [path.name for path in found.path.iterdir()] == ["a.yaml"]
+    assert not list(bare.rglob("*.lock"))
+    assert not list(bare.rglob("tmp_*"))
+    assert not (folder / ".current.part").is_symlink()
+
+
+def test_kill_9_at_any_moment_leaves_nothing_that_the_next_cannot_mend(upstream: Repository, folder: Path) -> None:
+    """No git outlives its parent, `current` is whole at all times, and in the end the newest commit is there."""
+    program = (
+        "import sys, pathlib; from kwokfleet.edge import git\n"
+        "repository = git.Repository(sys.argv[1], 'main', 'fleets', pathlib.Path(sys.argv[2]))\n"
+        "print('begun', flush=True); repository.fetch(); print('done', flush=True); sys.stdin.read()\n"
+    )
+    for number in range(8):
+        upstream.commit(fleets__a=f"a: {number}\n", **{f"fleets__b{each}": "b: 1\n" for each in range(50)})
+        command = [sys.executable, "-c", program, upstream.url, str(folder)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+            assert child.stdout is not None
+            child.stdout.readline()
+            time.sleep(0.06 * number)
+            child.send_signal(signal.SIGKILL)
+        waiting.until(lambda: not gits(folder), deadline_s=20)
+        if (folder / "current").is_symlink():
+            assert len(list((folder / "current" / "fleets").iterdir())) == 51
+    with git.Repository(upstream.url, "main", "fleets", folder) as repository:
+        found = repository.fetch()
+    assert (found.path / "a.yaml").read_text() == "a: 7\n"
+    assert len(list(found.path.iterdir())) == 51

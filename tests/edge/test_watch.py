@@ -1,0 +1,283 @@
+"""Files watched, on a real file system."""
+
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kwokfleet.edge import watch
+from tests.harness import waiting
+from tests.harness.reading import DEADLINE_S, NEVER_S, Reader, read, watched
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left() -> Iterator[None]:
+    before = set(threading.enumerate())
+    yield
+    assert set(threading.enumerate()) == before
+
+
+@pytest.fixture
+def by_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing be found by looking: events alone must tell."""
+    monkeypatch.setattr(watch, "PULSE_S", NEVER_S)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Make a folder with one file."""
+    folder = tmp_path / "tree"
+    folder.mkdir()
+    (folder / "a.yaml").write_text("first")
+    return folder
+
+
+# how people write files
+
+
+def overwrite(path: Path) -> None:
+    """Write in place."""
+    path.write_text("second")
+
+
+def replace(path: Path) -> None:
+    """Write beside it and rename, as `sed -i` and most editors do."""
+    subprocess.run(["sed", "-i", "s/first/second/", str(path)], check=True)  # noqa: S607
+
+
+def vim(path: Path) -> None:
+    """Rename the old one away, write a new one, remove the old one: vim with a backup."""
+    backup = path.with_name(path.name + "~")
+    path.rename(backup)
+    path.write_text("second")
+    backup.unlink()
+
+
+def in_steps(path: Path) -> None:
+    """Keep it open, and write in pieces."""
+    with path.open("w") as stream:
+        for letter in "second":
+            stream.write(letter)
+            stream.flush()
+
+
+def move_in(path: Path) -> None:
+    """Move a file of elsewhere over it."""
+    other = path.parent.parent / "elsewhere"
+    other.write_text("second")
+    other.rename(path)
+
+
+WRITERS = [overwrite, replace, vim, in_steps, move_in]
+
+
+@pytest.mark.usefixtures("by_events")
+@pytest.mark.parametrize("write", WRITERS)
+@pytest.mark.parametrize("single", [False, True])
+def test_every_way_to_save_is_seen(tree: Path, write: Callable[[Path], None], *, single: bool) -> None:
+    """In a folder, and of a file that is watched by itself; twice, because watches die with what they were for."""
+    path = tree / "a.yaml"
+    reader = Reader(path if single else tree)
+    with watched(reader.path, reader):
+        for _ in range(2):
+            write(path)
+            reader.sees("second")
+            path.write_text("first")
+            reader.sees("first")
+
+
+@pytest.mark.usefixtures("by_events")
+def test_files_and_folders_come_and_go(tree: Path) -> None:
+    """At any depth, at once."""
+    reader = Reader(tree)
+    with watched(tree, reader):
+        (tree / "b" / "c" / "d").mkdir(parents=True)
+        (tree / "b" / "c" / "d" / "x.yaml").write_text("deep")
+        reader.sees("first", "deep")
+        (tree / "b" / "c" / "d" / "x.yaml").write_text("deeper")
+        reader.sees("first", "deeper")
+        (tree / "b" / "c").rename(tree / "e")
+        (tree / "e" / "d" / "x.yaml").write_text("moved")
+        reader.sees("first", "moved")
+        shutil.rmtree(tree / "e")
+        reader.sees("first")
+
+
+@pytest.mark.usefixtures("by_events")
+def test_a_file_that_becomes_readable_is_seen(tree: Path) -> None:
+    """Its contents stay, its mode changes."""
+    calls = Reader(tree)
+    with watched(tree, calls):
+        (tree / "a.yaml").chmod(0o600)
+        waiting.until(lambda: calls.calls, deadline_s=DEADLINE_S)
+
+
+def test_reading_is_no_change(tree: Path) -> None:
+    """Who is called reads, and must not be called for that."""
+    reader = Reader(tree)
+    with watched(tree, reader):
+        for _ in range(20):
+            read(tree)
+        (tree / "a.yaml").write_text("second")
+        reader.sees("second")
+    assert reader.calls == 1
+
+
+# links
+
+
+def swap(link: Path, target: str) -> None:
+    """Replace a link in one step, as the kubelet and git-sync do it."""
+    part = link.with_name(link.name + "_tmp")
+    part.symlink_to(target)
+    part.replace(link)
+
+
+@pytest.mark.usefixtures("by_events")
+@pytest.mark.parametrize("single", [False, True])
+def test_a_config_map_volume_is_followed(tmp_path: Path, *, single: bool) -> None:
+    """Swap after swap, the old folder removed each time; also if one file of it is watched."""
+    for version in range(4):
+        (tmp_path / f"..v{version}").mkdir()
+        (tmp_path / f"..v{version}" / "a.yaml").write_text(f"version {version}")
+    (tmp_path / "..data").symlink_to("..v0")
+    (tmp_path / "a.yaml").symlink_to("..data/a.yaml")
+    reader = Reader(tmp_path / "a.yaml" if single else tmp_path)
+    with watched(reader.path, reader):
+        for version in range(1, 4):
+            swap(tmp_path / "..data", f"..v{version}")
+            shutil.rmtree(tmp_path / f"..v{version - 1}")
+            reader.sees(f"version {version}")
+
+
+@pytest.mark.usefixtures("by_events")
+@pytest.mark.parametrize("inside", ["", "fleets", "a/b/fleets"])
+@pytest.mark.parametrize("absolute", [False, True])
+def test_a_swapped_link_on_the_way_is_followed(tmp_path: Path, inside: str, *, absolute: bool) -> None:
+    """The folder itself, its parent, one further up; and what happens in the new one afterwards."""
+    for version in range(4):
+        (tmp_path / f"v{version}" / inside).mkdir(parents=True)
+        (tmp_path / f"v{version}" / inside / "a.yaml").write_text(f"version {version}")
+    prefix = f"{tmp_path}/" if absolute else ""
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "current").symlink_to(f"{prefix or '../'}v0")
+    (tmp_path / "entry").symlink_to(f"{prefix}links/current")  # a link to a link
+    reader = Reader(tmp_path / "entry" / inside)
+    with watched(reader.path, reader):
+        for version in range(1, 4):
+            swap(tmp_path / "links" / "current", f"{prefix or '../'}v{version}")
+            shutil.rmtree(tmp_path / f"v{version - 1}")
+            reader.sees(f"version {version}")
+            (tmp_path / f"v{version}" / inside / "a.yaml").write_text("edited")
+            reader.sees("edited")
+
+
+def test_links_that_lead_round_in_circles_do_no_harm(tmp_path: Path) -> None:
+    """Nor one to everything; and once they are mended, files are seen."""
+    (tmp_path / "loop").symlink_to("loop")
+    reader = Reader(tmp_path / "loop" / "x")
+    with watched(reader.path, reader, poll_s=0.05):
+        (tmp_path / "new").mkdir()
+        (tmp_path / "new" / "x").mkdir()
+        (tmp_path / "new" / "x" / "a.yaml").write_text("there")
+        (tmp_path / "new" / "x" / "everything").symlink_to("/")
+        swap(tmp_path / "loop", "new")
+        reader.sees("there")
+
+
+# what comes and goes
+
+
+@pytest.mark.usefixtures("by_events")
+def test_a_folder_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
+    """However much of the way is missing."""
+    reader = Reader(tmp_path / "a" / "b" / "c")
+    with watched(reader.path, reader):
+        reader.path.mkdir(parents=True)
+        (reader.path / "x.yaml").write_text("there")
+        reader.sees("there")
+        (reader.path / "x.yaml").write_text("still")
+        reader.sees("still")
+
+
+@pytest.mark.usefixtures("by_events")
+def test_a_folder_that_is_deleted_and_comes_back_is_seen(tmp_path: Path) -> None:
+    """Again and again, with its parent or without; inodes may be used again."""
+    reader = Reader(tmp_path / "parent" / "tree")
+    reader.path.mkdir(parents=True)
+    with watched(reader.path, reader):
+        for number in range(4):
+            (reader.path / "x.yaml").write_text(f"life {number}")
+            reader.sees(f"life {number}")
+            gone = reader.path.parent if number % 2 else reader.path
+            shutil.rmtree(gone)
+            waiting.until(lambda: reader.texts is None, deadline_s=DEADLINE_S)
+            reader.path.mkdir(parents=True)
+
+
+def test_a_folder_further_up_that_is_moved_away_and_back_is_seen(tmp_path: Path, tree: Path) -> None:
+    """Nobody is told of that: it is found by looking at the names on the way, as a mount would be."""
+    deep = tmp_path / "up" / "x" / "y"
+    deep.mkdir(parents=True)
+    tree.rename(deep / "tree")
+    reader = Reader(deep / "tree")
+    with watched(reader.path, reader):
+        (tmp_path / "up").rename(tmp_path / "away")
+        waiting.until(lambda: reader.calls and reader.texts is None, deadline_s=DEADLINE_S)
+        (tmp_path / "away" / "x" / "y" / "tree" / "a.yaml").write_text("second")
+        (tmp_path / "away").rename(tmp_path / "up")
+        reader.sees("second")
+        (reader.path / "a.yaml").write_text("third")
+        reader.sees("third")
+
+
+# files that others refer to
+
+
+@pytest.mark.usefixtures("by_events")
+def test_files_outside_are_watched_when_asked_for(tmp_path: Path, tree: Path) -> None:
+    """From then on; and no longer when they are not meant any more."""
+    other, third = tmp_path / "stages" / "x.yaml", tmp_path / "traces" / "y.csv"
+    for path in (other, third):
+        path.parent.mkdir()
+        path.write_text("first")
+    calls = Reader(other)
+    with watched(tree, calls, also=[other]) as watching:
+        other.write_text("second")
+        calls.sees("second")
+        watching.retarget([other, third])
+        calls.path = third
+        calls.sees("first")  # it may have changed before it was watched
+        third.write_text("second")
+        calls.sees("second")
+        watching.retarget([third])
+        before = calls.calls
+        waiting.until(lambda: calls.calls > before, deadline_s=DEADLINE_S)
+        before = calls.calls
+        for number in range(3):
+            other.write_text(str(number))
+        third.write_text("third")
+        calls.sees("third")
+        assert calls.calls == before + 1
+
+
+# storms
+
+
+@pytest.mark.usefixtures("by_events")
+def test_a_storm_is_few_calls_and_its_last_word_is_heard(tree: Path) -> None:
+    """Two hundred saves, and each of them is many events."""
+    reader = Reader(tree)
+    saves = 200
+    with watched(tree, reader):
+        for number in range(saves):
+            replaced = tree / "part"
+            replaced.write_text(f"save {number}")
+            replaced.replace(tree / "a.yaml")
+            time.sleep(0.002)
+        reader.sees(f"save {saves - 1}")
+    assert 1 <= reader.calls < saves / 4

@@ -1,0 +1,158 @@
+"""Files watched where there are no events, or no longer; and the end of watching."""
+
+import ctypes
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+from watchdog import observers
+
+from kwokfleet.edge import watch
+from tests.harness import waiting
+from tests.harness.reading import DEADLINE_S, NEVER_S, Reader, watched
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left() -> Iterator[None]:
+    before = set(threading.enumerate())
+    yield
+    assert set(threading.enumerate()) == before
+
+
+@pytest.fixture
+def by_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing be found by looking: events alone must tell."""
+    monkeypatch.setattr(watch, "PULSE_S", NEVER_S)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Make a folder with one file."""
+    folder = tmp_path / "tree"
+    folder.mkdir()
+    (folder / "a.yaml").write_text("first")
+    return folder
+
+
+# no events
+
+
+def test_without_events_files_are_looked_at(tree: Path) -> None:
+    """Content, names, links and folders; also when size and times are the old ones."""
+    reader = Reader(tree)
+    with watched(tree, reader, poll_s=0.05, events=False) as watching:
+        assert watching.polling == "asked for"
+        (tree / "a.yaml").write_text("second")
+        reader.sees("second")
+        times = (tree / "a.yaml").stat()
+        (tree / "a.yaml").write_text("SECOND")
+        os.utime(tree / "a.yaml", ns=(times.st_atime_ns, times.st_mtime_ns))
+        reader.sees("SECOND")
+        (tree / "sub").mkdir()
+        (tree / "sub" / "b.yaml").write_text("deep")
+        reader.sees("SECOND", "deep")
+        shutil.rmtree(tree)
+        waiting.until(lambda: reader.texts is None, deadline_s=DEADLINE_S)
+        tree.mkdir()
+        (tree / "a.yaml").write_text("back")
+        reader.sees("back")
+
+
+def test_a_quiet_folder_without_events_is_left_in_peace(tree: Path) -> None:
+    """Looking finds nothing new, so nobody is called, once the files are a little older."""
+    reader = Reader(tree)
+    with watched(tree, reader, poll_s=0.02, events=False):
+        calls = -1
+        deadline = time.monotonic() + DEADLINE_S
+        while calls != reader.calls:
+            assert time.monotonic() < deadline
+            calls = reader.calls
+            time.sleep(watch.RACY_S / 2)
+
+
+inotify = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
+
+
+def full(_: object = None) -> None:
+    """Fail as inotify does when its table is full."""
+    raise OSError(28, "inotify watch limit reached")
+
+
+@pytest.mark.usefixtures("by_events")
+def test_a_full_table_of_watches_is_said_and_done_without(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are looked at instead, more often; when there is room again, events are back."""
+    monkeypatch.setattr(watch, "QUICK_POLL_S", 0.05)
+    monkeypatch.setattr(watch, "SLOW_POLL_S", 0.2)
+    monkeypatch.setattr(watch, "Observer", full)
+    reader = Reader(tree)
+    with structlog.testing.capture_logs() as logged, watched(tree, reader) as watching:
+        assert watching.polling == "inotify watch limit reached"
+        (tree / "a.yaml").write_text("second")
+        reader.sees("second")
+        monkeypatch.setattr(watch, "Observer", observers.Observer)
+        waiting.until(lambda: not watching.polling, deadline_s=DEADLINE_S)
+        (tree / "a.yaml").write_text("third")
+        reader.sees("third")
+    assert [each["event"] for each in logged] == ["source_without_events", "source_with_events"]
+    assert logged[0]["why"] == "inotify watch limit reached"
+
+
+@inotify
+def test_a_table_that_becomes_full_further_down_is_noticed(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder itself can be watched, those below it cannot: nobody tells, so it is asked."""
+    from watchdog.observers import inotify_c  # noqa: PLC0415 - there is none elsewhere
+
+    (tree / "b" / "c").mkdir(parents=True)
+    real = inotify_c.inotify_add_watch
+
+    def limited(descriptor: int, path: bytes, mask: int) -> int:
+        if b"/b" in path:
+            ctypes.set_errno(28)
+            return -1
+        return real(descriptor, path, mask)
+
+    monkeypatch.setattr(inotify_c, "inotify_add_watch", limited)
+    monkeypatch.setattr(watch, "QUICK_POLL_S", 0.05)
+    reader = Reader(tree)
+    with watched(tree, reader) as watching:
+        assert "limit" in watching.polling
+        (tree / "b" / "c" / "x.yaml").write_text("deep")
+        reader.sees("first", "deep")
+
+
+@inotify
+def test_a_listener_that_dies_is_replaced(tree: Path) -> None:
+    """Whoever of them it is, and whatever it died of."""
+    reader = Reader(tree)
+    with watched(tree, reader):
+        for number in range(2):
+            before = reader.calls
+            next(each for each in threading.enumerate() if type(each).__name__ == "InotifyFD").stop()  # type: ignore[attr-defined]
+            waiting.until(lambda before=before: reader.calls > before, deadline_s=DEADLINE_S)  # type: ignore[misc]
+            (tree / "a.yaml").write_text(f"life {number}")
+            reader.sees(f"life {number}")
+
+
+# ends
+
+
+def test_closing_ends_all_and_may_be_done_twice_or_from_within(tree: Path) -> None:
+    """Nobody is called afterwards."""
+    closed = threading.Event()
+    watching: list[watch.Watch] = []
+
+    def close() -> None:
+        watching[0].close()
+        closed.set()
+
+    watching.append(watch.Watch(tree, close))
+    (tree / "a.yaml").write_text("second")
+    assert closed.wait(DEADLINE_S)
+    waiting.until(lambda: "source-watch" not in {thread.name for thread in threading.enumerate()})
+    watching[0].close()

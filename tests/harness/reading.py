@@ -1,0 +1,45 @@
+"""Who reads files whenever they may have changed, as the daemon does."""
+
+from pathlib import Path
+
+import pytest
+
+from kwokfleet.edge import files, watch
+from tests.harness import waiting
+
+NEVER_S = 3600.0
+DEADLINE_S = 20.0
+
+
+class Reader:
+    """Reads a tree when it is called."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.calls = 0
+        self.texts: list[str] | None = None
+
+    def __call__(self) -> None:
+        """Read, whatever there is."""
+        self.calls += 1
+        self.texts = read(self.path)
+
+    def sees(self, *texts: str) -> None:
+        """Fail unless that is what is read in the end."""
+        try:
+            waiting.until(lambda: self.texts == list(texts), deadline_s=DEADLINE_S)
+        except AssertionError:
+            pytest.fail(f"sees {self.texts} instead of {list(texts)} after {self.calls} calls")
+
+
+def read(path: Path) -> list[str] | None:
+    """Return the texts of a tree's files, None if it cannot be read."""
+    try:
+        return [file.text for file in files.read(path).files]
+    except Exception:  # noqa: BLE001 - half of it may be gone
+        return None
+
+
+def watched(path: Path, reader: Reader, **options: object) -> watch.Watch:
+    """Watch by events alone, unless told otherwise."""
+    return watch.Watch(path, reader, **({"poll_s": NEVER_S} | options))  # type: ignore[arg-type]  # the tests' own
