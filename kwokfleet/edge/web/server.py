@@ -20,7 +20,8 @@ from kwokfleet import errors
 log = structlog.get_logger()
 
 MOST_CONNECTIONS = 256
-MAX_HEAD_BYTES = 16 * 1024
+MAX_HEAD_BYTES = 64 * 1024
+"""Of a head that comes in pieces; the gate is stricter with one that is whole."""
 _START_S = 10.0
 _BACKLOG = 128
 
