@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from prometheus_client import parser
@@ -58,6 +59,14 @@ def test_names_are_as_promised() -> None:
     assert PROMISED.items() <= types.items()
     helped = {line.split()[2] for line in text.splitlines() if re.fullmatch(r"# HELP \S+ .+\.", line)}
     assert {name for name in types if name.startswith("kwokfleet_")} <= helped
+
+
+def test_the_guide_names_every_metric_and_no_other() -> None:
+    """Whoever writes an alert looks there."""
+    text = told().page("")[0].decode()
+    types = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE kwokfleet_")}
+    guide = (Path(__file__).parents[2] / "docs" / "http.md").read_text().partition("## Metrics")[2]
+    assert set(re.findall(r"`(kwokfleet_\w+)`", guide)) == types
 
 
 def test_names_follow_the_conventions() -> None:
