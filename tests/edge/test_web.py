@@ -335,50 +335,6 @@ def test_nothing_secret_is_logged_or_shown(client: Client, memory: Memory, log: 
         assert secret not in everything
 
 
-# ----------------------------------------------------------------------------------------
-# its life
-
-
-def test_nothing_is_left_behind(memory: Memory) -> None:
-    """No thread, and the port is free again, at once."""
-    before = set(threading.enumerate())
-    with daemons.serving(memory) as client:
-        client.get("/api/v1/plan")
-        client.get("/api/v1/status")
-        assert len(set(threading.enumerate()) - before) >= 3
-        port = client.address[1]
-    assert set(threading.enumerate()) == before
-    with daemons.serving(memory, web.Options(port=port)) as client:
-        assert client.address == ("127.0.0.1", port)
-
-
-@pytest.mark.parametrize("sent", [b"", b"POST /hooks/git HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"])
-def test_a_client_that_does_not_go_does_not_hold_up_the_stop(memory: Memory, sent: bytes) -> None:
-    """Whether it has said nothing or only half."""
-    before = set(threading.enumerate())
-    options = web.Options(deadlines=server.Deadlines(stop_s=1))
-    with daemons.serving(memory, options) as client:
-        connection = socket.create_connection(client.address)
-        connection.sendall(sent)
-        assert client.get("/healthz").status == 200
-    assert set(threading.enumerate()) == before
-    connection.close()
-
-
-def test_a_port_that_is_taken_is_said_at_once(memory: Memory) -> None:
-    """By an error of ours, with a hint, before anything has started."""
-    with daemons.serving(memory) as client, pytest.raises(errors.HostError) as raised:
-        web.Service(memory, lambda _: (b"", ""), lambda *_: None, web.Options(port=client.address[1]))
-    assert "port 0" in raised.value.hint
-
-
-@pytest.mark.parametrize("host", ["256.0.0.1.invalid", "192.0.2.1"])
-def test_an_address_that_is_not_ours_is_said_at_once(memory: Memory, host: str) -> None:
-    """A name that means nothing, an address of somebody else."""
-    with pytest.raises(errors.HostError, match="cannot listen"):
-        web.Service(memory, lambda _: (b"", ""), lambda *_: None, web.Options(host=host))
-
-
 def head(method: str, path: str, *headers: str) -> bytes:
     """Return the head of a request."""
     lines = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Authorization: Bearer {TOKEN}"]

@@ -59,6 +59,8 @@ class Memory:
     asked: list[tuple[Any, ...]] = field(default_factory=list)
     is_live: tuple[bool, str] = (True, "")
     is_ready: tuple[bool, list[str]] = (True, ["synced", "kwok lives", "leading"])
+    answer: str = '{"differs": false}'
+    """What plan() returns."""
     error: Exception | None = None
     """What plan() raises."""
     gate: threading.Event = field(default_factory=threading.Event)
@@ -97,7 +99,7 @@ class Memory:
         self.gate.wait(30)
         if self.error:
             raise self.error
-        return '{"differs": false}'
+        return self.answer
 
     def ask(self, why: str) -> None:
         """Remember it."""
