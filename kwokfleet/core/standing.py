@@ -45,7 +45,11 @@ def statuses(  # noqa: PLR0913, PLR0917  # everything that a Fleet's state follo
             mine[2] += each.ready
             mine[3] += each.schedulable
     known = about or About()
-    return {name: _status(name, counts, left, outcomes, known) | _told(name, known) for name, counts in pools.items()}
+    asleep = {name for name, rule in rules.items() if rule.suspended}
+    return {
+        name: _status(name, counts, left, outcomes, known, suspended=name in asleep) | _told(name, known)
+        for name, counts in pools.items()
+    }
 
 
 def _pools(rules: Mapping[str, FleetRules], name: str) -> Iterable[tuple[str, PoolRules]]:
@@ -68,7 +72,7 @@ def _counted(counts: Sequence[int]) -> Manifest:
 
 
 def _status(
-    name: str, pools: Mapping[str, list[int]], left: Plan, outcomes: Sequence[Outcome], about: About
+    name: str, pools: Mapping[str, list[int]], left: Plan, outcomes: Sequence[Outcome], about: About, *, suspended: bool
 ) -> Manifest:
     nodes = _counted([sum(counts) for counts in zip(*pools.values(), strict=True)] or [0, 0, 0, 0])
     withheld = [each for each in left.withheld if each.fleet == name]
@@ -81,6 +85,8 @@ def _status(
     ready = not why and nodes["present"] == nodes["ready"] == nodes["desired"]
     message = "; ".join(why)[:_WORDS] or f"{nodes['ready']} of {nodes['desired']} nodes are Ready"
     reason = _reason(withheld) if withheld else "Failed" if bad else "Synced" if ready else "Progressing"
+    if suspended and not withheld:
+        reason, message = "Suspended", f"{message}; suspended"
     moving = bool(waiting) or (not why and not ready)
     return {
         "nodes": nodes,

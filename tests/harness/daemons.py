@@ -1,110 +1,194 @@
-"""`kwokfleet run` as a user starts it, listened to: its log, its HTTP side, its end."""
+"""A daemon that has only a memory, behind the real HTTP server: what the API is tested with."""
 
+import http.client
 import json
-import signal
-import subprocess
 import threading
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tests.harness import cli, waiting
+from kwokfleet import errors
+from kwokfleet.core.picture import Due, Event, Fleet, Held, Nodes, Pass, PassResult, Picture, Pool, Shard, Source
+from kwokfleet.core.problems import Problem
+from kwokfleet.edge import metrics, web
 
-STOP_S = 60
-START_S = 60
-TOKEN = "a-token-for-tests"  # noqa: S105  # known to all
+TOKEN = "s3cret-t0ken-of-the-test"  # noqa: S105  # it opens nothing
+NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
+REMEMBERED = 100
+"""Events that the daemon remembers."""
+
+PICTURE = Picture(
+    version="1.2.3",
+    identity="host_a",
+    started=NOW,
+    leading=True,
+    leader="host_a",
+    synced=True,
+    source=Source(
+        "git", "https://me:hunter2@git.example/fleets.git", "abc123", "d1", NOW, NOW,
+        (Problem("fleets/a.yaml", 12, 7, "spec", "must be 0 or more", "mend it"),),
+    ),
+    passes=(Pass(NOW, "timer", 0.25, PassResult.CHANGED, {"create": 3}, 1, "p1", "abc123"),),
+    waiting=("file",),
+    fleets=(
+        Fleet(
+            "lab",
+            Nodes(5, 4, 3, 2),
+            (Pool("cpu", Nodes(3, 3, 3, 2)), Pool("gpu", Nodes(2, 1, 0, 0), suspended=True)),
+            ({"type": "Ready", "status": "False", "reason": "PruneWithheld", "message": "too much",
+              "lastTransitionTime": "2026-03-02T08:00:00Z"},
+             {"type": "Stalled", "status": "True", "reason": "FieldConflict", "message": "",
+              "lastTransitionTime": "2026-03-02T08:00:00Z"}),
+            (Held("approval", "too much would vanish", "w1", 7), Held("approval", "and more", "w2", 2)),
+            due=(Due(NOW + timedelta(hours=1), "pool gpu: 80 nodes"),),
+        ),
+        Fleet("other", suspended=True),
+    ),
+    kwok=(Shard(0, "ready", 11, 10247, 2, "", 1 << 20, 0.5), Shard(1, "waiting", why="it ended")),
+    objects={("Node", "present"): 4, ("Node", "ready"): 3, ("Stage", "present"): 9},
+)  # fmt: skip
 
 
-class Running:
-    """A daemon that runs."""
+@dataclass
+class Memory:
+    """Does nothing and remembers what was asked of it."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-        self.lines: list[str] = []
-        self._reader = threading.Thread(target=self._listen, daemon=True)
-        self._reader.start()
+    shown: Picture = PICTURE
+    asked: list[tuple[Any, ...]] = field(default_factory=list)
+    is_live: tuple[bool, str] = (True, "")
+    is_ready: tuple[bool, list[str]] = (True, ["synced", "kwok lives", "leading"])
+    answer: str = '{"differs": false}'
+    """What plan() returns."""
+    error: Exception | None = None
+    """What plan() raises."""
+    gate: threading.Event = field(default_factory=threading.Event)
+    """What plan() waits for; it is open at first."""
+    inside: threading.Event = field(default_factory=threading.Event)
+    """Whether somebody has asked for a plan."""
+    _events: list[Event] = field(default_factory=list)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
 
-    def _listen(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.lines.append(line.rstrip("\n"))
+    def __post_init__(self) -> None:
+        """Let plans pass."""
+        self.gate.set()
+
+    def forget(self) -> None:
+        """Be as new."""
+        for name in self.__dataclass_fields__:
+            setattr(self, name, getattr(Memory(), name))
+
+    def happen(self, message: str) -> None:
+        """Make an event."""
+        with self._changed:
+            number = self.shown.newest_event + 1
+            self._events = [*self._events, Event(number, NOW, "pass", "lab", message, {"changes": number})][
+                -REMEMBERED:
+            ]
+            self.shown = replace(self.shown, newest_event=number)
+            self._changed.notify_all()
+
+    def picture(self) -> Picture:
+        """Return what is shown."""
+        return self.shown
+
+    def plan(self) -> str:
+        """Return a plan, or raise what it is told to."""
+        self.inside.set()
+        self.gate.wait(30)
+        if self.error:
+            raise self.error
+        return self.answer
+
+    def ask(self, why: str) -> None:
+        """Remember it."""
+        self.asked.append(("ask", why))
+
+    def suspend(self, fleet: str, on: bool) -> None:  # noqa: FBT001  # as the protocol has it
+        """Remember it."""
+        self.asked.append(("suspend", fleet, on))
+
+    def approve(self, digest: str) -> bool:
+        """Remember it; one digest waits."""
+        self.asked.append(("approve", digest))
+        return digest == "w1"
+
+    def pushed(self, headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
+        """Take what is signed with the right word."""
+        if headers.get("x-hub-signature-256") != "right":
+            return 401, "the signature is wrong"
+        self.asked.append(("pushed", body))
+        return 202, "fetching https://me:hunter2@git.example/fleets.git"
+
+    def events(self, after: int, timeout_s: float) -> list[Event]:
+        """Return what came later."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.shown.newest_event > after, timeout_s)
+            return [each for each in self._events if each.number > after]
+
+    def ready(self) -> tuple[bool, list[str]]:
+        """Return what it is told to."""
+        return self.is_ready
+
+    def live(self) -> tuple[bool, str]:
+        """Return what it is told to."""
+        return self.is_live
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
 
     @property
-    def said(self) -> list[dict[str, Any]]:
-        """Its log, line by line."""
-        return [json.loads(line) for line in list(self.lines) if line.startswith("{")]
+    def json(self) -> Any:  # noqa: ANN401  # whatever it is
+        """The body as values."""
+        return json.loads(self.body)
 
-    def events(self, kind: str) -> list[dict[str, Any]]:
-        """Return the log lines of a kind."""
-        return [each for each in self.said if each["event"] == kind]
 
-    @property
-    def url(self) -> str:
-        """Where it serves."""
-        return str(waiting.until(lambda: self.events("http_listening"), deadline_s=START_S)[0]["url"])
+@dataclass(frozen=True)
+class Client:
+    """Asks the server."""
 
-    def get(self, path: str) -> Any:  # noqa: ANN401  # JSON
-        """Return what a path answers, as JSON."""
-        return json.loads(self.text(path))
+    address: tuple[str, int]
 
-    def text(self, path: str) -> str:
-        """Return what a path answers."""
-        with urllib.request.urlopen(f"{self.url}{path}", timeout=30) as answer:
-            return str(answer.read().decode())
-
-    def post(self, path: str, body: object | None = None, token: str = TOKEN) -> int:
-        """Ask for something; return the status."""
-        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
-        data = json.dumps(body).encode() if body is not None else b""
-        asked = urllib.request.Request(f"{self.url}{path}", data, headers, method="POST")
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:  # noqa: ANN401  # bytes or values
+        """Return the answer to one request, on a connection of its own; `_` in a header's name is `-`."""
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        if body is not None and not isinstance(body, bytes):
+            body = json.dumps(body).encode()
+            given.setdefault("content-type", "application/json")
+        connection = http.client.HTTPConnection(*self.address, timeout=30)
         try:
-            with urllib.request.urlopen(asked, timeout=30) as answer:
-                return int(answer.status)
-        except urllib.error.HTTPError as error:
-            return error.code
+            connection.request(method, path, body, given)
+            answer = connection.getresponse()
+            return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+        finally:
+            connection.close()
 
-    @property
-    def leads(self) -> bool:
-        """Whether it leads."""
-        return bool(self.get("/api/v1/status")["role"] == "leading")
+    def get(self, path: str, **headers: str) -> Answer:
+        """Read something."""
+        return self.ask("GET", path, **headers)
 
-    @property
-    def synced(self) -> bool:
-        """Whether it has made the cluster what the files say."""
-        return bool(self.get("/api/v1/status")["synced"])
-
-    def wait_synced(self) -> None:
-        """Wait until it has."""
-        waiting.until(lambda: self.process.poll() is not None or self.synced, deadline_s=START_S)
-        assert self.process.poll() is None, self.lines
-
-    def kill(self) -> None:
-        """End it as a crash would."""
-        self.process.kill()
-        self.process.wait(STOP_S)
-
-    def stop(self) -> int:
-        """End it as an operator would; return its exit code."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(STOP_S)
-        self._reader.join(STOP_S)
-        return code
+    def post(self, path: str, body: Any = None, token: str = TOKEN, **headers: str) -> Answer:  # noqa: ANN401  # as ask
+        """Ask for something, with the token."""
+        return self.ask("POST", path, body, authorization=f"Bearer {token}", **headers)
 
 
 @contextmanager
-def running(program: cli.Cli, *arguments: str, kwok: bool = False, **variables: str) -> Iterator[Running]:
-    """Run a daemon until the block ends."""
-    flags = [*arguments, "--listen", "127.0.0.1:0", *([] if kwok else ["--no-kwok"])]
-    variables = {"KWOKFLEET_TOKEN": TOKEN, **variables}
-    with program.start("run", *flags, **variables) as process:
-        made = Running(process)
-        try:
-            yield made
-        except BaseException as exc:
-            exc.add_note("log of the daemon:\n" + "\n".join(made.lines[-40:]))
-            raise
-        finally:
-            made.stop()
+def serving(memory: Memory, options: web.Options | None = None) -> Iterator[Client]:
+    """Serve a daemon on a free port of loopback."""
+    counted = metrics.Metrics(memory.picture)
+    service = web.Service(memory, counted.page, counted.served, options or web.Options(token=TOKEN))
+    service.start()
+    try:
+        yield Client(service.address)
+    finally:
+        service.stop()
+
+
+REFUSED = errors.ClusterError("the cluster at https://me:hunter2@c.example is away", hint="wait")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness import cli, daemons, kwok, sessions, waiting
+from tests.harness import cli, kwok, running, sessions, waiting
 from tests.harness.control_plane import ControlPlane
 
 Manifest = dict[str, Any]
@@ -73,7 +73,7 @@ class Lab:
 
     def run(self, *arguments: str, kwok: bool = False) -> Any:  # noqa: ANN401  # a context manager
         """Run a daemon on the folder."""
-        return daemons.running(self.program, *(arguments or (str(self.files),)), kwok=kwok)
+        return running.daemon(self.program, *(arguments or (str(self.files),)), kwok=kwok)
 
 
 @pytest.fixture
@@ -280,7 +280,7 @@ def test_what_is_suspended_stays_as_it_is_until_it_is_resumed(lab: Lab) -> None:
         assert len(lab.nodes()) == 3
         assert daemon.post("/api/v1/resume") == 200
         lab.has(4)
-        assert daemons.TOKEN not in "\n".join(daemon.lines)
+        assert running.TOKEN not in "\n".join(daemon.lines)
 
 
 def test_a_withheld_plan_is_released_by_its_digest(lab: Lab) -> None:

@@ -18,6 +18,9 @@ from kwokfleet.core import http_rules
 log = structlog.get_logger()
 
 MOST_AT_ONCE = 64
+PROBES = ("/healthz", "/readyz")
+"""Never sent away because others are many: who asks here would end a daemon that is only busy."""
+MAX_HEAD_BYTES = 16 * 1024
 UNKNOWN_ROUTE = "other"
 _LOGGED_PATH = 200
 """Characters of a path that are logged: it may be anything."""
@@ -68,7 +71,11 @@ class Gate:
             hint = "ask for localhost or 127.0.0.1: this server is bound to loopback and answers to no other name"
             await exchange.refuse(HTTPStatus.FORBIDDEN, "the Host header does not name this machine", hint)
             return
-        if self._inside >= self._most:
+        if exchange.head_bytes > MAX_HEAD_BYTES:
+            what = f"the headers are longer than {MAX_HEAD_BYTES} bytes"
+            await exchange.refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, what, "send fewer")
+            return
+        if self._inside >= self._most and scope["path"] not in PROBES:
             await exchange.refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests at once", "try again in a second")
             return
         self._inside += 1
@@ -90,6 +97,7 @@ class _Exchange:
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
         self._receive, self._send = receive, send
         self._unread = b"transfer-encoding" in self._headers or self.header(b"content-length") not in ("", "0")
+        self.head_bytes = sum(len(name) + len(value) for name, value in scope["headers"])
         self.status = 0
 
     def header(self, name: bytes) -> str:
@@ -106,7 +114,7 @@ class _Exchange:
     async def send(self, message: Message) -> None:
         """Send a part of the answer, the first one with what no answer may lack."""
         if message["type"] == "http.response.start":
-            self.status = message["status"]
+            self.status = int(message["status"])
             given = list(message.get("headers", ()))
             names = {name for name, _ in given}
             given += [each for each in _ALWAYS if each[0] not in names]

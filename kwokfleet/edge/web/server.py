@@ -20,7 +20,8 @@ from kwokfleet import errors
 log = structlog.get_logger()
 
 MOST_CONNECTIONS = 256
-MAX_HEAD_BYTES = 16 * 1024
+MAX_HEAD_BYTES = 64 * 1024
+"""Of a head that comes in pieces; the gate is stricter with one that is whole."""
 _START_S = 10.0
 _BACKLOG = 128
 
@@ -129,7 +130,7 @@ def _bound(host: str, port: int) -> socket.socket:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         made = socket.socket(family, kind, protocol)
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:  # out of reach, no port, no name
         raise errors.HostError(f"cannot listen on {host}:{port}: {error}", hint=hint) from error
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -183,11 +184,11 @@ class _Protocol(H11Protocol):
 
 
 class _Forward(logging.Handler):
-    """Hands on what uvicorn says; only what is wrong with us is more than debugging."""
+    """Hands on what uvicorn says; only an exception of ours is more than what clients do wrong."""
 
     def emit(self, record: logging.LogRecord) -> None:
         kind = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
-        say = log.error if record.levelno >= logging.ERROR and kind != "CancelledError" else log.debug
+        say = log.error if kind and kind != "CancelledError" else log.debug
         say("http_server_said", said=record.getMessage().strip(), error=kind)
 
 

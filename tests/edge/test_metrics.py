@@ -1,0 +1,173 @@
+"""Metrics: names as promised, values as shown, a bounded number of series."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from prometheus_client import parser
+from prometheus_client.openmetrics import parser as openmetrics_parser
+
+from kwokfleet.core.picture import Fleet, Nodes, Pass, PassResult, Picture, Pool
+from kwokfleet.edge import metrics
+from tests.harness import daemons
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+PROMISED = {
+    "kwokfleet_reconcile_duration_seconds": "histogram",
+    "kwokfleet_reconcile_total": "counter",
+    "kwokfleet_objects": "gauge",
+    "kwokfleet_drift_total": "counter",
+    "kwokfleet_prune_blocked": "gauge",
+    "kwokfleet_source_invalid_files": "gauge",
+    "kwokfleet_source_last_success_timestamp_seconds": "gauge",
+    "kwokfleet_api_requests_total": "counter",
+    "kwokfleet_watch_restarts_total": "counter",
+    "kwokfleet_kwok_up": "gauge",
+    "kwokfleet_leader": "gauge",
+}
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def told() -> metrics.Metrics:
+    """Return metrics that have been told something of each kind."""
+    made = metrics.Metrics(lambda: daemons.PICTURE)
+    made.passed(Pass(daemons.NOW, "timer", 0.3, PassResult.CHANGED, {"create": 3, "delete": 1}, failures=2))
+    made.triggered(0.02)
+    made.drifted(4)
+    made.api_request("get", 200)
+    made.api_request("brew", 0)
+    made.watch_restarted("expired")
+    made.served("/api/v1/fleets/{name}", "GET", 404)
+    return made
+
+
+def samples(made: metrics.Metrics) -> Samples:
+    """Return every sample of the plain format."""
+    text = made.page("")[0].decode()
+    return {
+        (each.name, tuple(sorted(each.labels.items()))): each.value
+        for family in parser.text_string_to_metric_families(text)
+        for each in family.samples
+    }
+
+
+def test_names_are_as_promised() -> None:
+    """With their types; each has a sentence of help."""
+    text = told().page("")[0].decode()
+    types = dict(line.split()[2:4] for line in text.splitlines() if line.startswith("# TYPE"))
+    assert PROMISED.items() <= types.items()
+    helped = {line.split()[2] for line in text.splitlines() if re.fullmatch(r"# HELP \S+ .+\.", line)}
+    assert {name for name in types if name.startswith("kwokfleet_")} <= helped
+
+
+def test_the_guide_names_every_metric_and_no_other() -> None:
+    """Whoever writes an alert looks there."""
+    text = told().page("")[0].decode()
+    types = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE kwokfleet_")}
+    guide = (Path(__file__).parents[2] / "docs" / "http.md").read_text().partition("## Metrics")[2]
+    assert set(re.findall(r"`(kwokfleet_\w+)`", guide)) == types
+
+
+def test_names_follow_the_conventions() -> None:
+    """As promtool checks: counters end in _total, nothing else does; base units; no type in a name."""
+    text = told().page("")[0].decode()
+    types = dict(line.split()[2:4] for line in text.splitlines() if line.startswith("# TYPE kwokfleet_"))
+    assert len(types) > 25
+    for name, kind in types.items():
+        assert name.endswith("_total") == (kind == "counter"), name
+        assert re.fullmatch(r"[a-z_]+", name)
+        assert not re.search(r"_(milliseconds|ms|minutes|kilobytes|megabytes|percent|gauge|counter|histogram)\b", name)
+        if kind == "histogram":
+            assert name.endswith("_seconds")
+
+
+def test_counters_and_histograms_say_what_they_were_told() -> None:
+    """Labels that nobody foresaw are `other`; a request without an answer has the code `none`."""
+    found = samples(told())
+    assert found["kwokfleet_reconcile_total", (("result", "changed"),)] == 1
+    assert found["kwokfleet_reconcile_total", (("result", "failed"),)] == 0
+    assert found["kwokfleet_reconcile_duration_seconds_bucket", (("le", "0.25"),)] == 0
+    assert found["kwokfleet_reconcile_duration_seconds_bucket", (("le", "0.5"),)] == 1
+    assert found["kwokfleet_trigger_latency_seconds_sum", ()] == 0.02
+    assert found["kwokfleet_changes_total", (("action", "create"),)] == 3
+    assert found["kwokfleet_change_failures_total", ()] == 2
+    assert found["kwokfleet_drift_total", ()] == 4
+    assert found["kwokfleet_api_requests_total", (("code", "200"), ("verb", "GET"))] == 1
+    assert found["kwokfleet_api_requests_total", (("code", "none"), ("verb", "other"))] == 1
+    assert found["kwokfleet_watch_restarts_total", (("reason", "expired"),)] == 1
+    labels = (("code", "404"), ("method", "GET"), ("route", "/api/v1/fleets/{name}"))
+    assert found["kwokfleet_http_requests_total", labels] == 1
+
+
+def test_gauges_say_what_the_picture_shows() -> None:
+    """All of it, at the moment of the scrape."""
+    found = samples(told())
+    stamp = daemons.NOW.timestamp()
+    assert found["kwokfleet_leader", ()] == 1
+    assert found["kwokfleet_synced", ()] == 1
+    assert found["kwokfleet_prune_blocked", ()] == 1
+    assert found["kwokfleet_source_invalid_files", ()] == 1
+    assert found["kwokfleet_source_last_success_timestamp_seconds", ()] == stamp
+    assert found["kwokfleet_last_pass_timestamp_seconds", ()] == stamp + 0.25
+    assert found["kwokfleet_objects", (("kind", "Node"), ("state", "ready"))] == 3
+    for state, count in (("desired", 2), ("present", 1), ("ready", 0), ("schedulable", 0)):
+        assert found["kwokfleet_pool_nodes", (("fleet", "lab"), ("pool", "gpu"), ("state", state))] == count
+    assert found["kwokfleet_fleet_condition", (("fleet", "lab"), ("type", "Ready"))] == 0
+    assert found["kwokfleet_fleet_condition", (("fleet", "lab"), ("type", "Stalled"))] == 1
+    assert found["kwokfleet_fleet_suspended", (("fleet", "other"),)] == 1
+    assert found["kwokfleet_withheld_changes", (("cause", "approval"), ("fleet", "lab"))] == 9
+    assert [found["kwokfleet_kwok_up", (("shard", shard),)] for shard in "01"] == [1, 0]
+    assert found["kwokfleet_kwok_restarts_total", (("shard", "0"),)] == 2
+    assert found["kwokfleet_kwok_memory_bytes", (("shard", "0"),)] == 1 << 20
+    assert found["kwokfleet_kwok_lag_seconds", (("shard", "0"),)] == 0.5
+    assert found["kwokfleet_build_info", (("version", "1.2.3"),)] == 1
+
+
+def test_before_the_first_pass_nothing_is_claimed() -> None:
+    """No time is better than 1970."""
+    found = samples(metrics.Metrics(lambda: Picture("1", "me", daemons.NOW, leading=False)))
+    names = {name for name, _ in found}
+    assert found["kwokfleet_leader", ()] == 0
+    assert not {name for name in names if "timestamp" in name}
+
+
+def test_series_are_bounded() -> None:
+    """Whatever files and other programs come up with."""
+    fleets = tuple(Fleet(f"f{number}", Nodes(), (Pool("a"), Pool("b"))) for number in range(metrics.MOST_POOLS))
+    kinds = {(f"Kind{number}", "present"): 1 for number in range(metrics.MOST_KINDS + 10)}
+    crowd = replace(daemons.PICTURE, fleets=fleets, objects=kinds)
+    made = metrics.Metrics(lambda: crowd)
+    for number in range(100):
+        made.watch_restarted(f"reason {number}")
+        made.served(f"/{number}", "GET", 200)
+        made.served("/0", f"METHOD{number}", 200)
+    found = samples(made)
+    counts = {name: sum(each == name for each, _ in found) for name, _ in found}
+    assert counts["kwokfleet_pool_nodes"] == metrics.MOST_POOLS * 4
+    assert counts["kwokfleet_fleet_suspended"] == metrics.MOST_FLEETS
+    assert counts["kwokfleet_objects"] == metrics.MOST_KINDS + 1
+    assert counts["kwokfleet_watch_restarts_total"] == metrics.MOST_REASONS + 1
+    assert counts["kwokfleet_http_requests_total"] <= metrics.MOST_ROUTES + 2
+    assert found["kwokfleet_objects", (("kind", "other"), ("state", "present"))] == 10
+    assert found["kwokfleet_metrics_left_out", ()] == metrics.MOST_POOLS - metrics.MOST_FLEETS + metrics.MOST_POOLS
+
+
+def test_two_daemons_do_not_add_up() -> None:
+    """Each has a registry of its own."""
+    first, second = told(), told()
+    first.drifted()
+    assert samples(second)["kwokfleet_drift_total", ()] == 4
+
+
+@pytest.mark.parametrize(("accept", "kind"), [(OPENMETRICS, OPENMETRICS), ("text/plain", "text/plain; version=")])
+def test_the_format_is_the_one_that_is_asked_for(accept: str, kind: str) -> None:
+    """Over HTTP, as Prometheus asks; both can be read."""
+    with daemons.serving(daemons.Memory()) as client:
+        client.get("/api/v1/fleets/lab")
+        answer = client.get("/metrics", accept=accept)
+    assert answer.headers["content-type"].startswith(kind)
+    read = openmetrics_parser if kind == OPENMETRICS else parser
+    families = list(read.text_string_to_metric_families(answer.body.decode()))
+    served = [each for family in families for each in family.samples if each.name == "kwokfleet_http_requests_total"]
+    assert [(each.labels["route"], each.value) for each in served] == [("/api/v1/fleets/{name}", 1)]

@@ -1,0 +1,354 @@
+"""The HTTP API: a real server on loopback, and a daemon that has only a memory."""
+
+import io
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from kwokfleet import errors, settings
+from kwokfleet.edge import logs, web
+from kwokfleet.edge.web import routes, server
+from tests.harness import daemons
+from tests.harness.daemons import TOKEN, Client, Memory
+
+READING = ("status", "fleets", "fleets/lab", "fleets/lab/pools", "plan", "source", "kwok", "passes")
+CHANGING = ("sync", "suspend", "resume", "approve")
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[tuple[Memory, Client]]:
+    """Serve one daemon to all tests that are content with it: each stop takes a moment."""
+    memory = Memory()
+    with daemons.serving(memory) as made:
+        yield memory, made
+
+
+@pytest.fixture
+def memory(shared: tuple[Memory, Client]) -> Memory:
+    """Return a daemon that has only a memory, and nothing in it."""
+    shared[0].forget()
+    return shared[0]
+
+
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    """Log everything there is into a text."""
+    stream = io.StringIO()
+    logs.configure(settings.LogLevel.DEBUG, settings.LogFormat.JSON, stream=stream)
+    yield stream
+    logs.configure(settings.LogLevel.INFO, settings.LogFormat.JSON)
+
+
+@pytest.fixture
+def client(shared: tuple[Memory, Client], memory: Memory, log: io.StringIO) -> Client:
+    """Ask the shared server, which has a token."""
+    return shared[1]
+
+
+# ----------------------------------------------------------------------------------------
+# probes and reading
+
+
+def test_the_probes_say_what_the_daemon_says(client: Client, memory: Memory) -> None:
+    """200 and a word, or 503 and why."""
+    assert (client.get("/healthz").status, client.get("/healthz").body) == (200, b"ok\n")
+    assert client.get("/readyz").body == b"ready\n"
+    assert client.get("/readyz?verbose").body == b"ready\nsynced\nkwok lives\nleading\n"
+    memory.is_live, memory.is_ready = (False, "the worker hangs"), (False, ["not synced yet"])
+    assert (client.get("/healthz").status, client.get("/healthz").body) == (503, b"the worker hangs\n")
+    assert (client.get("/readyz").status, client.get("/readyz").body) == (503, b"not ready\nnot synced yet\n")
+
+
+def test_parts_are_parts_of_the_status(client: Client) -> None:
+    """Each path shows one part of the whole."""
+    whole = client.get("/api/v1/status").json
+    assert whole["role"] == "leading"
+    for name in ("fleets", "source", "kwok", "passes"):
+        assert client.get(f"/api/v1/{name}").json == whole[name]
+    assert client.get("/api/v1/fleets/lab").json == whole["fleets"][0]
+    assert [each["name"] for each in client.get("/api/v1/fleets/lab/pools").json] == ["cpu", "gpu"]
+    assert client.get("/api/v1/source").json["problems"][0]["line"] == 12
+    assert client.get("/api/v1/plan").json == {"differs": False}
+
+
+def test_the_index_names_every_route(client: Client) -> None:
+    """Nothing is hidden, and nothing is named that is not there."""
+    lines = [line.split() for line in client.get("/").body.decode().splitlines()[2:]]
+    named = {(method, path.replace("{name}", "lab")) for method, path, *_ in lines}
+    assert len(named) == 17
+    for method, path in named - {("GET", "/api/v1/events")}:
+        assert client.ask(method, path).status not in (404, 405)
+
+
+@pytest.mark.parametrize("path", ["/", "/healthz", "/nowhere", *(f"/api/v1/{each}" for each in READING)])
+def test_every_answer_carries_the_security_headers(client: Client, path: str) -> None:
+    """Also a refusal; and no other origin is let in."""
+    headers = client.get(path, origin="http://evil.example").headers
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["cache-control"] == "no-store"
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+    assert "server" not in headers
+    assert not [name for name in headers if name.startswith("access-control")]
+
+
+# ----------------------------------------------------------------------------------------
+# who may change something
+
+
+@pytest.mark.parametrize("path", CHANGING)
+@pytest.mark.parametrize(
+    "header", ["", "Bearer", "Bearer ", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x"]
+)
+def test_without_the_token_nothing_is_changed(client: Client, memory: Memory, path: str, header: str) -> None:
+    """401, with a challenge and a hint."""
+    answer = client.ask("POST", f"/api/v1/{path}", {"digest": "w1"}, authorization=header)
+    assert answer.status == 401
+    assert answer.headers["www-authenticate"].startswith("Bearer")
+    assert "Authorization: Bearer" in answer.json["hint"]
+    assert not memory.asked
+
+
+@pytest.mark.parametrize("path", CHANGING)
+@pytest.mark.parametrize("header", ["", "Bearer ", f"Bearer {TOKEN}"])
+def test_without_a_configured_token_changes_are_off(memory: Memory, path: str, header: str) -> None:
+    """403, and how to turn them on; an empty token opens nothing."""
+    with daemons.serving(memory, web.Options()) as client:
+        answer = client.ask("POST", f"/api/v1/{path}", authorization=header)
+        assert answer.status == 403
+        assert "--token-file" in answer.json["hint"]
+    assert not memory.asked
+
+
+def test_with_the_token_the_daemon_is_asked(client: Client, memory: Memory) -> None:
+    """Each route asks for one thing."""
+    assert client.post("/api/v1/sync").status == 202
+    assert client.post("/api/v1/suspend").json == {"fleet": "", "suspended": True}
+    assert client.post("/api/v1/suspend", {"fleet": "lab"}).status == 200
+    assert client.post("/api/v1/resume", {"fleet": "lab"}).json == {"fleet": "lab", "suspended": False}
+    assert client.post("/api/v1/approve", {"digest": "w1"}).json == {"approved": "w1"}
+    assert memory.asked == [
+        ("ask", "http"),
+        ("suspend", "", True),
+        ("suspend", "lab", True),
+        ("suspend", "lab", False),
+        ("approve", "w1"),
+    ]
+
+
+def test_a_standby_sends_people_to_the_leader(client: Client, memory: Memory) -> None:
+    """It shows what it sees, and changes nothing."""
+    memory.shown = replace(memory.shown, leading=False, leader="host_b")
+    answer = client.post("/api/v1/sync")
+    assert (answer.status, answer.json["hint"]) == (503, "ask the leader, host_b")
+    assert client.get("/api/v1/status").json["role"] == "standby"
+    assert not memory.asked
+
+
+def test_a_hook_needs_its_signature_and_no_token(client: Client, memory: Memory) -> None:
+    """The daemon checks it, over the very bytes."""
+    body = b'{"ref":  "refs/heads/main"}'
+    assert client.ask("POST", "/hooks/git", body).status == 401
+    assert client.ask("POST", "/hooks/git", body, X_Hub_Signature_256="right").status == 202
+    assert memory.asked == [("pushed", body)]
+
+
+# ----------------------------------------------------------------------------------------
+# what is wrong with a request
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "kind", "status"),
+    [
+        ("POST", "/api/v1/suspend", b'{"fleet": ', "application/json", 400),
+        ("POST", "/api/v1/suspend", b"[" * 5000, "application/json", 400),
+        ("POST", "/api/v1/suspend", b'{"fleet": "\xff"}', "application/json", 400),
+        ("POST", "/api/v1/suspend", b'["lab"]', "application/json", 422),
+        ("POST", "/api/v1/suspend", b'{"fleet": 3}', "application/json", 422),
+        ("POST", "/api/v1/suspend", b'{"pool": "gpu"}', "application/json", 422),
+        ("POST", "/api/v1/sync", b'{"fleet": "lab"}', "application/json", 422),
+        ("POST", "/api/v1/suspend", b'{"fleet": "lab"}', "text/plain", 415),
+        ("POST", "/api/v1/suspend", b'{"fleet": "lab"}', "", 415),
+        ("POST", "/api/v1/suspend", b'{"fleet": "nobody"}', "application/json", 404),
+        ("POST", "/api/v1/approve", b"", "application/json", 422),
+        ("POST", "/api/v1/approve", b'{"digest": "w9"}', "application/json; charset=utf-8", 404),
+        ("GET", "/api/v1/fleets/nobody", b"", "", 404),
+        ("GET", "/api/v1/fleets/nobody/pools", b"", "", 404),
+        ("GET", "/api/v1/fleets/", b"", "", 404),
+        ("GET", "/api/v2/status", b"", "", 404),
+        ("GET", "/api/v1/events?after=x", b"", "", 400),
+        ("GET", "/api/v1/sync", b"", "", 405),
+        ("DELETE", "/api/v1/fleets/lab", b"", "", 405),
+        ("OPTIONS", "/api/v1/status", b"", "", 405),
+    ],
+)
+def test_a_wrong_request_is_told_what_is_wrong(  # noqa: PLR0913, PLR0917  # one row of the table
+    client: Client, memory: Memory, method: str, path: str, body: bytes, kind: str, status: int
+) -> None:
+    """By its code, a sentence and a hint."""
+    answer = client.ask(method, path, body, authorization=f"Bearer {TOKEN}", content_type=kind)
+    assert answer.status == status
+    assert answer.json["error"]
+    assert answer.json["hint"]
+    assert [each for each in memory.asked if each[0] != "approve"] == []
+
+
+def test_another_method_is_told_which_one(client: Client) -> None:
+    """As HTTP asks for it."""
+    assert client.get("/api/v1/sync").headers["allow"] == "POST"
+
+
+@pytest.mark.parametrize(("path", "limit"), [("/api/v1/suspend", 64 * 1024), ("/hooks/git", 1024 * 1024)])
+def test_a_body_that_is_declared_too_long_is_not_read(client: Client, memory: Memory, path: str, limit: int) -> None:
+    """413 before a byte of it has come; one byte less is read."""
+    assert raw(client, head("POST", path, f"Content-Length: {limit + 1}")).startswith(b"HTTP/1.1 413 ")
+    answer = client.post(path, b"x" * limit, X_Hub_Signature_256="right")
+    assert answer.status in (202, 415)
+
+
+@pytest.mark.parametrize(("path", "limit"), [("/api/v1/suspend", 64 * 1024), ("/hooks/git", 1024 * 1024)])
+def test_a_body_in_pieces_is_cut_off_where_it_is_too_long(client: Client, path: str, limit: int) -> None:
+    """413 although its end has not come and its length was never told."""
+    piece = b"400\r\n" + b"x" * 1024 + b"\r\n"
+    said = raw(client, head("POST", path, "Transfer-Encoding: chunked") + piece * (limit // 1024 + 1))
+    assert said.startswith(b"HTTP/1.1 413 ")
+    assert b"\r\nconnection: close\r\n" in said.lower()
+
+
+def test_a_slow_body_is_cut_off(memory: Memory) -> None:
+    """408, and the connection is closed."""
+    options = web.Options(token=TOKEN, limits=routes.Limits(body_s=0.05))
+    with daemons.serving(memory, options) as client:
+        said = raw(client, head("POST", "/api/v1/suspend", "Content-Length: 20") + b"{")
+    assert said.startswith(b"HTTP/1.1 408 ")
+    assert not memory.asked
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Drip: "])
+def test_a_head_that_does_not_come_is_not_waited_for(memory: Memory, sent: bytes) -> None:
+    """The connection is closed, without an answer."""
+    with daemons.serving(memory, web.Options(deadlines=server.Deadlines(head_s=0.05))) as client:
+        assert raw(client, sent) == b""
+
+
+def test_long_headers_are_refused(client: Client) -> None:
+    """431 for a head that is whole."""
+    assert client.get("/healthz", x_long="x" * 17_000).status == 431
+
+
+@pytest.mark.parametrize(
+    "text", [b"\x16\x03\x01\x00", b"GET / HTTP/1.1\r\n\r\n", b"G@T\x00 / HTTP/1.1\r\nHost: localhost\r\n\r\n"]
+)
+def test_what_is_not_http_is_refused(client: Client, text: bytes) -> None:
+    """And the server goes on."""
+    assert raw(client, text + b"\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+    assert client.get("/healthz").status == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("localhost", 200), ("LOCALHOST:80", 200), ("127.0.0.1:1", 200), ("[::1]:8080", 200), ("[::1]", 200)]
+    + [
+        (name, 403)
+        for name in ("evil.example", "127.0.0.1.evil.example", "192.168.0.1", "localhost.evil.example:80", "")
+    ],
+)
+def test_on_loopback_no_other_name_is_answered_to(client: Client, host: str, status: int) -> None:
+    """A page that made its own name point here (DNS rebinding) gets nothing."""
+    assert client.get("/api/v1/status", host=host).status == status
+
+
+def test_elsewhere_every_name_is_answered_to_and_openness_is_said(memory: Memory, log: io.StringIO) -> None:
+    """Who binds to all addresses without a token is warned."""
+    with daemons.serving(memory, web.Options(host="0.0.0.0")) as made:  # noqa: S104  # that is the case
+        assert Client(("127.0.0.1", made.address[1])).get("/api/v1/status", host="fleet.example").status == 200
+    assert "http_open_to_others" in log.getvalue()
+
+
+# ----------------------------------------------------------------------------------------
+# trouble inside
+
+
+def test_known_trouble_is_answered_in_its_own_words(client: Client, memory: Memory) -> None:
+    """With the hint it has, and without the password that its address had."""
+    memory.error = daemons.REFUSED
+    answer = client.get("/api/v1/plan")
+    assert (answer.status, answer.json) == (503, {"error": "the cluster at https://c.example is away", "hint": "wait"})
+    memory.error = errors.InputError("no such thing")
+    assert client.get("/api/v1/plan").status == 422
+
+
+def test_a_bug_is_answered_and_the_server_goes_on(client: Client, memory: Memory, log: io.StringIO) -> None:
+    """500 without the details; those are in the log."""
+    memory.error = ZeroDivisionError("inside")
+    answer = client.get("/api/v1/plan", authorization=f"Bearer {TOKEN}")
+    assert (answer.status, answer.json["error"]) == (500, "a bug in kwokfleet")
+    assert client.get("/healthz").status == 200
+    (failed,) = [each for each in map(json.loads, log.getvalue().splitlines()) if each["event"] == "http_failed"]
+    assert failed["error"] == "ZeroDivisionError"
+    assert "in plan" in failed["trace"]
+
+
+def test_a_daemon_that_hangs_is_told_by_the_server(memory: Memory) -> None:
+    """503 after the deadline, while the probes answer."""
+    memory.gate.clear()
+    with daemons.serving(memory, web.Options(limits=routes.Limits(slow_s=0.05))) as client:
+        assert [client.get("/api/v1/plan").status for _ in range(6)] == [503] * 6
+        assert client.get("/healthz").status == 200
+        memory.gate.set()
+
+
+def test_too_many_at_once_are_sent_away(memory: Memory) -> None:
+    """503 and when to come back; what is being answered is answered, and so are probes."""
+    memory.gate.clear()
+    got: list[int] = []
+    with daemons.serving(memory, web.Options(most_at_once=1)) as client:
+        waiter = threading.Thread(target=lambda: got.append(client.get("/api/v1/plan").status))
+        waiter.start()
+        assert memory.inside.wait(30)
+        answer = client.get("/api/v1/status")
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+        assert client.get("/healthz").status == client.get("/readyz").status == 200
+        memory.gate.set()
+        waiter.join()
+        assert client.get("/api/v1/status").status == 200
+    assert got == [200]
+
+
+def test_nothing_secret_is_logged_or_shown(client: Client, memory: Memory, log: io.StringIO) -> None:
+    """Not the token, right or wrong, nor a signature, nor the password of an address."""
+    wrong = "another-t0ken"
+    memory.is_live = (False, "cannot fetch https://me:hunter2@git.example/x")
+    memory.error = RuntimeError(f"with {TOKEN}")
+    shown = [client.get(f"/api/v1/{path}", authorization=f"Bearer {TOKEN}").body for path in READING]
+    shown += [client.post(f"/api/v1/{path}", token=wrong).body for path in CHANGING]
+    shown += [client.post(f"/api/v1/{path}?token={TOKEN}", b"{").body for path in CHANGING]
+    shown += [client.ask("POST", "/hooks/git", b"{}", X_Hub_Signature_256="right").body, client.get("/healthz").body]
+    shown += [client.get("/metrics").body, raw(client, f"GET /{TOKEN} HTTP/9\r\nA: {TOKEN}\r\n\r\n".encode())]
+    everything = b"".join(shown).decode() + log.getvalue() + repr(web.Options(token=TOKEN))
+    assert "http_failed" in everything
+    assert "git.example" in everything
+    for secret in (TOKEN, wrong, "hunter2", '"right"'):
+        assert secret not in everything
+
+
+def head(method: str, path: str, *headers: str) -> bytes:
+    """Return the head of a request."""
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Authorization: Bearer {TOKEN}"]
+    return "\r\n".join([*lines, "Content-Type: application/json", *headers, "", ""]).encode()
+
+
+def raw(client: Client, text: bytes) -> bytes:
+    """Send bytes and return all that comes until the server closes the connection."""
+    got = b""
+    with socket.create_connection(client.address, timeout=30) as connection:
+        try:
+            connection.sendall(text)
+            while part := connection.recv(65536):
+                got += part
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+    return got

@@ -1,0 +1,110 @@
+"""`kwokfleet run` as a user starts it, listened to: its log, its HTTP side, its end."""
+
+import json
+import signal
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tests.harness import cli, waiting
+
+STOP_S = 60
+START_S = 60
+TOKEN = "a-token-for-tests"  # noqa: S105  # known to all
+
+
+class Running:
+    """A daemon that runs."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.lines: list[str] = []
+        self._reader = threading.Thread(target=self._listen, daemon=True)
+        self._reader.start()
+
+    def _listen(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line.rstrip("\n"))
+
+    @property
+    def said(self) -> list[dict[str, Any]]:
+        """Its log, line by line."""
+        return [json.loads(line) for line in list(self.lines) if line.startswith("{")]
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        """Return the log lines of a kind."""
+        return [each for each in self.said if each["event"] == kind]
+
+    @property
+    def url(self) -> str:
+        """Where it serves."""
+        return str(waiting.until(lambda: self.events("http_listening"), deadline_s=START_S)[0]["url"])
+
+    def get(self, path: str) -> Any:  # noqa: ANN401  # JSON
+        """Return what a path answers, as JSON."""
+        return json.loads(self.text(path))
+
+    def text(self, path: str) -> str:
+        """Return what a path answers."""
+        with urllib.request.urlopen(f"{self.url}{path}", timeout=30) as answer:
+            return str(answer.read().decode())
+
+    def post(self, path: str, body: object | None = None, token: str = TOKEN) -> int:
+        """Ask for something; return the status."""
+        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+        data = json.dumps(body).encode() if body is not None else b""
+        asked = urllib.request.Request(f"{self.url}{path}", data, headers, method="POST")
+        try:
+            with urllib.request.urlopen(asked, timeout=30) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    @property
+    def leads(self) -> bool:
+        """Whether it leads."""
+        return bool(self.get("/api/v1/status")["role"] == "leading")
+
+    @property
+    def synced(self) -> bool:
+        """Whether it has made the cluster what the files say."""
+        return bool(self.get("/api/v1/status")["synced"])
+
+    def wait_synced(self) -> None:
+        """Wait until it has."""
+        waiting.until(lambda: self.process.poll() is not None or self.synced, deadline_s=START_S)
+        assert self.process.poll() is None, self.lines
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        self.process.kill()
+        self.process.wait(STOP_S)
+
+    def stop(self) -> int:
+        """End it as an operator would; return its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(STOP_S)
+        self._reader.join(STOP_S)
+        return code
+
+
+@contextmanager
+def daemon(program: cli.Cli, *arguments: str, kwok: bool = False, **variables: str) -> Iterator[Running]:
+    """Run a daemon until the block ends."""
+    flags = [*arguments, "--listen", "127.0.0.1:0", *([] if kwok else ["--no-kwok"])]
+    variables = {"KWOKFLEET_TOKEN": TOKEN, **variables}
+    with program.start("run", *flags, **variables) as process:
+        made = Running(process)
+        try:
+            yield made
+        except BaseException as exc:
+            exc.add_note("log of the daemon:\n" + "\n".join(made.lines[-40:]))
+            raise
+        finally:
+            made.stop()
