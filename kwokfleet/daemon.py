@@ -329,8 +329,12 @@ class Daemon:
         lacking = self.caretaker.lacking() if self.caretaker else ""
         about = standing.About(self.feed.told(), lacking, self.foreman.plans, self.player.ledgers())
         made = self.sync.standing(self._as_suspended(loaded), self.left, self.foreman.bad, about)
-        before = {name: _ready(self.recorder.status(name)) for name in made}
         whole = loaded.usable and not loaded.partial and not loaded.frozen
+        unread = loaded.broken | ((made.keys() - self.sync.rules.keys()) if not whole else set())
+        made |= {
+            name: standing.with_old_wishes(made[name], self.recorder.status(name)) for name in made.keys() & unread
+        }
+        before = {name: _ready(self.recorder.status(name)) for name in made}
         alive = {each.fleet for each in self.mirror.view().objects.values()} if whole else None
         self.recorder.record(made, alive)
         for name, status in made.items():

@@ -153,8 +153,8 @@ class Rival(Protocol):
 def _broken(loaded: source.Loaded, clashes: Sequence[render.Clash]) -> dict[str, str]:
     """Return the Fleets that must be left alone, and why."""
     wrong = problems.errors(loaded.problems)
-    first = f"{wrong[0].path}:{wrong[0].line}" if wrong else "a file"
-    found = dict.fromkeys(sorted(loaded.broken), f"its file has errors ({first})")
+    first = str(wrong[0]) if wrong else "see the problems of the files"
+    found = dict.fromkeys(sorted(loaded.broken), f"its file has errors: {first}")
     for clash in clashes:
         for name in {clash.by[0], clash.first} - {""}:
             found.setdefault(name, f"two parts of the files ask for {clash.key.kind} {clash.key.name!r}")
@@ -164,4 +164,4 @@ def _broken(loaded: source.Loaded, clashes: Sequence[render.Clash]) -> dict[str,
 def _doubt(loaded: source.Loaded) -> str:
     """Return why what is not in the files may be meant to stay: it may be in one that cannot be used."""
     wrong = problems.errors(loaded.problems)
-    return f"{wrong[0].path}:{wrong[0].line} has errors, and may say that it should stay" if wrong else ""
+    return f"a file has errors, and may say that it should stay: {wrong[0]}" if wrong else ""

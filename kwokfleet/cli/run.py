@@ -231,7 +231,9 @@ def _realm() -> str:
     parts = []
     for name in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"):
         try:
-            parts.append(os.readlink(name) if name.startswith("/proc/self") else Path(name).read_text(encoding="ascii"))
+            parts.append(
+                str(Path(name).readlink()) if name.startswith("/proc/self") else Path(name).read_text(encoding="ascii")
+            )
         except OSError:  # another system: nobody is ever taken for dead there
             return os.urandom(4).hex()
     return hashlib.sha256("".join(parts).encode()).hexdigest()[:8]

@@ -71,7 +71,7 @@ def _counted(counts: Sequence[int]) -> Manifest:
     return dict(zip(("desired", "present", "ready", "schedulable"), counts, strict=True))
 
 
-def _status(
+def _status(  # noqa: PLR0913  # everything that it follows from
     name: str, pools: Mapping[str, list[int]], left: Plan, outcomes: Sequence[Outcome], about: About, *, suspended: bool
 ) -> Manifest:
     nodes = _counted([sum(counts) for counts in zip(*pools.values(), strict=True)] or [0, 0, 0, 0])
@@ -123,6 +123,14 @@ def _condition(kind: str, holds: bool, reason: str, message: str) -> Manifest:  
 def _withheld(each: Withheld) -> Manifest:
     found: Manifest = {"cause": each.cause.value, "why": each.why, "changes": len(each.changes)}
     return found | ({"digest": each.digest} if each.digest else {})
+
+
+def with_old_wishes(status: Manifest, there: Manifest) -> Manifest:
+    """Return the status of a Fleet whose files cannot be read now: what they asked for last is what is known."""
+    known = {each["name"]: each.get("desired", 0) for each in there.get("pools") or ()}
+    pools = [{**each, "desired": known.get(each["name"], 0)} for each in status["pools"]]
+    nodes = {**status["nodes"], "desired": (there.get("nodes") or {}).get("desired", 0)}
+    return {**status, "nodes": nodes, "pools": pools}
 
 
 def updated(status: Manifest, there: Manifest, now: datetime) -> Manifest | None:

@@ -51,16 +51,16 @@ class Running:
 
     def text(self, path: str) -> str:
         """Return what a path answers."""
-        with urllib.request.urlopen(f"{self.url}{path}", timeout=30) as answer:
+        with urllib.request.urlopen(f"{self.url}{path}", timeout=30) as answer:  # noqa: S310  # loopback
             return str(answer.read().decode())
 
     def post(self, path: str, body: object | None = None, token: str = TOKEN) -> int:
         """Ask for something; return the status."""
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
         data = json.dumps(body).encode() if body is not None else b""
-        asked = urllib.request.Request(f"{self.url}{path}", data, headers, method="POST")
+        asked = urllib.request.Request(f"{self.url}{path}", data, headers, method="POST")  # noqa: S310  # loopback
         try:
-            with urllib.request.urlopen(asked, timeout=30) as answer:
+            with urllib.request.urlopen(asked, timeout=30) as answer:  # noqa: S310  # loopback
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             return error.code

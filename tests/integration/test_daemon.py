@@ -3,7 +3,6 @@
 import json
 import os
 import secrets
-import subprocess
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness import cli, kwok, running, sessions, waiting
+from tests.harness import cli, kwok, repositories, running, sessions, waiting
 from tests.harness.control_plane import ControlPlane
 
 Manifest = dict[str, Any]
@@ -86,46 +85,26 @@ def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[L
     sessions.clear(cluster)
 
 
-def git(folder: Path, *arguments: str) -> str:
-    """Run git."""
-    who = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
-    done = subprocess.run(
-        ["git", *arguments], cwd=folder, env=os.environ | who, capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
-
-
-def commit(folder: Path) -> str:
-    """Commit everything; return which commit that is, in short."""
-    git(folder, "add", "--all")
-    git(folder, "commit", "--quiet", "--message", "a change")
-    return git(folder, "rev-parse", "--short=7", "HEAD")
-
-
 def test_a_commit_is_followed_a_bad_one_changes_nothing_and_a_revert_heals(lab: Lab) -> None:
-    """kubectl get fleets shows the commit; what is wrong is in the fleet, in Events, in metrics and in the log."""
-    git(lab.files, "init", "--quiet", "--initial-branch=main")
-    lab.save(3)
-    first = commit(lab.files)
-    url = f"file://{lab.files}"
-    with lab.run("--git-url", url, "--git-ref", "main", "--git-interval", "200ms") as daemon:
+    """The commit is shown; what is wrong is said in the fleet, in Events, in metrics and in the log."""
+    repository = repositories.Repository(lab.folder / "repository")
+    first = repository.commit(fleet=lab.text(3))
+    with lab.run("--git-url", repository.url, "--git-ref", "main", "--git-interval", "200ms") as daemon:
         lab.has(3)
         lab.stands("Synced")
-        assert first in lab.cluster.kubectl("get", "fleets")
-        lab.save(5)
-        second = commit(lab.files)
+        assert first[:7] in lab.cluster.kubectl("get", "fleets")
+        second = repository.commit(fleet=lab.text(5))
         lab.has(5)
-        waiting.until(lambda: lab.fleet()["status"]["source"]["revision"] == f"main@{second}")
+        waiting.until(lambda: lab.fleet()["status"]["source"]["revision"] == f"main@{second[:7]}")
         before = lab.nodes()
-        (lab.files / f"{lab.name}.yaml").write_text(lab.text(5).replace("replicas: 5", "replicas: many"))
-        commit(lab.files)
+        repository.commit(fleet=lab.text(5).replace("replicas: 5", "replicas: many"))
         lab.stands("InvalidSource")
         assert lab.nodes() == before
-        assert f"{lab.name}.yaml:7" in json.dumps(lab.fleet()["status"])
+        assert "fleet.yaml:7" in json.dumps(lab.fleet()["status"])
         waiting.until(lambda: "InvalidSource" in lab.told())
         assert "kwokfleet_source_invalid_files 1.0" in daemon.text("/metrics")
-        assert any(f"{lab.name}.yaml:7" in each for line in daemon.events("source") for each in line["problems"])
-        git(lab.files, "revert", "--no-edit", "HEAD")
+        assert any("fleet.yaml:7" in each for line in daemon.events("source") for each in line["problems"])
+        repository.git("revert", "--no-edit", "HEAD")
         lab.stands("Synced")
         assert "kwokfleet_source_invalid_files 0.0" in daemon.text("/metrics")
 
@@ -157,7 +136,7 @@ def test_a_folder_that_is_empty_or_gone_freezes_and_heals(lab: Lab) -> None:
             if empty:
                 lab.files.mkdir()
             waiting.until(lambda: daemon.get("/api/v1/source")["frozen"])
-            waiting.until(lambda: "no fleet file" in json.dumps(lab.fleet()["status"]["conditions"]))
+            lab.stands("InvalidSource")
             assert lab.nodes() == before
             if empty:
                 lab.files.rmdir()
@@ -265,7 +244,7 @@ def test_what_is_suspended_stays_as_it_is_until_it_is_resumed(lab: Lab) -> None:
     with lab.run() as daemon:
         lab.has(2)
         daemon.wait_synced()
-        assert daemon.post("/api/v1/suspend", {"fleet": lab.name}, token="") == 401  # noqa: S106  # none
+        assert daemon.post("/api/v1/suspend", {"fleet": lab.name}, token="") == 401  # none
         assert daemon.post("/api/v1/suspend", {"fleet": lab.name}, token="wrong") == 401  # noqa: S106  # wrong
         assert daemon.post("/api/v1/suspend", {"fleet": lab.name}) == 200
         lab.stands("Suspended")
@@ -338,7 +317,7 @@ def _runs(lab: Lab) -> list[Manifest]:
 
 
 def test_it_stops_in_order_and_leaves_nothing(lab: Lab) -> None:
-    """kwok runs along with it; after a stop there is no kwok, and the Lease is free."""
+    """A kwok runs along with it; after a stop there is no kwok, and the Lease is free."""
     lab.save(3)
     with lab.run(kwok=True) as daemon:
         lab.has(3)

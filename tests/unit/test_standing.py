@@ -8,7 +8,7 @@ import pytest
 
 from kwokfleet.core import objects, plan, standing
 from kwokfleet.core.objects import Manifest
-from kwokfleet.core.plan import Action, Cause, Change, Plan, Withheld
+from kwokfleet.core.plan import Action, Cause, Change, FleetRules, Plan, PoolRules, Withheld
 from kwokfleet.core.report import Outcome, Result
 from tests.harness import manifests
 
@@ -16,11 +16,19 @@ NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 
 
-def status(ready: int, desired: int, left: Plan | None = None, outcomes: list[Outcome] | None = None) -> Manifest:
+def status(
+    ready: int,
+    desired: int,
+    left: Plan | None = None,
+    outcomes: list[Outcome] | None = None,
+    *,
+    suspended: bool = False,
+) -> Manifest:
     """Return the status of a Fleet `lab` of which so many nodes are there and Ready."""
     there = [manifests.live(manifests.node(f"n{number}", status=READY)) for number in range(ready)]
     inventory = {each.key: each for each in there}
-    return standing.statuses(["lab"], {"lab": desired}, inventory, left or Plan(), outcomes or [])["lab"]
+    rules = {"lab": FleetRules(suspended=suspended, pools={"gpu": PoolRules(size=desired)})}
+    return standing.statuses(["lab"], rules, inventory, left or Plan(), outcomes or [])["lab"]
 
 
 def conditions(made: Manifest) -> dict[str, tuple[str, str]]:
@@ -38,11 +46,34 @@ def test_a_fleet_that_is_as_its_files_say_is_ready() -> None:
     """As kstatus reads it."""
     made = status(3, 3)
     assert made["nodes"] == {"desired": 3, "present": 3, "ready": 3, "schedulable": 3}
+    assert made["pools"] == [{"name": "gpu", **made["nodes"]}]
     assert conditions(made) == {
         "Ready": ("True", "Synced"),
         "Reconciling": ("False", "Done"),
         "Stalled": ("False", "NotStalled"),
+        "Degraded": ("False", "AsExpected"),
     }
+
+
+def test_a_fleet_that_is_suspended_says_so() -> None:
+    """Also if nothing would be changed."""
+    assert conditions(status(3, 3, suspended=True))["Ready"] == ("True", "Suspended")
+
+
+def test_what_is_known_beside_the_objects_is_told() -> None:
+    """Where the files come from, plans and Runs of that Fleet; that nobody drives the nodes is a condition."""
+    about = standing.About({"revision": "main@1"}, "kwok is down", {"lab": [{"digest": "d"}]}, {"x": [{"name": "w"}]})
+    made = standing.statuses(["lab"], {}, {}, Plan(), [], about)["lab"]
+    assert (made["source"], made["plans"]) == ({"revision": "main@1"}, [{"digest": "d"}])
+    assert "waves" not in made
+    assert conditions(made)["Degraded"] == ("True", "KwokDown")
+
+
+def test_a_fleet_whose_file_cannot_be_read_wants_what_it_wanted() -> None:
+    """Nobody takes a broken file for the wish to have no nodes."""
+    before = status(3, 3)
+    made = standing.with_old_wishes(standing.statuses(["lab"], {}, {}, Plan(), [])["lab"], before)
+    assert made["nodes"]["desired"] == 3
 
 
 def test_a_fleet_on_its_way_is_not_ready() -> None:
@@ -104,8 +135,9 @@ def test_a_conditions_time_is_that_of_its_last_turn() -> None:
     times = {each["type"]: each["lastTransitionTime"] for each in later["conditions"]}
     assert times == {
         "Ready": "2026-03-02T09:00:00Z",
-        "Reconciling": "2026-03-02T08:00:00Z",
+        "Reconciling": "2026-03-02T09:00:00Z",
         "Stalled": "2026-03-02T08:00:00Z",
+        "Degraded": "2026-03-02T08:00:00Z",
     }
 
 
