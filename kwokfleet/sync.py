@@ -127,6 +127,7 @@ class Sync:
         return done
 
     def _pass(self, loaded: source.Loaded, made: Plan) -> list[Outcome]:
+        self.mirror.follow({change.key.kind for change in made.changes})
         inventory, _ = self._world.inventory()
         size = sum(key.kind == "Node" for key in inventory) + sum(
             change.action is Action.CREATE and change.key.kind == "Node" for change in made.changes

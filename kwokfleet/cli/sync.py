@@ -347,6 +347,7 @@ def _prepare(session: "syncing.Sync", kinds: "set[str]", *, write: bool) -> None
                 hint="let somebody with the rights run kwokfleet sync once",
             ) from error
         output.print_line(f"note: {error}; how fleets stand is not recorded in the cluster")
+    session.mirror.follow(kinds)
     session.mirror.wait(lambda now: not kinds & now.missing, ESTABLISHED_S)
     _note_missing(connection.known(session.mirror), kinds)
 

@@ -23,6 +23,7 @@ from tests.harness import control_plane, waiting
 START_S = 30
 STOP_S = 10
 TAIL_LINES = 40
+GROUP = "kwok.x-k8s.io"
 
 
 @dataclass(frozen=True)
@@ -64,10 +65,9 @@ def install_crds(cluster: control_plane.ControlPlane) -> None:
 
 def _established(cluster: control_plane.ControlPlane) -> int:
     """Count kwok's kinds that the cluster serves."""
-    ready = (
-        '{range .items[?(@.spec.group=="kwok.x-k8s.io")]}{.status.conditions[?(@.type=="Established")].status} {end}'
-    )
-    return cluster.kubectl("get", "customresourcedefinitions", f"--output=jsonpath={ready}").split().count("True")
+    kinds = [each for each in cluster.get("customresourcedefinitions")["items"] if each["spec"]["group"] == GROUP]
+    conditions = [each for kind in kinds for each in kind["status"].get("conditions") or ()]
+    return sum((each["type"], each["status"]) == ("Established", "True") for each in conditions)
 
 
 @contextmanager
