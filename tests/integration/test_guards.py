@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kwokfleet.core import objects
-from tests.harness import cli, kwok, sandbox, sessions
+from tests.harness import cli, faulty, kwok, sandbox, sessions
 from tests.harness.control_plane import ControlPlane
 
 Manifest = dict[str, Any]
@@ -333,6 +333,25 @@ def test_what_is_just_going_is_made_anew(lab: Lab) -> None:
     after = lab.cluster.get("namespace", namespace)
     assert (after["status"]["phase"], after["metadata"]["uid"] != before) == ("Active", True)
     assert lab.run("diff").returncode == 0
+
+
+def test_a_namespace_that_is_going_is_not_looked_into(lab: Lab, tmp_path: Path) -> None:
+    """Whoever has something in it: it goes, and asking each kind of object for its contents decides nothing."""
+    namespace = f"{lab.a}-work"
+    lab.write(lab.a, {"waves": [{"name": "w", "count": 1, "namespace": namespace, "template": JOB}]}, p=1)
+    lab.sync()
+    patch = ("patch", "namespace", namespace, "--type=merge", "--patch")
+    lab.cluster.kubectl(*patch, '{"metadata": {"finalizers": ["example.com/held"]}}')
+    lab.write(lab.a, p=1)
+    with faulty.proxied(lab.cluster) as proxy:
+        through = proxy.kubeconfig(tmp_path / "through.json")
+        assert lab.run("diff", KUBECONFIG=through).returncode == 1
+        assert [asked.path for asked in proxy.asked if f"/namespaces/{namespace}/" in asked.path]
+        lab.sync()
+        proxy.asked.clear()
+        assert lab.run("diff", KUBECONFIG=through).returncode == 0
+        assert not [asked.path for asked in proxy.asked if f"/namespaces/{namespace}/" in asked.path]
+    lab.cluster.kubectl(*patch, '{"metadata": {"finalizers": null}}')
 
 
 def test_a_namespace_in_which_others_have_something_stays(lab: Lab) -> None:
