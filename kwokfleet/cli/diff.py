@@ -70,7 +70,7 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
         difftool.show(external, {plans.file_name(change): plans.sides(change) for change in made.changes})
         _print_withheld(made)
     else:
-        print_plan(made, form or DiffFormat.TEXT, details=details)
+        print_plan(made, loaded, form or DiffFormat.TEXT, details=details)
     raise typer.Exit(exit_code(made, loaded))
 
 
@@ -113,10 +113,9 @@ def compared(
         return made, loaded, view.objects, session.rules
 
 
-def print_plan(made: "Plan", form: DiffFormat, *, details: bool) -> None:
+def print_plan(made: "Plan", loaded: "source.Loaded", form: DiffFormat, *, details: bool) -> None:
     """Print what is to be done, and what is withheld."""
     from kwokfleet.cli import plan_text
-    from kwokfleet.core import report
     from kwokfleet.formats import plans
 
     if form is DiffFormat.JSON:
@@ -127,7 +126,18 @@ def print_plan(made: "Plan", form: DiffFormat, *, details: bool) -> None:
         sys.stdout.writelines(_unified(made))
     else:
         plan_text.echo(plan_text.lines(made, details=details))
-        output.print_line("no differences" if made.empty else report.summary(made))
+        output.print_line(_summary(made, loaded))
+
+
+def _summary(made: "Plan", loaded: "source.Loaded") -> str:
+    """Return all of it in a line; what a broken file asks for, nobody can tell."""
+    from kwokfleet.core import problems, report
+
+    wrong = sorted({each.path for each in problems.errors(loaded.problems)})
+    if not wrong:
+        return "no differences" if made.empty else report.summary(made)
+    asks = f"what {', '.join(wrong)} {'asks' if len(wrong) == 1 else 'ask'} for could not be compared"
+    return f"{'nothing else differs' if made.empty else report.summary(made)}; {asks}"
 
 
 def _unified(made: "Plan") -> "Iterator[str]":

@@ -77,7 +77,7 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
         _prepare(session, sessions.kwok_kinds(loaded), write=dry_run is DryRun.NONE)
         made = session.plan(loaded)
         sessions.refuse_unknown(fleet, loaded, made)
-        diff.print_plan(made, diff.DiffFormat.TEXT, details=details)
+        diff.print_plan(made, loaded, diff.DiffFormat.TEXT, details=details)
         if dry_run is DryRun.CLIENT:
             raise typer.Exit(diff.exit_code(made, loaded))
         _ask(made, yes=yes or dry_run is DryRun.SERVER)
@@ -279,7 +279,7 @@ def delete(  # noqa: PLR0913, PLR0917  # one for each option
         made = session.plan(nothing)
         if made.empty:
             raise errors.InputError(f"the cluster has nothing of a Fleet {fleet!r}", hint="see kwokfleet get fleets")
-        diff.print_plan(made, diff.DiffFormat.TEXT, details=details)
+        diff.print_plan(made, nothing, diff.DiffFormat.TEXT, details=details)
         if made.changes and not yes:
             _confirm_delete(fleet, len(made.changes))
         done = _carried_out(session, nothing, made, 0)

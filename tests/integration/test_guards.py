@@ -213,8 +213,23 @@ def test_a_broken_file_of_a_new_fleet_is_not_passed_over(lab: Lab) -> None:
     value(lab.file(lab.b))
     lab.sync(code=2)
     assert (lab.count(lab.a), lab.count(lab.b)) == (1, 0)
-    assert lab.run("diff").returncode == 2
     assert lab.run("status").returncode == 1
+
+
+def test_diff_does_not_say_that_nothing_differs_where_it_could_not_compare(lab: Lab) -> None:
+    """Beside a broken file it says what it knows nothing of, whether or not something else differs."""
+    lab.write(lab.a, p=1)
+    lab.sync()
+    lab.write(lab.b, p=2)
+    value(lab.file(lab.b))
+    unknown = f"what {lab.file(lab.b)} asks for could not be compared"
+    same = lab.run("diff")
+    assert (same.returncode, "no differences" in same.stderr) == (2, False)
+    assert f"nothing else differs; {unknown}" in same.stderr
+    lab.write(lab.a, p=2)
+    other = lab.run("diff")
+    assert (other.returncode, unknown in other.stderr) == (2, True)
+    assert "1 to create" in other.stderr
 
 
 def test_while_it_is_unclear_how_kwok_runs_nothing_is_done(lab: Lab) -> None:
