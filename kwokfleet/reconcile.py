@@ -99,7 +99,11 @@ class Reconciler:
         desired = self._desired(loaded.tree, inventory, now)
         self.rules = plan.rules(loaded.tree, now)
         missing = [key for key in desired if key not in inventory and key.kind not in unknown]
-        going = [key.name for key in inventory if key.kind == "Namespace" and key not in desired]
+        going = [
+            key.name
+            for key, each in inventory.items()
+            if key.kind == "Namespace" and key not in desired and not each.deleting
+        ]
         return Situation(
             desired,
             inventory,

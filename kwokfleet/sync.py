@@ -127,6 +127,7 @@ class Sync:
         self, loaded: source.Loaded, changes: Sequence[Change], sender: apply.Sender | None = None
     ) -> list[Outcome]:
         """Make some changes, and return once the mirror shows them: the next plan must not repeat them."""
+        self.mirror.follow({change.key.kind for change in changes})
         inventory, _ = self._world.inventory()
         size = sum(key.kind == "Node" for key in inventory) + sum(
             change.action is Action.CREATE and change.key.kind == "Node" for change in changes

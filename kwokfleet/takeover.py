@@ -60,14 +60,18 @@ def _put_to_rest(api: requests.Sends, one: Rival, stop: Event) -> None:
         raise cluster.refused(api, answer, "patch deployments")
     log.info("rival_scaled_down", deployment=f"{one.namespace}/{one.name}", replicas=one.replicas)
     deadline = time.monotonic() + GONE_S
-    while _has_pods(api.send(requests.get(one.key))):
+    while _has_pods(api, one):
         if time.monotonic() > deadline or stop.wait(LOOK_S):
             raise errors.DeadlineError(f"{one} still has pods after {GONE_S:g} s", hint="kubectl describe it")
 
 
-def _has_pods(answer: requests.Answer) -> bool:
-    """Return whether a Deployment still has pods; one that somebody has deleted meanwhile has none."""
-    return answer.status == HTTPStatus.OK and bool((answer.json().get("status") or {}).get("replicas"))
+def _has_pods(api: requests.Sends, one: Rival) -> bool:
+    answer = api.send(requests.get(one.key))
+    if answer.status == HTTPStatus.NOT_FOUND:
+        return False  # somebody has deleted it meanwhile
+    if answer.status != HTTPStatus.OK:
+        raise cluster.refused(api, answer, "get deployments")
+    return bool((answer.json().get("status") or {}).get("replicas"))
 
 
 def _refuse_strangers(

@@ -12,7 +12,7 @@ import pytest
 
 from tests.harness import cli, control_plane, golden, sandbox
 
-REAL = {"cluster", "kwokfleet"}
+REAL = {"cluster", "kwokfleet", "standing"}
 """Fixtures that need the control plane's binaries."""
 FAULTS = Path(__file__).parent / "faults"
 

@@ -1,5 +1,6 @@
 """What commands that talk to a cluster share: options, and a mirror that has listed what is ours."""
 
+import time
 from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -8,14 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kwokfleet import errors
+from kwokfleet.cli import output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kwokfleet.core.requests import Kind
+    from kwokfleet.core.requests import Answer, Kind, Request
     from kwokfleet.edge import cluster, mirror
 
 BUSY = HTTPStatus.TOO_MANY_REQUESTS
+RESTART_S, PAUSE_S = 3.0, 0.2
+"""How long nobody may answer at first. Later there is more patience; but here the address may be wrong."""
 LIST_S = 60.0
 """How long the first list of all our objects may take."""
 
@@ -34,11 +38,28 @@ def connected(context: str | None, kubeconfig: Path | None) -> "cluster.Cluster"
     from kwokfleet.edge import cluster
 
     api = cluster.connect(context, kubeconfig)
-    answer = api.send(requests.Request("GET", "/version"), timeout_s=cluster.CONNECT_S)
+    answer = _first_answer(api, requests.Request("GET", "/version"))
     # Whoever is too busy for an answer is there; what follows is asked with more patience.
     if HTTPStatus.BAD_REQUEST <= answer.status < HTTPStatus.INTERNAL_SERVER_ERROR and answer.status != BUSY:
         raise cluster.refused(api, answer, "tell its version")
     return api
+
+
+def _first_answer(api: "cluster.Cluster", request: "Request") -> "Answer":
+    """Ask, and for a moment ask again: an API server that restarts takes connections and drops them."""
+    from kwokfleet.edge import cluster
+
+    began, told = time.monotonic(), False
+    while True:
+        try:
+            return api.send(request, timeout_s=cluster.CONNECT_S)
+        except errors.UnreachableError as error:
+            if time.monotonic() - began > RESTART_S:
+                raise
+            if not told:
+                output.print_line(f"note: {error}; trying again for {RESTART_S:g} s")
+            told = True
+            time.sleep(PAUSE_S)
 
 
 @contextmanager

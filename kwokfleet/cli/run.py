@@ -311,6 +311,7 @@ def _prepare(session: "syncing.Sync", kinds: "AbstractSet[str]") -> None:
     wanted = sync.own_definition() + (sync.kwok_definitions() if missing else [])
     for name in apply.install(session.sender, wanted, sync.ESTABLISHED_S):
         structlog.get_logger().info("installed", definition=name)
+    session.mirror.follow(kinds)
     session.mirror.wait(lambda now: not kinds & now.missing, sync.ESTABLISHED_S)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kwokfleet import errors
-from kwokfleet.cli import connection, fleets, output, sync
+from kwokfleet.cli import connection, diff, fleets, output, sessions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -43,7 +43,7 @@ def register(app: typer.Typer) -> None:
 
 def get(
     thing: Annotated[Thing, typer.Argument(help="What to list.")] = Thing.POOLS,
-    fleet: sync.Fleet = None,
+    fleet: sessions.Fleet = None,
     form: Form = TableFormat.TABLE,
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
@@ -112,7 +112,7 @@ def _counted(found: "Iterable[Observed]", name_of: object, titles: tuple[str, ..
 
 def status(
     path: fleets.OnePath = None,
-    fleet: sync.Fleet = None,
+    fleet: sessions.Fleet = None,
     form: Form = TableFormat.TABLE,
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
@@ -121,7 +121,7 @@ def status(
 
     Exit code 1 unless everything is as the files say and Ready.
     """
-    made, loaded, inventory, rules = sync.compared(path or fleets.default_path(), context, kubeconfig, fleet)
+    made, loaded, inventory, rules = diff.compared(path or fleets.default_path(), context, kubeconfig, fleet)
     there: dict[tuple[str, str], list[Observed]] = {}
     for each in inventory.values():
         if each.key.kind == "Node":

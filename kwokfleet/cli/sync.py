@@ -1,40 +1,22 @@
-"""`kwokfleet diff`, `sync`, `approve` and `delete`: see exactly what would change, then change it."""
+"""`kwokfleet sync`, `approve` and `delete`: change what `diff` shows, exactly that."""
 
-import gc
-import os
 import sys
-from contextlib import contextmanager
-from datetime import UTC, datetime
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kwokfleet import errors
-from kwokfleet.cli import connection, fleets, output, render
+from kwokfleet.cli import connection, diff, fleets, output, render, sessions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from kwokfleet import apply, reconcile, source
+    from kwokfleet import source
     from kwokfleet import sync as syncing
     from kwokfleet.core.objects import Manifest
-    from kwokfleet.core.observed import Inventory
-    from kwokfleet.core.plan import FleetRules, Plan
-    from kwokfleet.edge import mirror
+    from kwokfleet.core.plan import Plan
 
 ESTABLISHED_S = 30.0
 _GO_ON = "what was done stays, and another sync goes on from there"
-
-
-class DiffFormat(StrEnum):
-    """How `diff` prints a plan."""
-
-    TEXT = "text"
-    JSON = "json"
-    MARKDOWN = "markdown"
-    UNIFIED = "unified"
 
 
 class DryRun(StrEnum):
@@ -45,15 +27,6 @@ class DryRun(StrEnum):
     SERVER = "server"
 
 
-Fleet = Annotated[
-    list[str] | None,
-    typer.Option(help="Only this Fleet; may be repeated.", show_default=False, autocompletion=render.fleet_names),
-]
-NoPrune = Annotated[
-    bool,
-    typer.Option("--no-prune", help="Delete nothing: neither what is no longer in the files nor what is too many."),
-]
-Details = Annotated[bool, typer.Option("--details", "-d", help="Each object and each field, not only the groups.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before something is deleted.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until all nodes are Ready and schedulable.")]
 Timeout = Annotated[str, typer.Option(metavar="DURATION", help="How long to wait, as in 90s or 5m.")]
@@ -63,212 +36,17 @@ MaxInflight = Annotated[int, typer.Option(min=1, max=256, help="Have no more req
 
 def register(app: typer.Typer) -> None:
     """Add these commands to the program."""
-    for command in (diff, sync, approve, delete):
+    for command in (diff.diff, sync, approve, delete):
         app.command()(command)
-
-
-def diff(  # noqa: PLR0913, PLR0917  # one for each option
-    path: fleets.OnePath = None,
-    form: Annotated[
-        DiffFormat | None, typer.Option("--output", "-o", help="How to print it. [default: text]", show_default=False)
-    ] = None,
-    details: Details = False,
-    fleet: Fleet = None,
-    live: Annotated[
-        Path | None,
-        typer.Option(
-            help="Compare with this file, not a cluster: "
-            "kubectl get nodes,namespaces,configmaps,storageclasses,stages -A -o json --show-managed-fields",
-            show_default=False,
-        ),
-    ] = None,
-    no_prune: NoPrune = False,
-    context: connection.Context = None,
-    kubeconfig: connection.Kubeconfig = None,
-) -> None:
-    """Show what a sync would change; change nothing.
-
-    Exits 0 if nothing differs, 1 if something does, 2 and up on errors. Read-only rights are enough. The
-    variable KUBECTL_EXTERNAL_DIFF names a program that is shown both sides, as with kubectl diff.
-    """
-    gc.disable()  # this process makes many small things, drops few, and ends
-    where = path or fleets.default_path()
-    made, loaded = (
-        _saved_plan(where, live, _options(fleet, no_prune=no_prune))
-        if live
-        else _live_plan(where, context, kubeconfig, _options(fleet, no_prune=no_prune))
-    )
-    _refuse_unknown(fleet, loaded, made)
-    external = os.environ.get("KUBECTL_EXTERNAL_DIFF", "")
-    if external and form in (None, DiffFormat.UNIFIED):
-        from kwokfleet.edge import difftool
-        from kwokfleet.formats import plans
-
-        difftool.show(external, {plans.file_name(change): plans.sides(change) for change in made.changes})
-        _print_withheld(made)
-    else:
-        _print_plan(made, form or DiffFormat.TEXT, details=details)
-    raise typer.Exit(_diff_code(made, loaded))
-
-
-def _options(fleet: list[str] | None, *, no_prune: bool, approved: list[str] | None = None) -> "reconcile.Options":
-    from kwokfleet import reconcile
-
-    only = frozenset(fleet) | {""} if fleet else None
-    return reconcile.Options(not no_prune, only, frozenset(approved or ()))
-
-
-def _loaded(
-    where: Path, live_nodes: "Callable[[str | None], list[Manifest]]", *, stable: bool = False
-) -> "source.Loaded":
-    """Load files; say what is wrong with them, and go on with what is right."""
-    from kwokfleet import source
-
-    loaded = source.Loader(live_nodes).load(where, stable=stable)
-    for problem in loaded.problems:
-        output.print_line(fleets.problem_line(problem))
-    if not loaded.snapshot.files:
-        raise errors.InputError(
-            f"there is no fleet file in {where} that can be read: nothing was changed",
-            hint="an empty source is never taken for a wish; to remove a fleet: kwokfleet delete FLEET",
-        )
-    return loaded
-
-
-def _live_plan(
-    where: Path, context: str | None, kubeconfig: Path | None, options: "reconcile.Options"
-) -> "tuple[Plan, source.Loaded]":
-    from kwokfleet import apply
-
-    with _session(context, kubeconfig, options, apply.Limits()) as session:
-        loaded = _loaded(where, render.live_nodes(None, session.sender))
-        _note_missing(connection.known(session.mirror), _kwok_kinds(loaded))
-        return session.plan(loaded), loaded
-
-
-def compared(
-    where: Path, context: str | None, kubeconfig: Path | None, fleet: list[str] | None
-) -> "tuple[Plan, source.Loaded, Inventory, Mapping[str, FleetRules]]":
-    """Return what differs between files and cluster, with what is in both."""
-    from kwokfleet import apply
-
-    with _session(context, kubeconfig, _options(fleet, no_prune=False), apply.Limits()) as session:
-        loaded = _loaded(where, render.live_nodes(None, session.sender))
-        view = connection.known(session.mirror)
-        made = session.plan(loaded)
-        _refuse_unknown(fleet, loaded, made)
-        return made, loaded, view.objects, session.rules
-
-
-def _note_missing(view: "mirror.View", kinds: "set[str]") -> None:
-    """Say what of the cluster is not known; kwok's other kinds are nobody's concern unless the files need them."""
-    from kwokfleet.core import requests
-
-    if kinds & view.missing:
-        output.print_line("note: the cluster does not know kwok's kinds yet; sync installs their definitions")
-    optional = {each.kind for each in requests.KWOK} - kinds
-    for kind, why in view.unknown.items():
-        if kind not in optional:
-            output.print_line(f"note: {why}")
-
-
-def _kwok_kinds(loaded: "source.Loaded") -> "set[str]":
-    """Return the kinds of kwok's that the files need."""
-    from kwokfleet.core import render as rendering
-
-    return {"Stage", *rendering.kwok_kinds(loaded.tree)}
-
-
-def _saved_plan(where: Path, live: Path, options: "reconcile.Options") -> "tuple[Plan, source.Loaded]":
-    from kwokfleet import reconcile, world
-
-    loaded = _loaded(where, render.live_nodes(live))
-    found = fleets.saved_objects(live)
-    if not any("managedFields" in each["metadata"] for each in found):
-        output.print_line(
-            f"note: {live} does not say who set which field: what is to be removed cannot be told; "
-            "save it with kubectl get --show-managed-fields"
-        )
-    saved = world.Saved(found)
-    return reconcile.Reconciler(saved, options).plan(loaded, datetime.now(UTC)), loaded
-
-
-def _refuse_unknown(fleet: list[str] | None, loaded: "source.Loaded", made: "Plan") -> None:
-    """Refuse the name of a Fleet that neither the files nor the cluster know."""
-    from kwokfleet.core import problems
-
-    known = {each.name for each in loaded.tree.fleets} | set(loaded.broken)
-    known |= {change.fleet for change in made.changes} | {each.fleet for each in made.withheld} - {""}
-    for name in fleet or ():
-        if name not in known:
-            raise errors.InputError(f"there is no Fleet {name!r}", hint=problems.meant(name, sorted(known)))
-
-
-def _print_plan(made: "Plan", form: DiffFormat, *, details: bool) -> None:
-    from kwokfleet.cli import plan_text
-    from kwokfleet.core import report
-    from kwokfleet.formats import plans
-
-    if form is DiffFormat.JSON:
-        typer.echo(plans.to_json(made, whole=details))
-    elif form is DiffFormat.MARKDOWN:
-        typer.echo(plans.to_markdown(made), nl=False)
-    elif form is DiffFormat.UNIFIED:
-        sys.stdout.writelines(_unified(made))
-    else:
-        plan_text.echo(plan_text.lines(made, details=details))
-        output.print_line("no differences" if made.empty else report.summary(made))
-
-
-def _unified(made: "Plan") -> "Iterator[str]":
-    from kwokfleet.cli import plan_text
-    from kwokfleet.formats import plans
-
-    colour = plan_text.coloured()
-    for change in made.changes:
-        text = plans.unified(change)
-        yield "".join(map(_diff_line, text.splitlines(keepends=True))) if colour else text
-    _print_withheld(made)
-
-
-def _print_withheld(made: "Plan") -> None:
-    from kwokfleet.cli import plan_text
-
-    for each in made.withheld:
-        for line in plan_text.withheld(each):
-            output.print_line(line)
-
-
-def _diff_line(line: str) -> str:
-    colours = {"+": typer.colors.GREEN, "-": typer.colors.RED, "@": typer.colors.CYAN}
-    colour = colours.get(line[:1])
-    return typer.style(line, fg=colour) if colour else line
-
-
-def _diff_code(made: "Plan", loaded: "source.Loaded") -> errors.ExitCode:
-    from kwokfleet.core.plan import Cause
-
-    causes = {each.cause for each in made.withheld}
-    if Cause.UNKNOWN in causes:
-        return errors.ExitCode.CLUSTER
-    if causes & {Cause.CONFLICT, Cause.NOT_FAKE}:
-        return errors.ExitCode.NOT_OURS
-    if Cause.BROKEN in causes or not loaded.usable:  # what a broken file asks for, nobody has compared
-        return errors.ExitCode.INPUT
-    return errors.ExitCode.DONE if made.empty else errors.ExitCode.NO
-
-
-# ----------------------------------------------------------------------------------------
-# sync
 
 
 def sync(  # noqa: PLR0913, PLR0917  # one for each option
     path: fleets.OnePath = None,
-    fleet: Fleet = None,
+    fleet: sessions.Fleet = None,
     wait: Wait = False,
     timeout: Timeout = "5m",
     yes: Yes = False,
-    no_prune: NoPrune = False,
+    no_prune: sessions.NoPrune = False,
     approve: Annotated[
         list[str] | None,
         typer.Option(metavar="DIGEST", help="Also do what is withheld under this digest.", show_default=False),
@@ -276,7 +54,7 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
     dry_run: Annotated[
         DryRun, typer.Option(help="client: only show the plan; server: let the API server check every write too.")
     ] = DryRun.NONE,
-    details: Details = False,
+    details: sessions.Details = False,
     qps: Qps = 0,
     max_inflight: MaxInflight = 128,
     context: connection.Context = None,
@@ -291,17 +69,17 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
 
     output.start_logging()
     limits = apply.Limits(max_inflight, qps, dry_run=dry_run is DryRun.SERVER)
-    options = _options(fleet, no_prune=no_prune, approved=approve)
+    options = sessions.options(fleet, no_prune=no_prune, approved=approve)
     deadline_s = seconds(timeout)
     where = path or fleets.default_path()
-    with _session(context, kubeconfig, options, limits) as session:
-        loaded = _loaded(where, render.live_nodes(None, session.sender), stable=True)
-        _prepare(session, _kwok_kinds(loaded), write=dry_run is DryRun.NONE)
+    with sessions.opened(context, kubeconfig, options, limits) as session:
+        loaded = sessions.loaded(where, render.live_nodes(None, session.sender), stable=True)
+        _prepare(session, sessions.kwok_kinds(loaded), write=dry_run is DryRun.NONE)
         made = session.plan(loaded)
-        _refuse_unknown(fleet, loaded, made)
-        _print_plan(made, DiffFormat.TEXT, details=details)
+        sessions.refuse_unknown(fleet, loaded, made)
+        diff.print_plan(made, loaded, diff.DiffFormat.TEXT, details=details)
         if dry_run is DryRun.CLIENT:
-            raise typer.Exit(_diff_code(made, loaded))
+            raise typer.Exit(diff.exit_code(made, loaded))
         _ask(made, yes=yes or dry_run is DryRun.SERVER)
         done = _carried_out(session, loaded, made, deadline_s if wait and dry_run is DryRun.NONE else 0)
         code = _told(session, loaded, done)
@@ -310,29 +88,13 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
         raise typer.Exit(code)
 
 
-@contextmanager
-def _session(
-    context: str | None, kubeconfig: Path | None, options: "reconcile.Options", limits: "apply.Limits"
-) -> "Iterator[syncing.Sync]":
-    """Connect, and follow our objects; whatever ends the block, ends all that it began."""
-    from kwokfleet import sync as syncing
-
-    api = connection.connected(context, kubeconfig)
-    with connection.following(api) as follower:
-        session = syncing.Sync(api, follower, options, limits)
-        try:
-            yield session
-        finally:
-            session.stop.set()
-
-
 def _prepare(session: "syncing.Sync", kinds: "set[str]", *, write: bool) -> None:
     """Put the definitions of kwok's kinds, if some that are needed are missing, and of ours in place."""
     from kwokfleet import apply
 
     view = connection.known(session.mirror)
     if not write:
-        _note_missing(view, kinds)
+        sessions.note_missing(view, kinds)
         return
     wanted = own_definition() + (kwok_definitions() if kinds & view.missing else [])
     try:
@@ -347,8 +109,9 @@ def _prepare(session: "syncing.Sync", kinds: "set[str]", *, write: bool) -> None
                 hint="let somebody with the rights run kwokfleet sync once",
             ) from error
         output.print_line(f"note: {error}; how fleets stand is not recorded in the cluster")
+    session.mirror.follow(kinds)
     session.mirror.wait(lambda now: not kinds & now.missing, ESTABLISHED_S)
-    _note_missing(connection.known(session.mirror), kinds)
+    sessions.note_missing(connection.known(session.mirror), kinds)
 
 
 def own_definition() -> "list[Manifest]":
@@ -494,9 +257,9 @@ def delete(  # noqa: PLR0913, PLR0917  # one for each option
         str, typer.Argument(metavar="FLEET", help="The Fleet to remove.", autocompletion=render.fleet_names)
     ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    details: Details = False,
     qps: Qps = 0,
     max_inflight: MaxInflight = 128,
+    details: sessions.Details = False,
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
@@ -509,16 +272,16 @@ def delete(  # noqa: PLR0913, PLR0917  # one for each option
 
     output.start_logging()
     ordered = reconcile.Options(only=frozenset({fleet, ""}), budget=False)
-    with _session(context, kubeconfig, ordered, apply.Limits(max_inflight, qps)) as session:
+    with sessions.opened(context, kubeconfig, ordered, apply.Limits(max_inflight, qps)) as session:
         view = connection.known(session.mirror)
-        _note_missing(view, {"Stage"})
+        sessions.note_missing(view, {"Stage"})
         if {each.fleet for each in view.objects.values()} - {fleet, ""}:
             session.limit_to({fleet})  # what Fleets share is still needed by the others
         nothing = source.nothing()
         made = session.plan(nothing)
         if made.empty:
             raise errors.InputError(f"the cluster has nothing of a Fleet {fleet!r}", hint="see kwokfleet get fleets")
-        _print_plan(made, DiffFormat.TEXT, details=details)
+        diff.print_plan(made, nothing, diff.DiffFormat.TEXT, details=details)
         if made.changes and not yes:
             _confirm_delete(fleet, len(made.changes))
         done = _carried_out(session, nothing, made, 0)

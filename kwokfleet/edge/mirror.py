@@ -3,6 +3,10 @@
 Only objects with our label are asked for, and only what matters of them is kept. A mirror knows
 when it does not know: until a kind has been listed to its end, and whenever its connection is
 broken, the kind is *unknown*, and nobody may take an object that is not there for absent.
+
+kwok has a dozen kinds that few fleets use. A connection and a thread for each would be most of what
+a mirror costs, so these are only looked at now and then, and followed like the others from the
+moment that there is an object of ours, or somebody is about to make one.
 """
 
 import threading
@@ -32,6 +36,11 @@ WATCH_S = 290
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 LONGEST_WAIT_S = 1.0
 """Who waits looks at least this often, so that a signal is heard."""
+LOOK_S = 290.0
+"""How often a kind of which nothing of ours was there is looked at."""
+LOOKERS = 3
+SELDOM = frozenset(requests.KWOK)
+"""Kinds that are not followed before there is a need."""
 _END_OF_LIST = "k8s.io/initial-events-end"
 _CANNOT_STREAM = {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.METHOD_NOT_ALLOWED}
 
@@ -96,6 +105,8 @@ class Mirror:
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self._followers = [_Follower(api, kind, (selector, fields), self._changed, self._stop) for kind in kinds]
+        seldom = [each for each in self._followers if each.kind in SELDOM]
+        self._lookers = [_Looker(part, self._stop) for start in range(LOOKERS) if (part := seldom[start::LOOKERS])]
 
     def tell(self, heard: Heard) -> None:
         """Tell somebody of every change from now on: quickly, for nothing else is followed meanwhile."""
@@ -110,8 +121,17 @@ class Mirror:
     def __enter__(self) -> Self:
         """Begin to follow."""
         for each in self._followers:
-            each.start()
+            if each.kind not in SELDOM:
+                each.begin()
+        for looker in self._lookers:
+            looker.start()
         return self
+
+    def follow(self, kinds: AbstractSet[str]) -> None:
+        """Follow some kinds from now on, also those that are seldom used: somebody is about to write to them."""
+        for each in self._followers:
+            if each.kind.kind in kinds:
+                each.begin()
 
     def __exit__(self, *_exc: object) -> None:
         """Stop following."""
@@ -122,8 +142,12 @@ class Mirror:
         self._stop.set()
         for each in self._followers:
             each.interrupt()
+        # One that waits for the first byte of an answer cannot be woken up.
+        for looker in self._lookers:
+            looker.join(CLOSING_S)
         for each in self._followers:
-            each.join(CLOSING_S)  # one that waits for the first byte of an answer cannot be woken up
+            if each.is_begun:
+                each.join(CLOSING_S)
 
     def view(self) -> View:
         """Return what is known now."""
@@ -175,6 +199,26 @@ class _RefusedError(Exception):
         self.answer = answer
 
 
+class _Looker(threading.Thread):
+    """Looks now and then at kinds that are not followed."""
+
+    def __init__(self, kinds: "Sequence[_Follower]", stop: threading.Event) -> None:
+        super().__init__(name="mirror-looker", daemon=True)
+        self._kinds, self._stopping = kinds, stop
+
+    def run(self) -> None:
+        """Look at each that nobody follows, again soon if that failed, until all are followed or we are stopped."""
+        pause = FIRST_PAUSE_S
+        while waiting := [each for each in self._kinds if not each.is_begun]:
+            for each in waiting:
+                if self._stopping.is_set():
+                    return
+                each.look()
+            settled = all(each.is_settled for each in waiting if not each.is_begun)
+            self._stopping.wait(LOOK_S if settled else pause)
+            pause = FIRST_PAUSE_S if settled else min(pause * 2, LONGEST_PAUSE_S)
+
+
 class _Follower(threading.Thread):
     """Lists and watches one kind."""
 
@@ -203,6 +247,38 @@ class _Follower(threading.Thread):
         self.is_settled = False
         """Whether what there is is known, or was refused for good."""
         self.is_missing = False
+        self.is_begun = False
+
+    def begin(self) -> None:
+        """Begin to follow, unless that has begun."""
+        with self._changed:
+            if not self.is_begun and not self._stopping.is_set():
+                self.is_begun = True
+                self.start()
+
+    def look(self) -> None:
+        """See whether there is anything of ours; if there is, begin to follow."""
+        try:
+            answer = self._api.send(requests.page(self.kind, self._selector, fields=self._fields, metadata_only=True))
+        except errors.UnreachableError as error:
+            self._look_again(str(error))
+            return
+        with self._changed:
+            if self.is_begun:  # somebody wanted it meanwhile, and knows better
+                return
+            if answer.status != HTTPStatus.OK:
+                self._refused(answer)
+            elif (page := answer.json()).get("items"):
+                self._look_again("is being listed")
+                self.begin()
+            elif self.trouble or self.is_missing:
+                self._listed({}, str(page["metadata"]["resourceVersion"]))
+
+    def _look_again(self, trouble: str) -> None:
+        with self._changed:
+            if not self.is_begun:
+                self._resume = ""
+                self._say(trouble, settled=False)
 
     def interrupt(self) -> None:
         """Wake it up to see that it should stop."""

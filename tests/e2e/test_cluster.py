@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from kwokfleet.embedded import processes, state, versions
-from tests.harness import waiting
+from tests.harness import cli, waiting
 from tests.harness.cli import Cli
 
 HEALTHY = dict.fromkeys(versions.COMPONENTS, True)
@@ -25,14 +25,30 @@ def pids(kwokfleet: Cli, name: str = "default") -> dict[str, int]:
 
 
 def health(kwokfleet: Cli, name: str = "default") -> dict[str, bool]:
-    """Return what `status` says of each component."""
-    (status,) = json.loads(kwokfleet.run("cluster", "status", "--name", name, "--json").stdout)
-    return {each["name"]: each["healthy"] for each in status["components"]}
+    """Return what `status` says of each component; its exit code says the same of all."""
+    done = kwokfleet.run("cluster", "status", "--name", name, "--json")
+    (status,) = json.loads(done.stdout)
+    found = {each["name"]: each["healthy"] for each in status["components"]}
+    assert done.returncode == (0 if all(found.values()) else 1)
+    return found
 
 
 def kubectl(kwokfleet: Cli, *arguments: str) -> str:
     """Run the cluster's own kubectl."""
     return kwokfleet.ok("cluster", "kubectl", *arguments)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
+    """Keep one cluster for all tests that leave it as they found it."""
+    yield from cli.opened(tmp_path_factory.mktemp("kept"))
+
+
+@pytest.fixture
+def standing(kept: Cli) -> Cli:
+    """Return a cluster that is up, whatever the test before has done to it."""
+    kept.ok("cluster", "up")
+    return kept
 
 
 @pytest.fixture
@@ -63,11 +79,10 @@ def test_up_is_idempotent_and_down_leaves_nothing(kwokfleet: Cli) -> None:
     assert (again.returncode, again.stderr) == (0, "there is no cluster default\n")
 
 
-def test_kubeconfig_serves_any_client(kwokfleet: Cli) -> None:
+def test_kubeconfig_serves_any_client(standing: Cli) -> None:
     """Printed or by path, it is a complete kubeconfig for the pinned kubectl and any other client."""
-    kwokfleet.ok("cluster", "up")
-    path = kwokfleet.ok("cluster", "kubeconfig", "--path").strip()
-    assert kwokfleet.ok("cluster", "kubeconfig") == Path(path).read_text()
+    path = standing.ok("cluster", "kubeconfig", "--path").strip()
+    assert standing.ok("cluster", "kubeconfig") == Path(path).read_text()
     with kubernetes.config.new_client_from_config(path) as client:  # type: ignore[no-untyped-call]  # it has no types
         assert kubernetes.client.VersionApi(client).get_code().git_version == versions.KUBERNETES
 
@@ -89,23 +104,21 @@ def test_clusters_live_side_by_side(kwokfleet: Cli) -> None:
 
 
 @pytest.mark.parametrize("victim", versions.COMPONENTS)
-def test_up_mends_a_killed_component(kwokfleet: Cli, victim: str) -> None:
+def test_up_mends_a_killed_component(standing: Cli, victim: str) -> None:
     """Kill -9 of any component: `status` says so, `up` restarts that one, nothing stored is lost."""
-    kwokfleet.ok("cluster", "up")
-    kubectl(kwokfleet, "create", "configmap", "kept", "--from-literal=a=b")
-    before = pids(kwokfleet)
+    kubectl(standing, "create", "configmap", f"kept-{victim}", "--from-literal=a=b")
+    before = pids(standing)
     process = psutil.Process(before[victim])
     process.kill()
     process.wait(10)
 
-    assert kwokfleet.run("cluster", "status").returncode == 1
-    assert health(kwokfleet)[victim] is False
-    kwokfleet.ok("cluster", "up")
+    assert health(standing)[victim] is False
+    standing.ok("cluster", "up")
 
-    assert health(kwokfleet) == HEALTHY
-    assert kwokfleet.ok("cluster", "logs", victim, "--previous")
-    assert "b" in kubectl(kwokfleet, "get", "configmap", "kept", "-o", "jsonpath={.data.a}")
-    after = pids(kwokfleet)
+    assert health(standing) == HEALTHY
+    assert standing.ok("cluster", "logs", victim, "--previous")
+    assert "b" in kubectl(standing, "get", "configmap", f"kept-{victim}", "-o", "jsonpath={.data.a}")
+    after = pids(standing)
     assert after[victim] != before[victim]
 
 
@@ -153,22 +166,21 @@ def test_interrupting_up_leaves_nothing(kwokfleet: Cli) -> None:
     assert not kwokfleet.data_dir.exists()
 
 
-def test_interrupting_up_does_not_harm_a_running_cluster(kwokfleet: Cli) -> None:
+def test_interrupting_up_does_not_harm_a_running_cluster(standing: Cli) -> None:
     """What ran before `up` runs after it; what `up` had started is stopped again."""
-    kwokfleet.ok("cluster", "up")
-    before = pids(kwokfleet)
+    before = pids(standing)
     stuck = psutil.Process(before["kube-controller-manager"])
     stuck.suspend()
     psutil.Process(before.pop("kube-scheduler")).kill()
-    with kwokfleet.start("cluster", "up") as process:
-        waiting.until(lambda: "kube-scheduler" in pids(kwokfleet))
+    with standing.start("cluster", "up") as process:
+        waiting.until(lambda: "kube-scheduler" in pids(standing))
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
     stuck.resume()
     assert process.returncode == 130
-    assert pids(kwokfleet) == before
-    kwokfleet.ok("cluster", "up")
-    assert pids(kwokfleet).items() >= before.items()
+    assert pids(standing) == before
+    standing.ok("cluster", "up")
+    assert pids(standing).items() >= before.items()
 
 
 def test_an_impatient_second_ctrl_c_does_not_stop_the_clean_up(kwokfleet: Cli) -> None:
@@ -184,28 +196,26 @@ def test_an_impatient_second_ctrl_c_does_not_stop_the_clean_up(kwokfleet: Cli) -
     assert not kwokfleet.data_dir.exists()
 
 
-def test_up_never_deletes_what_it_cannot_read(kwokfleet: Cli) -> None:
+def test_up_never_deletes_what_it_cannot_read(standing: Cli) -> None:
     """Kwokctl takes a configuration it cannot read for no cluster at all; what is stored survives that."""
-    kwokfleet.ok("cluster", "up")
-    kubectl(kwokfleet, "create", "namespace", "kept")
-    good = kwokfleet.where().saved_config.read_text()
-    kwokfleet.where().saved_config.write_text("components: [")
-    psutil.Process(pids(kwokfleet)["kube-scheduler"]).kill()
-    failed = kwokfleet.run("cluster", "up")
+    kubectl(standing, "create", "namespace", "kept")
+    good = standing.where().saved_config.read_text()
+    standing.where().saved_config.write_text("components: [")
+    psutil.Process(pids(standing)["kube-scheduler"]).kill()
+    failed = standing.run("cluster", "up")
     assert failed.returncode == 6
-    kwokfleet.where().saved_config.write_text(good)
-    kwokfleet.ok("cluster", "up")
-    assert "kept" in kubectl(kwokfleet, "get", "namespaces")
+    standing.where().saved_config.write_text(good)
+    standing.ok("cluster", "up")
+    assert "kept" in kubectl(standing, "get", "namespaces")
 
 
-def test_logs_show_every_component_or_one(kwokfleet: Cli) -> None:
+def test_logs_show_every_component_or_one(standing: Cli) -> None:
     """All with names in front, one without, and a wrong name with the right ones."""
-    kwokfleet.ok("cluster", "up")
-    every = kwokfleet.ok("cluster", "logs", "--tail", "2").splitlines()
+    every = standing.ok("cluster", "logs", "--tail", "2").splitlines()
     assert {line.split("|")[0].strip() for line in every} == set(versions.COMPONENTS)
     assert len(every) == 8
-    assert len(kwokfleet.ok("cluster", "logs", "etcd", "--tail", "3").splitlines()) == 3
-    wrong = kwokfleet.run("cluster", "logs", "kubelet")
+    assert len(standing.ok("cluster", "logs", "etcd", "--tail", "3").splitlines()) == 3
+    wrong = standing.run("cluster", "logs", "kubelet")
     assert (wrong.returncode, "kube-scheduler" in wrong.stderr) == (2, True)
 
 
@@ -276,7 +286,7 @@ def test_a_component_that_cannot_start_is_quoted_and_leaves_nothing(kwokfleet: C
 
 
 def test_foreign_and_damaged_folders_are_refused(kwokfleet: Cli) -> None:
-    """Foreign: nobody touches it. Damaged: `down` clears it, and then `up` works."""
+    """Foreign: nobody touches it. Damaged: `down` clears it, and leaves the other alone."""
     foreign = kwokfleet.where("foreign").root
     foreign.mkdir(parents=True)
     (foreign / "precious").write_text("mine")
@@ -293,7 +303,8 @@ def test_foreign_and_damaged_folders_are_refused(kwokfleet: Cli) -> None:
     assert "kwok.yaml missing or empty" in damaged.stderr
     assert "kwokfleet cluster down --name default" in damaged.stderr
     kwokfleet.ok("cluster", "down")
-    kwokfleet.ok("cluster", "up")
+    assert not kwokfleet.where().root.exists()
+    assert (foreign / "precious").read_text() == "mine"
 
 
 def test_a_port_in_use_is_named(kwokfleet: Cli) -> None:

@@ -16,7 +16,7 @@ PROGRAMS = Path(sys.executable).parent
 @pytest.fixture
 def program(tmp_path: Path) -> cli.Cli:
     """Run commands that need no cluster."""
-    return cli.Cli(tmp_path / "data", {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"})
+    return cli.Cli(tmp_path / "data", {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}, fresh=True)
 
 
 def test_version(program: cli.Cli) -> None:

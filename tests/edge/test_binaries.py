@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -243,9 +244,8 @@ def _wait_for_children(process: subprocess.Popen[str]) -> list[psutil.Process]:
 
     def children() -> list[psutil.Process]:
         found = psutil.Process(process.pid).children(recursive=True)
-        try:
+        with suppress(psutil.NoSuchProcess):  # one that ended since; the compiler's is still to come
             return found if any("sleep" in child.name() for child in found) else []
-        except psutil.NoSuchProcess:
-            return []  # one was only passing by
+        return []
 
     return waiting.until(children)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from kwokfleet import settings
 from kwokfleet.embedded import cluster, progress, state
-from tests.harness import control_plane
+from tests.harness import control_plane, forks
 
-TIMEOUT_S = 120
+TIMEOUT_S = forks.TIMEOUT_S
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,8 @@ class Cli:
 
     data_dir: Path
     environment: dict[str, str]
+    fresh: bool = False
+    """Whether each command gets a Python of its own, not one that has imported everything."""
 
     def start(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
         """Start a command in the background."""
@@ -34,6 +36,8 @@ class Cli:
 
     def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
+        if not self.fresh:
+            return forks.run(list(arguments), self.environment | variables)
         with self.start(*arguments, **variables) as process:
             try:
                 out, err = process.communicate(timeout=TIMEOUT_S)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.harness import cli, control_plane
+from tests.harness import cli, control_plane, sessions, waiting
 
 FLEET = "scene"
 OURS = "app.kubernetes.io/managed-by=kwokfleet"
@@ -57,14 +57,9 @@ class Scene:
         assert done.returncode == 0, done.stdout + done.stderr
 
     def sweep(self) -> None:
-        """Remove everything that is ours."""
-        # As one request: kubectl would delete node after node, and wait for each.
-        self.cluster.kubectl("delete", "--raw", f"/api/v1/nodes?labelSelector={OURS}")
-        self.cluster.kubectl("delete", "namespaces", "--selector", OURS, "--ignore-not-found")
-        self.cluster.kubectl("delete", "configmaps", "--all-namespaces", "--selector", OURS)
-        for kind in ("stages.kwok.x-k8s.io", "fleets.kwokfleet.dev"):
-            chosen = ("--selector", OURS) if kind.startswith("stages") else ("--all",)
-            self.cluster.try_kubectl("delete", kind, *chosen)  # a cluster may not know the kind yet
+        """Remove everything that is ours, and return once its namespaces are gone, which take their time."""
+        sessions.clear(self.cluster)
+        waiting.until(lambda: not self.cluster.kubectl("get", "namespaces", "--selector", OURS, "--output=name"))
 
 
 def names(**sizes: int) -> list[str]:

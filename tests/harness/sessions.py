@@ -3,12 +3,15 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 
 from kwokfleet import apply, reconcile, source
 from kwokfleet import sync as syncing
-from kwokfleet.core import objects, report
+from kwokfleet.core import objects, report, requests
+from kwokfleet.core.objects import ObjectKey
 from kwokfleet.core.plan import Plan
+from kwokfleet.core.requests import Request
 from kwokfleet.edge import cluster as edge
 from kwokfleet.edge import mirror
 from tests.harness import control_plane
@@ -56,7 +59,20 @@ def opened(cluster: control_plane.ControlPlane) -> Iterator[Sessions]:
 
 def clear(cluster: control_plane.ControlPlane) -> None:
     """Remove everything that is kwokfleet's, whoever made it: tests share the cluster, one after the other."""
-    kinds = "nodes,stages.kwok.x-k8s.io,namespaces,storageclasses"
-    known = cluster.try_kubectl("get", "customresourcedefinitions", "fleets.kwokfleet.dev").returncode == 0
-    cluster.kubectl("delete", f"{kinds},fleets.kwokfleet.dev" if known else kinds, *OURS, "--wait=false")
-    cluster.kubectl("delete", "configmaps", "--all-namespaces", *OURS, "--wait=false")
+    api = edge.connect(None, cluster.kubeconfig)
+    try:
+        api.send(Request("DELETE", f"{requests.collection(requests.NODE)}?labelSelector={requests.OURS}"))
+        for kind in (*requests.MANAGED, requests.FLEET):
+            for key, uid in _ours(api, kind):
+                api.send(requests.delete(key, uid))
+    finally:
+        api.close()
+
+
+def _ours(api: edge.Cluster, kind: requests.Kind) -> list[tuple[ObjectKey, str]]:
+    answer = api.send(requests.page(kind, requests.OURS, metadata_only=True))
+    assert answer.status in (HTTPStatus.OK, HTTPStatus.NOT_FOUND), answer.message
+    found = [item["metadata"] for item in answer.json().get("items") or ()]
+    return [
+        (ObjectKey(kind.api_version, kind.kind, each.get("namespace", ""), each["name"]), each["uid"]) for each in found
+    ]

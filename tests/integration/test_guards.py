@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kwokfleet.core import objects
-from tests.harness import cli, kwok, sandbox, sessions
+from tests.harness import cli, faulty, kwok, sandbox, sessions
 from tests.harness.control_plane import ControlPlane
 
 Manifest = dict[str, Any]
@@ -213,8 +213,23 @@ def test_a_broken_file_of_a_new_fleet_is_not_passed_over(lab: Lab) -> None:
     value(lab.file(lab.b))
     lab.sync(code=2)
     assert (lab.count(lab.a), lab.count(lab.b)) == (1, 0)
-    assert lab.run("diff").returncode == 2
     assert lab.run("status").returncode == 1
+
+
+def test_diff_does_not_say_that_nothing_differs_where_it_could_not_compare(lab: Lab) -> None:
+    """Beside a broken file it says what it knows nothing of, whether or not something else differs."""
+    lab.write(lab.a, p=1)
+    lab.sync()
+    lab.write(lab.b, p=2)
+    value(lab.file(lab.b))
+    unknown = f"what {lab.file(lab.b)} asks for could not be compared"
+    same = lab.run("diff")
+    assert (same.returncode, "no differences" in same.stderr) == (2, False)
+    assert f"nothing else differs; {unknown}" in same.stderr
+    lab.write(lab.a, p=2)
+    other = lab.run("diff")
+    assert (other.returncode, unknown in other.stderr) == (2, True)
+    assert "1 to create" in other.stderr
 
 
 def test_while_it_is_unclear_how_kwok_runs_nothing_is_done(lab: Lab) -> None:
@@ -333,6 +348,25 @@ def test_what_is_just_going_is_made_anew(lab: Lab) -> None:
     after = lab.cluster.get("namespace", namespace)
     assert (after["status"]["phase"], after["metadata"]["uid"] != before) == ("Active", True)
     assert lab.run("diff").returncode == 0
+
+
+def test_a_namespace_that_is_going_is_not_looked_into(lab: Lab, tmp_path: Path) -> None:
+    """Whoever has something in it: it goes, and asking each kind of object for its contents decides nothing."""
+    namespace = f"{lab.a}-work"
+    lab.write(lab.a, {"waves": [{"name": "w", "count": 1, "namespace": namespace, "template": JOB}]}, p=1)
+    lab.sync()
+    patch = ("patch", "namespace", namespace, "--type=merge", "--patch")
+    lab.cluster.kubectl(*patch, '{"metadata": {"finalizers": ["example.com/held"]}}')
+    lab.write(lab.a, p=1)
+    with faulty.proxied(lab.cluster) as proxy:
+        through = proxy.kubeconfig(tmp_path / "through.json")
+        assert lab.run("diff", KUBECONFIG=through).returncode == 1
+        assert [asked.path for asked in proxy.asked if f"/namespaces/{namespace}/" in asked.path]
+        lab.sync()
+        proxy.asked.clear()
+        assert lab.run("diff", KUBECONFIG=through).returncode == 0
+        assert not [asked.path for asked in proxy.asked if f"/namespaces/{namespace}/" in asked.path]
+    lab.cluster.kubectl(*patch, '{"metadata": {"finalizers": null}}')
 
 
 def test_a_namespace_in_which_others_have_something_stays(lab: Lab) -> None:

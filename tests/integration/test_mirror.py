@@ -2,7 +2,9 @@
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from kwokfleet.core import objects, requests
 from kwokfleet.core.objects import ObjectKey
 from kwokfleet.edge import cluster as edge
 from kwokfleet.edge import mirror
+from tests.harness import faulty, kwok
 from tests.harness.control_plane import ControlPlane
 from tests.harness.sandbox import Sandbox
 
@@ -108,3 +111,89 @@ def test_a_kind_that_the_cluster_does_not_know_is_missing_and_not_unknown(api: e
     with mirror.Mirror(api, (kind,)) as made:
         view = made.wait_until_known(WAIT_S)
     assert (set(view.missing), dict(view.unknown)) == ({"Nothing"}, {})
+
+
+# ----------------------------------------------------------------------------------------
+# kinds that few fleets use
+
+LOGS = requests.Kind(objects.STAGE_API_VERSION, "ClusterLogs", "clusterlogs")
+
+
+@pytest.fixture
+def seldom(api: edge.Cluster, box: Sandbox) -> Iterator[Callable[[], AbstractContextManager[mirror.Mirror]]]:
+    """Give the cluster kwok's kinds; return what follows all kinds for this test, which leaves no object of them."""
+    kwok.install_crds(box.cluster)
+    yield lambda: mirror.Mirror(api, requests.MANAGED, f"{requests.OURS},{box.selector}")
+    box.cluster.kubectl("delete", LOGS.plural, "--selector", box.selector)
+
+
+def logs(box: Sandbox, path: str = "/var/log/pods") -> dict[str, Any]:
+    """Write an object of a kind of kwok's that few use."""
+    spec = {"logs": [{"containers": ["main"], "logsFile": path}]}
+    made = box.manifest(LOGS.api_version, LOGS.kind, "logs", spec=spec)
+    made["metadata"]["labels"] |= OURS
+    del made["metadata"]["namespace"]
+    return made
+
+
+def logs_key(box: Sandbox) -> ObjectKey:
+    """Return what tells it from others."""
+    return ObjectKey(LOGS.api_version, LOGS.kind, "", f"{box.name}-logs")
+
+
+Seldom = Callable[[], AbstractContextManager[mirror.Mirror]]
+
+
+def test_kinds_without_an_object_of_ours_have_no_thread_of_their_own(seldom: Seldom) -> None:
+    """They are known all the same, and so is that there is nothing."""
+    with seldom() as made:
+        view = made.wait_until_known(WAIT_S)
+        following = {each.name for each in threading.enumerate() if each.name.startswith("mirror-")}
+    assert (dict(view.unknown), dict(view.objects)) == ({}, {})
+    assert set(view.versions) == {kind.kind for kind in requests.MANAGED}
+    often = {f"mirror-{kind.plural}" for kind in requests.MANAGED if kind not in requests.KWOK}
+    assert following == {*often, "mirror-looker"}
+
+
+def test_an_object_of_a_kind_that_few_use_is_shown_and_followed(seldom: Seldom, box: Sandbox) -> None:
+    """Whole, as soon as anything is called known; and so is what becomes of it."""
+    box.cluster.apply(logs(box))
+    with seldom() as made:
+        view = made.wait_until_known(WAIT_S)
+        assert view.objects[logs_key(box)].manifest["spec"]["logs"][0]["logsFile"] == "/var/log/pods"
+        box.cluster.kubectl("delete", LOGS.plural, f"{box.name}-logs")
+        assert logs_key(box) not in made.wait(lambda view: not view.objects, WAIT_S).objects
+
+
+def test_a_kind_is_followed_before_somebody_writes_to_it(seldom: Seldom, box: Sandbox) -> None:
+    """What was seen to be empty then shows what comes."""
+    with seldom() as made:
+        made.wait_until_known(WAIT_S)
+        made.follow({LOGS.kind})
+        box.cluster.apply(logs(box))
+        assert logs_key(box) in made.wait(lambda view: bool(view.objects), WAIT_S).objects
+
+
+@pytest.mark.parametrize(
+    ("fault", "settled"), [(faulty.Refuse(403), True), (faulty.Refuse(500), False), (faulty.Cut(), False)]
+)
+def test_a_look_that_failed_means_unknown(
+    seldom: Seldom,
+    box: Sandbox,
+    tmp_path: Path,
+    fault: faulty.Fault,
+    settled: bool,  # noqa: FBT001  # the example
+) -> None:
+    """Never that there is nothing; once it succeeds, what is there is shown."""
+    box.cluster.apply(logs(box))
+    with faulty.proxied(box.cluster) as proxy:
+        proxy.rule = lambda asked: fault if asked.resource.endswith(LOGS.plural) else None
+        through = edge.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "through.json")))
+        with mirror.Mirror(through, requests.MANAGED, f"{requests.OURS},{box.selector}") as made:
+            view = made.wait(lambda view: bool(proxy.faults) and set(view.unknown) == {LOGS.kind}, WAIT_S)
+            assert (set(view.unknown), dict(view.objects)) == ({LOGS.kind}, {})
+            assert made.wait(lambda view: view.settled, WAIT_S if settled else 0.0).settled == settled
+            if not settled:
+                proxy.rule = faulty.never
+                assert logs_key(box) in made.wait_until_known(WAIT_S).objects
+        through.close()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kwokfleet.core import objects
-from tests.harness import cli, kwok
+from tests.harness import cli, kwok, sessions
 from tests.harness.control_plane import ControlPlane
 
 Manifest = dict[str, Any]
@@ -101,16 +101,20 @@ class Scene:
         return done.returncode, done.stdout + done.stderr
 
 
+@pytest.fixture(scope="module")
+def kinds(session_cluster: ControlPlane) -> None:
+    """Give the cluster kwok's kinds."""
+    kwok.install_crds(session_cluster)
+
+
 @pytest.fixture
-def scene(kwokfleet: cli.Cli, cluster: ControlPlane, tmp_path: Path) -> Iterator[Scene]:
+def scene(kwokfleet: cli.Cli, cluster: ControlPlane, tmp_path: Path, kinds: None) -> Iterator[Scene]:
     """Prepare names and files; clear away what a test has made."""
-    kwok.install_crds(cluster)
     program = cli.Cli(kwokfleet.data_dir, kwokfleet.environment | {"KUBECONFIG": str(cluster.kubeconfig)})
     made = Scene(cluster, program, tmp_path)
     yield made
-    ours = ("--selector", f"{objects.MANAGED_BY}={objects.US}", "--ignore-not-found")
     cluster.kubectl("delete", "node", made.node, "--ignore-not-found")
-    cluster.kubectl("delete", "nodes,stages.kwok.x-k8s.io,fleets.kwokfleet.dev", *ours)
+    sessions.clear(cluster)
 
 
 COMMANDS = (("diff", "--details"), ("sync", "--dry-run=server"), ("sync",), ("sync", "--yes", "--no-prune"))

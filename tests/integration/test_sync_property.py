@@ -21,6 +21,7 @@ from tests.harness.control_plane import ControlPlane
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path.name for path in (ROOT / "fleets").glob("*.yaml"))
+KNOWN_S = 30.0
 Manifest = dict[str, Any]
 
 
@@ -30,12 +31,19 @@ def kinds(session_cluster: ControlPlane) -> None:
     kwok.install_crds(session_cluster)
 
 
-@pytest.fixture
-def session(cluster: ControlPlane, kinds: None) -> Iterator[sessions.Sessions]:
-    """Follow the session's cluster; nothing of ours is left in it."""
-    with sessions.opened(cluster) as opened:
+@pytest.fixture(scope="module")
+def followed(session_cluster: ControlPlane, kinds: None) -> Iterator[sessions.Sessions]:
+    """Follow the session's cluster, for all tests here."""
+    with sessions.opened(session_cluster) as opened:
         yield opened
+
+
+@pytest.fixture
+def session(followed: sessions.Sessions, cluster: ControlPlane) -> Iterator[sessions.Sessions]:
+    """Return the followed cluster; nothing of ours is left in it."""
+    yield followed
     sessions.clear(cluster)
+    followed.follower.wait(lambda view: all(each.key.kind == "Namespace" for each in view.objects.values()), KNOWN_S)
 
 
 @pytest.fixture

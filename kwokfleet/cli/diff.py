@@ -1,0 +1,179 @@
+"""`kwokfleet diff`: what a sync would change, for people and for programs; what `sync` and `status` say of it."""
+
+import gc
+import os
+import sys
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kwokfleet import errors
+from kwokfleet.cli import connection, fleets, output, render, sessions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from kwokfleet import reconcile, source
+    from kwokfleet.core.observed import Inventory
+    from kwokfleet.core.plan import FleetRules, Plan
+
+
+class DiffFormat(StrEnum):
+    """How `diff` prints a plan."""
+
+    TEXT = "text"
+    JSON = "json"
+    MARKDOWN = "markdown"
+    UNIFIED = "unified"
+
+
+def diff(  # noqa: PLR0913, PLR0917  # one for each option
+    path: fleets.OnePath = None,
+    form: Annotated[
+        DiffFormat | None, typer.Option("--output", "-o", help="How to print it. [default: text]", show_default=False)
+    ] = None,
+    details: sessions.Details = False,
+    fleet: sessions.Fleet = None,
+    live: Annotated[
+        Path | None,
+        typer.Option(
+            help="Compare with this file, not a cluster: "
+            "kubectl get nodes,namespaces,configmaps,storageclasses,stages -A -o json --show-managed-fields",
+            show_default=False,
+        ),
+    ] = None,
+    no_prune: sessions.NoPrune = False,
+    context: connection.Context = None,
+    kubeconfig: connection.Kubeconfig = None,
+) -> None:
+    """Show what a sync would change; change nothing.
+
+    Exits 0 if nothing differs, 1 if something does, 2 and up on errors. Read-only rights are enough. The
+    variable KUBECTL_EXTERNAL_DIFF names a program that is shown both sides, as with kubectl diff.
+    """
+    gc.disable()  # this process makes many small things, drops few, and ends
+    where = path or fleets.default_path()
+    made, loaded = (
+        _saved_plan(where, live, sessions.options(fleet, no_prune=no_prune))
+        if live
+        else _live_plan(where, context, kubeconfig, sessions.options(fleet, no_prune=no_prune))
+    )
+    sessions.refuse_unknown(fleet, loaded, made)
+    external = os.environ.get("KUBECTL_EXTERNAL_DIFF", "")
+    if external and form in (None, DiffFormat.UNIFIED):
+        from kwokfleet.edge import difftool
+        from kwokfleet.formats import plans
+
+        difftool.show(external, {plans.file_name(change): plans.sides(change) for change in made.changes})
+        _print_withheld(made)
+    else:
+        print_plan(made, loaded, form or DiffFormat.TEXT, details=details)
+    raise typer.Exit(exit_code(made, loaded))
+
+
+def _live_plan(
+    where: Path, context: str | None, kubeconfig: Path | None, options: "reconcile.Options"
+) -> "tuple[Plan, source.Loaded]":
+    from kwokfleet import apply
+
+    with sessions.opened(context, kubeconfig, options, apply.Limits()) as session:
+        loaded = sessions.loaded(where, render.live_nodes(None, session.sender))
+        sessions.note_missing(connection.known(session.mirror), sessions.kwok_kinds(loaded))
+        return session.plan(loaded), loaded
+
+
+def _saved_plan(where: Path, live: Path, options: "reconcile.Options") -> "tuple[Plan, source.Loaded]":
+    from kwokfleet import reconcile, world
+
+    loaded = sessions.loaded(where, render.live_nodes(live))
+    found = fleets.saved_objects(live)
+    if not any("managedFields" in each["metadata"] for each in found):
+        output.print_line(
+            f"note: {live} does not say who set which field: what is to be removed cannot be told; "
+            "save it with kubectl get --show-managed-fields"
+        )
+    saved = world.Saved(found)
+    return reconcile.Reconciler(saved, options).plan(loaded, datetime.now(UTC)), loaded
+
+
+def compared(
+    where: Path, context: str | None, kubeconfig: Path | None, fleet: list[str] | None
+) -> "tuple[Plan, source.Loaded, Inventory, Mapping[str, FleetRules]]":
+    """Return what differs between files and cluster, with what is in both."""
+    from kwokfleet import apply
+
+    with sessions.opened(context, kubeconfig, sessions.options(fleet, no_prune=False), apply.Limits()) as session:
+        loaded = sessions.loaded(where, render.live_nodes(None, session.sender))
+        view = connection.known(session.mirror)
+        made = session.plan(loaded)
+        sessions.refuse_unknown(fleet, loaded, made)
+        return made, loaded, view.objects, session.rules
+
+
+def print_plan(made: "Plan", loaded: "source.Loaded", form: DiffFormat, *, details: bool) -> None:
+    """Print what is to be done, and what is withheld."""
+    from kwokfleet.cli import plan_text
+    from kwokfleet.formats import plans
+
+    if form is DiffFormat.JSON:
+        typer.echo(plans.to_json(made, whole=details))
+    elif form is DiffFormat.MARKDOWN:
+        typer.echo(plans.to_markdown(made), nl=False)
+    elif form is DiffFormat.UNIFIED:
+        sys.stdout.writelines(_unified(made))
+    else:
+        plan_text.echo(plan_text.lines(made, details=details))
+        output.print_line(_summary(made, loaded))
+
+
+def _summary(made: "Plan", loaded: "source.Loaded") -> str:
+    """Return all of it in a line; what a broken file asks for, nobody can tell."""
+    from kwokfleet.core import problems, report
+
+    wrong = sorted({each.path for each in problems.errors(loaded.problems)})
+    if not wrong:
+        return "no differences" if made.empty else report.summary(made)
+    asks = f"what {', '.join(wrong)} {'asks' if len(wrong) == 1 else 'ask'} for could not be compared"
+    return f"{'nothing else differs' if made.empty else report.summary(made)}; {asks}"
+
+
+def _unified(made: "Plan") -> "Iterator[str]":
+    from kwokfleet.cli import plan_text
+    from kwokfleet.formats import plans
+
+    colour = plan_text.coloured()
+    for change in made.changes:
+        text = plans.unified(change)
+        yield "".join(map(_diff_line, text.splitlines(keepends=True))) if colour else text
+    _print_withheld(made)
+
+
+def _print_withheld(made: "Plan") -> None:
+    from kwokfleet.cli import plan_text
+
+    for each in made.withheld:
+        for line in plan_text.withheld(each):
+            output.print_line(line)
+
+
+def _diff_line(line: str) -> str:
+    colours = {"+": typer.colors.GREEN, "-": typer.colors.RED, "@": typer.colors.CYAN}
+    colour = colours.get(line[:1])
+    return typer.style(line, fg=colour) if colour else line
+
+
+def exit_code(made: "Plan", loaded: "source.Loaded") -> errors.ExitCode:
+    """Return what a plan that is not carried out ends with."""
+    from kwokfleet.core.plan import Cause
+
+    causes = {each.cause for each in made.withheld}
+    if Cause.UNKNOWN in causes:
+        return errors.ExitCode.CLUSTER
+    if causes & {Cause.CONFLICT, Cause.NOT_FAKE}:
+        return errors.ExitCode.NOT_OURS
+    if Cause.BROKEN in causes or not loaded.usable:  # what a broken file asks for, nobody has compared
+        return errors.ExitCode.INPUT
+    return errors.ExitCode.DONE if made.empty else errors.ExitCode.NO

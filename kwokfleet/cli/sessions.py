@@ -1,0 +1,100 @@
+"""What diff, sync, status and delete share: options, files that were loaded aloud, and a cluster that is followed."""
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kwokfleet import errors
+from kwokfleet.cli import connection, fleets, output, render
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from kwokfleet import apply, reconcile, source
+    from kwokfleet import sync as syncing
+    from kwokfleet.core.objects import Manifest
+    from kwokfleet.core.plan import Plan
+    from kwokfleet.edge import mirror
+
+Fleet = Annotated[
+    list[str] | None,
+    typer.Option(help="Only this Fleet; may be repeated.", show_default=False, autocompletion=render.fleet_names),
+]
+NoPrune = Annotated[
+    bool,
+    typer.Option("--no-prune", help="Delete nothing: neither what is no longer in the files nor what is too many."),
+]
+Details = Annotated[bool, typer.Option("--details", "-d", help="Each object and each field, not only the groups.")]
+
+
+def options(fleet: list[str] | None, *, no_prune: bool, approved: list[str] | None = None) -> "reconcile.Options":
+    """Return what somebody decided on the command line."""
+    from kwokfleet import reconcile
+
+    only = frozenset(fleet) | {""} if fleet else None
+    return reconcile.Options(not no_prune, only, frozenset(approved or ()))
+
+
+@contextmanager
+def opened(
+    context: str | None, kubeconfig: Path | None, options: "reconcile.Options", limits: "apply.Limits"
+) -> "Iterator[syncing.Sync]":
+    """Connect, and follow our objects; whatever ends the block, ends all that it began."""
+    from kwokfleet import sync as syncing
+
+    api = connection.connected(context, kubeconfig)
+    with connection.following(api) as follower:
+        session = syncing.Sync(api, follower, options, limits)
+        try:
+            yield session
+        finally:
+            session.stop.set()
+
+
+def loaded(
+    where: Path, live_nodes: "Callable[[str | None], list[Manifest]]", *, stable: bool = False
+) -> "source.Loaded":
+    """Load files; say what is wrong with them, and go on with what is right."""
+    from kwokfleet import source
+
+    loaded = source.Loader(live_nodes).load(where, stable=stable)
+    for problem in loaded.problems:
+        output.print_line(fleets.problem_line(problem))
+    if not loaded.snapshot.files:
+        raise errors.InputError(
+            f"there is no fleet file in {where} that can be read: nothing was changed",
+            hint="an empty source is never taken for a wish; to remove a fleet: kwokfleet delete FLEET",
+        )
+    return loaded
+
+
+def refuse_unknown(fleet: list[str] | None, loaded: "source.Loaded", made: "Plan") -> None:
+    """Refuse the name of a Fleet that neither the files nor the cluster know."""
+    from kwokfleet.core import problems
+
+    known = {each.name for each in loaded.tree.fleets} | set(loaded.broken)
+    known |= {change.fleet for change in made.changes} | {each.fleet for each in made.withheld} - {""}
+    for name in fleet or ():
+        if name not in known:
+            raise errors.InputError(f"there is no Fleet {name!r}", hint=problems.meant(name, sorted(known)))
+
+
+def note_missing(view: "mirror.View", kinds: "set[str]") -> None:
+    """Say what of the cluster is not known; kwok's other kinds are nobody's concern unless the files need them."""
+    from kwokfleet.core import requests
+
+    if kinds & view.missing:
+        output.print_line("note: the cluster does not know kwok's kinds yet; sync installs their definitions")
+    optional = {each.kind for each in requests.KWOK} - kinds
+    for kind, why in view.unknown.items():
+        if kind not in optional:
+            output.print_line(f"note: {why}")
+
+
+def kwok_kinds(loaded: "source.Loaded") -> "set[str]":
+    """Return the kinds of kwok's that the files need."""
+    from kwokfleet.core import render as rendering
+
+    return {"Stage", *rendering.kwok_kinds(loaded.tree)}

@@ -1,0 +1,163 @@
+"""Processes of the `kwokfleet` program without the half second that each would spend on imports.
+
+A process that has imported everything forks one for each command: with arguments, environment, folder
+and standard streams of its own, and an exit code that the kernel reports, as if it had been started
+from a shell. What a command imports is not to be seen in it; tests of that start Python themselves.
+"""
+
+import atexit
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import runpy
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+ROOT = Path(__file__).parents[2]
+START_S = 60
+TIMEOUT_S = 120
+_NUMBER = struct.Struct("!q")
+
+Done = subprocess.CompletedProcess[str]
+
+
+def run(arguments: list[str], environment: dict[str, str], *, folder: Path | None = None, stdin: str = "") -> Done:
+    """Run a command to its end, or for *TIMEOUT_S*."""
+    global _server  # noqa: PLW0603  # one for the whole session
+    if _server is None or _server.process.poll() is not None:
+        _server = _Server.started()
+    request = {"arguments": arguments, "environment": environment, "folder": str(folder or Path.cwd())}
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        given.write(stdin.encode())
+        given.seek(0)
+        try:
+            code = _server.ask(request, (given, out, err))
+        except BaseException:  # nobody knows which answer would come next
+            _server.close()
+            raise
+        return Done(["kwokfleet", *arguments], code, _text(out), _text(err))
+
+
+def _text(stream: IO[bytes]) -> str:
+    stream.seek(0)
+    return stream.read().decode()
+
+
+@dataclass(frozen=True)
+class _Server:
+    """The process that forks, and the way to it."""
+
+    process: subprocess.Popen[bytes]
+    channel: socket.socket
+
+    @classmethod
+    def started(cls) -> "_Server":
+        ours, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, "-m", "tests.harness.forks", str(theirs.fileno())]
+            null = subprocess.DEVNULL
+            process = subprocess.Popen(
+                command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=null, stdout=null, start_new_session=True
+            )
+        made = cls(process, ours)
+        atexit.register(made.close)
+        return made
+
+    def ask(self, request: dict[str, Any], streams: tuple[IO[bytes], ...]) -> int:
+        """Let it run a command, and return the exit code."""
+        body = json.dumps(request).encode()
+        socket.send_fds(self.channel, [_NUMBER.pack(len(body))], [each.fileno() for each in streams])
+        self.channel.sendall(body)
+        self.channel.settimeout(START_S)
+        pid = _number(self.channel)
+        self.channel.settimeout(TIMEOUT_S)
+        try:
+            return _number(self.channel)
+        except TimeoutError:
+            os.kill(pid, signal.SIGKILL)
+            return _number(self.channel)
+
+    def close(self) -> None:
+        """End it."""
+        self.channel.close()
+        self.process.kill()
+        self.process.wait()
+
+
+_server: _Server | None = None
+
+
+def _number(channel: socket.socket) -> int:
+    return int(_NUMBER.unpack(_bytes(channel, _NUMBER.size))[0])
+
+
+def _bytes(channel: socket.socket, count: int) -> bytes:
+    found = b""
+    while len(found) < count:
+        part = channel.recv(count - len(found))
+        if not part:
+            raise EOFError("the other side has gone")
+        found += part
+    return found
+
+
+# ----------------------------------------------------------------------------------------
+# the other side
+
+
+def _prepare() -> None:
+    """Do once what each command would do again: import, and build the models that files are checked by."""
+    import kwokfleet  # noqa: PLC0415  # not needed by whoever asks
+    from kwokfleet import source  # noqa: PLC0415
+
+    for module in pkgutil.walk_packages(kwokfleet.__path__, "kwokfleet."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    assert source.Loader().load(ROOT / "fleets" / "quickstart.yaml").usable
+    gc.collect()
+    gc.freeze()
+
+
+def _serve(channel: socket.socket) -> None:
+    """Run one command after the other; returns in each of the processes that run one."""
+    while True:
+        first, streams, *_ = socket.recv_fds(channel, _NUMBER.size, 3)
+        if not first:
+            os._exit(0)
+        request = json.loads(_bytes(channel, _NUMBER.unpack(first)[0]))
+        pid = os.fork()
+        if not pid:
+            channel.close()
+            _become(request, streams)
+            return
+        for each in streams:
+            os.close(each)
+        channel.sendall(_NUMBER.pack(pid))
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        channel.sendall(_NUMBER.pack(code))
+
+
+def _become(request: dict[str, Any], streams: list[int]) -> None:
+    """Take on what tells this process from others."""
+    for number, each in enumerate(streams):
+        os.dup2(each, number)
+        os.close(each)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["folder"])
+    sys.argv = [str(ROOT / "kwokfleet" / "__main__.py"), *request["arguments"]]
+
+
+if __name__ == "__main__":
+    _prepare()
+    _serve(socket.socket(fileno=int(sys.argv[1])))
+    runpy.run_module("kwokfleet", run_name="__main__", alter_sys=True)

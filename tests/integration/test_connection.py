@@ -1,0 +1,38 @@
+"""The first word with the API server: one that restarts just then is waited for, one that is not there is not."""
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.harness import cli, faulty
+from tests.harness.control_plane import ControlPlane
+from tests.harness.faulty import Cut
+
+
+@pytest.mark.parametrize("fault", [Cut(), Cut(0)], ids=["unheard", "unanswered"])
+def test_a_first_connection_that_dies_is_tried_again(
+    cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path, fault: Cut
+) -> None:
+    """It is said once, and the command goes on."""
+    with faulty.proxied(cluster) as proxy:
+        proxy.rule = lambda asked: fault if asked.number <= 3 else None
+        done = kwokfleet.run("get", "nodes", "-o", "json", KUBECONFIG=proxy.kubeconfig(tmp_path / "through.json"))
+    assert done.returncode == 0, done.stderr
+    assert [asked.resource for asked in proxy.asked[:4]] == ["/version"] * 4
+    assert json.loads(done.stdout) == []
+    assert done.stderr.count("trying again") == 1
+
+
+def test_a_server_that_stays_away_is_an_error_that_names_it(kwokfleet: cli.Cli, tmp_path: Path) -> None:
+    """Nobody listens at its port: exit code 4, where that was, and what to look at."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    done = kwokfleet.run("get", KUBECONFIG=faulty.Proxy(port).kubeconfig(tmp_path / "nowhere.json"))
+    assert (done.returncode, done.stdout) == (4, "")
+    note, error, following = done.stderr.splitlines()
+    assert note.startswith("note: ")
+    assert error.startswith(f"error: the API server at http://127.0.0.1:{port} does not answer: ")
+    assert error.endswith("Connection refused")
+    assert following.startswith(" next: ")

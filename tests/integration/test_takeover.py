@@ -1,0 +1,41 @@
+"""Another kwok in the cluster, put to rest while somebody else is at work on it."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from kwokfleet import takeover
+from kwokfleet.core.controller import KwokControllerSpec
+from kwokfleet.edge import cluster as edge
+from tests.harness import faulty
+from tests.harness.control_plane import ControlPlane
+from tests.harness.sandbox import Sandbox
+
+
+@pytest.fixture
+def rival(box: Sandbox) -> str:
+    """Put another kwok controller into the cluster, and return where it is."""
+    labels = box.labels
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "kwok", "image": "kwok/kwok:v0"}]}}
+    spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
+    box.cluster.apply(box.manifest("apps/v1", "Deployment", "rival", spec=spec))
+    return f"{box.name}/{box.name}-rival"
+
+
+def test_one_that_is_deleted_meanwhile_is_at_rest(
+    box: Sandbox, cluster: ControlPlane, rival: str, tmp_path: Path
+) -> None:
+    """It was there when it was scaled down, and is gone when its pods are counted."""
+    namespace, _, name = rival.partition("/")
+    delete = ("delete", "deployment", name, "--namespace", namespace, "--cascade=orphan")
+    spec = KwokControllerSpec.model_validate({"takeover": {"deployment": rival, "policy": "scaleDown"}})
+    with faulty.proxied(cluster) as proxy:
+        proxy.rule = lambda asked: faulty.Then(lambda: cluster.kubectl(*delete)) if asked.method == "PATCH" else None
+        api = edge.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "through.json")))
+        try:
+            [rested] = takeover.clear_the_way(api, spec, frozenset(), list, threading.Event())
+        finally:
+            api.close()
+    assert (rested.name, rested.replicas) == (name, 2)
+    assert cluster.try_kubectl("get", "deployment", name, "--namespace", namespace).returncode == 1
