@@ -14,7 +14,7 @@ from kwokfleet.core.plan import Plan
 from kwokfleet.core.requests import Request
 from kwokfleet.edge import cluster as edge
 from kwokfleet.edge import mirror
-from tests.harness import control_plane
+from tests.harness import control_plane, waiting
 
 KNOWN_S = 60.0
 OURS = ("--selector", f"{objects.MANAGED_BY}={objects.US}", "--ignore-not-found")
@@ -70,7 +70,10 @@ def clear(cluster: control_plane.ControlPlane) -> None:
 
 
 def _ours(api: edge.Cluster, kind: requests.Kind) -> list[tuple[ObjectKey, str]]:
-    answer = api.send(requests.page(kind, requests.OURS, metadata_only=True))
+    page = requests.page(kind, requests.OURS, metadata_only=True)
+    # A kind that has just been defined is not to be had for a moment; one that is not defined has no objects.
+    busy = HTTPStatus.TOO_MANY_REQUESTS
+    [answer] = waiting.until(lambda: [given for given in [api.send(page)] if given.status != busy])
     assert answer.status in (HTTPStatus.OK, HTTPStatus.NOT_FOUND), answer.message
     found = [item["metadata"] for item in answer.json().get("items") or ()]
     return [
