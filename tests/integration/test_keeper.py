@@ -78,19 +78,55 @@ def went_down(states: list[tuple[float, str, dict[str, Any]]]) -> list[str]:
     ]
 
 
+def run_job(cluster: ControlPlane, namespace: str, pods: int) -> None:
+    """Start a Job on nodes of the fleet; its lifecycle is the fleet's `work`."""
+    manifest = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "work", "namespace": namespace},
+        "spec": {
+            "completions": pods,
+            "parallelism": pods,
+            "backoffLimit": 0,
+            "template": {
+                "metadata": {"labels": {"kwokfleet.dev/lifecycle": f"{namespace}.work"}},
+                "spec": {
+                    "restartPolicy": "Never",
+                    "nodeSelector": {"kwokfleet.dev/fleet": namespace},
+                    "containers": [{"name": "main", "image": "busybox"}],
+                },
+            },
+        },
+    }
+    cluster.apply(manifest)
+
+
+def phases(cluster: ControlPlane, namespace: str) -> list[str]:
+    """Return the phases of all pods of a Job."""
+    chosen = ("--selector", "job-name=work", "-o", "jsonpath={.items[*].status.phase}")
+    return cluster.kubectl("get", "pods", "-n", namespace, *chosen).split()
+
+
 def test_a_killed_kwok_is_back_and_driving_at_once(cluster: ControlPlane, tmp_path: Path, name: str) -> None:
-    """After kill -9 pods run again without anybody waiting for old leases, and no node leaves Ready."""
+    """After kill -9 pods run again without anybody waiting for old leases, jobs finish, and no node leaves Ready."""
+    lifecycle = "\n  lifecycles: [{name: work, pod: {ready: 0s, complete: {after: 4s}}}]"
     with keeping.kept(cluster, tmp_path, name, leaseDuration=LONG_LEASE) as kept:
-        kept.sync(fleet(name, 500))
+        kept.sync(fleet(name, 500).replace("taint: false}", "taint: false}" + lifecycle))
         kept.wait_ready()
         before = kept.status()
         waiting.until(lambda: len(kept.leases()) == 500)
+        run_job(cluster, name, 20)
+        waiting.until(lambda: len(phases(cluster, name)) == 20)
         with watching(cluster, "/api/v1/nodes", f"kwokfleet.dev/fleet={name}") as seen:
+            waiting.until(lambda: "Running" in phases(cluster, name))
             os.kill(before.pid, signal.SIGKILL)
+            assert "Running" in phases(cluster, name)
             waiting.until(lambda: kept.status().pid not in (0, before.pid))
             run_pod(cluster, name, "after", f"{name}-pool-499")
             waiting.until(lambda: phase(cluster, name, "after") == "Running")
             waiting.until(lambda: set(kept.leases().values()) == {kept.status().identity})
+            waiting.until(lambda: phases(cluster, name) == ["Succeeded"] * 20)
+            cluster.kubectl("wait", "--for=condition=Complete", "job/work", "-n", name, "--timeout=60s")
             assert not went_down(seen.seen)
         assert kept.status().identity != before.identity
         assert kept.status().restarts == 1
