@@ -11,8 +11,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -22,11 +20,10 @@ from typing import Self
 
 import structlog
 
-from kwokfleet import errors
-from kwokfleet.core import bumps, kwok, leases, requests, units
+from kwokfleet import errors, leasing
+from kwokfleet.core import kwok, leases, requests, units
 from kwokfleet.core.controller import KwokControllerSpec
 from kwokfleet.core.objects import Manifest
-from kwokfleet.edge import cluster
 from kwokfleet.edge import kwok as edge
 
 log = structlog.get_logger()
@@ -38,7 +35,8 @@ CHECK_S = 2.0
 READY_S = 30.0
 REFUSED_PAUSE_S = 30.0
 """Before a configuration that was refused is tried again: somebody may have mended what it names."""
-SENDERS = 32
+AWAY_PAUSE_S = 1.0
+"""Between two questions to an API server that does not answer."""
 SETTLE_S = 0.5
 """How long kwok takes to hear that it holds a lease."""
 SAMPLE = 4
@@ -88,7 +86,7 @@ class Wanted:
     kubeconfig: Path | None
     documents: tuple[Manifest, ...] = ()
     kinds: tuple[str, ...] = ()
-    """What it follows in the cluster beside Stages: `render.kwok_kinds` tells."""
+    """What it plays beside Stages: `render.kwok_kinds` tells."""
     mark: str = ""
     """What stands for everything else that it reads but once: `kwok.read_once` tells."""
 
@@ -130,6 +128,8 @@ class Shard(threading.Thread):
         """The nodes whose pods it has been shown."""
         self._began = datetime.now(UTC)
         """When the present process began."""
+        self._left: str | None = None
+        """Under which name the last process held leases, until they are released; empty if nobody learnt it."""
         self._dead: set[str] = set()
         """The names of processes that are dead: a last request of one may still take a lease after its end."""
         self.status = Status(shard.index)
@@ -156,8 +156,8 @@ class Shard(threading.Thread):
 
     def run(self) -> None:
         """Start, watch, start again, until it is asked to stop."""
-        self.release(edge.end_leftover(self._folder))
-        while not self._stopping.is_set():
+        self._left = edge.end_leftover(self._folder) or None
+        while self._let_go():
             self._again.clear()
             try:
                 self._life()
@@ -165,6 +165,19 @@ class Shard(threading.Thread):
                 self._tell(state=State.REFUSED, why=str(error))
                 self._stopping.wait(REFUSED_PAUSE_S)
         self._tell(state=State.STOPPED, pid=0)
+
+    def _let_go(self) -> bool:
+        """Release what the last process held, however long the API server is away; return whether to start the next.
+
+        A kwok that finds a lease held tries it again only after a quarter of its duration.
+        """
+        while self._left is not None and not self._stopping.is_set():
+            if self.release(self._left, all_of_ours=True) is not None:
+                self._left = None
+            else:
+                self._tell(state=State.WAITING, pid=0, why="the API server is away: kwok is started when it answers")
+                self._stopping.wait(AWAY_PAUSE_S)
+        return not self._stopping.is_set()
 
     def _life(self) -> None:
         flags, config = self._wanted.command(self.shard)
@@ -210,7 +223,8 @@ class Shard(threading.Thread):
         """Note how a process ended, let its leases go, and wait for the next start."""
         ending = process.ended()
         self._began = datetime.now(UTC)  # of the next one: whatever was renewed before is not its doing
-        self.release(self.status.identity, all_of_ours=True)
+        freed = self.release(self.status.identity, all_of_ours=True)
+        self._left = self.status.identity if freed is None else None
         if asked:
             return
         self._record = self._record.after(process.ran_s)
@@ -260,13 +274,13 @@ class Shard(threading.Thread):
             return
         mine = {name for name, _ in self._mine()}
         try:
-            leased = held_leases(self._api)
-            release_all(self._api, [lease for lease in leased if lease.node in mine and self._is_dead(lease)])
+            leased = leasing.held(self._api)
+            leasing.release_all(self._api, [lease for lease in leased if lease.node in mine and self._is_dead(lease)])
             held = {lease.node for lease in leased if lease.holder == self.status.identity}
             fresh = (mine & held) - self._shown
             if fresh:
                 self._stopping.wait(SETTLE_S)
-                count = show_again(self._api, fresh, f"kwok-{self.status.pid}")
+                count = leasing.show_again(self._api, fresh, f"kwok-{self.status.pid}")
                 log.debug("pods_shown_again", shard=self.shard.index, nodes=len(fresh), pods=count)
             self._shown |= fresh
         except errors.ClusterError as error:
@@ -301,8 +315,8 @@ class Shard(threading.Thread):
                 found.append(leases.read(answer.json()))
         return found
 
-    def release(self, identity: str, *, all_of_ours: bool = False) -> int:
-        """Let go of the leases that a process which is dead still holds; return how many.
+    def release(self, identity: str, *, all_of_ours: bool = False) -> int | None:
+        """Let go of the leases that a process which is dead still holds; return how many, None if nobody answers.
 
         *all_of_ours*: also what else was held from this machine before the present process began.
         """
@@ -313,12 +327,12 @@ class Shard(threading.Thread):
         try:
             held = [
                 each
-                for each in held_leases(self._api)
+                for each in leasing.held(self._api)
                 if each.holder == identity or (each.node in mine and self._is_dead(each))
             ]
         except errors.ClusterError:
-            return 0
-        release_all(self._api, held)
+            return None
+        leasing.release_all(self._api, held)
         log.info("leases_released", shard=self.shard.index, count=len(held))
         return len(held)
 
@@ -340,53 +354,6 @@ def _safe(keys: Mapping[str, object]) -> dict[str, object]:
 
 def _bytes(quantity: str) -> int:
     return int(units.amount(quantity))
-
-
-def held_leases(api: requests.Sends) -> list[leases.Lease]:
-    """Return all node leases that somebody holds."""
-    found = cluster.items(api, requests.LEASE, namespace=leases.NAMESPACE)
-    return [each for each in map(leases.read, found) if each.holder]
-
-
-def release_all(api: requests.Sends, held: Sequence[leases.Lease]) -> None:
-    """Let many leases go at once: each second counts for the nodes that nobody drives."""
-    _send_all(api, [leases.release(lease) for lease in held])
-
-
-def show_again(api: requests.Sends, nodes: AbstractSet[str], stamp: str) -> int:
-    """Let kwok look at every pod on some nodes that has not ended; return how many there are.
-
-    A kwok that starts sees pods before it holds their nodes' leases, and passes over them; when it has
-    the leases it looks once more, but often before it has heard of that itself. Such pods would wait for ever.
-    """
-    found = [
-        pod
-        for pod in cluster.items(api, requests.POD, fields="spec.nodeName!=")
-        if pod["spec"].get("nodeName") in nodes
-        and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
-    ]
-    _send_all(api, [bumps.request(pod["metadata"], stamp) for pod in found])
-    return len(found)
-
-
-def _send_all(api: requests.Sends, work: Sequence[requests.Request]) -> None:
-    waiting = iter(work)
-    lock = threading.Lock()
-
-    def run() -> None:
-        while True:
-            with lock:
-                request = next(waiting, None)
-            if request is None:
-                return
-            with suppress(errors.ClusterError):
-                api.send(request)
-
-    threads = [threading.Thread(target=run, daemon=True) for _ in range(min(SENDERS, len(work)))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
 
 
 @dataclass(slots=True)

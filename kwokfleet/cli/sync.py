@@ -16,6 +16,7 @@ from kwokfleet.cli import connection, fleets, output, render
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
 
     from kwokfleet import apply, reconcile, source
     from kwokfleet import sync as syncing
@@ -160,7 +161,14 @@ def compared(
         return made, loaded, view.objects, session.rules
 
 
-def _note_missing(view: "mirror.View", kinds: "set[str]") -> None:
+def _kwok_kinds(loaded: "source.Loaded") -> "AbstractSet[str]":
+    """Return the kinds of kwok's that the cluster must know for these files."""
+    from kwokfleet.core import render as rendering
+
+    return rendering.cluster_kinds(loaded.tree)
+
+
+def _note_missing(view: "mirror.View", kinds: "AbstractSet[str]") -> None:
     """Say what of the cluster is not known; kwok's other kinds are nobody's concern unless the files need them."""
     from kwokfleet.core import requests
 
@@ -170,13 +178,6 @@ def _note_missing(view: "mirror.View", kinds: "set[str]") -> None:
     for kind, why in view.unknown.items():
         if kind not in optional:
             output.print_line(f"note: {why}")
-
-
-def _kwok_kinds(loaded: "source.Loaded") -> "set[str]":
-    """Return the kinds of kwok's that the files need."""
-    from kwokfleet.core import render as rendering
-
-    return {"Stage", *rendering.kwok_kinds(loaded.tree)}
 
 
 def _saved_plan(where: Path, live: Path, options: "reconcile.Options") -> "tuple[Plan, source.Loaded]":
@@ -326,7 +327,7 @@ def _session(
             session.stop.set()
 
 
-def _prepare(session: "syncing.Sync", kinds: "set[str]", *, write: bool) -> None:
+def _prepare(session: "syncing.Sync", kinds: "AbstractSet[str]", *, write: bool) -> None:
     """Put the definitions of kwok's kinds, if some that are needed are missing, and of ours in place."""
     from kwokfleet import apply
 

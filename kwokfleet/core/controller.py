@@ -75,7 +75,8 @@ class KwokControllerSpec(Model):
     )
     stages_as: Literal["resources", "file"] = Field(
         default="resources",
-        description="resources: Stages live in the cluster and can be edited there; file: kwok alone has them.",
+        description="resources: Stages and kwok's other objects live in the cluster and can be edited there; "
+        "file: kwok alone has them.",
     )
     memory_limit: Quantity | None = Field(default=None, description="Restart it, in good order, when it uses more.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="warning", description="What it logs.")

@@ -1,8 +1,6 @@
 """kwok, looked after: killed, restarted, reconfigured and sharded under real nodes and pods."""
 
-import json
 import os
-import secrets
 import signal
 from collections.abc import Iterator
 from datetime import timedelta
@@ -12,7 +10,7 @@ from typing import Any
 import pytest
 
 from kwokfleet import keeper
-from tests.harness import keeping, kwok, waiting
+from tests.harness import keeping, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.harness.watch import watching
 
@@ -36,36 +34,12 @@ spec: {{shards: {shards}}}
 @pytest.fixture
 def name(cluster: ControlPlane) -> Iterator[str]:
     """Name a fleet, and remove what is left of it in the end."""
-    kwok.install_crds(cluster)
-    name = f"kept-{secrets.token_hex(3)}"
-    cluster.kubectl("create", "namespace", name)
-    yield name
-    cluster.kubectl("delete", "nodes", "--selector", f"kwokfleet.dev/fleet={name}", "--wait=false")
-    cluster.kubectl("delete", "pods", "--all", "-n", name, "--force", "--grace-period=0", "--wait=false")
-    cluster.kubectl("delete", "namespace", name, "--wait=false")
-    cluster.kubectl("delete", "stages.kwok.x-k8s.io", "--selector", "app.kubernetes.io/managed-by=kwokfleet")
+    yield from keeping.named(cluster)
 
 
 def fleet(name: str, nodes: int, shards: int = 1) -> str:
     """Write a fleet file."""
     return FLEET.format(name=name, nodes=nodes, shards=shards)
-
-
-def run_pod(cluster: ControlPlane, namespace: str, pod: str, node: str) -> None:
-    """Put a pod onto a node."""
-    spec = {
-        "nodeName": node,
-        "containers": [{"name": "main", "image": "busybox"}],
-        "automountServiceAccountToken": False,
-    }
-    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod, "namespace": namespace}, "spec": spec}
-    waiting.until(lambda: cluster.try_kubectl("get", "serviceaccount", "default", "-n", namespace).returncode == 0)
-    cluster.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
-
-
-def phase(cluster: ControlPlane, namespace: str, pod: str) -> str:
-    """Return a pod's phase."""
-    return cluster.kubectl("get", "pod", pod, "-n", namespace, "-o", "jsonpath={.status.phase}")
 
 
 def went_down(states: list[tuple[float, str, dict[str, Any]]]) -> list[str]:
@@ -122,8 +96,8 @@ def test_a_killed_kwok_is_back_and_driving_at_once(cluster: ControlPlane, tmp_pa
             os.kill(before.pid, signal.SIGKILL)
             assert "Running" in phases(cluster, name)
             waiting.until(lambda: kept.status().pid not in (0, before.pid))
-            run_pod(cluster, name, "after", f"{name}-pool-499")
-            waiting.until(lambda: phase(cluster, name, "after") == "Running")
+            keeping.run_pod(cluster, name, "after", f"{name}-pool-499")
+            waiting.until(lambda: keeping.phase(cluster, name, "after") == "Running")
             waiting.until(lambda: set(kept.leases().values()) == {kept.status().identity})
             waiting.until(lambda: phases(cluster, name) == ["Succeeded"] * 20)
             cluster.kubectl("wait", "--for=condition=Complete", "job/work", "-n", name, "--timeout=60s")
@@ -160,11 +134,11 @@ def test_a_changed_stage_reaches_pods_that_are_there(cluster: ControlPlane, tmp_
         kept.sync(text.replace("AFTER", "10h"))
         kept.wait_ready()
         pid = kept.status().pid
-        run_pod(cluster, name, "long", f"{name}-pool-0")
+        keeping.run_pod(cluster, name, "long", f"{name}-pool-0")
         cluster.kubectl("label", "pod", "long", "-n", name, f"kwokfleet.dev/lifecycle={name}.short")
-        waiting.until(lambda: phase(cluster, name, "long") == "Running")
+        waiting.until(lambda: keeping.phase(cluster, name, "long") == "Running")
         kept.sync(text.replace("AFTER", "0s"))
-        waiting.until(lambda: phase(cluster, name, "long") == "Succeeded")
+        waiting.until(lambda: keeping.phase(cluster, name, "long") == "Succeeded")
         assert kept.status().pid == pid
         assert kept.status().restarts == 0
 

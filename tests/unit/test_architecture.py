@@ -24,13 +24,16 @@ MAY_IMPORT = {
     "world": PASS,
     "reconcile": PASS,
     "sync": PASS | {"apply", "reconcile", "world"},
-    "keeper": PASS,
-    "takeover": PASS | {"keeper"},
+    "leasing": PASS,
+    "keeper": PASS | {"leasing"},
+    "observer": PASS | {"leasing"},
+    "takeover": PASS | {"keeper", "leasing"},
     "player": PASS | {"apply"},
-    "daemon": PASS | {"apply", "keeper", "player", "reconcile", "sync", "takeover", "embedded", "dashboard"},
+    "daemon": PASS
+    | {"apply", "keeper", "observer", "player", "reconcile", "sync", "takeover", "embedded", "dashboard"},
     "cli": PASS
     | {"__init__", "apply", "cli", "daemon", "embedded", "formats", "player"}
-    | {"keeper", "reconcile", "sync", "takeover", "world"},
+    | {"keeper", "observer", "reconcile", "sync", "takeover", "world"},
 }
 
 IMPURE = {

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kwokfleet import keeper
-from kwokfleet.core import kwok, kwok_objects, objects, render, usage, validation
+from kwokfleet.core import kwok, kwok_objects, objects, render, validation
 from kwokfleet.core.controller import KwokControllerSpec
 from kwokfleet.core.documents import Document
 from kwokfleet.core.fleet import Fleet
@@ -211,7 +211,7 @@ def test_kwok_follows_only_what_is_declared() -> None:
     runs, shard = KwokControllerSpec(), kwok.Shard()
     logs = kwok_objects.owned(LOGS, "lab")
     assert render.kwok_kinds(tree(logs)) == ("ClusterLogs",)
-    assert '"enableDebuggingHandlers":false' in kwok.configuration(runs, shard, (), usage.KINDS)
+    assert '"enableDebuggingHandlers":false' in kwok.configuration(runs, shard, (), ("ClusterResourceUsage", "Metric"))
     assert '"enableDebuggingHandlers":true' in kwok.configuration(runs, shard, (), ("ClusterLogs",))
     assert "--enable-crds=Stage,ClusterLogs" in kwok.arguments(runs, shard, render.kwok_kinds(tree(logs)))
 
