@@ -71,6 +71,7 @@ class Status:
     port: int = 0
     restarts: int = 0
     why: str = ""
+    """Why the last process ended, if nobody asked it to."""
     identity: str = ""
     memory: int = 0
     lag_s: float = 0.0
@@ -141,16 +142,18 @@ class Shard(threading.Thread):
         self._stopping.set()
         self._again.set()
 
-    def restart(self, wanted: Wanted | None = None) -> None:
-        """Ask for a new process, of another kind if one is given."""
-        if wanted is not None:
-            self._wanted = wanted
-            self.shard = kwok.Shard(self.shard.index, wanted.spec.shards)
+    def restart(self) -> None:
+        """Ask for a new process."""
         self._again.set()
 
-    def would_change(self, wanted: Wanted) -> bool:
-        """Return whether a process that runs in another way would be another one."""
-        return wanted.differs(self._wanted, self.shard.index)
+    def follow(self, wanted: Wanted) -> bool:
+        """Go by another wish from now on; return whether that takes a new process, which is then asked for."""
+        stale = wanted.differs(self._wanted, self.shard.index)
+        self._wanted = wanted
+        self.shard = kwok.Shard(self.shard.index, wanted.spec.shards)
+        if stale:
+            self.restart()
+        return stale
 
     # its life
 
@@ -192,7 +195,7 @@ class Shard(threading.Thread):
         )
         self._began = datetime.now(UTC)
         log.info("kwok_started", shard=self.shard.index, pid=process.pid, port=process.port)
-        self._tell(state=State.STARTING, pid=process.pid, port=process.port, why="", identity="", pause_s=0.0)
+        self._tell(state=State.STARTING, pid=process.pid, port=process.port, identity="", pause_s=0.0)
         planned = ""
         try:
             planned = self._watch(process)
@@ -226,6 +229,7 @@ class Shard(threading.Thread):
         freed = self.release(self.status.identity, all_of_ours=True)
         self._left = self.status.identity if freed is None else None
         if asked:
+            self._tell(why="")
             return
         self._record = self._record.after(process.ran_s)
         why = planned or f"{ending}: {process.last_words()}"
@@ -400,11 +404,9 @@ class Keeper:
         Shards are added at once. Those that are too many go on until `retire`: their nodes must have moved first.
         """
         self.wanted = wanted
-        stale = [each for each in self._shards if each.would_change(wanted)]
-        for each in stale:
-            each.restart(wanted)
+        stale = [each.follow(wanted) for each in self._shards[: wanted.spec.shards]]
         self._grow(wanted.spec.shards)
-        return bool(stale)
+        return any(stale)
 
     def retire(self) -> bool:
         """End the shards that are too many, once no node is theirs any more; return whether none is left over."""

@@ -246,7 +246,7 @@ def _row(each: "keeper.Status") -> dict[str, object]:
         "memory": f"{each.memory >> 20} MB",
         "restarts": each.restarts,
         "lag": f"{each.lag_s:g} s",
-        "why": each.why or "-",
+        "ended": each.why or "-",
     }
 
 

@@ -158,6 +158,24 @@ def test_only_what_needs_a_restart_restarts(cluster: ControlPlane, tmp_path: Pat
         assert kept.status().restarts == 0
 
 
+def test_a_kwok_that_grows_too_large_is_restarted_and_not_in_a_loop(
+    cluster: ControlPlane, tmp_path: Path, name: str
+) -> None:
+    """Whoever looks sees why; a limit that it exceeds at once makes for longer and longer pauses."""
+    with keeping.kept(cluster, tmp_path, name, memoryLimit="1Gi") as kept:
+        kept.sync(fleet(name, 2))
+        kept.wait_ready()
+        pid = kept.status().pid
+        kept.change(memory_limit="8Mi")
+        waiting.until(lambda: kept.status().restarts)
+        assert not keeping.alive(pid)
+        waiting.until(lambda: kept.status().pause_s >= 1, deadline_s=90)
+        [seen] = keeper.read_status(kept.folder / "kwok") or []
+        assert seen.why.endswith("more than 8Mi")
+        kept.change(memory_limit="1Gi")
+        kept.wait_ready()
+
+
 def test_shards_share_the_nodes_and_more_shards_lose_none(cluster: ControlPlane, tmp_path: Path, name: str) -> None:
     """Every node is driven by exactly one of two processes; going to three, no node leaves Ready."""
     with keeping.kept(cluster, tmp_path, name, shards=2) as kept:
