@@ -4,6 +4,7 @@ import json
 import os
 import secrets
 import signal
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,6 +41,12 @@ spec:
     matchExpressions:
       - jq: {key: 'KEY', operator: Exists}
   steps: [{patch: {subresource: status, root: status, template: "phase: Failed"}}]
+"""
+METRIC = """
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Metric
+metadata: {name: NAME}
+spec: {path: "/metrics/own/{nodeName}", metrics: [{name: own_one, kind: gauge, value: "1.0"}]}
 """
 WRONG = "own.yaml:10:"
 """Where it is wrong if KEY is."""
@@ -216,6 +223,22 @@ def kwok_reads(lab: Lab, stages_as: str) -> str:
         return lab.cluster.kubectl("get", "stage", lab.name, "-o", "yaml")
     [config] = lab.program.data_dir.glob("kwok/*/shard-0/kwok.yaml")
     return config.read_text()
+
+
+def test_with_stages_in_its_file_kwok_has_everything_there(lab: Lab) -> None:
+    """Its other kinds, too: nothing of it is in the cluster, and it is played all the same."""
+    lab.write("stagesAs: file", "kwokResources: [{file: own.yaml}]")
+    lab.file.with_name("own.yaml").write_text(METRIC.replace("NAME", lab.name))
+    lab.program.ok("sync", str(lab.file))
+    assert (
+        lab.cluster.get("stages,metrics.kwok.x-k8s.io", "-l", "app.kubernetes.io/managed-by=kwokfleet")["items"] == []
+    )
+    with lab.running():
+        [process] = lab.status()["processes"]
+        url = f"http://127.0.0.1:{process['port']}/metrics/own/{lab.name}-pool-0"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            assert "own_one 1" in answer.read().decode()
+        assert lab.program.run("diff", str(lab.file)).returncode == 0
 
 
 def test_a_kwok_of_somebody_else_is_observed(lab: Lab, tmp_path: Path) -> None:

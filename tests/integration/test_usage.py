@@ -2,14 +2,17 @@
 
 import os
 import re
+import select
 import socket
 import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -93,6 +96,11 @@ apiVersion: kwok.x-k8s.io/v1alpha1
 kind: ClusterAttach
 metadata: {name: seen, annotations: {}}
 spec: {selector: {matchNames: [nobody]}, attaches: [{logsFile: LOG}]}
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: ClusterAttach
+metadata: {name: seen-plain}
+spec: {selector: {matchNamespaces: [seen-plain]}, attaches: [{logsFile: CONSOLE}]}
 ---
 apiVersion: kwok.x-k8s.io/v1alpha1
 kind: Exec
@@ -188,8 +196,14 @@ def _written(folder: Path) -> tuple[int, Path]:
     files = folder / "fleets"
     (files / "objects").mkdir(parents=True)
     (files / "seen.yaml").write_text(FLEET.replace("PORT", str(port)))
-    (files / "objects" / "debug.yaml").write_text(DEBUG.replace("LOG", str(log)).replace("KWOK", str(port)))
+    text = DEBUG.replace("LOG", str(log)).replace("CONSOLE", str(_console(files))).replace("KWOK", str(port))
+    (files / "objects" / "debug.yaml").write_text(text)
     return port, files
+
+
+def _console(files: Path) -> Path:
+    """Return the file that is shown to whoever attaches."""
+    return files.parent / "console.log"
 
 
 def _wanted(program: Path, kubeconfig: Path, tree: render.Tree) -> keeper.Wanted:
@@ -265,20 +279,45 @@ def test_exec_runs_where_it_is_declared_and_nowhere_else(lab: Lab) -> None:
     assert "no exec found" in done.stderr
 
 
-def test_ports_are_forwarded_where_a_file_says(lab: Lab) -> None:
-    """A port of a pod that is kwok itself."""
-    name = lab.start("plain")
-    command = [str(lab.cluster.tools.path("kubectl")), "--kubeconfig", str(lab.cluster.kubeconfig)]
-    command += ["port-forward", f"pod/{name}", "-n", "seen-plain", ":80"]
+@contextmanager
+def kubectl(lab: Lab, *arguments: str) -> Iterator[IO[str]]:
+    """Start kubectl, which goes on by itself, and give what it says."""
+    command = [str(lab.cluster.tools.path("kubectl")), "--kubeconfig", str(lab.cluster.kubeconfig), *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            local = re.search(r"127\.0\.0\.1:(\d+)", process.stdout.readline())
-            assert local is not None
-            with urllib.request.urlopen(f"http://127.0.0.1:{local[1]}/healthz", timeout=10) as answer:
-                assert answer.read() == b"ok"
+            yield process.stdout
         finally:
             process.terminate()
+
+
+def test_attach_shows_what_is_written_to_the_declared_file(lab: Lab) -> None:
+    """From then on, in the namespace that the file names; elsewhere there is nothing to attach to."""
+    allowed, refused = lab.start("plain"), lab.start("steps")
+    console = _console(lab.files)
+    console.touch()
+    with kubectl(lab, "attach", allowed, "-n", "seen-plain", "-c", "one") as said, console.open("a") as sink:
+
+        def hears() -> bool:
+            sink.write(f"2026-03-02T08:00:00.000000000Z stdout F {LINE}\n")
+            sink.flush()
+            return bool(select.select([said], [], [], 0.2)[0])
+
+        waiting.until(hears)
+        assert said.readline().strip() == LINE
+    done = lab.cluster.try_kubectl("attach", refused, "-n", "seen-steps", "-c", "one")
+    assert done.returncode != 0
+    assert "no attaches found" in done.stderr
+
+
+def test_ports_are_forwarded_where_a_file_says(lab: Lab) -> None:
+    """A port of a pod that is kwok itself."""
+    name = lab.start("plain")
+    with kubectl(lab, "port-forward", f"pod/{name}", "-n", "seen-plain", ":80") as said:
+        local = re.search(r"127\.0\.0\.1:(\d+)", said.readline())
+        assert local is not None
+        with urllib.request.urlopen(f"http://127.0.0.1:{local[1]}/healthz", timeout=10) as answer:
+            assert answer.read() == b"ok"
 
 
 def test_nodes_point_at_their_kwok(lab: Lab) -> None:
