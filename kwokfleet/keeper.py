@@ -118,6 +118,8 @@ class Shard(threading.Thread):
     ) -> None:
         super().__init__(name=f"kwok-{shard.index}", daemon=True)
         self._api, self._wanted, self.shard, self._folder, self._nodes = api, wanted, shard, folder, nodes
+        self.runs_as = shard
+        """What the present process was started as, until its leases are released."""
         self._stopping, self._again = threading.Event(), threading.Event()
         self._record = kwok.Record()
         self._said = _Throttle()
@@ -148,6 +150,8 @@ class Shard(threading.Thread):
 
     def follow(self, wanted: Wanted) -> bool:
         """Go by another wish from now on; return whether that takes a new process, which is then asked for."""
+        if wanted is self._wanted:
+            return False
         stale = wanted.differs(self._wanted, self.shard.index)
         self._wanted = wanted
         self.shard = kwok.Shard(self.shard.index, wanted.spec.shards)
@@ -183,7 +187,8 @@ class Shard(threading.Thread):
         return not self._stopping.is_set()
 
     def _life(self) -> None:
-        flags, config = self._wanted.command(self.shard)
+        self.runs_as = self.shard
+        flags, config = self._wanted.command(self.runs_as)
         process = edge.start(
             self._wanted.program,
             flags,
@@ -228,6 +233,7 @@ class Shard(threading.Thread):
         self._began = datetime.now(UTC)  # of the next one: whatever was renewed before is not its doing
         freed = self.release(self.status.identity, all_of_ours=True)
         self._left = self.status.identity if freed is None else None
+        self.runs_as = self.shard
         if asked:
             self._tell(why="")
             return
@@ -401,23 +407,40 @@ class Keeper:
     def change(self, wanted: Wanted) -> bool:
         """Let kwok run in another way; return whether a running process was ended for it.
 
-        Shards are added at once. Those that are too many go on until `retire`: their nodes must have moved first.
+        What must wait until nodes have moved is done by `retire`.
         """
         self.wanted = wanted
-        stale = [each.follow(wanted) for each in self._shards[: wanted.spec.shards]]
-        self._grow(wanted.spec.shards)
-        return any(stale)
+        return self._follow()
 
     def retire(self) -> bool:
-        """End the shards that are too many, once no node is theirs any more; return whether none is left over."""
+        """Do what had to wait, if nodes have moved meanwhile; return whether nothing waits any more.
+
+        Shards that are too many go on until no node is theirs. One that drives all nodes goes on so until each says
+        whose it is; one of several becomes the only one when the others have gone.
+        """
         count = self.wanted.spec.shards
-        if len(self._shards) == count:
-            return True
         leaving = {each.shard.name for each in self._shards[count:]}
-        if any(shard in leaving for _, shard in self._nodes()):
+        if not any(shard in leaving for _, shard in self._nodes()):
+            self._shrink(count)
+        self._follow()
+        return len(self._shards) == count and not any(map(self._must_wait, self._shards))
+
+    def _follow(self) -> bool:
+        """Let all shards that can go by the present wish; return whether a process was ended for it.
+
+        New ones come when none is left that drives all nodes: it would take back what is theirs.
+        """
+        count = self.wanted.spec.shards
+        ended = [each.follow(self.wanted) for each in self._shards[:count] if not self._must_wait(each)]
+        if count == 1 or all(each.runs_as.count > 1 for each in self._shards):
+            self._grow(count)
+        return any(ended)
+
+    def _must_wait(self, each: Shard) -> bool:
+        alone, will_be = each.shard.count == 1, self.wanted.spec.shards == 1
+        if alone == will_be:
             return False
-        self._shrink(count)
-        return True
+        return len(self._shards) > 1 if will_be else any(not shard for _, shard in self._nodes())
 
     def restart(self, index: int | None = None) -> None:
         """Start processes anew: one, or all."""

@@ -40,9 +40,14 @@ ShardNumber = Annotated[int | None, typer.Option("--shard", min=0, help="Only th
 
 def folder_of(host: str) -> Path:
     """Return where the keeper of one cluster's kwok has its files."""
+    return output.read_settings().data_dir / "kwok" / folder_name(host)
+
+
+def folder_name(host: str) -> str:
+    """Return what the folder of one cluster's keeper is called."""
     import hashlib
 
-    return output.read_settings().data_dir / "kwok" / hashlib.sha256(host.encode()).hexdigest()[:12]
+    return hashlib.sha256(host.encode()).hexdigest()[:12]
 
 
 @app.command()

@@ -36,6 +36,10 @@ class Kept:
         """Return how a shard fares."""
         return self.keeper.statuses()[shard]
 
+    def identities(self) -> set[str]:
+        """Return the names under which processes that run hold leases."""
+        return {each.identity for each in self.keeper.statuses()}
+
     def wait_ready(self) -> None:
         """Wait until every shard drives its nodes."""
         waiting.until(

@@ -197,6 +197,26 @@ def test_shards_share_the_nodes_and_more_shards_lose_none(cluster: ControlPlane,
         assert shards == {"0", "1", "2"}
 
 
+def test_one_shard_becomes_two_and_two_become_one_without_waiting_for_leases(
+    cluster: ControlPlane, tmp_path: Path, name: str
+) -> None:
+    """Whoever drives all nodes does so until they say whose they are; the last one takes them all at once."""
+    with keeping.kept(cluster, tmp_path, name, leaseDuration=LONG_LEASE) as kept:
+        kept.sync(fleet(name, 6))
+        kept.wait_ready()
+        pid = kept.status().pid
+        assert not kept.change(shards=2)
+        assert not kept.keeper.retire()
+        assert [each.pid for each in kept.keeper.statuses()] == [pid], "no node says yet whose it is"
+        for count in (2, 1):
+            kept.change(shards=count)
+            kept.sync(fleet(name, 6, count))
+            waiting.until(kept.keeper.retire)
+            kept.wait_ready()
+            waiting.until(lambda: len(kept.leases()) == 6 and set(kept.leases().values()) == kept.identities())
+            assert len(kept.identities()) == count
+
+
 def test_a_configuration_that_kwok_refuses_is_told_from_a_crash(
     cluster: ControlPlane, tmp_path: Path, name: str
 ) -> None:

@@ -230,9 +230,7 @@ def test_with_stages_in_its_file_kwok_has_everything_there(lab: Lab) -> None:
     lab.write("stagesAs: file", "kwokResources: [{file: own.yaml}]")
     lab.file.with_name("own.yaml").write_text(METRIC.replace("NAME", lab.name))
     lab.program.ok("sync", str(lab.file))
-    assert (
-        lab.cluster.get("stages,metrics.kwok.x-k8s.io", "-l", "app.kubernetes.io/managed-by=kwokfleet")["items"] == []
-    )
+    assert "NotFound" in lab.cluster.try_kubectl("get", "metrics.kwok.x-k8s.io", lab.name).stderr
     with lab.running():
         [process] = lab.status()["processes"]
         url = f"http://127.0.0.1:{process['port']}/metrics/own/{lab.name}-pool-0"
