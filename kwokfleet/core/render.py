@@ -187,8 +187,10 @@ def stages(tree: Tree) -> Iterator[Manifest]:
     )
     for fleet, lifecycle in compiled:
         yield from lifecycles.stages(fleet.name, lifecycle, parts, lease=tree.lease)
+    answers = tree.controller.port is not None
     for fleet in tree.fleets:
-        yield from (nodes.hostname_stage(pool, fleet.name) for pool in fleet.spec.node_pools if pool.autoscaler)
+        scaled = (pool for pool in fleet.spec.node_pools if pool.autoscaler)
+        yield from (nodes.hostname_stage(pool, fleet.name, answers=answers) for pool in scaled)
 
 
 def kwok_manifests(tree: Tree) -> Iterator[Manifest]:

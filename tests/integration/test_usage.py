@@ -17,7 +17,7 @@ from typing import IO
 import pytest
 
 from kwokfleet import keeper, settings, source
-from kwokfleet.core import kwok, render, requests, workloads
+from kwokfleet.core import kwok, nodes, render, requests, usage, workloads
 from kwokfleet.edge import cluster as edge
 from kwokfleet.embedded import binaries, progress
 from tests.harness import cli, control_plane, waiting
@@ -35,6 +35,7 @@ spec:
   nodePools:
     - {name: general, replicas: 3, usage: {cpu: 250m, memory: 50%}}
     - {name: silent, replicas: 1}
+    - {name: scaled, autoscaler: {min: 0, max: 5}}
   kwokResources: [{file: objects/debug.yaml}]
   waves:
     - name: steps
@@ -224,6 +225,24 @@ def test_every_node_has_figures(lab: Lab) -> None:
         assert found["node_cpu_usage_seconds_total"] > 0
         assert found["node_memory_working_set_bytes"] > 0
         assert found["resource_scrape_error"] == 0
+
+
+def test_a_node_of_the_autoscaler_points_at_its_own_figures(lab: Lab) -> None:
+    """Made from the template of its pool, as the autoscaler does, which knows of no other name."""
+    [fleet] = lab.tree.fleets
+    [pool] = [each for each in fleet.spec.node_pools if each.autoscaler]
+    node = nodes.autoscaler_template(pool, (), render.node_context(lab.tree, fleet, pool), ready=True)
+    lab.cluster.apply({**node, "metadata": {**node["metadata"], "name": "seen-scaled-x"}})
+
+    def path() -> str | None:
+        found = lab.cluster.get("node", "seen-scaled-x")["metadata"]["annotations"].get(usage.METRICS_PATH)
+        return str(found) if found else None
+
+    try:
+        assert waiting.until(path) == "/metrics/nodes/seen-scaled-x/metrics/resource"
+        assert lab.figures("seen-scaled-x")["node_memory_working_set_bytes"] > 0
+    finally:
+        lab.cluster.kubectl("delete", "node", "seen-scaled-x")
 
 
 def test_usage_follows_the_phases_of_its_wave(lab: Lab) -> None:
