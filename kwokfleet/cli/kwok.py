@@ -76,7 +76,7 @@ def run(
 
 def _keep(files: "kwok_files.Files", bin_dir: Path | None, context: str | None, kubeconfig: Path | None) -> None:
     """Keep kwok going for as long as the files say that it is ours."""
-    with _kept(files.last, bin_dir, context, kubeconfig) as kept:
+    with _kept(files, bin_dir, context, kubeconfig) as kept:
         output.print_line(f"kwok runs: {output.program()} kwok status; Ctrl-C ends it")
         while files.look().tree.controller.mode == "managed":
             wanted = _wanted(files.last, kept.wanted)
@@ -107,7 +107,7 @@ def _observe(files: "kwok_files.Files", context: str | None, kubeconfig: Path | 
 
 @contextmanager
 def _kept(
-    loaded: "source.Loaded", bin_dir: Path | None, context: str | None, kubeconfig: Path | None
+    files: "kwok_files.Files", bin_dir: Path | None, context: str | None, kubeconfig: Path | None
 ) -> "Iterator[keeper.Keeper]":
     """Keep kwok going from here to the end of the block."""
     import threading
@@ -119,6 +119,7 @@ def _kept(
     from kwokfleet.edge import cluster
     from kwokfleet.embedded import binaries
 
+    loaded = files.last
     spec = loaded.tree.controller
     with display.shown(output.console(stderr=True)) as report:
         program = binaries.ensure(cluster_commands.settings_with(bin_dir), report).path("kwok")
@@ -130,8 +131,9 @@ def _kept(
         connection.known(follower)
 
         def nodes() -> list[tuple[str, str]]:
-            found = follower.view().objects.values()
-            return sorted((each.key.name, objects.labels(each.manifest).get(objects.SHARD, "")) for each in found)
+            manage = files.last.tree.controller.manage
+            found = ((each.key.name, objects.labels(each.manifest)) for each in follower.view().objects.values())
+            return sorted((name, labels.get(objects.SHARD, "")) for name, labels in found if manage.drives(labels))
 
         rested = takeover.clear_the_way(sender, spec, keeper.identities(folder), nodes, stop)
         if not rendering.cluster_kinds(loaded.tree) <= _kinds(sender):

@@ -1,5 +1,6 @@
 """The KwokController document: how the kwok controller runs."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Literal
 
@@ -39,6 +40,11 @@ class Manage(Model):
     label: str | None = Field(
         default=None, description="Nodes with this label, as key=value; cheaper for kwok than an annotation."
     )
+
+    def drives(self, labels: Mapping[str, str]) -> bool:
+        """Return whether one of our nodes is driven: they all have the annotation."""
+        key, _, value = (self.label or "").partition("=")
+        return not key or labels.get(key) == value
 
 
 class KwokControllerSpec(Model):
