@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 UV     := uv==0.13.7
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run down test faults lint format golden bench lock clean
+.PHONY: help setup run down test faults soak lint format golden bench lock clean
 
 help:  ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,10 @@ test: $(STAMP)  ## every test, against a real control plane
 faults: $(STAMP)  ## what sync does when connections, servers or sync itself die: minutes
 	$(BIN)/kwokfleet cluster binaries
 	$(BIN)/pytest -m faults
+
+soak: $(STAMP)  ## an hour of operation in minutes, and nothing may leak: MINUTES=10
+	$(BIN)/kwokfleet cluster binaries
+	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10)
 
 lint: $(STAMP)  ## ruff and mypy
 	$(BIN)/ruff check .

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import structlog
@@ -18,16 +17,15 @@ AGAIN_S = 30.0
 
 
 def wanted(loaded: source.Loaded, before: keeper.Wanted) -> keeper.Wanted:
-    """Return how kwok should run by what the files say now; Stages come in its file unless they live in the cluster."""
+    """Return how kwok should run by what the files say now; what it plays comes in its file unless in the cluster."""
     tree = loaded.tree
-    stages = tuple(render.stages(tree)) if tree.controller.stages_as == "file" else ()
-    desired = render.Renderer().desired(tree, datetime.now(UTC))
+    own = tuple(render.kwok_manifests(tree))
     return replace(
         before,
         spec=tree.controller,
-        documents=stages,
+        documents=(*render.stages(tree), *own) if tree.controller.stages_as == "file" else (),
         kinds=render.kwok_kinds(tree),
-        mark=kwok.read_once(desired.values()),
+        mark=kwok.read_once(own),
     )
 
 

@@ -263,7 +263,7 @@ class Daemon:
     def _pass(self, loaded: source.Loaded, why: frozenset[str]) -> None:
         """Make one pass: what differs is found out, and set going."""
         clock, began = time.monotonic(), datetime.now(UTC)
-        kinds = {"Stage", *render.kwok_kinds(loaded.tree)}
+        kinds = render.cluster_kinds(loaded.tree)
         if not self._prepared or kinds & self.mirror.view().missing:
             self.how.prepare(self.sync, kinds)
             self._prepared = self.recorder.begin()

@@ -11,8 +11,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -22,11 +20,10 @@ from typing import Self
 
 import structlog
 
-from kwokfleet import errors
-from kwokfleet.core import bumps, kwok, leases, requests, units
+from kwokfleet import errors, leasing
+from kwokfleet.core import kwok, leases, requests, units
 from kwokfleet.core.controller import KwokControllerSpec
 from kwokfleet.core.objects import Manifest
-from kwokfleet.edge import cluster
 from kwokfleet.edge import kwok as edge
 
 log = structlog.get_logger()
@@ -38,7 +35,8 @@ CHECK_S = 2.0
 READY_S = 30.0
 REFUSED_PAUSE_S = 30.0
 """Before a configuration that was refused is tried again: somebody may have mended what it names."""
-SENDERS = 32
+AWAY_PAUSE_S = 1.0
+"""Between two questions to an API server that does not answer."""
 SETTLE_S = 0.5
 """How long kwok takes to hear that it holds a lease."""
 SAMPLE = 4
@@ -73,6 +71,7 @@ class Status:
     port: int = 0
     restarts: int = 0
     why: str = ""
+    """Why the last process ended, if nobody asked it to."""
     identity: str = ""
     memory: int = 0
     lag_s: float = 0.0
@@ -88,7 +87,7 @@ class Wanted:
     kubeconfig: Path | None
     documents: tuple[Manifest, ...] = ()
     kinds: tuple[str, ...] = ()
-    """What it follows in the cluster beside Stages: `render.kwok_kinds` tells."""
+    """What it plays beside Stages: `render.kwok_kinds` tells."""
     mark: str = ""
     """What stands for everything else that it reads but once: `kwok.read_once` tells."""
 
@@ -119,6 +118,8 @@ class Shard(threading.Thread):
     ) -> None:
         super().__init__(name=f"kwok-{shard.index}", daemon=True)
         self._api, self._wanted, self.shard, self._folder, self._nodes = api, wanted, shard, folder, nodes
+        self.runs_as = shard
+        """What the present process was started as, until its leases are released."""
         self._stopping, self._again = threading.Event(), threading.Event()
         self._record = kwok.Record()
         self._said = _Throttle()
@@ -130,6 +131,8 @@ class Shard(threading.Thread):
         """The nodes whose pods it has been shown."""
         self._began = datetime.now(UTC)
         """When the present process began."""
+        self._left: str | None = None
+        """Under which name the last process held leases, until they are released; empty if nobody learnt it."""
         self._dead: set[str] = set()
         """The names of processes that are dead: a last request of one may still take a lease after its end."""
         self.status = Status(shard.index)
@@ -141,23 +144,27 @@ class Shard(threading.Thread):
         self._stopping.set()
         self._again.set()
 
-    def restart(self, wanted: Wanted | None = None) -> None:
-        """Ask for a new process, of another kind if one is given."""
-        if wanted is not None:
-            self._wanted = wanted
-            self.shard = kwok.Shard(self.shard.index, wanted.spec.shards)
+    def restart(self) -> None:
+        """Ask for a new process."""
         self._again.set()
 
-    def would_change(self, wanted: Wanted) -> bool:
-        """Return whether a process that runs in another way would be another one."""
-        return wanted.differs(self._wanted, self.shard.index)
+    def follow(self, wanted: Wanted) -> bool:
+        """Go by another wish from now on; return whether that takes a new process, which is then asked for."""
+        if wanted is self._wanted:
+            return False
+        stale = wanted.differs(self._wanted, self.shard.index)
+        self._wanted = wanted
+        self.shard = kwok.Shard(self.shard.index, wanted.spec.shards)
+        if stale:
+            self.restart()
+        return stale
 
     # its life
 
     def run(self) -> None:
         """Start, watch, start again, until it is asked to stop."""
-        self.release(edge.end_leftover(self._folder))
-        while not self._stopping.is_set():
+        self._left = edge.end_leftover(self._folder) or None
+        while self._let_go():
             self._again.clear()
             try:
                 self._life()
@@ -166,8 +173,22 @@ class Shard(threading.Thread):
                 self._stopping.wait(REFUSED_PAUSE_S)
         self._tell(state=State.STOPPED, pid=0)
 
+    def _let_go(self) -> bool:
+        """Release what the last process held, however long the API server is away; return whether to start the next.
+
+        A kwok that finds a lease held tries it again only after a quarter of its duration.
+        """
+        while self._left is not None and not self._stopping.is_set():
+            if self.release(self._left, all_of_ours=True) is not None:
+                self._left = None
+            else:
+                self._tell(state=State.WAITING, pid=0, why="the API server is away: kwok is started when it answers")
+                self._stopping.wait(AWAY_PAUSE_S)
+        return not self._stopping.is_set()
+
     def _life(self) -> None:
-        flags, config = self._wanted.command(self.shard)
+        self.runs_as = self.shard
+        flags, config = self._wanted.command(self.runs_as)
         process = edge.start(
             self._wanted.program,
             flags,
@@ -179,7 +200,7 @@ class Shard(threading.Thread):
         )
         self._began = datetime.now(UTC)
         log.info("kwok_started", shard=self.shard.index, pid=process.pid, port=process.port)
-        self._tell(state=State.STARTING, pid=process.pid, port=process.port, why="", identity="", pause_s=0.0)
+        self._tell(state=State.STARTING, pid=process.pid, port=process.port, identity="", pause_s=0.0)
         planned = ""
         try:
             planned = self._watch(process)
@@ -210,8 +231,11 @@ class Shard(threading.Thread):
         """Note how a process ended, let its leases go, and wait for the next start."""
         ending = process.ended()
         self._began = datetime.now(UTC)  # of the next one: whatever was renewed before is not its doing
-        self.release(self.status.identity, all_of_ours=True)
+        freed = self.release(self.status.identity, all_of_ours=True)
+        self._left = self.status.identity if freed is None else None
+        self.runs_as = self.shard
         if asked:
+            self._tell(why="")
             return
         self._record = self._record.after(process.ran_s)
         why = planned or f"{ending}: {process.last_words()}"
@@ -260,13 +284,13 @@ class Shard(threading.Thread):
             return
         mine = {name for name, _ in self._mine()}
         try:
-            leased = held_leases(self._api)
-            release_all(self._api, [lease for lease in leased if lease.node in mine and self._is_dead(lease)])
+            leased = leasing.held(self._api)
+            leasing.release_all(self._api, [lease for lease in leased if lease.node in mine and self._is_dead(lease)])
             held = {lease.node for lease in leased if lease.holder == self.status.identity}
             fresh = (mine & held) - self._shown
             if fresh:
                 self._stopping.wait(SETTLE_S)
-                count = show_again(self._api, fresh, f"kwok-{self.status.pid}")
+                count = leasing.show_again(self._api, fresh, f"kwok-{self.status.pid}")
                 log.debug("pods_shown_again", shard=self.shard.index, nodes=len(fresh), pods=count)
             self._shown |= fresh
         except errors.ClusterError as error:
@@ -301,8 +325,8 @@ class Shard(threading.Thread):
                 found.append(leases.read(answer.json()))
         return found
 
-    def release(self, identity: str, *, all_of_ours: bool = False) -> int:
-        """Let go of the leases that a process which is dead still holds; return how many.
+    def release(self, identity: str, *, all_of_ours: bool = False) -> int | None:
+        """Let go of the leases that a process which is dead still holds; return how many, None if nobody answers.
 
         *all_of_ours*: also what else was held from this machine before the present process began.
         """
@@ -313,12 +337,12 @@ class Shard(threading.Thread):
         try:
             held = [
                 each
-                for each in held_leases(self._api)
+                for each in leasing.held(self._api)
                 if each.holder == identity or (each.node in mine and self._is_dead(each))
             ]
         except errors.ClusterError:
-            return 0
-        release_all(self._api, held)
+            return None
+        leasing.release_all(self._api, held)
         log.info("leases_released", shard=self.shard.index, count=len(held))
         return len(held)
 
@@ -340,53 +364,6 @@ def _safe(keys: Mapping[str, object]) -> dict[str, object]:
 
 def _bytes(quantity: str) -> int:
     return int(units.amount(quantity))
-
-
-def held_leases(api: requests.Sends) -> list[leases.Lease]:
-    """Return all node leases that somebody holds."""
-    found = cluster.items(api, requests.LEASE, namespace=leases.NAMESPACE)
-    return [each for each in map(leases.read, found) if each.holder]
-
-
-def release_all(api: requests.Sends, held: Sequence[leases.Lease]) -> None:
-    """Let many leases go at once: each second counts for the nodes that nobody drives."""
-    _send_all(api, [leases.release(lease) for lease in held])
-
-
-def show_again(api: requests.Sends, nodes: AbstractSet[str], stamp: str) -> int:
-    """Let kwok look at every pod on some nodes that has not ended; return how many there are.
-
-    A kwok that starts sees pods before it holds their nodes' leases, and passes over them; when it has
-    the leases it looks once more, but often before it has heard of that itself. Such pods would wait for ever.
-    """
-    found = [
-        pod
-        for pod in cluster.items(api, requests.POD, fields="spec.nodeName!=")
-        if pod["spec"].get("nodeName") in nodes
-        and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
-    ]
-    _send_all(api, [bumps.request(pod["metadata"], stamp) for pod in found])
-    return len(found)
-
-
-def _send_all(api: requests.Sends, work: Sequence[requests.Request]) -> None:
-    waiting = iter(work)
-    lock = threading.Lock()
-
-    def run() -> None:
-        while True:
-            with lock:
-                request = next(waiting, None)
-            if request is None:
-                return
-            with suppress(errors.ClusterError):
-                api.send(request)
-
-    threads = [threading.Thread(target=run, daemon=True) for _ in range(min(SENDERS, len(work)))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
 
 
 @dataclass(slots=True)
@@ -430,25 +407,40 @@ class Keeper:
     def change(self, wanted: Wanted) -> bool:
         """Let kwok run in another way; return whether a running process was ended for it.
 
-        Shards are added at once. Those that are too many go on until `retire`: their nodes must have moved first.
+        What must wait until nodes have moved is done by `retire`.
         """
         self.wanted = wanted
-        stale = [each for each in self._shards if each.would_change(wanted)]
-        for each in stale:
-            each.restart(wanted)
-        self._grow(wanted.spec.shards)
-        return bool(stale)
+        return self._follow()
 
     def retire(self) -> bool:
-        """End the shards that are too many, once no node is theirs any more; return whether none is left over."""
+        """Do what had to wait, if nodes have moved meanwhile; return whether nothing waits any more.
+
+        Shards that are too many go on until no node is theirs. One that drives all nodes goes on so until each says
+        whose it is; one of several becomes the only one when the others have gone.
+        """
         count = self.wanted.spec.shards
-        if len(self._shards) == count:
-            return True
         leaving = {each.shard.name for each in self._shards[count:]}
-        if any(shard in leaving for _, shard in self._nodes()):
+        if not any(shard in leaving for _, shard in self._nodes()):
+            self._shrink(count)
+        self._follow()
+        return len(self._shards) == count and not any(map(self._must_wait, self._shards))
+
+    def _follow(self) -> bool:
+        """Let all shards that can go by the present wish; return whether a process was ended for it.
+
+        New ones come when none is left that drives all nodes: it would take back what is theirs.
+        """
+        count = self.wanted.spec.shards
+        ended = [each.follow(self.wanted) for each in self._shards[:count] if not self._must_wait(each)]
+        if count == 1 or all(each.runs_as.count > 1 for each in self._shards):
+            self._grow(count)
+        return any(ended)
+
+    def _must_wait(self, each: Shard) -> bool:
+        alone, will_be = each.shard.count == 1, self.wanted.spec.shards == 1
+        if alone == will_be:
             return False
-        self._shrink(count)
-        return True
+        return len(self._shards) > 1 if will_be else any(not shard for _, shard in self._nodes())
 
     def restart(self, index: int | None = None) -> None:
         """Start processes anew: one, or all."""

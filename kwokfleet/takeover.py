@@ -7,7 +7,7 @@ from threading import Event
 
 import structlog
 
-from kwokfleet import errors, keeper
+from kwokfleet import errors, keeper, leasing
 from kwokfleet.core import leases, requests, rivals
 from kwokfleet.core.controller import KwokControllerSpec
 from kwokfleet.core.rivals import Rival
@@ -83,7 +83,7 @@ def _refuse_strangers(
     if not first:
         return
     if waited:  # whoever held them has just been put to rest by us
-        keeper.release_all(api, [lease for held in first.values() for lease in held])
+        leasing.release_all(api, [lease for held in first.values() for lease in held])
         return
     longest = max(lease.duration_s for held in first.values() for lease in held)
     deadline = time.monotonic() + longest * PATIENCE_FACTOR
@@ -102,7 +102,7 @@ def _refuse_strangers(
 
 
 def _held(api: requests.Sends, nodes: set[str]) -> list[leases.Lease]:
-    return [lease for lease in keeper.held_leases(api) if lease.node in nodes]
+    return [lease for lease in leasing.held(api) if lease.node in nodes]
 
 
 def restore(api: requests.Sends) -> list[Rival]:

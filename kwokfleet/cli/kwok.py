@@ -2,9 +2,8 @@
 
 import json
 import time
-from contextlib import contextmanager
-from dataclasses import asdict, replace
-from datetime import UTC, datetime
+from contextlib import closing, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,12 +11,15 @@ import typer
 
 from kwokfleet import errors
 from kwokfleet.cli import cluster as cluster_commands
-from kwokfleet.cli import connection, fleets, output, render, sync
+from kwokfleet.cli import connection, fleets, output, sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kwokfleet import keeper, source
+    from kwokfleet import keeper
+    from kwokfleet.cli import kwok_files
+    from kwokfleet.core import drivers
+    from kwokfleet.core.controller import KwokControllerSpec
     from kwokfleet.core.requests import Sends
 
 app = typer.Typer(
@@ -29,14 +31,23 @@ IMPATIENT_S = 2.0
 """How long a question about kwok may go unanswered: its process must be looked at meanwhile."""
 LOOK_S = 1.0
 """How often the files are looked at for another way to run kwok."""
+OBSERVE_S = 2.0
+"""How often it is looked at who drives the nodes, where kwok is somebody else's."""
+FEW = 5
+EXTERNAL = "the KwokController document says `mode: external`: somebody else runs kwok"
 ShardNumber = Annotated[int | None, typer.Option("--shard", min=0, help="Only this shard.", show_default="all")]
 
 
 def folder_of(host: str) -> Path:
     """Return where the keeper of one cluster's kwok has its files."""
+    return output.read_settings().data_dir / "kwok" / folder_name(host)
+
+
+def folder_name(host: str) -> str:
+    """Return what the folder of one cluster's keeper is called."""
     import hashlib
 
-    return output.read_settings().data_dir / "kwok" / hashlib.sha256(host.encode()).hexdigest()[:12]
+    return hashlib.sha256(host.encode()).hexdigest()[:12]
 
 
 @app.command()
@@ -49,45 +60,69 @@ def run(
     """Run kwok as the KwokController document says, and keep it running, until Ctrl-C.
 
     Another kwok controller in the cluster is refused by name, or with `takeover: {policy: scaleDown}` put to
-    rest and given back its replicas in the end.
+    rest and given back its replicas in the end. With `mode: external` nothing is started: it is said who drives
+    the nodes, and when that changes, lags or ends.
     """
-    from kwokfleet import source
+    from kwokfleet.cli import kwok_files
 
     output.start_logging()
-    where = path or fleets.default_path()
-    loader = source.Loader(render.live_nodes(None))
-    loaded = loader.load(where)
-    fleets.refuse_if_wrong(loaded)
-    with _kept(loaded, bin_dir, context, kubeconfig) as kept:
+    files = kwok_files.Files(path or fleets.default_path())
+    while True:  # a signal ends it
+        if files.last.tree.controller.mode == "external":
+            _observe(files, context, kubeconfig)
+        else:
+            _keep(files, bin_dir, context, kubeconfig)
+
+
+def _keep(files: "kwok_files.Files", bin_dir: Path | None, context: str | None, kubeconfig: Path | None) -> None:
+    """Keep kwok going for as long as the files say that it is ours."""
+    from kwokfleet import caretaker
+
+    with _kept(files, bin_dir, context, kubeconfig) as kept:
         output.print_line(f"kwok runs: {output.program()} kwok status; Ctrl-C ends it")
-        while True:  # a signal ends it
-            time.sleep(LOOK_S)
-            again = loader.load(where)
-            if again.usable and again.snapshot.digest != loaded.snapshot.digest:
-                loaded = again
-                kept.change(_wanted(loaded, kept.wanted))
+        while files.look().tree.controller.mode == "managed":
+            wanted = caretaker.wanted(files.last, kept.wanted)
+            if wanted != kept.wanted:
+                kept.change(wanted)
             kept.retire()
+            time.sleep(LOOK_S)
+
+
+def _observe(files: "kwok_files.Files", context: str | None, kubeconfig: Path | None) -> None:
+    """Say who drives the nodes for as long as the files say that kwok is somebody else's."""
+    import threading
+
+    from kwokfleet import apply, observer
+
+    with closing(connection.connected(context, kubeconfig)) as api:
+        sender = apply.Sender(api, apply.Limits(patience_s=IMPATIENT_S), threading.Event())
+        output.print_line(f"{EXTERNAL}; who drives the nodes is said here; Ctrl-C ends it")
+        spec = files.last.tree.controller
+        watching = observer.Observer(sender, spec)
+        while files.look().tree.controller.mode == "external":
+            if files.last.tree.controller != spec:
+                spec = files.last.tree.controller
+                watching = observer.Observer(sender, spec)
+            watching.look()
+            time.sleep(OBSERVE_S)
 
 
 @contextmanager
 def _kept(
-    loaded: "source.Loaded", bin_dir: Path | None, context: str | None, kubeconfig: Path | None
+    files: "kwok_files.Files", bin_dir: Path | None, context: str | None, kubeconfig: Path | None
 ) -> "Iterator[keeper.Keeper]":
     """Keep kwok going from here to the end of the block."""
     import threading
 
-    from kwokfleet import apply, keeper, takeover
+    from kwokfleet import apply, caretaker, keeper, takeover
     from kwokfleet.cli import display
     from kwokfleet.core import objects, requests
     from kwokfleet.core import render as rendering
     from kwokfleet.edge import cluster
     from kwokfleet.embedded import binaries
 
+    loaded = files.last
     spec = loaded.tree.controller
-    if spec.mode == "external":
-        raise errors.InputError(
-            "the KwokController document says `mode: external`: somebody else runs kwok", hint="kwokfleet kwok status"
-        )
     with display.shown(output.console(stderr=True)) as report:
         program = binaries.ensure(cluster_commands.settings_with(bin_dir), report).path("kwok")
     api = connection.connected(context, kubeconfig)
@@ -98,14 +133,17 @@ def _kept(
         connection.known(follower)
 
         def nodes() -> list[tuple[str, str]]:
-            found = follower.view().objects.values()
-            return sorted((each.key.name, objects.labels(each.manifest).get(objects.SHARD, "")) for each in found)
+            manage = files.last.tree.controller.manage
+            found = ((each.key.name, objects.labels(each.manifest)) for each in follower.view().objects.values())
+            return sorted((name, labels.get(objects.SHARD, "")) for name, labels in found if manage.drives(labels))
 
         rested = takeover.clear_the_way(sender, spec, keeper.identities(folder), nodes, stop)
-        if not {"Stage", *rendering.kwok_kinds(loaded.tree)} <= _kinds(sender):
+        if not rendering.cluster_kinds(loaded.tree) <= _kinds(sender):
             for name in apply.install(sender, sync.kwok_definitions(), sync.ESTABLISHED_S):
                 output.print_line(f"installed {name}")
-        wanted = _wanted(loaded, keeper.Wanted(program, spec, cluster.write_kubeconfig(context, kubeconfig, folder)))
+        wanted = caretaker.wanted(
+            loaded, keeper.Wanted(program, spec, cluster.write_kubeconfig(context, kubeconfig, folder))
+        )
         try:
             with keeper.Keeper(sender, wanted, folder, nodes) as kept:
                 yield kept
@@ -122,82 +160,89 @@ def _kinds(api: "Sends") -> set[str]:
     return {each["kind"] for each in found}
 
 
-def _wanted(loaded: "source.Loaded", before: "keeper.Wanted") -> "keeper.Wanted":
-    """Return how kwok should run by what the files say now; Stages come in its file unless they live in the cluster."""
-    from kwokfleet.core import kwok
-    from kwokfleet.core import render as rendering
-
-    tree = loaded.tree
-    stages = tuple(rendering.stages(tree)) if tree.controller.stages_as == "file" else ()
-    desired = rendering.Renderer().desired(tree, datetime.now(UTC))
-    return replace(
-        before,
-        spec=tree.controller,
-        documents=stages,
-        kinds=rendering.kwok_kinds(tree),
-        mark=kwok.read_once(desired.values()),
-    )
-
-
 @app.command()
 def status(
+    path: fleets.OnePath = None,
     form: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
     """Show the kwok processes of this machine, and who drives the nodes of the cluster.
 
-    Exit code 1 unless every process is ready.
+    Exit code 1 unless every process is ready; if the files say `mode: external`, unless every node is driven.
     """
-    from kwokfleet import keeper
+    from kwokfleet import keeper, observer
     from kwokfleet.keeper import State
 
+    spec = _declared(path)
     api = connection.connected(context, kubeconfig)
     statuses = keeper.read_status(folder_of(api.host)) or []
-    holders = _holders(api)
+    now = observer.driving(api, spec)
     if form:
-        typer.echo(json.dumps({"processes": [asdict(each) for each in statuses], "holders": holders}, indent=2))
+        typer.echo(json.dumps(_as_json(spec.mode, statuses, now), indent=2))
     else:
-        _print_status(statuses, holders)
-    if not statuses or any(each.state is not State.READY for each in statuses):
+        _print_status(spec.mode, statuses, now)
+    well = bool(statuses) and all(each.state is State.READY for each in statuses)
+    if not (now.is_complete if spec.mode == "external" else well):
         raise typer.Exit(errors.ExitCode.NO)
 
 
-def _holders(api: "Sends") -> list[dict[str, object]]:
-    """Return who renews node leases, of how many nodes, and how long ago at most."""
-    from kwokfleet import keeper
+def _declared(path: Path | None) -> "KwokControllerSpec":
+    """Return how kwok runs by the files, if there are any: with a path they must be readable, without it they may."""
+    from kwokfleet import source
+    from kwokfleet.core.controller import KwokControllerSpec
 
-    now = datetime.now(UTC)
-    found: dict[str, list[float]] = {}
-    for lease in keeper.held_leases(api):
-        found.setdefault(lease.holder, []).append(lease.age_s(now))
+    where = path or Path("fleets")
+    return source.Loader().load(where).tree.controller if path or where.is_dir() else KwokControllerSpec()
+
+
+def _as_json(mode: str, statuses: "list[keeper.Status]", now: "drivers.Driving") -> dict[str, object]:
+    return {
+        "mode": mode,
+        "processes": [asdict(each) for each in statuses],
+        "nodes": {"count": now.nodes, "undriven": list(now.undriven), "lagSeconds": now.lag_s},
+        "holders": _holders(now),
+    }
+
+
+def _holders(now: "drivers.Driving") -> list[dict[str, object]]:
     return [
-        {"holder": holder, "nodes": len(ages), "oldestRenewalSeconds": round(max(ages), 1)}
-        for holder, ages in sorted(found.items())
+        {
+            "holder": each.holder,
+            "nodes": each.nodes,
+            "fresh": each.fresh,
+            "oldestRenewalSeconds": each.oldest_s,
+            "lagSeconds": each.lag_s,
+        }
+        for each in now.drivers
     ]
 
 
-def _print_status(statuses: "list[keeper.Status]", holders: list[dict[str, object]]) -> None:
-    if not statuses:
+def _print_status(mode: str, statuses: "list[keeper.Status]", now: "drivers.Driving") -> None:
+    if mode == "external":
+        output.print_line(EXTERNAL)
+    elif not statuses:
         output.print_line("kwokfleet looks after no kwok of this cluster here; start one: kwokfleet kwok run")
-    else:
-        rows: list[dict[str, object]] = [
-            {
-                "shard": each.shard,
-                "state": each.state.value,
-                "pid": each.pid or "-",
-                "port": each.port or "-",
-                "memory": f"{each.memory >> 20} MB",
-                "restarts": each.restarts,
-                "lag": f"{each.lag_s:g} s",
-                "why": each.why or "-",
-            }
-            for each in statuses
-        ]
-        typer.echo(output.table(rows))
-    if holders:
-        typer.echo("")
-        typer.echo(output.table(holders))
+    if statuses:
+        typer.echo(output.table([_row(each) for each in statuses]) + "\n")
+    if now.drivers:
+        typer.echo(output.table(_holders(now)) + "\n")
+    driven = now.nodes - len(now.undriven)
+    first = f"; not driven: {', '.join(now.undriven[:FEW])}{' …' * (len(now.undriven) > FEW)}" if now.undriven else ""
+    typer.echo(f"{driven} of {fleets.count(now.nodes, 'node')} driven{first}")
+
+
+def _row(each: "keeper.Status") -> dict[str, object]:
+    return {
+        "shard": each.shard,
+        "state": each.state.value,
+        "pid": each.pid or "-",
+        "port": each.port or "-",
+        "memory": f"{each.memory >> 20} MB",
+        "restarts": each.restarts,
+        "lag": f"{each.lag_s:g} s",
+        "ended": each.why or "-",
+    }
 
 
 @app.command()

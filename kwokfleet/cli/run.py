@@ -281,6 +281,7 @@ def _caretaker(
     from kwokfleet.cli import display
     from kwokfleet.cli import kwok as kwok_commands
     from kwokfleet.core import objects
+    from kwokfleet.core.controller import Manage
     from kwokfleet.edge import cluster
     from kwokfleet.embedded import binaries
 
@@ -290,12 +291,10 @@ def _caretaker(
     sender = apply.Sender(guarded, apply.Limits(patience_s=IMPATIENT_S), threading.Event())
 
     def nodes() -> list[tuple[str, str]]:
-        found = made.mirror.view().objects.values()
-        return sorted(
-            (each.key.name, objects.labels(each.manifest).get(objects.SHARD, ""))
-            for each in found
-            if each.key.kind == "Node"
-        )
+        manage = made.loaded.tree.controller.manage if made.loaded else Manage()
+        there = (each for each in made.mirror.view().objects.values() if each.key.kind == "Node")
+        found = ((each.key.name, objects.labels(each.manifest)) for each in there)
+        return sorted((name, labels.get(objects.SHARD, "")) for name, labels in found if manage.drives(labels))
 
     written = cluster.write_kubeconfig(*chosen, folder)
     return caretaker.Caretaker(sender, program, written, folder, nodes, lambda: made.ask("kwok"))

@@ -11,6 +11,7 @@ from kwokfleet.cli import connection, fleets, output, render
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from collections.abc import Set as AbstractSet
 
     from kwokfleet import apply, reconcile, source
     from kwokfleet import sync as syncing
@@ -93,8 +94,8 @@ def note_missing(view: "mirror.View", kinds: "set[str]") -> None:
             output.print_line(f"note: {why}")
 
 
-def kwok_kinds(loaded: "source.Loaded") -> "set[str]":
-    """Return the kinds of kwok's that the files need."""
+def kwok_kinds(loaded: "source.Loaded") -> "AbstractSet[str]":
+    """Return the kinds of kwok's that the cluster must know for these files."""
     from kwokfleet.core import render as rendering
 
-    return {"Stage", *rendering.kwok_kinds(loaded.tree)}
+    return rendering.cluster_kinds(loaded.tree)

@@ -1,5 +1,6 @@
 """The KwokController document: how the kwok controller runs."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Literal
 
@@ -40,6 +41,11 @@ class Manage(Model):
         default=None, description="Nodes with this label, as key=value; cheaper for kwok than an annotation."
     )
 
+    def drives(self, labels: Mapping[str, str]) -> bool:
+        """Return whether one of our nodes is driven: they all have the annotation."""
+        key, _, value = (self.label or "").partition("=")
+        return not key or labels.get(key) == value
+
 
 class KwokControllerSpec(Model):
     """How kwok runs."""
@@ -75,7 +81,8 @@ class KwokControllerSpec(Model):
     )
     stages_as: Literal["resources", "file"] = Field(
         default="resources",
-        description="resources: Stages live in the cluster and can be edited there; file: kwok alone has them.",
+        description="resources: Stages and kwok's other objects live in the cluster and can be edited there; "
+        "file: kwok alone has them.",
     )
     memory_limit: Quantity | None = Field(default=None, description="Restart it, in good order, when it uses more.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="warning", description="What it logs.")

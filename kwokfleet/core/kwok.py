@@ -86,8 +86,8 @@ def arguments(spec: KwokControllerSpec, shard: Shard, kinds: Sequence[str]) -> l
         *([f"--node-port={spec.port + shard.index}"] if spec.port else []),
         *_managed(spec, shard),
     ]
-    watched = [*((STAGE,) if spec.stages_as == "resources" else ()), *kinds]
-    return flags + ([f"--enable-crds={','.join(watched)}"] if watched else [])
+    # A kind that is followed in the cluster must not stand in the file, and the other way round.
+    return flags + ([f"--enable-crds={','.join((STAGE, *kinds))}"] if spec.stages_as == "resources" else [])
 
 
 class Address(NamedTuple):

@@ -17,7 +17,8 @@ from kwokfleet.core.controller import KwokControllerSpec
 from kwokfleet.core.documents import Document
 from kwokfleet.core.fields import Annotations, Items, Labels, Model, Quantity, wrong
 from kwokfleet.core.objects import Manifest
-from kwokfleet.core.problems import Finding
+from kwokfleet.core.problems import Finding, Where
+from kwokfleet.core.stagelint import cel_text
 
 KINDS = (*objects.KWOK_CLUSTER_KINDS, *objects.KWOK_NAMESPACED_KINDS)
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -240,11 +241,44 @@ def _spec(kind: str) -> type[Model]:
 
 def check(value: object) -> list[Finding]:
     """Return all that is wrong in one of kwok's objects."""
-    kind = value.get("kind") if isinstance(value, Mapping) else None
-    if kind not in KINDS:
+    kind = value.get("kind") if isinstance(value, dict) else None
+    if kind not in KINDS or not isinstance(value, dict):
         hint = "name it under spec.stages" if kind == "Stage" else problems.meant(str(kind), sorted(KINDS))
         return [Finding(("kind",), f"{kind!r} is not one of kwok's kinds", hint, rule="unknown-kind")]
-    return validation.read(_model(kind), value)[1]
+    wrong = validation.read(_model(kind), value)[1]
+    return wrong or [finding for where, text, takes in _expressions(value) for finding in _compiled(where, text, takes)]
+
+
+_NUMBER = ("int", "uint", "double", "bool", "duration", "dyn", "null")
+_TEXT = ("string", "dyn", "null")
+"""The results of CEL that kwok can show as a figure or a label; of `dyn` only running it tells."""
+
+
+def _expressions(value: Manifest) -> Iterator[tuple[Where, str, tuple[str, ...]]]:
+    """Yield where an object holds CEL, the expression, and what it may yield."""
+    spec = value["spec"]
+    for index, metric in enumerate(spec.get("metrics") or ()):
+        at: Where = ("spec", "metrics", index)
+        if metric.get("value") is not None:
+            yield (*at, "value"), metric["value"], _NUMBER
+        for name, takes in (("labels", _TEXT), ("buckets", _NUMBER)):
+            for number, each in enumerate(metric.get(name) or ()):
+                yield (*at, name, number, "value"), each["value"], takes
+    for index, uses in enumerate(spec.get("usages") or ()):
+        for resource, amount in (uses.get("usage") or {}).items():
+            if amount.get("expression") is not None:
+                yield ("spec", "usages", index, "usage", resource, "expression"), amount["expression"], _NUMBER
+
+
+def _compiled(where: Where, text: str, takes: tuple[str, ...]) -> Iterator[Finding]:
+    verdict = cel_text.check(text, cel_text.METRIC)
+    if verdict.problem:
+        what = f"kwok cannot compile this CEL, {verdict.problem}: it shows nothing"
+        yield Finding(where, what, "there are node, pod and container, of Kubernetes' own fields", rule="kwok-bad-cel")
+    elif verdict.yields not in takes:
+        what = f"kwok can make no {'label' if takes is _TEXT else 'figure'} of {verdict.yields}: it shows nothing"
+        hint = "yield a text" if takes is _TEXT else 'yield a number or a Quantity, as in Quantity("1Gi")'
+        yield Finding(where, what, hint, rule="kwok-cel-yields")
 
 
 def owned(value: Manifest, fleet: str) -> Manifest:

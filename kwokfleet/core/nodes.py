@@ -37,6 +37,7 @@ MOST_COMBINATIONS = 100_000
 """Of values of `spread`, before they repeat."""
 DEFAULT_NODE_IP = "10.0.0.1"
 
+_METRICS_PATH = f'{{{{ printf "{usage.PATH.replace("{nodeName}", "%s")}" .metadata.name | Quote }}}}'
 _OURS_ALONE = (objects.INDEX, objects.TAINTS, usage.METRICS_PATH)
 """Annotations that mean something only on nodes that we make, or only on one of that name."""
 _ROLE = "node-role.kubernetes.io/agent"
@@ -133,17 +134,18 @@ def autoscaler_template(pool: NodePool, templates: Sequence[Manifest], context: 
     return {**node, "metadata": {"name": name, "labels": labels, "annotations": annotations}, "status": born}
 
 
-def hostname_stage(pool: NodePool, fleet: str) -> Manifest:
-    """Return the Stage that gives nodes of the autoscaler a hostname of their own.
+def hostname_stage(pool: NodePool, fleet: str, *, answers: bool) -> Manifest:
+    """Return the Stage that gives nodes of the autoscaler a hostname of their own and, if kwok *answers*, figures.
 
     Its kwok provider copies the template's, and pods that keep away from each other by hostname
-    would find one host.
+    would find one host; metrics-server would read the figures of a node that is not there.
     """
     hostname = f'.metadata.labels["{node_templates.HOSTNAME}"] == .metadata.name | tostring'
     patch = {
         "root": "metadata",
         "type": "merge",
-        "template": f"labels:\n  {node_templates.HOSTNAME}: {{{{ .metadata.name | Quote }}}}\n",
+        "template": f"labels:\n  {node_templates.HOSTNAME}: {{{{ .metadata.name | Quote }}}}\n"
+        + (f"annotations:\n  {usage.METRICS_PATH}: {_METRICS_PATH}\n" if answers else ""),
     }
     return {
         "apiVersion": objects.STAGE_API_VERSION,

@@ -70,11 +70,12 @@ class Renderer:
         """
         self.clashes = []
         made: Desired = {}
-        if tree.controller.stages_as == "resources":
+        in_cluster = tree.controller.stages_as == "resources"
+        if in_cluster:
             self._add(made, ("", ""), stages(tree))
-        self._add(made, ("", ""), usage.manifests(tree.fleets))
+            self._add(made, ("", ""), usage.manifests(tree.fleets))
         self._add(made, ("", ""), _namespaces(tree))
-        for fleet in tree.fleets:
+        for fleet in tree.fleets if in_cluster else ():
             self._add(made, (fleet.name, ""), tree.kwok_objects.get(fleet.name, ()))
         self._add(made, ("", ""), autoscaler_maps(tree))
         kept: dict[Name, tuple[Any, Desired]] = {}
@@ -186,21 +187,35 @@ def stages(tree: Tree) -> Iterator[Manifest]:
     )
     for fleet, lifecycle in compiled:
         yield from lifecycles.stages(fleet.name, lifecycle, parts, lease=tree.lease)
+    answers = tree.controller.port is not None
     for fleet in tree.fleets:
-        yield from (nodes.hostname_stage(pool, fleet.name) for pool in fleet.spec.node_pools if pool.autoscaler)
+        scaled = (pool for pool in fleet.spec.node_pools if pool.autoscaler)
+        yield from (nodes.hostname_stage(pool, fleet.name, answers=answers) for pool in scaled)
+
+
+def kwok_manifests(tree: Tree) -> Iterator[Manifest]:
+    """Yield kwok's own objects beside Stages: those that usage needs, and those that Fleets declare."""
+    yield from usage.manifests(tree.fleets)
+    for fleet in tree.fleets:
+        yield from tree.kwok_objects.get(fleet.name, ())
 
 
 def kwok_kinds(tree: Tree) -> tuple[str, ...]:
-    """Return the kinds that kwok must follow beside Stages, and no more than that: Exec runs commands."""
-    raw = {each["kind"] for fleet in tree.fleets for each in tree.kwok_objects.get(fleet.name, ())}
-    return tuple(sorted(raw.union(usage.KINDS if usage.declared(tree.fleets) else ())))
+    """Return the kinds that kwok needs beside Stages, and no more than that: Exec runs commands."""
+    return tuple(sorted({each["kind"] for each in kwok_manifests(tree)}))
+
+
+def cluster_kinds(tree: Tree) -> frozenset[str]:
+    """Return kwok's kinds that the cluster must know: none, if kwok gets everything in its file."""
+    return frozenset(() if tree.controller.stages_as == "file" else ("Stage", *kwok_kinds(tree)))
 
 
 def _namespaces(tree: Tree) -> Iterator[Manifest]:
     """Yield the namespaces that Waves and kwok's objects need; those with variables are made when their objects are."""
     names = {wave.namespace for fleet in tree.fleets for wave in fleet.spec.waves if wave.namespace}
-    raw = (each for fleet in tree.fleets for each in tree.kwok_objects.get(fleet.name, ()))
-    names |= {each["metadata"]["namespace"] for each in raw if "namespace" in each["metadata"]}
+    if tree.controller.stages_as == "resources":
+        own = kwok_manifests(tree)
+        names |= {each["metadata"]["namespace"] for each in own if "namespace" in each["metadata"]}
     for name in sorted(names):
         if not workloads.names_used(name) and name != workloads.DEFAULT_NAMESPACE and not name.startswith("kube-"):
             yield namespace(name)

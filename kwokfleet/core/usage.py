@@ -17,7 +17,6 @@ NAME = "kwokfleet-usage"
 PATH = "/metrics/nodes/{nodeName}/metrics/resource"
 METRICS_PATH = "metrics.k8s.io/resource-metrics-path"
 """The annotation of a node by which metrics-server finds its figures: one kwok speaks for many nodes."""
-KINDS = ("ClusterResourceUsage", "Metric")
 RESOURCES = {"cpu": "1m", "memory": "1Mi"}
 """What can be used, and what a pod uses of which nobody has said: metrics-server passes over zeros."""
 

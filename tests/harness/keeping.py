@@ -1,6 +1,8 @@
 """A kwok that kwokfleet looks after, for the nodes of one test, on the session's control plane."""
 
+import json
 import os
+import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,13 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kwokfleet import apply, reconcile, source, sync
+from kwokfleet import apply, leasing, reconcile, source, sync
 from kwokfleet import keeper as keeping
 from kwokfleet.core import objects, requests
 from kwokfleet.core.controller import KwokControllerSpec
 from kwokfleet.edge import cluster as edge
 from kwokfleet.edge import mirror
-from tests.harness import control_plane, waiting
+from tests.harness import control_plane, kwok, waiting
 
 READY_S = 60
 
@@ -33,6 +35,10 @@ class Kept:
     def status(self, shard: int = 0) -> keeping.Status:
         """Return how a shard fares."""
         return self.keeper.statuses()[shard]
+
+    def identities(self) -> set[str]:
+        """Return the names under which processes that run hold leases."""
+        return {each.identity for each in self.keeper.statuses()}
 
     def wait_ready(self) -> None:
         """Wait until every shard drives its nodes."""
@@ -60,7 +66,7 @@ class Kept:
     def leases(self) -> dict[str, str]:
         """Return who holds the lease of each node of this test."""
         mine = {key.name for key in self.nodes.view().objects}
-        return {lease.node: lease.holder for lease in keeping.held_leases(self.sender) if lease.node in mine}
+        return {lease.node: lease.holder for lease in leasing.held(self.sender) if lease.node in mine}
 
 
 @contextmanager
@@ -87,6 +93,35 @@ def kept(
         with keeping.Keeper(sender, wanted, folder / "kwok", names) as made:
             yield Kept(cluster, api, sender, nodes, made, folder)
     api.close()
+
+
+def named(cluster: control_plane.ControlPlane) -> Iterator[str]:
+    """Name a fleet, with a namespace of that name, and remove what is left of it in the end."""
+    kwok.install_crds(cluster)
+    name = f"kept-{secrets.token_hex(3)}"
+    cluster.kubectl("create", "namespace", name)
+    yield name
+    cluster.kubectl("delete", "nodes", "--selector", f"kwokfleet.dev/fleet={name}", "--wait=false")
+    cluster.kubectl("delete", "pods", "--all", "-n", name, "--force", "--grace-period=0", "--wait=false")
+    cluster.kubectl("delete", "namespace", name, "--wait=false")
+    cluster.kubectl("delete", "stages.kwok.x-k8s.io", "--selector", "app.kubernetes.io/managed-by=kwokfleet")
+
+
+def run_pod(cluster: control_plane.ControlPlane, namespace: str, pod: str, node: str) -> None:
+    """Put a pod onto a node."""
+    spec = {
+        "nodeName": node,
+        "containers": [{"name": "main", "image": "busybox"}],
+        "automountServiceAccountToken": False,
+    }
+    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod, "namespace": namespace}, "spec": spec}
+    waiting.until(lambda: cluster.try_kubectl("get", "serviceaccount", "default", "-n", namespace).returncode == 0)
+    cluster.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
+
+
+def phase(cluster: control_plane.ControlPlane, namespace: str, pod: str) -> str:
+    """Return a pod's phase."""
+    return cluster.kubectl("get", "pod", pod, "-n", namespace, "-o", "jsonpath={.status.phase}")
 
 
 def alive(pid: int) -> bool:

@@ -1,8 +1,6 @@
 """kwok, looked after: killed, restarted, reconfigured and sharded under real nodes and pods."""
 
-import json
 import os
-import secrets
 import signal
 from collections.abc import Iterator
 from datetime import timedelta
@@ -12,7 +10,7 @@ from typing import Any
 import pytest
 
 from kwokfleet import keeper
-from tests.harness import keeping, kwok, waiting
+from tests.harness import keeping, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.harness.watch import watching
 
@@ -36,36 +34,12 @@ spec: {{shards: {shards}}}
 @pytest.fixture
 def name(cluster: ControlPlane) -> Iterator[str]:
     """Name a fleet, and remove what is left of it in the end."""
-    kwok.install_crds(cluster)
-    name = f"kept-{secrets.token_hex(3)}"
-    cluster.kubectl("create", "namespace", name)
-    yield name
-    cluster.kubectl("delete", "nodes", "--selector", f"kwokfleet.dev/fleet={name}", "--wait=false")
-    cluster.kubectl("delete", "pods", "--all", "-n", name, "--force", "--grace-period=0", "--wait=false")
-    cluster.kubectl("delete", "namespace", name, "--wait=false")
-    cluster.kubectl("delete", "stages.kwok.x-k8s.io", "--selector", "app.kubernetes.io/managed-by=kwokfleet")
+    yield from keeping.named(cluster)
 
 
 def fleet(name: str, nodes: int, shards: int = 1) -> str:
     """Write a fleet file."""
     return FLEET.format(name=name, nodes=nodes, shards=shards)
-
-
-def run_pod(cluster: ControlPlane, namespace: str, pod: str, node: str) -> None:
-    """Put a pod onto a node."""
-    spec = {
-        "nodeName": node,
-        "containers": [{"name": "main", "image": "busybox"}],
-        "automountServiceAccountToken": False,
-    }
-    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod, "namespace": namespace}, "spec": spec}
-    waiting.until(lambda: cluster.try_kubectl("get", "serviceaccount", "default", "-n", namespace).returncode == 0)
-    cluster.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
-
-
-def phase(cluster: ControlPlane, namespace: str, pod: str) -> str:
-    """Return a pod's phase."""
-    return cluster.kubectl("get", "pod", pod, "-n", namespace, "-o", "jsonpath={.status.phase}")
 
 
 def went_down(states: list[tuple[float, str, dict[str, Any]]]) -> list[str]:
@@ -78,19 +52,55 @@ def went_down(states: list[tuple[float, str, dict[str, Any]]]) -> list[str]:
     ]
 
 
+def run_job(cluster: ControlPlane, namespace: str, pods: int) -> None:
+    """Start a Job on nodes of the fleet; its lifecycle is the fleet's `work`."""
+    manifest = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "work", "namespace": namespace},
+        "spec": {
+            "completions": pods,
+            "parallelism": pods,
+            "backoffLimit": 0,
+            "template": {
+                "metadata": {"labels": {"kwokfleet.dev/lifecycle": f"{namespace}.work"}},
+                "spec": {
+                    "restartPolicy": "Never",
+                    "nodeSelector": {"kwokfleet.dev/fleet": namespace},
+                    "containers": [{"name": "main", "image": "busybox"}],
+                },
+            },
+        },
+    }
+    cluster.apply(manifest)
+
+
+def phases(cluster: ControlPlane, namespace: str) -> list[str]:
+    """Return the phases of all pods of a Job."""
+    chosen = ("--selector", "job-name=work", "-o", "jsonpath={.items[*].status.phase}")
+    return cluster.kubectl("get", "pods", "-n", namespace, *chosen).split()
+
+
 def test_a_killed_kwok_is_back_and_driving_at_once(cluster: ControlPlane, tmp_path: Path, name: str) -> None:
-    """After kill -9 pods run again without anybody waiting for old leases, and no node leaves Ready."""
+    """After kill -9 pods run again without anybody waiting for old leases, jobs finish, and no node leaves Ready."""
+    lifecycle = "\n  lifecycles: [{name: work, pod: {ready: 0s, complete: {after: 4s}}}]"
     with keeping.kept(cluster, tmp_path, name, leaseDuration=LONG_LEASE) as kept:
-        kept.sync(fleet(name, 500))
+        kept.sync(fleet(name, 500).replace("taint: false}", "taint: false}" + lifecycle))
         kept.wait_ready()
         before = kept.status()
         waiting.until(lambda: len(kept.leases()) == 500)
+        run_job(cluster, name, 20)
+        waiting.until(lambda: len(phases(cluster, name)) == 20)
         with watching(cluster, "/api/v1/nodes", f"kwokfleet.dev/fleet={name}") as seen:
+            waiting.until(lambda: "Running" in phases(cluster, name))
             os.kill(before.pid, signal.SIGKILL)
+            assert "Running" in phases(cluster, name)
             waiting.until(lambda: kept.status().pid not in (0, before.pid))
-            run_pod(cluster, name, "after", f"{name}-pool-499")
-            waiting.until(lambda: phase(cluster, name, "after") == "Running")
+            keeping.run_pod(cluster, name, "after", f"{name}-pool-499")
+            waiting.until(lambda: keeping.phase(cluster, name, "after") == "Running")
             waiting.until(lambda: set(kept.leases().values()) == {kept.status().identity})
+            waiting.until(lambda: phases(cluster, name) == ["Succeeded"] * 20)
+            cluster.kubectl("wait", "--for=condition=Complete", "job/work", "-n", name, "--timeout=60s")
             assert not went_down(seen.seen)
         assert kept.status().identity != before.identity
         assert kept.status().restarts == 1
@@ -124,11 +134,11 @@ def test_a_changed_stage_reaches_pods_that_are_there(cluster: ControlPlane, tmp_
         kept.sync(text.replace("AFTER", "10h"))
         kept.wait_ready()
         pid = kept.status().pid
-        run_pod(cluster, name, "long", f"{name}-pool-0")
+        keeping.run_pod(cluster, name, "long", f"{name}-pool-0")
         cluster.kubectl("label", "pod", "long", "-n", name, f"kwokfleet.dev/lifecycle={name}.short")
-        waiting.until(lambda: phase(cluster, name, "long") == "Running")
+        waiting.until(lambda: keeping.phase(cluster, name, "long") == "Running")
         kept.sync(text.replace("AFTER", "0s"))
-        waiting.until(lambda: phase(cluster, name, "long") == "Succeeded")
+        waiting.until(lambda: keeping.phase(cluster, name, "long") == "Succeeded")
         assert kept.status().pid == pid
         assert kept.status().restarts == 0
 
@@ -146,6 +156,24 @@ def test_only_what_needs_a_restart_restarts(cluster: ControlPlane, tmp_path: Pat
         kept.wait_ready()
         waiting.until(lambda: set(kept.leases().values()) == {kept.status().identity})
         assert kept.status().restarts == 0
+
+
+def test_a_kwok_that_grows_too_large_is_restarted_and_not_in_a_loop(
+    cluster: ControlPlane, tmp_path: Path, name: str
+) -> None:
+    """Whoever looks sees why; a limit that it exceeds at once makes for longer and longer pauses."""
+    with keeping.kept(cluster, tmp_path, name, memoryLimit="1Gi") as kept:
+        kept.sync(fleet(name, 2))
+        kept.wait_ready()
+        pid = kept.status().pid
+        kept.change(memory_limit="8Mi")
+        waiting.until(lambda: kept.status().restarts)
+        assert not keeping.alive(pid)
+        waiting.until(lambda: kept.status().pause_s >= 1, deadline_s=90)
+        [seen] = keeper.read_status(kept.folder / "kwok") or []
+        assert seen.why.endswith("more than 8Mi")
+        kept.change(memory_limit="1Gi")
+        kept.wait_ready()
 
 
 def test_shards_share_the_nodes_and_more_shards_lose_none(cluster: ControlPlane, tmp_path: Path, name: str) -> None:
@@ -167,6 +195,26 @@ def test_shards_share_the_nodes_and_more_shards_lose_none(cluster: ControlPlane,
             each.manifest["metadata"]["labels"]["kwokfleet.dev/shard"] for each in kept.nodes.view().objects.values()
         }
         assert shards == {"0", "1", "2"}
+
+
+def test_one_shard_becomes_two_and_two_become_one_without_waiting_for_leases(
+    cluster: ControlPlane, tmp_path: Path, name: str
+) -> None:
+    """Whoever drives all nodes does so until they say whose they are; the last one takes them all at once."""
+    with keeping.kept(cluster, tmp_path, name, leaseDuration=LONG_LEASE) as kept:
+        kept.sync(fleet(name, 6))
+        kept.wait_ready()
+        pid = kept.status().pid
+        assert not kept.change(shards=2)
+        assert not kept.keeper.retire()
+        assert [each.pid for each in kept.keeper.statuses()] == [pid], "no node says yet whose it is"
+        for count in (2, 1):
+            kept.change(shards=count)
+            kept.sync(fleet(name, 6, count))
+            waiting.until(kept.keeper.retire)
+            kept.wait_ready()
+            waiting.until(lambda: len(kept.leases()) == 6 and set(kept.leases().values()) == kept.identities())
+            assert len(kept.identities()) == count
 
 
 def test_a_configuration_that_kwok_refuses_is_told_from_a_crash(

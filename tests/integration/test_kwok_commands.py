@@ -4,6 +4,7 @@ import json
 import os
 import secrets
 import signal
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,13 +23,33 @@ FILES = """
 apiVersion: kwokfleet.dev/v1alpha1
 kind: Fleet
 metadata: {{name: {name}}}
-spec: {{nodePools: [{{name: pool, replicas: 3}}]}}
+spec: {{nodePools: [{{name: pool, replicas: 3}}], {fleet}}}
 ---
 apiVersion: kwokfleet.dev/v1alpha1
 kind: KwokController
 metadata: {{name: default}}
-spec: {{manage: {{label: kwokfleet.dev/fleet={name}}}, takeover: {{policy: {policy}}}}}
+spec: {{manage: {{label: kwokfleet.dev/fleet={name}}}, {controller}}}
 """
+STAGE = """
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+metadata: {name: NAME}
+spec:
+  resourceRef: {apiGroup: v1, kind: Pod}
+  selector:
+    matchLabels: {own: stage}
+    matchExpressions:
+      - jq: {key: 'KEY', operator: Exists}
+  steps: [{patch: {subresource: status, root: status, template: "phase: Failed"}}]
+"""
+METRIC = """
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Metric
+metadata: {name: NAME}
+spec: {path: "/metrics/own/{nodeName}", metrics: [{name: own_one, kind: gauge, value: "1.0"}]}
+"""
+WRONG = "own.yaml:10:"
+"""Where it is wrong if KEY is."""
 
 
 class Lab:
@@ -39,11 +60,15 @@ class Lab:
         self.file = folder / "fleet.yaml"
         self.said = ""
         """What the last run said, once it has ended."""
-        self.write("refuse")
+        self.write()
 
-    def write(self, policy: str) -> None:
-        """Say what is done with another kwok."""
-        self.file.write_text(FILES.format(name=self.name, policy=policy))
+    def write(self, controller: str = "", fleet: str = "") -> None:
+        """Write the files, with more fields of the KwokController and the Fleet."""
+        self.file.write_text(FILES.format(name=self.name, controller=controller, fleet=fleet))
+
+    def write_stage(self, key: str) -> None:
+        """Write the Stage of the author's own, by its jq."""
+        self.file.with_name("own.yaml").write_text(STAGE.replace("NAME", self.name).replace("KEY", key))
 
     def status(self) -> Manifest:
         """Return what `kwok status` tells programs."""
@@ -71,6 +96,17 @@ class Lab:
         found = self.cluster.get("deployment", "kwok-controller", "-n", self.name)
         ours = {key: value for key, value in found["metadata"].get("annotations", {}).items() if "kwokfleet" in key}
         return found["spec"]["replicas"], ours
+
+
+def heard(process: "Popen[str]", text: str) -> list[str]:
+    """Return what a program says up to a line with some text."""
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if text in line:
+            return lines
+    raise AssertionError(f"it ended without {text!r}: {lines}")
 
 
 @pytest.fixture
@@ -138,7 +174,7 @@ def test_another_kwok_is_refused_by_name(lab: Lab, rival: None) -> None:
 
 def test_another_kwok_is_put_to_rest_and_given_back_its_replicas(lab: Lab, rival: None) -> None:
     """With scaleDown it goes to 0 while ours runs, and back to exactly what it had when ours ends."""
-    lab.write("scaleDown")
+    lab.write("takeover: {policy: scaleDown}")
     with lab.running():
         assert lab.replicas() == (0, {"kwokfleet.dev/replicas": "2"})
     assert lab.replicas() == (2, {}), lab.said
@@ -146,10 +182,81 @@ def test_another_kwok_is_put_to_rest_and_given_back_its_replicas(lab: Lab, rival
 
 def test_what_was_put_to_rest_is_restored_after_a_crash(lab: Lab, rival: None) -> None:
     """How many replicas it had is remembered in the cluster, not in the process that was killed."""
-    lab.write("scaleDown")
+    lab.write("takeover: {policy: scaleDown}")
     with lab.running() as process:
         os.kill(process.pid, signal.SIGKILL)
     assert lab.replicas()[0] == 0
     assert f"{lab.name}/kwok-controller: 2 replicas" in lab.program.ok("kwok", "restore")
     assert lab.replicas() == (2, {})
     assert "nothing to restore" in lab.program.run("kwok", "restore").stderr
+
+
+@pytest.mark.parametrize("stages_as", ["resources", "file"])
+def test_a_wrong_stage_never_reaches_kwok(lab: Lab, stages_as: str) -> None:
+    """Its line is named, once; the last good one stays, and kwok is left alone until the file is mended."""
+    lab.write(f"stagesAs: {stages_as}", "stages: [{file: own.yaml}]")
+    lab.write_stage(".status.good")
+    lab.program.ok("sync", str(lab.file))
+    with lab.running() as process:
+        heard(process, "Ctrl-C ends it")
+        [before] = lab.status()["processes"]
+        lab.write_stage(".status.bad[")
+        said = heard(process, "goes on as the files said before")
+        refused = lab.program.run("sync", str(lab.file))
+        assert refused.returncode == 2
+        assert WRONG in refused.stderr
+        played = kwok_reads(lab, stages_as)
+        assert ".status.good" in played
+        assert ".status.bad" not in played
+        lab.write_stage(".status.better")
+        said += heard(process, "right again")
+        assert sum(WRONG in line for line in said) == 1
+        lab.program.ok("sync", str(lab.file))
+        waiting.until(lambda: ".status.better" in kwok_reads(lab, stages_as))
+        waiting.until(lambda: (lab.status()["processes"][0]["pid"] == before["pid"]) == (stages_as == "resources"))
+        assert lab.status()["processes"][0]["restarts"] == 0
+
+
+def kwok_reads(lab: Lab, stages_as: str) -> str:
+    """Return the Stages that kwok has, as text."""
+    if stages_as == "resources":
+        return lab.cluster.kubectl("get", "stage", lab.name, "-o", "yaml")
+    [config] = lab.program.data_dir.glob("kwok/*/shard-0/kwok.yaml")
+    return config.read_text()
+
+
+def test_with_stages_in_its_file_kwok_has_everything_there(lab: Lab) -> None:
+    """Its other kinds, too: nothing of it is in the cluster, and it is played all the same."""
+    lab.write("stagesAs: file", "kwokResources: [{file: own.yaml}]")
+    lab.file.with_name("own.yaml").write_text(METRIC.replace("NAME", lab.name))
+    lab.program.ok("sync", str(lab.file))
+    assert "NotFound" in lab.cluster.try_kubectl("get", "metrics.kwok.x-k8s.io", lab.name).stderr
+    with lab.running():
+        [process] = lab.status()["processes"]
+        url = f"http://127.0.0.1:{process['port']}/metrics/own/{lab.name}-pool-0"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            assert "own_one 1" in answer.read().decode()
+        assert lab.program.run("diff", str(lab.file)).returncode == 0
+
+
+def test_a_kwok_of_somebody_else_is_observed(lab: Lab, tmp_path: Path) -> None:
+    """It is said who drives the nodes, and that nobody does any more; nothing is started."""
+    lab.write("mode: external, leaseDuration: 4s")
+    with kwok.running(lab.cluster, tmp_path / "other", selector=f"kwokfleet.dev/fleet={lab.name}", lease_s=4) as other:
+        waiting.until(lambda: lab.program.run("kwok", "status", str(lab.file)).returncode == 0)
+        process = lab.program.start("kwok", "run", str(lab.file))
+        try:
+            found = json.loads(heard(process, "driver_found")[-1])
+            status = json.loads(lab.program.ok("kwok", "status", str(lab.file), "--json"))
+            assert (status["mode"], status["processes"], status["nodes"]["undriven"]) == ("external", [], [])
+            assert [(each["holder"], each["fresh"]) for each in status["holders"]] == [(found["holder"], 3)]
+            other.kill()
+            vanished = json.loads(heard(process, "driver_vanished")[-1])
+            assert (vanished["holder"], vanished["nodes"]) == (found["holder"], 3)
+            heard(process, "nodes_not_driven")
+            after = lab.program.run("kwok", "status", str(lab.file))
+            assert (after.returncode, "somebody else runs kwok" in after.stderr) == (1, True)
+            assert f"0 of 3 nodes driven; not driven: {lab.name}-pool-0" in after.stdout
+        finally:
+            process.terminate()
+            process.communicate(timeout=60)

@@ -2,19 +2,22 @@
 
 import os
 import re
+import select
 import socket
 import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from kwokfleet import keeper, settings, source
-from kwokfleet.core import kwok, render, requests, workloads
+from kwokfleet.core import kwok, nodes, render, requests, usage, workloads
 from kwokfleet.edge import cluster as edge
 from kwokfleet.embedded import binaries, progress
 from tests.harness import cli, control_plane, waiting
@@ -32,6 +35,7 @@ spec:
   nodePools:
     - {name: general, replicas: 3, usage: {cpu: 250m, memory: 50%}}
     - {name: silent, replicas: 1}
+    - {name: scaled, autoscaler: {min: 0, max: 5}}
   kwokResources: [{file: objects/debug.yaml}]
   waves:
     - name: steps
@@ -93,6 +97,11 @@ apiVersion: kwok.x-k8s.io/v1alpha1
 kind: ClusterAttach
 metadata: {name: seen, annotations: {}}
 spec: {selector: {matchNames: [nobody]}, attaches: [{logsFile: LOG}]}
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: ClusterAttach
+metadata: {name: seen-plain}
+spec: {selector: {matchNamespaces: [seen-plain]}, attaches: [{logsFile: CONSOLE}]}
 ---
 apiVersion: kwok.x-k8s.io/v1alpha1
 kind: Exec
@@ -188,8 +197,14 @@ def _written(folder: Path) -> tuple[int, Path]:
     files = folder / "fleets"
     (files / "objects").mkdir(parents=True)
     (files / "seen.yaml").write_text(FLEET.replace("PORT", str(port)))
-    (files / "objects" / "debug.yaml").write_text(DEBUG.replace("LOG", str(log)).replace("KWOK", str(port)))
+    text = DEBUG.replace("LOG", str(log)).replace("CONSOLE", str(_console(files))).replace("KWOK", str(port))
+    (files / "objects" / "debug.yaml").write_text(text)
     return port, files
+
+
+def _console(files: Path) -> Path:
+    """Return the file that is shown to whoever attaches."""
+    return files.parent / "console.log"
 
 
 def _wanted(program: Path, kubeconfig: Path, tree: render.Tree) -> keeper.Wanted:
@@ -210,6 +225,24 @@ def test_every_node_has_figures(lab: Lab) -> None:
         assert found["node_cpu_usage_seconds_total"] > 0
         assert found["node_memory_working_set_bytes"] > 0
         assert found["resource_scrape_error"] == 0
+
+
+def test_a_node_of_the_autoscaler_points_at_its_own_figures(lab: Lab) -> None:
+    """Made from the template of its pool, as the autoscaler does, which knows of no other name."""
+    [fleet] = lab.tree.fleets
+    [pool] = [each for each in fleet.spec.node_pools if each.autoscaler]
+    node = nodes.autoscaler_template(pool, (), render.node_context(lab.tree, fleet, pool), ready=True)
+    lab.cluster.apply({**node, "metadata": {**node["metadata"], "name": "seen-scaled-x"}})
+
+    def path() -> str | None:
+        found = lab.cluster.get("node", "seen-scaled-x")["metadata"]["annotations"].get(usage.METRICS_PATH)
+        return str(found) if found else None
+
+    try:
+        assert waiting.until(path) == "/metrics/nodes/seen-scaled-x/metrics/resource"
+        assert lab.figures("seen-scaled-x")["node_memory_working_set_bytes"] > 0
+    finally:
+        lab.cluster.kubectl("delete", "node", "seen-scaled-x")
 
 
 def test_usage_follows_the_phases_of_its_wave(lab: Lab) -> None:
@@ -265,20 +298,45 @@ def test_exec_runs_where_it_is_declared_and_nowhere_else(lab: Lab) -> None:
     assert "no exec found" in done.stderr
 
 
-def test_ports_are_forwarded_where_a_file_says(lab: Lab) -> None:
-    """A port of a pod that is kwok itself."""
-    name = lab.start("plain")
-    command = [str(lab.cluster.tools.path("kubectl")), "--kubeconfig", str(lab.cluster.kubeconfig)]
-    command += ["port-forward", f"pod/{name}", "-n", "seen-plain", ":80"]
+@contextmanager
+def kubectl(lab: Lab, *arguments: str) -> Iterator[IO[str]]:
+    """Start kubectl, which goes on by itself, and give what it says."""
+    command = [str(lab.cluster.tools.path("kubectl")), "--kubeconfig", str(lab.cluster.kubeconfig), *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            local = re.search(r"127\.0\.0\.1:(\d+)", process.stdout.readline())
-            assert local is not None
-            with urllib.request.urlopen(f"http://127.0.0.1:{local[1]}/healthz", timeout=10) as answer:
-                assert answer.read() == b"ok"
+            yield process.stdout
         finally:
             process.terminate()
+
+
+def test_attach_shows_what_is_written_to_the_declared_file(lab: Lab) -> None:
+    """From then on, in the namespace that the file names; elsewhere there is nothing to attach to."""
+    allowed, refused = lab.start("plain"), lab.start("steps")
+    console = _console(lab.files)
+    console.touch()
+    with kubectl(lab, "attach", allowed, "-n", "seen-plain", "-c", "one") as said, console.open("a") as sink:
+
+        def hears() -> bool:
+            sink.write(f"2026-03-02T08:00:00.000000000Z stdout F {LINE}\n")
+            sink.flush()
+            return bool(select.select([said], [], [], 0.2)[0])
+
+        waiting.until(hears)
+        assert said.readline().strip() == LINE
+    done = lab.cluster.try_kubectl("attach", refused, "-n", "seen-steps", "-c", "one")
+    assert done.returncode != 0
+    assert "no attaches found" in done.stderr
+
+
+def test_ports_are_forwarded_where_a_file_says(lab: Lab) -> None:
+    """A port of a pod that is kwok itself."""
+    name = lab.start("plain")
+    with kubectl(lab, "port-forward", f"pod/{name}", "-n", "seen-plain", ":80") as said:
+        local = re.search(r"127\.0\.0\.1:(\d+)", said.readline())
+        assert local is not None
+        with urllib.request.urlopen(f"http://127.0.0.1:{local[1]}/healthz", timeout=10) as answer:
+            assert answer.read() == b"ok"
 
 
 def test_nodes_point_at_their_kwok(lab: Lab) -> None:

@@ -23,8 +23,10 @@ MAY_IMPORT = {
     "drain": PASS | {"apply"},
     "world": PASS,
     "reconcile": PASS,
-    "keeper": PASS,
-    "takeover": PASS | {"keeper"},
+    "leasing": PASS,
+    "keeper": PASS | {"leasing"},
+    "observer": PASS | {"leasing"},
+    "takeover": PASS | {"keeper", "leasing"},
     "player": PASS | {"apply"},
     "recorder": PASS,
     "sync": PASS | {"apply", "reconcile", "recorder", "world"},
@@ -33,13 +35,13 @@ MAY_IMPORT = {
     "journal": PASS,
     "hands": PASS | {"sync"},
     "foreman": PASS | {"hands", "journal", "recorder", "sync"},
-    "caretaker": PASS | {"apply", "keeper", "takeover"},
+    "caretaker": PASS | {"apply", "keeper", "observer", "takeover"},
     "daemon": PASS
     | {"apply", "caretaker", "feed", "foreman", "journal", "leader", "player", "reconcile", "recorder", "sync"},
     "face": PASS | {"__init__", "daemon", "formats", "recorder"},
     "cli": PASS
     | {"__init__", "apply", "cli", "daemon", "embedded", "formats", "player"}
-    | {"caretaker", "face", "feed", "keeper", "leader", "reconcile", "sync", "takeover", "world"},
+    | {"caretaker", "face", "feed", "keeper", "leader", "observer", "reconcile", "sync", "takeover", "world"},
 }
 
 IMPURE = {

@@ -250,9 +250,12 @@ def test_the_autoscaler_gets_a_template_it_accepts() -> None:
     )
 
 
-def test_nodes_of_the_autoscaler_get_a_hostname_of_their_own() -> None:
+@pytest.mark.parametrize("answers", [False, True])
+def test_nodes_of_the_autoscaler_get_a_hostname_of_their_own(*, answers: bool) -> None:
     """By a Stage that the linter lets pass; its own provider copies the template's."""
-    assert rules.check(nodes.hostname_stage(pool(replicas=None, autoscaler={}), "lab")) == []
+    made = nodes.hostname_stage(pool(replicas=None, autoscaler={}), "lab", answers=answers)
+    assert rules.check(made) == []
+    assert ("resource-metrics-path" in made["spec"]["steps"][0]["patch"]["template"]) == answers
 
 
 def test_part_of_a_capacity_is_laid_over_the_usual_one() -> None:

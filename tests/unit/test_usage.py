@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kwokfleet import keeper
-from kwokfleet.core import kwok, kwok_objects, objects, render, usage, validation
+from kwokfleet.core import kwok, kwok_objects, objects, render, validation
 from kwokfleet.core.controller import KwokControllerSpec
 from kwokfleet.core.documents import Document
 from kwokfleet.core.fleet import Fleet
@@ -183,6 +183,31 @@ def test_defaults_inside_lists_are_filled_in() -> None:
     assert kwok_objects.owned(given, "lab")["spec"]["metrics"] == [{**metric, "dimension": "node"}]
 
 
+@pytest.mark.parametrize(
+    ("value", "label", "rules"),
+    [
+        ('pod.Usage("cpu") + node.CumulativeUsage("cpu") * 2.0', "pod.metadata.name", []),
+        ("StartedContainersTotal(node.metadata.name)", "container.name", []),
+        ('container.resources.requests["cpu"]', '"fixed"', []),
+        ("self.metadata.name", "node.metadata.name", ["kwok-bad-cel"]),
+        ("pod.Use('cpu')", "pod.metadata.nam", ["kwok-bad-cel", "kwok-bad-cel"]),
+        ("node.metadata.name", "1", ["kwok-cel-yields", "kwok-cel-yields"]),
+    ],
+)
+def test_cel_of_a_metric_is_compiled_before_kwok_does(value: str, label: str, rules: list[str]) -> None:
+    """It knows a node, a pod and a container, and what they use; kwok would show 0, and say nothing."""
+    metric = {"name": "one", "kind": "gauge", "value": value, "labels": [{"name": "who", "value": label}]}
+    given = {**LOGS, "kind": "Metric", "spec": {"path": "/metrics/mine", "metrics": [metric]}}
+    assert [each.rule for each in kwok_objects.check(given)] == rules
+
+
+def test_our_own_cel_compiles() -> None:
+    """What usage is shown by."""
+    made = [each for each in desired(tree(usage={"cpu": 1})) if each["kind"] in kwok_objects.KINDS]
+    assert len(made) == 2
+    assert [finding for each in made for finding in kwok_objects.check(each)] == []
+
+
 def test_a_namespace_that_an_object_needs_is_made() -> None:
     """As for waves."""
     given = {**LOGS, "kind": "Logs", "metadata": {"name": "pod", "namespace": "web"}}
@@ -211,7 +236,7 @@ def test_kwok_follows_only_what_is_declared() -> None:
     runs, shard = KwokControllerSpec(), kwok.Shard()
     logs = kwok_objects.owned(LOGS, "lab")
     assert render.kwok_kinds(tree(logs)) == ("ClusterLogs",)
-    assert '"enableDebuggingHandlers":false' in kwok.configuration(runs, shard, (), usage.KINDS)
+    assert '"enableDebuggingHandlers":false' in kwok.configuration(runs, shard, (), ("ClusterResourceUsage", "Metric"))
     assert '"enableDebuggingHandlers":true' in kwok.configuration(runs, shard, (), ("ClusterLogs",))
     assert "--enable-crds=Stage,ClusterLogs" in kwok.arguments(runs, shard, render.kwok_kinds(tree(logs)))
 

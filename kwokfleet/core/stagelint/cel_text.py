@@ -17,6 +17,8 @@ MAX_LENGTH = 100_000
 """Characters that cel-go reads before it gives up."""
 MAX_DEPTH = 60
 """How deep an expression may nest. cel-go stops at 250; no Stage comes near."""
+METRIC = "Metric"
+"""What stands for the kind in expressions of Metrics and ResourceUsages: they are about a node, a pod, a container."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class _InvalidError(Exception):
 
 @functools.lru_cache(maxsize=4096)
 def check(text: str, kind: str = "") -> Verdict:
-    """Return what kwok makes of an expression about objects of a *kind* (`Pod`, `Node`, or any other)."""
+    """Return what kwok makes of an expression about objects of a *kind* (`Pod`, `Node`, or any other; METRIC)."""
     try:
         reader = _Reader(_tokens(text), kind)
         yields = reader.whole()
@@ -83,6 +85,11 @@ class _Reader:
         self.at = 0
         self.depth = 0
         self.names: dict[str, str] = {"self": kind if kind in ("Pod", "Node") else "{dyn}"}
+        self.globals, self.methods = cel_types.GLOBALS, cel_types.METHODS
+        if kind == METRIC:
+            self.names = dict(cel_types.METRIC_NAMES)
+            self.globals = cel_types.GLOBALS | cel_types.METRIC_GLOBALS
+            self.methods = cel_types.METHODS | cel_types.METRIC_METHODS
         self.selected = False
         """Whether what was read last is a field (`a.b`): all that has() takes."""
         self.guarded = False
@@ -261,30 +268,29 @@ class _Reader:
                 raise _InvalidError("has() takes one field, as in has(self.metadata.labels)")
             self.may_fail, self.guarded, self.selected = before, True, False
             return "bool"
-        if name not in cel_types.GLOBALS:
-            raise _InvalidError(f"kwok knows no function {name!r}, {problems.meant(name, [*cel_types.GLOBALS, 'has'])}")
+        if name not in self.globals:
+            raise _InvalidError(f"kwok knows no function {name!r}, {problems.meant(name, [*self.globals, 'has'])}")
         arguments = self.arguments()
         self.selected = False
         if (name in ("Now", "Rand")) != (not arguments):
             raise _InvalidError(f"{name}() takes {'nothing' if arguments else 'an argument'}")
         if name == "SinceSecond" and arguments[0] not in ("Pod", "Node", "dyn", "null"):
             raise _InvalidError("SinceSecond() takes a Pod or a Node, nothing else")
-        return cel_types.GLOBALS[name]
+        return self.globals[name]
 
     def method(self, target: str, name: str) -> str:
         if name in cel_types.MACROS and (found := self.macro(target, name)):
             return found
-        if name not in cel_types.METHODS:
-            raise _InvalidError(
-                f"kwok knows no method {name!r}, {problems.meant(name, [*cel_types.METHODS, *cel_types.MACROS])}"
-            )
+        if name not in self.methods:
+            known = [*self.methods, *cel_types.MACROS]
+            raise _InvalidError(f"kwok knows no method {name!r}, {problems.meant(name, known)}")
         self.arguments()
         self.selected = False
         if name in ("contains", "startsWith", "endsWith", "matches") and _shape(target) not in ("string", ""):
             raise _InvalidError(f"{name}() is for a string, not for {_said(target)}")
         if name == "SinceSecond" and target not in ("Pod", "Node", "dyn", "null"):
             raise _InvalidError("SinceSecond() is for a Pod or a Node, nothing else")
-        return cel_types.METHODS[name]
+        return self.methods[name]
 
     def macro(self, target: str, name: str) -> str:
         """Read `list.all(x, ...)`, where x stands for each item in turn."""

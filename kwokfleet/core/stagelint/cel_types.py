@@ -75,6 +75,11 @@ METHODS = {
     "getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getFullYear", "getHours", "getMilliseconds",
     "getMinutes", "getMonth", "getSeconds",
 ), "int")  # fmt: skip
+METRIC_NAMES = {"node": "Node", "pod": "Pod", "container": "Container"}
+"""What there is instead of `self` in Metrics and (Cluster)ResourceUsages."""
+METRIC_GLOBALS = {"StartedContainersTotal": "dyn", "startedContainersTotal": "dyn"}
+METRIC_METHODS = METRIC_GLOBALS | {"Usage": "double", "CumulativeUsage": "double"}
+"""Functions and methods that there are beside the others."""
 MACROS = {"all": (2,), "exists": (2,), "exists_one": (2,), "filter": (2,), "map": (2, 3)}
 TYPE_NAMES = frozenset({"int", "uint", "double", "bool", "string", "bytes", "list", "map", "null_type", "type"})
 RESERVED = frozenset({

@@ -1,0 +1,59 @@
+"""Many requests at once about leases and the pods below them: who holds what, let go, look again."""
+
+import threading
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+
+from kwokfleet import errors
+from kwokfleet.core import bumps, leases, requests
+from kwokfleet.edge import cluster
+
+SENDERS = 32
+
+
+def held(api: requests.Sends) -> list[leases.Lease]:
+    """Return all node leases that somebody holds."""
+    found = cluster.items(api, requests.LEASE, namespace=leases.NAMESPACE)
+    return [each for each in map(leases.read, found) if each.holder]
+
+
+def release_all(api: requests.Sends, held: Sequence[leases.Lease]) -> None:
+    """Let many leases go at once: each second counts for the nodes that nobody drives."""
+    _send_all(api, [leases.release(lease) for lease in held])
+
+
+def show_again(api: requests.Sends, nodes: AbstractSet[str], stamp: str) -> int:
+    """Let kwok look at every pod on some nodes that has not ended; return how many there are.
+
+    A kwok that starts sees pods before it holds their nodes' leases, and passes over them; when it has
+    the leases it looks once more, but often before it has heard of that itself. Such pods would wait for ever.
+    """
+    found = [
+        pod
+        for pod in cluster.items(api, requests.POD, fields="spec.nodeName!=")
+        if pod["spec"].get("nodeName") in nodes
+        and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+    ]
+    _send_all(api, [bumps.request(pod["metadata"], stamp) for pod in found])
+    return len(found)
+
+
+def _send_all(api: requests.Sends, work: Sequence[requests.Request]) -> None:
+    waiting = iter(work)
+    lock = threading.Lock()
+
+    def run() -> None:
+        while True:
+            with lock:
+                request = next(waiting, None)
+            if request is None:
+                return
+            with suppress(errors.ClusterError):
+                api.send(request)
+
+    threads = [threading.Thread(target=run, daemon=True) for _ in range(min(SENDERS, len(work)))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

@@ -1,0 +1,219 @@
+"""A killed kwok and an edited Stage: how long until pods follow, beside doing the same by hand."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from itertools import count
+from pathlib import Path
+
+import psutil
+
+from kwokfleet import keeper, leasing
+from kwokfleet.cli import kwok as commands
+from kwokfleet.core import requests
+from kwokfleet.core.objects import ObjectKey
+from kwokfleet.edge import cluster as edge
+from tests.bench import table
+from tests.harness import cli, control_plane, kwok, waiting
+
+SIZE = int(os.environ.get("BENCH_KWOK_NODES", "500"))
+ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
+LEASE_S = 40
+PEER, OURS = "kwok in a shell loop", "kwokfleet kwok run"
+POLL_S = 0.02
+PATIENCE_S = 180
+NEVER_S = 30.0
+"""How long is waited for what never happens."""
+FILE = """
+apiVersion: kwokfleet.dev/v1alpha1
+kind: Fleet
+metadata: {{name: bench}}
+spec:
+  nodePools: [{{name: pool, replicas: {size}, taint: false}}]
+  lifecycles: [{{name: work, pod: {{ready: 0s, complete: {{after: {after}, when: always}}}}}}]
+---
+apiVersion: kwokfleet.dev/v1alpha1
+kind: KwokController
+metadata: {{name: default}}
+spec: {{leaseDuration: {lease}s}}
+"""
+
+
+@dataclass
+class Lab:
+    """A cluster with a fleet and no kwok yet."""
+
+    plane: control_plane.ControlPlane
+    program: cli.Cli
+    api: edge.Cluster
+    folder: Path
+    numbers: Iterator[int] = field(default_factory=count)
+
+    @property
+    def file(self) -> Path:
+        """The one fleet file."""
+        return self.folder / "fleet.yaml"
+
+    def write(self, after: str) -> None:
+        """Say after which time pods complete."""
+        self.file.write_text(FILE.format(size=SIZE, after=after, lease=LEASE_S))
+
+    def sync(self) -> None:
+        """Make the cluster as the file says."""
+        self.program.ok("sync", str(self.file), "--yes")
+
+    def new_pod(self) -> str:
+        """Put a pod onto one of the nodes."""
+        number = next(self.numbers)
+        metadata = {"name": f"pod-{number}", "labels": {"kwokfleet.dev/lifecycle": "bench.work"}}
+        spec = {
+            "nodeName": f"bench-pool-{number * 7 % SIZE}",
+            "containers": [{"name": "main", "image": "none"}],
+            "automountServiceAccountToken": False,
+        }
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        path = requests.collection(requests.POD, "default")
+        answer = self.api.send(requests.Request("POST", path, json.dumps(body).encode()))
+        assert answer.status == HTTPStatus.CREATED, answer.message
+        return f"pod-{number}"
+
+    def phase(self, pod: str) -> str:
+        """Return a pod's phase."""
+        found = self.api.send(requests.get(ObjectKey("v1", "Pod", "default", pod))).json()
+        return str((found.get("status") or {}).get("phase"))
+
+    def until(self, pod: str, phase: str, began: float, at_most_s: float = PATIENCE_S) -> float:
+        """Return how long after some moment a pod had come to a phase; *at_most_s* if it has not by then."""
+        while self.phase(pod) != phase:
+            if time.monotonic() - began > at_most_s:
+                return at_most_s
+            time.sleep(POLL_S)
+        return time.monotonic() - began
+
+    def holders(self) -> set[str]:
+        """Return who holds the nodes' leases, nobody if not every node has one."""
+        held = leasing.held(self.api)
+        return {each.holder for each in held} if len(held) == SIZE else set()
+
+
+def run() -> list[table.Result]:
+    """Measure both on one cluster."""
+    with _opened() as lab:
+        with _looked_after(lab) as pid:
+            kills = [_killed(lab, pid, OURS) for _ in range(ROUNDS)]
+            edits = [_edited(lab, _by_sync, PATIENCE_S) for _ in range(ROUNDS)]
+            table.say(f"file saved and synced: {', '.join(f'{each:.2f}' for each in edits)}")
+            by_hand = [_edited(lab, _by_kubectl, NEVER_S)]
+            table.say(f"kubectl apply: {by_hand[0]:.2f}")
+        waiting.until(lambda: not leasing.held(lab.api))
+        with _in_a_loop(lab) as pid:
+            peers = [_killed(lab, pid, PEER) for _ in range(max(1, ROUNDS - 1))]
+    never = f"kubectl apply of the Stage (not within {NEVER_S:g} s: never)"
+    return [
+        *(
+            table.Result(
+                f"kill -9 of kwok under {SIZE} nodes with leases of {LEASE_S} s, until {what}", "s",
+                {PEER: [each[index] for each in peers], OURS: [each[index] for each in kills]}, (PEER,), goal,
+            )
+            for index, (what, goal) in enumerate((
+                ("a new pod runs", "at most 5 s; about every second kwok does not ask who holds a pod's node"),
+                ("all nodes are driven", "at most 5 s; by itself kwok waits until the dead one's leases expire"),
+            ))
+        ),
+        table.Result(
+            f"A Stage is edited, until a pod that runs follows, {SIZE} nodes", "s",
+            {never: by_hand, "file saved, kwokfleet sync": edits}, (never,),
+            "at most 2 s, without a restart of kwok; by itself kwok does not look again at objects that are there",
+        ),
+    ]  # fmt: skip
+
+
+@contextmanager
+def _opened() -> Iterator[Lab]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for plane in control_plane.running("bench-kwok"):
+            for program in cli.opened(folder):
+                kwok.install_crds(plane)
+                named = cli.Cli(program.data_dir, program.environment | {"KUBECONFIG": str(plane.kubeconfig)})
+                with closing(edge.connect(kubeconfig=plane.kubeconfig)) as api:
+                    lab = Lab(plane, named, api, folder)
+                    lab.write("10h")
+                    lab.sync()
+                    yield lab
+
+
+Pid = Callable[[], int]
+"""Returns the kwok process that runs now, 0 if none does."""
+
+
+@contextmanager
+def _looked_after(lab: Lab) -> Iterator[Pid]:
+    """Let kwokfleet run kwok."""
+    books = lab.program.data_dir / "kwok" / commands.folder_name(lab.api.host)
+    command = [sys.executable, "-m", "kwokfleet", "kwok", "run", str(lab.file)]
+    with subprocess.Popen(command, env=lab.program.environment, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield lambda: next((each.pid for each in keeper.read_status(books) or ()), 0)
+        finally:
+            process.terminate()
+
+
+@contextmanager
+def _in_a_loop(lab: Lab) -> Iterator[Pid]:
+    """Run kwok as a shell loop does."""
+    words = [
+        str(lab.plane.tools.path("kwok")), f"--kubeconfig={lab.plane.kubeconfig}", "--enable-crds=Stage",
+        "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake", f"--node-lease-duration-seconds={LEASE_S}",
+    ]  # fmt: skip
+    loop = f"while :; do {' '.join(words)} >/dev/null 2>&1; done"
+    environment = lab.program.environment | {"KWOK_WORKDIR": str(lab.folder / "kwok")}
+    with subprocess.Popen(["/bin/sh", "-c", loop], env=environment, start_new_session=True) as process:
+        shell = psutil.Process(process.pid)
+        try:
+            yield lambda: next((each.pid for each in shell.children()), 0)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def _killed(lab: Lab, pid: Pid, name: str) -> tuple[float, float]:
+    """Kill kwok where it drives all nodes; return when a pod made just then runs, and when all nodes are driven."""
+    waiting.until(lambda: pid() and len(lab.holders()) == 1, deadline_s=PATIENCE_S)
+    lab.until(lab.new_pod(), "Running", time.monotonic())
+    before = lab.holders()
+    began = time.monotonic()
+    os.kill(pid(), signal.SIGKILL)
+    runs = lab.until(lab.new_pod(), "Running", began)
+    waiting.until(lambda: (now := lab.holders()) and not now & before, deadline_s=PATIENCE_S)
+    driven = time.monotonic() - began
+    table.say(f"{name}: a new pod runs after {runs:.2f} s, all nodes are driven after {driven:.2f} s")
+    return runs, driven
+
+
+def _edited(lab: Lab, edit: Callable[[Lab], None], at_most_s: float) -> float:
+    """Edit a Stage under a pod that runs, and return when the pod follows."""
+    lab.write("10h")
+    lab.sync()
+    pod = lab.new_pod()
+    lab.until(pod, "Running", time.monotonic())
+    began = time.monotonic()
+    lab.write("0s")
+    edit(lab)
+    return lab.until(pod, "Succeeded", began, at_most_s)
+
+
+def _by_sync(lab: Lab) -> None:
+    lab.sync()
+
+
+def _by_kubectl(lab: Lab) -> None:
+    lab.plane.kubectl("apply", "-f", "-", stdin=lab.program.ok("render", str(lab.file), "--kind", "Stage"))

@@ -1,0 +1,70 @@
+"""An hour of operation in minutes: Stage edits, restarts, kills, other sizes and shards, and nothing may be left of it.
+
+What it does is printed as it goes. It exits with 1 and says why if a process, file descriptor or thread
+leaked, if memory grew, or if in the end the cluster is not as the file says.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+from tests.harness import waiting
+from tests.soak import lab as labs
+from tests.soak import samples
+
+
+def main() -> None:
+    """Run it, and exit with what came of it."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10, help="how long to go on (10)")
+    minutes = parser.parse_args().minutes
+    with tempfile.TemporaryDirectory() as name:
+        wrong = soak(Path(name).resolve(), minutes * 60)
+    for each in wrong:
+        print(f"wrong: {each}")
+    print("all is well" if not wrong else f"{len(wrong)} things are wrong")
+    sys.exit(1 if wrong else 0)
+
+
+def soak(folder: Path, duration_s: float) -> list[str]:
+    """Go on for so long; return all that is wrong."""
+    print("a control plane, a fleet and pods", flush=True)
+    with labs.opened(folder) as lab:
+        with labs.kept(lab) as process:
+            lab.settle()
+            seen = _act(lab, process, duration_s)
+            lab.wish = labs.Wish()
+            lab.sync()
+            lab.settle()
+            waiting.until(lambda: lab.running_pods() == labs.PODS, deadline_s=labs.SETTLE_S)
+            wrong = [*samples.verdict(seen), *lab.complaints()]
+        left = labs.left_over(lab.program.data_dir / "kwok")
+        for line in (f"{len(seen)} actions", *samples.summary(seen), f"processes left: {len(left)}"):
+            print(line)
+        return [*wrong, *(f"still runs: {each}" for each in left)]
+
+
+def _act(lab: labs.Lab, process: psutil.Process, duration_s: float) -> list[samples.Sample]:
+    """Do one thing after the other, all kinds alike often, and look after each once it has settled."""
+    began = time.monotonic()
+    seen: list[samples.Sample] = []
+    actions = [lab.edit_stage, lab.edit_stage, lab.resize, lab.reshard, lab.change_lease, lab.restart, lab.kill]
+    turn: list[int] = []
+    while time.monotonic() - began < duration_s:
+        turn = turn or lab.chance.sample(range(len(actions)), len(actions))
+        at = time.monotonic()
+        said = actions[turn.pop()]()
+        lab.settle()
+        now = time.monotonic()
+        seen.append(lab.sample(process, now - began))
+        passed = f"{int(now - began) // 60}:{int(now - began) % 60:02} of {duration_s / 60:g} min"
+        print(f"{passed:>16} #{len(seen):<4} {said:<36} {now - at:5.1f} s  {seen[-1]}", flush=True)
+    return seen
+
+
+if __name__ == "__main__":
+    main()

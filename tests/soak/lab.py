@@ -1,0 +1,254 @@
+"""The soak's cluster, its one fleet file, `kwokfleet kwok run` beside it, and all that is done to them."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from kwokfleet import keeper, observer
+from kwokfleet.cli import kwok as commands
+from kwokfleet.core import drivers
+from kwokfleet.core.controller import KwokControllerSpec
+from kwokfleet.edge import cluster as edge
+from tests.harness import cli, control_plane, kwok, waiting
+from tests.soak.samples import Sample
+
+FLEET = "soak"
+PODS = 20
+SETTLE_S = 120
+FILE = """
+apiVersion: kwokfleet.dev/v1alpha1
+kind: Fleet
+metadata: {{name: soak}}
+spec:
+  nodePools: [{{name: pool, replicas: {nodes}, taint: false}}]
+  lifecycles: [{{name: work, pod: {{ready: {ready_ms}ms}}}}]
+---
+apiVersion: kwokfleet.dev/v1alpha1
+kind: KwokController
+metadata: {{name: default}}
+spec: {{shards: {shards}, leaseDuration: {lease_s}s}}
+"""
+
+
+@dataclass
+class Wish:
+    """What the file says."""
+
+    nodes: int = 30
+    shards: int = 1
+    lease_s: int = 40
+    ready_ms: int = 10
+
+
+@dataclass
+class Lab:
+    """All that the soak works with."""
+
+    plane: control_plane.ControlPlane
+    program: cli.Cli
+    api: edge.Cluster
+    folder: Path
+    wish: Wish = field(default_factory=Wish)
+    chance: random.Random = field(default_factory=lambda: random.Random(6))  # noqa: S311 - the same at every run
+
+    @property
+    def file(self) -> Path:
+        """The one fleet file."""
+        return self.folder / "fleet.yaml"
+
+    @property
+    def books(self) -> Path:
+        """Where the keeper of kwok writes down how it fares."""
+        return self.program.data_dir / "kwok" / commands.folder_name(self.api.host)
+
+    def sync(self) -> None:
+        """Write the file and make the cluster so."""
+        self.file.write_text(FILE.format(**vars(self.wish)))
+        self.program.ok("sync", str(self.file), "--yes")
+
+    # what is done to it
+
+    def edit_stage(self) -> str:
+        """Let pods become ready after another time."""
+        self.wish.ready_ms = self.chance.randint(0, 500)
+        self.sync()
+        return f"Stage edited: ready after {self.wish.ready_ms} ms"
+
+    def resize(self) -> str:
+        """Let the pool have another size."""
+        self.wish.nodes = self.chance.randint(20, 60)
+        self.sync()
+        return f"pool of {self.wish.nodes}"
+
+    def reshard(self) -> str:
+        """Let another number of processes share the nodes; one is as likely as all others."""
+        others = [count for count in (1, 1, 2, 3) if count != self.wish.shards]
+        self.wish.shards = self.chance.choice(others)
+        self.sync()
+        return f"{self.wish.shards} shards"
+
+    def change_lease(self) -> str:
+        """Change what needs a restart."""
+        self.wish.lease_s = 60 if self.wish.lease_s == 40 else 40
+        self.sync()
+        return f"leases of {self.wish.lease_s} s"
+
+    def restart(self) -> str:
+        """Start kwok anew, in good order."""
+        self.program.ok("kwok", "restart")
+        return "restart"
+
+    def kill(self) -> str:
+        """Kill a kwok; who has been killed often waits, and a person would not."""
+        victim = self.chance.choice([each for each in self.statuses() if each.pid])
+        os.kill(victim.pid, signal.SIGKILL)
+        waiting.until(lambda: any(each.restarts > victim.restarts for each in self.statuses()), deadline_s=SETTLE_S)
+        if any(each.pause_s > 1 for each in self.statuses()):
+            self.program.ok("kwok", "restart")
+        return f"kill -9 of shard {victim.shard}"
+
+    # what is seen of it
+
+    def statuses(self) -> list[keeper.Status]:
+        """Return how the shards fare."""
+        return keeper.read_status(self.books) or []
+
+    def driving(self) -> drivers.Driving:
+        """Return who drives the nodes."""
+        return observer.driving(self.api, KwokControllerSpec())
+
+    def settle(self) -> None:
+        """Wait until as many processes as the file says drive all nodes, and every node has one lease."""
+        waiting.until(self._is_settled, deadline_s=SETTLE_S)
+
+    def _is_settled(self) -> bool:
+        found = self.statuses()
+        if len(found) != self.wish.shards or any(each.state is not keeper.State.READY for each in found):
+            return False
+        now = self.driving()
+        alive = {each.identity for each in found}
+        return (
+            now.nodes == self.wish.nodes == self.leases()
+            and now.is_complete
+            and {each.holder for each in now.drivers} == alive
+        )
+
+    def leases(self) -> int:
+        """Return how many node leases there are, whoever's."""
+        return len(self.plane.kubectl("get", "leases", "-n", "kube-node-lease", "-o", "name").splitlines())
+
+    def sample(self, process: psutil.Process, at_s: float) -> Sample:
+        """Look at kwokfleet's process."""
+        children = process.children(recursive=True)
+        connections = len(process.net_connections("all"))
+        sizes = [each.memory_info().rss / 2**20 for each in children]
+        return Sample(
+            at_s,
+            self.wish.shards,
+            self.wish.nodes,
+            process.num_fds() - connections,
+            connections,
+            process.num_threads(),
+            len(children),
+            process.memory_info().rss / 2**20,
+            max(sizes, default=0.0),
+            self.leases(),
+        )
+
+    def complaints(self) -> list[str]:
+        """Return what is not as the file says, after everything has settled."""
+        wrong = []
+        done = self.program.run("diff", str(self.file))
+        if done.returncode:
+            wrong.append(f"the cluster is not as the file says: {done.stdout}{done.stderr}")
+        nodes = self.plane.get("nodes")["items"]
+        ready = [
+            each
+            for each in nodes
+            if {"type": "Ready", "status": "True"}.items()
+            <= next(one for one in each["status"]["conditions"] if one["type"] == "Ready").items()
+        ]
+        if len(ready) != self.wish.nodes or len(nodes) != self.wish.nodes:
+            wrong.append(f"{len(ready)} of {len(nodes)} nodes are Ready, not {self.wish.nodes}")
+        living = {each.identity for each in self.statuses() if psutil.pid_exists(each.pid)}
+        holders = {each.holder for each in self.driving().drivers}
+        if holders != living:
+            wrong.append(f"leases are held by {sorted(holders)}, alive are {sorted(living)}")
+        return wrong
+
+    def running_pods(self) -> int:
+        """Return how many pods run."""
+        chosen = ("-n", FLEET, "--field-selector", "status.phase=Running", "-o", "name")
+        return len(self.plane.kubectl("get", "pods", *chosen).splitlines())
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[Lab]:
+    """Bring up a cluster with a fleet and pods on it."""
+    for plane in control_plane.running("soak"):
+        for program in cli.opened(folder):
+            kwok.install_crds(plane)
+            named = cli.Cli(program.data_dir, program.environment | {"KUBECONFIG": str(plane.kubeconfig)})
+            with closing(edge.connect(kubeconfig=plane.kubeconfig)) as api:
+                lab = Lab(plane, named, api, folder)
+                lab.sync()
+                _deploy(plane)
+                yield lab
+
+
+def _deploy(plane: control_plane.ControlPlane) -> None:
+    """Put pods onto the nodes that a changed Stage concerns."""
+    labels = {"app": FLEET, "kwokfleet.dev/lifecycle": f"{FLEET}.work"}
+    pod = {"containers": [{"name": "main", "image": "none"}], "nodeSelector": {"kwokfleet.dev/fleet": FLEET}}
+    spec = {
+        "replicas": PODS,
+        "selector": {"matchLabels": {"app": FLEET}},
+        "template": {"metadata": {"labels": labels}, "spec": pod},
+    }
+    metadata = {"name": FLEET, "namespace": FLEET}
+    plane.kubectl("create", "namespace", FLEET)
+    plane.kubectl(
+        "create",
+        "-f",
+        "-",
+        stdin=json.dumps({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}),
+    )
+
+
+@contextmanager
+def kept(lab: Lab) -> Iterator[psutil.Process]:
+    """Let `kwokfleet kwok run` look after kwok; whatever ends the block, ends it."""
+    with (lab.folder / "run.log").open("wb") as sink:
+        started = subprocess.Popen(
+            [sys.executable, "-m", "kwokfleet", "kwok", "run", str(lab.file)],
+            env=lab.program.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=sink,
+        )
+    try:
+        waiting.until(lambda: started.poll() is not None or bool(lab.statuses()), deadline_s=SETTLE_S)
+        assert started.poll() is None, (lab.folder / "run.log").read_text()[-2000:]
+        yield psutil.Process(started.pid)
+    finally:
+        started.send_signal(signal.SIGTERM)
+        started.wait(60)
+
+
+def left_over(folder: Path) -> list[str]:
+    """Return the processes that still work in a folder."""
+    found = []
+    for each in psutil.process_iter(["pid", "cmdline"]):
+        words = each.info["cmdline"] or ()
+        if each.pid != os.getpid() and any(str(folder) in word for word in words):
+            found.append(f"{each.pid} {' '.join(words)[:200]}")
+    return found

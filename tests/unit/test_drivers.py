@@ -1,0 +1,74 @@
+"""Who drives nodes, and what of it is worth saying."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+from kwokfleet.core import drivers
+from kwokfleet.core.leases import Lease
+
+NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
+NODES = ("a", "b", "c")
+
+
+def lease(node: str, holder: str = "one", age_s: float = 1) -> Lease:
+    """Return a lease of 40 s."""
+    return Lease(node, holder, NOW - timedelta(seconds=age_s), 40)
+
+
+def driving(*held: Lease) -> drivers.Driving:
+    """Return who drives our nodes."""
+    return drivers.driving(NODES, held, NOW)
+
+
+def events(before: drivers.Driving | None, now: drivers.Driving) -> list[str]:
+    """Return what is said."""
+    return [event for _, event, _ in drivers.news(before, now, lagging_s=10)]
+
+
+def all_of(holder: str, age_s: float = 1) -> Iterable[Lease]:
+    """Return the leases of all our nodes."""
+    return (lease(node, holder, age_s) for node in NODES)
+
+
+def test_a_node_is_driven_while_its_lease_is_fresh() -> None:
+    """Others' nodes do not count; an old lease and none at all come to the same."""
+    found = driving(lease("a"), lease("b", age_s=41), lease("stranger", "two"))
+    assert found.undriven == ("b", "c")
+    assert [(each.holder, each.nodes, each.fresh, each.oldest_s) for each in found.drivers] == [("one", 2, 1, 41)]
+    assert not found.is_complete
+    assert driving(*all_of("one")).is_complete
+
+
+def test_lag_is_counted_from_the_renewal_that_was_due() -> None:
+    """Renewals come after a quarter of the duration, and a little later at random."""
+    assert driving(*all_of("one", 10)).lag_s == 0
+    assert driving(lease("a"), lease("b", "two", 20.4)).lag_s == 10
+
+
+def test_each_change_is_said_once() -> None:
+    """A driver appears, lags, catches up, is replaced and vanishes; between them, nothing is said."""
+    well, late, other, nobody = (
+        driving(*all_of("one")),
+        driving(*all_of("one", 30)),
+        driving(*all_of("two")),
+        driving(*all_of("two", 50)),
+    )
+    assert events(None, well) == ["driver_found"]
+    assert events(well, well) == []
+    assert events(well, late) == ["driver_lags"]
+    assert events(late, late) == []
+    assert events(late, well) == ["driver_caught_up"]
+    assert events(well, other) == ["driver_found", "driver_vanished"]
+    assert events(other, nobody) == ["driver_vanished", "nodes_not_driven"]
+    assert events(nobody, nobody) == []
+    assert events(nobody, driving()) == []
+    assert events(nobody, other) == ["driver_found", "driver_caught_up", "nodes_driven"]
+    assert events(None, driving()) == ["nodes_not_driven"]
+
+
+def test_heartbeats_stand_in_for_leases() -> None:
+    """The Ready condition tells when a node was heard of; one without was never."""
+    beat = {"type": "Ready", "lastHeartbeatTime": (NOW - timedelta(seconds=20)).isoformat()}
+    heard = drivers.heartbeat({"metadata": {"name": "a"}, "status": {"conditions": [beat]}})
+    silent = drivers.heartbeat({"metadata": {"name": "b"}})
+    assert drivers.driving(("a", "b"), (heard, silent), NOW).undriven == ("b",)
