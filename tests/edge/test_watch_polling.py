@@ -5,7 +5,6 @@ import os
 import shutil
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -93,12 +92,7 @@ def test_a_quiet_folder_without_events_is_left_in_peace(tree: Path) -> None:
     """Looking finds nothing new, so nobody is called, once the files are a little older."""
     reader = Reader(tree)
     with watched(tree, reader, poll_s=0.02, events=False):
-        calls = -1
-        deadline = time.monotonic() + DEADLINE_S
-        while calls != reader.calls:
-            assert time.monotonic() < deadline
-            calls = reader.calls
-            time.sleep(watch.RACY_S / 2)
+        reader.is_left_in_peace()
 
 
 inotify = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
