@@ -131,6 +131,41 @@ def test_another_source_begins_anew(upstream: Repository, folder: Path, tmp_path
         assert repository.current() is not None
 
 
+def test_who_is_interrupted_while_clearing_finds_the_folder_still_its_own(
+    upstream: Repository, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever that was."""
+    with git.Repository(upstream.url, "main", "fleets", folder) as repository:
+        repository.fetch()
+    real, allowed = git._remove, 0  # noqa: SLF001 - to die in the middle
+
+    def remove(path: Path) -> None:
+        nonlocal allowed
+        allowed -= 1
+        if allowed < 0:
+            raise OSError(5, "Input/output error")
+        real(path)
+
+    monkeypatch.setattr(git, "_remove", remove)
+    for allowed in range(2):  # noqa: B007 - read by the stand-in
+        with git.Repository(upstream.url, "HEAD", "fleets", folder) as repository, pytest.raises(errors.HostError):
+            repository.fetch()
+    allowed = 100
+    with git.Repository(upstream.url, "HEAD", "fleets", folder) as repository:
+        assert (repository.fetch().path / "a.yaml").read_text() == "a: 1\n"
+
+
+def test_a_password_that_changes_is_no_other_source(folder: Path, upstream: Repository) -> None:
+    """And nothing of it is on the disk."""
+    with git.Repository(f"file://me:hunter2@{upstream.root}", "main", "", folder) as repository:
+        assert repository.current() is None
+    mark = (folder / "source").read_text()
+    with git.Repository(f"file://me:hunter3@{upstream.root}", "main", "", folder) as repository:
+        assert repository.current() is None
+    assert (folder / "source").read_text() == mark
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
 def test_two_do_not_share_a_folder(upstream: Repository, folder: Path) -> None:
     """The second is told, and may have it when the first is done."""
     with git.Repository(upstream.url, "main", "", folder) as first:
@@ -201,6 +236,11 @@ def test_what_a_killed_git_left_is_no_hindrance(upstream: Repository, folder: Pa
         path = bare / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("")
+    notes = {"locked": "initializing\n", "gitdir": f"{folder}/{commit}/.git\n", "HEAD": f"{commit}\n",
+             "commondir": "../..\n"}  # fmt: skip
+    (bare / "worktrees" / commit).mkdir()
+    for name, text in notes.items():
+        (bare / "worktrees" / commit / name).write_text(text)
     (folder / commit / "fleets").mkdir(parents=True)
     (folder / commit / "fleets" / "half.yaml").write_text("half")
     (folder / ".current.part").symlink_to(commit)
