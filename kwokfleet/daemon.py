@@ -362,6 +362,7 @@ class Daemon:
 def _same(before: source.Loaded, after: source.Loaded) -> bool:
     return (
         before.snapshot.digest == after.snapshot.digest
+        and before.references == after.references
         and before.problems == after.problems
         and before.frozen == after.frozen
     )

@@ -67,6 +67,8 @@ class Folder:
         except errors.InputError as error:  # it is gone, or may not be read: that says nothing about what is wanted
             return replace(source.nothing(), frozen=str(error))
         self._digest = loaded.snapshot.digest
+        if self._watch is not None:
+            self._watch.retarget([*revisions.landmarks(self._path), *map(Path, loaded.references)])
         self.revision = str(revisions.of(self._path, self._digest))
         return loaded
 

@@ -55,6 +55,8 @@ class Loaded:
     """Whether a KwokController document would have been seen if there is one."""
     partial: bool = False
     """Whether it speaks only of the Fleets it declares: a single file does, a folder speaks of all there are."""
+    references: Mapping[str, str] = field(default_factory=dict)
+    """The digests of files that Fleets refer to, wherever they are; empty of one that cannot be read. To be watched."""
 
     @property
     def usable(self) -> bool:
@@ -77,6 +79,7 @@ class _Found:
     foreign: list[Document] = field(default_factory=list)
     used: dict[str, set[str]] = field(default_factory=dict)
     """For each file, those that it refers to."""
+    references: dict[str, str] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     broken: set[str] = field(default_factory=set)
     controller_paths: set[str] = field(default_factory=set)
@@ -117,7 +120,10 @@ class Loader:
         broken = found.broken | _fleets_with_errors(found)
         said = tuple(sorted(_said_once(found.problems)))
         known = bool(found.controllers) or not unreadable
-        return Loaded(tree, said, snapshot, frozenset(broken), frozenset(unreadable), _frozen(found), known)
+        frozen, references = _frozen(found), dict(sorted(found.references.items()))
+        return Loaded(
+            tree, said, snapshot, frozenset(broken), frozenset(unreadable), frozen, known, references=references
+        )
 
     def _parse(self, path: str, text: str, digest: str) -> tuple[list[Document], list[Problem]]:
         known = self._parsed.get((path, digest))
@@ -389,7 +395,10 @@ class _Assembly:
         file = files.read_reference(self.boundary, document.path, name)
         if isinstance(file, str):
             self.found.add(document, [Finding(where, file, "name a file beside the fleet files", rule="unreadable")])
+            if (missing := files.reference_path(self.boundary, document.path, name)) is not None:
+                self.found.references[missing] = ""
             return None
+        self.found.references[file.path] = file.digest
         self.found.used.setdefault(document.path, set()).add(file.path)
         return file
 

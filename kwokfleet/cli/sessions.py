@@ -82,7 +82,7 @@ def refuse_unknown(fleet: list[str] | None, loaded: "source.Loaded", made: "Plan
             raise errors.InputError(f"there is no Fleet {name!r}", hint=problems.meant(name, sorted(known)))
 
 
-def note_missing(view: "mirror.View", kinds: "set[str]") -> None:
+def note_missing(view: "mirror.View", kinds: "AbstractSet[str]") -> None:
     """Say what of the cluster is not known; kwok's other kinds are nobody's concern unless the files need them."""
     from kwokfleet.core import requests
 

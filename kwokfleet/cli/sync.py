@@ -10,6 +10,8 @@ from kwokfleet import errors
 from kwokfleet.cli import connection, diff, fleets, output, render, sessions
 
 if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
     from kwokfleet import source
     from kwokfleet import sync as syncing
     from kwokfleet.core.objects import Manifest
@@ -88,7 +90,7 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
         raise typer.Exit(code)
 
 
-def _prepare(session: "syncing.Sync", kinds: "set[str]", *, write: bool) -> None:
+def _prepare(session: "syncing.Sync", kinds: "AbstractSet[str]", *, write: bool) -> None:
     """Put the definitions of kwok's kinds, if some that are needed are missing, and of ours in place."""
     from kwokfleet import apply
 

@@ -129,6 +129,16 @@ def read_reference(within: Path, referrer: str, name: str) -> File | str:
     return File(shown, text, hashlib.sha256(content).hexdigest())
 
 
+def reference_path(within: Path, referrer: str, name: str) -> str | None:
+    """Return where a file would be that *referrer* means by *name*; None if it may not be there."""
+    target = Path(referrer).parent / name
+    try:
+        allowed = not Path(name).is_absolute() and target.resolve().is_relative_to(within)
+    except (OSError, RuntimeError, ValueError):
+        return None
+    return os.path.normpath(target) if allowed else None
+
+
 def _resolved(path: Path) -> Path:
     try:
         return path.resolve(strict=True)

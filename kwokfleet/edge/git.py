@@ -141,9 +141,12 @@ class Repository:
         try:
             return self._got(remote)
         except errors.HostError as error:
-            if self._git.stopped:
+            whole = self._git.run(
+                "fsck", "--connectivity-only", "--no-dangling", "--no-progress", timeout_s=self._fetch_s
+            )
+            if not whole.code:
                 raise
-            # The server answered a moment ago: what we hold may be damaged, as after a power failure.
+            # What we hold is damaged, as after a power failure.
             log.warning("git_began_anew", url=self.shown, why=str(error))
             shutil.rmtree(self._bare, ignore_errors=True)
             self._open()
@@ -205,7 +208,7 @@ class Repository:
             self._must("init", "--quiet", "--bare", "--template=", str(self._bare))
 
     def _take(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         mark = self.folder / "source"
         if not mark.exists() and any(each.name not in {"lock", ".source.part"} for each in self.folder.iterdir()):
             raise errors.NotOursError(
@@ -220,9 +223,9 @@ class Repository:
                 f"another kwokfleet keeps its checkout in {self.folder}", hint="stop it, or use another folder"
             ) from None
         self._lock = lock
-        source = hashlib.sha256(f"{self._url}\0{self._ref}".encode()).hexdigest()
+        source = hashlib.sha256(f"{self.shown}\0{self._ref}".encode()).hexdigest()
         if _text(mark) != source:
-            self._clear(keep={"lock"})
+            self._clear(keep={"lock", mark.name})  # the mark last: without it, what is left would not be ours
             part = self.folder / ".source.part"
             part.write_text(source)
             part.replace(mark)
@@ -254,12 +257,18 @@ class Repository:
         for left in [*self._bare.rglob("*.lock"), *(self._bare / "objects").rglob("tmp_*")]:
             left.unlink(missing_ok=True)
         kept = {self._target("current"), self._target("previous"), "repo.git", "current", "previous", "lock", "source"}
-        gone = [each for each in self.folder.iterdir() if each.name not in kept]
+        # Its notes on a worktree too: one that git was killed over is locked, and would not let itself be made again.
+        gone = [
+            each
+            for folder in (self.folder, self._bare / "worktrees")
+            if folder.is_dir()
+            for each in folder.iterdir()
+            if each.name not in kept
+        ]
         for each in gone:
             _remove(each)
         if gone:
-            for command in (("worktree", "prune"), ("gc", "--auto", "--quiet", "--prune=now")):
-                self._git.run(*command, timeout_s=self._fetch_s)
+            self._git.run("gc", "--auto", "--quiet", "--prune=now", timeout_s=self._fetch_s)
 
 
 def _text(path: Path) -> str:

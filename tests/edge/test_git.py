@@ -123,7 +123,7 @@ def test_a_new_commit_is_laid_out_beside_the_one_before(upstream: Repository, fo
 def test_a_forced_push_is_followed(upstream: Repository, folder: Path) -> None:
     """To a history of its own, and back to where it was."""
     first = upstream.git("rev-parse", "HEAD")
-    with followed(upstream, folder) as repository:
+    with structlog.testing.capture_logs() as logged, followed(upstream, folder) as repository:
         repository.fetch()
         upstream.git("checkout", "--quiet", "--orphan", "other")
         upstream.commit(fleets__a="a: other\n")
@@ -132,6 +132,7 @@ def test_a_forced_push_is_followed(upstream: Repository, folder: Path) -> None:
         upstream.git("branch", "--force", "main", first)
         assert text(repository.fetch()) == "a: 1\n"
         assert (folder / "current").readlink() == Path(first)
+    assert not logged, "it need not begin anew for that"
 
 
 def test_who_reads_through_the_link_never_finds_it_missing(upstream: Repository, folder: Path) -> None:
@@ -241,9 +242,12 @@ def test_it_heals_when_the_repository_is_back(upstream: Repository, folder: Path
 
 
 def test_a_commit_that_is_not_there_is_said(upstream: Repository, folder: Path) -> None:
-    """By what git says of it."""
-    with followed(upstream, folder, "1" * 40) as repository, pytest.raises(errors.HostError, match="not our ref"):
-        repository.fetch()
+    """By what git says of it; nothing of ours is taken for damaged."""
+    with structlog.testing.capture_logs() as logged, followed(upstream, folder, "1" * 40) as repository:
+        for _ in range(2):
+            with pytest.raises(errors.HostError, match="not our ref"):
+                repository.fetch()
+    assert not logged
 
 
 def test_a_damaged_store_is_made_anew(upstream: Repository, folder: Path) -> None:

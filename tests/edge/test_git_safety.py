@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import structlog
 
 from kwokfleet import errors
 from kwokfleet.edge import files, git
@@ -44,12 +45,12 @@ def gits(folder: Path) -> list[psutil.Process]:
     return found
 
 
-def slow_git(folder: Path, started: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def slow_git(folder: Path, started: Path, monkeypatch: pytest.MonkeyPatch, hang: str = "sleep 600 & wait") -> None:
     """Let `git ls-remote` hang, with a child that hangs too."""
     folder.mkdir()
     program = folder / "git"
-    hang = f'case "$*" in *ls-remote*) sleep 600 & touch {started}; wait;; esac'
-    program.write_text(f'#!/bin/sh\n{hang}\nPATH={os.environ["PATH"]}\nexec git "$@"\n')
+    case = f'case "$*" in *ls-remote*) touch {started}; {hang};; esac'
+    program.write_text(f'#!/bin/sh\n{case}\nPATH={os.environ["PATH"]}\nexec git "$@"\n')
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
 
@@ -130,6 +131,41 @@ def test_another_source_begins_anew(upstream: Repository, folder: Path, tmp_path
         assert repository.current() is not None
 
 
+def test_who_is_interrupted_while_clearing_finds_the_folder_still_its_own(
+    upstream: Repository, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever that was."""
+    with git.Repository(upstream.url, "main", "fleets", folder) as repository:
+        repository.fetch()
+    real, allowed = git._remove, 0  # noqa: SLF001 - to die in the middle
+
+    def remove(path: Path) -> None:
+        nonlocal allowed
+        allowed -= 1
+        if allowed < 0:
+            raise OSError(5, "Input/output error")
+        real(path)
+
+    monkeypatch.setattr(git, "_remove", remove)
+    for allowed in range(2):  # noqa: B007 - read by the stand-in
+        with git.Repository(upstream.url, "HEAD", "fleets", folder) as repository, pytest.raises(errors.HostError):
+            repository.fetch()
+    allowed = 100
+    with git.Repository(upstream.url, "HEAD", "fleets", folder) as repository:
+        assert (repository.fetch().path / "a.yaml").read_text() == "a: 1\n"
+
+
+def test_a_password_that_changes_is_no_other_source(folder: Path, upstream: Repository) -> None:
+    """And nothing of it is on the disk."""
+    with git.Repository(f"file://me:hunter2@{upstream.root}", "main", "", folder) as repository:
+        assert repository.current() is None
+    mark = (folder / "source").read_text()
+    with git.Repository(f"file://me:hunter3@{upstream.root}", "main", "", folder) as repository:
+        assert repository.current() is None
+    assert (folder / "source").read_text() == mark
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
 def test_two_do_not_share_a_folder(upstream: Repository, folder: Path) -> None:
     """The second is told, and may have it when the first is done."""
     with git.Repository(upstream.url, "main", "", folder) as first:
@@ -177,12 +213,12 @@ def test_closing_ends_a_fetch_under_way(
         except errors.KwokfleetError as error:
             failed.append(error)
 
-    fetching = threading.Thread(target=fetch)
-    fetching.start()
+    thread = threading.Thread(target=fetch)
+    thread.start()
     waiting.until((tmp_path / "started").exists)
     repository.close()
-    fetching.join(20)
-    assert not fetching.is_alive()
+    thread.join(20)
+    assert not thread.is_alive()
     assert "stopped" in str(failed[0])
     waiting.until(lambda: not gits(folder), deadline_s=20)
     with pytest.raises(errors.HostError, match="stopped"):
@@ -200,30 +236,63 @@ def test_what_a_killed_git_left_is_no_hindrance(upstream: Repository, folder: Pa
         path = bare / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("")
+    notes = {"locked": "initializing\n", "gitdir": f"{folder}/{commit}/.git\n", "HEAD": f"{commit}\n",
+             "commondir": "../..\n"}  # fmt: skip
+    (bare / "worktrees" / commit).mkdir()
+    for name, text in notes.items():
+        (bare / "worktrees" / commit / name).write_text(text)
     (folder / commit / "fleets").mkdir(parents=True)
     (folder / commit / "fleets" / "half.yaml").write_text("half")
     (folder / ".current.part").symlink_to(commit)
-    with git.Repository(upstream.url, "main", "fleets", folder) as repository:
+    with (
+        structlog.testing.capture_logs() as logged,
+        git.Repository(upstream.url, "main", "fleets", folder) as repository,
+    ):
         found = repository.fetch()
+    assert not logged, "it need not begin anew for that"
     assert [path.name for path in found.path.iterdir()] == ["a.yaml"]
     assert not list(bare.rglob("*.lock"))
     assert not list(bare.rglob("tmp_*"))
     assert not (folder / ".current.part").is_symlink()
 
 
+PROGRAM = (
+    "import sys, pathlib; from kwokfleet.edge import git\n"
+    "repository = git.Repository(sys.argv[1], 'main', 'fleets', pathlib.Path(sys.argv[2]))\n"
+    "print('begun', flush=True); repository.fetch(); print('done', flush=True); sys.stdin.read()\n"
+)
+
+
+def fetching(upstream: Repository, folder: Path) -> "subprocess.Popen[bytes]":
+    """Fetch in a process of its own, which has begun."""
+    command = [sys.executable, "-c", PROGRAM, upstream.url, str(folder)]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.readline()
+    return child
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel ties processes on Linux only")
+def test_no_git_outlives_who_started_it(
+    upstream: Repository, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would go on writing where the next one begins."""
+    slow_git(tmp_path / "bin", tmp_path / "started", monkeypatch, "exec sleep 600")
+    with fetching(upstream, folder) as child:
+        waiting.until((tmp_path / "started").exists)
+        child.send_signal(signal.SIGKILL)
+    try:
+        waiting.until(lambda: not gits(folder), deadline_s=20)
+    finally:
+        for each in gits(folder):
+            each.kill()
+
+
 def test_kill_9_at_any_moment_leaves_nothing_that_the_next_cannot_mend(upstream: Repository, folder: Path) -> None:
     """No git outlives its parent, `current` is whole at all times, and in the end the newest commit is there."""
-    program = (
-        "import sys, pathlib; from kwokfleet.edge import git\n"
-        "repository = git.Repository(sys.argv[1], 'main', 'fleets', pathlib.Path(sys.argv[2]))\n"
-        "print('begun', flush=True); repository.fetch(); print('done', flush=True); sys.stdin.read()\n"
-    )
     for number in range(8):
         upstream.commit(fleets__a=f"a: {number}\n", **{f"fleets__b{each}": "b: 1\n" for each in range(50)})
-        command = [sys.executable, "-c", program, upstream.url, str(folder)]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-            assert child.stdout is not None
-            child.stdout.readline()
+        with fetching(upstream, folder) as child:
             time.sleep(0.06 * number)
             child.send_signal(signal.SIGKILL)
         waiting.until(lambda: not gits(folder), deadline_s=20)

@@ -1,5 +1,6 @@
 """Who reads files whenever they may have changed, as the daemon does."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from tests.harness import waiting
 
 NEVER_S = 3600.0
 DEADLINE_S = 20.0
+PEACE_S = 1.0
 
 
 class Reader:
@@ -30,6 +32,14 @@ class Reader:
             waiting.until(lambda: self.texts == list(texts), deadline_s=DEADLINE_S)
         except AssertionError:
             pytest.fail(f"sees {self.texts} instead of {list(texts)} after {self.calls} calls")
+
+    def is_left_in_peace(self) -> None:
+        """Fail if it is called again and again although nobody writes."""
+        calls, end = -1, time.monotonic() + DEADLINE_S
+        while calls != self.calls:
+            assert time.monotonic() < end, f"called {self.calls} times"
+            calls = self.calls
+            time.sleep(PEACE_S)
 
 
 def read(path: Path) -> list[str] | None:
