@@ -68,7 +68,7 @@ class Caretaker:
                 self._follow(self._keeper, loaded)
 
     def _follow(self, kept: keeper.Keeper, loaded: source.Loaded) -> None:
-        if loaded.snapshot.digest != self._digest and loaded.controller_known and not loaded.frozen:
+        if loaded.snapshot.digest != self._digest:
             self._digest = loaded.snapshot.digest
             kept.change(wanted(loaded, kept.wanted))
         kept.retire()
@@ -110,13 +110,15 @@ class Caretaker:
 
     def dismiss(self) -> None:
         """End kwok, if there is one, and whatever was about to start it."""
-        self._leaving.set()
         starter = self._starter
-        if starter is not None and starter is not threading.current_thread():
-            starter.join()
+        if starter is None:
+            return
+        self._leaving.set()
+        starter.join()
+        self._end()
         with self._lock:
             self._starter = None
-        self._end()
+        self._changed()  # somebody may have asked for one meanwhile
 
     def _end(self) -> None:
         with self._lock:

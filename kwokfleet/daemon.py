@@ -150,11 +150,9 @@ class Daemon:
         for thread in (*self.foreman.leave_off(), self.worker):
             thread.join(max(0.0, deadline - time.monotonic()))
         self.player.stop()
-        self.sync.stop.clear()  # what follows is written by nobody else
         if self.caretaker is not None:
             self.caretaker.dismiss()
             self.caretaker.restore()
-        self._stop.set()
         self._api.resign()
 
     @property
@@ -279,7 +277,7 @@ class Daemon:
         if not made.open:
             self.foreman.over(made)
         self.synced |= not self.left.changes
-        if self.caretaker is not None:
+        if self.caretaker is not None and loaded.controller_known and not loaded.frozen:
             self.caretaker.attend(loaded)
         self._passed = time.monotonic()
 

@@ -56,8 +56,12 @@ class Running:
 
     def post(self, path: str, body: object | None = None, token: str = TOKEN) -> int:
         """Ask for something; return the status."""
-        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
         data = json.dumps(body).encode() if body is not None else b""
+        return self.send(path, data, {"Authorization": f"Bearer {token}"} if token else {})
+
+    def send(self, path: str, data: bytes, headers: dict[str, str]) -> int:
+        """Send something; return the status."""
+        headers = {"Content-Type": "application/json", **headers}
         asked = urllib.request.Request(f"{self.url}{path}", data, headers, method="POST")  # noqa: S310  # loopback
         try:
             with urllib.request.urlopen(asked, timeout=30) as answer:  # noqa: S310  # loopback

@@ -1,8 +1,11 @@
 """The daemon: commit or save a file, and the cluster follows; whatever happens to file, cluster or daemon."""
 
+import hashlib
+import hmac
 import json
 import os
 import secrets
+import signal
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -161,21 +164,52 @@ def test_a_link_that_is_swapped_is_followed(lab: Lab) -> None:
         lab.has(6)
 
 
+def test_a_push_is_fetched_at_the_git_hosts_word(lab: Lab) -> None:
+    """Nobody waits for the interval; a word with a wrong signature counts for nothing."""
+    repository = repositories.Repository(lab.folder / "repository")
+    repository.commit(fleet=lab.text(2))
+    secret = lab.folder / "secret"
+    secret.write_text("the hook's secret")
+    git = ("--git-url", repository.url, "--git-ref", "main", "--git-interval", "1h", "--hook-secret-file", str(secret))
+    with lab.run(*git) as daemon:
+        lab.has(2)
+        repository.commit(fleet=lab.text(4))
+        body = json.dumps({"ref": "refs/heads/main"}).encode()
+        for key, status in (("wrong", 401), ("the hook's secret", 202)):
+            signature = hmac.new(key.encode(), body, hashlib.sha256).hexdigest()
+            headers = {"X-GitHub-Event": "push", "X-Hub-Signature-256": f"sha256={signature}"}
+            assert daemon.send("/hooks/git", body, headers) == status
+        lab.has(4)
+        assert "the hook's secret" not in "\n".join(daemon.lines)
+
+
+def test_a_hangup_reads_the_files_again(lab: Lab) -> None:
+    """As operators expect of SIGHUP; it goes on."""
+    lab.save(2)
+    with lab.run() as daemon:
+        lab.has(2)
+        before = daemon.get("/api/v1/source")["succeeded"]
+        daemon.process.send_signal(signal.SIGHUP)
+        waiting.until(lambda: daemon.get("/api/v1/source")["succeeded"] != before)
+        assert daemon.process.poll() is None
+
+
 def test_one_of_two_leads_and_the_other_takes_over(lab: Lab) -> None:
-    """The second one only looks on; when the first is killed, it goes on."""
+    """The second one only looks on; when the first is killed, it goes on, and kwok goes along."""
     lab.save(3)
-    with lab.run() as first:
+    with lab.run(kwok=True) as first:
         lab.has(3)
         waiting.until(lambda: first.leads)
-        with lab.run() as second:
+        with lab.run(kwok=True) as second:
             waiting.until(lambda: second.get("/api/v1/status")["source"]["revision"])
             assert not second.leads
             assert second.text("/readyz")
             lab.save(5)
             lab.has(5)
-            assert second.get("/api/v1/passes") == []
+            assert second.get("/api/v1/passes") == second.get("/api/v1/kwok") == []
             first.kill()
             waiting.until(lambda: second.leads)
+            waiting.until(lambda: [each["state"] for each in second.get("/api/v1/kwok")] == ["ready"])
             lab.save(7)
             lab.has(7)
 
