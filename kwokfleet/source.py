@@ -5,34 +5,27 @@ together. Everything wrong on the way is gathered as Problems; what is right goe
 Loader remembers what it made of each file, so loading again costs what changed.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from kwokfleet import assembly
 from kwokfleet.core import (
-    checks,
     controller,
     documents,
-    kwok_objects,
-    node_templates,
     problems,
     render,
-    stagesets,
     tree_checks,
-    usage,
     validation,
-    wave_checks,
-    workloads,
 )
 from kwokfleet.core import fleet as model
 from kwokfleet.core.documents import Document
 from kwokfleet.core.objects import STAGE_API_VERSION, Manifest
-from kwokfleet.core.problems import Finding, Problem, Severity, Where
+from kwokfleet.core.problems import Finding, Problem, Severity
 from kwokfleet.edge import files, library
-from kwokfleet.formats import traces
 
 LiveNodes = Callable[[str | None], list[Manifest]]
 """Returns the nodes of the cluster that a kubeconfig context names."""
@@ -69,27 +62,6 @@ def nothing() -> Loaded:
     return Loaded(render.Tree(), (), files.Snapshot(Path(), (), (), ""))
 
 
-@dataclass(slots=True)
-class _Found:
-    """What is being put together."""
-
-    fleets: dict[str, tuple[model.Fleet, Document]] = field(default_factory=dict)
-    controllers: list[tuple[controller.KwokController, Document]] = field(default_factory=list)
-    stages: dict[str, Document] = field(default_factory=dict)
-    foreign: list[Document] = field(default_factory=list)
-    used: dict[str, set[str]] = field(default_factory=dict)
-    """For each file, those that it refers to."""
-    references: dict[str, str] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
-    broken: set[str] = field(default_factory=set)
-    controller_paths: set[str] = field(default_factory=set)
-    """The files with a KwokController document, right or wrong."""
-
-    def add(self, document: Document, found: Iterator[Finding] | list[Finding]) -> None:
-        """Note findings in a document."""
-        self.problems += [document.problem(finding) for finding in found]
-
-
 class Loader:
     """Loads trees, one after the other."""
 
@@ -107,17 +79,17 @@ class Loader:
 
     def loaded(self, snapshot: files.Snapshot, boundary: Path) -> Loaded:
         """Return what a snapshot holds."""
-        found = _Found(problems=list(snapshot.problems))
+        found = assembly.Found(problems=list(snapshot.problems))
         for file in snapshot.files:
             parsed, wrong = self._parse(file.path, file.text, file.digest)
             found.problems += wrong
             for document in parsed:
                 self._sort(document, file.digest, found)
         self._forget(snapshot)
-        tree = _Assembly(self, found, boundary).tree()
+        tree = assembly.Assembly(self, found, boundary).tree()
         unreadable = {problem.path for problem in problems.errors(found.problems) if _hides_documents(problem)}
         found.problems += _ignored(found)
-        broken = found.broken | _fleets_with_errors(found)
+        broken = found.broken | assembly.fleets_with_errors(found)
         said = tuple(sorted(_said_once(found.problems)))
         known = bool(found.controllers) or not unreadable
         frozen, references = _frozen(found), dict(sorted(found.references.items()))
@@ -137,7 +109,7 @@ class Loader:
         self._parsed = {key: value for key, value in self._parsed.items() if key in present}
         self._models = {key: value for key, value in self._models.items() if key[:2] in present}
 
-    def _sort(self, document: Document, digest: str, found: _Found) -> None:
+    def _sort(self, document: Document, digest: str, found: assembly.Found) -> None:
         """Put a document where it belongs, by its apiVersion and kind."""
         if isinstance(document.value, dict) and "$schema" in document.value and "kind" not in document.value:
             return  # what `kwokfleet schema` printed
@@ -153,7 +125,7 @@ class Loader:
         else:
             found.foreign.append(document)
 
-    def _model(self, document: Document, digest: str, value: Mapping[str, Any], found: _Found) -> None:
+    def _model(self, document: Document, digest: str, value: Mapping[str, Any], found: assembly.Found) -> None:
         key = (document.path, digest, document.index)
         if value["kind"] == "KwokController":
             found.controller_paths.add(document.path)
@@ -198,245 +170,8 @@ class Loader:
         return self._live_nodes(context) if self._live_nodes else None
 
 
-class _Library(Mapping[str, tuple[Manifest, ...]]):
-    """The library's sets by name; a set is read when somebody asks for it."""
-
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
-
-    def __getitem__(self, name: str) -> tuple[Manifest, ...]:
-        if name not in library.stage_sets():
-            raise KeyError(name)
-        return self._loader.library_set(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(library.stage_sets())
-
-    def __len__(self) -> int:
-        return len(library.stage_sets())
-
-
-class _Assembly:
-    """Follows what the Fleets of one tree refer to, and holds all of it together."""
-
-    def __init__(self, loader: Loader, found: _Found, boundary: Path) -> None:
-        self.loader, self.found, self.boundary = loader, found, boundary
-        self.sets: dict[str, tuple[stagesets.Named, ...]] = {}
-        self.templates: dict[render.Name, tuple[Manifest, ...]] = {}
-        self.traces: dict[render.Name, workloads.Trace] = {}
-        self.kwok_objects: dict[str, list[tuple[Manifest, Document]]] = {}
-        self.own_stages: dict[tuple[str, int], Document] = {}
-        """The Stages of an author's own that some Fleet names, by file and document."""
-
-    def tree(self) -> render.Tree:
-        """Return the tree, with only what can be used."""
-        fleets = [fleet for fleet, _ in self.found.fleets.values()]
-        for fleet, document in self.found.fleets.values():
-            self.found.add(document, checks.check(fleet))
-            self._stage_uses(fleet, document)
-            self._kwok_files(fleet, document)
-            self._pool_templates(fleet, document)
-            self._waves(fleet, document)
-        spec = self._controller()
-        self._held_together(fleets)
-        bad = _fleets_with_errors(self.found) | self.found.broken
-        tree = render.Tree(
-            tuple(fleet for fleet in sorted(fleets, key=lambda each: each.name) if fleet.name not in bad),
-            spec,
-            _Library(self.loader),
-            {name: uses for name, uses in sorted(self.sets.items()) if name not in bad},
-            self.templates,
-            self.traces,
-            {name: tuple(each for each, _ in found) for name, found in sorted(self.kwok_objects.items())},
-        )
-        self._played(tree)
-        bad = _fleets_with_errors(self.found)
-        return replace(tree, fleets=tuple(fleet for fleet in tree.fleets if fleet.name not in bad))
-
-    def _controller(self) -> controller.KwokControllerSpec:
-        for _, document in self.found.controllers[1:]:
-            first = self.found.controllers[0][1]
-            what = f"there is another KwokController, in {first.path}"
-            self.found.add(document, [Finding(("metadata", "name"), what, "keep one of them", rule="duplicate-name")])
-        return self._spec()
-
-    def _spec(self) -> controller.KwokControllerSpec:
-        return self.found.controllers[0][0].spec if self.found.controllers else controller.KwokControllerSpec()
-
-    # what Fleets refer to
-
-    def _stage_uses(self, fleet: model.Fleet, document: Document) -> None:
-        uses: list[stagesets.Named] = []
-        for index, use in enumerate(fleet.spec.stages):
-            where: Where = ("spec", "stages", index)
-            made = (
-                self._named(use.name, document, where) if use.name else self._stages_of(use.file or "", document, where)
-            )
-            if made is not None:
-                uses.append(made)
-        self.sets[fleet.name] = tuple(uses)
-
-    def _named(self, name: str, document: Document, where: Where) -> stagesets.Named | None:
-        if name in self.found.stages:
-            own = self.found.stages[name]
-            stage: Any = own.value
-            self.own_stages[own.path, own.index] = own
-            self.found.used.setdefault(document.path, set()).add(own.path)
-            return stagesets.Named(name, (stage,))
-        known = library.stage_sets()
-        if name in known:
-            return stagesets.Named(name, from_library=True)
-        what = f"there is no set of Stages and no Stage {name!r}"
-        hint = problems.meant(name, [*known, *self.found.stages])
-        self.found.add(document, [Finding(where, what, hint, rule="unknown-reference")])
-        return None
-
-    def _stages_of(self, name: str, document: Document, where: Where) -> stagesets.Named | None:
-        file = self._referenced(name, document, (*where, "file"))
-        if file is None:
-            return None
-        parsed, wrong = self.loader.file_documents(file)
-        self.found.problems += wrong
-        stages: list[Manifest] = []
-        for each in parsed:
-            if not isinstance(each.value, dict) or each.value.get("kind") != "Stage":
-                continue
-            if file.path not in {one.path for one in self.found.stages.values()} and not self._from_library(each.value):
-                self.found.add(each, _linted(each.value))
-            if tree_checks.has_name(each.value):
-                stages.append(each.value)
-                self.own_stages[each.path, each.index] = each
-        if not stages and not wrong:
-            what = f"{file.path} holds no Stage"
-            self.found.add(document, [Finding((*where, "file"), what, "name a file with some", rule="no-stage")])
-        return stagesets.Named(name, tuple(stages))
-
-    def _from_library(self, stage: Manifest) -> bool:
-        """Return whether a Stage is one of the library's, as it is there."""
-        name = stagesets.set_of(stage)
-        return name in library.stage_sets() and stage in self.loader.library_set(name)
-
-    def _kwok_files(self, fleet: model.Fleet, document: Document) -> None:
-        """Read the files of kwok's own objects that a Fleet names."""
-        for index, use in enumerate(fleet.spec.kwok_resources):
-            file = self._referenced(use.file, document, ("spec", "kwokResources", index, "file"))
-            if file is None:
-                continue
-            parsed, wrong = self.loader.file_documents(file)
-            self.found.problems += wrong
-            for each in parsed:
-                trouble = kwok_objects.check(each.value)
-                self.found.add(each, trouble)
-                if not trouble and isinstance(each.value, dict):
-                    made = kwok_objects.owned(each.value, fleet.name)
-                    self.kwok_objects.setdefault(fleet.name, []).append((made, each))
-
-    def _pool_templates(self, fleet: model.Fleet, document: Document) -> None:
-        for index, pool in enumerate(fleet.spec.node_pools):
-            source = pool.template_from
-            where: Where = ("spec", "nodePools", index, "templateFrom")
-            if source is None:
-                continue
-            made = self._live(source, document, where) if source.nodes else self._from_file(source, document, where)
-            self.templates[fleet.name, pool.name] = tuple(made)
-            if not any(checks.node_template(pool.template, ())):
-                self.found.add(document, checks.room(pool, made, ("spec", "nodePools", index, "podCIDR")))
-
-    def _from_file(self, source: model.TemplateFrom, document: Document, where: Where) -> list[Manifest]:
-        file = self._referenced(source.file or "", document, (*where, "file"))
-        if file is None:
-            return []
-        parsed, wrong = self.loader.file_documents(file)
-        self.found.problems += wrong
-        given, trouble = tree_checks.node_templates([each.value for each in parsed])
-        chosen = [
-            node_templates.sanitised(node, saved=True) for node in node_templates.matching(given, source.match_labels)
-        ]
-        if trouble or not chosen:
-            what = trouble or f"no node in {file.path} has these labels"
-            place = (*where, "matchLabels") if given and source.match_labels else (*where, "file")
-            hint = (
-                "see the labels in that file"
-                if given
-                else "name a file with Nodes, a List of them or the autoscaler's ConfigMap"
-            )
-            self.found.add(document, [Finding(place, what, hint, rule="no-template")])
-        return chosen
-
-    def _live(self, source: model.TemplateFrom, document: Document, where: Where) -> list[Manifest]:
-        live = self.loader.live_nodes(source.context)
-        selector = source.nodes
-        if live is None or selector is None:
-            return []
-        real = [node for node in live if not node_templates.is_fake(node)]
-        chosen = node_templates.matching(real, selector.match_labels, selector.names)
-        if not chosen:
-            what = f"none of the cluster's {len(real)} real nodes matches"
-            self.found.add(
-                document, [Finding((*where, "nodes"), what, "see kubectl get nodes --show-labels", rule="no-template")]
-            )
-        return [node_templates.sanitised(node) for node in chosen]
-
-    def _waves(self, fleet: model.Fleet, document: Document) -> None:
-        for index, wave in enumerate(fleet.spec.waves):
-            where: Where = ("spec", "waves", index)
-            trace = None
-            if wave.arrivals is not None and wave.arrivals.trace is not None:
-                place: Where = (*where, "arrivals", "trace", "file")
-                file = self._referenced(wave.arrivals.trace.file, document, place)
-                if file is not None:
-                    trace, wrong = traces.read(file.path, file.text, wave.arrivals.trace.format)
-                    self.found.problems += wrong
-                if trace is not None:
-                    self.traces[fleet.name, wave.name] = trace
-            self.found.add(document, wave_checks.check(fleet, wave, where, trace))
-
-    def _referenced(self, name: str, document: Document, where: Where) -> files.File | None:
-        file = files.read_reference(self.boundary, document.path, name)
-        if isinstance(file, str):
-            self.found.add(document, [Finding(where, file, "name a file beside the fleet files", rule="unreadable")])
-            if (missing := files.reference_path(self.boundary, document.path, name)) is not None:
-                self.found.references[missing] = ""
-            return None
-        self.found.references[file.path] = file.digest
-        self.found.used.setdefault(document.path, set()).add(file.path)
-        return file
-
-    # what shows only in the whole
-
-    def _held_together(self, fleets: list[model.Fleet]) -> None:
-        for name, finding in checks.overlapping_networks(sorted(fleets, key=lambda fleet: fleet.name)):
-            self.found.add(self.found.fleets[name][1], [finding])
-        for name, finding in tree_checks.together(fleets, self.sets):
-            self.found.add(self.found.fleets[name][1], [finding])
-        raw = [each for _, found in sorted(self.kwok_objects.items()) for each in found]
-        for document, finding in kwok_objects.together(raw, uses=usage.declared(fleets)):
-            self.found.add(document, [finding])
-        if self.found.controllers:  # without one, it may be in a file that is not looked at
-            for name, found in self.kwok_objects.items():
-                own = [each for each, _ in found]
-                self.found.add(self.found.fleets[name][1], kwok_objects.unreachable(own, self._spec()))
-        if len(self.own_stages) > 1:
-            self._stages_together(list(self.own_stages.values()))
-
-    def _stages_together(self, own: list[Document]) -> None:
-        from kwokfleet.core.stagelint import rules  # noqa: PLC0415  # slow to import
-
-        stages = [((index,), document.value) for index, document in enumerate(own) if isinstance(document.value, dict)]
-        for finding in rules.check_together(stages):
-            document = own[int(finding.where[0])]
-            problem = document.problem(replace(finding, where=finding.where[1:]))
-            if not any((each.path, each.line) == (problem.path, problem.line) for each in self.found.problems):
-                self.found.problems.append(problem)
-
-    def _played(self, tree: render.Tree) -> None:
-        """Hold the Stages that would be played against the workload and the nodes they would play it on."""
-        for name, finding in tree_checks.played(tree):
-            self.found.add(self.found.fleets[name][1], [finding])
-
-
-def _stage(document: Document, value: Mapping[str, Any], found: _Found) -> None:
-    found.add(document, _linted(value))
+def _stage(document: Document, value: Mapping[str, Any], found: assembly.Found) -> None:
+    found.add(document, assembly.linted(value))
     if not tree_checks.has_name(value):
         return
     name = value["metadata"]["name"]
@@ -447,20 +182,13 @@ def _stage(document: Document, value: Mapping[str, Any], found: _Found) -> None:
         found.stages[name] = document
 
 
-def _linted(stage: Mapping[str, Any]) -> list[Finding]:
-    """Return what kwok would stumble over. Most trees have no Stage of their own, and need no linter."""
-    from kwokfleet.core.stagelint import rules  # noqa: PLC0415  # slow to import
-
-    return rules.check(stage)
-
-
 def _said_once(found: list[Problem]) -> set[Problem]:
     """Return each Problem once: what is wrong as YAML already needs not be wrong as a value too."""
     odd = {(each.path, each.line, each.column) for each in found if each.rule.startswith("yaml-")}
     return {each for each in found if each.rule.startswith("yaml-") or (each.path, each.line, each.column) not in odd}
 
 
-def _frozen(found: _Found) -> str:
+def _frozen(found: assembly.Found) -> str:
     """Return why nothing may be done, if a file that says how kwok runs has errors: all nodes depend on it."""
     wrong = [each for each in problems.errors(found.problems) if each.path in found.controller_paths]
     return f"{wrong[0].path}:{wrong[0].line} says how kwok runs, and has errors" if wrong else ""
@@ -471,17 +199,7 @@ def _hides_documents(problem: Problem) -> bool:
     return problem.rule.startswith("yaml-") or problem.rule in {"unreadable", "not-utf-8", "file-too-large", "outside"}
 
 
-def _fleets_with_errors(found: _Found) -> set[str]:
-    """Return the Fleets in whose files, or in files they refer to, something is wrong: all or nothing."""
-    bad = {problem.path for problem in problems.errors(found.problems)}
-    return {
-        name
-        for name, (_, document) in found.fleets.items()
-        if bad & {document.path, *found.used.get(document.path, ())}
-    }
-
-
-def _ignored(found: _Found) -> list[Problem]:
+def _ignored(found: assembly.Found) -> list[Problem]:
     """Return a warning for each document that is not ours and that nothing refers to."""
     return [
         document.problem(

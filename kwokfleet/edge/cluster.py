@@ -88,6 +88,7 @@ class Cluster:
         self._pool = manager.connection_from_url(self.host)
         self._configuration = configuration
         self._by_token = bool(configuration.api_key)
+        self._authorization: dict[str, str] = {}
 
     def send(self, request: Request, timeout_s: float = ANSWER_S) -> Answer:
         """Send a request and return the answer, whatever it says."""
@@ -128,17 +129,24 @@ class Cluster:
         headers = {"Accept": request.accept, "User-Agent": f"kwokfleet/{kwokfleet.__version__}"}
         if request.body is not None:
             headers["Content-Type"] = request.content_type
-        if self._by_token:  # asked each time: a token may expire, and who made it knows how to make another
-            for each in self._configuration.auth_settings().values():
-                headers[each["key"]] = each["value"] or ""  # type: ignore[index]  # a mapping, whatever its stub says
-        return headers
+        return headers | self._authorized() if self._by_token else headers
+
+    def _authorized(self) -> dict[str, str]:
+        """Return who we are, asked each time: a token may expire, and who made it knows how to make another."""
+        with suppress(config.ConfigException, OSError):  # a file that is just being written: the last token is good
+            given = self._configuration.auth_settings().values()
+            self._authorization = {each["key"]: each["value"] or "" for each in given}  # type: ignore[index]  # a mapping
+        return self._authorization
 
     def _renew(self, used: client.Configuration) -> bool:
         """Read the credentials once more; return whether they are others than those that were used."""
         with self._lock:
             if self._configuration is not used:  # another thread was refused too, and came first
                 return True
-            fresh = self._reload()
+            try:
+                fresh = self._reload()
+            except errors.ClusterError:  # a file that is just being written: without it we would be nobody
+                return False
             if _credentials(fresh) == _credentials(self._configuration):
                 return False
             self._configure(fresh)
@@ -171,6 +179,7 @@ def _configuration(context: str | None, kubeconfig: str | None) -> client.Config
             config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
         else:
             config.load_kube_config(location, context, client_configuration=configuration)  # type: ignore[no-untyped-call]
+            _require_token(configuration, location, context)
     except Exception as error:  # the client lets out whatever it stumbles over in such a file
         what = "the pod's service account" if in_pod else f"the kubeconfig {location}"
         why = " ".join(str(error).split()) if _exists(location) or in_pod else "there is no such file"
@@ -179,6 +188,18 @@ def _configuration(context: str | None, kubeconfig: str | None) -> client.Config
             hint="set KUBECONFIG, name a context that is in it, or run `kwokfleet cluster up`",
         ) from error
     return configuration
+
+
+def _require_token(configuration: client.Configuration, location: str, context: str | None) -> None:
+    """Refuse a token file that holds none: the client would go on as nobody, and be told what nobody may not do."""
+    if configuration.api_key or configuration.cert_file:
+        return
+    merged = kube_config.KubeConfigMerger(location).config.value  # type: ignore[no-untyped-call]
+    named = context or merged["current-context"]
+    user = next(each.value["context"].get("user") for each in merged["contexts"] if each.value["name"] == named)
+    entry = next((each for each in merged["users"] if each.value["name"] == user), None)
+    if entry is not None and (name := (entry.value.get("user") or {}).get("tokenFile")):
+        raise config.ConfigException(f"the token file {Path(entry.path).absolute().parent / name} is empty")
 
 
 def write_kubeconfig(context: str | None, kubeconfig: Path | None, folder: Path) -> Path | None:

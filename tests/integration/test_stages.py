@@ -4,6 +4,7 @@ import itertools
 import json
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -224,6 +225,16 @@ def kinds(session_cluster: ControlPlane) -> ControlPlane:
     return session_cluster
 
 
+@pytest.fixture(scope="module")
+def jobs(
+    request: pytest.FixtureRequest, kinds: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator["Future[dict[str, Times]]"]:
+    """Begin early with Jobs that take half a minute, if a test wants them: others need not wait for that."""
+    with ThreadPoolExecutor(1) as pool:
+        wanted = any("times" in getattr(item, "fixturenames", ()) for item in request.session.items)
+        yield pool.submit(play_jobs if wanted else lambda _cluster, _folder: {}, kinds, tmp_path_factory.mktemp("jobs"))
+
+
 def test_the_api_server_takes_every_document(kinds: ControlPlane, cluster: ControlPlane) -> None:
     """By kwok's own definitions, without one field too many."""
     answer = cluster.kubectl(
@@ -236,7 +247,7 @@ def test_the_api_server_takes_every_document(kinds: ControlPlane, cluster: Contr
 
 
 @pytest.fixture
-def fast(kinds: ControlPlane, box: Sandbox, tmp_path: Path) -> Iterator[Sandbox]:
+def fast(kinds: ControlPlane, jobs: object, box: Sandbox, tmp_path: Path) -> Iterator[Sandbox]:
     """Run a kwok by the cluster's own Stages: node-fast, node-heartbeat-with-lease, pod-fast."""
     named = [
         argument for path in paths("node-fast", "node-heartbeat-with-lease", "pod-fast") for argument in ("-f", path)
@@ -288,7 +299,7 @@ class Playground:
 
 
 @pytest.fixture(scope="module")
-def shared(kinds: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Playground]:
+def shared(kinds: ControlPlane, jobs: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Playground]:
     """Run one kwok for all tests of this part; each has pods, nodes and claims of its own."""
     sets = ("node-fast", "node-heartbeat-with-lease", "node-chaos", "pod-general", "pod-chaos", "pod-recover", "volume")
     storage_class = documents("volume")[0]
@@ -491,18 +502,16 @@ OTHERS = {
 """Specs of pods that no Job owns."""
 
 
-@pytest.fixture(scope="module")
-def times(kinds: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Times]]:
+def play_jobs(cluster: ControlPlane, folder: Path) -> dict[str, Times]:
     """Run three Jobs of `sleep 10s`, undisturbed, with kwok killed, with updates; and OTHERS, all at once."""
     sets = paths("node-fast", "node-heartbeat", "job")
-    folder = tmp_path_factory.mktemp("kwok")
 
     def play(part: str) -> kwok.Kwok:
         selector = f"{box.selector},{PART}={part}"
-        return stack.enter_context(kwok.running(kinds, folder / part, selector=selector, stages=sets))
+        return stack.enter_context(kwok.running(cluster, folder / part, selector=selector, stages=sets))
 
     with ExitStack() as stack:
-        box = stack.enter_context(contextmanager(sandbox.opened)(kinds))
+        box = stack.enter_context(contextmanager(sandbox.opened)(cluster))
         play("calm")
         doomed = play("killed")
         for part in ("calm", "killed"):
@@ -515,7 +524,13 @@ def times(kinds: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iter
         disturb(watch, box, jobs, doomed)
         play("killed")
         waiting.until(lambda: all(watch.first(job, phase("Succeeded")) for job in jobs.values()), deadline_s=40)
-        yield {name: timed(watch, prefix) for name, prefix in (jobs | others).items()}
+        return {name: timed(watch, prefix) for name, prefix in (jobs | others).items()}
+
+
+@pytest.fixture
+def times(jobs: "Future[dict[str, Times]]") -> dict[str, Times]:
+    """Wait for the Jobs, and return when they did what."""
+    return jobs.result()
 
 
 def disturb(watch: Watch, box: Sandbox, jobs: dict[str, str], doomed: kwok.Kwok) -> None:

@@ -18,7 +18,8 @@ MAY_IMPORT = {
     "edge": {"__init__", "core", "edge", "errors", "settings"},  # of edges only itself: checked below
     "embedded": {"embedded", "errors", "settings"},
     "dashboard": {"dashboard"},
-    "source": {"core", "edge", "errors", "formats", "settings"},
+    "assembly": {"core", "edge", "errors", "formats", "settings"},
+    "source": {"assembly", "core", "edge", "errors", "formats", "settings"},
     "apply": PASS | {"drain"},
     "drain": PASS | {"apply"},
     "world": PASS,

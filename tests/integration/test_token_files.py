@@ -1,0 +1,88 @@
+"""Token files at the moment that somebody writes them: nobody goes on as nobody."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from kubernetes import client
+from kubernetes.config import incluster_config
+
+from kwokfleet.core.requests import Request
+from kwokfleet.edge import cluster as edge
+from tests.harness import cli, faulty
+from tests.harness.control_plane import ControlPlane
+from tests.harness.faulty import Answer, Asked, Fault, Refuse
+
+ASK = Request("GET", "/version")
+
+
+@pytest.fixture
+def proxy(cluster: ControlPlane) -> Iterator[faulty.Proxy]:
+    """Stand where an API server would that knows one token, `fresh`, and refuses all others."""
+
+    def rule(asked: Asked) -> Fault:
+        known = asked.headers.get("authorization", "").lower() == "bearer fresh"
+        return Answer(b"{}") if known else Refuse(401, "Unauthorized")
+
+    with faulty.proxied(cluster) as made:
+        made.rule = rule
+        yield made
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Return a token file."""
+    path = tmp_path / "token"
+    path.write_text("old")
+    return path
+
+
+def seen(proxy: faulty.Proxy) -> list[str]:
+    """Return by which tokens somebody asked."""
+    return [asked.headers.get("authorization", "nobody").lower() for asked in proxy.asked]
+
+
+def test_a_token_file_that_is_empty_when_the_token_expires_is_read_again_later(
+    proxy: faulty.Proxy, file: Path, tmp_path: Path
+) -> None:
+    """The refusal is told, with the token that was; once the file is written, that is used."""
+    api = edge.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "config.json", tokenFile=str(file))))
+    file.write_text("")
+    assert api.send(ASK).status == 401
+    file.write_text("fresh")
+    assert api.send(ASK).status == 200
+    assert seen(proxy) == ["bearer old", "bearer old", "bearer fresh"]
+    api.close()
+
+
+def test_a_pods_token_file_that_is_empty_for_a_moment_costs_nothing(
+    proxy: faulty.Proxy, file: Path, tmp_path: Path
+) -> None:
+    """The token is read again every minute; if there is none, the last one is good for another look."""
+    file.write_text("fresh")
+    authority = tmp_path / "ca.crt"
+    authority.write_text("unused")
+    variables = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(proxy.port)}
+    loader = incluster_config.InClusterConfigLoader(str(file), str(authority), environ=variables)  # type: ignore[no-untyped-call]
+    configuration = client.Configuration()
+    loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
+    configuration.host, configuration.ssl_ca_cert = f"http://127.0.0.1:{proxy.port}", None
+    api = edge.Cluster(configuration, lambda: configuration)
+    assert api.send(ASK).status == 200
+    file.write_text("")
+    loader.token_expires_at = datetime.now() - timedelta(minutes=1)  # noqa: DTZ005  # as the client reckons
+    assert api.send(ASK).status == 200
+    assert seen(proxy) == ["bearer fresh"] * 2
+    api.close()
+
+
+def test_a_token_file_without_a_token_is_named(
+    proxy: faulty.Proxy, kwokfleet: cli.Cli, file: Path, tmp_path: Path
+) -> None:
+    """Exit code 4, and which file; the API server is not asked by nobody."""
+    file.write_text("")
+    done = kwokfleet.run("get", KUBECONFIG=proxy.kubeconfig(tmp_path / "config.json", tokenFile=str(file)))
+    assert (done.returncode, done.stdout) == (4, "")
+    assert f"the token file {file} is empty" in done.stderr
+    assert proxy.asked == []
