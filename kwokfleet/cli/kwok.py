@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kwokfleet import keeper, source
+    from kwokfleet import shard as shards
     from kwokfleet.cli import kwok_files
     from kwokfleet.core import drivers
     from kwokfleet.core.controller import KwokControllerSpec
@@ -113,6 +114,7 @@ def _kept(
     import threading
 
     from kwokfleet import apply, keeper, takeover
+    from kwokfleet import shard as shards
     from kwokfleet.cli import display
     from kwokfleet.core import objects, requests
     from kwokfleet.core import render as rendering
@@ -139,7 +141,7 @@ def _kept(
         if not rendering.cluster_kinds(loaded.tree) <= _kinds(sender):
             for name in apply.install(sender, sync.kwok_definitions(), sync.ESTABLISHED_S):
                 output.print_line(f"installed {name}")
-        wanted = _wanted(loaded, keeper.Wanted(program, spec, cluster.write_kubeconfig(context, kubeconfig, folder)))
+        wanted = _wanted(loaded, shards.Wanted(program, spec, cluster.write_kubeconfig(context, kubeconfig, folder)))
         try:
             with keeper.Keeper(sender, wanted, folder, nodes) as kept:
                 yield kept
@@ -156,7 +158,7 @@ def _kinds(api: "Sends") -> set[str]:
     return {each["kind"] for each in found}
 
 
-def _wanted(loaded: "source.Loaded", before: "keeper.Wanted") -> "keeper.Wanted":
+def _wanted(loaded: "source.Loaded", before: "shards.Wanted") -> "shards.Wanted":
     """Return how kwok should run by what the files say now; what it plays comes in its file unless in the cluster."""
     from kwokfleet.core import kwok
     from kwokfleet.core import render as rendering
@@ -184,7 +186,7 @@ def status(
     Exit code 1 unless every process is ready; if the files say `mode: external`, unless every node is driven.
     """
     from kwokfleet import keeper, observer
-    from kwokfleet.keeper import State
+    from kwokfleet.shard import State
 
     spec = _declared(path)
     api = connection.connected(context, kubeconfig)
@@ -208,7 +210,7 @@ def _declared(path: Path | None) -> "KwokControllerSpec":
     return source.Loader().load(where).tree.controller if path or where.is_dir() else KwokControllerSpec()
 
 
-def _as_json(mode: str, statuses: "list[keeper.Status]", now: "drivers.Driving") -> dict[str, object]:
+def _as_json(mode: str, statuses: "list[shards.Status]", now: "drivers.Driving") -> dict[str, object]:
     return {
         "mode": mode,
         "processes": [asdict(each) for each in statuses],
@@ -230,7 +232,7 @@ def _holders(now: "drivers.Driving") -> list[dict[str, object]]:
     ]
 
 
-def _print_status(mode: str, statuses: "list[keeper.Status]", now: "drivers.Driving") -> None:
+def _print_status(mode: str, statuses: "list[shards.Status]", now: "drivers.Driving") -> None:
     if mode == "external":
         output.print_line(EXTERNAL)
     elif not statuses:
@@ -244,7 +246,7 @@ def _print_status(mode: str, statuses: "list[keeper.Status]", now: "drivers.Driv
     typer.echo(f"{driven} of {fleets.count(now.nodes, 'node')} driven{first}")
 
 
-def _row(each: "keeper.Status") -> dict[str, object]:
+def _row(each: "shards.Status") -> dict[str, object]:
     return {
         "shard": each.shard,
         "state": each.state.value,
@@ -287,7 +289,7 @@ def restart(
 ) -> None:
     """Start kwok anew, and wait until it drives its nodes again."""
     from kwokfleet import keeper
-    from kwokfleet.keeper import State
+    from kwokfleet.shard import State
 
     folder = folder_of(connection.connected(context, kubeconfig).host)
     before = keeper.read_status(folder)

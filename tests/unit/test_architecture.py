@@ -25,15 +25,16 @@ MAY_IMPORT = {
     "reconcile": PASS,
     "sync": PASS | {"apply", "reconcile", "world"},
     "leasing": PASS,
-    "keeper": PASS | {"leasing"},
+    "shard": PASS | {"leasing"},
+    "keeper": PASS | {"shard"},
     "observer": PASS | {"leasing"},
-    "takeover": PASS | {"keeper", "leasing"},
+    "takeover": PASS | {"leasing", "shard"},
     "player": PASS | {"apply"},
     "daemon": PASS
     | {"apply", "keeper", "observer", "player", "reconcile", "sync", "takeover", "embedded", "dashboard"},
     "cli": PASS
     | {"__init__", "apply", "cli", "daemon", "embedded", "formats", "player"}
-    | {"keeper", "observer", "reconcile", "sync", "takeover", "world"},
+    | {"keeper", "observer", "reconcile", "shard", "sync", "takeover", "world"},
 }
 
 IMPURE = {
