@@ -7,7 +7,7 @@ from pathlib import Path
 
 import structlog
 
-from kwokfleet import apply, errors, keeper, source, takeover
+from kwokfleet import apply, errors, keeper, shard, source, takeover
 from kwokfleet.core import kwok, render
 
 log = structlog.get_logger()
@@ -16,7 +16,7 @@ AGAIN_S = 30.0
 """Before another try if somebody else's kwok is in the way: it may have gone."""
 
 
-def wanted(loaded: source.Loaded, before: keeper.Wanted) -> keeper.Wanted:
+def wanted(loaded: source.Loaded, before: shard.Wanted) -> shard.Wanted:
     """Return how kwok should run by what the files say now; what it plays comes in its file unless in the cluster."""
     tree = loaded.tree
     own = tuple(render.kwok_manifests(tree))
@@ -38,7 +38,7 @@ class Caretaker:
         program: Path,
         kubeconfig: Path | None,
         folder: Path,
-        nodes: keeper.Nodes,
+        nodes: shard.Nodes,
         changed: Callable[[], None],
     ) -> None:
         self._sender, self._program, self._kubeconfig = sender, program, kubeconfig
@@ -100,7 +100,7 @@ class Caretaker:
         spec = loaded.tree.controller
         ours = keeper.identities(self._folder)
         self._rested |= bool(takeover.clear_the_way(self._sender, spec, ours, self._nodes, self._leaving))
-        how = wanted(loaded, keeper.Wanted(self._program, spec, self._kubeconfig))
+        how = wanted(loaded, shard.Wanted(self._program, spec, self._kubeconfig))
         made = keeper.Keeper(self._sender, how, self._folder, self._nodes)
         made.__enter__()
         with self._lock:
@@ -137,7 +137,7 @@ class Caretaker:
         """Whether there should be a kwok of ours now."""
         return self._starter is not None
 
-    def statuses(self) -> list[keeper.Status]:
+    def statuses(self) -> list[shard.Status]:
         """Return how each shard fares; none if there is no kwok of ours."""
         kept = self._keeper
         return kept.statuses() if kept else []
@@ -148,5 +148,5 @@ class Caretaker:
             return ""
         if self.trouble:
             return self.trouble
-        down = [each for each in self.statuses() if each.state not in (keeper.State.READY, keeper.State.LAGGING)]
+        down = [each for each in self.statuses() if each.state not in (shard.State.READY, shard.State.LAGGING)]
         return "; ".join(f"kwok (shard {each.shard}) is {each.state}: {each.why}".rstrip(": ") for each in down)

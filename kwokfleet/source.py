@@ -6,7 +6,7 @@ Loader remembers what it made of each file, so loading again costs what changed.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 

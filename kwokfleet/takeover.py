@@ -7,7 +7,7 @@ from threading import Event
 
 import structlog
 
-from kwokfleet import errors, keeper, leasing
+from kwokfleet import errors, leasing, shard
 from kwokfleet.core import leases, requests, rivals
 from kwokfleet.core.controller import KwokControllerSpec
 from kwokfleet.core.rivals import Rival
@@ -23,7 +23,7 @@ PATIENCE_FACTOR = 1.25
 
 
 def clear_the_way(
-    api: requests.Sends, spec: KwokControllerSpec, ours: frozenset[str], nodes: keeper.Nodes, stop: Event
+    api: requests.Sends, spec: KwokControllerSpec, ours: frozenset[str], nodes: shard.Nodes, stop: Event
 ) -> list[Rival]:
     """See to it that no other kwok drives our nodes; return the Deployments that were put to rest for that."""
     found = [one for one in running(api, spec.takeover.deployment) if one.replicas]
@@ -75,7 +75,7 @@ def _has_pods(api: requests.Sends, one: Rival) -> bool:
 
 
 def _refuse_strangers(
-    api: requests.Sends, ours: frozenset[str], nodes: keeper.Nodes, stop: Event, *, waited: bool
+    api: requests.Sends, ours: frozenset[str], nodes: shard.Nodes, stop: Event, *, waited: bool
 ) -> None:
     """Refuse if somebody renews the leases of our nodes; who does not renew any more is dead, and waited for."""
     mine = {name for name, _ in nodes()}

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kwokfleet import keeper
+    from kwokfleet import shard as shards
     from kwokfleet.cli import kwok_files
     from kwokfleet.core import drivers
     from kwokfleet.core.controller import KwokControllerSpec
@@ -115,6 +116,7 @@ def _kept(
     import threading
 
     from kwokfleet import apply, caretaker, keeper, takeover
+    from kwokfleet import shard as shards
     from kwokfleet.cli import display
     from kwokfleet.core import objects, requests
     from kwokfleet.core import render as rendering
@@ -142,7 +144,7 @@ def _kept(
             for name in apply.install(sender, sync.kwok_definitions(), sync.ESTABLISHED_S):
                 output.print_line(f"installed {name}")
         wanted = caretaker.wanted(
-            loaded, keeper.Wanted(program, spec, cluster.write_kubeconfig(context, kubeconfig, folder))
+            loaded, shards.Wanted(program, spec, cluster.write_kubeconfig(context, kubeconfig, folder))
         )
         try:
             with keeper.Keeper(sender, wanted, folder, nodes) as kept:
@@ -172,7 +174,7 @@ def status(
     Exit code 1 unless every process is ready; if the files say `mode: external`, unless every node is driven.
     """
     from kwokfleet import keeper, observer
-    from kwokfleet.keeper import State
+    from kwokfleet.shard import State
 
     spec = _declared(path)
     api = connection.connected(context, kubeconfig)
@@ -196,7 +198,7 @@ def _declared(path: Path | None) -> "KwokControllerSpec":
     return source.Loader().load(where).tree.controller if path or where.is_dir() else KwokControllerSpec()
 
 
-def _as_json(mode: str, statuses: "list[keeper.Status]", now: "drivers.Driving") -> dict[str, object]:
+def _as_json(mode: str, statuses: "list[shards.Status]", now: "drivers.Driving") -> dict[str, object]:
     return {
         "mode": mode,
         "processes": [asdict(each) for each in statuses],
@@ -218,7 +220,7 @@ def _holders(now: "drivers.Driving") -> list[dict[str, object]]:
     ]
 
 
-def _print_status(mode: str, statuses: "list[keeper.Status]", now: "drivers.Driving") -> None:
+def _print_status(mode: str, statuses: "list[shards.Status]", now: "drivers.Driving") -> None:
     if mode == "external":
         output.print_line(EXTERNAL)
     elif not statuses:
@@ -232,7 +234,7 @@ def _print_status(mode: str, statuses: "list[keeper.Status]", now: "drivers.Driv
     typer.echo(f"{driven} of {fleets.count(now.nodes, 'node')} driven{first}")
 
 
-def _row(each: "keeper.Status") -> dict[str, object]:
+def _row(each: "shards.Status") -> dict[str, object]:
     return {
         "shard": each.shard,
         "state": each.state.value,
@@ -275,7 +277,7 @@ def restart(
 ) -> None:
     """Start kwok anew, and wait until it drives its nodes again."""
     from kwokfleet import keeper
-    from kwokfleet.keeper import State
+    from kwokfleet.shard import State
 
     folder = folder_of(connection.connected(context, kubeconfig).host)
     before = keeper.read_status(folder)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kwokfleet import keeper
+from kwokfleet import shard
 from tests.harness import cli, control_plane, keeping, waiting
 from tests.harness.control_plane import ControlPlane
 
@@ -45,7 +45,7 @@ def drives_again(kept: keeping.Kept, name: str) -> None:
     """Wait until a new pod runs and every node has a lease of the living process."""
     keeping.run_pod(kept.cluster, name, "after", f"{name}-pool-7")
     waiting.until(lambda: keeping.phase(kept.cluster, name, "after") == "Running", deadline_s=120)
-    waiting.until(lambda: kept.status().state is keeper.State.READY, deadline_s=120)
+    waiting.until(lambda: kept.status().state is shard.State.READY, deadline_s=120)
     waiting.until(lambda: list(kept.leases().values()) == [kept.status().identity] * 20, deadline_s=120)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from kwokfleet import apply, leasing, reconcile, source, sync
 from kwokfleet import keeper as keeping
+from kwokfleet import shard as shards
 from kwokfleet.core import objects, requests
 from kwokfleet.core.controller import KwokControllerSpec
 from kwokfleet.edge import cluster as edge
@@ -32,7 +33,7 @@ class Kept:
     keeper: keeping.Keeper
     folder: Path
 
-    def status(self, shard: int = 0) -> keeping.Status:
+    def status(self, shard: int = 0) -> shards.Status:
         """Return how a shard fares."""
         return self.keeper.statuses()[shard]
 
@@ -43,7 +44,7 @@ class Kept:
     def wait_ready(self) -> None:
         """Wait until every shard drives its nodes."""
         waiting.until(
-            lambda: all(each.state is keeping.State.READY and each.identity for each in self.keeper.statuses()),
+            lambda: all(each.state is shards.State.READY and each.identity for each in self.keeper.statuses()),
             deadline_s=READY_S,
         )
 
@@ -82,7 +83,7 @@ def kept(
     sender = apply.Sender(api, apply.Limits(patience_s=2), threading.Event())
     manage = {"label": f"{objects.FLEET}={fleet}"}
     spec = KwokControllerSpec.model_validate({"manage": manage, **fields})
-    wanted = keeping.Wanted(cluster.tools.path("kwok"), spec, cluster.kubeconfig)
+    wanted = shards.Wanted(cluster.tools.path("kwok"), spec, cluster.kubeconfig)
     with mirror.Mirror(api, (requests.NODE,), f"{objects.FLEET}={fleet}") as nodes:
         nodes.wait_until_known(READY_S)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kwokfleet import keeper
+from kwokfleet import keeper, shard
 from tests.harness import keeping, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.harness.watch import watching
@@ -222,6 +222,6 @@ def test_a_configuration_that_kwok_refuses_is_told_from_a_crash(
 ) -> None:
     """What only a person can mend is said with kwok's own words, and not tried in a loop."""
     with keeping.kept(cluster, tmp_path, name, stagesAs="file") as kept:
-        waiting.until(lambda: kept.status().state is keeper.State.REFUSED)
+        waiting.until(lambda: kept.status().state is shard.State.REFUSED)
         assert "no stages found" in kept.status().why
         assert kept.status().restarts == 1

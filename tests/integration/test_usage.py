@@ -16,7 +16,7 @@ from typing import IO
 
 import pytest
 
-from kwokfleet import keeper, settings, source
+from kwokfleet import keeper, settings, shard, source
 from kwokfleet.core import kwok, nodes, render, requests, usage, workloads
 from kwokfleet.edge import cluster as edge
 from kwokfleet.embedded import binaries, progress
@@ -186,7 +186,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 def _until_ready(kept: keeper.Keeper) -> None:
-    waiting.until(lambda: [each.state for each in kept.statuses()] == [keeper.State.READY])
+    waiting.until(lambda: [each.state for each in kept.statuses()] == [shard.State.READY])
 
 
 def _written(folder: Path) -> tuple[int, Path]:
@@ -207,9 +207,9 @@ def _console(files: Path) -> Path:
     return files.parent / "console.log"
 
 
-def _wanted(program: Path, kubeconfig: Path, tree: render.Tree) -> keeper.Wanted:
+def _wanted(program: Path, kubeconfig: Path, tree: render.Tree) -> shard.Wanted:
     desired = render.Renderer().desired(tree, datetime.now(UTC))
-    return keeper.Wanted(
+    return shard.Wanted(
         program,
         tree.controller,
         kubeconfig,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from kwokfleet import keeper, observer
+from kwokfleet import keeper, observer, shard
 from kwokfleet.cli import kwok as commands
 from kwokfleet.core import drivers
 from kwokfleet.core.controller import KwokControllerSpec
@@ -99,7 +99,9 @@ class Lab:
     def change_lease(self) -> str:
         """Change what needs a restart."""
         self.wish.lease_s = 60 if self.wish.lease_s == 40 else 40
+        before = {each.pid for each in self.statuses()}
         self.sync()
+        waiting.until(lambda: before.isdisjoint(each.pid for each in self.statuses()), deadline_s=SETTLE_S)
         return f"leases of {self.wish.lease_s} s"
 
     def restart(self) -> str:
@@ -111,14 +113,14 @@ class Lab:
         """Kill a kwok; who has been killed often waits, and a person would not."""
         victim = self.chance.choice([each for each in self.statuses() if each.pid])
         os.kill(victim.pid, signal.SIGKILL)
-        waiting.until(lambda: any(each.restarts > victim.restarts for each in self.statuses()), deadline_s=SETTLE_S)
+        waiting.until(lambda: self.statuses()[victim.shard].restarts > victim.restarts, deadline_s=SETTLE_S)
         if any(each.pause_s > 1 for each in self.statuses()):
             self.program.ok("kwok", "restart")
         return f"kill -9 of shard {victim.shard}"
 
     # what is seen of it
 
-    def statuses(self) -> list[keeper.Status]:
+    def statuses(self) -> list[shard.Status]:
         """Return how the shards fare."""
         return keeper.read_status(self.books) or []
 
@@ -132,7 +134,7 @@ class Lab:
 
     def _is_settled(self) -> bool:
         found = self.statuses()
-        if len(found) != self.wish.shards or any(each.state is not keeper.State.READY for each in found):
+        if len(found) != self.wish.shards or any(each.state is not shard.State.READY for each in found):
             return False
         now = self.driving()
         alive = {each.identity for each in found}

@@ -25,9 +25,10 @@ MAY_IMPORT = {
     "world": PASS,
     "reconcile": PASS,
     "leasing": PASS,
-    "keeper": PASS | {"leasing"},
+    "shard": PASS | {"leasing"},
+    "keeper": PASS | {"shard"},
     "observer": PASS | {"leasing"},
-    "takeover": PASS | {"keeper", "leasing"},
+    "takeover": PASS | {"leasing", "shard"},
     "player": PASS | {"apply"},
     "recorder": PASS,
     "sync": PASS | {"apply", "reconcile", "recorder", "world"},
@@ -36,13 +37,13 @@ MAY_IMPORT = {
     "journal": PASS,
     "hands": PASS | {"sync"},
     "foreman": PASS | {"hands", "journal", "recorder", "sync"},
-    "caretaker": PASS | {"apply", "keeper", "observer", "takeover"},
+    "caretaker": PASS | {"apply", "keeper", "leasing", "shard", "takeover"},
     "daemon": PASS
     | {"apply", "caretaker", "feed", "foreman", "journal", "leader", "player", "reconcile", "recorder", "sync"},
     "face": PASS | {"__init__", "daemon", "formats", "recorder"},
     "cli": PASS
     | {"__init__", "apply", "cli", "daemon", "embedded", "formats", "player"}
-    | {"caretaker", "face", "feed", "keeper", "leader", "observer", "reconcile", "sync", "takeover", "world"},
+    | {"caretaker", "face", "feed", "keeper", "leader", "observer", "reconcile", "shard", "sync", "takeover", "world"},
 }
 
 IMPURE = {

@@ -1,0 +1,376 @@
+"""One kwok process's life: started, watched, started again, and shown what it has passed over.
+
+A process that ends is started again: at once the first times, then after longer and longer pauses. What
+only a person can mend (a configuration that kwok refuses) is said and tried again rarely. Before a new
+process starts, the leases of the dead one are released, so that it drives its nodes at once instead of
+after they have expired.
+"""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from http import HTTPStatus
+from pathlib import Path
+
+import structlog
+
+from kwokfleet import errors, leasing
+from kwokfleet.core import kwok, leases, requests, units
+from kwokfleet.core.controller import KwokControllerSpec
+from kwokfleet.core.objects import Manifest
+from kwokfleet.edge import kwok as edge
+
+log = structlog.get_logger()
+
+LOOK_S = 0.2
+"""How often a shard looks at its process."""
+CHECK_S = 2.0
+"""How often it looks at memory and leases."""
+READY_S = 30.0
+REFUSED_PAUSE_S = 30.0
+"""Before a configuration that was refused is tried again: somebody may have mended what it names."""
+AWAY_PAUSE_S = 1.0
+"""Between two questions to an API server that does not answer."""
+SETTLE_S = 0.5
+"""How long kwok takes to hear that it holds a lease."""
+SAMPLE = 4
+"""Leases that are looked at to tell how far renewals are behind."""
+STUCK_AFTER = 3.0
+"""Lease durations without a renewal after which a living process counts as stuck."""
+_MOST_LINES_PER_S = 20
+
+
+class State(StrEnum):
+    """How a shard fares."""
+
+    STARTING = "starting"
+    READY = "ready"
+    LAGGING = "lagging"
+    WAITING = "waiting"
+    """Between an ending and the next start."""
+    REFUSED = "refused"
+    """kwok does not take its configuration."""
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What is known of one shard."""
+
+    shard: int
+    state: State = State.STARTING
+    pid: int = 0
+    port: int = 0
+    restarts: int = 0
+    why: str = ""
+    """Why the last process ended, if nobody asked it to."""
+    identity: str = ""
+    memory: int = 0
+    lag_s: float = 0.0
+    pause_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How kwok should run: if any of it changes, it is started anew."""
+
+    program: Path
+    spec: KwokControllerSpec
+    kubeconfig: Path | None
+    documents: tuple[Manifest, ...] = ()
+    kinds: tuple[str, ...] = ()
+    """What it plays beside Stages: `render.kwok_kinds` tells."""
+    mark: str = ""
+    """What stands for everything else that it reads but once: `kwok.read_once` tells."""
+
+    def command(self, shard: kwok.Shard) -> tuple[list[str], str]:
+        """Return the flags and the configuration of one shard."""
+        config = kwok.configuration(self.spec, shard, self.documents, self.kinds)
+        return kwok.arguments(self.spec, shard, self.kinds), config
+
+    def differs(self, other: "Wanted", index: int) -> bool:
+        """Return whether a process of one shard that was started as the other one says is another than this one's."""
+        return self.process_of(index) != other.process_of(index)
+
+    def process_of(self, index: int) -> tuple[object, ...]:
+        """Return all that makes the process of one shard what it is."""
+        shard = kwok.Shard(index, self.spec.shards)
+        return self.command(shard), kwok.address(self.spec, shard), self.mark
+
+
+Nodes = Callable[[], Sequence[tuple[str, str]]]
+"""Returns the names of the nodes that kwok should drive, each with the shard that its label names."""
+
+
+class Shard(threading.Thread):
+    """Keeps one kwok process going."""
+
+    def __init__(
+        self, api: requests.Sends, wanted: Wanted, shard: kwok.Shard, folder: edge.Folder, nodes: Nodes
+    ) -> None:
+        super().__init__(name=f"kwok-{shard.index}", daemon=True)
+        self._api, self._wanted, self.shard, self._folder, self._nodes = api, wanted, shard, folder, nodes
+        self.runs_as = shard
+        """What the present process was started as, until its leases are released."""
+        self._stopping, self._again = threading.Event(), threading.Event()
+        self._record = kwok.Record()
+        self._said = _Throttle()
+        self._reachable = 0.0
+        """Since when the API server has answered."""
+        self._new_since: float | None = None
+        """Since when a new process has been at it, until it has been shown all its pods."""
+        self._shown: set[str] = set()
+        """The nodes whose pods it has been shown."""
+        self._began = datetime.now(UTC)
+        """When the present process began."""
+        self._left: str | None = None
+        """Under which name the last process held leases, until they are released; empty if nobody learnt it."""
+        self._dead: set[str] = set()
+        """The names of processes that are dead: a last request of one may still take a lease after its end."""
+        self.status = Status(shard.index)
+
+    # what others ask of it
+
+    def stop(self) -> None:
+        """Ask it to end its process and itself."""
+        self._stopping.set()
+        self._again.set()
+
+    def restart(self) -> None:
+        """Ask for a new process."""
+        self._again.set()
+
+    def follow(self, wanted: Wanted) -> bool:
+        """Go by another wish from now on; return whether that takes a new process, which is then asked for."""
+        if wanted is self._wanted:
+            return False
+        stale = wanted.differs(self._wanted, self.shard.index)
+        self._wanted = wanted
+        self.shard = kwok.Shard(self.shard.index, wanted.spec.shards)
+        if stale:
+            self.restart()
+        return stale
+
+    # its life
+
+    def run(self) -> None:
+        """Start, watch, start again, until it is asked to stop."""
+        self._left = edge.end_leftover(self._folder) or None
+        while self._let_go():
+            self._again.clear()
+            try:
+                self._life()
+            except errors.KwokfleetError as error:
+                self._tell(state=State.REFUSED, why=str(error))
+                self._stopping.wait(REFUSED_PAUSE_S)
+        self._tell(state=State.STOPPED, pid=0)
+
+    def _let_go(self) -> bool:
+        """Release what the last process held, however long the API server is away; return whether to start the next.
+
+        A kwok that finds a lease held tries it again only after a quarter of its duration.
+        """
+        while self._left is not None and not self._stopping.is_set():
+            if self.release(self._left, all_of_ours=True) is not None:
+                self._left = None
+            else:
+                self._tell(state=State.WAITING, pid=0, why="the API server is away: kwok is started when it answers")
+                self._stopping.wait(AWAY_PAUSE_S)
+        return not self._stopping.is_set()
+
+    def _life(self) -> None:
+        self.runs_as = self.shard
+        flags, config = self._wanted.command(self.runs_as)
+        process = edge.start(
+            self._wanted.program,
+            flags,
+            kubeconfig=self._wanted.kubeconfig,
+            folder=self._folder,
+            config=config,
+            listener=self._listen,
+            address=kwok.address(self._wanted.spec, self.shard),
+        )
+        self._began = datetime.now(UTC)
+        log.info("kwok_started", shard=self.shard.index, pid=process.pid, port=process.port)
+        self._tell(state=State.STARTING, pid=process.pid, port=process.port, identity="", pause_s=0.0)
+        planned = ""
+        try:
+            planned = self._watch(process)
+        finally:
+            asked = self._again.is_set() or self._stopping.is_set()
+            if process.ended() is None:
+                process.stop()
+        self._ended(process, planned, asked=asked)
+
+    def _watch(self, process: edge.Process) -> str:
+        """Look after a process until it ends or is to end; return why, if we decided that."""
+        checked = 0.0
+        while process.ended() is None and not self._again.wait(LOOK_S):
+            hurried = self.status.state is State.STARTING or self._new_since is not None
+            if time.monotonic() - checked < CHECK_S and not hurried:
+                continue
+            checked = time.monotonic()
+            memory = process.memory()
+            self._tell(memory=memory)
+            limit = self._wanted.spec.memory_limit
+            if limit is not None and memory > _bytes(limit):
+                return f"it held {memory >> 20} MB, more than {limit}"
+            if self._is_stuck(process):
+                return "it stopped driving its nodes"
+        return ""
+
+    def _ended(self, process: edge.Process, planned: str, *, asked: bool) -> None:
+        """Note how a process ended, let its leases go, and wait for the next start."""
+        ending = process.ended()
+        self._began = datetime.now(UTC)  # of the next one: whatever was renewed before is not its doing
+        freed = self.release(self.status.identity, all_of_ours=True)
+        self._left = self.status.identity if freed is None else None
+        self.runs_as = self.shard
+        if asked:
+            self._tell(why="")
+            return
+        self._record = self._record.after(process.ran_s)
+        why = planned or f"{ending}: {process.last_words()}"
+        pause = REFUSED_PAUSE_S if ending is kwok.Ending.CONFIGURATION else self._record.pause_s
+        state = State.REFUSED if ending is kwok.Ending.CONFIGURATION else State.WAITING
+        log.warning("kwok_ended", shard=self.shard.index, why=why, pause_s=pause, restarts=self._record.restarts)
+        self._tell(state=state, pid=0, why=why, restarts=self._record.restarts, pause_s=pause)
+        self._again.wait(pause)
+
+    # whether it drives
+
+    def _is_stuck(self, process: edge.Process) -> bool:
+        """Look whether nodes are driven; return whether a process that lives has stopped doing its work."""
+        duration = self._wanted.spec.lease_duration.total_seconds()
+        healthy = self.status.state is not State.STARTING or process.is_healthy()
+        if not healthy:
+            return process.ran_s > READY_S * 2
+        if not duration:
+            self._tell(state=State.READY)
+            return False
+        now = datetime.now(UTC)
+        sampled = self._sampled()
+        if sampled is None:
+            self._reachable = time.monotonic()
+            return False  # the API server is away: kwok comes back by itself when it does
+        mine = [each for each in sampled if each.age_s(now) <= process.ran_s]
+        lag = leases.lag_s(sampled, duration, now)
+        if mine and mine[0].holder != self.status.identity:
+            self._tell(identity=mine[0].holder)
+            edge.note(self._folder, process.pid, mine[0].holder)
+            self._new_since, self._shown = time.monotonic(), set()
+        elif not mine and any(map(self._is_dead, sampled)):
+            self.release("", all_of_ours=True)  # a last request of the dead one came after its leases were let go
+        driving = bool(mine) or not sampled
+        state = State.LAGGING if driving and lag > duration / 4 else State.READY if driving else State.STARTING
+        self._pass_over_nobody()
+        if state is State.READY and self.status.state is State.STARTING:
+            log.info("kwok_ready", shard=self.shard.index, after_s=round(process.ran_s, 2))
+        self._tell(state=state, lag_s=round(max(lag, 0.0), 1))
+        could = min(process.ran_s, time.monotonic() - self._reachable)
+        return lag > STUCK_AFTER * duration and could > STUCK_AFTER * duration
+
+    def _pass_over_nobody(self) -> None:
+        """As a new process gets hold of its nodes, show it the pods on them that it has passed over."""
+        if self._new_since is None:
+            return
+        mine = {name for name, _ in self._mine()}
+        try:
+            leased = leasing.held(self._api)
+            leasing.release_all(self._api, [lease for lease in leased if lease.node in mine and self._is_dead(lease)])
+            held = {lease.node for lease in leased if lease.holder == self.status.identity}
+            fresh = (mine & held) - self._shown
+            if fresh:
+                self._stopping.wait(SETTLE_S)
+                count = leasing.show_again(self._api, fresh, f"kwok-{self.status.pid}")
+                log.debug("pods_shown_again", shard=self.shard.index, nodes=len(fresh), pods=count)
+            self._shown |= fresh
+        except errors.ClusterError as error:
+            log.debug("pods_not_shown_again", shard=self.shard.index, error=str(error))
+        if mine <= self._shown or time.monotonic() - self._new_since > READY_S:
+            self._new_since = None
+
+    def _is_dead(self, lease: leases.Lease) -> bool:
+        """Return whether a lease of our nodes is held by a process of ours that is no more.
+
+        That is so of one we saw end, and of any from this machine that was last heard of before the present one
+        began: it may have ended before anybody learnt its name, or its last request arrived after its end.
+        """
+        from_here = lease.holder.startswith(f"{socket.gethostname()}_")
+        unheard = from_here and lease.holder != self.status.identity and lease.renewed < self._began
+        return lease.holder in self._dead or unheard
+
+    def _mine(self) -> list[tuple[str, str]]:
+        return [each for each in self._nodes() if self.shard.count == 1 or each[1] == self.shard.name]
+
+    def _sampled(self) -> list[leases.Lease] | None:
+        """Return the leases of a few of its nodes; None if the API server does not answer."""
+        names = [name for name, _ in self._mine()]
+        chosen = names[:: max(1, len(names) // SAMPLE)][:SAMPLE]
+        found = []
+        for name in chosen:
+            try:
+                answer = self._api.send(leases.get(name))
+            except errors.ClusterError:
+                return None
+            if answer.status == HTTPStatus.OK:
+                found.append(leases.read(answer.json()))
+        return found
+
+    def release(self, identity: str, *, all_of_ours: bool = False) -> int | None:
+        """Let go of the leases that a process which is dead still holds; return how many, None if nobody answers.
+
+        *all_of_ours*: also what else was held from this machine before the present process began.
+        """
+        if not (identity or all_of_ours) or not self._wanted.spec.lease_duration:
+            return 0
+        self._dead.add(identity)
+        mine = {name for name, _ in self._mine()} if all_of_ours else set()
+        try:
+            held = [
+                each
+                for each in leasing.held(self._api)
+                if each.holder == identity or (each.node in mine and self._is_dead(each))
+            ]
+        except errors.ClusterError:
+            return None
+        leasing.release_all(self._api, held)
+        log.info("leases_released", shard=self.shard.index, count=len(held))
+        return len(held)
+
+    # what it tells
+
+    def _tell(self, **fields: object) -> None:
+        self.status = replace(self.status, **fields)  # type: ignore[arg-type]  # fields of Status
+
+    def _listen(self, line: kwok.Line) -> None:
+        if self._said.may_speak():
+            level = getattr(log, line.level if line.level != "info" else "debug")
+            level("kwok_said", shard=self.shard.index, said=line.event, **_safe(line.keys))
+
+
+def _safe(keys: Mapping[str, object]) -> dict[str, object]:
+    """Return keys that do not hide those of the log line itself."""
+    return {f"kwok_{key}": value for key, value in keys.items()}
+
+
+def _bytes(quantity: str) -> int:
+    return int(units.amount(quantity))
+
+
+@dataclass(slots=True)
+class _Throttle:
+    """Lets so many lines through each second."""
+
+    second: int = 0
+    count: int = 0
+
+    def may_speak(self) -> bool:
+        now = int(time.monotonic())
+        self.count = self.count + 1 if now == self.second else 1
+        self.second = now
+        return self.count <= _MOST_LINES_PER_S
