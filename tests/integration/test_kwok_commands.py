@@ -123,7 +123,7 @@ def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[L
 
 
 @pytest.fixture
-def rival(lab: Lab) -> None:
+def rival(lab: Lab) -> Iterator[None]:
     """Put another kwok controller into the cluster; its pods find no node, which does not matter here."""
     labels = {"app": "kwok-controller"}
     container = {"name": "kwok", "image": "registry.k8s.io/kwok/kwok:v0.8.0"}
@@ -134,6 +134,9 @@ def rival(lab: Lab) -> None:
     }
     metadata = {"name": "kwok-controller", "namespace": lab.name}
     lab.cluster.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
+    yield
+    # Its namespace takes its time to go, and every kwok of a later test would find it there.
+    lab.cluster.kubectl("delete", "deployment", "kwok-controller", "-n", lab.name)
 
 
 def test_it_runs_restarts_and_leaves_nothing(lab: Lab) -> None:
