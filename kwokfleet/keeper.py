@@ -26,6 +26,7 @@ class Keeper:
         self._api, self.wanted, self._folder, self._nodes = api, wanted, folder, nodes
         self._shards: list[shard.Shard] = []
         self._claim = edge.claim(folder)
+        (folder / STATUS_FILE).unlink(missing_ok=True)  # of one that was killed
         self._ending = threading.Event()
         self._clerk = threading.Thread(target=self._keep_books, name="kwok-clerk", daemon=True)
 
@@ -129,6 +130,8 @@ def write_status(folder: Path, statuses: Sequence[shard.Status]) -> None:
 
 def read_status(folder: Path) -> list[shard.Status] | None:
     """Return what a keeper has written down, None if none runs."""
+    if not edge.is_claimed(folder):  # one that was killed leaves its books behind
+        return None
     try:
         found = json.loads((folder / STATUS_FILE).read_text())
         return [shard.Status(**{**each, "state": shard.State(each["state"])}) for each in found]

@@ -24,6 +24,8 @@ from kwokfleet import errors
 from kwokfleet.core import kwok
 
 STOP_S = 5.0
+LOOK_S = 0.1
+LOCK_FILE = "keeper.lock"
 LAST_WORDS = 40
 """Lines that are kept to tell why it ended."""
 MOST_LOG_BYTES = 4 * 1024 * 1024
@@ -232,9 +234,9 @@ def end_leftover(folder: Folder) -> str:
 def claim(root: Path) -> IO[str]:
     """Take a folder for ourselves until the file this returns is closed; raise if another kwokfleet has it."""
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    lock = (root / "keeper.lock").open("a+")
+    lock = (root / LOCK_FILE).open("a+")
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(lock)
     except OSError as error:
         lock.seek(0)
         holder = lock.read().strip() or "?"
@@ -247,6 +249,27 @@ def claim(root: Path) -> IO[str]:
     lock.write(str(os.getpid()))
     lock.flush()
     return lock
+
+
+def _lock(file: IO[str]) -> None:
+    """Lock a file; raise if somebody else has it. Whoever only looks has it for a moment."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        time.sleep(LOOK_S)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def is_claimed(root: Path) -> bool:
+    """Tell whether somebody who lives has claimed a folder."""
+    try:
+        with (root / LOCK_FILE).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
 
 
 def free_port() -> int:
