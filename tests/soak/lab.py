@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ from tests.soak.samples import Sample
 FLEET = "soak"
 PODS = 20
 SETTLE_S = 120
+LOOKS, LOOK_S = 5, 0.1
+"""Of so many looks the lowest counts: who sends many requests has many threads for a moment, and a leak stays."""
 FILE = """
 apiVersion: kwokfleet.dev/v1alpha1
 kind: Fleet
@@ -151,15 +154,20 @@ class Lab:
     def sample(self, process: psutil.Process, at_s: float) -> Sample:
         """Look at kwokfleet's process."""
         children = process.children(recursive=True)
-        connections = len(process.net_connections("all"))
+        counts = []
+        for _ in range(LOOKS):
+            connections = len(process.net_connections("all"))
+            counts.append((process.num_fds() - connections, connections, process.num_threads()))
+            time.sleep(LOOK_S)
+        fds, connections, threads = map(min, zip(*counts, strict=True))
         sizes = [each.memory_info().rss / 2**20 for each in children]
         return Sample(
             at_s,
             self.wish.shards,
             self.wish.nodes,
-            process.num_fds() - connections,
+            fds,
             connections,
-            process.num_threads(),
+            threads,
             len(children),
             process.memory_info().rss / 2**20,
             max(sizes, default=0.0),
