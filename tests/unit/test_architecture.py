@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "face": PASS | {"__init__", "daemon", "formats", "recorder"},
     "cli": PASS
     | {"__init__", "apply", "cli", "daemon", "embedded", "formats", "player"}
-    | {"caretaker", "face", "feed", "keeper", "leader", "reconcile", "sync", "takeover", "world"},
+    | {"caretaker", "face", "feed", "keeper", "leader", "reconcile", "recorder", "sync", "takeover", "world"},
 }
 
 IMPURE = {
