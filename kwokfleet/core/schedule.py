@@ -84,7 +84,7 @@ def _within(cron: str, time_zone: str, now: datetime) -> bool:
 def runs(start: waves.Start, anchor: datetime, after: datetime, until: datetime) -> Iterator[Run]:
     """Yield the Runs that start after *after*, up to and including *until*.
 
-    *anchor* is when the Fleet was first synced: `after` and `every` count from it.
+    *anchor* is when the Wave was first seen: `after` and `every` count from it.
     """
     if start.after is not None or start.at is not None:
         moment = start.at if start.at is not None else anchor + (start.after or timedelta())
