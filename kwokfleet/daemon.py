@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Self
@@ -19,7 +19,7 @@ import structlog
 
 from kwokfleet import apply, caretaker, errors, feed, foreman, journal, leader, player, reconcile, recorder, source
 from kwokfleet import sync as syncing
-from kwokfleet.core import agenda, events, objects, plan, problems, render, standing
+from kwokfleet.core import agenda, events, plan, problems, render, standing
 from kwokfleet.core.plan import Plan
 from kwokfleet.edge import mirror, timer
 
@@ -298,19 +298,9 @@ class Daemon:
 
     def _as_suspended(self, loaded: source.Loaded) -> source.Loaded:
         """Return what is loaded, with those Fleets suspended that somebody suspended in the cluster."""
-        there = self._fleets.view().objects.values()
-        names = frozenset(
-            each.key.name for each in there if each.manifest["metadata"]["annotations"].get(objects.SUSPEND) == "true"
-        )
+        names = standing.suspended(each.manifest for each in self._fleets.view().objects.values())
         if self._in_force is None or self._in_force[0] is not loaded or self._in_force[1] != names:
-            fleets = tuple(
-                each.model_copy(update={"spec": each.spec.model_copy(update={"suspend": True})})
-                if each.name in names
-                else each
-                for each in loaded.tree.fleets
-            )
-            changed = replace(loaded, tree=replace(loaded.tree, fleets=fleets)) if names else loaded
-            self._in_force = (loaded, names, changed)
+            self._in_force = (loaded, names, reconcile.as_suspended(loaded, names))
         return self._in_force[2]
 
     # what others are told

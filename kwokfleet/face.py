@@ -3,15 +3,11 @@
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from http import HTTPStatus
 
 import kwokfleet
-from kwokfleet import daemon, errors, recorder
-from kwokfleet.core import agenda, objects, requests
+from kwokfleet import daemon, recorder
+from kwokfleet.core import agenda, objects
 from kwokfleet.core import picture as shapes
-from kwokfleet.core.objects import Manifest
-from kwokfleet.core.patches import Patch
-from kwokfleet.edge import cluster
 from kwokfleet.formats import plans
 
 HUNG_S = 180.0
@@ -132,7 +128,7 @@ class Face:
         """Leave a Fleet, or everything, as it is; or go on."""
         word = "suspended" if on else "resumed"
         if fleet:
-            self._annotate(fleet, {objects.SUSPEND: "true" if on else None})
+            recorder.annotate(self._daemon.sync.sender, fleet, {objects.SUSPEND: "true" if on else None})
         else:
             self._daemon.suspended = on
         self._daemon.journal.tell("suspended", f"{fleet or 'everything'} is {word}", fleet=fleet, on=on)
@@ -142,16 +138,8 @@ class Face:
         """Release a withheld plan."""
         for each in self._daemon.left.withheld:
             if digest and each.digest == digest:
-                self._annotate(each.fleet, {objects.APPROVED: digest})
+                recorder.annotate(self._daemon.sync.sender, each.fleet, {objects.APPROVED: digest})
                 self._daemon.journal.tell("approved", f"{digest} was approved", fleet=each.fleet)
                 self._daemon.ask(daemon.Why.ASKED)
                 return True
         return False
-
-    def _annotate(self, fleet: str, annotations: Manifest) -> None:
-        api = self._daemon.sync.sender
-        answer = api.send(requests.patch(recorder.key(fleet), Patch("", {"metadata": {"annotations": annotations}})))
-        if answer.status == HTTPStatus.NOT_FOUND:
-            raise errors.InputError(f"there is no Fleet {fleet!r}", hint="kubectl get fleets lists them")
-        if answer.status != HTTPStatus.OK:
-            raise cluster.refused(api, answer, "patch fleets")

@@ -44,6 +44,11 @@ class Feed(Protocol):
         """Stop looking."""
 
 
+def told_of(path: Path, digest: str) -> Manifest:
+    """Return what the cluster is told of files in a folder: which commit they are of, if they are of one."""
+    return {"kind": "folder", "where": str(path), "revision": str(revisions.of(path, digest)), "digest": digest}
+
+
 class Folder:
     """A folder, or one file."""
 
@@ -52,7 +57,7 @@ class Folder:
     ) -> None:
         self._path, self._loader, self._poll_s, self._events = path, loader, poll_s, events
         self._watch: watch.Watch | None = None
-        self._digest = ""
+        self._told: Manifest = {"kind": "folder", "where": str(path), "revision": "", "digest": ""}
         self.revision = self.trouble = ""
 
     def begin(self, changed: Callable[[], None]) -> None:
@@ -66,15 +71,15 @@ class Folder:
             loaded = self._loader.load(self._path, stable=True)
         except errors.InputError as error:  # it is gone, or may not be read: that says nothing about what is wanted
             return replace(source.nothing(), frozen=str(error))
-        self._digest = loaded.snapshot.digest
         if self._watch is not None:
             self._watch.retarget([*revisions.landmarks(self._path), *map(Path, loaded.references)])
-        self.revision = str(revisions.of(self._path, self._digest))
+        self._told = told_of(self._path, loaded.snapshot.digest)
+        self.revision = self._told["revision"]
         return loaded
 
     def told(self) -> Manifest:
         """Return what the cluster is told of it."""
-        return {"kind": "folder", "where": str(self._path), "revision": self.revision, "digest": self._digest}
+        return self._told
 
     def pushed(self, headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
         """Refuse: nobody can push to a folder."""

@@ -9,6 +9,7 @@ is withheld was approved. A settled fleet needs none of them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -145,6 +146,17 @@ class Reconciler:
         for mark in [mark for mark, until in self._truces.items() if until <= now]:
             del self._truces[mark], self.stalled[mark]
         self._fights = {mark: times for mark, times in self._fights.items() if now - times[-1] < FIGHT}
+
+
+def as_suspended(loaded: source.Loaded, names: AbstractSet[str]) -> source.Loaded:
+    """Return what is loaded, with those Fleets suspended that somebody suspended in the cluster."""
+    if not names:
+        return loaded
+    fleets = tuple(
+        each.model_copy(update={"spec": each.spec.model_copy(update={"suspend": True})}) if each.name in names else each
+        for each in loaded.tree.fleets
+    )
+    return replace(loaded, tree=replace(loaded.tree, fleets=fleets))
 
 
 class Rival(Protocol):

@@ -15,6 +15,7 @@ from kwokfleet import errors
 from kwokfleet.core import events, requests, standing
 from kwokfleet.core.objects import Manifest, ObjectKey
 from kwokfleet.core.patches import Patch
+from kwokfleet.edge import cluster
 
 log = structlog.get_logger()
 
@@ -22,6 +23,17 @@ log = structlog.get_logger()
 def key(fleet: str) -> ObjectKey:
     """Return where a Fleet is in the cluster."""
     return ObjectKey(requests.FLEET.api_version, requests.FLEET.kind, "", fleet)
+
+
+def annotate(api: requests.Sends, fleet: str, annotations: Manifest) -> None:
+    """Write down what somebody wants of a Fleet; raise if the cluster does not know it, or refuses."""
+    answer = api.send(requests.patch(key(fleet), Patch("", {"metadata": {"annotations": annotations}})))
+    if answer.status == HTTPStatus.NOT_FOUND:
+        raise errors.InputError(
+            f"the cluster knows no Fleet {fleet!r}", hint="kubectl get fleets lists those that were synced once"
+        )
+    if answer.status != HTTPStatus.OK:
+        raise cluster.refused(api, answer, "patch fleets")
 
 
 class Recorder:

@@ -164,10 +164,10 @@ class Sync:
         if not written.known_to(self.mirror.wait(written.shown_by, SEEN_S)):
             self.mirror.wait(written.known_to, self.sender.limits.patience_s)
 
-    def record(self, loaded: source.Loaded, done: Report) -> bool:
+    def record(self, loaded: source.Loaded, done: Report, about: standing.About | None = None) -> bool:
         """Tell the cluster how each Fleet stands; return whether that was possible. What is the same is not written."""
         inventory, _ = self._world.inventory()
-        made = self.standing(loaded, done.left, done.outcomes)
+        made = self.standing(loaded, done.left, done.outcomes, about)
         known = recorder.Recorder(self.sender)
         if not known.begin():
             return False

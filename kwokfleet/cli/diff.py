@@ -80,7 +80,7 @@ def _live_plan(
     from kwokfleet import apply
 
     with sessions.opened(context, kubeconfig, options, apply.Limits()) as session:
-        loaded = sessions.loaded(where, render.live_nodes(None, session.sender))
+        loaded = sessions.in_force(session, sessions.loaded(where, render.live_nodes(None, session.sender)))
         sessions.note_missing(connection.known(session.mirror), sessions.kwok_kinds(loaded))
         return session.plan(loaded), loaded
 
@@ -106,7 +106,7 @@ def compared(
     from kwokfleet import apply
 
     with sessions.opened(context, kubeconfig, sessions.options(fleet, no_prune=False), apply.Limits()) as session:
-        loaded = sessions.loaded(where, render.live_nodes(None, session.sender))
+        loaded = sessions.in_force(session, sessions.loaded(where, render.live_nodes(None, session.sender)))
         view = connection.known(session.mirror)
         made = session.plan(loaded)
         sessions.refuse_unknown(fleet, loaded, made)

@@ -152,7 +152,7 @@ def _refuse_clashes(renderer: "rendering.Renderer") -> None:
 
 
 def _next_runs(tree: "rendering.Tree", now: datetime) -> "Iterator[tuple[workloads.Context, schedule.Run]]":
-    """Yield the next Run of each Wave, as if the Fleets were first synced now."""
+    """Yield the next Run of each Wave, as if the daemon saw them first now."""
     from kwokfleet.core import render as rendering
     from kwokfleet.core import schedule
 

@@ -94,6 +94,14 @@ def note_missing(view: "mirror.View", kinds: "AbstractSet[str]") -> None:
             output.print_line(f"note: {why}")
 
 
+def in_force(session: "syncing.Sync", loaded: "source.Loaded") -> "source.Loaded":
+    """Return what is loaded, as the daemon would take it: what was suspended in the cluster stays as it is."""
+    from kwokfleet import reconcile, world
+    from kwokfleet.core import standing
+
+    return reconcile.as_suspended(loaded, standing.suspended(world.fleets(session.sender)))
+
+
 def kwok_kinds(loaded: "source.Loaded") -> "AbstractSet[str]":
     """Return the kinds of kwok's that the cluster must know for these files."""
     from kwokfleet.core import render as rendering

@@ -11,8 +11,12 @@ from kwokfleet.cli import connection, diff, fleets, output, sessions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from kwokfleet.core.observed import Observed
+    from kwokfleet.edge import cluster
+
+_PLAYED = "kwokfleet run plays them"
 
 
 class Thing(StrEnum):
@@ -22,6 +26,8 @@ class Thing(StrEnum):
     POOLS = "pools"
     NODES = "nodes"
     STAGES = "stages"
+    WAVES = "waves"
+    RUNS = "runs"
 
 
 class TableFormat(StrEnum):
@@ -48,13 +54,24 @@ def get(
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
-    """List what of ours is in the cluster: fleets, pools, nodes or stages. Needs no files."""
+    """List what of ours is in the cluster: fleets, pools, nodes, stages; waves and their runs. Needs no files."""
     api = connection.connected(context, kubeconfig)
+    if thing in (Thing.WAVES, Thing.RUNS):
+        _print(_played(api, thing, fleet), form, f"no daemon has played {thing} in this cluster: {_PLAYED}")
+        return
     with connection.following(api) as follower:
         view = connection.known(follower)
     found = [each for each in view.objects.values() if not fleet or each.fleet in fleet]
     rows = {Thing.FLEETS: _fleets, Thing.POOLS: _pools, Thing.NODES: _nodes, Thing.STAGES: _stages}[thing](found)
     _print(rows, form, f"there are no {thing} of ours in this cluster")
+
+
+def _played(api: "cluster.Cluster", thing: Thing, fleet: list[str] | None) -> list[dict[str, object]]:
+    from kwokfleet import world
+    from kwokfleet.core import overview
+
+    found = [each for each in world.fleets(api) if not fleet or each["metadata"]["name"] in fleet]
+    return list(overview.waves(found) if thing is Thing.WAVES else overview.runs(found))
 
 
 def _nodes(found: "Iterable[Observed]") -> list[dict[str, object]]:
@@ -110,17 +127,26 @@ def _counted(found: "Iterable[Observed]", name_of: object, titles: tuple[str, ..
     ]
 
 
-def status(
+def status(  # noqa: PLR0913, PLR0917  # one for each option
     path: fleets.OnePath = None,
     fleet: sessions.Fleet = None,
     form: Form = TableFormat.TABLE,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Follow how all fleets stand in the cluster, until Ctrl-C.")
+    ] = False,
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
     """Show each pool of the files beside the cluster: wanted, there, Ready, schedulable, and what differs.
 
-    Exit code 1 unless everything is as the files say and Ready.
+    Exit code 1 unless everything is as the files say and Ready. With --watch no files are read: it shows what
+    the daemon or the last sync has told the cluster, and the nodes as they are now.
     """
+    if watch:
+        _refuse_beside_watch(path, form)
+        from kwokfleet.cli import live
+
+        live.watch(fleet, context, kubeconfig)
     made, loaded, inventory, rules = diff.compared(path or fleets.default_path(), context, kubeconfig, fleet)
     there: dict[tuple[str, str], list[Observed]] = {}
     for each in inventory.values():
@@ -154,12 +180,29 @@ def status(
     raise typer.Exit(errors.ExitCode.DONE if settled else errors.ExitCode.NO)
 
 
+def _refuse_beside_watch(path: "Path | None", form: TableFormat) -> None:
+    if path is not None:
+        raise errors.InputError(
+            "status --watch reads no files: it follows what the cluster is told of its fleets",
+            hint=f"leave {path} out; one fleet alone: --fleet NAME",
+        )
+    if form is not TableFormat.TABLE:
+        raise errors.InputError(
+            f"status --watch cannot print {form}",
+            hint="for programs: GET /api/v1/events of the daemon, or kubectl get fleets --watch -o json",
+        )
+
+
 def _print(rows: "Sequence[dict[str, object]]", form: TableFormat, nothing: str) -> None:
     if form is TableFormat.JSON:
         typer.echo(json.dumps(rows, indent=2))
     elif form is TableFormat.NAME:
         for row in rows:
-            typer.echo(str(row.get("name") or "/".join(str(row[key]) for key in ("fleet", "pool") if key in row)))
+            typer.echo(
+                str(
+                    row.get("name") or "/".join(str(row[key]) for key in ("fleet", "pool", "wave", "run") if key in row)
+                )
+            )
     elif rows:
         typer.echo(output.table(rows))
     else:

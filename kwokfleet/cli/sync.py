@@ -1,4 +1,4 @@
-"""`kwokfleet sync`, `approve` and `delete`: change what `diff` shows, exactly that."""
+"""`kwokfleet sync` and `delete`: change what `diff` shows, exactly that."""
 
 import sys
 from enum import StrEnum
@@ -11,6 +11,7 @@ from kwokfleet.cli import connection, diff, fleets, output, render, sessions
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
+    from pathlib import Path
 
     from kwokfleet import source
     from kwokfleet import sync as syncing
@@ -38,7 +39,7 @@ MaxInflight = Annotated[int, typer.Option(min=1, max=256, help="Have no more req
 
 def register(app: typer.Typer) -> None:
     """Add these commands to the program."""
-    for command in (diff.diff, sync, approve, delete):
+    for command in (diff.diff, sync, delete):
         app.command()(command)
 
 
@@ -75,7 +76,9 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
     deadline_s = seconds(timeout)
     where = path or fleets.default_path()
     with sessions.opened(context, kubeconfig, options, limits) as session:
-        loaded = sessions.loaded(where, render.live_nodes(None, session.sender), stable=True)
+        loaded = sessions.in_force(
+            session, sessions.loaded(where, render.live_nodes(None, session.sender), stable=True)
+        )
         _prepare(session, sessions.kwok_kinds(loaded), write=dry_run is DryRun.NONE)
         made = session.plan(loaded)
         sessions.refuse_unknown(fleet, loaded, made)
@@ -86,7 +89,7 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
         done = _carried_out(session, loaded, made, deadline_s if wait and dry_run is DryRun.NONE else 0)
         code = _told(session, loaded, done)
         if dry_run is DryRun.NONE:
-            _record(session, loaded, done)
+            _record(session, loaded, done, where)
         raise typer.Exit(code)
 
 
@@ -197,61 +200,29 @@ def _told(session: "syncing.Sync", loaded: "source.Loaded", done: "syncing.Repor
     return code
 
 
-def _record(session: "syncing.Sync", loaded: "source.Loaded", done: "syncing.Report") -> None:
-    """Tell the cluster how its Fleets stand."""
-    from kwokfleet.core import report
+def _record(session: "syncing.Sync", loaded: "source.Loaded", done: "syncing.Report", where: "Path") -> None:
+    """Tell the cluster how its Fleets stand, and which commit they were made equal to."""
+    from kwokfleet import feed
+    from kwokfleet.core import report, standing
     from kwokfleet.core.plan import Cause
 
-    if not session.record(loaded, done) and report.of_cause(done.left.withheld, Cause.APPROVAL):
+    about = standing.About(feed.told_of(where, loaded.snapshot.digest))
+    if not session.record(loaded, done, about) and report.of_cause(done.left.withheld, Cause.APPROVAL):
         output.print_line("note: this could not be recorded in the cluster; approve with: sync --approve DIGEST")
 
 
-def seconds(text: str) -> float:
+def seconds(text: str, option: str = "--timeout") -> float:
     """Read a duration that somebody typed."""
     from kwokfleet.core import units
 
     try:
         return units.duration(text).total_seconds()
     except ValueError as error:
-        raise errors.InputError(f"--timeout {text} {error}", hint="for example: --timeout 5m") from None
+        raise errors.InputError(f"{option} {text} {error}", hint=f"for example: {option} 5m") from None
 
 
 # ----------------------------------------------------------------------------------------
-# approve, delete
-
-
-def approve(
-    digest: Annotated[str, typer.Argument(metavar="DIGEST", help="What diff or sync printed beside the plan.")],
-    context: connection.Context = None,
-    kubeconfig: connection.Kubeconfig = None,
-) -> None:
-    """Let exactly one withheld plan through: the next sync carries it out, unless it has changed by then."""
-    from kwokfleet import world
-    from kwokfleet.core import objects, requests
-    from kwokfleet.core.patches import Patch
-    from kwokfleet.edge import cluster
-
-    api = connection.connected(context, kubeconfig)
-    waiting = [
-        (fleet["metadata"]["name"], each)
-        for fleet in world.fleets(api)
-        for each in (fleet.get("status") or {}).get("withheld") or ()
-        if each.get("digest")
-    ]
-    chosen = next((pair for pair in waiting if pair[1]["digest"] == digest), None)
-    if chosen is None:
-        known = ", ".join(f"{each['digest']} ({name})" for name, each in waiting) or "none"
-        raise errors.InputError(
-            f"no withheld plan has the digest {digest!r}; waiting: {known}",
-            hint="run kwokfleet sync: it prints the digest of what it withholds",
-        )
-    name, each = chosen
-    key = objects.ObjectKey(requests.FLEET.api_version, requests.FLEET.kind, "", name)
-    answer = api.send(requests.patch(key, Patch("", {"metadata": {"annotations": {objects.APPROVED: digest}}})))
-    if answer.status != 200:  # noqa: PLR2004 - OK
-        raise cluster.refused(api, answer, "patch fleets")
-    typer.echo(f"approved for fleet {name}: {each['why']}")
-    output.print_line(f"next: {output.program()} sync carries it out, if it is still the same plan")
+# delete
 
 
 def delete(  # noqa: PLR0913, PLR0917  # one for each option

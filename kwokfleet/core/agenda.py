@@ -5,7 +5,8 @@ alarm that rings late, twice or not at all does no harm beyond the delay.
 """
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from kwokfleet.core import dice, schedule
 from kwokfleet.core.fleet import Fleet, NodePool, Window
@@ -46,8 +47,11 @@ def _first(moments: Iterator[datetime]) -> Iterator[datetime]:
 
 def opening(windows: Iterable[Window], now: datetime) -> datetime:
     """Return the first minute after *now* in which changes may be made; a day later if none is near."""
-    windows = tuple(windows)
-    minute = now.replace(second=0, microsecond=0)
+    return _opening(tuple(windows), now.astimezone(UTC).replace(second=0, microsecond=0))
+
+
+@lru_cache(maxsize=256)  # asked for at each turn of the daemon, and the same for a minute; it takes up to 0.1 s
+def _opening(windows: tuple[Window, ...], minute: datetime) -> datetime:
     end = minute + _FAR
     while minute < end:
         minute += _MINUTE

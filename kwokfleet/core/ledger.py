@@ -14,7 +14,7 @@ from kwokfleet.core.objects import Manifest
 from kwokfleet.core.waves import Start
 
 MOST_RUNS = 10
-"""Runs of a Wave that are remembered."""
+"""Runs of a Wave that are remembered when they are over."""
 GRACE = timedelta(seconds=60)
 """A Run that could not be started for longer than this was missed."""
 _TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
@@ -56,9 +56,14 @@ class Page:
     runs: tuple[Entry, ...] = ()
 
     def with_run(self, entry: Entry) -> "Page":
-        """Return the page with a Run added, or in the place of what was known of it."""
-        others = tuple(each for each in self.runs if each.name != entry.name)
-        return replace(self, runs=tuple(sorted((*others, entry), key=lambda each: each.start))[-MOST_RUNS:])
+        """Return the page with a Run added, or in the place of what was known of it.
+
+        The oldest are forgotten, but none that still runs: nobody would go on with it.
+        """
+        known = sorted((*(each for each in self.runs if each.name != entry.name), entry), key=lambda each: each.start)
+        over = [each for each in known if each.state is not State.RUNNING]
+        forgotten = over[: max(0, min(len(over), len(known) - MOST_RUNS))]
+        return replace(self, runs=tuple(each for each in known if each not in forgotten))
 
     def run(self, name: str) -> Entry | None:
         """Return what is known of a Run."""
@@ -103,7 +108,7 @@ def read(waves: Iterable[Manifest]) -> dict[str, Page]:
         try:
             runs = tuple(_entry(run) for run in each.get("runs") or ())
             found[each["name"]] = Page(_time(each["since"]), _time(each["seen"]), runs)
-        except (KeyError, ValueError, TypeError):
+        except (AttributeError, KeyError, ValueError, TypeError):
             continue
     return found
 
@@ -153,4 +158,7 @@ def _text(moment: datetime) -> str:
 
 
 def _time(text: str) -> datetime:
-    return datetime.fromisoformat(text)
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise ValueError("a time without a zone")
+    return moment

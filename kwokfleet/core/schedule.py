@@ -18,6 +18,7 @@ from kwokfleet.core.dice import Die
 from kwokfleet.core.fleet import NodePool, Window
 
 _MINUTE = timedelta(minutes=1)
+_INSTANT = timedelta(microseconds=1)
 _REPEATED = timedelta(hours=3)
 """More than clocks are ever set back."""
 
@@ -83,7 +84,7 @@ def _within(cron: str, time_zone: str, now: datetime) -> bool:
 def runs(start: waves.Start, anchor: datetime, after: datetime, until: datetime) -> Iterator[Run]:
     """Yield the Runs that start after *after*, up to and including *until*.
 
-    *anchor* is when the Fleet was first synced: `after` and `every` count from it.
+    *anchor* is when the Wave was first seen: `after` and `every` count from it.
     """
     if start.after is not None or start.at is not None:
         moment = start.at if start.at is not None else anchor + (start.after or timedelta())
@@ -107,11 +108,20 @@ def due(start: waves.Start, anchor: datetime, last: datetime, now: datetime, *, 
     A Run that is late by more than *grace* was missed: the Wave says whether the latest such one
     is made up for.
     """
-    waiting = list(runs(start, anchor, last, now))
-    on_time = [run for run in waiting if now - run.start <= grace]
-    if on_time or not waiting or start.missed == "skip":
+    on_time = list(runs(start, anchor, max(last, now - grace - _INSTANT), now))
+    if on_time or start.missed == "skip":
         return on_time
-    return waiting[-1:]
+    return list(_latest(start, anchor, last, now))
+
+
+def _latest(start: waves.Start, anchor: datetime, last: datetime, now: datetime) -> Iterator[Run]:
+    """Yield the latest Run after *last*, without counting all that a long absence has missed."""
+    if start.cron is not None:
+        moment = fired(start.cron, start.time_zone, now)
+        last = max(last, moment - _INSTANT) if moment else now
+    elif start.every is not None:
+        last = max(last, now - start.every)
+    yield from runs(start, anchor, last, now)
 
 
 # ----------------------------------------------------------------------------------------

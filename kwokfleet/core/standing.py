@@ -146,6 +146,14 @@ def updated(status: Manifest, there: Manifest, now: datetime) -> Manifest | None
     return None if all(there.get(name) == value for name, value in made.items()) else made
 
 
+def suspended(fleets: Iterable[Manifest]) -> frozenset[str]:
+    """Return the Fleets that somebody has suspended in the cluster."""
+    metadata = [each["metadata"] for each in fleets]
+    return frozenset(
+        each["name"] for each in metadata if (each.get("annotations") or {}).get(objects.SUSPEND) == "true"
+    )
+
+
 def resource(name: str) -> Manifest:
     """Return a Fleet as the cluster has it."""
     return {

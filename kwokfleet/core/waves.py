@@ -202,16 +202,17 @@ class Arrivals(Model):
 class Start(Model):
     """When a Wave fires. Each firing is a Run."""
 
-    after: Duration | None = Field(default=None, description="Once, this long after the Fleet was first synced.")
+    after: Duration | None = Field(default=None, description="Once, this long after the daemon first saw the Wave.")
     at: Instant | None = Field(default=None, description="Once, at this time.")
     cron: Cron | None = Field(default=None, description="At these times; crontab's five fields, with names and ranges.")
     every: Duration | None = Field(
-        default=None, description="Again and again at this distance, from the Fleet's first sync on."
+        default=None, description="Again and again at this distance, from when the daemon first saw the Wave on."
     )
     time_zone: TimeZone = Field(default="UTC", description="The time zone `cron` is meant in.")
     missed: Literal["run", "skip"] = Field(
         default="skip",
-        description="What becomes of a Run whose time passed while nothing was there to start it: late, or never.",
+        description="What becomes of Runs whose time passed while nothing was there to start them, by more than a "
+        "minute: the latest is started late, or none is.",
     )
 
     @property
@@ -276,7 +277,7 @@ class Wave(Model):
     """A batch of workload that arrives on a schedule."""
 
     name: Name = Field(description="Its name within the Fleet.")
-    suspend: bool = Field(default=False, description="Start no new Run.")
+    suspend: bool = Field(default=False, description="Start no Run; one that is under way pauses until it is resumed.")
     start: Annotated[Start, BeforeValidator(_short_start)] = Field(
         default_factory=lambda: Start.model_construct(after=units.ZERO),
         description="When it fires; without it, once, at once.",

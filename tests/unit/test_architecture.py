@@ -43,7 +43,20 @@ MAY_IMPORT = {
     "face": PASS | {"__init__", "daemon", "formats", "recorder"},
     "cli": PASS
     | {"__init__", "apply", "cli", "daemon", "embedded", "formats", "player"}
-    | {"caretaker", "face", "feed", "keeper", "leader", "observer", "reconcile", "shard", "sync", "takeover", "world"},
+    | {
+        "caretaker",
+        "recorder",
+        "shard",
+        "face",
+        "feed",
+        "keeper",
+        "leader",
+        "observer",
+        "reconcile",
+        "sync",
+        "takeover",
+        "world",
+    },
 }
 
 IMPURE = {

@@ -106,7 +106,7 @@ def test_runs_have_names_that_follow_from_their_time() -> None:
 
 
 def test_a_wave_fires_once_after_or_at() -> None:
-    """Counted from the first sync, or at a time."""
+    """Counted from when the Wave was first seen, or at a time."""
     anchor = at("2026-01-01T00:00:00Z")
     once = list(schedule.runs(start(after="30s"), anchor, anchor - timedelta(1), anchor + timedelta(1)))
     assert [(run.start, run.name) for run in once] == [(anchor + timedelta(seconds=30), "0")]

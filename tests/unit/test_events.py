@@ -1,0 +1,51 @@
+"""Kubernetes Events about Fleets."""
+
+import re
+from datetime import UTC, datetime, timedelta, timezone
+
+from kwokfleet.core import events
+from kwokfleet.core.objects import Manifest
+
+NOW = datetime(2026, 3, 2, 12, 0, 0, 123456, tzinfo=UTC)
+SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+def event(message: str = "all is well", now: datetime = NOW, fleet: str = "gpu-lab") -> Manifest:
+    """Return an Event."""
+    return events.event(fleet, "some-uid", "Synced", message, kind=events.NORMAL, me="host_1", now=now)
+
+
+def test_its_name_is_one_that_the_api_server_takes_and_tells_moments_apart() -> None:
+    """Also of the longest Fleet name there is."""
+    name = event(fleet="a" * 63)["metadata"]["name"]
+    assert SUBDOMAIN.fullmatch(name)
+    assert len(name) <= 240  # a mark may follow
+    assert name != event(fleet="a" * 63, now=NOW + timedelta(microseconds=1))["metadata"]["name"]
+
+
+def test_it_is_shown_by_kubectl_describe() -> None:
+    """Events of objects without a namespace lie in `default`, and are found by kind, name and UID."""
+    made = event()
+    assert made["metadata"]["namespace"] == "default"
+    assert made["involvedObject"] == {
+        "apiVersion": "kwokfleet.dev/v1alpha1",
+        "kind": "Fleet",
+        "name": "gpu-lab",
+        "uid": "some-uid",
+    }
+    assert (made["type"], made["reason"], made["message"]) == ("Normal", "Synced", "all is well")
+
+
+def test_times_are_told_in_utc() -> None:
+    """Whatever zone the clock is in."""
+    berlin = NOW.astimezone(timezone(timedelta(hours=1)))
+    assert event(now=berlin)["firstTimestamp"] == event(now=berlin)["lastTimestamp"] == "2026-03-02T12:00:00Z"
+    assert event(now=berlin)["metadata"]["name"] == event()["metadata"]["name"]
+
+
+def test_a_long_message_is_cut_where_the_api_server_would_refuse_it() -> None:
+    """And shows that it is."""
+    assert event("x" * 1024)["message"] == "x" * 1024
+    cut = event("x" * 1025)["message"]
+    assert len(cut) == 1024
+    assert cut.endswith("x…")
