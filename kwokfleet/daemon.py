@@ -31,6 +31,8 @@ BREATH_S = 0.05
 """Between passes that only changes in the cluster ask for: there may be thousands of them."""
 STATUS_S = 0.5
 """Between writes of how the Fleets stand."""
+BLIND_S = 3.0
+"""So long it need not be told that the cluster is out of sight."""
 LONGEST_WAIT_S = 5.0
 
 
@@ -126,6 +128,7 @@ class Daemon:
         self._in_force: tuple[source.Loaded, frozenset[str], source.Loaded] | None = None
         self._prepared = self._unrecorded = self._lost = False
         self._recorded = self._passed = 0.0
+        self.blind, self._sighted = "", time.monotonic()
         self._resyncs = 0
         self._resync_at = self.began
 
@@ -215,9 +218,12 @@ class Daemon:
     def _patience(self) -> float:
         """Return how long nothing need be done."""
         now = time.monotonic()
+        moments = [now + LONGEST_WAIT_S]
+        able = self._api.leads and self.mirror.settled  # if not, who changes that asks
         again = self.foreman.next_try()
-        moments = [now + LONGEST_WAIT_S, *([again] if again is not None else [])]
-        if self._unrecorded:
+        if able and again is not None and not self.suspended:
+            moments.append(again)
+        if able and self._unrecorded and self._prepared:
             moments.append(self._recorded + STATUS_S)
         return max(0.0, min(moments) - now)
 
@@ -229,16 +235,24 @@ class Daemon:
         if self._lost:
             self._lost, self._prepared = False, False
             self.player.forget()
+        self._look_around()
         if self.loaded is None or not self._api.leads:
             return
-        if (
-            self.foreman.may_try(asked=bool(why - {Why.NEWS})) and self.mirror.view().settled
-        ):  # if not, the mirror asks once it is
+        if self.foreman.may_try(asked=bool(why - {Why.NEWS})) and self.mirror.settled:  # else it asks once it is
             self._pass(self.loaded, why or frozenset({Why.RETRY}))
             self._play(self.loaded)
             self.foreman.recovered()
         self._record(self.loaded)
         self._set_alarm(self.loaded)
+
+    def _look_around(self) -> None:
+        """Tell when the cluster is out of sight, and when it is back; for a moment it often is."""
+        now, settled = time.monotonic(), self.mirror.settled
+        self._sighted = now if settled else self._sighted
+        if bool(self.blind) != (now - self._sighted > BLIND_S):
+            self.blind = "" if settled else next(iter(self.mirror.view().unknown.values()), "nothing is known yet")
+            self.journal.tell("trouble" if self.blind else "sighted", self.blind or "the cluster is in sight again",
+                              warning=bool(self.blind))  # fmt: skip
 
     def _load(self) -> None:
         before, loaded = self.loaded, self.feed.load()
@@ -320,7 +334,7 @@ class Daemon:
     def _record(self, loaded: source.Loaded) -> None:
         """Tell the cluster how the Fleets stand, not more often than anybody could read."""
         now = time.monotonic()
-        if not self._prepared or not self.mirror.view().settled:
+        if not self._prepared or not self.mirror.settled:
             return
         if now - self._recorded < STATUS_S:
             self._unrecorded = True

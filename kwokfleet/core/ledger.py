@@ -14,7 +14,7 @@ from kwokfleet.core.objects import Manifest
 from kwokfleet.core.waves import Start
 
 MOST_RUNS = 10
-"""Runs of a Wave that are remembered."""
+"""Runs of a Wave that are remembered; those that are not over are in any case."""
 GRACE = timedelta(seconds=60)
 """A Run that could not be started for longer than this was missed."""
 _TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
@@ -57,8 +57,11 @@ class Page:
 
     def with_run(self, entry: Entry) -> "Page":
         """Return the page with a Run added, or in the place of what was known of it."""
-        others = tuple(each for each in self.runs if each.name != entry.name)
-        return replace(self, runs=tuple(sorted((*others, entry), key=lambda each: each.start))[-MOST_RUNS:])
+        runs = sorted((*(each for each in self.runs if each.name != entry.name), entry), key=lambda each: each.start)
+        kept = [
+            run for number, run in enumerate(runs, MOST_RUNS - len(runs)) if number >= 0 or run.state is State.RUNNING
+        ]
+        return replace(self, runs=tuple(kept))
 
     def run(self, name: str) -> Entry | None:
         """Return what is known of a Run."""

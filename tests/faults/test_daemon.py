@@ -19,7 +19,7 @@ from tests.harness.labs import Lab
 
 Manifest = dict[str, Any]
 ROUNDS = 50
-EACH, LONG = 20, 900
+EACH, LONG = 20, 1500
 """Objects of each Run of the wave that comes again and again, and of the one that lasts."""
 WAVES = """
   waves:
@@ -111,7 +111,9 @@ def test_killed_at_any_moment_it_loses_nothing_and_does_nothing_twice(lab: Lab) 
     for _ in range(ROUNDS):
         life.goes_on()
         daemon = lab.start()
-        time.sleep(dice.uniform(0.8, 3.0))
+        if dice.random() < 0.8:  # most die at work, some on the way there
+            waiting.until(lambda daemon=daemon: daemon.events("leading"))  # type: ignore[misc]
+        time.sleep(dice.uniform(0.0, 2.0))
         daemon.kill()
         life.looks()
     with lab.run():

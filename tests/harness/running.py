@@ -83,7 +83,8 @@ class Running:
     def kill(self) -> None:
         """End it as a crash would."""
         self.process.kill()
-        self.process.wait(STOP_S)
+        with self.process:  # waits, and closes its pipes
+            self._reader.join(STOP_S)
 
     def stop(self) -> int:
         """End it as an operator would; return its exit code."""
