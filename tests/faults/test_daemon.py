@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+from kwokfleet.core import backoff
 from tests.harness import cli, faulty, labs, running, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.harness.faulty import Asked, Cut, Fault, Refuse, Then
@@ -153,7 +154,7 @@ def test_without_its_api_server_it_waits_and_heals_what_happened_meanwhile(
         asked, cpu = len(proxy.asked), spent(daemon)
         time.sleep(10)
         assert len(proxy.asked) - asked < 10 * 15, Counter(each.resource for each in proxy.asked[asked:])
-        assert spent(daemon) - cpu < 3, "it sleeps while there is nobody to ask"
+        assert spent(daemon) - cpu < 1, "it sleeps while there is nobody to ask"
         proxy.rule = faulty.never
         lab.has(25)
         waiting.until(lambda: {node["metadata"]["labels"]["tier"] for node in lab.nodes()} == {"gold"})
@@ -195,8 +196,7 @@ def test_a_fleet_that_fails_is_tried_less_and_less_and_delays_no_other(
     with lab.run(through=through) as daemon:
         waiting.until(lambda: len(tries) >= 5, deadline_s=90)
         gaps = [after - before for before, after in itertools.pairwise(tries)]
-        assert gaps == sorted(gaps), gaps
-        assert gaps[-1] > 4 * gaps[0], gaps
+        assert all(gap >= backoff.FIRST_S * 2**number for number, gap in enumerate(gaps)), gaps
         lab.stands("Failed", bad)
         lab.save(5)
         lab.has(5)
@@ -216,7 +216,7 @@ def assert_asleep(daemon: running.Running) -> None:
     """Check that a daemon with nothing to do does nothing."""
     cpu = spent(daemon)
     time.sleep(5)
-    assert spent(daemon) - cpu < 1.5
+    assert spent(daemon) - cpu < 0.5
 
 
 def test_a_fleet_that_failed_and_is_not_wanted_any_more_is_forgotten(
