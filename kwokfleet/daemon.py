@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import structlog
 
@@ -22,6 +22,9 @@ from kwokfleet import sync as syncing
 from kwokfleet.core import agenda, events, objects, plan, problems, render, standing
 from kwokfleet.core.plan import Plan
 from kwokfleet.edge import mirror, timer
+
+if TYPE_CHECKING:
+    from kwokfleet.core.observed import Inventory
 
 log = structlog.get_logger()
 
@@ -129,6 +132,8 @@ class Daemon:
         self._prepared = self._unrecorded = self._lost = False
         self._recorded = self._passed = 0.0
         self.blind, self._sighted = "", time.monotonic()
+        self._told: tuple[Inventory | None, str] = (None, "")
+        """What was there when the cluster was last told how the Fleets stand, and what kwok lacked."""
         self._resyncs = 0
         self._resync_at = self.began
 
@@ -242,7 +247,7 @@ class Daemon:
             self._pass(self.loaded, why or frozenset({Why.RETRY}))
             self._play(self.loaded)
             self.foreman.recovered()
-        self._record(self.loaded)
+        self._record(self.loaded, asked=bool(why))
         self._set_alarm(self.loaded)
 
     def _look_around(self) -> None:
@@ -331,7 +336,7 @@ class Daemon:
 
     # what others are told
 
-    def _record(self, loaded: source.Loaded) -> None:
+    def _record(self, loaded: source.Loaded, *, asked: bool) -> None:
         """Tell the cluster how the Fleets stand, not more often than anybody could read."""
         now = time.monotonic()
         if not self._prepared or not self.mirror.settled:
@@ -339,8 +344,10 @@ class Daemon:
         if now - self._recorded < STATUS_S:
             self._unrecorded = True
             return
+        objects_now, lacking = self.mirror.view().objects, self.caretaker.lacking() if self.caretaker else ""
+        if not (asked or self._unrecorded) and self._told[0] is objects_now and self._told[1] == lacking:
+            return
         self._recorded, self._unrecorded = now, False
-        lacking = self.caretaker.lacking() if self.caretaker else ""
         about = standing.About(self.feed.told(), lacking, self.foreman.plans, self.player.ledgers())
         made = self.sync.standing(self._as_suspended(loaded), self.left, self.foreman.bad, about)
         whole = loaded.usable and not loaded.partial and not loaded.frozen
@@ -349,8 +356,9 @@ class Daemon:
             name: standing.with_old_wishes(made[name], self.recorder.status(name)) for name in made.keys() & unread
         }
         before = {name: _ready(self.recorder.status(name)) for name in made}
-        alive = {each.fleet for each in self.mirror.view().objects.values()} if whole else None
-        self.recorder.record(made, alive)
+        alive = {each.fleet for each in objects_now.values()} if whole else None
+        if self.recorder.record(made, alive):
+            self._told = (objects_now, lacking)
         for name, status in made.items():
             self._tell_change(name, before[name], _ready(status))
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from kwokfleet import apply, caretaker, daemon, face, feed, leader
     from kwokfleet import sync as syncing
+    from kwokfleet.core.observed import Inventory
     from kwokfleet.edge import cluster, metrics
 
 DEFAULT_LISTEN = "127.0.0.1:8265"
@@ -289,13 +290,23 @@ def _caretaker(
     folder = kwok_commands.folder_of(api.host)
     sender = apply.Sender(guarded, apply.Limits(patience_s=IMPATIENT_S), threading.Event())
 
+    known: list[tuple[Inventory, list[tuple[str, str]]]] = []
+
     def nodes() -> list[tuple[str, str]]:
-        found = made.mirror.view().objects.values()
-        return sorted(
-            (each.key.name, objects.labels(each.manifest).get(objects.SHARD, ""))
-            for each in found
-            if each.key.kind == "Node"
-        )
+        """Return all nodes with their shards: asked for again and again, while nothing changes."""
+        found = made.mirror.view().objects
+        if not known or known[0][0] is not found:
+            known[:] = [
+                (
+                    found,
+                    sorted(
+                        (each.key.name, objects.labels(each.manifest).get(objects.SHARD, ""))
+                        for each in found.values()
+                        if each.key.kind == "Node"
+                    ),
+                )
+            ]
+        return known[0][1]
 
     written = cluster.write_kubeconfig(*chosen, folder)
     return caretaker.Caretaker(sender, program, written, folder, nodes, lambda: made.ask("kwok"))

@@ -239,6 +239,17 @@ def test_a_fleet_that_failed_and_is_not_wanted_any_more_is_forgotten(
 # a fight
 
 
+def test_a_file_that_changes_often_is_no_fight(lab: Lab) -> None:
+    """The same field is set again and again, to what the file says each time: nobody else wants anything."""
+    with lab.run():
+        for number in range(15):
+            lab.save(1, f"labels: {{save: s{number}}}")
+            waiting.until(
+                lambda mark=f"s{number}": [node["metadata"]["labels"].get("save") for node in lab.nodes()] == [mark]  # type: ignore[misc]
+            )
+        lab.stands("Synced")
+
+
 def test_a_field_that_somebody_else_wants_is_given_up(lab: Lab, proxy: faulty.Proxy, through: dict[str, str]) -> None:
     """After some rounds; the fleet says who it is, and everything else of it is still done."""
     fought = f"{lab.name}-pool-1"
