@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import structlog
 
@@ -23,6 +23,9 @@ from kwokfleet.core import agenda, events, plan, problems, render, standing
 from kwokfleet.core.plan import Plan
 from kwokfleet.edge import mirror, timer
 
+if TYPE_CHECKING:
+    from kwokfleet.core.observed import Inventory
+
 log = structlog.get_logger()
 
 ROUNDS = 10
@@ -31,6 +34,8 @@ BREATH_S = 0.05
 """Between passes that only changes in the cluster ask for: there may be thousands of them."""
 STATUS_S = 0.5
 """Between writes of how the Fleets stand."""
+BLIND_S = 3.0
+"""So long it need not be told that the cluster is out of sight."""
 LONGEST_WAIT_S = 5.0
 
 
@@ -126,6 +131,9 @@ class Daemon:
         self._in_force: tuple[source.Loaded, frozenset[str], source.Loaded] | None = None
         self._prepared = self._unrecorded = self._lost = False
         self._recorded = self._passed = 0.0
+        self.blind, self._sighted = "", time.monotonic()
+        self._told: tuple[Inventory | None, str] = (None, "")
+        """What was there when the cluster was last told how the Fleets stand, and what kwok lacked."""
         self._resyncs = 0
         self._resync_at = self.began
 
@@ -213,9 +221,12 @@ class Daemon:
     def _patience(self) -> float:
         """Return how long nothing need be done."""
         now = time.monotonic()
+        moments = [now + LONGEST_WAIT_S]
+        able = self._api.leads and self.mirror.settled  # if not, who changes that asks
         again = self.foreman.next_try()
-        moments = [now + LONGEST_WAIT_S, *([again] if again is not None else [])]
-        if self._unrecorded:
+        if able and again is not None and not self.suspended:
+            moments.append(again)
+        if able and self._unrecorded and self._prepared:
             moments.append(self._recorded + STATUS_S)
         return max(0.0, min(moments) - now)
 
@@ -227,16 +238,24 @@ class Daemon:
         if self._lost:
             self._lost, self._prepared = False, False
             self.player.forget()
+        self._look_around()
         if self.loaded is None or not self._api.leads:
             return
-        if (
-            self.foreman.may_try(asked=bool(why - {Why.NEWS})) and self.mirror.view().settled
-        ):  # if not, the mirror asks once it is
+        if self.foreman.may_try(asked=bool(why - {Why.NEWS})) and self.mirror.settled:  # else it asks once it is
             self._pass(self.loaded, why or frozenset({Why.RETRY}))
             self._play(self.loaded)
             self.foreman.recovered()
-        self._record(self.loaded)
+        self._record(self.loaded, asked=bool(why))
         self._set_alarm(self.loaded)
+
+    def _look_around(self) -> None:
+        """Tell when the cluster is out of sight, and when it is back; for a moment it often is."""
+        now, settled = time.monotonic(), self.mirror.settled
+        self._sighted = now if settled else self._sighted
+        if bool(self.blind) != (now - self._sighted > BLIND_S):
+            self.blind = "" if settled else next(iter(self.mirror.view().unknown.values()), "nothing is known yet")
+            self.journal.tell("trouble" if self.blind else "sighted", self.blind or "the cluster is in sight again",
+                              warning=bool(self.blind))  # fmt: skip
 
     def _load(self) -> None:
         before, loaded = self.loaded, self.feed.load()
@@ -305,16 +324,18 @@ class Daemon:
 
     # what others are told
 
-    def _record(self, loaded: source.Loaded) -> None:
+    def _record(self, loaded: source.Loaded, *, asked: bool) -> None:
         """Tell the cluster how the Fleets stand, not more often than anybody could read."""
         now = time.monotonic()
-        if not self._prepared or not self.mirror.view().settled:
+        if not self._prepared or not self.mirror.settled:
             return
         if now - self._recorded < STATUS_S:
             self._unrecorded = True
             return
+        objects_now, lacking = self.mirror.view().objects, self.caretaker.lacking() if self.caretaker else ""
+        if not (asked or self._unrecorded) and self._told[0] is objects_now and self._told[1] == lacking:
+            return
         self._recorded, self._unrecorded = now, False
-        lacking = self.caretaker.lacking() if self.caretaker else ""
         about = standing.About(self.feed.told(), lacking, self.foreman.plans, self.player.ledgers())
         made = self.sync.standing(self._as_suspended(loaded), self.left, self.foreman.bad, about)
         whole = loaded.usable and not loaded.partial and not loaded.frozen
@@ -323,8 +344,9 @@ class Daemon:
             name: standing.with_old_wishes(made[name], self.recorder.status(name)) for name in made.keys() & unread
         }
         before = {name: _ready(self.recorder.status(name)) for name in made}
-        alive = {each.fleet for each in self.mirror.view().objects.values()} if whole else None
-        self.recorder.record(made, alive)
+        alive = {each.fleet for each in objects_now.values()} if whole else None
+        if self.recorder.record(made, alive):
+            self._told = (objects_now, lacking)
         for name, status in made.items():
             self._tell_change(name, before[name], _ready(status))
 

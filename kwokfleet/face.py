@@ -101,11 +101,11 @@ class Face:
             return True, [f"standing by: {shown.leader or 'nobody'} leads"]
         lacking = shown.caretaker.lacking() if shown.caretaker else ""
         sentences = [
-            "leading",
+            f"leading, but blind: {shown.blind}" if shown.blind else "leading",
             "synced once" if shown.synced else "not synced yet",
             lacking or ("kwok drives the nodes" if shown.caretaker else "kwok is not looked after here"),
         ]
-        return shown.synced and not lacking, sentences
+        return shown.synced and not lacking and not shown.blind, sentences
 
     def live(self) -> tuple[bool, str]:
         """Return whether the worker still works."""

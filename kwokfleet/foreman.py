@@ -5,7 +5,7 @@ changed meanwhile is tried again at once, and a hand that still works for the ol
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from queue import SimpleQueue
@@ -103,8 +103,8 @@ class Foreman:
         self._rests.pop(fleet, None)
 
     def next_try(self) -> float | None:
-        """Return when something is to be tried again, None if nothing is."""
-        return min((rest.until for rest in self._rests.values()), default=None)
+        """Return when something is to be tried again, None if nothing is; what a hand is trying now is not."""
+        return min((rest.until for rest in self._waiting()), default=None)
 
     def may_try(self, *, asked: bool) -> bool:
         """Return whether there is a reason for a pass, and nothing against it."""
@@ -112,7 +112,12 @@ class Foreman:
         everything = self._rests.get(EVERYTHING)
         if everything is not None and not everything.is_over(now):
             return False
-        return asked or any(rest.is_over(now) for rest in self._rests.values())
+        return asked or any(rest.is_over(now) for rest in self._waiting())
+
+    def _waiting(self) -> list[backoff.Rest]:
+        """Return the pauses of what no hand works at, or stands in the way of; when one is done, it asks."""
+        at_work = {*self._hands, *([plan.SHARED] if self._hands else [])}
+        return [rest for name, rest in self._rests.items() if name not in at_work]
 
     # work
 
@@ -131,6 +136,7 @@ class Foreman:
         for change in wanted.changes:
             if change.fleet not in busy and change.fleet not in resting:
                 own.setdefault(change.fleet, []).append(change)
+        self._forget(self._rests.keys() - resting - busy - {change.fleet for change in wanted.changes} - {EVERYTHING})
         shared = own.pop("", [])
         self._share(loaded, [each for each in shared if each.action is not Action.DELETE], made)
         if not own and not busy:  # what Fleets share goes last, when nobody can need it any more
@@ -140,6 +146,12 @@ class Foreman:
             self._rounds[name] = made
             made.open.add(name)
             hand.start()
+
+    def _forget(self, fleets: Iterable[str]) -> None:
+        """Forget failures of Fleets of which nothing is left to do: somebody did it, or nobody asks for it."""
+        for name in fleets:
+            self._rests.pop(name, None)
+            self._bad.pop(name, None)
 
     def _share(self, loaded: source.Loaded, changes: Sequence[Change], made: Round) -> None:
         if changes:

@@ -18,6 +18,8 @@ log = structlog.get_logger()
 
 _ASK_S = 2.0
 """How long one question about the Lease may take."""
+_BLINK_S = 0.001
+"""No time at all, where a time must be given."""
 _READS = ("GET", "HEAD")
 
 
@@ -93,6 +95,7 @@ class Leader(threading.Thread):
         answer = self._api.send(self.seat.hold(self._sight.record, self._timing, datetime.now(UTC)), timeout_s=_ASK_S)
         if answer.status in (HTTPStatus.OK, HTTPStatus.CREATED):
             self._seen(election.read(answer.json()))
+            self._tell()  # of a lapse, however short: who was refused a write meanwhile has left off
             self._until = began + self._timing.renew_s
         elif answer.status in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
             self._read()  # somebody was quicker, or has removed it
@@ -142,12 +145,16 @@ class Guarded:
     def send(self, request: Request, timeout_s: float = cluster.ANSWER_S) -> Answer:
         """Send a request; a write, only if we lead."""
         if self._leader is not None and request.method not in _READS:
-            timeout_s = min(timeout_s, self._leader.left_s)
-            if timeout_s <= 0:
-                raise errors.NotLeadingError("another kwokfleet leads: nothing was written")
-        answer = self._api.send(request, timeout_s)
+            self._assert_leading()
+            answer = self._api.send(request, max(_BLINK_S, min(timeout_s, self._leader.left_s)), self._assert_leading)
+        else:
+            answer = self._api.send(request, timeout_s)
         self._count(request.method, answer.status)
         return answer
+
+    def _assert_leading(self) -> None:
+        if not self.leads:
+            raise errors.NotLeadingError("another kwokfleet leads: nothing was written")
 
     @property
     def leads(self) -> bool:

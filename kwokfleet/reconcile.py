@@ -67,7 +67,8 @@ class Reconciler:
         self._world, self._options = world, options
         self._renderer = render.Renderer()
         self._planner = plan.Planner()
-        self._fights: dict[tuple[ObjectKey, diff.Path], list[datetime]] = {}
+        self._fights: dict[tuple[ObjectKey, diff.Path], tuple[object, list[datetime]]] = {}
+        """What each field had to be set to, and when."""
         self._truces: dict[tuple[ObjectKey, diff.Path], datetime] = {}
         self.stalled: dict[tuple[ObjectKey, diff.Path], str] = {}
         self.rules: Mapping[str, plan.FleetRules] = {}
@@ -136,8 +137,10 @@ class Reconciler:
                 continue
             for each in outcome.change.differences:
                 mark = (outcome.change.key, each.path)
-                self._fights[mark] = [*self._fights.get(mark, ()), now]
-                if len(self._fights[mark]) >= self._options.rounds:
+                asked, times = self._fights.get(mark, (each.want, []))
+                times = [*times, now] if asked == each.want else [now]  # a file that says something else is no fight
+                self._fights[mark] = (each.want, times)
+                if len(times) >= self._options.rounds:
                     self.stalled[mark] = rival(outcome.change.key, each.path)
                     self._truces[mark] = now + TRUCE
 
@@ -145,7 +148,7 @@ class Reconciler:
         """Forget fights that are long past, and try again what was given up then."""
         for mark in [mark for mark, until in self._truces.items() if until <= now]:
             del self._truces[mark], self.stalled[mark]
-        self._fights = {mark: times for mark, times in self._fights.items() if now - times[-1] < FIGHT}
+        self._fights = {mark: each for mark, each in self._fights.items() if now - each[1][-1] < FIGHT}
 
 
 def as_suspended(loaded: source.Loaded, names: AbstractSet[str]) -> source.Loaded:

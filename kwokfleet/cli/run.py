@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from kwokfleet import apply, caretaker, daemon, face, feed, leader
     from kwokfleet import sync as syncing
+    from kwokfleet.core.observed import Inventory
     from kwokfleet.edge import cluster, metrics
 
 DEFAULT_LISTEN = "127.0.0.1:8265"
@@ -290,11 +291,18 @@ def _caretaker(
     folder = kwok_commands.folder_of(api.host)
     sender = apply.Sender(guarded, apply.Limits(patience_s=IMPATIENT_S), threading.Event())
 
+    known: list[tuple[Inventory, Manage, list[tuple[str, str]]]] = []
+
     def nodes() -> list[tuple[str, str]]:
+        """Return all nodes that kwok drives, with their shards: asked for again and again, while nothing changes."""
         manage = made.loaded.tree.controller.manage if made.loaded else Manage()
-        there = (each for each in made.mirror.view().objects.values() if each.key.kind == "Node")
-        found = ((each.key.name, objects.labels(each.manifest)) for each in there)
-        return sorted((name, labels.get(objects.SHARD, "")) for name, labels in found if manage.drives(labels))
+        there = made.mirror.view().objects
+        if not known or known[0][0] is not there or known[0][1] != manage:
+            nodes = (each for each in there.values() if each.key.kind == "Node")
+            found = ((each.key.name, objects.labels(each.manifest)) for each in nodes)
+            named = sorted((name, labels.get(objects.SHARD, "")) for name, labels in found if manage.drives(labels))
+            known[:] = [(there, manage, named)]
+        return known[0][2]
 
     written = cluster.write_kubeconfig(*chosen, folder)
     return caretaker.Caretaker(sender, program, written, folder, nodes, lambda: made.ask("kwok"))

@@ -52,6 +52,8 @@ MANAGED = (NODE, STAGE, NAMESPACE, CONFIG_MAP, STORAGE_CLASS, *KWOK)
 _KINDS = {(each.api_version, each.kind): each for each in (*MANAGED, POD, LEASE, DEPLOYMENT, FLEET, EVENT, DEFINITION)}
 
 OURS = f"{objects.MANAGED_BY}={objects.US}"
+STANDING = f"{OURS},!{objects.WAVE}"
+"""Of ours, what the files say is there; not what Waves have made, which comes and stays by itself."""
 NOT_OURS = f"{objects.MANAGED_BY}!={objects.US}"
 
 

@@ -7,7 +7,7 @@ methods cost three times the CPU of a plain request, which on one machine the AP
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
@@ -69,6 +69,28 @@ class Stream:
             self._response.close()
 
 
+class _Waiting(threading.local):
+    """What is asked before each piece of this thread's request goes out."""
+
+    ask: Callable[[], None] | None = None
+
+
+_waiting = _Waiting()
+
+
+class _Checked:
+    """A connection that asks once more right before it sends.
+
+    Between a decision to write and the write lie locks, handshakes and other threads' turns. A process that
+    is stopped there and goes on later must not write by what it knew before.
+    """
+
+    def send(self, data: Any) -> None:  # noqa: ANN401  # as the class that this is mixed into has it
+        if _waiting.ask is not None:
+            _waiting.ask()
+        super().send(data)  # type: ignore[misc]  # of the class that this is mixed into
+
+
 class Cluster:
     """A way to an API server; any number of threads may use it at once."""
 
@@ -86,16 +108,24 @@ class Cluster:
         self.host: str = configuration.host
         self._prefix = urlsplit(self.host).path.rstrip("/")
         self._pool = manager.connection_from_url(self.host)
+        self._pool.ConnectionCls = type("Checked", (_Checked, self._pool.ConnectionCls), {})
         self._configuration = configuration
         self._by_token = bool(configuration.api_key)
         self._authorization: dict[str, str] = {}
 
-    def send(self, request: Request, timeout_s: float = ANSWER_S) -> Answer:
-        """Send a request and return the answer, whatever it says."""
+    def send(self, request: Request, timeout_s: float = ANSWER_S, ask: Callable[[], None] | None = None) -> Answer:
+        """Send a request and return the answer, whatever it says.
+
+        *ask* is called at the last moment, and raises if nothing may be sent any more.
+        """
         used = self._configuration
-        response = self._open(request, timeout_s, preload=True)
-        if response.status == HTTPStatus.UNAUTHORIZED and self._renew(used):
+        _waiting.ask = ask
+        try:
             response = self._open(request, timeout_s, preload=True)
+            if response.status == HTTPStatus.UNAUTHORIZED and self._renew(used):
+                response = self._open(request, timeout_s, preload=True)
+        finally:
+            _waiting.ask = None
         return Answer(response.status, response.data, response.headers)
 
     def stream(self, request: Request, silence_s: float) -> Stream:

@@ -100,13 +100,14 @@ class Mirror:
     """Follows some kinds of object. Close it, or use it in a `with` block."""
 
     def __init__(
-        self, api: Api, kinds: Sequence[Kind] = requests.MANAGED, selector: str = requests.OURS, fields: str = ""
+        self, api: Api, kinds: Sequence[Kind] = requests.MANAGED, selector: str = requests.STANDING, fields: str = ""
     ) -> None:
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self._followers = [_Follower(api, kind, (selector, fields), self._changed, self._stop) for kind in kinds]
         seldom = [each for each in self._followers if each.kind in SELDOM]
         self._lookers = [_Looker(part, self._stop) for start in range(LOOKERS) if (part := seldom[start::LOOKERS])]
+        self._merged: tuple[tuple[int, ...], Mapping[ObjectKey, Observed]] = ((), {})
 
     def tell(self, heard: Heard) -> None:
         """Tell somebody of every change from now on: quickly, for nothing else is followed meanwhile."""
@@ -152,16 +153,28 @@ class Mirror:
     def view(self) -> View:
         """Return what is known now."""
         with self._changed:
-            found: dict[ObjectKey, Observed] = {}
-            for each in self._followers:
-                found.update(each.objects)
             return View(
-                found,
+                self._objects(),
                 {each.kind.kind: each.trouble for each in self._followers if each.trouble},
                 frozenset(each.kind.kind for each in self._followers if each.is_missing),
                 {each.kind.kind: each.version for each in self._followers},
                 all(each.is_settled for each in self._followers),
             )
+
+    @property
+    def settled(self) -> bool:
+        """Whether each kind is known, or was refused for good; much quicker than a view."""
+        return all(each.is_settled for each in self._followers)
+
+    def _objects(self) -> Mapping[ObjectKey, Observed]:
+        """Return everything there is: the same mapping as before if nothing has changed since."""
+        marks = tuple(each.changes for each in self._followers)
+        if self._merged[0] != marks:
+            found: dict[ObjectKey, Observed] = {}
+            for each in self._followers:
+                found.update(each.objects)
+            self._merged = (marks, found)
+        return self._merged[1]
 
     def wait(self, is_so: Callable[[View], bool], timeout_s: float) -> View:
         """Wait until what is known is as wanted, or *timeout_s* have passed; return what is known then."""
@@ -239,6 +252,8 @@ class _Follower(threading.Thread):
         self._streams_lists = True
         self._resume = ""
         self.objects: dict[ObjectKey, Observed] = {}
+        self.changes = 0
+        """Counts the changes of what there is."""
         self.heard: Heard = lambda _kind, _fleets: None
         self.restarted: Callable[[str], None] = lambda _reason: None
         self._touched: set[str] = set()
@@ -326,6 +341,7 @@ class _Follower(threading.Thread):
         if answer.status == HTTPStatus.NOT_FOUND:
             with self._changed:
                 self.objects, self.is_missing = {}, True
+                self.changes += 1
             self._say("")
         elif answer.status == HTTPStatus.FORBIDDEN:
             self._say(f"{self.kind.plural} may not be listed: {answer.message}")
@@ -368,6 +384,7 @@ class _Follower(threading.Thread):
         """Take a complete list for what is there."""
         with self._changed:
             self.objects = {key: self._unless_same(self.objects.get(key), each) for key, each in found.items()}
+            self.changes += 1
             self.version, self._resume = max(self.version, int(version)), version
             self.is_missing = False
         self._say("")
@@ -444,6 +461,7 @@ class _Follower(threading.Thread):
             self.objects[new.key] = self._unless_same(old, new)
             changed = self.objects[new.key] is not old
         if changed:
+            self.changes += 1
             self._touched |= {each.fleet for each in (old, new) if each is not None}
         return changed
 

@@ -15,7 +15,7 @@ LOOK_S = 10.0
 def of(path: Path, digest: str = "") -> Revision:
     """Return the commit of a file or folder; if it has none, *digest*, that of its contents."""
     try:
-        found = _asked(path)
+        found = _asked(path) if _git_folder(path) else None  # git takes its time to say that there is none
     except _UntoldError:
         found = _read(path)
     return found or _linked(path) or Revision(digest=digest)

@@ -6,7 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -113,8 +113,8 @@ def kwokfleet() -> str:
 
 
 @contextmanager
-def opened() -> Iterator[Arena]:
-    """Bring up a cluster and kwok for as long as the block lasts."""
+def opened(*, driven: bool = True) -> Iterator[Arena]:
+    """Bring up a cluster for as long as the block lasts, and kwok unless somebody else will."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         data_dir = folder / "data"
@@ -125,15 +125,20 @@ def opened() -> Iterator[Arena]:
         try:
             kwok.install_crds(plane)
             api = edge.connect(kubeconfig=plane.kubeconfig)
-            with (
-                _stages(plane),
-                kwok.running(plane, folder / "kwok", selector=SELECTOR, lease_s=40),
-                mirror.Mirror(api, (requests.NODE,), SELECTOR) as nodes,
-            ):
+            with _stages(plane), mirror.Mirror(api, (requests.NODE,), SELECTOR) as nodes:
                 nodes.wait_until_known(60)
-                yield Arena(plane, api, nodes, folder, data_dir)
+                place = Arena(plane, api, nodes, folder, data_dir)
+                with kwok_beside(place) if driven else nullcontext():
+                    yield place
         finally:
             cluster.down(config, "bench", progress.silent)
+
+
+@contextmanager
+def kwok_beside(place: Arena) -> Iterator[None]:
+    """Let a kwok of nobody's drive the nodes for as long as the block lasts."""
+    with kwok.running(place.plane, place.folder / "kwok", selector=SELECTOR, lease_s=40):
+        yield
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -159,10 +160,12 @@ class _Counting(edge.Cluster):
 
     sent = 0
 
-    def send(self, request: requests.Request, timeout_s: float = edge.ANSWER_S) -> requests.Answer:
+    def send(
+        self, request: requests.Request, timeout_s: float = edge.ANSWER_S, ask: Callable[[], None] | None = None
+    ) -> requests.Answer:
         """Count and send."""
         type(self).sent += 1
-        return super().send(request, timeout_s)
+        return super().send(request, timeout_s, ask)
 
 
 def _passes(place: arena.Arena, file: Path) -> tuple[list[float], int]:

@@ -58,7 +58,7 @@ def _pod(number: int, node: str) -> objects.Manifest:
 def hold(kubeconfig: str) -> None:
     """Mirror all our nodes and pods, say so, and stay."""
     api = edge.connect(kubeconfig=Path(kubeconfig))
-    with mirror.Mirror(api, (*requests.MANAGED, requests.POD)) as follower:
+    with mirror.Mirror(api, (*requests.MANAGED, requests.POD), requests.OURS) as follower:
         view = follower.wait_until_known(120)
         print(f"ready: {len(view.objects)} objects", flush=True)
         time.sleep(600)

@@ -6,7 +6,7 @@ import subprocess
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -87,7 +87,8 @@ class Running:
     def kill(self) -> None:
         """End it as a crash would."""
         self.process.kill()
-        self.process.wait(STOP_S)
+        with self.process:  # waits, and closes its pipes
+            self._reader.join(STOP_S)
 
     def stop(self) -> int:
         """End it as an operator would; return its exit code."""
@@ -98,13 +99,21 @@ class Running:
         return code
 
 
-@contextmanager
-def daemon(program: cli.Cli, *arguments: str, kwok: bool = False, **variables: str) -> Iterator[Running]:
-    """Run a daemon until the block ends."""
+def started(
+    program: cli.Cli, *arguments: str, kwok: bool = False, variables: Mapping[str, str] | None = None
+) -> Running:
+    """Start a daemon."""
     flags = [*arguments, "--listen", "127.0.0.1:0", *([] if kwok else ["--no-kwok"])]
-    variables = {"KWOKFLEET_TOKEN": TOKEN, **variables}
-    with program.start("run", *flags, **variables) as process:
-        made = Running(process)
+    return Running(program.start("run", *flags, **{"KWOKFLEET_TOKEN": TOKEN, **(variables or {})}))
+
+
+@contextmanager
+def daemon(
+    program: cli.Cli, *arguments: str, kwok: bool = False, variables: Mapping[str, str] | None = None
+) -> Iterator[Running]:
+    """Run a daemon until the block ends."""
+    made = started(program, *arguments, kwok=kwok, variables=variables)
+    with made.process:
         try:
             yield made
         except BaseException as exc:

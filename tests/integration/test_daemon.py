@@ -4,7 +4,6 @@ import hashlib
 import hmac
 import json
 import os
-import secrets
 import signal
 import time
 from collections.abc import Iterator
@@ -14,78 +13,17 @@ from typing import Any
 
 import pytest
 
-from tests.harness import cli, kwok, repositories, running, sessions, waiting
+from tests.harness import cli, labs, repositories, running, waiting
 from tests.harness.control_plane import ControlPlane
+from tests.harness.labs import Lab
 
 Manifest = dict[str, Any]
-FLEET = """
-apiVersion: kwokfleet.dev/v1alpha1
-kind: Fleet
-metadata: {{name: {name}}}
-spec:
-  nodePools:
-    - {{name: pool, replicas: {nodes}{more}}}
-"""
-
-
-class Lab:
-    """A folder of files, a cluster, and the program."""
-
-    def __init__(self, cluster: ControlPlane, program: cli.Cli, folder: Path) -> None:
-        self.cluster, self.program, self.folder = cluster, program, folder
-        self.name = f"d-{secrets.token_hex(3)}"
-        self.files = folder / "files"
-        self.files.mkdir()
-
-    def text(self, nodes: int, more: str = "", name: str = "") -> str:
-        """Return a file."""
-        return FLEET.format(name=name or self.name, nodes=nodes, more=f", {more}" if more else "")
-
-    def save(self, nodes: int, more: str = "", name: str = "") -> None:
-        """Write a file."""
-        (self.files / f"{name or self.name}.yaml").write_text(self.text(nodes, more, name))
-
-    def nodes(self, name: str = "") -> list[Manifest]:
-        """Return a fleet's nodes."""
-        found: list[Manifest] = self.cluster.get("nodes", "-l", f"kwokfleet.dev/fleet={name or self.name}")["items"]
-        return found
-
-    def has(self, nodes: int, name: str = "") -> None:
-        """Wait until there are so many nodes."""
-        waiting.until(lambda: len(self.nodes(name)) == nodes)
-
-    def fleet(self, name: str = "") -> Manifest:
-        """Return how a fleet stands."""
-        done = self.cluster.try_kubectl("get", "fleet", name or self.name, "-o", "json")
-        return json.loads(done.stdout) if done.returncode == 0 else {}
-
-    def reason(self, name: str = "") -> str:
-        """Return why a fleet is ready, or is not."""
-        found = (self.fleet(name).get("status") or {}).get("conditions") or []
-        return next((str(each["reason"]) for each in found if each["type"] == "Ready"), "")
-
-    def stands(self, reason: str, name: str = "") -> None:
-        """Wait until a fleet is ready, or is not, for this reason."""
-        waiting.until(lambda: self.reason(name) == reason)
-
-    def told(self) -> set[str]:
-        """Return the reasons of the Events about the fleet."""
-        found = self.cluster.get("events", "-n", "default", "--field-selector", f"involvedObject.name={self.name}")
-        return {each["reason"] for each in found["items"]}
-
-    def run(self, *arguments: str, kwok: bool = False) -> Any:  # noqa: ANN401  # a context manager
-        """Run a daemon on the folder."""
-        return running.daemon(self.program, *(arguments or (str(self.files),)), kwok=kwok)
 
 
 @pytest.fixture
 def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[Lab]:
     """Give a test a folder, and leave nothing of ours in the cluster."""
-    kwok.install_crds(cluster)
-    sessions.clear(cluster)
-    program = cli.Cli(kwokfleet.data_dir, kwokfleet.environment | {"KUBECONFIG": str(cluster.kubeconfig)})
-    yield Lab(cluster, program, tmp_path)
-    sessions.clear(cluster)
+    yield from labs.opened(cluster, kwokfleet, tmp_path)
 
 
 def test_a_commit_is_followed_a_bad_one_changes_nothing_and_a_revert_heals(lab: Lab) -> None:

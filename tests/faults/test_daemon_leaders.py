@@ -1,0 +1,125 @@
+"""Several daemons: whatever happens to the one that leads, one of them leads, and never two of them write."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.harness import cli, faulty, labs, running, waiting
+from tests.harness.control_plane import ControlPlane
+from tests.harness.faulty import Asked, Cut
+from tests.harness.labs import Lab
+
+KILLS = 10
+STOPS = 3
+MANY = 1500
+"""Nodes: enough that a leader is stopped in the middle of making them."""
+LEASE_S = 15
+
+
+@pytest.fixture
+def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path, untouched: None) -> Iterator[Lab]:
+    """Give a test a folder, with nothing of ours in the cluster and something of others."""
+    yield from labs.opened(cluster, kwokfleet, tmp_path)
+
+
+@dataclass
+class Candidate:
+    """A daemon, and its own way to the cluster."""
+
+    daemon: running.Running
+    proxy: faulty.Proxy
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self.daemon.process.pid
+
+    def writes(self, since: float = 0.0) -> list[Asked]:
+        """Return what it wrote; without its Lease, of which the API server takes nothing from whoever is late."""
+        return [
+            each
+            for each in list(self.proxy.asked)
+            if each.method != "GET" and each.at >= since and not each.resource.endswith("/leases/kwokfleet")
+        ]
+
+
+@pytest.fixture
+def two(lab: Lab, tmp_path: Path) -> Iterator[list[Candidate]]:
+    """Run two daemons on one folder; the first one leads."""
+    with ExitStack() as stack:
+        made: list[Candidate] = []
+        for name in ("first", "second"):
+            proxy = stack.enter_context(faulty.proxied(lab.cluster))
+            kubeconfig = proxy.kubeconfig(tmp_path / f"{name}.json")
+            made.append(Candidate(stack.enter_context(lab.run(through={"KUBECONFIG": kubeconfig})), proxy))
+            waiting.until(lambda: made[0].daemon.leads)
+        yield made
+
+
+def test_a_leader_that_was_stopped_writes_nothing_after_another_one_began(lab: Lab, two: list[Candidate]) -> None:
+    """It is stopped in the middle of its work for longer than its lease lasts, and then goes on."""
+    lead, other = two
+    for number in range(STOPS):
+        before = len(lead.writes())
+        lab.save(MANY if number % 2 == 0 else 0)
+        waiting.until(lambda before=before, lead=lead: len(lead.writes()) > before + MANY // 8)  # type: ignore[misc]
+        os.kill(lead.pid, signal.SIGSTOP)
+        try:
+            stopped = time.monotonic()
+            waiting.until(lambda other=other: other.writes())  # type: ignore[misc]
+            time.sleep(max(0.0, stopped + LEASE_S + 1 - time.monotonic()))
+        finally:
+            os.kill(lead.pid, signal.SIGCONT)
+        lab.has(MANY if number % 2 == 0 else 0)
+        waiting.until(lambda lead=lead: not lead.daemon.leads)  # type: ignore[misc]
+        began = other.writes(stopped)[0].at
+        assert began > max(each.at for each in lead.writes()), lead.writes(began)
+        lead, other = other, lead
+        lead.proxy.asked.clear()
+        other.proxy.asked.clear()
+
+
+def test_a_leader_that_is_cut_off_leaves_off_before_another_one_begins(lab: Lab, two: list[Candidate]) -> None:
+    """It knows by itself that it does not lead any more, and follows again once it is back."""
+    lead, other = two
+    lab.save(3)
+    lab.has(3)
+    lead.proxy.rule = lambda _asked: Cut()
+    lead.proxy.cut_all()
+    cut = time.monotonic()
+    lab.save(5)
+    waiting.until(lambda: not lead.daemon.leads)
+    assert not other.writes()
+    left = time.monotonic()
+    waiting.until(other.writes)
+    assert cut < left < other.writes()[0].at
+    lab.has(5)
+    lead.proxy.rule = faulty.never
+    lab.save(7)
+    lab.has(7)
+    waiting.until(lambda: lead.daemon.get("/api/v1/status")["leader"] == other.daemon.get("/api/v1/status")["leader"])
+    assert not lead.writes(left)
+
+
+def test_leaders_that_are_killed_one_after_the_other(lab: Lab) -> None:
+    """Another one goes on each time, and none of them ever makes anew what is there."""
+    with ExitStack() as stack:
+        daemons = [stack.enter_context(lab.run()), stack.enter_context(lab.run())]
+        uids: dict[str, str] = {}
+        for number in range(KILLS):
+            lab.save(5 + number)
+            lab.has(5 + number)
+            there = {node["metadata"]["name"]: node["metadata"]["uid"] for node in lab.nodes()}
+            assert uids.items() <= there.items()
+            uids = there
+            [lead] = waiting.until(lambda: [each for each in daemons if each.leads])
+            daemons.remove(lead)
+            lead.kill()
+            daemons.append(stack.enter_context(lab.run()))
+            waiting.until(lambda: sum(each.leads for each in daemons) == 1)

@@ -1,0 +1,83 @@
+"""A folder of fleet files, a real cluster, and daemons on them."""
+
+import json
+import secrets
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.harness import cli, kwok, running, sessions, waiting
+from tests.harness.control_plane import ControlPlane
+
+Manifest = dict[str, Any]
+FLEET = """
+apiVersion: kwokfleet.dev/v1alpha1
+kind: Fleet
+metadata: {{name: {name}}}
+spec:
+  nodePools:
+    - {{name: pool, replicas: {nodes}{more}}}
+"""
+
+
+class Lab:
+    """A folder of files, a cluster, and the program."""
+
+    def __init__(self, cluster: ControlPlane, program: cli.Cli, folder: Path) -> None:
+        self.cluster, self.program, self.folder = cluster, program, folder
+        self.name = f"d-{secrets.token_hex(3)}"
+        self.files = folder / "files"
+        self.files.mkdir()
+
+    def text(self, nodes: int, more: str = "", name: str = "") -> str:
+        """Return a file."""
+        return FLEET.format(name=name or self.name, nodes=nodes, more=f", {more}" if more else "")
+
+    def save(self, nodes: int, more: str = "", name: str = "") -> None:
+        """Write a file."""
+        (self.files / f"{name or self.name}.yaml").write_text(self.text(nodes, more, name))
+
+    def nodes(self, name: str = "") -> list[Manifest]:
+        """Return a fleet's nodes."""
+        found: list[Manifest] = self.cluster.get("nodes", "-l", f"kwokfleet.dev/fleet={name or self.name}")["items"]
+        return found
+
+    def has(self, nodes: int, name: str = "") -> None:
+        """Wait until there are so many nodes."""
+        waiting.until(lambda: len(self.nodes(name)) == nodes)
+
+    def fleet(self, name: str = "") -> Manifest:
+        """Return how a fleet stands."""
+        done = self.cluster.try_kubectl("get", "fleet", name or self.name, "-o", "json")
+        return json.loads(done.stdout) if done.returncode == 0 else {}
+
+    def reason(self, name: str = "") -> str:
+        """Return why a fleet is ready, or is not."""
+        found = (self.fleet(name).get("status") or {}).get("conditions") or []
+        return next((str(each["reason"]) for each in found if each["type"] == "Ready"), "")
+
+    def stands(self, reason: str, name: str = "") -> None:
+        """Wait until a fleet is ready, or is not, for this reason."""
+        waiting.until(lambda: self.reason(name) == reason)
+
+    def told(self) -> set[str]:
+        """Return the reasons of the Events about the fleet."""
+        found = self.cluster.get("events", "-n", "default", "--field-selector", f"involvedObject.name={self.name}")
+        return {each["reason"] for each in found["items"]}
+
+    def run(self, *arguments: str, kwok: bool = False, through: Mapping[str, str] | None = None) -> Any:  # noqa: ANN401  # a context manager
+        """Run a daemon on the folder."""
+        return running.daemon(self.program, *(arguments or (str(self.files),)), kwok=kwok, variables=through)
+
+    def start(self) -> running.Running:
+        """Start a daemon on the folder that somebody will kill."""
+        return running.started(self.program, str(self.files))
+
+
+def opened(cluster: ControlPlane, program: cli.Cli, folder: Path) -> Iterator[Lab]:
+    """Begin with nothing of ours, and leave nothing."""
+    kwok.install_crds(cluster)
+    sessions.clear(cluster)
+    environment = program.environment | {"KUBECONFIG": str(cluster.kubeconfig)}
+    yield Lab(cluster, cli.Cli(program.data_dir, environment), folder)
+    sessions.clear(cluster)
