@@ -3,7 +3,6 @@
 import json
 import re
 import socket
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -188,12 +187,10 @@ def test_fake_nodes_are_no_templates(program: cli.Cli, box: Sandbox, fleet: Path
 
 @pytest.fixture
 def trouble(program: cli.Cli, fleet: Path) -> Callable[..., None]:
-    """Return what renders a fleet file in vain, and gives what was said; it must not take long."""
+    """Return what renders a fleet file in vain, and gives what was said; what hangs is killed, and no answer."""
 
     def run(*, wanted: str, **variables: str) -> None:
-        began = time.monotonic()
         done = program.run("render", str(fleet), **variables)
-        assert time.monotonic() - began < 12
         assert (done.returncode, done.stdout) == (4, ""), done.stderr
         assert "Traceback" not in done.stderr
         error, following = done.stderr.splitlines()
