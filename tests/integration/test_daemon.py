@@ -195,8 +195,7 @@ def test_many_saves_in_a_row_end_with_the_last(lab: Lab) -> None:
             time.sleep(0.01)
         lab.save(9)
         lab.has(9)
-        daemon.wait_synced()
-        assert daemon.get("/api/v1/plan")["changes"] == []
+        waiting.until(lambda: daemon.get("/api/v1/plan")["changes"] == [])
 
 
 def test_a_schedule_comes_true_by_itself(lab: Lab) -> None:
