@@ -3,10 +3,11 @@
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 import kwokfleet
 from kwokfleet import daemon, recorder
-from kwokfleet.core import agenda, objects
+from kwokfleet.core import agenda, listing, objects, overview
 from kwokfleet.core import picture as shapes
 from kwokfleet.formats import plans
 
@@ -89,6 +90,14 @@ class Face:
     def plan(self) -> str:
         """Return what differs as JSON."""
         return plans.to_json(self._daemon.left, whole=False)
+
+    def listed(self, thing: str, fleet: str) -> list[dict[str, Any]]:
+        """Return the nodes, stages, waves or runs there are."""
+        if thing in listing.LISTS:
+            found = self._daemon.mirror.view().objects.values()
+            return listing.LISTS[thing]([each for each in found if not fleet or each.fleet == fleet])
+        told = [each for name, each in sorted(self._daemon.recorder.there.items()) if not fleet or name == fleet]
+        return list(overview.waves(told) if thing == "waves" else overview.runs(told))
 
     def events(self, after: int, timeout_s: float) -> list[shapes.Event]:
         """Return what has happened since."""

@@ -10,7 +10,7 @@ from kwokfleet import errors
 from kwokfleet.cli import connection, diff, fleets, output, sessions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from kwokfleet.core.observed import Observed
@@ -62,8 +62,9 @@ def get(
     with connection.following(api) as follower:
         view = connection.known(follower)
     found = [each for each in view.objects.values() if not fleet or each.fleet in fleet]
-    rows = {Thing.FLEETS: _fleets, Thing.POOLS: _pools, Thing.NODES: _nodes, Thing.STAGES: _stages}[thing](found)
-    _print(rows, form, f"there are no {thing} of ours in this cluster")
+    from kwokfleet.core import listing
+
+    _print(listing.LISTS[thing.value](found), form, f"there are no {thing} of ours in this cluster")
 
 
 def _played(api: "cluster.Cluster", thing: Thing, fleet: list[str] | None) -> list[dict[str, object]]:
@@ -72,59 +73,6 @@ def _played(api: "cluster.Cluster", thing: Thing, fleet: list[str] | None) -> li
 
     found = [each for each in world.fleets(api) if not fleet or each["metadata"]["name"] in fleet]
     return list(overview.waves(found) if thing is Thing.WAVES else overview.runs(found))
-
-
-def _nodes(found: "Iterable[Observed]") -> list[dict[str, object]]:
-    nodes = sorted((each for each in found if each.key.kind == "Node"), key=lambda each: each.key.name)
-    return [
-        {
-            "name": each.key.name,
-            "fleet": each.fleet,
-            "pool": each.pool,
-            "ready": each.ready,
-            "schedulable": each.schedulable,
-            "created": each.created,
-        }
-        for each in nodes
-    ]
-
-
-def _stages(found: "Iterable[Observed]") -> list[dict[str, object]]:
-    stages = sorted((each for each in found if each.key.kind == "Stage"), key=lambda each: each.key.name)
-    return [
-        {
-            "name": each.key.name,
-            "fleet": each.fleet or "(shared)",
-            "kind": (each.manifest["spec"].get("resourceRef") or {}).get("kind", ""),
-            "created": each.created,
-        }
-        for each in stages
-    ]
-
-
-def _pools(found: "Iterable[Observed]") -> list[dict[str, object]]:
-    return _counted(found, lambda each: (each.fleet, each.pool), ("fleet", "pool"))
-
-
-def _fleets(found: "Iterable[Observed]") -> list[dict[str, object]]:
-    return _counted(found, lambda each: (each.fleet,), ("fleet",))
-
-
-def _counted(found: "Iterable[Observed]", name_of: object, titles: tuple[str, ...]) -> list[dict[str, object]]:
-    groups: dict[tuple[str, ...], list[Observed]] = {}
-    for each in found:
-        if each.key.kind == "Node":
-            groups.setdefault(name_of(each), []).append(each)  # type: ignore[operator]  # one of the lambdas above
-    return [
-        dict(zip(titles, name, strict=True))
-        | {
-            "nodes": len(nodes),
-            "ready": sum(each.ready for each in nodes),
-            "schedulable": sum(each.schedulable for each in nodes),
-            "created": min(each.created for each in nodes),
-        }
-        for name, nodes in sorted(groups.items())
-    ]
 
 
 def status(  # noqa: PLR0913, PLR0917  # one for each option

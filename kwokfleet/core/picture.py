@@ -204,6 +204,10 @@ class Daemon(Protocol):
         """Return what differs now as JSON (`formats.plans.to_json`)."""
         ...
 
+    def listed(self, thing: str, fleet: str) -> list[dict[str, Any]]:
+        """Return the nodes, stages, waves or runs there are; of one Fleet, or of all if it is empty."""
+        ...
+
     def ask(self, why: str) -> None:
         """Ask for a pass; do not wait for it."""
         ...

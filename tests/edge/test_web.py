@@ -15,7 +15,20 @@ from kwokfleet.edge.web import routes, server
 from tests.harness import daemons
 from tests.harness.daemons import TOKEN, Client, Memory
 
-READING = ("status", "fleets", "fleets/lab", "fleets/lab/pools", "plan", "source", "kwok", "passes")
+READING = (
+    "status",
+    "fleets",
+    "fleets/lab",
+    "fleets/lab/pools",
+    "nodes",
+    "stages",
+    "waves",
+    "runs",
+    "plan",
+    "source",
+    "kwok",
+    "passes",
+)
 CHANGING = ("sync", "suspend", "resume", "approve")
 
 

@@ -101,6 +101,10 @@ class Memory:
             raise self.error
         return self.answer
 
+    def listed(self, thing: str, fleet: str) -> list[dict[str, Any]]:
+        """Return what was asked for."""
+        return [{"thing": thing, "fleet": fleet}]
+
     def ask(self, why: str) -> None:
         """Remember it."""
         self.asked.append(("ask", why))

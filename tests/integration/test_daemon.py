@@ -61,6 +61,9 @@ def test_what_somebody_changes_is_repaired(lab: Lab) -> None:
         lab.has(5)
         waiting.until(lambda: {node["metadata"]["labels"]["tier"] for node in lab.nodes()} == {"gold"})
         waiting.until(lambda: daemon.events("drift"))
+        assert len(daemon.get(f"/api/v1/nodes?fleet={lab.name}")) == 5
+        assert daemon.get("/api/v1/nodes?fleet=nobody") == daemon.get("/api/v1/runs") == []
+        assert daemon.get("/api/v1/stages")
         assert "kwokfleet_drift_total" in daemon.text("/metrics")
 
 

@@ -37,6 +37,10 @@ _ABOUT = {
     "GET /api/v1/fleets": "each Fleet: nodes, pools, conditions, what is withheld, what is due",
     "GET /api/v1/fleets/{name}": "one of them",
     "GET /api/v1/fleets/{name}/pools": "its pools",
+    "GET /api/v1/nodes": "each node; ?fleet=NAME only one Fleet's",
+    "GET /api/v1/stages": "each Stage of ours; ?fleet=NAME",
+    "GET /api/v1/waves": "each Wave and its Runs counted; ?fleet=NAME",
+    "GET /api/v1/runs": "each Run, and how far it got; ?fleet=NAME",
     "GET /api/v1/plan": "what differs now",
     "GET /api/v1/source": "where the files come from, their revision and problems",
     "GET /api/v1/kwok": "the kwok processes",
@@ -100,6 +104,7 @@ class Routes:
             ("GET", "/api/v1/fleets", self._part),
             ("GET", "/api/v1/fleets/{name}", self._fleet),
             ("GET", "/api/v1/fleets/{name}/pools", self._pools),
+            *(("GET", f"/api/v1/{thing}", self._listed) for thing in ("nodes", "stages", "waves", "runs")),
             ("GET", "/api/v1/plan", self._plan),
             ("GET", "/api/v1/source", self._part),
             ("GET", "/api/v1/kwok", self._part),
@@ -164,6 +169,10 @@ class Routes:
 
     async def _pools(self, request: Request) -> Response:
         return _json((await self._found(request))["pools"])
+
+    async def _listed(self, request: Request) -> Response:
+        thing = request.url.path.rpartition("/")[2]
+        return _json(await self._slow(self._daemon.listed, thing, request.query_params.get("fleet", "")))
 
     async def _plan(self, _: Request) -> Response:
         return Response(await self._slow(self._daemon.plan), media_type="application/json")
