@@ -251,10 +251,10 @@ class Daemon:
                 self.foreman.changed(fleet.name)
         self.foreman.changed(plan.SHARED)
         wrong = problems.errors(loaded.problems)
-        trouble = loaded.frozen or (f"{len(wrong)} problems" if wrong else "")
+        at, trouble = self.feed.revision, loaded.frozen or (f"{len(wrong)} problems" if wrong else "")
         self.journal.tell(
             "source",
-            f"{len(loaded.snapshot.files)} files at {self.feed.revision}{f': {trouble}' if trouble else ''}",
+            f"{len(loaded.snapshot.files)} files{at and f' at {at}'}{trouble and f': {trouble}'}",
             warning=bool(trouble),
             revision=self.feed.revision,
             problems=[str(each) for each in wrong[:10]],
