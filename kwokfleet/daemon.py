@@ -231,9 +231,9 @@ class Daemon:
             self.player.forget()
         if self.loaded is None or not self._api.leads:
             return
-        if (
-            self.foreman.may_try(asked=bool(why - {Why.NEWS})) and self.mirror.view().settled
-        ):  # if not, the mirror asks once it is
+        # If it is not known what there is, or who is suspended, the mirrors ask once it is.
+        known = self.mirror.view().settled and self._fleets.view().settled
+        if known and self.foreman.may_try(asked=bool(why - {Why.NEWS})):
             self._pass(self.loaded, why or frozenset({Why.RETRY}))
             self._play(self.loaded)
             self.foreman.recovered()

@@ -6,6 +6,7 @@ import sys
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -140,7 +141,14 @@ def _in_force(session: "syncing.Sync", loaded: "source.Loaded") -> "source.Loade
     from kwokfleet import reconcile, world
     from kwokfleet.core import standing
 
-    return reconcile.as_suspended(loaded, standing.suspended(world.fleets(session.sender)))
+    try:
+        found = world.fleets(session.sender)
+    except errors.ClusterError as error:
+        if error.status != HTTPStatus.FORBIDDEN:
+            raise
+        output.print_line(f"note: {error}: whether somebody suspended a fleet is not known")
+        return loaded
+    return reconcile.as_suspended(loaded, standing.suspended(found))
 
 
 def _live_plan(
