@@ -6,6 +6,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 UV     := uv==0.13.7
+# What `make run` keeps the cluster equal to: a folder of fleet files, or one file.
+FLEETS ?= fleets/quickstart.yaml
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run down test faults soak lint format golden bench lock clean
@@ -26,10 +28,10 @@ $(STAMP): requirements/dev.lock pyproject.toml
 setup: $(STAMP)  ## .venv with the locked packages, and the control plane's binaries
 	$(BIN)/kwokfleet cluster binaries
 
-run: $(STAMP)  ## a real cluster, ready to use
-	$(BIN)/kwokfleet cluster up
+run: $(STAMP)  ## a real cluster, kept equal to FLEETS until Ctrl-C; the cluster stays
+	$(BIN)/kwokfleet up $(FLEETS)
 
-down: $(STAMP)  ## stop and remove what `make run` started
+down: $(STAMP)  ## stop and remove the cluster of `make run`
 	$(BIN)/kwokfleet cluster down
 
 test: $(STAMP)  ## every test, against a real control plane

@@ -241,7 +241,9 @@ class Daemon:
         self._look_around()
         if self.loaded is None or not self._api.leads:
             return
-        if self.foreman.may_try(asked=bool(why - {Why.NEWS})) and self.mirror.settled:  # else it asks once it is
+        # If it is not known what there is, or who is suspended, the mirrors ask once it is.
+        known = self.mirror.settled and self._fleets.settled
+        if known and self.foreman.may_try(asked=bool(why - {Why.NEWS})):
             self._pass(self.loaded, why or frozenset({Why.RETRY}))
             self._play(self.loaded)
             self.foreman.recovered()
@@ -268,10 +270,10 @@ class Daemon:
                 self.foreman.changed(fleet.name)
         self.foreman.changed(plan.SHARED)
         wrong = problems.errors(loaded.problems)
-        trouble = loaded.frozen or (f"{len(wrong)} problems" if wrong else "")
+        at, trouble = self.feed.revision, loaded.frozen or (f"{len(wrong)} problems" if wrong else "")
         self.journal.tell(
             "source",
-            f"{len(loaded.snapshot.files)} files at {self.feed.revision}{f': {trouble}' if trouble else ''}",
+            f"{len(loaded.snapshot.files)} files{at and f' at {at}'}{trouble and f': {trouble}'}",
             warning=bool(trouble),
             revision=self.feed.revision,
             problems=[str(each) for each in wrong[:10]],

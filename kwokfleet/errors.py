@@ -58,6 +58,8 @@ class ClusterError(KwokfleetError):
     """The cluster is out of reach, unhealthy, or refused a request."""
 
     exit_code = ExitCode.CLUSTER
+    status = 0
+    """What the API server answered; 0 if it is not about an answer."""
 
 
 class UnreachableError(ClusterError):

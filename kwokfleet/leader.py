@@ -64,11 +64,15 @@ class Leader(threading.Thread):
 
     def run(self) -> None:
         """Look, take, renew, until stopped."""
+        trouble = ""
         while not self._stopping.is_set():
             try:
                 self._look()
+                trouble = ""
             except errors.ClusterError as error:
-                log.debug("lease_unreachable", error=str(error))
+                if str(error) != trouble:  # said once: who may not touch the Lease never leads, and should know why
+                    log.warning("lease_out_of_reach", error=str(error), hint=error.hint)
+                trouble = str(error)
             self._tell()
             # Never asleep beyond the moment at which we cease to lead: somebody must be told of it.
             left = self.left_s

@@ -129,11 +129,14 @@ class Live:
 
     def approved(self) -> frozenset[str]:
         """Return the digests of plans that were approved."""
-        return frozenset(
-            text
-            for fleet in fleets(self._api)
-            if (text := (fleet["metadata"].get("annotations") or {}).get(objects.APPROVED))
-        )
+        try:
+            found = fleets(self._api)
+        except errors.UnreachableError:
+            raise
+        except errors.ClusterError:  # who may not see approvals has none
+            return frozenset()
+        marks = [(each["metadata"].get("annotations") or {}).get(objects.APPROVED) for each in found]
+        return frozenset(each for each in marks if each)
 
     def rival(self, key: ObjectKey, path: diff.Path) -> str:
         """Return who holds a field of an object."""
@@ -162,9 +165,9 @@ def fleets(api: requests.Sends) -> list[Manifest]:
     """Return the Fleets that the cluster knows of; none if it does not know what a Fleet is."""
     try:
         return list(cluster.items(api, requests.FLEET))
-    except errors.UnreachableError:
-        raise
-    except errors.ClusterError:
+    except errors.ClusterError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
         return []
 
 

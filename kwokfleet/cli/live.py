@@ -92,7 +92,7 @@ class _Tables:
 
     def show(self, now: "Overview", trouble: str) -> None:
         """Draw."""
-        parts = [Text(f"out of reach: {trouble}\n", "red")] if trouble else []
+        parts = [Text(f"nothing newer is known: {trouble}\n", "red")] if trouble else []
         parts += [_fleets(now.fleets)] if now.fleets else [Text("there is no fleet in this cluster")]
         for rows in (now.pools, _lately(now.runs)):
             if rows:

@@ -29,6 +29,7 @@ DEFAULT_LISTEN = "127.0.0.1:8265"
 LEASE = "kwokfleet"
 IMPATIENT_S = 2.0
 """How long a question about kwok may go unanswered: its process must be looked at meanwhile."""
+_LAST_PORT = 65535
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 GitUrl = Annotated[
@@ -81,7 +82,7 @@ class _Options:
     git_path: str
     git_interval_s: float
     interval: timedelta
-    listen: str
+    listen: tuple[str, int] | None
     token: str
     hook_secret: str
     kwok: bool
@@ -124,14 +125,19 @@ def run(  # noqa: PLR0913, PLR0917  # one for each option
     Several may run for one cluster: one leads, the others stand by. SIGHUP reads the files again.
     """
     output.start_logging()
+    if git_url is not None and path is not None:
+        raise errors.InputError(
+            f"files come from {path} or from --git-url, not from both",
+            hint="a folder in the repository: --git-path",
+        )
     options = _Options(
-        path or fleets.default_path(),
+        _there(path or fleets.default_path()),
         git_url,
         git_ref,
         git_path,
         sync.seconds(git_interval, "--git-interval"),
         timedelta(seconds=sync.seconds(interval, "--interval")),
-        listen,
+        _address(listen),
         _secret(token_file, "KWOKFLEET_TOKEN"),
         _secret(hook_secret_file, "KWOKFLEET_HOOK_SECRET"),
         kwok,
@@ -159,14 +165,23 @@ def up(
     from kwokfleet.embedded import cluster, state
 
     output.start_logging()
-    where = path or fleets.default_path()
+    where, address = _there(path or fleets.default_path()), _address(listen)
     with display.shown(output.console(stderr=True)) as report:
         made = cluster.up(cluster_commands.settings_with(bin_dir), name, state.Spec(), report)
     cluster_commands.print_how_to_use(made)
-    options = _Options(where, None, "", "", 0.0, timedelta(minutes=10), listen, _secret(None, "KWOKFLEET_TOKEN"), "",
+    options = _Options(where, None, "", "", 0.0, timedelta(minutes=10), address, _secret(None, "KWOKFLEET_TOKEN"), "",
                        kwok=True, elect=True, lease_namespace="kube-system", poll=False, qps=0.0, max_inflight=128,
                        bin_dir=bin_dir)  # fmt: skip
     _run(options, None, made.kubeconfig)
+
+
+def _there(path: Path) -> Path:
+    """Refuse a path that is not there: one that vanishes later only freezes, but now somebody has mistyped it."""
+    if not path.exists():
+        raise errors.InputError(
+            f"there is no file or folder {path}", hint="name a folder with *.yaml files, or begin with kwokfleet init"
+        )
+    return path
 
 
 def _secret(file: Path | None, variable: str) -> str:
@@ -175,7 +190,8 @@ def _secret(file: Path | None, variable: str) -> str:
     try:
         text = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise errors.InputError(f"{file} cannot be read: {error}", hint="name a file that holds one line") from error
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise errors.InputError(f"{file} cannot be read: {why}", hint="name a file that holds one line") from error
     if not text:
         raise errors.InputError(f"{file} is empty", hint="write a long random text into it: openssl rand -hex 32")
     return text
@@ -325,16 +341,27 @@ def _prepare(session: "syncing.Sync", kinds: "AbstractSet[str]") -> None:
 def _served(stack: ExitStack, options: _Options, shown: "face.Face", counted: "metrics.Metrics") -> None:
     from kwokfleet.edge import web
 
-    if not options.listen:
+    if options.listen is None:
         return
-    host, _, port = options.listen.rpartition(":")
-    if not port.isdigit():
-        raise errors.InputError(f"--listen {options.listen!r} is no HOST:PORT", hint="such as 127.0.0.1:8265")
-    asked = web.Options(host=host.strip("[]") or "0.0.0.0", port=int(port), token=options.token)  # noqa: S104  # as asked
+    host, port = options.listen
+    asked = web.Options(host=host, port=port, token=options.token)
     service = web.Service(shown, counted.page, counted.served, asked)
     service.start()
     stack.callback(service.stop)
     output.print_line(f"status, metrics and API: {service.url}")
+
+
+def _address(listen: str) -> tuple[str, int] | None:
+    """Read HOST:PORT, None for nowhere; a port alone is not taken for every address of this machine."""
+    if not listen:
+        return None
+    host, colon, port = listen.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > _LAST_PORT:
+        raise errors.InputError(
+            f"--listen {listen!r} is no HOST:PORT with a port up to {_LAST_PORT}",
+            hint=f"such as {DEFAULT_LISTEN}; :8265 for every address of this machine",
+        )
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104  # as asked
 
 
 def _until_stopped(stop: threading.Event, made: "daemon.Daemon") -> None:

@@ -1,6 +1,7 @@
 """What diff, sync, status and delete share: options, files that were loaded aloud, and a cluster that is followed."""
 
 from contextlib import contextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -99,7 +100,14 @@ def in_force(session: "syncing.Sync", loaded: "source.Loaded") -> "source.Loaded
     from kwokfleet import reconcile, world
     from kwokfleet.core import standing
 
-    return reconcile.as_suspended(loaded, standing.suspended(world.fleets(session.sender)))
+    try:
+        found = world.fleets(session.sender)
+    except errors.ClusterError as error:
+        if error.status != HTTPStatus.FORBIDDEN:
+            raise
+        output.print_line(f"note: {error}: whether somebody suspended a fleet is not known")
+        return loaded
+    return reconcile.as_suspended(loaded, standing.suspended(found))
 
 
 def kwok_kinds(loaded: "source.Loaded") -> "AbstractSet[str]":

@@ -312,6 +312,12 @@ def items(  # noqa: PLR0913  # what a list can be narrowed by
 
 def refused(cluster: Sends, answer: Answer, what: str) -> errors.ClusterError:
     """Return the error for an answer that is a no."""
+    error = _refusal(cluster, answer, what)
+    error.status = answer.status
+    return error
+
+
+def _refusal(cluster: Sends, answer: Answer, what: str) -> errors.ClusterError:
     if answer.status == HTTPStatus.UNAUTHORIZED:
         return errors.ClusterError(
             f"the API server at {cluster.host} does not accept the credentials: {answer.status} Unauthorized",

@@ -75,6 +75,49 @@ def test_a_suspended_fleet_is_left_alone_by_sync_until_it_is_resumed(desk: Desk)
     assert desk.status()["nodes"]["present"] == 5
 
 
+def test_a_daemon_that_starts_knows_who_is_suspended_before_it_changes_anything(desk: Desk) -> None:
+    """The order was given while nobody was there."""
+    desk.repository.commit(fleet=desk.text(2))
+    desk.program.ok("sync", desk.path)
+    desk.program.ok("suspend", desk.name)
+    commit = desk.repository.commit(fleet=desk.text(5))
+    with running.daemon(desk.program, desk.path, kwok=False) as daemon:
+        waiting.until(lambda: commit[:7] in desk.status()["source"]["revision"])
+        assert [each["cause"] for each in desk.status()["withheld"]] == ["suspended"]
+        assert desk.status()["nodes"]["present"] == 2
+        assert daemon.get("/api/v1/plan")["changes"] == []
+        desk.program.ok("resume", desk.name)
+        waiting.until(lambda: desk.status()["nodes"]["present"] == 5)
+
+
+def test_who_may_not_see_fleets_or_leases_is_told_so(desk: Desk, tmp_path: Path) -> None:
+    """An answer that was refused is not taken for an empty one, and a daemon that can never lead says why."""
+    server = desk.cluster.kubectl("config", "view", "--output", "jsonpath={.clusters[0].cluster.server}")
+    desk.cluster.kubectl("create", "serviceaccount", desk.name, "--namespace=default")
+    token = desk.cluster.kubectl("create", "token", desk.name, "--namespace=default").strip()
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
+        "clusters": [{"name": "here", "cluster": {"server": server, "insecure-skip-tls-verify": True}}],
+        "users": [{"name": "me", "user": {"token": token}}],
+    }
+    who = tmp_path / "nobody.json"
+    who.write_text(json.dumps(content))
+    desk.repository.commit(fleet=desk.text(2))
+    desk.program.ok("sync", desk.path)
+    for arguments in (("get", "runs"), ("suspend", desk.name), ("approve", "0")):
+        done = desk.program.run(*arguments, KUBECONFIG=str(who))
+        assert (done.returncode, done.stdout) == (4, "")
+        assert "403" in done.stderr
+    nobody = cli.Cli(desk.program.data_dir, desk.program.environment | {"KUBECONFIG": str(who)})
+    with running.daemon(nobody, desk.path, kwok=False) as daemon:
+        said = waiting.until(lambda: daemon.events("lease_out_of_reach"))
+        assert "leases" in said[0]["error"]
+    desk.cluster.kubectl("delete", "serviceaccount", desk.name, "--namespace=default")
+
+
 def test_who_names_no_fleet_or_an_unknown_one_is_told_what_to_do(desk: Desk) -> None:
     """Nothing is changed."""
     desk.repository.commit(fleet=desk.text(1))

@@ -1,6 +1,6 @@
 """The HTTP side of a daemon, put together: routes inside a gate, served by a server.
 
-service = web.Service(daemon, metrics.page, metrics.served, web.Options(port=8080, token=token))
+service = web.Service(daemon, metrics.page, metrics.served, web.Options(port=8265, token=token))
 service.start()
 ...
 service.stop()

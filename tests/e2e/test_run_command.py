@@ -1,0 +1,58 @@
+"""What `run` and `up` refuse before anything is started: each with what is wrong, and what to do next."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT_S = 60
+
+
+def refused(folder: Path, *arguments: str) -> str:
+    """Run a command that must refuse its input, where no cluster is known; return what it says."""
+    done = subprocess.run(
+        [sys.executable, "-m", "kwokfleet", *arguments],
+        cwd=folder,
+        env={"HOME": str(folder), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIMEOUT_S,
+    )
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert "next:" in done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("address", ["8265", "127.0.0.1", "127.0.0.1:99999", "localhost:http", "127.0.0.1:²"])
+@pytest.mark.parametrize("command", ["run", "up"])
+def test_an_address_that_is_none_is_refused(tmp_path: Path, command: str, address: str) -> None:
+    """A port alone would be every address of this machine, and one that is too high some other port."""
+    assert address in refused(tmp_path, command, "--listen", address)
+
+
+@pytest.mark.parametrize("command", ["run", "up"])
+def test_a_path_that_is_not_there_is_refused(tmp_path: Path, command: str) -> None:
+    """Before a cluster is started for it."""
+    assert "there is no file or folder flets" in refused(tmp_path, command, "flets")
+
+
+def test_two_sources_are_refused(tmp_path: Path) -> None:
+    """Nobody could tell which one is meant."""
+    assert "--git-path" in refused(tmp_path, "run", ".", "--git-url", "https://git.example.org/fleets.git")
+
+
+def test_a_duration_without_its_unit_is_refused_by_its_own_name(tmp_path: Path) -> None:
+    """The option that was typed is the one that is named."""
+    for option in ("--interval", "--git-interval"):
+        assert f"{option} 5 " in refused(tmp_path, "run", option, "5")
+
+
+def test_a_secret_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    """Rather than serving without one."""
+    (tmp_path / "empty").touch()
+    for option in ("--token-file", "--hook-secret-file"):
+        assert "no-such-file cannot be read" in refused(tmp_path, "run", option, "no-such-file")
+        assert "empty is empty" in refused(tmp_path, "run", option, "empty")
