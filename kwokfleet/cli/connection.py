@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kwokfleet import errors
+from kwokfleet.cli import output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,10 +44,11 @@ def connected(context: str | None, kubeconfig: Path | None) -> "cluster.Cluster"
 
 @contextmanager
 def following(api: "cluster.Cluster", kinds: "tuple[Kind, ...] | None" = None) -> "Iterator[mirror.Mirror]":
-    """Follow our objects from here to the end of the block."""
+    """Follow our objects from here to the end of the block; what the mirror logs never meets results."""
     from kwokfleet.core import requests
     from kwokfleet.edge import mirror
 
+    output.start_logging()
     try:
         with mirror.Mirror(api, kinds or requests.MANAGED) as follower:
             yield follower
