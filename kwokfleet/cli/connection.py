@@ -64,10 +64,11 @@ def _first_answer(api: "cluster.Cluster", request: "Request") -> "Answer":
 
 @contextmanager
 def following(api: "cluster.Cluster", kinds: "tuple[Kind, ...] | None" = None) -> "Iterator[mirror.Mirror]":
-    """Follow our objects from here to the end of the block."""
+    """Follow our objects from here to the end of the block; what the mirror logs never meets results."""
     from kwokfleet.core import requests
     from kwokfleet.edge import mirror
 
+    output.start_logging()
     try:
         with mirror.Mirror(api, kinds or requests.MANAGED) as follower:
             yield follower

@@ -215,7 +215,8 @@ def _configuration(context: str | None, kubeconfig: str | None) -> client.Config
         why = " ".join(str(error).split()) if _exists(location) or in_pod else "there is no such file"
         raise errors.ClusterError(
             f"{what} cannot be used: {why}",
-            hint="set KUBECONFIG, name a context that is in it, or run `kwokfleet cluster up`",
+            hint="set KUBECONFIG or --context; for a cluster of `kwokfleet up`: "
+            "export KUBECONFIG=$(kwokfleet cluster kubeconfig --path)",
         ) from error
     return configuration
 

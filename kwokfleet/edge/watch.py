@@ -9,6 +9,7 @@ at the few names on the way, every `poll_s` at each file's inode, size and times
 A call means "may have": who is called reads again, and contents decide.
 """
 
+import logging
 import os
 import stat
 import threading
@@ -31,6 +32,8 @@ log = structlog.get_logger()
 
 # watchdog says so of every folder that is made while it lays out its watches, and it does no harm.
 warnings.filterwarnings("ignore", "Callback with id", RuntimeWarning, r"watchdog\.")
+# It complains of its own threads when they are stopped, on standard error and in nobody's format.
+logging.getLogger("watchdog").setLevel(logging.CRITICAL)
 
 SLOW_POLL_S = 10.0
 """How often every file is looked at although events should tell."""

@@ -1,6 +1,7 @@
 """Words to whoever syncs, and what is seen of them: suspend, resume, status --watch, waves and runs, the commit."""
 
 import json
+import re
 import secrets
 import signal
 import threading
@@ -13,6 +14,7 @@ import pytest
 from tests.harness import cli, kwok, repositories, running, sessions, waiting
 from tests.harness.control_plane import ControlPlane
 
+EXAMPLE = Path(__file__).parents[2] / "fleets" / "quickstart.yaml"
 FLEET = """
 apiVersion: kwokfleet.dev/v1alpha1
 kind: Fleet
@@ -170,6 +172,28 @@ def test_watching_shows_each_change_as_it_comes_and_ends_with_ctrl_c(desk: Desk)
             process.send_signal(signal.SIGINT)
             assert process.wait(30) == 130
             reader.join()
+
+
+def test_watching_survives_a_cluster_that_goes_away(kwokfleet: cli.Cli) -> None:
+    """It says so once, in its own words and no log's, and ends as ever."""
+    kwokfleet.ok("cluster", "up")
+    kubeconfig = kwokfleet.ok("cluster", "kubeconfig", "--path").strip()
+    lines: list[str] = []
+    with kwokfleet.start("status", "--watch", KUBECONFIG=kubeconfig) as process:
+        out = process.stdout
+        assert out is not None
+        reader = threading.Thread(target=lambda: lines.extend(out))
+        reader.start()
+        try:
+            kwokfleet.ok("sync", str(EXAMPLE), KUBECONFIG=kubeconfig)
+            waiting.until(lambda: any("pool quickstart/general: 10 desired, 10 nodes" in line for line in lines))
+            kwokfleet.ok("cluster", "down")
+            waiting.until(lambda: any("cluster: the API server" in line for line in lines))
+        finally:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 130
+            reader.join()
+    assert not [line for line in lines if not re.match(r"[-0-9T:]+Z (cluster|fleet|pool|run|withheld)\b", line)]
 
 
 def test_watching_refuses_what_it_cannot_do(desk: Desk) -> None:
