@@ -248,6 +248,8 @@ class Daemon:
             self._play(self.loaded)
             self.foreman.recovered()
         self._record(self.loaded, asked=bool(why))
+        if self._prepared and not self.suspended:
+            self.player.perform(self._as_suspended(self.loaded).tree, self.recorder.status)
         self._set_alarm(self.loaded)
 
     def _look_around(self) -> None:
@@ -303,7 +305,7 @@ class Daemon:
         self._passed = time.monotonic()
 
     def _play(self, loaded: source.Loaded) -> None:
-        """Start the Runs that are due."""
+        """Note the Runs that are due; they begin once the Ledger in the cluster has them."""
         if not self._prepared or self.suspended:
             return
         meant = self._as_suspended(loaded)
@@ -316,6 +318,7 @@ class Daemon:
                 "wave", f"run {run.name} of wave {wave} begins", fleet=fleet_name, wave=wave, run=run.name
             )
             self.recorder.event(fleet_name, "RunStarted", f"run {run.name} of wave {wave}")
+            self._recorded = 0.0  # which is at once
 
     def _as_suspended(self, loaded: source.Loaded) -> source.Loaded:
         """Return what is loaded, with those Fleets suspended that somebody suspended in the cluster."""
@@ -347,8 +350,7 @@ class Daemon:
         }
         before = {name: _ready(self.recorder.status(name)) for name in made}
         alive = {each.fleet for each in objects_now.values()} if whole else None
-        if self.recorder.record(made, alive):
-            self._told = (objects_now, lacking)
+        self._told = (objects_now, lacking) if self.recorder.record(made, alive) else (None, "")
         for name, status in made.items():
             self._tell_change(name, before[name], _ready(status))
 

@@ -8,10 +8,11 @@ import heapq
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -20,7 +21,9 @@ from kwokfleet.core import fleet as model
 from kwokfleet.core import ledger, objects, render, requests, workloads
 from kwokfleet.core.ledger import Entry, Page, State
 from kwokfleet.core.objects import Manifest
-from kwokfleet.core.waves import Wave
+
+if TYPE_CHECKING:
+    from kwokfleet.core.waves import Wave
 
 log = structlog.get_logger()
 
@@ -173,6 +176,8 @@ class Player:
         self._kinds = Kinds(sender)
         self._pages: dict[str, dict[str, Page]] = {}
         self._playing: dict[Name, Performance] = {}
+        self._wanted: dict[Name, tuple[model.Fleet, Wave]] = {}
+        """The Runs that should be going on."""
 
     def learn(self, fleet: str, status: Manifest) -> None:
         """Take a Fleet's Ledger from the cluster, if nothing is known of it yet."""
@@ -184,15 +189,16 @@ class Player:
         for each in self._playing.values():
             each.cancel()
         self._playing.clear()
+        self._wanted.clear()
         self._pages.clear()
 
     def attend(self, tree: render.Tree, ready: Callable[[str], bool], now: datetime) -> list[tuple[str, str, Entry]]:
-        """Start what is due, go on with what was begun, leave off what is not wanted; return what was begun.
+        """Note what is due, leave off what is not wanted; return what is new.
 
-        *ready* tells whether a Fleet is so far that its Waves can be played.
+        It is begun by `perform`. *ready* tells whether a Fleet is so far that its Waves can be played.
         """
         begun: list[tuple[str, str, Entry]] = []
-        wanted: set[Name] = set()
+        self._wanted = {}
         for fleet in tree.fleets:
             pages = self._pages.setdefault(fleet.name, {})
             self._drop(pages, fleet)
@@ -200,9 +206,12 @@ class Player:
                 if fleet.spec.suspend or wave.suspend:
                     continue
                 if wave.name in pages or ready(fleet.name):
-                    begun += self._wave(tree, fleet, wave, pages, now)
-                    wanted |= {(fleet.name, wave.name, each.name) for each in pages[wave.name].running}
-        for name in self._playing.keys() - wanted:
+                    pages[wave.name], found = ledger.due(pages.get(wave.name) or ledger.new(now), wave.start, now)
+                    begun += [(fleet.name, wave.name, entry) for entry in found]
+                    self._wanted |= {
+                        (fleet.name, wave.name, each.name): (fleet, wave) for each in pages[wave.name].running
+                    }
+        for name in self._playing.keys() - self._wanted.keys():
             self._playing.pop(name).cancel()
         return begun
 
@@ -211,20 +220,18 @@ class Player:
         for name in pages.keys() - {wave.name for wave in fleet.spec.waves}:
             del pages[name]
 
-    def _wave(
-        self, tree: render.Tree, fleet: model.Fleet, wave: Wave, pages: dict[str, Page], now: datetime
-    ) -> Iterable[tuple[str, str, Entry]]:
-        page, found = ledger.due(pages.get(wave.name) or ledger.new(now), wave.start, now)
-        pages[wave.name] = page
-        for entry in page.running:
-            name = (fleet.name, wave.name, entry.name)
-            known = self._playing.get(name)
-            if known is None:
+    def perform(self, tree: render.Tree, status: Callable[[str], Manifest]) -> None:
+        """Begin, and go on with, the Runs that the cluster's Ledger knows of.
+
+        What is written there first is finished by whoever leads next, however soon this one dies.
+        """
+        for name in self._wanted.keys() - self._playing.keys():
+            (fleet, wave), entry = self._wanted[name], self._pages[name[0]][name[1]].run(name[2])
+            written = ledger.read(status(fleet.name).get("waves") or ()).get(wave.name)
+            if entry is not None and entry.state is State.RUNNING and written is not None and written.run(entry.name):
                 context = render.wave_context(tree, fleet, wave, entry.name)
-                known = self._playing[name] = Performance(self._sender, self._kinds, context, entry, self._news)
-                known.start()
-            pages[wave.name] = pages[wave.name].with_run(known.entry)
-        return [(fleet.name, wave.name, entry) for entry in found]
+                made = self._playing[name] = Performance(self._sender, self._kinds, context, entry, self._news)
+                made.start()
 
     def ledgers(self) -> dict[str, list[Manifest]]:
         """Return the Ledger of each Fleet that has Waves, as its status has it."""

@@ -77,7 +77,7 @@ def _daemon(
     through = {"KUBECONFIG": proxy.kubeconfig(place.folder / "through.json")} if proxy else {}
     program = cli.Cli(place.data_dir, place.environment)
     with running.daemon(program, str(files), kwok=kwok, variables=through) as daemon:
-        daemon.wait_synced()
+        waiting.until(lambda: daemon.synced, deadline_s=arena.DEADLINE_S)
         yield daemon
 
 

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from kwokfleet import errors
+from kwokfleet.core import requests
+from kwokfleet.edge import cluster as edge
 from tests.harness import cli, faulty, labs, running, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.harness.faulty import Asked, Cut
@@ -83,6 +86,25 @@ def test_a_leader_that_was_stopped_writes_nothing_after_another_one_began(lab: L
         lead, other = other, lead
         lead.proxy.asked.clear()
         other.proxy.asked.clear()
+
+
+@pytest.mark.parametrize("pieces", [0, 1])
+def test_a_write_is_given_up_until_its_last_byte(lab: Lab, proxy: faulty.Proxy, tmp_path: Path, pieces: int) -> None:
+    """Who may not write any more when the head of a request is out, does not send its body."""
+    api = edge.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "through.json")))
+    asked: list[None] = []
+
+    def ask() -> None:
+        if len(asked) == pieces:
+            raise errors.NotLeadingError("another one leads")
+        asked.append(None)
+
+    write = requests.Request("POST", "/api/v1/namespaces/default/configmaps", b'{"metadata": {"name": "late"}}')
+    with pytest.raises(errors.NotLeadingError):
+        api.send(write, ask=ask)
+    api.close()
+    assert proxy.asked == []
+    assert lab.cluster.try_kubectl("get", "configmap", "late").returncode != 0
 
 
 def test_a_leader_that_is_cut_off_leaves_off_before_another_one_begins(lab: Lab, two: list[Candidate]) -> None:

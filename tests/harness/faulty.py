@@ -238,7 +238,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             super().finish()
 
     def do_GET(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        length = int(self.headers.get("Content-Length") or 0)
+        body = self.rfile.read(length)
+        if len(body) < length:  # whoever sent the head has gone: to an API server that is no request
+            self.close_connection = True
+            return
         asked, fault = self.proxy.judge(self, body)
         if fault is not None and not isinstance(fault, Then):
             self.proxy.note(asked, fault)
