@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 
 import structlog
@@ -79,9 +79,10 @@ class Sender:
         self._gate = gate or _Gate(pacing.Pace(limits.max_inflight, limits.qps))
         self._silent_since: float | None = None
 
-    def lane(self, stop: threading.Event) -> "Sender":
-        """Return another one that can be stopped by itself; all lanes together keep to one pace."""
-        return Sender(self.api, self.limits, stop, self._gate)
+    def lane(self, stop: threading.Event, patience_s: float | None = None) -> "Sender":
+        """Return another one that can be stopped by itself, or gives up sooner; all lanes together keep to one pace."""
+        limits = self.limits if patience_s is None else replace(self.limits, patience_s=patience_s)
+        return Sender(self.api, limits, stop, self._gate)
 
     @property
     def host(self) -> str:

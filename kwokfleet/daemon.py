@@ -36,6 +36,8 @@ STATUS_S = 0.5
 """Between writes of how the Fleets stand."""
 BLIND_S = 3.0
 """So long it need not be told that the cluster is out of sight."""
+TELLING_S = 2.0
+"""How long the API server may stay away before nobody waits any longer to tell it something."""
 LONGEST_WAIT_S = 5.0
 
 
@@ -110,7 +112,7 @@ class Daemon:
         self.sync = syncing.Sync(api, follower, reconcile.Options(rounds=ROUNDS), how.limits, mended_s=0.0)
         self.caretaker: caretaker.Caretaker | None = None
         self.journal = journal.Journal()
-        self.recorder = recorder.Recorder(self.sync.sender, how.me)
+        self.recorder = recorder.Recorder(self.sync.sender.lane(self.sync.stop, TELLING_S), how.me)
         self.trigger = Trigger()
         self.foreman = foreman.Foreman(self.sync, self.journal, self.recorder, lambda: self.ask(Why.DONE), watches)
         self.player = player.Player(self.sync.sender, self._news)

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -148,32 +149,33 @@ def _drifts(place: arena.Arena) -> table.Result:
     )  # fmt: skip
 
 
-Meddle = Callable[[arena.Arena, ObjectKey], None]
+Meddle = Callable[[arena.Arena, ObjectKey], int]
+"""Does something to a node, and returns the version that it has then."""
 
 
-def _delete(place: arena.Arena, key: ObjectKey) -> None:
+def _delete(place: arena.Arena, key: ObjectKey) -> int:
     assert place.api.send(requests.Request("DELETE", requests.path(key))).status == 200
+    return sys.maxsize  # only another node can follow
 
 
-def _relabel(place: arena.Arena, key: ObjectKey) -> None:
+def _relabel(place: arena.Arena, key: ObjectKey) -> int:
     body = json.dumps({"metadata": {"labels": {"tier": "tin"}}}).encode()
     answer = place.api.send(requests.Request("PATCH", requests.path(key), body, "application/merge-patch+json"))
     assert answer.status == 200
+    return int(answer.json()["metadata"]["resourceVersion"])
 
 
 def _repaired(place: arena.Arena, seen: mirror.Mirror, key: ObjectKey, meddle: Meddle) -> float:
     before = seen.view().objects[key]
+    began = time.monotonic()
+    after = meddle(place, key)
 
     def is_so(view: mirror.View) -> bool:
         now = view.objects.get(key)
-        gold = now is not None and objects.labels(now.manifest).get("tier") == "gold"
-        return gold and now is not None and (now.uid != before.uid or now.resource_version > after)
+        if now is None or objects.labels(now.manifest).get("tier") != "gold":
+            return False
+        return now.uid != before.uid or now.resource_version > after
 
-    began, after = time.monotonic(), before.resource_version
-    meddle(place, key)
-    if meddle is _relabel:
-        seen.wait(lambda view: objects.labels(view.objects[key].manifest).get("tier") == "tin", 1)
-        after = before.resource_version + 1
     assert is_so(seen.wait(is_so, 30)), f"{key.name} was not repaired"
     return (time.monotonic() - began) * 1000
 

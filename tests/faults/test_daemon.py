@@ -152,7 +152,7 @@ def test_without_its_api_server_it_waits_and_heals_what_happened_meanwhile(
         proxy.cut_all()
         lab.save(25, "labels: {tier: gold}")
         waiting.until(lambda: not daemon.leads)
-        assert any("does not answer" in line["message"] for line in daemon.events("trouble"))
+        waiting.until(lambda: any("does not answer" in line["message"] for line in daemon.events("trouble")))
         lab.cluster.kubectl("delete", "node", f"{lab.name}-pool-2", "--wait=false")
         lab.cluster.kubectl("label", "node", f"{lab.name}-pool-3", "tier=tin", "--overwrite")
         asked, cpu = len(proxy.asked), spent(daemon)
