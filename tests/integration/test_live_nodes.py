@@ -251,4 +251,4 @@ def test_without_rights_the_refusal_is_said(trouble: Callable[..., None], box: S
     token = box.cluster.kubectl("create", "token", "default", "--namespace", box.name).strip()
     server = box.cluster.kubectl("config", "view", "--output", "jsonpath={.clusters[0].cluster.server}")
     path = kubeconfig(tmp_path / "config", server, token=token)
-    trouble(wanted="refused to list nodes: 403 Forbidden", KUBECONFIG=path)
+    trouble(wanted="refused to list nodes: 403 nodes is forbidden", KUBECONFIG=path)
