@@ -13,11 +13,14 @@ import structlog
 from kwokfleet import errors, source
 from kwokfleet.core import hooks
 from kwokfleet.core.objects import Manifest
-from kwokfleet.edge import git, revisions, watch
+from kwokfleet.edge import files, git, revisions, watch
 
 log = structlog.get_logger()
 
 NO_HOOK = (HTTPStatus.NOT_FOUND, "these files do not come from git: there is nothing to push to")
+
+
+QUIET_PAUSE_S = 0.01
 
 
 class Feed(Protocol):
@@ -68,7 +71,7 @@ class Folder:
     def load(self) -> source.Loaded:
         """Read the folder, once nobody is writing there."""
         try:
-            loaded = self._loader.load(self._path, stable=True)
+            loaded = self._loader.load(self._path, stable=True, pause_s=self._pause_s)
         except errors.InputError as error:  # it is gone, or may not be read: that says nothing about what is wanted
             return replace(source.nothing(), frozen=str(error))
         if self._watch is not None:
@@ -76,6 +79,12 @@ class Folder:
         self._told = told_of(self._path, loaded.snapshot.digest)
         self.revision = self._told["revision"]
         return loaded
+
+    @property
+    def _pause_s(self) -> float:
+        """How far apart two readings must agree: events have told of a quiet time already, a look has not."""
+        quiet = self._watch is not None and not self._watch.polling
+        return QUIET_PAUSE_S if quiet else files.PAUSE_S
 
     def told(self) -> Manifest:
         """Return what the cluster is told of it."""

@@ -71,9 +71,10 @@ class Loader:
         self._models: dict[tuple[str, str, int], tuple[Any, list[Finding]]] = {}
         self._sets: dict[str, tuple[Manifest, ...]] = {}
 
-    def load(self, path: Path, *, stable: bool = False) -> Loaded:
-        """Load a file or folder as it is now; *stable*: once nobody is writing there."""
-        loaded = self.loaded(files.read_stable(path) if stable else files.read(path), files.boundary(path))
+    def load(self, path: Path, *, stable: bool = False, pause_s: float = files.PAUSE_S) -> Loaded:
+        """Load a file or folder as it is now; *stable*: once two readings, *pause_s* apart, agree."""
+        read = files.read_stable(path, pause_s=pause_s) if stable else files.read(path)
+        loaded = self.loaded(read, files.boundary(path))
         empty = "" if loaded.snapshot.files else f"there is no fleet file in {path} that can be read"
         return replace(loaded, partial=path.is_file(), frozen=loaded.frozen or empty)
 

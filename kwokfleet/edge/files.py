@@ -81,12 +81,12 @@ def _standard_input() -> Snapshot:
     return Snapshot(Path.cwd(), read, problems, digest)
 
 
-def read_stable(path: Path, *, timeout_s: float = 5.0) -> Snapshot:
-    """Read a tree until two readings agree: nobody is in the middle of writing it."""
+def read_stable(path: Path, *, pause_s: float = PAUSE_S, timeout_s: float = 5.0) -> Snapshot:
+    """Read a tree until two readings, some time apart, agree: nobody is in the middle of writing it."""
     deadline = time.monotonic() + timeout_s
     last = read(path)
     while True:
-        time.sleep(PAUSE_S)
+        time.sleep(pause_s)
         snapshot = read(path)
         if snapshot.digest == last.digest:
             return snapshot

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import os
 import statistics
 import sys
@@ -110,7 +111,7 @@ def _ready(place: arena.Arena, files: Path) -> table.Result:
 def _with_share(name: str, values: list[float]) -> dict[str, list[float]]:
     """Return all values, and what 99 of 100 of them stay below."""
     ordered = sorted(values)
-    return {name: values, f"{name}, p99": [ordered[min(len(ordered) - 1, round(0.99 * len(ordered)))]]}
+    return {name: values, f"{name}, p99": [ordered[math.ceil(0.99 * len(ordered)) - 1]]}
 
 
 def _follows(files: Path, proxy: faulty.Proxy) -> table.Result:
