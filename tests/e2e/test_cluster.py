@@ -243,8 +243,10 @@ def test_a_scheduler_of_ones_own_is_restarted_after_a_rebuild(kwokfleet: Cli, tm
     """Also behind a wrapper: it counts as the component, `restart` runs the new build, `down` ends it."""
     own = tmp_path / "own"
     own.mkdir()
-    listed = (line.split() for line in kwokfleet.ok("cluster", "binaries").splitlines())
-    (original,) = (path for name, _source, path in listed if name == "kube-scheduler")
+    listed = {name: path for name, _source, path in map(str.split, kwokfleet.ok("cluster", "binaries").splitlines())}
+    original = listed.pop("kube-scheduler")
+    for name, path in listed.items():  # wherever they come from, nobody has to build them for this
+        (own / name).symlink_to(path)
     scheduler = own / "kube-scheduler"
     scheduler.write_text(f'#!/bin/sh\nexec {original} --v=1 "$@"\n')
     scheduler.chmod(0o755)

@@ -8,7 +8,7 @@ import pytest
 
 from kwokfleet import settings
 from kwokfleet.embedded import binaries, progress
-from tests.harness import cli, control_plane, faulty, foreign, scenes, waiting
+from tests.harness import cli, control_plane, faulty, foreign, keeping, scenes, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.harness.faulty import Asked, Fault, Refuse
 from tests.harness.scenes import Scene, told
@@ -25,7 +25,9 @@ def restart(program: cli.Cli, cluster: ControlPlane) -> None:
 
 def kill(program: cli.Cli, cluster: ControlPlane) -> None:
     """End the API server in the middle of whatever it does, and start it again."""
-    os.kill(int(cluster.where.pid_file("kube-apiserver").read_text()), signal.SIGKILL)
+    pid = int(cluster.where.pid_file("kube-apiserver").read_text())
+    os.kill(pid, signal.SIGKILL)
+    waiting.until(lambda: not keeping.alive(pid))  # it holds its port until the kernel has taken it apart
     program.ok("cluster", "up", "--name", cluster.where.name)
 
 
