@@ -15,7 +15,7 @@ import jq  # type: ignore[import-not-found,unused-ignore]  # ships no types
 import pytest
 from ruamel.yaml import YAML
 
-from tests.harness import kwok, sandbox, waiting
+from tests.harness import kwok, sandbox, stalls, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.harness.sandbox import Sandbox
 from tests.harness.watch import Watch, watching
@@ -492,6 +492,8 @@ class Times:
     running: float | None
     completed: float | None
     container: Manifest
+    about: Callable[[float], stalls.About]
+    """What equals a time that was kept."""
 
 
 SHORT = {"name": "main", "image": "busybox", "command": ["sleep"], "args": ["1"]}
@@ -517,6 +519,7 @@ def play_jobs(cluster: ControlPlane, folder: Path) -> dict[str, Times]:
         for part in ("calm", "killed"):
             add_node(box, part, {PART: part})
         watch = stack.enter_context(pods_of(box))
+        lost = stack.enter_context(stalls.counted(cluster))
         parts = {"calm": "calm", "killed": "killed", "touched": "calm"}
         jobs = {name: add_job(box, name, {PART: part}, "sleep", "10s") for name, part in parts.items()}
         others = {name: add_pod(box, name, f"{box.name}-calm", spec=spec) for name, spec in OTHERS.items()}
@@ -524,7 +527,7 @@ def play_jobs(cluster: ControlPlane, folder: Path) -> dict[str, Times]:
         disturb(watch, box, jobs, doomed)
         play("killed")
         waiting.until(lambda: all(watch.first(job, phase("Succeeded")) for job in jobs.values()), deadline_s=40)
-        return {name: timed(watch, prefix) for name, prefix in (jobs | others).items()}
+        return {name: timed(watch, prefix, lost) for name, prefix in (jobs | others).items()}
 
 
 @pytest.fixture
@@ -544,7 +547,7 @@ def disturb(watch: Watch, box: Sandbox, jobs: dict[str, str], doomed: kwok.Kwok)
     doomed.kill()
 
 
-def timed(watch: Watch, job: str) -> Times:
+def timed(watch: Watch, job: str, lost: stalls.Stalls) -> Times:
     """Read a Job's times from the watch."""
     last = [thing for _, _, thing in watch.seen if thing["metadata"]["name"].startswith(job)][-1]
     return Times(
@@ -552,29 +555,31 @@ def timed(watch: Watch, job: str) -> Times:
         running=watch.first(job, phase("Running")),
         completed=watch.first(job, phase("Succeeded")),
         container=last["status"]["containerStatuses"][0],
+        about=lost.about,
     )
 
 
 def test_a_job_takes_the_time_it_takes_on_a_real_cluster(times: dict[str, Times], cluster: ControlPlane) -> None:
     """`sleep 10s`: created after 1 s, running after 11 s, completed after 22 s, each to a second."""
     calm = times["calm"]
-    assert calm.creating == pytest.approx(1, abs=1)
-    assert calm.running == pytest.approx(11, abs=1)
-    assert calm.completed == pytest.approx(22, abs=1)
+    assert calm.creating == calm.about(1)
+    assert calm.running == calm.about(11)
+    assert calm.completed == calm.about(22)
     ended = calm.container["state"]["terminated"]
     ran = [datetime.fromisoformat(ended[key]) for key in ("startedAt", "finishedAt")]
-    assert (ran[1] - ran[0]).total_seconds() == pytest.approx(10, abs=1)
+    assert (ran[1] - ran[0]).total_seconds() == calm.about(10)
 
 
 @pytest.mark.parametrize("disturbance", ["killed", "touched"])
 def test_a_job_is_not_prolonged(times: dict[str, Times], cluster: ControlPlane, disturbance: str) -> None:
     """Neither kwok's restart nor a change of the pod begins the waiting anew."""
-    assert times[disturbance].completed == pytest.approx(22, abs=1)
+    assert times[disturbance].completed == times[disturbance].about(22)
 
 
 def test_pods_of_no_job_end_if_they_would(times: dict[str, Times], cluster: ControlPlane) -> None:
     """Init containers take their own time first; what restarts always never completes."""
-    assert times["prepared"].running == pytest.approx(1 + 1 + 1 + 10, abs=1)
-    assert times["prepared"].completed == pytest.approx(1 + 1 + 1 + 10 + 2, abs=1)
+    prepared = times["prepared"]
+    assert prepared.running == prepared.about(1 + 1 + 1 + 10)
+    assert prepared.completed == prepared.about(1 + 1 + 1 + 10 + 2)
     assert times["endless"].running
     assert times["endless"].completed is None
