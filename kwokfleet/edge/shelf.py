@@ -1,0 +1,95 @@
+"""Where Results are kept: a folder for each Run, readable without us.
+
+ROOT/FLEET/WAVE/20261117T090000Z-RUN/result.json    the Result
+                                     pods.ndjson    a line for each pod
+                                     notes.ndjson   what was seen while it ran: for who goes on after a crash
+"""
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from kwokfleet import errors
+from kwokfleet.core import result
+from kwokfleet.core.result import PodTimes, Result
+
+RESULT, PODS, NOTES = "result.json", "pods.ndjson", "notes.ndjson"
+_TIME = "%Y%m%dT%H%M%SZ"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A Run of which there is a folder."""
+
+    folder: Path
+    fleet: str
+    wave: str
+    run: str
+    start: datetime
+
+    def result(self) -> Result:
+        """Return its Result; raise if there is none that can be read."""
+        return load(self.folder / RESULT)
+
+    def pods(self) -> Iterator[PodTimes]:
+        """Yield its pods; none if that file is not there."""
+        with contextlib.suppress(FileNotFoundError), (self.folder / PODS).open(encoding="utf-8") as lines:
+            for line in lines:
+                yield PodTimes.model_validate_json(line)
+
+
+def load(file: Path) -> Result:
+    """Read a Result from a file, or from the folder that holds it."""
+    file = file / RESULT if file.is_dir() else file
+    try:
+        return result.read(file.read_bytes())
+    except OSError as error:
+        raise errors.InputError(f"{file} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise errors.InputError(f"{file} holds no Result", hint="name a result.json, or the folder of a Run") from error
+
+
+class Shelf:
+    """The folders below one root."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def folder(self, fleet: str, wave: str, run: str, start: datetime) -> Path:
+        """Return where a Run is kept; the folder need not be there."""
+        return self.root / fleet / wave / f"{start.astimezone(UTC).strftime(_TIME)}-{run}"
+
+    def put(self, made: Result, pods: Iterable[PodTimes] | None = None) -> Path:
+        """Keep a Result, and its pods if they are given, in the place of what was kept of that Run before."""
+        folder = self.folder(made.fleet, made.wave, made.run, made.start)
+        folder.mkdir(parents=True, exist_ok=True)
+        if pods is not None:
+            _replace(folder / PODS, (f"{each.model_dump_json(by_alias=True, exclude_none=True)}\n" for each in pods))
+        _replace(folder / RESULT, [result.written(made)])
+        return folder
+
+    def find(self, fleet: str = "", wave: str = "", run: str = "") -> list[Kept]:
+        """Return the Runs there are, the latest first; *run* is its name, or that of its folder."""
+        found = [_kept(folder) for folder in self.root.glob(f"{fleet or '*'}/{wave or '*'}/*-*") if folder.is_dir()]
+        wanted = (each for each in found if each and (not run or run in (each.run, each.folder.name)))
+        return sorted(wanted, key=lambda each: (each.start, each.fleet, each.wave, each.run), reverse=True)
+
+
+def _kept(folder: Path) -> Kept | None:
+    time, _, run = folder.name.partition("-")
+    try:
+        start = datetime.strptime(time, _TIME).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return Kept(folder, folder.parent.parent.name, folder.parent.name, run, start)
+
+
+def _replace(file: Path, parts: Iterable[str]) -> None:
+    """Write a file that nobody ever sees half of."""
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    with draft.open("w", encoding="utf-8") as out:
+        out.writelines(parts)
+    draft.replace(file)
