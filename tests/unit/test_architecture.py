@@ -68,7 +68,7 @@ IMPURE = {
 PURE = ("urllib.parse",)
 """What is pure of a package that is not."""
 
-KUBERNETES_ONLY_IN = {"edge/cluster.py", "edge/mirror.py"}
+KUBERNETES_ONLY_IN = {"edge/cluster.py"}
 
 
 def modules() -> Iterator[tuple[str, Path]]:
@@ -135,8 +135,8 @@ def test_core_is_pure() -> None:
     assert not wrong
 
 
-def test_kubernetes_client_has_two_homes() -> None:
-    """Only the cluster and mirror edges import the Kubernetes client."""
+def test_kubernetes_client_has_one_home() -> None:
+    """Only the edge of the cluster imports the Kubernetes client."""
     wrong = [
         str(path.relative_to(PACKAGE))
         for _, path in modules()
