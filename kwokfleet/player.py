@@ -19,7 +19,7 @@ import structlog
 from kwokfleet import apply, errors
 from kwokfleet.core import fleet as model
 from kwokfleet.core import ledger, objects, render, requests, workloads
-from kwokfleet.core.ledger import Entry, Page, State
+from kwokfleet.core.ledger import Entry, Page, State, Verdict
 from kwokfleet.core.objects import Manifest
 
 if TYPE_CHECKING:
@@ -205,6 +205,10 @@ class Performance(threading.Thread):
             )
         self._news()
 
+    def judge(self, verdict: Verdict) -> None:
+        """Take note of what its Result came to."""
+        self._change(verdict=verdict)
+
     def _change(self, **fields: object) -> None:
         with self._lock:
             self.entry = replace(self.entry, **fields)  # type: ignore[arg-type]  # fields of Entry
@@ -283,6 +287,16 @@ class Player:
             if wave in self._pages.get(fleet, {}):
                 self._pages[fleet][wave] = self._pages[fleet][wave].with_run(each.entry)
         return {name: ledger.written(pages) for name, pages in self._pages.items() if pages}
+
+    def judge(self, verdicts: Mapping[Name, Verdict]) -> None:
+        """Write into the Ledger what Runs came to."""
+        for name, verdict in verdicts.items():
+            page = self._pages.get(name[0], {}).get(name[1])
+            entry = page.run(name[2]) if page is not None else None
+            if name in self._playing:
+                self._playing[name].judge(verdict)
+            if page is not None and entry is not None:
+                self._pages[name[0]][name[1]] = page.with_run(replace(entry, verdict=verdict))
 
     def next_start(self, tree: render.Tree, now: datetime) -> datetime | None:
         """Return when the next Run is due, None if none is near."""

@@ -31,6 +31,10 @@ MAY_IMPORT = {
     "takeover": PASS | {"leasing", "shard"},
     "player": PASS | {"apply"},
     "recorder": PASS,
+    "sights": PASS,
+    "measurement": PASS | {"__init__"},
+    "measurer": PASS | {"measurement", "player", "sights"},
+    "runs": PASS | {"apply", "journal", "measurer", "player", "recorder"},
     "sync": PASS | {"apply", "reconcile", "recorder", "world"},
     "leader": PASS,
     "feed": PASS,
@@ -39,7 +43,7 @@ MAY_IMPORT = {
     "foreman": PASS | {"hands", "journal", "recorder", "sync"},
     "caretaker": PASS | {"apply", "keeper", "leasing", "shard", "takeover"},
     "daemon": PASS
-    | {"apply", "caretaker", "feed", "foreman", "journal", "leader", "player", "reconcile", "recorder", "sync"},
+    | {"apply", "caretaker", "feed", "foreman", "journal", "leader", "reconcile", "recorder", "runs", "sync"},
     "face": PASS | {"__init__", "daemon", "formats", "recorder"},
     "cli": PASS
     | {"__init__", "apply", "cli", "daemon", "embedded", "formats", "player"}
