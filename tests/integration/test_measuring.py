@@ -68,7 +68,13 @@ def test_a_run_is_measured(lab: Lab) -> None:
         print(pods[0])
         print(lab.fleet()["status"]["conditions"], run(lab))
         print(lab.told())
-        print([line for line in daemon.text("/metrics").splitlines() if "gate_passed" in line or "wave_obj" in line or "run_latency" in line])
+        print(
+            [
+                line
+                for line in daemon.text("/metrics").splitlines()
+                if "gate_passed" in line or "wave_obj" in line or "run_latency" in line
+            ]
+        )
         print(daemon.lines[-10:])
         print(daemon.get("/api/v1/results"))
         assert 0
