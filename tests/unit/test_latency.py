@@ -119,7 +119,10 @@ def test_a_pod_that_never_ran_is_not_counted_by_clusterloader2() -> None:
     """Neither as a number nor as missing: it has not started."""
     result = told(book(), [PodLife(0, 0, 1)]).result(LONG_AFTER)
     for clock in (Clock.CL2_2024, Clock.CL2_2026):
-        assert (one(result, "pod_startup", clock=clock).count, one(result, "pod_startup", clock=clock).missing) == (0, 0)
+        assert (one(result, "pod_startup", clock=clock).count, one(result, "pod_startup", clock=clock).missing) == (
+            0,
+            0,
+        )
 
 
 def test_a_latency_below_zero_counts_as_zero() -> None:
