@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kwokfleet.core.latency import Book, Seen
 from kwokfleet.core.result import Clock
 from tests.harness.lives import T0, Event, PodLife, book, condition, job, written
-from tests.unit.test_latency import LONG_AFTER, many_lives
+from tests.unit.test_latency import LONG_AFTER, at_leisure, many_lives
 
 CAPACITY = {"general": {"cpu": 10.0, "pods": 110.0}}
 
@@ -34,6 +34,7 @@ def play(made: Book, pods: tuple[PodLife, ...], until: int) -> list[bytes]:
     return lines + made.notes()
 
 
+@at_leisure
 @given(many_lives, st.integers(0, 30))
 def test_what_was_noted_gives_the_same_result_as_never_having_died(pods: tuple[PodLife, ...], until: int) -> None:
     """Every number, every pod, and whether it is over; and nothing is noted twice."""
@@ -45,6 +46,7 @@ def test_what_was_noted_gives_the_same_result_as_never_having_died(pods: tuple[P
     assert after.notes() == []
 
 
+@at_leisure
 @given(many_lives, st.integers(0, 30), st.integers(0, 30))
 def test_a_third_process_goes_on_as_well_as_the_second(pods: tuple[PodLife, ...], first: int, second: int) -> None:
     """Each adds its own notes to those that it found; the torn end of the first is not in the way."""
@@ -57,6 +59,7 @@ def test_a_third_process_goes_on_as_well_as_the_second(pods: tuple[PodLife, ...]
     assert list(three.pods()) == list(two.pods())
 
 
+@at_leisure
 @given(many_lives, st.integers(0, 30), st.data())
 def test_any_torn_end_is_survived(pods: tuple[PodLife, ...], until: int, data: st.DataObject) -> None:
     """A machine that loses power keeps any part of what was written."""
