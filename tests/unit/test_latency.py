@@ -270,6 +270,20 @@ def test_a_pod_found_complete_has_run_and_been_ready_unseen() -> None:
     assert result.pods.running == 1
 
 
+def test_what_is_told_late_because_of_a_gap_is_missing_for_the_watch() -> None:
+    """A watch that goes on where it broke tells all at once: when it was is known to the API alone."""
+    made, life = book(), PodLife(0, 0.3, 10.3, 20.3, 30.3)
+    made.gap(T0 + 5, T0 + 25, "the connection was lost")
+    for seen, manifest, received in life.events():
+        made.pod(seen, manifest, T0 + 25.5 if 5 < received - T0 < 25 else received)
+    made.gap(T0 + 30.2, T0 + 30.5, "too short to matter")
+    result = made.result(LONG_AFTER)
+    known = {each.name: (each.count, each.missing) for each in result.latencies if each.clock is Clock.WATCH}
+    assert known == {"scheduling": (0, 1), "podStartup": (0, 1), "ready": (0, 1), "completion": (1, 0)}
+    assert [each.p50 for each in result.latencies if each.clock is Clock.API] == [10, 20, 20, 30]
+    assert next(made.pods()).seen.keys() == {"created", "over"}
+
+
 # ----------------------------------------------------------------------------------------
 # when it is over
 
