@@ -317,7 +317,7 @@ def test_trouble_is_said_once_for_all_that_it_is_the_same_for() -> None:
     for index in range(25):
         text = f'403 jobs.batch "lab-{index}" is forbidden: exceeded quota, used: {index}'
         made.submitted(index, T0, T0, f"Job lab-{index}: {text}", 1)
-    made.submitted(25, T0, T0, "the API server could not be reached", 0)
+    made.submitted(25, T0, T0, "no answer from https://127.0.0.1: refused", 0)
     result = made.result(LONG_AFTER)
     assert [(each.count, each.example) for each in result.troubles] == [(25, "Job lab-0"), (1, "object 25")]
     assert (result.pacing.refused, result.pacing.retried, result.pacing.count) == (26, 25, 26)
