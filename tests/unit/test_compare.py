@@ -105,6 +105,8 @@ def test_json_has_every_number_and_markdown_those_that_matter() -> None:
 
 def test_markdown_cells_cannot_break_the_table() -> None:
     """A name may hold anything."""
-    odd = run(1.0).model_copy(update={"throughput": (Throughput(scheduler="a|b<script>", windows=1, max=1.0, mean=1.0),)})
+    odd = run(1.0).model_copy(
+        update={"throughput": (Throughput(scheduler="a|b<script>", windows=1, max=1.0, mean=1.0),)}
+    )
     text = comparisons.to_markdown(compare.compare(odd, odd), Limits())
     assert "a\\|b&lt;script>" in text

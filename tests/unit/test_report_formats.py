@@ -95,14 +95,18 @@ def test_kube_burner_documents_have_its_fields_in_whole_milliseconds() -> None:
     assert first["schedulingLatency"] == int(round((pod.api["event"] - pod.api["created"]) * 1000, 3))
     assert first["podReadyLatency"] == (pod.api["ready"] - pod.api["created"]) * 1000
     assert first["timestamp"] == datetime.fromtimestamp(pod.api["created"], UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    assert {"metricName", "uuid", "jobName", "jobIteration", "replica", "namespace", "podName", "nodeName"} <= set(first)
+    assert {"metricName", "uuid", "jobName", "jobIteration", "replica", "namespace", "podName", "nodeName"} <= set(
+        first
+    )
     assert first["metricName"] == "podLatencyMeasurement"
     assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", str(first["uuid"]))
 
 
 def test_kube_burner_quantiles_are_integers_with_its_names() -> None:
     """One document for each condition."""
-    found = {str(each["quantileName"]): each for each in burned(MADE)["podLatencyQuantilesMeasurement-lab-stress-1.json"]}
+    found = {
+        str(each["quantileName"]): each for each in burned(MADE)["podLatencyQuantilesMeasurement-lab-stress-1.json"]
+    }
     assert set(found) == {"PodScheduled", "Initialized", "ContainersReady", "Ready", "ContainersStarted"}
     for each in found.values():
         assert all(isinstance(each[name], int) for name in ("P99", "P95", "P50", "min", "max", "avg"))
