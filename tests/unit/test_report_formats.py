@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kwokfleet.cli import report_text
 from kwokfleet.core.result import Clock, Gate, PodTimes, Result
 from kwokfleet.formats import clusterloader2, figures, junit, kube_burner, report_csv
 from tests.harness import results
@@ -244,3 +245,12 @@ def test_durations_are_written_in_three_digits(seconds: float | None, text: str)
 def test_nothing_known_is_never_written_as_zero() -> None:
     """In any of the ways in which numbers are written."""
     assert {figures.duration(None), figures.rate(None), figures.share(None), figures.count(None)} == {"no data"}
+
+
+def test_a_sparkline_shows_peaks_zeros_and_holes() -> None:
+    """The largest of each part; a blank is not a 0."""
+    assert report_text.spark([0, 0, 4, None, 8, 8], 6) == "▁▁▄ ██"
+    assert report_text.spark([0, 9, 0, 0], 2) == "█▁"
+    assert report_text.spark([1, 2], 4) == "▄▄██"
+    assert report_text.spark([0, 0], 2) == "▁▁"
+    assert report_text.spark([], 3) == "   "
