@@ -175,8 +175,8 @@ def test_a_pod_that_waited_and_ran_is_drawn_as_such() -> None:
     """Ten seconds: three of waiting, four of running, nothing afterwards."""
     pod = PodTimes(name="a", namespace="b", seen={"created": 100.0, "running": 103.0, "over": 107.0})
     text = gantt.picture([pod], 100.0, 10.0, [], "")
-    assert 'class="waiting l6" d="M0,0H90v1H0z"' in text
-    assert 'class="running l6" d="M90,0H210v1H90z"' in text
+    assert 'class="waiting l6" d="M0,0H90v.8H0z"' in text
+    assert 'class="running l6" d="M90,0H210v.8H90z"' in text
 
 
 def test_pods_of_which_nothing_is_known_are_not_drawn() -> None:
