@@ -41,6 +41,7 @@ MAY_IMPORT = {
     "caretaker": PASS | {"apply", "keeper", "leasing", "shard", "takeover"},
     "daemon": PASS
     | {"apply", "caretaker", "feed", "foreman", "journal", "leader", "player", "reconcile", "recorder", "sync"},
+    "reporting": {"core", "edge", "errors", "formats"},
     "face": PASS | {"__init__", "daemon", "formats", "recorder"},
     "cli": PASS
     | {"__init__", "apply", "cli", "daemon", "embedded", "formats", "player"}
@@ -54,6 +55,7 @@ MAY_IMPORT = {
         "leader",
         "observer",
         "reconcile",
+        "reporting",
         "sync",
         "takeover",
         "world",
