@@ -19,7 +19,7 @@ import structlog
 
 from kwokfleet import apply, caretaker, errors, feed, foreman, journal, leader, player, reconcile, recorder, source
 from kwokfleet import sync as syncing
-from kwokfleet.core import agenda, events, plan, problems, render, standing
+from kwokfleet.core import agenda, events, orders, plan, problems, render, standing
 from kwokfleet.core.plan import Plan
 from kwokfleet.edge import mirror, timer
 
@@ -308,14 +308,18 @@ class Daemon:
 
     def _play(self, loaded: source.Loaded) -> None:
         """Note the Runs that are due; they begin once the Ledger in the cluster has them."""
-        if not self._prepared or self.suspended:
+        if not self._prepared:
+            return
+        if self.suspended:
+            self.player.rest(datetime.now(UTC))
             return
         meant = self._as_suspended(loaded)
         for fleet in meant.tree.fleets:
             self.player.learn(fleet.name, self.recorder.status(fleet.name))
         open_ones = {change.fleet for change in self.left.changes} | self.foreman.busy
         ready = lambda name: name not in open_ones and plan.SHARED not in open_ones  # noqa: E731  # said once, used once
-        for fleet_name, wave, run in self.player.attend(meant.tree, ready, datetime.now(UTC)):
+        wanted = orders.of(each.manifest for each in self._fleets.view().objects.values())
+        for fleet_name, wave, run in self.player.attend(meant.tree, ready, datetime.now(UTC), wanted):
             self.journal.tell(
                 "wave", f"run {run.name} of wave {wave} begins", fleet=fleet_name, wave=wave, run=run.name
             )

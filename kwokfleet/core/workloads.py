@@ -75,10 +75,19 @@ class Context:
 def instants(context: Context, start: datetime) -> Iterator[Instant]:
     """Yield when each object of a Run is due, in order."""
     wave = context.wave
-    die = Die(context.fleet.spec.seed, context.fleet.name, wave.name, context.run, "arrivals")
-    at = context.trace.at if context.trace else ()
-    for index, offset in enumerate(schedule.offsets(wave, die, at)):
+    for index, offset in enumerate(schedule.offsets(wave, *_arrivals(context))):
         yield Instant(start + offset, context.run, index, wave.name)
+
+
+def total(context: Context) -> int:
+    """Return how many objects a Run has."""
+    return schedule.total(context.wave, *_arrivals(context))
+
+
+def _arrivals(context: Context) -> tuple[Die, tuple[float, ...]]:
+    """Return the chance and the recorded times that a Run's instants follow from."""
+    die = Die(context.fleet.spec.seed, context.fleet.name, context.wave.name, context.run, "arrivals")
+    return die, context.trace.at if context.trace else ()
 
 
 def maker(context: Context) -> Callable[[int], Manifest]:
@@ -106,6 +115,25 @@ def namespace(context: Context) -> str:
     """Return the namespace of a Wave's objects, variables and all."""
     given = (context.wave.template.get("metadata") or {}).get("namespace")
     return context.wave.namespace or given or DEFAULT_NAMESPACE
+
+
+def ends(context: Context) -> bool:
+    """Return whether a Wave's objects complete by themselves; of others, Ready is all that can be waited for.
+
+    A Lifecycle decides, if there is one. Without it Jobs do, and pods that need not start again for ever where the
+    Fleet has Stages by which a pod that belongs to no Job can end.
+    """
+    template, spec = context.wave.template, context.fleet.spec
+    job = template["kind"] == "Job" and template["apiVersion"].startswith("batch/")
+    if not job and template["kind"] != "Pod":
+        return False
+    pod = next((each.pod for each in spec.lifecycles if each.name == context.wave.lifecycle), None)
+    if pod is not None:
+        meant = job or pod.complete is None or pod.complete.when == "always"
+        return meant and (pod.complete is not None or (pod.fail is not None and pod.fail.probability >= 1))
+    inside = template.get("spec")
+    policy = inside.get("restartPolicy", "Always") if isinstance(inside, Mapping) else "Always"
+    return job or (policy != "Always" and any(use.file or use.name == "job" for use in spec.stages))
 
 
 def known(wave: Wave, trace: Trace | None = None) -> set[str]:
@@ -182,7 +210,7 @@ def _prepared(context: Context) -> Manifest:
     """Return a Wave's template with everything of ours in it, variables still open."""
     wave, template = context.wave, context.wave.template
     metadata = dict(template.get("metadata") or {})
-    labels = _owner_labels(context)
+    labels = owner_labels(context)
     prepared: Manifest = {"apiVersion": template["apiVersion"], "kind": template["kind"]}
     metadata["name"] = "{{name}}"
     if template["kind"] not in CLUSTER_SCOPED:
@@ -203,7 +231,8 @@ def _prepared(context: Context) -> Manifest:
     return {**prepared, **{key: _placed(item, context, labels) for key, item in rest.items()}}
 
 
-def _owner_labels(context: Context) -> dict[str, str]:
+def owner_labels(context: Context) -> dict[str, str]:
+    """Return the labels by which all that belongs to a Run is found again."""
     return {objects.FLEET: context.fleet.name, objects.WAVE: context.wave.name, objects.RUN: context.run}
 
 
