@@ -25,8 +25,9 @@ MAY_IMPORT = {
     "world": PASS,
     "reconcile": PASS,
     "leasing": PASS,
-    "shard": PASS | {"leasing"},
-    "keeper": PASS | {"shard"},
+    "beats": PASS,
+    "shard": PASS | {"beats", "leasing"},
+    "keeper": PASS | {"beats", "shard"},
     "observer": PASS | {"leasing"},
     "takeover": PASS | {"leasing", "shard"},
     "pacer": set[str](),
@@ -48,6 +49,7 @@ MAY_IMPORT = {
     "caretaker": PASS | {"apply", "keeper", "leasing", "shard", "takeover"},
     "daemon": PASS
     | {"apply", "caretaker", "feed", "foreman", "journal", "leader", "reconcile", "recorder", "runs", "sync"},
+    "reporting": {"core", "edge", "errors", "formats"},
     "face": PASS | {"__init__", "daemon", "formats", "recorder"},
     "cli": PASS
     | {"__init__", "apply", "cli", "daemon", "embedded", "formats", "player"}
@@ -61,6 +63,7 @@ MAY_IMPORT = {
         "leader",
         "observer",
         "reconcile",
+        "reporting",
         "sync",
         "takeover",
         "world",
