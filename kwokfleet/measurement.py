@@ -176,14 +176,14 @@ class Measurement:
         return limit is not None and not self.entry.paused and now >= (self.entry.begins + limit).timestamp()
 
     def conclude(self, api: requests.Sends, state: State) -> Result:
-        """Write the last Result, and all pods beside it; nobody is to tell this one anything any more."""
+        """Write the last Result, and all pods and workloads beside it; nobody is to tell this one anything any more."""
         now = time.time()
         if self._blind:
             self.gap(self._since, now, self._why)
         self._add_bindings(api)
         made = self._made(now, state)
         try:
-            self._shelf.put(made, self._book.pods())
+            self._shelf.put(made, self._book.pods(), self._book.workloads())
             self._notes.add(self._book.notes())
             self._notes.close()
             self._shelf.thin(*self.name[:2], MOST_KEPT)

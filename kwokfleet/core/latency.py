@@ -26,7 +26,7 @@ from kwokfleet.core.measure.pods import Pods, Seen
 from kwokfleet.core.measure.submissions import Submissions, Troubles
 from kwokfleet.core.measure.works import Works
 from kwokfleet.core.objects import Manifest
-from kwokfleet.core.result import Counts, Gap, Latency, Mark, PodTimes, Result, Series
+from kwokfleet.core.result import Counts, Gap, Latency, Mark, PodTimes, Result, Series, WorkloadTimes
 from kwokfleet.core.series import Recorder, throughput
 
 __all__ = ["Book", "Seen", "Subject"]
@@ -306,6 +306,38 @@ class Book:
             deleted=not isnan(times[pods.GONE]),
             seen={name: at for name, at in zip(_SEEN, times, strict=False) if at > 0},
             api={name: at for name, at in zip(_API, times[len(_SEEN) :], strict=True) if at > 0},
+        )
+
+    def workloads(self) -> Iterator[WorkloadTimes]:
+        """Yield every object of the Run that is no pod, in the order in which they were seen first."""
+        self._tidy()
+        for key, row in self._works.table.rows.items():
+            if self._works.is_known(row) and self._works.kind(row) == self.subject.template_kind:
+                yield self._workload_times(columns.uid(key), row)
+
+    def _workload_times(self, uid: str, row: int) -> WorkloadTimes:
+        table = self._works.table
+        index = table.whole[works.INDEX][row]
+        over = (works.OVER, works.API_OVER) if self.subject.ends else (works.READY, works.API_READY)
+
+        def known(**named: tuple[int, ...]) -> dict[str, float]:
+            times = {name: latencies.earliest(table.times[each][row] for each in of) for name, of in named.items()}
+            return {name: at for name, at in times.items() if at > 0}
+
+        return WorkloadTimes.model_construct(
+            kind=self._works.kind(row),
+            name=table.names[row],
+            namespace=self._names.text(table.whole[works.NAMESPACE][row]),
+            uid=uid,
+            index=None if index == NONE else index,
+            seen=known(
+                created=(works.CREATED,),
+                dispatched=(works.POD_CREATED,),
+                started=(works.STARTED, works.POD_RUNNING),
+                over=over[:1],
+            ),
+            api=known(created=(works.API_CREATED,), started=(works.API_STARTED, works.API_POD_STARTED), over=over[1:]),
+            failed=self._works.failed(row),
         )
 
 

@@ -134,11 +134,11 @@ def of_works(book: Works, kind: str, *, ends: bool) -> Iterator[Latency]:
         chosen = [row for row in rows if not (name == "completion" and book.failed(row))]
         happened = [row for row in chosen if not all(isnan(times[column][row]) for column in (*watch, *api))]
         for clock, created, columns in ((Clock.WATCH, works.CREATED, watch), (Clock.API, works.API_CREATED, api)):
-            ends_at = ((times[created][row], _earliest(times[column][row] for column in columns)) for row in happened)
+            ends_at = ((times[created][row], earliest(times[column][row] for column in columns)) for row in happened)
             yield _between(name, kind, clock, ends_at)
 
 
-def _earliest(times: Iterable[float]) -> float:
+def earliest(times: Iterable[float]) -> float:
     """Return the earliest time; if of that one nobody knows when it was, none is known."""
     return min((each for each in times if not isnan(each)), key=abs, default=-1.0)
 
