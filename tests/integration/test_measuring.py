@@ -162,11 +162,11 @@ def test_a_run_is_measured_as_somebody_else_would(lab: Lab) -> None:
     assert (json.loads(served)["run"], len(lines), short["state"]) == ("0", 60, "Done")
 
 
-def test_gates_that_fail_are_told_and_then_there_is_silence(lab: Lab) -> None:
-    """In the Ledger, as a condition, an Event and a metric; the Fleet is Ready all the same. Nothing is asked after."""
+def test_gates_that_fail_are_told_and_nothing_is_watched_any_longer(lab: Lab) -> None:
+    """In the Ledger, as a condition, an Event and a metric; the Fleet is Ready all the same."""
     before = watched(lab, "jobs")
     save(lab, 10, expect="{podStartup: {p50: 1ms}, failures: 0, completion: {p99: 10m}}")
-    with faulty.proxied(lab.cluster) as proxy, lab.run(kwok=True, through=through(lab, proxy)) as daemon:
+    with lab.run(kwok=True) as daemon:
         assert judged(lab) == "Failed"
         status, message = condition(lab, "GatesPassed")
         assert (status, "podStartup.p50" in message, "failures" in message) == ("False", True, False)
@@ -179,7 +179,6 @@ def test_gates_that_fail_are_told_and_then_there_is_silence(lab: Lab) -> None:
         assert re.search(rf'run_latency_seconds{{clock="watch",fleet="{lab.name}".*quantile="0.99"', metrics)
         assert "Failed" in lab.program.run("get", "runs").stdout
         waiting.until(lambda: watched(lab, "jobs") == before)
-        waiting.until(lambda: is_silent(proxy))
     with lab.run() as daemon:  # it is judged once: who comes next has nothing to measure
         daemon.wait_synced()
         waiting.until(lambda: "gate_passed" in daemon.text("/metrics"))
@@ -207,7 +206,7 @@ def is_silent(proxy: faulty.Proxy) -> bool:
     return not [each.path for each in ours if "/leases" not in each.path]
 
 
-def test_a_connection_that_breaks_leaves_a_gap(lab: Lab) -> None:
+def test_a_connection_that_breaks_leaves_a_gap_and_after_a_run_there_is_silence(lab: Lab) -> None:
     """What was seen before and after is measured; when nobody looked is in the Result, and why."""
     save(lab, 100, "20/s")
     with faulty.proxied(lab.cluster) as proxy, lab.run(kwok=True, through=through(lab, proxy)):
@@ -217,6 +216,7 @@ def test_a_connection_that_breaks_leaves_a_gap(lab: Lab) -> None:
         waiting.until(lambda: len(proxy.faults) > 2)
         proxy.rule = faulty.never
         assert judged(lab) == "Passed"
+        waiting.until(lambda: is_silent(proxy))
     result = kept(lab).result()
     assert (result.objects.created, result.objects.completed) == (100, 100)
     assert result.gaps
