@@ -12,7 +12,7 @@ from functools import partial
 from kwokfleet import apply, kinds, pacer, performance, sweeper
 from kwokfleet.core import fleet as model
 from kwokfleet.core import ledger, render, workloads
-from kwokfleet.core.ledger import Entry, Page, State, Upkeep
+from kwokfleet.core.ledger import Entry, Page, State, Upkeep, Verdict
 from kwokfleet.core.objects import Manifest
 from kwokfleet.core.orders import Order
 from kwokfleet.core.waves import Wave
@@ -186,6 +186,11 @@ class Player:
         """Return the Ledger of each Fleet that has Waves, as its status has it."""
         self._fold()
         return {name: ledger.written(pages) for name, pages in self._pages.items() if pages}
+
+    def judge(self, verdicts: Mapping[Name, Verdict]) -> None:
+        """Write into the Ledger what Runs came to."""
+        for name, verdict in verdicts.items():
+            self._update(name, partial(replace, verdict=verdict))
 
     def next_start(self, tree: render.Tree, now: datetime) -> datetime | None:
         """Return when somebody must attend to the next Run, None if none is near."""

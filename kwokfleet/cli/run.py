@@ -70,6 +70,12 @@ LeaseNamespace = Annotated[
 Poll = Annotated[
     bool, typer.Option("--poll", help="Look at the files instead of waiting for events: for network folders.")
 ]
+ResultsDir = Annotated[
+    Path | None,
+    typer.Option(
+        help="Where what was measured of Runs is kept.  [default: results in the data folder]", show_default=False
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,7 @@ class _Options:
     qps: float
     max_inflight: int
     bin_dir: Path | None
+    results_dir: Path
 
 
 def register(app: typer.Typer) -> None:
@@ -116,6 +123,7 @@ def run(  # noqa: PLR0913, PLR0917  # one for each option
     poll: Poll = False,
     qps: sync.Qps = 0,
     max_inflight: sync.MaxInflight = 128,
+    results_dir: ResultsDir = None,
     bin_dir: cluster_commands.BinDir = None,
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
@@ -147,6 +155,7 @@ def run(  # noqa: PLR0913, PLR0917  # one for each option
         qps,
         max_inflight,
         bin_dir,
+        results_dir or _results(),
     )
     _run(options, context, kubeconfig)
 
@@ -171,8 +180,12 @@ def up(
     cluster_commands.print_how_to_use(made)
     options = _Options(where, None, "", "", 0.0, timedelta(minutes=10), address, _secret(None, "KWOKFLEET_TOKEN"), "",
                        kwok=True, elect=True, lease_namespace="kube-system", poll=False, qps=0.0, max_inflight=128,
-                       bin_dir=bin_dir)  # fmt: skip
+                       bin_dir=bin_dir, results_dir=_results())  # fmt: skip
     _run(options, None, made.kubeconfig)
+
+
+def _results() -> Path:
+    return output.read_settings().data_dir / "results"
 
 
 def _there(path: Path) -> Path:
@@ -213,7 +226,7 @@ def _run(options: _Options, context: str | None, kubeconfig: Path | None) -> Non
         follower = stack.enter_context(mirror.Mirror(guarded, requests.MANAGED))
         told = stack.enter_context(mirror.Mirror(guarded, (requests.FLEET,)))
         follower.tell_restarts(counted.watch_restarted)
-        how = daemon.How(_identity(), options.interval, _limits(options), prepare=_prepare)
+        how = daemon.How(_identity(), options.interval, _limits(options), prepare=_prepare, results=options.results_dir)
         made = daemon.Daemon(guarded, _feed(options, guarded), follower, told, how, counted)
         shown = face.Face(made)
         if options.kwok:

@@ -49,6 +49,18 @@ class State(StrEnum):
     CANCELLED = "Cancelled"
 
 
+class Verdict(StrEnum):
+    """What a Run's Result came to."""
+
+    OPEN = ""
+    """It is still being measured."""
+    PASSED = "Passed"
+    FAILED = "Failed"
+    MEASURED = "Measured"
+    """Nothing was expected of it."""
+    NO_DATA = "NoData"
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One Run."""
@@ -72,6 +84,7 @@ class Entry:
     ended: datetime | None = None
     """When it was done, or cancelled."""
     upkeep: Upkeep = Upkeep.NONE
+    verdict: Verdict = Verdict.OPEN
 
     @property
     def failed(self) -> int:
@@ -105,7 +118,8 @@ class Entry:
 
     def retried(self, now: datetime) -> "Entry":
         """Return it as it is when it is to go on, and to submit once more what was refused."""
-        return replace(self.resumed(now), state=State.RUNNING, ended=None, why="", upkeep=Upkeep.NONE)
+        fields = {"state": State.RUNNING, "ended": None, "why": "", "upkeep": Upkeep.NONE, "verdict": Verdict.OPEN}
+        return replace(self.resumed(now), **fields)  # type: ignore[arg-type]  # fields of Entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +266,7 @@ def _entry(run: Manifest) -> Entry:
         int(run.get("churned", 0)),
         _time(run["ended"]) if run.get("ended") else None,
         Upkeep(run.get("upkeep", "")),
+        Verdict(run.get("verdict", "")),
     )
 
 
@@ -294,6 +309,7 @@ def _run(run: Entry) -> Manifest:
         "churned": run.rounds,
         "ended": _text(run.ended) if run.ended else "",
         "upkeep": run.upkeep.value,
+        "verdict": run.verdict.value,
     }
     return made | {name: value for name, value in more.items() if value}
 

@@ -10,7 +10,20 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kwokfleet import errors
-from kwokfleet.core.picture import Due, Event, Fleet, Held, Nodes, Pass, PassResult, Picture, Pool, Shard, Source
+from kwokfleet.core.picture import (
+    Due,
+    Event,
+    Fleet,
+    Held,
+    Measured,
+    Nodes,
+    Pass,
+    PassResult,
+    Picture,
+    Pool,
+    Shard,
+    Source,
+)
 from kwokfleet.core.problems import Problem
 from kwokfleet.edge import metrics, web
 
@@ -48,6 +61,10 @@ PICTURE = Picture(
     ),
     kwok=(Shard(0, "ready", 11, 10247, 2, "", 1 << 20, 0.5), Shard(1, "waiting", why="it ended")),
     objects={("Node", "present"): 4, ("Node", "ready"): 3, ("Stage", "present"): 9},
+    measured=(
+        Measured("lab", "load", "1", "Failed", "deadline: wanted 1m, got 2m", {"deadline": False, "failures": True},
+                 {("podStartup", "pods", "watch", "p99"): 1.5}),
+    ),
 )  # fmt: skip
 
 
@@ -63,6 +80,8 @@ class Memory:
     """What plan() returns."""
     error: Exception | None = None
     """What plan() raises."""
+    kept: dict[tuple[str, str, str, str], str] = field(default_factory=dict)
+    """The files of Results, by Fleet, Wave, Run and name."""
     gate: threading.Event = field(default_factory=threading.Event)
     """What plan() waits for; it is open at first."""
     inside: threading.Event = field(default_factory=threading.Event)
@@ -104,6 +123,14 @@ class Memory:
     def listed(self, thing: str, fleet: str) -> list[dict[str, Any]]:
         """Return what was asked for."""
         return [{"thing": thing, "fleet": fleet}]
+
+    def results(self, fleet: str, wave: str, limit: int) -> list[dict[str, Any]]:
+        """Return what was asked for."""
+        return [{"fleet": fleet, "wave": wave, "limit": limit}]
+
+    def result_file(self, fleet: str, wave: str, run: str, file: str) -> str:
+        """Return the one file there is."""
+        return self.kept.get((fleet, wave, run, file), "")
 
     def ask(self, why: str) -> None:
         """Remember it."""
