@@ -45,7 +45,7 @@ class Witness(follower.Follower):
         self._hears = hears
         self._last = time.time()
         """When something was last received."""
-        self._blind = True
+        self._blind: bool | None = None
         self.settled = threading.Event()
         """Set once all is known, or was refused: nobody need wait for it."""
 
@@ -84,10 +84,10 @@ class Witness(follower.Follower):
     def say(self, trouble: str, *, settled: bool = True) -> None:
         """Tell of a connection that is lost, or is back; what is told twice is told once."""
         now = time.time()
-        if trouble and not self._blind:
+        if trouble and self._blind is not True:
             silent = now - self._last >= follower.SILENCE_S
             self._hears.lost(self.kind, self._last if silent else now, trouble)
-        elif not trouble and self._blind:
+        elif not trouble and self._blind is not False:
             self._hears.back(self.kind, now)
         self._blind = bool(trouble)
         if settled:
