@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from types import FrameType
 
@@ -15,6 +16,7 @@ from kwokfleet.cli import connection, output
 from kwokfleet.core import learning, requests
 from kwokfleet.core.objects import Manifest
 from kwokfleet.core.requests import Kind
+from kwokfleet.edge import cluster
 from kwokfleet.edge.mirror import witness
 
 LOOK_S = 0.5
@@ -79,6 +81,7 @@ def watched(where: Where, lasting_s: float, pods: int | None) -> learning.Study:
     """Watch until enough was seen, the time is over, or somebody presses Ctrl-C; return all that was seen."""
     output.start_logging()
     api = connection.connected(where.context, where.kubeconfig)
+    _refuse_unlisted(api, where)
     listener = _Listener()
     sight = witness.Witness(api, where.kind, where.selector, listener)
     sight.start()
@@ -96,6 +99,14 @@ def watched(where: Where, lasting_s: float, pods: int | None) -> learning.Study:
         )
     with listener.lock:
         return listener.study
+
+
+def _refuse_unlisted(api: cluster.Cluster, where: Where) -> None:
+    """Raise if pods cannot be listed for a reason that lasts: a Witness would go on trying."""
+    answer = api.send(requests.page(where.kind, where.selector, metadata_only=True))
+    if HTTPStatus.BAD_REQUEST <= answer.status < HTTPStatus.INTERNAL_SERVER_ERROR and answer.status != connection.BUSY:
+        scope = f"-n {where.namespace}" if where.namespace else "--all-namespaces"
+        raise cluster.refused(api, answer, f"list pods {scope}")
 
 
 @contextmanager
@@ -117,11 +128,10 @@ def _wait_until_known(sight: witness.Witness, listener: _Listener, where: Where,
     deadline = time.monotonic() + connection.LIST_S
     while not sight.settled.wait(LOOK_S) and time.monotonic() < deadline and not stop.is_set():
         pass
-    if not listener.known:
-        scope = f"-n {where.namespace}" if where.namespace else "--all-namespaces"
+    if not listener.known and not stop.is_set():
         raise errors.ClusterError(
             f"the pods of {where} cannot be watched: {listener.trouble or 'they have not been listed yet'}",
-            hint=f"see kubectl auth can-i watch pods {scope}; rights to list and watch pods are enough",
+            hint="rights to list and watch pods are enough: see kubectl auth can-i watch pods",
         )
 
 

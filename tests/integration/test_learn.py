@@ -13,9 +13,10 @@ import pytest
 
 from kwokfleet.core import learning, shapes
 from kwokfleet.core.result import Clock
-from tests.harness import cli, labs, stalls, waiting
+from tests.harness import cli, labs, real_pods, stalls, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.harness.labs import Lab
+from tests.harness.sandbox import Sandbox
 
 Manifest = dict[str, Any]
 PODS, FEWER = 100, 25
@@ -193,3 +194,47 @@ def test_pods_played_by_known_distributions_are_learnt(lab: Lab) -> None:
     whole = lab.folder / "learnt.yaml"
     lab.program.ok("learn", str(file), "--fleet", "learnt", "--to", str(whole))
     lab.program.ok("validate", "--strict", str(whole))
+
+
+def reader(box: Sandbox, file: Path) -> Path:
+    """Return a kubeconfig of somebody who may list and watch pods in one namespace, and nothing else."""
+    cluster, inside = box.cluster, ("--namespace", box.name)
+    cluster.kubectl("create", "serviceaccount", "reader", *inside)
+    cluster.kubectl("create", "role", "reader", "--verb=list,watch", "--resource=pods", *inside)
+    cluster.kubectl("create", "rolebinding", "reader", "--role=reader", f"--serviceaccount={box.name}:reader", *inside)
+    who = f"--as=system:serviceaccount:{box.name}:reader"
+    waiting.until(lambda: cluster.try_kubectl("auth", "can-i", "watch", "pods", who, *inside).returncode == 0)
+    config = json.loads(cluster.kubectl("config", "view", "--raw", "--output", "json"))
+    token = cluster.kubectl("create", "token", "reader", *inside).strip()
+    config["users"] = [{"name": each["name"], "user": {"token": token}} for each in config["users"]]
+    file.write_text(json.dumps(config))
+    return file
+
+
+def test_rights_to_list_and_watch_pods_in_a_namespace_are_enough(
+    kwokfleet: cli.Cli, box: Sandbox, tmp_path: Path
+) -> None:
+    """Beyond it, what is missing is said; pods that have long been Ready are learnt by their timestamps."""
+    for index in range(3):
+        pod = real_pods.Pod("web", policy="Always")
+        pod.bound(0)
+        pod.creating(2)
+        pod.started(7)
+        status = pod.ready(7)["status"]
+        made = box.manifest(
+            "v1", "Pod", f"web-{index}", spec={"nodeName": "none", "containers": [{"name": "main", "image": "none"}]}
+        )
+        box.cluster.apply(made)
+        box.cluster.kubectl(
+            "patch", "pod", made["metadata"]["name"], "--namespace", box.name, "--subresource=status", "--type=merge",
+            "--patch", json.dumps({"status": status}),
+        )  # fmt: skip
+    arguments = ("learn", "-l", box.selector, "-o", "json", "--kubeconfig", str(reader(box, tmp_path / "config.json")))
+    found = json.loads(kwokfleet.ok(*arguments, "--namespace", box.name, "--pods", "3"))
+    assert {name: step["delay"] for name, step in found["steps"].items()} == {"create": "2s", "ready": "5s"}
+    beyond = kwokfleet.run(*arguments, "--all-namespaces")
+    assert beyond.returncode == 4
+    assert "refused to list pods --all-namespaces: 403" in beyond.stderr
+    wrong = kwokfleet.run("learn", "-l", "app in (", "--kubeconfig", str(box.cluster.kubeconfig))
+    assert wrong.returncode == 4
+    assert "400" in wrong.stderr
