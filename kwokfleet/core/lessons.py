@@ -14,7 +14,8 @@ from kwokfleet.core.objects import Manifest
 PERCENTILES = (0.5, 0.9, 0.99)
 QUANTILES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 """What is told of values that come from no distribution."""
-LONGEST_NAME = 40
+LONGEST_NAME = 30
+"""With the name of a Fleet of the same length it still fits into a label."""
 _WIDTH = 110
 _PLAIN_STEPS = ("create", "init", "ready", "delete")
 _MOST_EXIT_CODE = 255

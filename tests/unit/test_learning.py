@@ -292,7 +292,7 @@ def test_whatever_was_seen_can_be_written(times: list[tuple[float, float]], reas
 
 
 @pytest.mark.parametrize(
-    ("given_text", "name"), [("web", "web"), ("App_Name/V2", "app-name-v2"), ("--", "learnt"), ("x" * 99, "x" * 40)]
+    ("given_text", "name"), [("web", "web"), ("App_Name/V2", "app-name-v2"), ("--", "learnt"), ("x" * 99, "x" * 30)]
 )
 def test_a_name_is_made_of_anything(given_text: str, name: str) -> None:
     """It is one that a Lifecycle may have."""
