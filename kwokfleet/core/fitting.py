@@ -34,6 +34,8 @@ _CELLS = 100
 """A grid finer than this part of the spread of the values tells nothing more."""
 _EQUAL = 0.1
 """Two distributions that differ by less are equally good (AIC)."""
+_TINY = 1e-6
+"""A time that stands on the grid stays there, whatever division makes of it."""
 _STEPS = 200
 _CLOSE = 1e-4
 _FENCE = 3.0
@@ -83,10 +85,6 @@ def sample(pairs: Iterable[tuple[float, float]], width: float) -> Sample:
     return Sample(Counter(max(0, number) for number in numbers), width)
 
 
-_TINY = 1e-6
-"""A time that stands on the grid stays there, whatever division makes of it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Fit:
     """A distribution, and how well it says what was seen."""
@@ -101,10 +99,10 @@ class Fit:
     def quantile(self, share: float) -> float:
         """Return what `sample.quantile` would be if the distribution were the true one: seen through the same grid."""
         width = self.sample.width
-        number = max(0, math.floor(self.shape.quantile(share) / width) - 1)
-        while (upto := _share(self.shape, number, width)) < share - _TINY:
-            number += 1
-        before = _share(self.shape, number - 1, width)
+        near = math.floor(self.shape.quantile(share) / width)  # what is seen is this number, or a neighbour
+        found = (number for number in (near - 1, near) if _share(self.shape, number, width) >= share - _TINY)
+        number = max(0, next(found, near + 1))
+        before, upto = (_share(self.shape, each, width) for each in (number - 1, number))
         return _spread(number, (share - before) / (upto - before) if upto > before else 1.0, width)
 
     @property
