@@ -96,9 +96,14 @@ class Measurer:
         """
         waves = {(fleet.name, wave.name): (fleet, wave) for fleet in tree.fleets for wave in fleet.spec.waves}
         fleets = {fleet.name for fleet in tree.fleets}
-        for name in tuple(self._known):
-            if name[:2] not in waves and (whole or name[0] in fleets):
-                self._put(self._finish, name, "Cancelled")
+
+        def vanished(name: tuple[str, ...]) -> bool:
+            return name[:2] not in waves and (whole or name[0] in fleets)
+
+        for name in filter(vanished, tuple(self._known)):
+            self._put(self._finish, name, "Cancelled")
+        with self._lock:
+            self._last = {name: each for name, each in self._last.items() if not vanished(name)}
         for (fleet_name, wave_name), (fleet, wave) in waves.items():
             self._remember(fleet_name, wave_name)
             page = pages.get(fleet_name, {}).get(wave_name)

@@ -19,6 +19,8 @@ _REASONS = {
     Verdict.MEASURED: ("RunMeasured", events.NORMAL, "no gates"),
 }
 
+_CANCELLED = ("RunCancelled", events.NORMAL, "it was cancelled; what was measured until then is kept")
+
 
 Around = measurer.Around
 
@@ -94,7 +96,7 @@ class Runs:
     def tell(self) -> None:
         """Tell of what was judged since the last time."""
         for each in self._measurer.ended() if self._measurer is not None else ():
-            reason, kind, otherwise = _REASONS[Verdict(each.verdict)]
+            reason, kind, otherwise = _CANCELLED if each.cancelled else _REASONS[Verdict(each.verdict)]
             message = f"run {each.run} of wave {each.wave}: {each.why or otherwise}"
             bad = kind == events.WARNING
             self._journal.tell("wave", message, fleet=each.fleet, warning=bad, wave=each.wave, run=each.run,

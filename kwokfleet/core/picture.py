@@ -161,6 +161,7 @@ class Measured:
     """Each gate, and whether it held."""
     latencies: Mapping[tuple[str, str, str, str], float] = field(default_factory=dict)
     """Seconds, by name, what it is of, clock and quantile."""
+    cancelled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

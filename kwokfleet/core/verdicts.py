@@ -50,6 +50,7 @@ def measured(made: Result) -> Measured:
             for quantile in _QUANTILES
             if (seconds := getattr(each, quantile)) is not None
         },
+        made.state == "Cancelled",
     )
 
 

@@ -181,7 +181,7 @@ def test_gates_that_fail_are_told_and_nothing_is_watched_any_longer(lab: Lab) ->
         waiting.until(lambda: watched(lab, "jobs") == before)
     with lab.run() as daemon:  # it is judged once: who comes next has nothing to measure
         daemon.wait_synced()
-        waiting.until(lambda: "gate_passed" in daemon.text("/metrics"))
+        waiting.until(lambda: f'gate_passed{{fleet="{lab.name}"' in daemon.text("/metrics"))
         assert condition(lab, "GatesPassed") == (status, message)
         assert watched(lab, "jobs") == before
 
@@ -238,7 +238,7 @@ def test_a_wave_that_vanishes_is_not_measured_any_longer(lab: Lab) -> None:
         (lab.files / "fleet.yaml").unlink()
         waiting.until(lambda: kept(lab).result().state == "Cancelled")
         assert kept(lab).result().objects.created == 5
-        assert "gate_passed" not in daemon.text("/metrics")
+        assert f'gate_passed{{fleet="{lab.name}"' not in daemon.text("/metrics")
 
 
 def test_a_deadline_ends_what_never_ends(lab: Lab) -> None:
