@@ -214,6 +214,8 @@ class _Troubles:
 
 
 def _learnt(study: "Study", source: str) -> "Lesson":
+    from kwokfleet.core import learning
+
     if not study.pods:
         raise errors.InputError(
             f"there was no pod in {source}",
@@ -222,7 +224,7 @@ def _learnt(study: "Study", source: str) -> "Lesson":
     lesson = study.lesson()
     if not lesson.steps:
         raise errors.InputError(
-            f"nothing can be learnt from the {lesson.pods:,} pods of {source}: none was seen to go through a step",
+            f"nothing can be learnt from {learning.counted(lesson.pods)} of {source}: none went through a step",
             hint="watch while pods start: --for a longer time, or restart a deployment meanwhile",
         )
     return lesson
@@ -249,8 +251,9 @@ def _write(text: str, to: Path | None) -> None:
 def _show(lesson: "Lesson", source: str) -> None:
     """Show on standard error what was seen beside what was made of it."""
     from kwokfleet.cli import learn_table
+    from kwokfleet.core import learning
 
-    output.print_line(f"\n{lesson.pods:,} pods of {source}\n")
+    output.print_line(f"\n{learning.counted(lesson.pods)} of {source}\n")
     blocks = learn_table.can_draw(sys.stderr.encoding)
     output.print_line(learn_table.table(lesson, blocks=blocks))
     for line in learn_table.remarks(lesson):

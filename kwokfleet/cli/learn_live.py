@@ -143,7 +143,7 @@ def _wait(listener: _Listener, where: Where, lasting_s: float, pods: int | None,
                 seen, through = listener.study.pods, listener.study.through
             if pods is not None and through >= pods:
                 return
-            show(f"{seen:,} pods, {through:,} seen through; {output.age_of(left)} left")
+            show(f"{learning.counted(seen)}, {through:,} seen through; {output.age_of(left)} left")
             stop.wait(min(left, LOOK_S))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from kwokfleet.cli import output
 from kwokfleet.core import fitting, lessons
-from kwokfleet.core.learning import GRID_S, Lesson, Step
+from kwokfleet.core.learning import GRID_S, Lesson, Step, counted
 from kwokfleet.core.result import Clock
 
 BINS = 16
@@ -71,9 +71,9 @@ def remarks(lesson: Lesson) -> Iterator[str]:
         if step.backwards:
             yield f"  {name}: {step.backwards:,} ended before they began, by clocks that differ; they count as 0 s"
     if (fails := lesson.fails) is not None:
-        yield f"  {fails.count:,} of {fails.of:,} pods failed: {fails.reason}, exit code {fails.exit_code}"
+        yield f"  {fails.count:,} of {counted(fails.of)} failed: {fails.reason}, exit code {fails.exit_code}"
     if (crashes := lesson.crashes) is not None:
         why = f"{crashes.reason}, exit code {crashes.exit_code}"
-        yield f"  {crashes.count:,} crashes of containers in {crashes.of:,} pods: {why}"
+        yield f"  {crashes.count:,} crashes of containers in {counted(crashes.of)}: {why}"
     for note in lesson.notes:
         yield f"  note: {note}"

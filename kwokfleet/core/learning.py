@@ -212,22 +212,27 @@ def _trouble(found: Sequence[tuple[str, int]], of: int) -> Trouble | None:
 # what else there is to say
 
 
+def counted(number: int) -> str:
+    """Return a number of pods, in words."""
+    return f"{number:,} pod{'' if number == 1 else 's'}"
+
+
 def _notes(pods: Sequence[Story], over: Sequence[Story], crashed: Sequence[Story]) -> Iterable[str]:
     unbound = sum("bound" not in each.known for each in pods)
     if unbound:
-        yield f"{unbound} of {len(pods)} pods were not bound to a node: nothing is known of what came after"
+        yield f"{unbound:,} of {counted(len(pods))} had no node: nothing is known of what came after"
     going = [each for each in pods if not each.known & {"over", "deleting", "gone"} and "ready" in each.known]
     if over and going:
         yield (
-            f"{len(going)} pods were still running in the end: complete and fail know only those that were over, "
+            f"still running in the end: {counted(len(going))}; complete and fail know only those that were over, "
             "and are too short if the others are the longer ones"
         )
     if crashed:
         count = sum(len(each.crashes()) for each in crashed)
         yield (
-            f"containers of {len(crashed)} pods crashed and were started again, {count} times in all: "
+            f"containers of {counted(len(crashed))} crashed and were started again, {count:,} times in all: "
             "left out, since a lifecycle lets the containers of every pod do so, and none beside complete or fail"
         )
     killed = sum(each.killed for each in pods)
     if killed:
-        yield f"{killed} pods were over because they were deleted: they count neither as completed nor as failed"
+        yield f"over because of a deletion: {counted(killed)}, neither completed nor failed"

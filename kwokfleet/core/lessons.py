@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from kwokfleet.core import fleet, formatting, shapes, yamltext
-from kwokfleet.core.learning import GRID_S, Lesson, Step, Trouble
+from kwokfleet.core.learning import GRID_S, Lesson, Step, Trouble, counted
 from kwokfleet.core.objects import Manifest
 
 PERCENTILES = (0.5, 0.9, 0.99)
@@ -159,7 +159,7 @@ def _wave(lesson: Lesson, about: About) -> Manifest:
 
 def _head(lesson: Lesson, about: About) -> Iterator[str]:
     when = f", {_instant(lesson.since)} to {_instant(lesson.until)}" if lesson.since is not None else ""
-    yield f"# Learnt by kwokfleet {about.version} from {lesson.pods:,} pods of {_line(about.source)}{when}."
+    yield f"# Learnt by kwokfleet {about.version} from {counted(lesson.pods)} of {_line(about.source)}{when}."
     for note in lesson.notes:
         yield from textwrap.wrap(f"Note: {_line(note)}.", _WIDTH, initial_indent="# ", subsequent_indent="# ")
 
@@ -196,9 +196,9 @@ def _nested(lesson: Lesson, part: str, said: Mapping[str, Any]) -> Iterator[str]
 
 def _told(trouble: Trouble, part: str) -> str:
     others = ", ".join(f"{_line(reason)} {count}x" for reason, count in sorted(trouble.others.items()))
-    what = f"{trouble.count:,} of {trouble.of:,} pods failed"
+    what = f"{trouble.count:,} of {counted(trouble.of)} failed"
     if part == "restart":
-        what = f"{trouble.count:,} crashes in {trouble.of:,} pods"
+        what = f"{trouble.count:,} crashes in {counted(trouble.of)}"
     return what + (f"; also {others}" if others else "")
 
 

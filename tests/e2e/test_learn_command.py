@@ -87,7 +87,7 @@ def test_broken_records_are_said_with_their_line_and_the_rest_is_used(kwokfleet:
         (("FILE", "--selector", "app=web"), 2, "a recording and a selector"),
         (("nowhere.json",), 2, "nowhere.json cannot be read"),
         (("EMPTY",), 2, "there was no pod in"),
-        (("PENDING",), 2, "nothing can be learnt from the 1 pods"),
+        (("PENDING",), 2, "nothing can be learnt from 1 pod of"),
         (("FILE", "--name", "No Name"), 2, "for instance no-name"),
         (("--selector", "app=web", "--for", "soon"), 2, "must be a duration"),
         (("--selector", "app=web", "--kubeconfig", "nowhere"), 4, "there is no such file"),

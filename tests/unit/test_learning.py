@@ -145,7 +145,7 @@ def test_a_pod_that_was_deleted_neither_completed_nor_failed() -> None:
     assert spans(lesson)["delete"] == (pytest.approx(3.4, abs=0.05), 10)
     assert not lesson.steps.keys() & {"complete", "fail", "every"}
     assert lesson.fails is None
-    assert "10 pods were over because they were deleted" in lesson.notes[0]
+    assert "over because of a deletion: 10 pods" in lesson.notes[0]
 
 
 def test_a_recording_knows_how_long_a_deletion_took_by_the_end_of_the_containers() -> None:
@@ -182,13 +182,13 @@ def test_crashes_of_a_few_pods_are_said_and_left_out() -> None:
     lesson = told(looping("a"), *(looping(f"fine-{index}")[:3] for index in range(5))).lesson()
     assert lesson.crashes is None
     assert "every" not in lesson.steps
-    assert "containers of 1 pods crashed" in lesson.notes[0]
+    assert "containers of 1 pod crashed" in lesson.notes[0]
 
 
 def test_pods_that_still_run_are_said() -> None:
     """What is over by now may be the shorter half."""
     lesson = told(*jobs(20, failing=0), *(states[:4] for states in jobs(50)[20:])).lesson()
-    assert "30 pods were still running" in lesson.notes[0]
+    assert "still running in the end: 30 pods" in lesson.notes[0]
 
 
 def test_clocks_that_differ_make_no_negative_times() -> None:
@@ -204,7 +204,7 @@ def test_pods_without_a_node_teach_nothing() -> None:
     """But it is said that there were some."""
     lesson = told([Pod("pending").now]).lesson()
     assert not lesson.steps
-    assert "not bound" in lesson.notes[0]
+    assert "1 of 1 pod had no node" in lesson.notes[0]
 
 
 json_values = st.recursive(
