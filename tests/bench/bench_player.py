@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,9 @@ from typing import Any
 import orjson
 import psutil
 
-from kwokfleet import source
+from kwokfleet import errors, source
 from kwokfleet.core import render, requests, workloads
-from kwokfleet.edge import cluster as edge
-from tests.bench import arena, table
+from tests.bench import arena, measuring, table
 from tests.harness import cli, running, waiting
 
 RATE, SECONDS = 100, int(os.environ.get("BENCH_SECONDS", "60"))
@@ -73,17 +72,17 @@ def run() -> list[table.Result]:
 def _pacing(place: arena.Arena) -> list[table.Result]:
     """Play a constant rate for a minute, in turn with a rate limiter."""
     late: dict[str, list[float]] = {}
-    errors: dict[str, list[float]] = {}
+    off_rate: dict[str, list[float]] = {}
     for number in range(ROUNDS):
         for who, title in (("player", "kwokfleet"), ("limiter", "client-side rate limiter")):
             made = _played(place, who, f"{who}{number}")
             off = sorted(abs(each) * 1000 for each in made["late"])
             for share, name in ((0.5, "p50"), (0.99, "p99"), (1.0, "most")):
                 late.setdefault(f"{title}, {name}", []).append(off[math.ceil(share * len(off)) - 1])
-            errors.setdefault(title, []).append(100 * abs(made["rate"] / RATE - 1))
+            off_rate.setdefault(title, []).append(100 * abs(made["rate"] / RATE - 1))
             table.say(f"round {number + 1} of {ROUNDS}: {title}: {late[f'{title}, p50'][-1]:.2f} ms p50, "
                       f"{late[f'{title}, p99'][-1]:.2f} ms p99, {late[f'{title}, most'][-1]:.2f} ms at most, "
-                      f"{errors[title][-1]:.3f} % off, {made['cpu']:.2f} s CPU")  # fmt: skip
+                      f"{off_rate[title][-1]:.3f} % off, {made['cpu']:.2f} s CPU")  # fmt: skip
     title = f"{RATE} objects/s for {SECONDS} s"
     limits = (
         "the limiter has 100 tokens a second and 100 at once, as other load generators do, and stays ahead of the "
@@ -92,7 +91,7 @@ def _pacing(place: arena.Arena) -> list[table.Result]:
     return [
         table.Result(f"{title}: distance of each request from its instant", "ms", late, (),
                      f"p50 at most 2 ms, p99 at most 25 ms, measured when the request is sent; {limits}"),
-        table.Result(f"{title}: error of the rate", "%", errors, (), "under 0.5 %"),
+        table.Result(f"{title}: error of the rate", "%", off_rate, (), "under 0.5 %"),
     ]  # fmt: skip
 
 
@@ -124,6 +123,7 @@ def _jobs(place: arena.Arena) -> list[table.Result]:
     """Play Jobs all at once, in turn with a loop that only posts; the CPU of both sides is measured beside."""
     took: dict[str, list[float]] = {}
     shares: dict[str, list[float]] = {}
+    events: list[bytes] = []
     files = place.folder / "files"
     files.mkdir()
     file = files / "bench.yaml"
@@ -139,7 +139,7 @@ def _jobs(place: arena.Arena) -> list[table.Result]:
                 ("kwokfleet run", _waved(file, f"own{number}")),
             ):
                 _rest(place)
-                with _watched(place) as seen:
+                with _watched(place) as seen, _heard(place, requests.POD, events.append):
                     ours, theirs = _cpu([mine]), _cpu(_components(place))
                     play()
                     waiting.until(lambda seen=seen: len(seen.done) == JOBS, deadline_s=arena.DEADLINE_S)  # type: ignore[misc]
@@ -154,6 +154,7 @@ def _jobs(place: arena.Arena) -> list[table.Result]:
         table.Result(f"{JOBS} one-pod Jobs, from the first to all Complete", "s", took, (raw,),
                      "at most 1.05 times the raw POST loop"),
         table.Result(f"{JOBS} one-pod Jobs: CPU of our process", "% of the control plane's", beside, (), "at most 5 %"),
+        *measuring.results(events, ROUNDS),
     ]  # fmt: skip
 
 
@@ -189,32 +190,43 @@ def _posted(place: arena.Arena, file: Path, wave: str) -> Callable[[], None]:
 def _watched(place: arena.Arena) -> Iterator[Seen]:
     """Watch all Jobs from now on."""
     seen = Seen()
-    version = place.api.send(requests.Request("GET", "/apis/batch/v1/jobs?limit=1")).json()["metadata"][
-        "resourceVersion"
-    ]
-    stream = place.api.stream(requests.watch(JOB, "", version, 900), 900)
-    thread = threading.Thread(target=_listen, args=(stream, seen), daemon=True)
+
+    def look(line: bytes) -> None:
+        event, now = orjson.loads(line), time.monotonic()
+        status = event["object"].get("status") or {}
+        if event["type"] == "ADDED":
+            seen.first = seen.first or now
+        elif any(each["type"] == "Complete" for each in status.get("conditions") or ()):
+            seen.done.add(event["object"]["metadata"]["uid"])
+            seen.last = seen.last if len(seen.done) > JOBS else now
+
+    with _heard(place, JOB, look):
+        yield seen
+
+
+@contextmanager
+def _heard(place: arena.Arena, kind: requests.Kind, hear: Callable[[bytes], None]) -> Iterator[None]:
+    """Hear every event of a kind from now on."""
+    listed = place.api.send(requests.page(kind)).json()["metadata"]["resourceVersion"]
+    stream = place.api.stream(requests.watch(kind, "", listed, 900), 900)
+
+    def listen() -> None:
+        rest = b""
+        with suppress(errors.UnreachableError):  # it is cut off when nobody listens any more
+            for chunk in stream.chunks():
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    if b'"BOOKMARK"' not in line[:20]:
+                        hear(line)
+
+    thread = threading.Thread(target=listen, daemon=True)
     thread.start()
     try:
-        yield seen
+        yield
     finally:
         stream.stop()
         thread.join()
         stream.close()
-
-
-def _listen(stream: edge.Stream, seen: Seen) -> None:
-    rest = b""
-    for chunk in stream.chunks():
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            event, now = orjson.loads(line), time.monotonic()
-            status = event["object"].get("status") or {}
-            if event["type"] == "ADDED":
-                seen.first = seen.first or now
-            elif any(each["type"] == "Complete" for each in status.get("conditions") or ()):
-                seen.done.add(event["object"]["metadata"]["uid"])
-                seen.last = seen.last if len(seen.done) > JOBS else now
 
 
 def _rest(place: arena.Arena) -> None:

@@ -1,0 +1,74 @@
+"""What measuring costs: recorded events of real pods put through a Book once more, and many pods of their kind."""
+
+import gc
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import psutil
+
+from kwokfleet.core.latency import Book, Seen, Subject
+from tests.bench import table
+
+FEW, MANY = 10_000, 100_000
+
+
+def results(lines: Sequence[bytes], rounds: int) -> list[table.Result]:
+    """Measure with the lines of a watch of pods."""
+    costs = [_cost_ms(lines) for _ in range(rounds)]
+    return [
+        table.Result(f"Measuring: CPU for each of {len(lines)} pod events, decoded and noted", "ms",
+                     {"kwokfleet": costs}, (), "at most 0.2 ms"),
+        table.Result("Measuring: memory of a Run", "MB", _memory(_life(lines)), (), "bounded: no manifest is kept"),
+    ]  # fmt: skip
+
+
+def _book(total: int) -> Book:
+    return Book(Subject("bench", "wave", "0", datetime.now(UTC), "Job", total, ends=True), lambda _node: "general")
+
+
+def _cost_ms(lines: Sequence[bytes]) -> float:
+    book = _book(len(lines))
+    began = time.process_time()
+    for line in lines:
+        event = orjson.loads(line)
+        book.pod(Seen(event["type"]), event["object"], time.time())
+        book.notes()
+    return 1000 * (time.process_time() - began) / len(lines)
+
+
+def _life(lines: Sequence[bytes]) -> list[bytes]:
+    """Return all events of the pod of which there are most."""
+    lives: dict[str, list[bytes]] = {}
+    for line in lines:
+        lives.setdefault(orjson.loads(line)["object"]["metadata"]["uid"], []).append(line)
+    return max(lives.values(), key=len)
+
+
+def _memory(life: Sequence[bytes]) -> dict[str, list[float]]:
+    """Return what the process grows by, for so many pods that each go through the same."""
+    first = orjson.loads(life[0])["object"]["metadata"]
+    book, before, made = _book(MANY), _resident(), {}
+    for number in range(MANY):
+        for event in _renamed(life, first, number):
+            book.pod(Seen(event["type"]), event["object"], time.time())
+        book.notes()
+        if number + 1 in (FEW, MANY):
+            made[f"{number + 1:,} pods"] = [(_resident() - before) / 2**20]
+            table.say(f"{number + 1:,} pods: {made[f'{number + 1:,} pods'][0]:.1f} MB")
+    return made
+
+
+def _renamed(life: Sequence[bytes], first: dict[str, str], number: int) -> Iterator[dict[str, Any]]:
+    """Yield a pod's events as another one's."""
+    for line in life:
+        event = orjson.loads(line)
+        event["object"]["metadata"] |= {"name": f"{first['name']}-{number}", "uid": f"{first['uid']}-{number}"}
+        yield event
+
+
+def _resident() -> int:
+    gc.collect()
+    return int(psutil.Process().memory_info().rss)
