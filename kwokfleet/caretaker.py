@@ -9,6 +9,7 @@ import structlog
 
 from kwokfleet import apply, errors, keeper, shard, source, takeover
 from kwokfleet.core import kwok, render
+from kwokfleet.edge import mirror
 
 log = structlog.get_logger()
 
@@ -40,8 +41,9 @@ class Caretaker:
         folder: Path,
         nodes: shard.Nodes,
         changed: Callable[[], None],
+        watched: mirror.Api,
     ) -> None:
-        self._sender, self._program, self._kubeconfig = sender, program, kubeconfig
+        self._sender, self._program, self._kubeconfig, self._watched = sender, program, kubeconfig, watched
         self._folder, self._nodes, self._changed = folder, nodes, changed
         self._lock = threading.Lock()
         self._loaded: source.Loaded | None = None
@@ -101,7 +103,7 @@ class Caretaker:
         ours = keeper.identities(self._folder)
         self._rested |= bool(takeover.clear_the_way(self._sender, spec, ours, self._nodes, self._leaving))
         how = wanted(loaded, shard.Wanted(self._program, spec, self._kubeconfig))
-        made = keeper.Keeper(self._sender, how, self._folder, self._nodes)
+        made = keeper.Keeper(self._sender, how, self._folder, self._nodes, self._watched)
         made.__enter__()
         with self._lock:
             self._keeper, self._digest = made, loaded.snapshot.digest

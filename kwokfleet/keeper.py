@@ -11,9 +11,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Self
 
-from kwokfleet import shard
+from kwokfleet import beats, shard
 from kwokfleet.core import kwok, requests
 from kwokfleet.edge import kwok as edge
+from kwokfleet.edge import mirror
 
 BOOKS_S = 0.25
 STATUS_FILE, RESTART_FILE = "status.json", "restart"
@@ -22,8 +23,15 @@ STATUS_FILE, RESTART_FILE = "status.json", "restart"
 class Keeper:
     """Keeps all shards going. Close it, or use it in a `with` block."""
 
-    def __init__(self, api: requests.Sends, wanted: shard.Wanted, folder: Path, nodes: shard.Nodes) -> None:
-        self._api, self.wanted, self._folder, self._nodes = api, wanted, folder, nodes
+    def __init__(
+        self,
+        api: requests.Sends,
+        wanted: shard.Wanted,
+        folder: Path,
+        nodes: shard.Nodes,
+        watched: mirror.Api,
+    ) -> None:
+        self._api, self.wanted, self._folder, self._nodes, self._watched = api, wanted, folder, nodes, watched
         self._shards: list[shard.Shard] = []
         self._claim = edge.claim(folder)
         (folder / STATUS_FILE).unlink(missing_ok=True)  # of one that was killed
@@ -95,7 +103,8 @@ class Keeper:
     def _grow(self, count: int) -> None:
         for index in range(len(self._shards), count):
             folder = edge.Folder(self._folder / f"shard-{index}")
-            made = shard.Shard(self._api, self.wanted, kwok.Shard(index, count), folder, self._nodes)
+            heard = beats.Beats(self._watched)
+            made = shard.Shard(self._api, self.wanted, kwok.Shard(index, count), folder, self._nodes, heard)
             self._shards.append(made)
             made.start()
 

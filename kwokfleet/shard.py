@@ -18,7 +18,7 @@ from pathlib import Path
 
 import structlog
 
-from kwokfleet import errors, leasing
+from kwokfleet import beats, errors, leasing
 from kwokfleet.core import kwok, leases, requests, units
 from kwokfleet.core.controller import KwokControllerSpec
 from kwokfleet.core.objects import Manifest
@@ -109,11 +109,18 @@ Nodes = Callable[[], Sequence[tuple[str, str]]]
 class Shard(threading.Thread):
     """Keeps one kwok process going."""
 
-    def __init__(
-        self, api: requests.Sends, wanted: Wanted, shard: kwok.Shard, folder: edge.Folder, nodes: Nodes
+    def __init__(  # noqa: PLR0913, PLR0917  # what a process is kept going with
+        self,
+        api: requests.Sends,
+        wanted: Wanted,
+        shard: kwok.Shard,
+        folder: edge.Folder,
+        nodes: Nodes,
+        heard: beats.Beats,
     ) -> None:
         super().__init__(name=f"kwok-{shard.index}", daemon=True)
         self._api, self._wanted, self.shard, self._folder, self._nodes = api, wanted, shard, folder, nodes
+        self._beats = heard
         self.runs_as = shard
         """What the present process was started as, until its leases are released."""
         self._stopping, self._again = threading.Event(), threading.Event()
@@ -167,6 +174,7 @@ class Shard(threading.Thread):
             except errors.KwokfleetError as error:
                 self._tell(state=State.REFUSED, why=str(error))
                 self._stopping.wait(REFUSED_PAUSE_S)
+        self._beats.close()
         self._tell(state=State.STOPPED, pid=0)
 
     def _let_go(self) -> bool:
@@ -311,6 +319,8 @@ class Shard(threading.Thread):
         """Return the leases of a few of its nodes; None if the API server does not answer."""
         names = [name for name, _ in self._mine()]
         chosen = names[:: max(1, len(names) // SAMPLE)][:SAMPLE]
+        if (heard := self._heard(chosen)) is not None:
+            return heard
         found = []
         for name in chosen:
             try:
@@ -320,6 +330,15 @@ class Shard(threading.Thread):
             if answer.status == HTTPStatus.OK:
                 found.append(leases.read(answer.json()))
         return found
+
+    def _heard(self, chosen: Sequence[str]) -> list[leases.Lease] | None:
+        """Return what was heard of some leases, if that is enough: all is well, and nothing has just begun."""
+        if self.status.state is not State.READY or self._new_since is not None:
+            return None
+        heard = self._beats.heard(chosen)
+        late_s = self._wanted.spec.lease_duration.total_seconds() / 4
+        well = heard is not None and leases.lag_s(heard, 4 * late_s, datetime.now(UTC)) <= late_s
+        return heard if well and all(each.holder == self.status.identity for each in heard or ()) else None
 
     def release(self, identity: str, *, all_of_ours: bool = False) -> int | None:
         """Let go of the leases that a process which is dead still holds; return how many, None if nobody answers.

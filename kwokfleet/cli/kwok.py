@@ -147,7 +147,7 @@ def _kept(
             loaded, shards.Wanted(program, spec, cluster.write_kubeconfig(context, kubeconfig, folder))
         )
         try:
-            with keeper.Keeper(sender, wanted, folder, nodes) as kept:
+            with keeper.Keeper(sender, wanted, folder, nodes, api) as kept:
                 yield kept
         finally:
             if rested:

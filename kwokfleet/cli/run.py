@@ -331,7 +331,7 @@ def _caretaker(
         return known[0][2]
 
     written = cluster.write_kubeconfig(*chosen, folder)
-    return caretaker.Caretaker(sender, program, written, folder, nodes, lambda: made.ask("kwok"))
+    return caretaker.Caretaker(sender, program, written, folder, nodes, lambda: made.ask("kwok"), api)
 
 
 def _prepare(session: "syncing.Sync", kinds: "AbstractSet[str]") -> None:

@@ -20,14 +20,6 @@ from tests.harness.repositories import Repository
 
 
 @pytest.fixture
-def upstream(tmp_path: Path) -> Repository:
-    """Make a repository with one commit: `fleets/a.yaml`."""
-    made = Repository(tmp_path / "upstream")
-    made.commit(fleets__a="a: 1\n")
-    return made
-
-
-@pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Name a folder that is not there yet."""
     return tmp_path / "state" / "git"

@@ -2,39 +2,17 @@
 
 import shutil
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kwokfleet.core import debounce
-from kwokfleet.edge import watch
 from tests.harness import waiting
-from tests.harness.reading import DEADLINE_S, NEVER_S, Reader, watched
+from tests.harness.reading import DEADLINE_S, Reader, watched
 
-
-@pytest.fixture(autouse=True)
-def _no_thread_is_left() -> Iterator[None]:
-    before = set(threading.enumerate())
-    yield
-    assert set(threading.enumerate()) == before
-
-
-@pytest.fixture
-def by_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nothing be found by looking: events alone must tell."""
-    monkeypatch.setattr(watch, "PULSE_S", NEVER_S)
-
-
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    """Make a folder with one file."""
-    folder = tmp_path / "tree"
-    folder.mkdir()
-    (folder / "a.yaml").write_text("first")
-    return folder
+pytestmark = pytest.mark.usefixtures("no_thread_is_left")
 
 
 # how people write files

@@ -5,7 +5,6 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,29 +14,9 @@ from watchdog import observers
 
 from kwokfleet.edge import watch
 from tests.harness import waiting
-from tests.harness.reading import DEADLINE_S, NEVER_S, Reader, watched
+from tests.harness.reading import DEADLINE_S, Reader, watched
 
-
-@pytest.fixture(autouse=True)
-def _no_thread_is_left() -> Iterator[None]:
-    before = set(threading.enumerate())
-    yield
-    assert set(threading.enumerate()) == before
-
-
-@pytest.fixture
-def by_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nothing be found by looking: events alone must tell."""
-    monkeypatch.setattr(watch, "PULSE_S", NEVER_S)
-
-
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    """Make a folder with one file."""
-    folder = tmp_path / "tree"
-    folder.mkdir()
-    (folder / "a.yaml").write_text("first")
-    return folder
+pytestmark = pytest.mark.usefixtures("no_thread_is_left")
 
 
 # no events

@@ -189,14 +189,20 @@ def refused(proxy: faulty.Proxy, name: str) -> list[float]:
     return tries
 
 
-def test_a_fleet_that_fails_is_tried_less_and_less_and_delays_no_other(
-    lab: Lab, proxy: faulty.Proxy, through: dict[str, str]
-) -> None:
-    """A changed file is tried at once; and once the fault is gone, it heals by itself."""
+def one_bad(lab: Lab, proxy: faulty.Proxy) -> tuple[str, list[float]]:
+    """Save two fleets, one of which the API server refuses; return its name, and when it was tried."""
     bad = f"{lab.name}-bad"
     tries = refused(proxy, bad)
     lab.save(1, name=bad)
     lab.save(1)
+    return bad, tries
+
+
+def test_a_fleet_that_fails_is_tried_less_and_less_and_delays_no_other(
+    lab: Lab, proxy: faulty.Proxy, through: dict[str, str]
+) -> None:
+    """A changed file is tried at once; and once the fault is gone, it heals by itself."""
+    bad, tries = one_bad(lab, proxy)
     with lab.run(through=through) as daemon:
         waiting.until(lambda: len(tries) >= 5, deadline_s=90)
         gaps = [after - before for before, after in itertools.pairwise(tries)]
@@ -227,10 +233,7 @@ def test_a_fleet_that_failed_and_is_not_wanted_any_more_is_forgotten(
     lab: Lab, proxy: faulty.Proxy, through: dict[str, str]
 ) -> None:
     """There is nothing left to try again, and nothing keeps the daemon awake."""
-    bad = f"{lab.name}-bad"
-    tries = refused(proxy, bad)
-    lab.save(1, name=bad)
-    lab.save(1)
+    bad, tries = one_bad(lab, proxy)
     with lab.run(through=through) as daemon:
         waiting.until(lambda: len(tries) >= 2)
         (lab.files / f"{bad}.yaml").unlink()

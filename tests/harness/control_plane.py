@@ -50,6 +50,21 @@ class ControlPlane:
         """Create or change one object."""
         self.kubectl("apply", "--filename", "-", stdin=json.dumps(manifest))
 
+    def kubeconfig_of(self, account: str, path: Path) -> Path:
+        """Write a kubeconfig for a service account of the namespace default, and return where."""
+        token = self.kubectl("create", "token", account, "--namespace=default").strip()
+        server = self.kubectl("config", "view", "--output", "jsonpath={.clusters[0].cluster.server}")
+        content = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "here",
+            "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
+            "clusters": [{"name": "here", "cluster": {"server": server, "insecure-skip-tls-verify": True}}],
+            "users": [{"name": "me", "user": {"token": token}}],
+        }
+        path.write_text(json.dumps(content))
+        return path
+
     @contextmanager
     def counted_requests(self) -> Iterator[requests.Counted]:
         """Count the API server's requests, by verb and resource, from here to the end of the block."""

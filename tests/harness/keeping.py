@@ -91,7 +91,7 @@ def kept(
             found = nodes.view().objects.values()
             return sorted((each.key.name, objects.labels(each.manifest).get(objects.SHARD, "")) for each in found)
 
-        with keeping.Keeper(sender, wanted, folder / "kwok", names) as made:
+        with keeping.Keeper(sender, wanted, folder / "kwok", names, api) as made:
             yield Kept(cluster, api, sender, nodes, made, folder)
     api.close()
 

@@ -500,19 +500,7 @@ def entitled(cluster: ControlPlane, tmp_path: Path) -> Iterator[Callable[..., st
             account = f"--serviceaccount=default:{name}"
             cluster.kubectl("create", "clusterrolebinding", role, f"--clusterrole={role}", account)
             cluster.kubectl("label", "clusterrole,clusterrolebinding", role, f"{sandbox.LABEL}={name}")
-        token = cluster.kubectl("create", "token", name, "--namespace=default").strip()
-        server = cluster.kubectl("config", "view", "--output", "jsonpath={.clusters[0].cluster.server}")
-        content = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "here",
-            "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
-            "clusters": [{"name": "here", "cluster": {"server": server, "insecure-skip-tls-verify": True}}],
-            "users": [{"name": "me", "user": {"token": token}}],
-        }
-        path = tmp_path / "entitled.json"
-        path.write_text(json.dumps(content))
-        return str(path)
+        return str(cluster.kubeconfig_of(name, tmp_path / "entitled.json"))
 
     yield made
     cluster.kubectl("delete", "clusterroles,clusterrolebindings", "--selector", f"{sandbox.LABEL}={name}")

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -124,6 +125,24 @@ def test_twenty_kills_in_a_row_are_survived_with_longer_and_longer_pauses(
     assert pauses[:2] == [0, 0]
     assert pauses == sorted(pauses)
     assert pauses[-1] > 1
+
+
+def test_a_kwok_that_does_its_work_is_looked_after_without_a_request(
+    cluster: ControlPlane, tmp_path: Path, name: str
+) -> None:
+    """Renewals are heard, not asked for, so that an idle fleet costs nothing; and it is still known who drives."""
+
+    def silent() -> bool:
+        with cluster.counted_requests() as counted:
+            time.sleep(2 * shard.CHECK_S)
+        return not counted.of("GET", "leases")
+
+    with keeping.kept(cluster, tmp_path, name) as kept:
+        kept.sync(fleet(name, 8))
+        kept.wait_ready()
+        waiting.until(silent)
+        assert kept.status().identity in set(kept.leases().values())
+        assert kept.status().state is shard.State.READY
 
 
 def test_a_changed_stage_reaches_pods_that_are_there(cluster: ControlPlane, tmp_path: Path, name: str) -> None:

@@ -94,19 +94,8 @@ def test_a_daemon_that_starts_knows_who_is_suspended_before_it_changes_anything(
 
 def test_who_may_not_see_fleets_or_leases_is_told_so(desk: Desk, tmp_path: Path) -> None:
     """An answer that was refused is not taken for an empty one, and a daemon that can never lead says why."""
-    server = desk.cluster.kubectl("config", "view", "--output", "jsonpath={.clusters[0].cluster.server}")
     desk.cluster.kubectl("create", "serviceaccount", desk.name, "--namespace=default")
-    token = desk.cluster.kubectl("create", "token", desk.name, "--namespace=default").strip()
-    content = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "here",
-        "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
-        "clusters": [{"name": "here", "cluster": {"server": server, "insecure-skip-tls-verify": True}}],
-        "users": [{"name": "me", "user": {"token": token}}],
-    }
-    who = tmp_path / "nobody.json"
-    who.write_text(json.dumps(content))
+    who = desk.cluster.kubeconfig_of(desk.name, tmp_path / "nobody.json")
     desk.repository.commit(fleet=desk.text(2))
     desk.program.ok("sync", desk.path)
     for arguments in (("get", "runs"), ("suspend", desk.name), ("approve", "0")):

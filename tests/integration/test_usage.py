@@ -179,7 +179,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         tools = binaries.ensure(settings.from_environment(os.environ), progress.silent)
         wanted = _wanted(tools.path("kwok"), where.kubeconfig, tree)
         api = edge.connect(kubeconfig=where.kubeconfig)
-        with keeper.Keeper(api, wanted, folder / "kwok", lambda: [(name, "") for name in NODES]) as kept:
+        with keeper.Keeper(api, wanted, folder / "kwok", lambda: [(name, "") for name in NODES], api) as kept:
             _until_ready(kept)
             yield Lab(program, control_plane.ControlPlane(where, tools), files, kept, tree, port)
         api.close()

@@ -1,0 +1,39 @@
+"""The renewals of a few nodes' leases, heard instead of asked for: a settled fleet costs no request.
+
+A watch that has broken down unnoticed hears nothing either. So what is heard can say that all is well;
+that something is wrong must be asked for.
+"""
+
+from collections.abc import Sequence
+
+from kwokfleet.core import leases, requests
+from kwokfleet.edge import mirror
+
+
+class Beats:
+    """Watches some leases, each by its name. Close it."""
+
+    def __init__(self, api: mirror.Api) -> None:
+        self._api = api
+        self._watched: dict[str, mirror.Mirror] = {}
+
+    def heard(self, nodes: Sequence[str]) -> list[leases.Lease] | None:
+        """Return the leases of these nodes; None unless each is known. Others are no longer watched."""
+        for name in self._watched.keys() - set(nodes):
+            self._watched.pop(name).close()
+        for name in set(nodes) - self._watched.keys():
+            watch = mirror.Mirror(self._api, (requests.LEASE,), "", f"metadata.name={name}")
+            self._watched[name] = watch.__enter__()
+        found = [lease for each in self._watched.values() if (lease := _lease(each)) is not None]
+        return found if len(found) == len(nodes) else None
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+        self.heard(())
+
+
+def _lease(watch: mirror.Mirror) -> leases.Lease | None:
+    view = watch.view()
+    there = (each for each in view.objects.values() if each.key.namespace == leases.NAMESPACE)
+    found = next(there, None) if view.settled and not view.unknown else None
+    return leases.read(found.manifest) if found is not None else None

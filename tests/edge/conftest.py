@@ -1,0 +1,42 @@
+"""What several of these tests begin with."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kwokfleet.edge import watch
+from tests.harness.reading import NEVER_S
+from tests.harness.repositories import Repository
+
+
+@pytest.fixture
+def no_thread_is_left() -> Iterator[None]:
+    """Fail if a thread outlives the test."""
+    before = set(threading.enumerate())
+    yield
+    assert set(threading.enumerate()) == before
+
+
+@pytest.fixture
+def by_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing be found by looking: events alone must tell."""
+    monkeypatch.setattr(watch, "PULSE_S", NEVER_S)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Make a folder with one file."""
+    folder = tmp_path / "tree"
+    folder.mkdir()
+    (folder / "a.yaml").write_text("first")
+    return folder
+
+
+@pytest.fixture
+def upstream(tmp_path: Path) -> Repository:
+    """Make a repository with one commit: `fleets/a.yaml`."""
+    made = Repository(tmp_path / "upstream")
+    made.commit(fleets__a="a: 1\n")
+    return made
