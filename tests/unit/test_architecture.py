@@ -42,6 +42,7 @@ MAY_IMPORT = {
     "daemon": PASS
     | {"apply", "caretaker", "feed", "foreman", "journal", "leader", "player", "reconcile", "recorder", "sync"},
     "face": PASS | {"__init__", "daemon", "formats", "recorder"},
+    "trial": PASS | {"daemon", "face"},
     "cli": PASS
     | {"__init__", "apply", "cli", "daemon", "embedded", "formats", "player"}
     | {
@@ -56,6 +57,7 @@ MAY_IMPORT = {
         "reconcile",
         "sync",
         "takeover",
+        "trial",
         "world",
     },
 }
