@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
+from typing import Protocol
 
 import structlog
 
@@ -62,6 +63,27 @@ Watcher = Callable[[str, int, int], None]
 """Is told what is being done, how much of it is done, and how much there is."""
 
 
+class Api(mirror.Api, Protocol):
+    """A way to the cluster that tells when a request leaves."""
+
+    def send(self, request: Request, *, ask: Callable[[], None] | None = None) -> Answer:
+        """Send a request; *ask* is called right before each piece of it goes out."""
+
+
+@dataclass(slots=True)
+class Passage:
+    """How one request fared on its way to the API server."""
+
+    tries: int = 0
+    at: float = 0.0
+    """When it went out for the first time, by the monotonic clock; 0 before that."""
+
+    def leaves(self) -> None:
+        """Take note that a piece of it goes out; the last piece counts."""
+        if self.tries <= 1:
+            self.at = time.monotonic()
+
+
 @dataclass(slots=True)
 class _Gate:
     """How many requests are under way, and how many may be."""
@@ -74,7 +96,7 @@ class _Gate:
 class Sender:
     """Sends requests at a pace that the API server can bear, again where that helps."""
 
-    def __init__(self, api: mirror.Api, limits: Limits, stop: threading.Event, gate: "_Gate | None" = None) -> None:
+    def __init__(self, api: Api, limits: Limits, stop: threading.Event, gate: "_Gate | None" = None) -> None:
         self.api, self.limits, self.stop = api, limits, stop
         self._gate = gate or _Gate(pacing.Pace(limits.max_inflight, limits.qps))
         self._silent_since: float | None = None
@@ -89,13 +111,13 @@ class Sender:
         """The API server's address."""
         return self.api.host
 
-    def send(self, request: Request) -> Answer:
+    def send(self, request: Request, passage: Passage | None = None) -> Answer:
         """Return the answer to a request; raise if there is none for too long, or the sender is stopped."""
         began = time.monotonic()
         pause = FIRST_PAUSE_S
         for tries in itertools.count(1):
             try:
-                answer = self._once(request)
+                answer = self._once(request, passage)
             except errors.UnreachableError as error:
                 self._is_away(error)
                 wait = pause
@@ -110,7 +132,7 @@ class Sender:
             pause = min(pause * 2, LONGEST_PAUSE_S)
         raise AssertionError("unreachable: the loop above has no end")
 
-    def _once(self, request: Request) -> Answer:
+    def _once(self, request: Request, passage: Passage | None) -> Answer:
         with self._gate.turn:
             while not self._gate.pace.may_send(self._gate.inflight):
                 self._gate.turn.wait(1.0)
@@ -120,7 +142,9 @@ class Sender:
         try:
             self._wait_for_slot()
             began = time.monotonic()
-            answer = self.api.send(request)
+            if passage is not None:
+                passage.tries += 1
+            answer = self.api.send(request, ask=passage.leaves) if passage else self.api.send(request)
         except BaseException:
             self._release(None, 0.0)
             raise

@@ -13,11 +13,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, Self
 
 import structlog
 
-from kwokfleet import apply, caretaker, errors, feed, foreman, journal, leader, player, reconcile, recorder, source
+from kwokfleet import apply, caretaker, errors, feed, foreman, journal, leader, reconcile, recorder, runs, source
 from kwokfleet import sync as syncing
 from kwokfleet.core import agenda, events, plan, problems, render, standing
 from kwokfleet.core.plan import Plan
@@ -94,6 +95,12 @@ class How:
     stop_s: float = 20.0
     prepare: Callable[[syncing.Sync, AbstractSet[str]], None] = lambda _sync, _kinds: None
     """Puts definitions of kinds that are needed in place."""
+    results: Path | None = None
+    """Where Results are kept; without it, Runs are played and not measured."""
+
+
+class Watches(foreman.Watches, runs.Watches, Protocol):
+    """Who counts what happens: the metrics."""
 
 
 class Daemon:
@@ -106,7 +113,7 @@ class Daemon:
         follower: mirror.Mirror,
         fleets: mirror.Mirror,
         how: How,
-        watches: foreman.Watches | None = None,
+        watches: Watches | None = None,
     ) -> None:
         self.how, self.feed, self.mirror, self._fleets, self._api = how, source_feed, follower, fleets, api
         self.sync = syncing.Sync(api, follower, reconcile.Options(rounds=ROUNDS), how.limits, mended_s=0.0)
@@ -115,7 +122,9 @@ class Daemon:
         self.recorder = recorder.Recorder(self.sync.sender.lane(self.sync.stop, TELLING_S), how.me)
         self.trigger = Trigger()
         self.foreman = foreman.Foreman(self.sync, self.journal, self.recorder, lambda: self.ask(Why.DONE), watches)
-        self.player = player.Player(self.sync.sender, self._news)
+        counts = watches.submitted if watches is not None else None
+        around = runs.Around(lambda: follower.view().objects, lambda: source_feed.revision, self._news, counts)
+        self.runs = runs.Runs(api, self.sync.sender, self.journal, self.recorder, around, how.results)
         self._alarm = timer.Alarm(lambda: self.ask(Why.TIME))
         self._stop = self.sync.stop
         self.worker = threading.Thread(target=self._work, name="worker", daemon=True)
@@ -159,7 +168,7 @@ class Daemon:
         self.ask(Why.ASKED)
         for thread in (*self.foreman.leave_off(), self.worker):
             thread.join(max(0.0, deadline - time.monotonic()))
-        self.player.stop()
+        self.runs.stop()
         if self.caretaker is not None:
             self.caretaker.dismiss()
             self.caretaker.restore()
@@ -239,7 +248,7 @@ class Daemon:
             self._load()
         if self._lost:
             self._lost, self._prepared = False, False
-            self.player.forget()
+            self.runs.forget()
         self._look_around()
         if self.loaded is None or not self._api.leads:
             return
@@ -251,7 +260,7 @@ class Daemon:
             self.foreman.recovered()
         self._record(self.loaded, asked=bool(why))
         if self._prepared and not self.suspended:
-            self.player.perform(self._as_suspended(self.loaded).tree, self.recorder.status)
+            self.runs.perform(self._as_suspended(self.loaded).tree, self.recorder.status)
         self._set_alarm(self.loaded)
 
     def _look_around(self) -> None:
@@ -310,16 +319,9 @@ class Daemon:
         """Note the Runs that are due; they begin once the Ledger in the cluster has them."""
         if not self._prepared or self.suspended:
             return
-        meant = self._as_suspended(loaded)
-        for fleet in meant.tree.fleets:
-            self.player.learn(fleet.name, self.recorder.status(fleet.name))
         open_ones = {change.fleet for change in self.left.changes} | self.foreman.busy
         ready = lambda name: name not in open_ones and plan.SHARED not in open_ones  # noqa: E731  # said once, used once
-        for fleet_name, wave, run in self.player.attend(meant.tree, ready, datetime.now(UTC)):
-            self.journal.tell(
-                "wave", f"run {run.name} of wave {wave} begins", fleet=fleet_name, wave=wave, run=run.name
-            )
-            self.recorder.event(fleet_name, "RunStarted", f"run {run.name} of wave {wave}")
+        if self.runs.attend(self._as_suspended(loaded), ready):
             self._recorded = 0.0  # which is at once
 
     def _as_suspended(self, loaded: source.Loaded) -> source.Loaded:
@@ -343,18 +345,19 @@ class Daemon:
         if not (asked or self._unrecorded) and self._told[0] is objects_now and self._told[1] == lacking:
             return
         self._recorded, self._unrecorded = now, False
-        about = standing.About(self.feed.told(), lacking, self.foreman.plans, self.player.ledgers())
+        told = self.runs.ledgers(), self.runs.conditions(loaded)
+        about = standing.About(self.feed.told(), lacking, self.foreman.plans, *told)
         made = self.sync.standing(self._as_suspended(loaded), self.left, self.foreman.bad, about)
-        whole = loaded.usable and not loaded.partial and not loaded.frozen
-        unread = loaded.broken | ((made.keys() - self.sync.rules.keys()) if not whole else set())
+        unread = loaded.broken | ((made.keys() - self.sync.rules.keys()) if not loaded.whole else set())
         made |= {
             name: standing.with_old_wishes(made[name], self.recorder.status(name)) for name in made.keys() & unread
         }
         before = {name: _ready(self.recorder.status(name)) for name in made}
-        alive = {each.fleet for each in objects_now.values()} if whole else None
+        alive = {each.fleet for each in objects_now.values()} if loaded.whole else None
         self._told = (objects_now, lacking) if self.recorder.record(made, alive) else (None, "")
         for name, status in made.items():
             self._tell_change(name, before[name], _ready(status))
+        self.runs.tell()
 
     def _tell_change(self, fleet: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:
         """Tell of a Fleet that is in another state than before; that it is on its way is no news."""
@@ -371,7 +374,7 @@ class Daemon:
         if self._resync_at <= now:
             self._resyncs += 1
             self._resync_at = now + agenda.resync(self.how.interval, self.how.me, self._resyncs)
-        due = (self._resync_at, agenda.next_moment(loaded.tree.fleets, now), self.player.next_start(loaded.tree, now))
+        due = (self._resync_at, agenda.next_moment(loaded.tree.fleets, now), self.runs.next_start(loaded.tree, now))
         self._alarm.set(min(moment for moment in due if moment is not None))
 
 

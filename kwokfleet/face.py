@@ -5,14 +5,32 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+import orjson
+
 import kwokfleet
 from kwokfleet import daemon, recorder
 from kwokfleet.core import agenda, listing, objects, overview
 from kwokfleet.core import picture as shapes
+from kwokfleet.edge import shelf
 from kwokfleet.formats import plans
 
 HUNG_S = 180.0
 """A worker that has not come round for so long hangs."""
+_SHORT = (
+    "fleet",
+    "wave",
+    "run",
+    "start",
+    "end",
+    "state",
+    "templateKind",
+    "revision",
+    "objects",
+    "pods",
+    "gaps",
+    "gates",
+)
+"""What a list of Results shows of each."""
 
 
 class Face:
@@ -49,6 +67,7 @@ class Face:
             self._kwok(),
             counts,
             shown.journal.newest,
+            shown.runs.measured(),
         )
 
     def _source(self) -> shapes.Source:
@@ -98,6 +117,20 @@ class Face:
             return listing.LISTS[thing]([each for each in found if not fleet or each.fleet == fleet])
         told = [each for name, each in sorted(self._daemon.recorder.there.items()) if not fleet or name == fleet]
         return list(overview.waves(told) if thing == "waves" else overview.runs(told))
+
+    def results(self, fleet: str, wave: str, limit: int) -> list[dict[str, Any]]:
+        """Return the Results there are, in short, the latest first."""
+        shown = self._kept(fleet, wave)[:limit]
+        return [short for each in shown if (short := _short(each)) is not None]
+
+    def result_file(self, fleet: str, wave: str, run: str, file: str) -> str:
+        """Return where a Run's Result, or its pods, are kept; empty if there are none."""
+        found = (each.folder / file for each in self._kept(fleet, wave, run))
+        return next((str(each) for each in found if each.is_file()), "")
+
+    def _kept(self, *names: str) -> list[shelf.Kept]:
+        where = self._daemon.how.results
+        return shelf.Shelf(where).find(*names) if where is not None else []
 
     def events(self, after: int, timeout_s: float) -> list[shapes.Event]:
         """Return what has happened since."""
@@ -152,3 +185,12 @@ class Face:
                 self._daemon.ask(daemon.Why.ASKED)
                 return True
         return False
+
+
+def _short(each: shelf.Kept) -> dict[str, Any] | None:
+    """Return what a list shows of a Result, read without making a value of all of it."""
+    try:
+        whole = orjson.loads((each.folder / shelf.RESULT).read_bytes())
+        return {name: whole[name] for name in _SHORT}
+    except (OSError, ValueError, KeyError, TypeError):  # none yet, or another program's
+        return None

@@ -146,15 +146,25 @@ class Guarded:
         """The API server's address."""
         return self._api.host
 
-    def send(self, request: Request, timeout_s: float = cluster.ANSWER_S) -> Answer:
-        """Send a request; a write, only if we lead."""
+    def send(
+        self, request: Request, timeout_s: float = cluster.ANSWER_S, ask: Callable[[], None] | None = None
+    ) -> Answer:
+        """Send a request; a write, only if we lead. *ask* is called at the last moment."""
         if self._leader is not None and request.method not in _READS:
             self._assert_leading()
-            answer = self._api.send(request, max(_BLINK_S, min(timeout_s, self._leader.left_s)), self._assert_leading)
+            asked = self._assert_leading if ask is None else self._asking(ask)
+            answer = self._api.send(request, max(_BLINK_S, min(timeout_s, self._leader.left_s)), asked)
         else:
-            answer = self._api.send(request, timeout_s)
+            answer = self._api.send(request, timeout_s, ask)
         self._count(request.method, answer.status)
         return answer
+
+    def _asking(self, ask: Callable[[], None]) -> Callable[[], None]:
+        def both() -> None:
+            self._assert_leading()
+            ask()
+
+        return both
 
     def _assert_leading(self) -> None:
         if not self.leads:

@@ -10,16 +10,16 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
 from kwokfleet import apply, errors
 from kwokfleet.core import fleet as model
 from kwokfleet.core import ledger, objects, render, requests, workloads
-from kwokfleet.core.ledger import Entry, Page, State
+from kwokfleet.core.ledger import Entry, Page, State, Verdict
 from kwokfleet.core.objects import Manifest
 
 if TYPE_CHECKING:
@@ -33,6 +33,36 @@ PATIENCE_S = 0.5
 
 Name = tuple[str, str, str]
 """Fleet, Wave and Run."""
+
+
+class Audience(Protocol):
+    """Whoever wants to know what is played. It is told from many threads, and must not take long."""
+
+    def began(self, context: workloads.Context, entry: Entry, total: int) -> None:
+        """Hear that a Run begins, or is gone on with: of *total* objects the first `entry.submitted` are submitted."""
+
+    def submitted(  # noqa: PLR0913, PLR0917  # all that is known of it
+        self, name: Name, index: int, due: datetime, sent: datetime, trouble: str, retries: int
+    ) -> None:
+        """Hear that an object was submitted or, as *trouble* says, refused; *sent*: when it first left."""
+
+    def marked(self, name: Name, what: str) -> None:
+        """Hear what is worth a line in the timeline: suspended, resumed, a churn round, cancelled, cleaned up."""
+
+
+class Nobody:
+    """An Audience that does not listen."""
+
+    def began(self, context: workloads.Context, entry: Entry, total: int) -> None:
+        """Do nothing."""
+
+    def submitted(  # noqa: PLR0913, PLR0917  # as the Audience
+        self, name: Name, index: int, due: datetime, sent: datetime, trouble: str, retries: int
+    ) -> None:
+        """Do nothing."""
+
+    def marked(self, name: Name, what: str) -> None:
+        """Do nothing."""
 
 
 class Kinds:
@@ -62,11 +92,19 @@ class Kinds:
 class Performance(threading.Thread):
     """Plays one Run."""
 
-    def __init__(
-        self, sender: apply.Sender, kinds: Kinds, context: workloads.Context, entry: Entry, news: Callable[[], None]
+    def __init__(  # noqa: PLR0913, PLR0917  # what a Run needs to be played
+        self,
+        sender: apply.Sender,
+        kinds: Kinds,
+        context: workloads.Context,
+        entry: Entry,
+        news: Callable[[], None],
+        audience: Audience,
     ) -> None:
         super().__init__(name=f"run-{context.wave.name}-{entry.name}", daemon=True)
         self._stop_asked = threading.Event()
+        self._audience = audience
+        self._name: Name = (context.fleet.name, context.wave.name, entry.name)
         self._sender, self._kinds, self._context, self._news = sender.lane(self._stop_asked), kinds, context, news
         self._lock = threading.Lock()
         self._ahead: list[int] = []
@@ -81,6 +119,7 @@ class Performance(threading.Thread):
         try:
             total = sum(1 for _ in workloads.instants(self._context, self.entry.start))
             self._change(total=total)
+            self._audience.began(self._context, self.entry, total)
             self._play()
         except errors.KwokfleetError as error:
             self._change(why=str(error))
@@ -107,7 +146,7 @@ class Performance(threading.Thread):
                     left = begun + (instant.at - start).total_seconds() - time.monotonic()
                     if left > 0 and self._stop_asked.wait(left):
                         return
-                self._submit(instant.index, make(instant.index))
+                self._submit(instant, make(instant.index), begun + (instant.at - start).total_seconds())
 
         threads = [
             threading.Thread(target=submit, name=f"{self.name}-{number}", daemon=True) for number in range(SUBMITTERS)
@@ -117,11 +156,12 @@ class Performance(threading.Thread):
         for thread in threads:
             thread.join()
 
-    def _submit(self, index: int, manifest: Manifest) -> None:
+    def _submit(self, instant: workloads.Instant, manifest: Manifest, due: float) -> None:
         """Submit one object, and keep at it while the API server is away."""
+        passage = apply.Passage()
         while not self._stop_asked.is_set():
             try:
-                trouble = self._trouble(manifest)
+                trouble = self._trouble(manifest, passage)
             except errors.NotLeadingError:
                 self._stop_asked.set()
                 return
@@ -132,13 +172,15 @@ class Performance(threading.Thread):
                 if self._stop_asked.is_set():
                     return
                 trouble = str(error)
-            self._done(index, trouble)
+            sent = instant.at + timedelta(seconds=passage.at - due)
+            self._audience.submitted(self._name, instant.index, instant.at, sent, trouble, passage.tries - 1)
+            self._done(instant.index, trouble)
             return
 
-    def _trouble(self, manifest: Manifest) -> str:
+    def _trouble(self, manifest: Manifest, passage: apply.Passage) -> str:
         """Create an object; return why that was refused, empty if it is there."""
         kind = self._kinds.kind(manifest)
-        answer = self._sender.send(requests.create_any(kind, manifest))
+        answer = self._sender.send(requests.create_any(kind, manifest), passage)
         if answer.status in (HTTPStatus.CREATED, HTTPStatus.OK):
             return ""
         name = f"{kind.kind} {manifest['metadata']['name']}"
@@ -163,6 +205,10 @@ class Performance(threading.Thread):
             )
         self._news()
 
+    def judge(self, verdict: Verdict) -> None:
+        """Take note of what its Result came to."""
+        self._change(verdict=verdict)
+
     def _change(self, **fields: object) -> None:
         with self._lock:
             self.entry = replace(self.entry, **fields)  # type: ignore[arg-type]  # fields of Entry
@@ -171,8 +217,8 @@ class Performance(threading.Thread):
 class Player:
     """Starts Runs when they are due, and knows how each one fares. Used by the worker alone."""
 
-    def __init__(self, sender: apply.Sender, news: Callable[[], None]) -> None:
-        self._sender, self._news = sender, news
+    def __init__(self, sender: apply.Sender, news: Callable[[], None], audience: Audience | None = None) -> None:
+        self._sender, self._news, self._audience = sender, news, audience or Nobody()
         self._kinds = Kinds(sender)
         self._pages: dict[str, dict[str, Page]] = {}
         self._playing: dict[Name, Performance] = {}
@@ -230,7 +276,9 @@ class Player:
             written = ledger.read(status(fleet.name).get("waves") or ()).get(wave.name)
             if entry is not None and entry.state is State.RUNNING and written is not None and written.run(entry.name):
                 context = render.wave_context(tree, fleet, wave, entry.name)
-                made = self._playing[name] = Performance(self._sender, self._kinds, context, entry, self._news)
+                made = self._playing[name] = Performance(
+                    self._sender, self._kinds, context, entry, self._news, self._audience
+                )
                 made.start()
 
     def ledgers(self) -> dict[str, list[Manifest]]:
@@ -239,6 +287,16 @@ class Player:
             if wave in self._pages.get(fleet, {}):
                 self._pages[fleet][wave] = self._pages[fleet][wave].with_run(each.entry)
         return {name: ledger.written(pages) for name, pages in self._pages.items() if pages}
+
+    def judge(self, verdicts: Mapping[Name, Verdict]) -> None:
+        """Write into the Ledger what Runs came to."""
+        for name, verdict in verdicts.items():
+            page = self._pages.get(name[0], {}).get(name[1])
+            entry = page.run(name[2]) if page is not None else None
+            if name in self._playing:
+                self._playing[name].judge(verdict)
+            if page is not None and entry is not None:
+                self._pages[name[0]][name[1]] = page.with_run(replace(entry, verdict=verdict))
 
     def next_start(self, tree: render.Tree, now: datetime) -> datetime | None:
         """Return when the next Run is due, None if none is near."""

@@ -56,6 +56,11 @@ class Loaded:
         """Whether nothing is wrong beyond warnings."""
         return not problems.errors(self.problems)
 
+    @property
+    def whole(self) -> bool:
+        """Whether it speaks of all there is, so that what it does not speak of has vanished."""
+        return self.usable and not self.partial and not self.frozen
+
 
 def nothing() -> Loaded:
     """Return what no file at all would say."""

@@ -85,7 +85,7 @@ class Sync:
 
     def __init__(
         self,
-        api: mirror.Api,
+        api: apply.Api,
         follower: mirror.Mirror,
         options: reconcile.Options,
         limits: apply.Limits,

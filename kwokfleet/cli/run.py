@@ -13,7 +13,7 @@ import typer
 
 from kwokfleet import errors
 from kwokfleet.cli import cluster as cluster_commands
-from kwokfleet.cli import connection, fleets, output, render, sync
+from kwokfleet.cli import connection, fleets, identity, output, render, sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -70,6 +70,12 @@ LeaseNamespace = Annotated[
 Poll = Annotated[
     bool, typer.Option("--poll", help="Look at the files instead of waiting for events: for network folders.")
 ]
+ResultsDir = Annotated[
+    Path | None,
+    typer.Option(
+        help="Where what was measured of Runs is kept.  [default: results in the data folder]", show_default=False
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,7 @@ class Options:
     qps: float
     max_inflight: int
     bin_dir: Path | None
+    results_dir: Path
 
 
 def register(app: typer.Typer) -> None:
@@ -116,6 +123,7 @@ def run(  # noqa: PLR0913, PLR0917  # one for each option
     poll: Poll = False,
     qps: sync.Qps = 0,
     max_inflight: sync.MaxInflight = 128,
+    results_dir: ResultsDir = None,
     bin_dir: cluster_commands.BinDir = None,
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
@@ -147,6 +155,7 @@ def run(  # noqa: PLR0913, PLR0917  # one for each option
         qps,
         max_inflight,
         bin_dir,
+        results_dir or results(),
     )
     _run(options, context, kubeconfig)
 
@@ -176,7 +185,12 @@ def usual(path: Path, listen: tuple[str, int] | None, bin_dir: Path | None) -> O
     """Return how to run where nobody said how."""
     return Options(path, None, "", "", 0.0, timedelta(minutes=10), listen, _secret(None, "KWOKFLEET_TOKEN"), "",
                    kwok=True, elect=True, lease_namespace="kube-system", poll=False, qps=0.0, max_inflight=128,
-                   bin_dir=bin_dir)  # fmt: skip
+                   bin_dir=bin_dir, results_dir=results())  # fmt: skip
+
+
+def results() -> Path:
+    """Return where Results are kept unless somebody says otherwise."""
+    return output.read_settings().data_dir / "results"
 
 
 def there(path: Path) -> Path:
@@ -224,7 +238,9 @@ def opened(options: Options, context: str | None, kubeconfig: Path | None) -> "I
         follower = stack.enter_context(mirror.Mirror(guarded, requests.MANAGED))
         told = stack.enter_context(mirror.Mirror(guarded, (requests.FLEET,)))
         follower.tell_restarts(counted.watch_restarted)
-        how = daemon.How(_identity(), options.interval, _limits(options), prepare=_prepare)
+        how = daemon.How(
+            identity.name(), options.interval, _limits(options), prepare=_prepare, results=options.results_dir
+        )
         made = daemon.Daemon(guarded, _feed(options, guarded), follower, told, how, counted)
         shown = face.Face(made)
         if options.kwok:
@@ -240,38 +256,8 @@ def _elected(api: "cluster.Cluster", options: Options, changed: "Callable[[bool]
     from kwokfleet import leader
     from kwokfleet.core import election
 
-    seat = election.Seat(options.lease_namespace, LEASE, _identity())
-    return leader.Leader(api, seat, election.Timing(), changed, _is_dead)
-
-
-def _identity() -> str:
-    """Return a name that no other daemon has: a container that is started again has the same, and goes on at once."""
-    import socket
-
-    return f"{os.environ.get('POD_NAME') or socket.gethostname()}_{_realm()}_{os.getpid()}"
-
-
-def _realm() -> str:
-    """Return what tells the processes that this one can see from all others: the kernel's life, and our part of it."""
-    import hashlib
-
-    parts = []
-    for name in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"):
-        try:
-            parts.append(
-                str(Path(name).readlink()) if name.startswith("/proc/self") else Path(name).read_text(encoding="ascii")
-            )
-        except OSError:  # another system: nobody is ever taken for dead there
-            return os.urandom(4).hex()
-    return hashlib.sha256("".join(parts).encode()).hexdigest()[:8]
-
-
-def _is_dead(holder: str) -> bool:
-    """Return whether a Lease is held by a process of this machine that is no more: nobody need wait for its end."""
-    import psutil
-
-    name, _, pid = holder.rpartition("_")
-    return name == _identity().rpartition("_")[0] and pid.isdigit() and not psutil.pid_exists(int(pid))
+    seat = election.Seat(options.lease_namespace, LEASE, identity.name())
+    return leader.Leader(api, seat, election.Timing(), changed, identity.is_dead)
 
 
 def _limits(options: Options) -> "apply.Limits":

@@ -34,7 +34,7 @@ def sweep(made: "daemon.Daemon", names: "AbstractSet[str]", context: str | None,
     from kwokfleet import apply, reconcile, source
 
     made.suspended = True
-    made.player.stop()
+    made.runs.stop()
     for name in sorted(names):
         ordered = reconcile.Options(only=frozenset({name, ""}), budget=False)
         with sessions.opened(context, kubeconfig, ordered, apply.Limits()) as session:

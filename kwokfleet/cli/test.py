@@ -226,7 +226,7 @@ def _tested(  # noqa: PLR0913  # the test, and where
     going = None
     try:
         with run.opened(run.usual(options.path, None, options.bin_dir), context, kubeconfig) as made:
-            going = trial.Trial(made, awaited, output.read_settings().data_dir / "results")
+            going = trial.Trial(made, awaited, run.results())
             try:
                 with trial_view.shown(output.console(stderr=True), cluster) as show:
                     output.start_logging(quiet=True)  # above what is drawn, not through it

@@ -30,6 +30,18 @@ class State(StrEnum):
     CANCELLED = "Cancelled"
 
 
+class Verdict(StrEnum):
+    """What a Run's Result came to."""
+
+    OPEN = ""
+    """It is still being measured."""
+    PASSED = "Passed"
+    FAILED = "Failed"
+    MEASURED = "Measured"
+    """Nothing was expected of it."""
+    NO_DATA = "NoData"
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One Run."""
@@ -43,6 +55,7 @@ class Entry:
     failed: int = 0
     why: str = ""
     """What the first refusal said."""
+    verdict: Verdict = Verdict.OPEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +135,7 @@ def _entry(run: Manifest) -> Entry:
         int(run.get("total", 0)),
         int(run.get("failed", 0)),
         str(run.get("why", "")),
+        verdict=Verdict(run.get("verdict", "")),
     )
 
 
@@ -150,7 +164,8 @@ def _run(run: Entry) -> Manifest:
         "total": run.total,
         "failed": run.failed,
     }
-    return made | ({"why": run.why[:_WORDS]} if run.why else {})
+    made |= {"why": run.why[:_WORDS]} if run.why else {}
+    return made | ({"verdict": run.verdict.value} if run.verdict else {})
 
 
 def _text(moment: datetime) -> str:

@@ -126,6 +126,12 @@ def labels(manifest: Manifest) -> Mapping[str, str]:
     return found
 
 
+def run_of(manifest: Manifest) -> tuple[str, str, str]:
+    """Return the Fleet, Wave and Run that an object belongs to."""
+    found = labels(manifest)
+    return found.get(FLEET, ""), found.get(WAVE, ""), found.get(RUN, "")
+
+
 def is_fake(manifest: Manifest) -> bool:
     """Return whether a node says that it is fake; no other node is ever changed or deleted."""
     annotations = manifest["metadata"].get("annotations") or {}

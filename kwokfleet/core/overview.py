@@ -31,6 +31,7 @@ class Overview:
             yield f"pool {row['fleet']}/{row['pool']}", told
         for row in self.runs:
             told = f"{row['state']}, {row['submitted']} of {row['total']} submitted, {row['failed']} failed"
+            told += f": {row['verdict']}" if row["verdict"] else ""
             yield f"run {row['fleet']}/{row['wave']}/{row['run']}", told
         for row in self.withheld:
             digest = f" (kwokfleet approve {row['digest']})" if row["digest"] else ""
@@ -119,6 +120,7 @@ def runs(fleets: Iterable[Manifest]) -> Iterator[Row]:
                 "submitted": run.get("submitted", 0),
                 "total": run.get("total", 0),
                 "failed": run.get("failed", 0),
+                "verdict": run.get("verdict", ""),
                 "created": run.get("start", ""),
                 "why": run.get("why", ""),
             }
@@ -137,6 +139,7 @@ def waves(fleets: Iterable[Manifest]) -> Iterator[Row]:
             "submitted": last.get("submitted", 0),
             "total": last.get("total", 0),
             "failed": last.get("failed", 0),
+            "verdict": last.get("verdict", ""),
             "created": wave.get("since", ""),
         }
 

@@ -148,6 +148,22 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """The last Run of a Wave of which there is a Result."""
+
+    fleet: str
+    wave: str
+    run: str
+    verdict: str
+    why: str = ""
+    """The gates that did not hold."""
+    gates: Mapping[str, bool] = field(default_factory=dict)
+    """Each gate, and whether it held."""
+    latencies: Mapping[tuple[str, str, str, str], float] = field(default_factory=dict)
+    """Seconds, by name, what it is of, clock and quantile."""
+
+
+@dataclass(frozen=True, slots=True)
 class Picture:
     """Everything that a running daemon shows."""
 
@@ -173,6 +189,8 @@ class Picture:
     """How many objects of a kind are in a state: `("Node", "ready"): 200`."""
     newest_event: int = 0
     """The number of the last Event, 0 before the first."""
+    measured: tuple[Measured, ...] = ()
+    """In the order of Fleets and Waves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +224,14 @@ class Daemon(Protocol):
 
     def listed(self, thing: str, fleet: str) -> list[dict[str, Any]]:
         """Return the nodes, stages, waves or runs there are; of one Fleet, or of all if it is empty."""
+        ...
+
+    def results(self, fleet: str, wave: str, limit: int) -> list[dict[str, Any]]:
+        """Return the Results there are, in short, the latest first; of one Fleet or Wave, or of all if it is empty."""
+        ...
+
+    def result_file(self, fleet: str, wave: str, run: str, file: str) -> str:
+        """Return where a file of a Run's Result is kept: `result.json` or `pods.ndjson`; empty if it is not there."""
         ...
 
     def ask(self, why: str) -> None:

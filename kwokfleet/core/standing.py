@@ -26,6 +26,8 @@ class About:
     """The last plans that were carried out, by Fleet."""
     waves: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
     """The Ledger, by Fleet."""
+    gates: Mapping[str, Manifest] = field(default_factory=dict)
+    """A condition for each Fleet that expects something of its Waves."""
 
 
 def statuses(  # noqa: PLR0913, PLR0917  # everything that a Fleet's state follows from
@@ -99,6 +101,7 @@ def _status(  # noqa: PLR0913  # everything that it follows from
                        "; ".join(each.why for each in stalled)[:_WORDS]),
             _condition("Degraded", bool(about.degraded), "KwokDown" if about.degraded else "AsExpected",
                        about.degraded[:_WORDS]),
+            *([about.gates[name]] if name in about.gates else ()),
         ],
     }  # fmt: skip
 

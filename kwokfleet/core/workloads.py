@@ -108,6 +108,24 @@ def namespace(context: Context) -> str:
     return context.wave.namespace or given or DEFAULT_NAMESPACE
 
 
+def ends(context: Context) -> bool:
+    """Return whether a Wave's objects complete by themselves; of others, Ready is all that can be waited for.
+
+    A Lifecycle decides, if there is one. Without it Jobs do, and pods that need not start again for ever where the
+    Fleet has Stages by which a pod that belongs to no Job can end.
+    """
+    template, spec = context.wave.template, context.fleet.spec
+    job = template["kind"] == "Job" and template["apiVersion"].startswith("batch/")
+    if not job and template["kind"] != "Pod":
+        return False
+    pod = next((each.pod for each in spec.lifecycles if each.name == context.wave.lifecycle), None)
+    if pod is not None:
+        meant = job or pod.complete is None or pod.complete.when == "always"
+        return meant and (pod.complete is not None or (pod.fail is not None and pod.fail.probability >= 1))
+    policy = (template.get("spec") or {}).get("restartPolicy", "Always")
+    return job or (policy != "Always" and any(use.file or use.name == "job" for use in spec.stages))
+
+
 def known(wave: Wave, trace: Trace | None = None) -> set[str]:
     """Return the variables that a Wave's template may mention."""
     return {*BUILT_IN, *wave.vary, *(trace.rows[0] if trace and trace.rows else ())}

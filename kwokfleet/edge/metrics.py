@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from kwokfleet.core.picture import Fleet, Pass, PassResult, Picture, Pool
+from kwokfleet.core.picture import Fleet, Measured, Pass, PassResult, Picture, Pool
 from kwokfleet.core.plan import Action, Cause
 
 OTHER = "other"
@@ -23,6 +23,7 @@ MOST_FLEETS = 500
 MOST_KINDS = 50
 MOST_REASONS = 20
 MOST_ROUTES = 50
+MOST_WAVES = 500
 _VERBS = ("GET", "LIST", "WATCH", "POST", "PUT", "PATCH", "DELETE", "DELETECOLLECTION")
 _PASS_BUCKETS_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _TRIGGER_BUCKETS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1, 5, 30)
@@ -68,6 +69,11 @@ class Metrics:
         self._drift = self._counter("drift", "Objects found changed or deleted behind our back.")
         self._requests = self._counter("api_requests", "Requests to the API server.", "verb", "code")
         self._restarts = self._counter("watch_restarts", "Watches that had to begin anew.", "reason")
+        self._submitted = self._counter(
+            "wave_objects_submitted", "Objects of Waves that were submitted.", "fleet", "wave"
+        )
+        self._refused = self._counter("wave_objects_failed", "Those of them that were refused.", "fleet", "wave")
+        self._waves = _Few(MOST_WAVES)
         self._served = self._counter("http_requests", "Requests to this server.", "route", "method", "code")
         for result in PassResult:
             self._passes.labels(result.value)
@@ -96,6 +102,12 @@ class Metrics:
     def drifted(self, count: int = 1) -> None:
         """Note objects that somebody else changed or deleted."""
         self._drift.inc(count)
+
+    def submitted(self, fleet: str, wave: str, refused: bool) -> None:  # noqa: FBT001  # what became of it
+        """Note an object of a Wave that was submitted, or refused."""
+        labels = (fleet, wave) if self._waves(f"{fleet}/{wave}") != OTHER else (OTHER, OTHER)
+        self._submitted.labels(*labels).inc()
+        self._refused.labels(*labels).inc(refused)
 
     def api_request(self, verb: str, code: int) -> None:
         """Note a request to the API server; 0 if no answer came."""
@@ -139,8 +151,10 @@ class _Gauges(Collector):
         yield from self._fleets(seen.fleets[:MOST_FLEETS])
         pools = [(fleet, pool) for fleet in seen.fleets for pool in fleet.pools]
         yield _pools(pools[:MOST_POOLS])
-        left_out = max(0, len(seen.fleets) - MOST_FLEETS) + max(0, len(pools) - MOST_POOLS)
-        yield _gauge("metrics_left_out", "Fleets and pools beyond the bound, which have no series.", left_out)
+        yield from _measured(seen.measured[:MOST_WAVES])
+        beyond = ((seen.fleets, MOST_FLEETS), (pools, MOST_POOLS), (seen.measured, MOST_WAVES))
+        left_out = sum(max(0, len(found) - most) for found, most in beyond)
+        yield _gauge("metrics_left_out", "Fleets, pools and Waves beyond the bound, which have no series.", left_out)
         yield from _kwok(seen)
 
     def _objects(self, seen: Picture) -> Metric:
@@ -212,6 +226,23 @@ def _pools(pools: list[tuple[Fleet, Pool]]) -> Metric:
         for state in ("desired", "present", "ready", "schedulable"):
             family.add_metric((fleet.name, pool.name, state), getattr(pool.nodes, state))
     return family
+
+
+def _measured(waves: tuple[Measured, ...]) -> Iterator[Metric]:
+    gates = GaugeMetricFamily(
+        "kwokfleet_gate_passed", "Whether a gate held in the last Run of its Wave.", labels=("fleet", "wave", "gate")
+    )
+    names = ("fleet", "wave", "latency", "of", "clock", "quantile")
+    latencies = GaugeMetricFamily(
+        "kwokfleet_run_latency_seconds", "Quantiles of latencies in the last Run of a Wave.", labels=names
+    )
+    for each in waves:
+        for gate, passed in each.gates.items():
+            gates.add_metric((each.fleet, each.wave, gate), passed)
+        for (name, of, clock, quantile), seconds in each.latencies.items():
+            share = f"0.{quantile.removeprefix('p')}"
+            latencies.add_metric((each.fleet, each.wave, name, of, clock, share), seconds)
+    yield from (gates, latencies)
 
 
 def _kwok(seen: Picture) -> Iterator[Metric]:

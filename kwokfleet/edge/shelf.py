@@ -7,10 +7,13 @@ ROOT/FLEET/WAVE/20261117T090000Z-RUN/result.json    the Result
 
 import contextlib
 import os
+import re
+import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import BinaryIO
 
 from kwokfleet import errors
 from kwokfleet.core import result
@@ -18,6 +21,8 @@ from kwokfleet.core.result import PodTimes, Result
 
 RESULT, PODS, NOTES = "result.json", "pods.ndjson", "notes.ndjson"
 _TIME = "%Y%m%dT%H%M%SZ"
+_NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.:+]*")
+"""What Fleets, Waves, Runs and their folders may be called: nothing that leads out of a folder, and no pattern."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +78,58 @@ class Shelf:
 
     def find(self, fleet: str = "", wave: str = "", run: str = "") -> list[Kept]:
         """Return the Runs there are, the latest first; *run* is its name, or that of its folder."""
+        if any(name and not _NAME.fullmatch(name) for name in (fleet, wave, run)):
+            return []
         found = [_kept(folder) for folder in self.root.glob(f"{fleet or '*'}/{wave or '*'}/*-*") if folder.is_dir()]
         wanted = (each for each in found if each and (not run or run in (each.run, each.folder.name)))
         return sorted(wanted, key=lambda each: (each.start, each.fleet, each.wave, each.run), reverse=True)
+
+    def thin(self, fleet: str, wave: str, most: int) -> None:
+        """Remove the oldest Runs of a Wave, if there are more than *most*; what is not ours is left alone."""
+        for each in self.find(fleet, wave)[most:]:
+            if {file.name for file in each.folder.iterdir()} <= {RESULT, PODS, NOTES}:
+                shutil.rmtree(each.folder)
+
+
+class Notes:
+    """What was seen of a Run, line by line, for who goes on after a crash; not for longer."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / NOTES
+        self._file: BinaryIO | None = None
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the lines there are."""
+        with contextlib.suppress(FileNotFoundError), self._path.open("rb") as lines:
+            yield from lines
+
+    def add(self, lines: Iterable[bytes]) -> None:
+        """Write more of them; a line that was torn by a crash goes first."""
+        if self._file is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("ab")
+            _mend(self._path, self._file)
+        self._file.writelines(line.rstrip(b"\n") + b"\n" for line in lines)
+        self._file.flush()
+
+    def close(self) -> None:
+        """Leave them."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def remove(self) -> None:
+        """Remove them: nobody will go on."""
+        self.close()
+        self._path.unlink(missing_ok=True)
+
+
+def _mend(path: Path, file: BinaryIO) -> None:
+    """Cut off a last line without an end: what is written next would become a part of it."""
+    whole = path.read_bytes().rfind(b"\n") + 1
+    if whole != file.tell():
+        file.truncate(whole)
+        file.seek(whole)
 
 
 def _kept(folder: Path) -> Kept | None:

@@ -39,6 +39,8 @@ def told() -> metrics.Metrics:
     made.api_request("get", 200)
     made.api_request("brew", 0)
     made.watch_restarted("expired")
+    made.submitted("lab", "load", refused=False)
+    made.submitted("lab", "load", refused=True)
     made.served("/api/v1/fleets/{name}", "GET", 404)
     return made
 

@@ -6,6 +6,8 @@ import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -24,6 +26,7 @@ READING = (
     "stages",
     "waves",
     "runs",
+    "results",
     "plan",
     "source",
     "kwok",
@@ -365,3 +368,30 @@ def raw(client: Client, text: bytes) -> bytes:
         except (ConnectionResetError, BrokenPipeError):
             pass
     return got
+
+
+# ----------------------------------------------------------------------------------------
+# results
+
+
+def test_results_are_listed_by_fleet_and_wave(client: Client) -> None:
+    """So many as are asked for, within reason."""
+    assert client.get("/api/v1/results").json == [{"fleet": "", "wave": "", "limit": 50}]
+    asked = client.get("/api/v1/results?fleet=lab&wave=load&limit=3")
+    assert asked.json == [{"fleet": "lab", "wave": "load", "limit": 3}]
+    for limit in ("0", "-1", "many", "1e3", "1001", "\u0663"):
+        refused = client.get(f"/api/v1/results?limit={quote(limit)}")
+        assert (refused.status, "limit" in refused.json["error"]) == (400, True)
+
+
+def test_a_result_and_its_pods_are_served_as_they_are_kept(client: Client, memory: Memory, tmp_path: Path) -> None:
+    """JSON, and a line of JSON for each pod; what is not there is said."""
+    for name, text in (("result.json", '{"run": "1"}'), ("pods.ndjson", '{"name": "a"}\n{"name": "b"}\n')):
+        (tmp_path / name).write_text(text)
+        memory.kept["lab", "load", "1", name] = str(tmp_path / name)
+    whole = client.get("/api/v1/results/lab/load/1")
+    assert (whole.headers["content-type"], whole.json) == ("application/json", {"run": "1"})
+    pods = client.get("/api/v1/results/lab/load/1/pods")
+    assert (pods.headers["content-type"], pods.body.count(b"\n")) == ("application/x-ndjson", 2)
+    for path in ("lab/load/2", "lab/load/2/pods", "lab/../load/1", "%2e%2e/load/1", "lab/load/..%2f..%2fetc"):
+        assert client.get(f"/api/v1/results/{path}").status == 404

@@ -63,6 +63,8 @@ class Memory:
     """What plan() returns."""
     error: Exception | None = None
     """What plan() raises."""
+    kept: dict[tuple[str, str, str, str], str] = field(default_factory=dict)
+    """The files of Results, by Fleet, Wave, Run and name."""
     gate: threading.Event = field(default_factory=threading.Event)
     """What plan() waits for; it is open at first."""
     inside: threading.Event = field(default_factory=threading.Event)
@@ -104,6 +106,14 @@ class Memory:
     def listed(self, thing: str, fleet: str) -> list[dict[str, Any]]:
         """Return what was asked for."""
         return [{"thing": thing, "fleet": fleet}]
+
+    def results(self, fleet: str, wave: str, limit: int) -> list[dict[str, Any]]:
+        """Return what was asked for."""
+        return [{"fleet": fleet, "wave": wave, "limit": limit}]
+
+    def result_file(self, fleet: str, wave: str, run: str, file: str) -> str:
+        """Return the one file there is."""
+        return self.kept.get((fleet, wave, run, file), "")
 
     def ask(self, why: str) -> None:
         """Remember it."""

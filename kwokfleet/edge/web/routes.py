@@ -15,7 +15,7 @@ import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from kwokfleet import errors
@@ -29,6 +29,9 @@ Page = Callable[[str], tuple[bytes, str]]
 """Returns the metrics for an Accept header, and their content type."""
 
 _QUICK_THREADS, _SLOW_THREADS = 4, 4
+_RESULTS, _MOST_RESULTS = 50, 1000
+"""How many a list shows, unless it is asked for others; and at most."""
+_RESULT = "/api/v1/results/{fleet}/{wave}/{run}"
 _ABOUT = {
     "GET /healthz": "200 while the daemon works, 503 when it hangs",
     "GET /readyz": "200 once it has synced, kwok lives and it leads or stands by; ?verbose tells each",
@@ -41,6 +44,9 @@ _ABOUT = {
     "GET /api/v1/stages": "each Stage of ours; ?fleet=NAME",
     "GET /api/v1/waves": "each Wave and its Runs counted; ?fleet=NAME",
     "GET /api/v1/runs": "each Run, and how far it got; ?fleet=NAME",
+    "GET /api/v1/results": "what was measured of each Run, the latest first; ?fleet=NAME, ?wave=NAME, ?limit=NUMBER",
+    "GET /api/v1/results/{fleet}/{wave}/{run}": "all that was measured of one",
+    "GET /api/v1/results/{fleet}/{wave}/{run}/pods": "its pods, a line of JSON each",
     "GET /api/v1/plan": "what differs now",
     "GET /api/v1/source": "where the files come from, their revision and problems",
     "GET /api/v1/kwok": "the kwok processes",
@@ -105,6 +111,9 @@ class Routes:
             ("GET", "/api/v1/fleets/{name}", self._fleet),
             ("GET", "/api/v1/fleets/{name}/pools", self._pools),
             *(("GET", f"/api/v1/{thing}", self._listed) for thing in ("nodes", "stages", "waves", "runs")),
+            ("GET", "/api/v1/results", self._results),
+            ("GET", _RESULT, self._result),
+            ("GET", f"{_RESULT}/pods", self._pods),
             ("GET", "/api/v1/plan", self._plan),
             ("GET", "/api/v1/source", self._part),
             ("GET", "/api/v1/kwok", self._part),
@@ -173,6 +182,30 @@ class Routes:
     async def _listed(self, request: Request) -> Response:
         thing = request.url.path.rpartition("/")[2]
         return _json(await self._slow(self._daemon.listed, thing, request.query_params.get("fleet", "")))
+
+    async def _results(self, request: Request) -> Response:
+        asked = request.query_params
+        limit = asked.get("limit", str(_RESULTS))
+        if not limit.isascii() or not limit.isdigit() or not 0 < int(limit) <= _MOST_RESULTS:
+            what = f"limit: {limit} is no number from 1 to {_MOST_RESULTS}"
+            raise Refusal(HTTPStatus.BAD_REQUEST, what, f"leave it out for {_RESULTS}")
+        found = await self._slow(self._daemon.results, asked.get("fleet", ""), asked.get("wave", ""), int(limit))
+        return _json(found)
+
+    async def _result(self, request: Request) -> Response:
+        return await self._kept(request, "result.json", "application/json")
+
+    async def _pods(self, request: Request) -> Response:
+        return await self._kept(request, "pods.ndjson", "application/x-ndjson")
+
+    async def _kept(self, request: Request, file: str, kind: str) -> Response:
+        """Answer with a file as it is; one of pods may be long."""
+        names = [request.path_params[name] for name in ("fleet", "wave", "run")]
+        found = await self._slow(self._daemon.result_file, *names, file)
+        if not found:
+            hint = "GET /api/v1/results lists them; pods are there once a Run is over"
+            raise Refusal(HTTPStatus.NOT_FOUND, f"there is no {file} of a Run {'/'.join(names)}", hint)
+        return FileResponse(found, media_type=kind)
 
     async def _plan(self, _: Request) -> Response:
         return Response(await self._slow(self._daemon.plan), media_type="application/json")

@@ -1,0 +1,1 @@
+"""What a Run's Book is written with: objects read, times in columns, many numbers into few."""

@@ -1,0 +1,166 @@
+"""What was so over time, in a bounded number of steps; and how many pods were scheduled in each window.
+
+A sample is taken about once a second. When there are too many, neighbours are merged and the step
+is doubled: gauges are averaged, counts added, so a Run of a day takes as much room as one of ten
+minutes, and what was counted adds up as before.
+"""
+
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from math import floor
+
+from kwokfleet.core.measure import percentiles
+from kwokfleet.core.measure.columns import Note
+from kwokfleet.core.result import Series, Throughput
+
+MOST_STEPS = 600
+STALL_S = 5.0
+"""A sample speaks for the time since the one before it, unless that is longer."""
+WINDOW_S = 5.0
+"""ClusterLoader2's interval."""
+
+Span = tuple[float, float]
+
+
+class Recorder:
+    """Takes samples, and merges them when they become too many."""
+
+    def __init__(self) -> None:
+        self._start: float | None = None
+        self._step = 1.0
+        self._last = 0.0
+        self._samples = array("d")
+        """How many samples there are in each step."""
+        self._gauges: dict[str, array[float]] = {}
+        """Their sums."""
+        self._counts: dict[str, array[float]] = {}
+        self._totals: dict[str, float] = {}
+        """What has been counted so far."""
+        self._fresh: set[int] = set()
+
+    def add(self, now: float, gauges: Mapping[str, float], totals: Mapping[str, float]) -> None:
+        """Take a sample: gauges as they are, and how much was counted altogether, from the beginning on."""
+        if self._start is None:
+            self._start = self._last = floor(now)
+        steps = self._steps(max(now, self._last))
+        for step in steps:
+            self._samples[step] += 1
+        for name, value in gauges.items():
+            column = self._column(self._gauges, name)
+            for step in steps:
+                column[step] += value
+        for name, total in totals.items():
+            column, new = self._column(self._counts, name), total - self._totals.get(name, 0.0)
+            for step in steps:
+                column[step] += new / len(steps)
+            self._totals[name] = total
+        self._fresh.update(steps)
+        self._last = max(now, self._last)
+
+    def _steps(self, now: float) -> range:
+        """Make room up to *now*; return the steps that a sample speaks for."""
+        start = self._start or 0.0
+        while (now - start) // self._step >= MOST_STEPS:
+            self._merge()
+        step, first = int((now - start) // self._step), len(self._samples)
+        self._extend(step + 1)
+        return range(min(first, step) if now - self._last <= STALL_S else step, step + 1)
+
+    def _extend(self, size: int) -> None:
+        for column in self._columns():
+            column.extend([0.0] * (size - len(column)))
+
+    def _columns(self) -> Iterator["array[float]"]:
+        yield self._samples
+        yield from self._gauges.values()
+        yield from self._counts.values()
+
+    def _column(self, columns: "dict[str, array[float]]", name: str) -> "array[float]":
+        if name not in columns:
+            columns[name] = array("d", bytes(8 * len(self._samples)))
+        return columns[name]
+
+    def _merge(self) -> None:
+        for column in self._columns():
+            if len(column) % 2:
+                column.append(0.0)
+            column[:] = array("d", (column[each] + column[each + 1] for each in range(0, len(column), 2)))
+        self._step *= 2
+        self._fresh = {step // 2 for step in self._fresh}
+
+    def series(self, gaps: Sequence[Span] = (), hide: Sequence[str] = ()) -> Series | None:
+        """Return what was so; None where nobody was watching. Columns that begin with one of *hide* are left out."""
+        if self._start is None:
+            return None
+        known = [bool(samples) and not self._within(step, gaps) for step, samples in enumerate(self._samples)]
+        shown: dict[str, tuple[float | None, ...]] = {}
+        for name, sums in self._gauges.items():
+            if not name.startswith(tuple(hide)) and (any(sums) or not name.startswith("utilisation/")):
+                values = zip(known, sums, self._samples, strict=True)
+                shown[name] = tuple(round(total / samples, 4) if there else None for there, total, samples in values)
+        for name, counts in self._counts.items():
+            if not name.startswith(tuple(hide)):
+                pairs = zip(known, counts, strict=True)
+                shown[name] = tuple(round(count / self._step, 4) if there else None for there, count in pairs)
+        start = datetime.fromtimestamp(self._start, UTC)
+        return Series(start=start, step_s=self._step, columns=dict(sorted(shown.items())))
+
+    def _within(self, step: int, gaps: Sequence[Span]) -> bool:
+        """Return whether a step lies in a gap as a whole."""
+        start = (self._start or 0.0) + step * self._step
+        return any(begin <= start and start + self._step <= end for begin, end in gaps)
+
+    def notes(self) -> Iterator[Note]:
+        """Yield the steps that are new, or have changed, since the last call."""
+        for step in sorted(self._fresh):
+            gauges, counts = (
+                {name: round(column[step], 6) for name, column in columns.items() if column[step]}
+                for columns in (self._gauges, self._counts)
+            )
+            yield ["t", self._start, self._step, step, self._last, self._samples[step], gauges, counts]
+        self._fresh = set()
+
+    def recall(self, note: Note) -> float:
+        """Take a step that somebody noted, in the place of what was noted of it before; return its time."""
+        _, start, width, step, last, samples, gauges, counts = note
+        if self._start is None:
+            self._start = start
+        while self._step < width:
+            self._merge()
+        self._extend(step + 1)
+        self._samples[step], self._last = samples, last
+        for columns, values in ((self._gauges, gauges), (self._counts, counts)):
+            for name in values:
+                self._column(columns, name)
+            for name, column in columns.items():
+                column[step] = values.get(name, 0.0)
+        self._totals = {name: round(sum(column), 3) for name, column in self._counts.items()}
+        return float(last)
+
+
+def throughput(times: Mapping[str, Sequence[float]]) -> tuple[Throughput, ...]:
+    """Return how fast pods were scheduled, all together and, if there are several, by each scheduler."""
+    together = _throughput("", [at for each in times.values() for at in each])
+    return (together, *(_throughput(name, times[name]) for name in sorted(times) if len(times) > 1))
+
+
+def _throughput(scheduler: str, times: Sequence[float]) -> Throughput:
+    """Count in every window from the first binding to the last, also where there was none."""
+    if not times:
+        return Throughput(scheduler=scheduler, window_s=WINDOW_S)
+    first, last = min(times), max(times)
+    windows = int((last - first) // WINDOW_S) + 1
+    counts = Counter(int((at - first) // WINDOW_S) for at in times)
+    rates = sorted(counts[window] / WINDOW_S for window in range(windows))
+    return Throughput(
+        scheduler=scheduler,
+        window_s=WINDOW_S,
+        windows=windows,
+        p50=percentiles.percentile(rates, 50),
+        p90=percentiles.percentile(rates, 90),
+        p99=percentiles.percentile(rates, 99),
+        max=rates[-1],
+        mean=round(len(times) / (last - first), 6) if last > first else None,
+    )

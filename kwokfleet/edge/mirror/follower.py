@@ -1,0 +1,270 @@
+"""One kind of object, listed once and watched from then on, whatever happens to the connection.
+
+What is made of the objects is others' business: a Mirror keeps them, a Witness tells of each event.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from http import HTTPStatus
+from typing import Protocol
+
+import orjson
+import structlog
+
+from kwokfleet import errors
+from kwokfleet.core import requests
+from kwokfleet.core.objects import Manifest
+from kwokfleet.core.requests import Answer, Kind, Request
+
+log = structlog.get_logger()
+
+SILENCE_S = 100.0
+"""A watch says something every minute, if only that nothing has happened."""
+WATCH_S = 290
+"""How long the API server keeps a watch open; it is taken up again where it ended."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+_END_OF_LIST = "k8s.io/initial-events-end"
+_CANNOT_STREAM = {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.METHOD_NOT_ALLOWED}
+
+
+class Stream(Protocol):
+    """An answer that goes on."""
+
+    status: int
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield what comes."""
+
+    def read(self) -> Answer:
+        """Return the whole answer."""
+
+    def stop(self) -> None:
+        """Wake up who waits for more."""
+
+    def close(self) -> None:
+        """Give up the connection."""
+
+
+class Api(Protocol):
+    """What a mirror asks."""
+
+    @property
+    def host(self) -> str:
+        """Whom it asks."""
+
+    def send(self, request: Request) -> Answer:
+        """Send a request."""
+
+    def stream(self, request: Request, silence_s: float) -> Stream:
+        """Send a request whose answer goes on."""
+
+
+class _GoneError(Exception):
+    """The version that was asked for is too old: list again."""
+
+
+class _RefusedError(Exception):
+    """The API server said no."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.message)
+        self.answer = answer
+
+
+class Follower(threading.Thread):
+    """Lists and watches one kind. Who inherits makes something of what comes; all of it comes in this thread."""
+
+    def __init__(self, api: Api, kind: Kind, chosen: tuple[str, str], stop: threading.Event) -> None:
+        super().__init__(name=f"mirror-{kind.plural}", daemon=True)
+        self._api, self.kind = api, kind
+        self._selector, self._fields = chosen
+        self._stopping = stop
+        self._stream: Stream | None = None
+        self._streams_lists = True
+        self._resume = ""
+        self.restarted: Callable[[str], None] = lambda _reason: None
+        self.version = 0
+
+    # what is made of it
+
+    def listing(self) -> None:
+        """Take note that a list begins; one that had begun is void."""
+        raise NotImplementedError
+
+    def item(self, thing: Manifest, received: float) -> None:
+        """Take in an object of the list."""
+        raise NotImplementedError
+
+    def listed(self) -> None:
+        """Take note that the list is complete."""
+        raise NotImplementedError
+
+    def event(self, kind: str, thing: Manifest, received: float) -> None:
+        """Take in what has happened since."""
+        raise NotImplementedError
+
+    def missing(self) -> None:
+        """Take note that the cluster does not have this kind."""
+        raise NotImplementedError
+
+    def say(self, trouble: str, *, settled: bool = True) -> None:
+        """Take note that all is known, or why it is not; *settled*: whether that is so for good."""
+        raise NotImplementedError
+
+    def batch(self) -> AbstractContextManager[object]:
+        """Return what to hold while events are taken in that came together."""
+        return nullcontext()
+
+    def batched(self, received: float) -> None:
+        """Take note that some were taken in, or that nothing has happened."""
+
+    # from start to stop
+
+    def interrupt(self) -> None:
+        """Wake it up to see that it should stop."""
+        stream = self._stream
+        if stream is not None:
+            stream.stop()
+
+    def run(self) -> None:
+        """List, watch, and begin again, until stopped."""
+        pause = FIRST_PAUSE_S
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            try:
+                if self._resume or self._streams_lists:
+                    self._follow()
+                else:
+                    self._list()
+                pause = FIRST_PAUSE_S
+                continue  # the API server ended the watch in good order
+            except _GoneError:
+                self._resume = ""
+                self.restarted("expired")
+                self.say("is being listed again", settled=False)
+            except _RefusedError as error:
+                self.restarted("refused")
+                if self._refused(error.answer):
+                    continue
+                pause = max(pause, error.answer.retry_after_s)
+            except errors.UnreachableError as error:
+                if not self._stopping.is_set():
+                    self.restarted("disconnected")
+                    self.say(str(error), settled=False)
+                    log.debug("mirror_disconnected", kind=self.kind.kind, error=str(error))
+            if time.monotonic() - began > LONGEST_PAUSE_S:
+                pause = FIRST_PAUSE_S
+            self._stopping.wait(pause)
+            pause = min(pause * 2, LONGEST_PAUSE_S)
+
+    def _refused(self, answer: Answer) -> bool:
+        """Note why there is no answer; return whether to try another way at once."""
+        self._resume = ""
+        if answer.status in _CANNOT_STREAM and self._streams_lists:
+            self._streams_lists = False
+            return True
+        if answer.status == HTTPStatus.NOT_FOUND:
+            self.missing()
+            self.say("")
+        elif answer.status == HTTPStatus.FORBIDDEN:
+            self.say(f"{self.kind.plural} may not be listed: {answer.message}")
+        elif answer.status == HTTPStatus.UNAUTHORIZED:
+            self.say(f"{self.kind.plural} cannot be listed: the API server does not accept the credentials")
+        else:
+            self.say(f"{self.kind.plural} cannot be listed: {answer.status} {answer.message}", settled=False)
+        return False
+
+    # what is there
+
+    def _list(self) -> None:
+        """List page by page, for an API server that does not stream lists."""
+        self.listing()
+        token = ""
+        while True:
+            answer = self._api.send(requests.page(self.kind, self._selector, token, fields=self._fields))
+            if answer.status == HTTPStatus.GONE:
+                raise _GoneError
+            if answer.status != HTTPStatus.OK:
+                raise _RefusedError(answer)
+            received, page = time.time(), answer.json()
+            for each in page.get("items") or ():
+                self.item(each, received)
+            metadata = page.get("metadata") or {}
+            token = metadata.get("continue") or ""
+            if not token:
+                self._whole(str(metadata["resourceVersion"]))
+                return
+
+    def _whole(self, version: str) -> None:
+        """Go on from a complete list."""
+        with self.batch():
+            self.version, self._resume = max(self.version, int(version)), version
+            self.listed()
+        self.say("")
+
+    def _follow(self) -> None:
+        """Watch until the connection ends; without a version to go on from, list first in the same stream."""
+        listing = not self._resume
+        if listing:
+            self.listing()
+        request = requests.watch(self.kind, self._selector, self._resume, WATCH_S, fields=self._fields)
+        stream = self._api.stream(request, SILENCE_S)
+        self._stream = stream
+        try:
+            if self._stopping.is_set():
+                return
+            if stream.status == HTTPStatus.GONE:
+                raise _GoneError
+            if stream.status != HTTPStatus.OK:
+                raise _RefusedError(stream.read())
+            if not listing:
+                self.say("")
+            rest = b""
+            for chunk in stream.chunks():
+                received = time.time()
+                lines = (rest + chunk).split(b"\n")
+                rest = lines.pop()
+                listing = self._lines(lines, received, listing=listing)
+        finally:
+            self._stream = None
+            stream.close()
+        if listing:
+            raise errors.UnreachableError(f"the list of {self.kind.plural} broke off")
+
+    def _lines(self, lines: Sequence[bytes], received: float, *, listing: bool) -> bool:
+        """Take in some events; return whether the list goes on."""
+        with self.batch():
+            for line in lines:
+                event = _event(line)
+                kind, thing = event["type"], event["object"]
+                if kind == "ERROR":
+                    raise (
+                        _GoneError
+                        if thing.get("code") == HTTPStatus.GONE
+                        else _RefusedError(Answer(int(thing.get("code") or 0), orjson.dumps(thing)))
+                    )
+                metadata = thing["metadata"]
+                if kind == "BOOKMARK":
+                    if listing and _END_OF_LIST in (metadata.get("annotations") or {}):
+                        self._whole(metadata["resourceVersion"])
+                        listing = False
+                elif listing:
+                    self.item(thing, received)
+                    continue
+                else:
+                    self.event(kind, thing, received)
+                if not listing:
+                    self._resume = metadata["resourceVersion"]
+                    self.version = max(self.version, int(self._resume))
+        self.batched(received)
+        return listing
+
+
+def _event(line: bytes) -> Manifest:
+    try:
+        event: Manifest = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise errors.UnreachableError("a watch sent what is not an event") from error
+    return event

@@ -1,0 +1,366 @@
+"""Runs measured while they are played: what is received about their objects and pods goes into their Books.
+
+Watches only receive; one thread makes something of it. So a time is taken when bytes arrive, however much there
+is to reckon, and no Book needs a lock. While no Run is measured there is no watch, and not one request.
+
+What cannot be had again is noted down every second. Who goes on after a crash takes up these notes, and
+the time in between is a gap that the Result tells of.
+"""
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import structlog
+
+from kwokfleet import errors, player, sights
+from kwokfleet.core import objects, render, requests, verdicts, workloads
+from kwokfleet.core.ledger import Entry, Page, State, Verdict
+from kwokfleet.core.objects import Manifest
+from kwokfleet.core.observed import Inventory
+from kwokfleet.core.picture import Measured
+from kwokfleet.core.requests import Kind
+from kwokfleet.core.result import Result
+from kwokfleet.core.result import State as End
+from kwokfleet.edge import mirror, shelf
+from kwokfleet.measurement import Measurement
+from kwokfleet.player import Name
+
+log = structlog.get_logger()
+
+TICK_S = 1.0
+"""Between samples, and between notes."""
+SIGHT_S = 2.0
+"""How long a Run waits for the watches: what is made before them has no birth that anybody has seen."""
+STILL_S = 5.0
+"""A tick that comes so late tells of a machine that stood still."""
+CLOSING_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a measurer sees of the daemon around it."""
+
+    nodes: Callable[[], Inventory]
+    revision: Callable[[], str]
+    news: Callable[[], None]
+    """Hears that there is something to tell."""
+    submitted: Callable[[str, str, bool], None] | None = None
+    """Hears of each object of a Fleet's Wave, and whether it was refused."""
+
+
+class Measurer:
+    """Measures all Runs of a daemon. An Audience of the player, and told by the watches; by any thread."""
+
+    def __init__(self, api: mirror.Api, sender: requests.Sends, kept: shelf.Shelf, around: Around) -> None:
+        self._api, self._sender, self._shelf, self._around = api, sender, kept, around
+        self._kinds = player.Kinds(sender)
+        self._queue: queue.SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._fresh: set[Name] = set()
+        """Runs that begin here and now: nobody has missed anything of them."""
+        self._known: set[Name] = set()
+        """Runs that are measured, or about to be."""
+        self._verdicts: dict[Name, Verdict] = {}
+        self._last: dict[tuple[str, str], Measured] = {}
+        self._looked: set[tuple[str, str]] = set()
+        self._ended: list[Measured] = []
+        self._concluding: list[threading.Thread] = []
+        # Of the thread alone:
+        self._runs: dict[Name, Measurement] = {}
+        self._sights = sights.Sights(api, self)
+        self._offers = sights.Offers(around.nodes)
+        self._ticked = 0.0
+
+    # what the daemon asks
+
+    def expect(self, name: Name) -> None:
+        """Take note of a Run that begins here and now: nobody has missed anything of it."""
+        with self._lock:
+            self._fresh.add(name)
+
+    def heed(self, tree: render.Tree, pages: Mapping[str, Mapping[str, Page]], *, whole: bool) -> None:
+        """Go on with what the Ledger says is not judged yet; leave off what was cancelled, or whose Wave vanished.
+
+        *whole*: whether the tree is all there is, so that what is not in it has vanished.
+        """
+        waves = {(fleet.name, wave.name): (fleet, wave) for fleet in tree.fleets for wave in fleet.spec.waves}
+        fleets = {fleet.name for fleet in tree.fleets}
+        self._settle(pages)
+        for name in tuple(self._known):
+            page = pages.get(name[0], {}).get(name[1])
+            entry = page.run(name[2]) if page is not None else None
+            vanished = name[:2] not in waves and (whole or name[0] in fleets)
+            if vanished or (entry is not None and entry.state is State.CANCELLED):
+                self._put(self._finish, name, "Cancelled")
+        for (fleet_name, wave_name), (fleet, wave) in waves.items():
+            self._remember(fleet_name, wave_name)
+            page = pages.get(fleet_name, {}).get(wave_name)
+            for entry in page.runs if page is not None else ():
+                name = (fleet_name, wave_name, entry.name)
+                if entry.state is not State.RUNNING and not entry.verdict and not self._is_known(name):
+                    context = render.wave_context(tree, fleet, wave, entry.name)
+                    self._aside(self.began, context, entry, entry.total)
+
+    def _settle(self, pages: Mapping[str, Mapping[str, Page]]) -> None:
+        """Forget the verdicts that are in the Ledger, or that it has no place for any more."""
+        with self._lock:
+            for name in tuple(self._verdicts):
+                page = pages.get(name[0], {}).get(name[1])
+                entry = page.run(name[2]) if page is not None else None
+                if entry is None or entry.verdict:
+                    del self._verdicts[name]
+
+    def _remember(self, fleet: str, wave: str) -> None:
+        """Take a Wave's last Result from the shelf, if nothing is known of it yet."""
+        if (fleet, wave) in self._looked:
+            return
+        self._looked.add((fleet, wave))
+        for each in self._shelf.find(fleet, wave):
+            with contextlib.suppress(errors.InputError):
+                found = each.result()
+                if found.state != "Running":
+                    with self._lock:
+                        self._last.setdefault((fleet, wave), verdicts.measured(found))
+                    return
+
+    def _is_known(self, name: Name) -> bool:
+        return name in self._known or name in self._verdicts
+
+    def verdicts(self) -> dict[Name, Verdict]:
+        """Return what the Runs came to that were measured here."""
+        with self._lock:
+            return dict(self._verdicts)
+
+    def last(self) -> dict[tuple[str, str], Measured]:
+        """Return the last Result of each Wave, in short."""
+        with self._lock:
+            return dict(self._last)
+
+    def ended(self) -> list[Measured]:
+        """Return what was judged since somebody last asked."""
+        with self._lock:
+            found, self._ended = self._ended, []
+            return found
+
+    def forget(self) -> None:
+        """Leave off: somebody else leads, and goes on."""
+        self._put(self._leave)
+        with self._lock:
+            self._fresh.clear()
+            self._verdicts.clear()
+            self._known.clear()
+
+    def stop(self) -> None:
+        """Leave off, and wait for it; who starts next goes on."""
+        self.forget()
+        self._queue.put(None)
+        for thread in (*([self._thread] if self._thread else ()), *self._concluding):
+            thread.join(CLOSING_S)
+
+    # what the player tells
+
+    def began(self, context: workloads.Context, entry: Entry, total: int) -> None:
+        """Begin to measure a Run, or go on with it; return when its objects are watched."""
+        name: Name = (context.fleet.name, context.wave.name, entry.name)
+        with self._lock:
+            if name in self._known:
+                return
+            self._known.add(name)
+            fresh = name in self._fresh
+            self._fresh.discard(name)
+        try:
+            if fresh or not self._was_concluded(name, entry):
+                self._begin(context, entry, total, fresh=fresh)
+        except Exception:  # a Run is played, whether it can be measured or not
+            log.exception("measuring_failed", run="/".join(name))
+
+    def _begin(self, context: workloads.Context, entry: Entry, total: int, *, fresh: bool) -> None:
+        about = {"cluster": self._api.host, "revision": self._around.revision()}
+        pool_of = self._offers.pool_of(context.fleet.name)
+        made = Measurement(context, entry, total, self._watched(context), self._shelf, pool_of, about)
+        opened, deadline = threading.Event(), time.monotonic() + SIGHT_S
+        self._put(self._open, made, fresh, opened)
+        opened.wait(SIGHT_S)
+        for kind in made.kinds:
+            if not self._sights.wait(kind, deadline):
+                self._put(self._unseen, made, kind, time.time())
+
+    def _watched(self, context: workloads.Context) -> frozenset[Kind]:
+        try:
+            return frozenset({requests.POD, self._kinds.kind(context.wave.template)})
+        except errors.ClusterError as error:
+            log.warning("kind_not_watched", wave=context.wave.name, error=str(error))
+            return frozenset({requests.POD})
+
+    def _was_concluded(self, name: Name, entry: Entry) -> bool:
+        """Take a Result that is complete for what it is: who wrote it died before the Ledger had it."""
+        try:
+            found = shelf.load(self._shelf.folder(*name, entry.start))
+        except errors.InputError:
+            return False
+        if found.state != "Running":
+            self._judged(found)
+        return found.state != "Running"
+
+    def submitted(  # noqa: PLR0913, PLR0917  # as the Audience
+        self, name: Name, index: int, due: datetime, sent: datetime, trouble: str, retries: int
+    ) -> None:
+        """Take note of an object that was submitted."""
+        if self._around.submitted is not None:
+            self._around.submitted(name[0], name[1], bool(trouble))
+        self._put(self._submitted, name, index, due, sent, trouble, retries)
+
+    def marked(self, name: Name, what: str) -> None:
+        """Take note of something worth a line."""
+        self._put(self._marked, name, time.time(), what)
+
+    # what the watches tell
+
+    def event(self, kind: Kind, what: str, thing: Manifest, received: float) -> None:
+        """Take an event."""
+        self._put(self._event, kind, what, thing, received)
+
+    def listing(self, kind: Kind) -> None:
+        """Take note that a list begins."""
+        self._put(self._each, Measurement.listing, kind)
+
+    def listed(self, kind: Kind, at: float) -> None:
+        """Take note that a list is complete."""
+        self._put(self._each, Measurement.listed, kind, at)
+
+    def lost(self, kind: Kind, at: float, why: str) -> None:
+        """Take note that nobody sees what happens to a kind."""
+        self._put(self._lost, kind, at, why)
+
+    def back(self, kind: Kind, at: float) -> None:
+        """Take note that it is seen again."""
+        self._put(self._back, kind, at)
+
+    # the thread
+
+    def _put(self, call: Callable[..., None], *given: object) -> None:
+        self._queue.put((call, given))
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._work, name="measurer", daemon=True)
+                    self._thread.start()
+
+    def _aside(self, call: Callable[..., None], *given: object) -> None:
+        """Do something that takes long, or waits for us, in a thread of its own."""
+        thread = threading.Thread(target=call, args=given, name="measurer-aside", daemon=True)
+        self._concluding = [each for each in self._concluding if each.is_alive()] + [thread]
+        thread.start()
+
+    def _work(self) -> None:
+        due = 0.0
+        while True:
+            try:
+                asked = self._queue.get(timeout=max(0.0, due - time.monotonic()) if self._runs else None)
+            except queue.Empty:
+                pass
+            else:
+                if asked is None:
+                    return
+                self._do(*asked)
+            if self._runs and time.monotonic() >= due:
+                due = time.monotonic() + TICK_S
+                self._do(self._tick, ())
+
+    @staticmethod
+    def _do(call: Callable[..., None], given: tuple[object, ...]) -> None:
+        try:
+            call(*given)
+        except Exception:  # a bug in one reckoning must not end all others, and must be seen
+            log.exception("measuring_failed")
+
+    def _open(self, made: Measurement, fresh: bool, opened: threading.Event) -> None:  # noqa: FBT001  # handed on
+        try:
+            self._runs[made.name] = made
+            if not fresh:
+                made.recall()
+            for kind in made.kinds:
+                self._sights.open(kind, anew=not fresh)
+                if kind in self._sights.blind:
+                    made.lost(kind, time.time(), self._sights.blind[kind])
+        finally:
+            opened.set()
+
+    def _event(self, kind: Kind, what: str, thing: Manifest, received: float) -> None:
+        run = self._runs.get(objects.run_of(thing))
+        if run is not None:
+            run.event(kind, what, thing, received)
+
+    def _each(self, call: Callable[..., None], *given: object) -> None:
+        for run in self._runs.values():
+            call(run, *given)
+
+    def _unseen(self, made: Measurement, kind: Kind, at: float) -> None:
+        if not self._sights.wait(kind, 0.0):
+            made.lost(kind, at, f"{kind.plural} could not be watched yet")
+
+    def _lost(self, kind: Kind, at: float, why: str) -> None:
+        self._sights.blind[kind] = why
+        self._each(Measurement.lost, kind, at, why)
+
+    def _back(self, kind: Kind, at: float) -> None:
+        self._sights.blind.pop(kind, None)
+        self._each(Measurement.back, kind, at)
+
+    def _submitted(self, name: Name, *given: Any) -> None:  # noqa: ANN401  # handed on
+        if name in self._runs:
+            self._runs[name].submitted(*given)
+
+    def _marked(self, name: Name, at: float, what: str) -> None:
+        if name in self._runs:
+            self._runs[name].marked(at, what)
+
+    def _tick(self) -> None:
+        now, before = time.time(), self._ticked
+        self._ticked = now
+        for run in tuple(self._runs.values()):
+            if before and now - before > STILL_S:
+                run.gap(before, now, "kwokfleet stood still")
+            run.tick(now, self._offers.of(run.name[0]))
+            if run.is_over(now):
+                self._finish(run.name, "Done")
+
+    # how it ends
+
+    def _finish(self, name: Name, end: End) -> None:
+        run = self._runs.pop(name, None)
+        if run is not None:
+            self._aside(self._conclude, run, end)
+            self._rest()
+
+    def _conclude(self, run: Measurement, end: End) -> None:
+        self._judged(run.conclude(self._sender, end))
+
+    def _judged(self, made: Result) -> None:
+        name: Name = (made.fleet, made.wave, made.run)
+        short = verdicts.measured(made)
+        with self._lock:
+            self._known.discard(name)
+            self._verdicts[name] = Verdict(short.verdict)
+            self._last[name[:2]] = short
+            self._ended.append(short)
+        self._around.news()
+
+    def _leave(self) -> None:
+        for run in self._runs.values():
+            run.leave()
+        self._runs.clear()
+        self._rest()
+
+    def _rest(self) -> None:
+        """Watch only what somebody measures; nobody, nothing."""
+        self._sights.keep({kind for run in self._runs.values() for kind in run.kinds})
+        if not self._runs:
+            self._ticked = 0.0
