@@ -1,0 +1,143 @@
+"""Lives of pods and Jobs as a watch tells them: one event for each step, manifests as an API server has them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from kwokfleet.core import objects
+from kwokfleet.core.latency import Book, Seen, Subject
+from kwokfleet.core.objects import Manifest
+
+T0 = 1_800_000_000.0
+"""When every Run here is due; seconds since 1970."""
+DELAY_S = 0.25
+"""How much later than what is written the watch tells."""
+
+Event = tuple[Seen, Manifest, float]
+
+
+def written(at: float) -> str:
+    """Return a time as the API server writes it: whole seconds."""
+    return datetime.fromtimestamp(int(at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def subject(total: int = 1, kind: str = "Pod", *, ends: bool = True) -> Subject:
+    """Return what a Book is about."""
+    return Subject("lab", "stress", "0", datetime.fromtimestamp(T0, UTC), kind, total, ends)
+
+
+def book(total: int = 1, kind: str = "Pod", *, ends: bool = True) -> Book:
+    """Return an empty Book; nodes are called POOL-NUMBER."""
+    return Book(subject(total, kind, ends=ends), lambda node: node.rpartition("-")[0])
+
+
+@dataclass(frozen=True)
+class PodLife:
+    """When a pod comes how far: seconds after T0, None for never."""
+
+    index: int = 0
+    created: float = 0.0
+    scheduled: float | None = None
+    running: float | None = None
+    over: float | None = None
+    gone: float | None = None
+    failed: bool = False
+    scheduler: str = "default-scheduler"
+    node: str = "general-1"
+    volumes: tuple[Manifest, ...] = ()
+    owner: Manifest | None = None
+    requests: dict[str, str] = field(default_factory=lambda: {"cpu": "500m"})
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return f"lab-stress-0-{self.index}"
+
+    @property
+    def uid(self) -> str:
+        """What the API server calls it."""
+        return f"00000000-0000-4000-8000-{self.index:012x}"
+
+    def at(self, moment: float) -> Manifest:
+        """Return the pod as it is at a moment."""
+        over = _by(self.over, moment)
+        conditions = []
+        for kind, since, holds in (
+            ("PodScheduled", self.scheduled, True),
+            ("Initialized", self.running, True),
+            ("ContainersReady", self.running, not over),
+            ("Ready", self.running, not over),
+        ):
+            if since is not None and _by(since, moment):
+                at = written(T0 + (since if holds or self.over is None else self.over))
+                conditions.append({"type": kind, "status": str(holds), "lastTransitionTime": at})
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": self._metadata(),
+            "spec": {
+                "schedulerName": self.scheduler,
+                "containers": [{"name": "c", "resources": {"requests": self.requests}}],
+                "volumes": list(self.volumes),
+                **({"nodeName": self.node} if _by(self.scheduled, moment) else {}),
+            },
+            "status": {"phase": self._phase(moment), "conditions": conditions, **self._containers(moment)},
+        }
+
+    def _metadata(self) -> Manifest:
+        own: Manifest = {"name": self.name, "namespace": "default", "uid": self.uid}
+        own["creationTimestamp"] = written(T0 + self.created)
+        if self.owner is None:
+            return {**own, "annotations": {objects.INDEX: str(self.index)}}
+        metadata = self.owner["metadata"]
+        reference = {"kind": self.owner["kind"], "name": metadata["name"], "uid": metadata["uid"], "controller": True}
+        return {**own, "ownerReferences": [reference]}
+
+    def _phase(self, moment: float) -> str:
+        if _by(self.over, moment):
+            return "Failed" if self.failed else "Succeeded"
+        return "Running" if _by(self.running, moment) else "Pending"
+
+    def _containers(self, moment: float) -> Manifest:
+        if self.running is None or not _by(self.running, moment):
+            return {}
+        state: Manifest = {"running": {"startedAt": written(T0 + self.running)}}
+        if self.over is not None and _by(self.over, moment):
+            ended = {"startedAt": written(T0 + self.running), "finishedAt": written(T0 + self.over)}
+            state = {"terminated": {**ended, "exitCode": int(self.failed)}}
+        return {"containerStatuses": [{"name": "c", "state": state}]}
+
+    def events(self) -> Iterator[Event]:
+        """Yield every event of its life, each a little later than it happens."""
+        steps = {each for each in (self.created, self.scheduled, self.running, self.over) if each is not None}
+        for step in sorted(steps):
+            yield Seen.ADDED if step == self.created else Seen.MODIFIED, self.at(step), T0 + step + DELAY_S
+        if self.gone is not None:
+            yield Seen.DELETED, self.at(self.gone), T0 + self.gone + DELAY_S
+
+
+def _by(when: float | None, moment: float) -> bool:
+    return when is not None and when <= moment
+
+
+def job(index: int, status: Manifest | None = None, *, created: float = 0.0, kind: str = "Job") -> Manifest:
+    """Return a Job, or something of another kind, with a status."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": kind,
+        "metadata": {
+            "name": f"lab-stress-0-{index}",
+            "namespace": "default",
+            "uid": f"00000000-0000-4000-9000-{index:012x}",
+            "creationTimestamp": written(T0 + created),
+            "annotations": {objects.INDEX: str(index)},
+        },
+        "spec": {"replicas": 2},
+        "status": status or {},
+    }
+
+
+def condition(kind: str, at: float, **more: Any) -> Manifest:  # noqa: ANN401  # any field of a condition
+    """Return a condition that has been true since a moment."""
+    return {"type": kind, "status": "True", "lastTransitionTime": written(T0 + at), **more}
