@@ -148,10 +148,13 @@ class Trial:
             self.look()
         return self.scene.parts
 
-    def folders(self) -> list[Path]:
-        """Return where the Results of this test are kept."""
-        names = sorted(self._results, key=lambda name: (self._entries[name].start, name))
-        return [self._shelf.folder(*name, self._entries[name].start) for name in names]
+    def kept(self) -> list[shelf.Kept]:
+        """Return what is kept of the Runs of this test, in the order of their starts."""
+        found = [
+            shelf.Kept(self._shelf.folder(*name, self._entries[name].start), *name, self._entries[name].start)
+            for name in self._results
+        ]
+        return sorted(found, key=lambda each: (each.start, each.fleet, each.wave))
 
 
 def _unwritten(part: Part) -> bool:

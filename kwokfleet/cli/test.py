@@ -255,8 +255,7 @@ def _tell(going: "trial.Trial", options: _Options, took_s: float) -> errors.Exit
     for line in complaints:
         output.print_line(line)
     if options.report_dir is not None:
-        for line in _written(going, options.report_dir):
-            output.print_line(line)
+        output.print_line(_written(going, options.report_dir))
     output.print_line(f"{_summary(parts, complaints)} in {took_s:.0f} s")
     return errors.ExitCode.NO if complaints else errors.ExitCode.DONE
 
@@ -276,9 +275,10 @@ def _summary(parts: "Sequence[Part]", complaints: "Sequence[str]") -> str:
     return f"{fleets.count(over, 'run')}, {fleets.count(gates, 'gate')}: {held}"
 
 
-def _written(going: "trial.Trial", folder: Path) -> list[str]:
+def _written(going: "trial.Trial", folder: Path) -> str:
     """Write the reports; return where they are."""
     from kwokfleet import reporting
 
-    written = reporting.write_all(going.folders(), folder)
-    return [f"reports: {folder}", *(f"  {file.relative_to(folder)}" for file in written)]
+    written = {file.name: file for file in reporting.write_all(going.kept(), folder)}
+    page = f"; open {written['report.html']}" if "report.html" in written else ""
+    return f"reports: {fleets.count(len(written), 'file')} in {folder}{page}"
