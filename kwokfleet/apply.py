@@ -111,6 +111,11 @@ class Sender:
         """The API server's address."""
         return self.api.host
 
+    @property
+    def room(self) -> int:
+        """How many requests the API server can bear at once, as far as is known."""
+        return max(1, int(self._gate.pace.limit))
+
     def send(self, request: Request, passage: Passage | None = None) -> Answer:
         """Return the answer to a request; raise if there is none for too long, or the sender is stopped."""
         began = time.monotonic()

@@ -20,7 +20,7 @@ import structlog
 
 from kwokfleet import apply, caretaker, errors, feed, foreman, journal, leader, reconcile, recorder, runs, source
 from kwokfleet import sync as syncing
-from kwokfleet.core import agenda, events, plan, problems, render, standing
+from kwokfleet.core import agenda, events, orders, plan, problems, render, standing
 from kwokfleet.core.plan import Plan
 from kwokfleet.edge import mirror, timer
 
@@ -317,11 +317,15 @@ class Daemon:
 
     def _play(self, loaded: source.Loaded) -> None:
         """Note the Runs that are due; they begin once the Ledger in the cluster has them."""
-        if not self._prepared or self.suspended:
+        if not self._prepared:
+            return
+        if self.suspended:
+            self.runs.rest()
             return
         open_ones = {change.fleet for change in self.left.changes} | self.foreman.busy
         ready = lambda name: name not in open_ones and plan.SHARED not in open_ones  # noqa: E731  # said once, used once
-        if self.runs.attend(self._as_suspended(loaded), ready):
+        wanted = orders.of(each.manifest for each in self._fleets.view().objects.values())
+        if self.runs.attend(self._as_suspended(loaded), ready, wanted):
             self._recorded = 0.0  # which is at once
 
     def _as_suspended(self, loaded: source.Loaded) -> source.Loaded:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from datetime import datetime
 
 import structlog
@@ -12,6 +13,7 @@ from kwokfleet import errors
 from kwokfleet.core import gates, requests, workloads
 from kwokfleet.core.latency import Book, Seen, Subject
 from kwokfleet.core.ledger import Entry
+from kwokfleet.core.ledger import State as Played
 from kwokfleet.core.objects import Manifest
 from kwokfleet.core.requests import Kind
 from kwokfleet.core.result import Result, State
@@ -28,6 +30,7 @@ STRAGGLERS_S = 1.0
 MOST_KEPT = 100
 """Runs of a Wave that stay on the shelf."""
 NOT_RUNNING = "kwokfleet was not running"
+WAS_OVER = "it was over, until it was retried"
 
 
 class Measurement:
@@ -70,7 +73,14 @@ class Measurement:
             self._not_kept(error)
             last = None
         for kind in self.kinds:
-            self.lost(kind, last or self.entry.start.timestamp(), NOT_RUNNING)
+            self.lost(kind, last or self.entry.start.timestamp(), WAS_OVER if self._was_over() else NOT_RUNNING)
+
+    def _was_over(self) -> bool:
+        """Return whether it is gone on with because somebody retries it."""
+        try:
+            return shelf.load(self._shelf.folder(*self.name, self.entry.start)).state != "Running"
+        except errors.InputError:
+            return False
 
     def event(self, kind: Kind, what: str, thing: Manifest, received: float) -> None:
         """Take in an event."""
@@ -143,12 +153,16 @@ class Measurement:
         self._changed, self._written = False, time.monotonic()
         self._pause = max(RESULT_S, SHARE * (self._written - began))
 
+    def learn(self, entry: Entry | None) -> None:
+        """Take note of how far the Ledger says it is; one that it has forgotten was done."""
+        self.entry = entry if entry is not None else replace(self.entry, state=Played.DONE)
+
     def is_over(self, now: float) -> bool:
         """Return whether there is nothing left to wait for, or the time is up."""
         limit = self._expect.deadline if self._expect is not None else None
-        if limit is not None and now >= (self.entry.start + limit).timestamp():
+        if limit is not None and not self.entry.paused and now >= (self.entry.begins + limit).timestamp():
             return True
-        if not self._book.over():
+        if self.entry.state is Played.RUNNING or not self._book.over():  # there may be rounds of churn left
             self._over_at = None
             return False
         self._over_at = now if self._over_at is None else self._over_at
@@ -163,7 +177,8 @@ class Measurement:
         made = self._made(now, state)
         try:
             self._shelf.put(made, self._book.pods())
-            self._notes.remove()
+            self._notes.add(self._book.notes())
+            self._notes.close()
             self._shelf.thin(*self.name[:2], MOST_KEPT)
         except OSError as error:
             self._not_kept(error)

@@ -13,12 +13,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import structlog
 
-from kwokfleet import errors, player, sights
+from kwokfleet import errors, kinds, sights
 from kwokfleet.core import objects, render, requests, verdicts, workloads
 from kwokfleet.core.ledger import Entry, Page, State, Verdict
 from kwokfleet.core.objects import Manifest
@@ -29,7 +29,7 @@ from kwokfleet.core.result import Result
 from kwokfleet.core.result import State as End
 from kwokfleet.edge import mirror, shelf
 from kwokfleet.measurement import Measurement
-from kwokfleet.player import Name
+from kwokfleet.performance import Name
 
 log = structlog.get_logger()
 
@@ -59,7 +59,7 @@ class Measurer:
 
     def __init__(self, api: mirror.Api, sender: requests.Sends, kept: shelf.Shelf, around: Around) -> None:
         self._api, self._sender, self._shelf, self._around = api, sender, kept, around
-        self._kinds = player.Kinds(sender)
+        self._kinds = kinds.Kinds(sender)
         self._queue: queue.SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -86,18 +86,14 @@ class Measurer:
             self._fresh.add(name)
 
     def heed(self, tree: render.Tree, pages: Mapping[str, Mapping[str, Page]], *, whole: bool) -> None:
-        """Go on with what the Ledger says is not judged yet; leave off what was cancelled, or whose Wave vanished.
+        """Go on with what the Ledger says is not judged yet; leave off what belongs to a Wave that has vanished.
 
         *whole*: whether the tree is all there is, so that what is not in it has vanished.
         """
         waves = {(fleet.name, wave.name): (fleet, wave) for fleet in tree.fleets for wave in fleet.spec.waves}
         fleets = {fleet.name for fleet in tree.fleets}
-        self._settle(pages)
         for name in tuple(self._known):
-            page = pages.get(name[0], {}).get(name[1])
-            entry = page.run(name[2]) if page is not None else None
-            vanished = name[:2] not in waves and (whole or name[0] in fleets)
-            if vanished or (entry is not None and entry.state is State.CANCELLED):
+            if name[:2] not in waves and (whole or name[0] in fleets):
                 self._put(self._finish, name, "Cancelled")
         for (fleet_name, wave_name), (fleet, wave) in waves.items():
             self._remember(fleet_name, wave_name)
@@ -108,8 +104,12 @@ class Measurer:
                     context = render.wave_context(tree, fleet, wave, entry.name)
                     self._aside(self.began, context, entry, entry.total)
 
-    def _settle(self, pages: Mapping[str, Mapping[str, Page]]) -> None:
-        """Forget the verdicts that are in the Ledger, or that it has no place for any more."""
+    def learn(self, pages: Mapping[str, Mapping[str, Page]]) -> None:
+        """Learn from the Ledger how far each Run is, and forget the verdicts that it has."""
+        for name in tuple(self._known):
+            page = pages.get(name[0], {}).get(name[1])
+            if page is not None:
+                self._put(self._learn, name, page.run(name[2]))
         with self._lock:
             for name in tuple(self._verdicts):
                 page = pages.get(name[0], {}).get(name[1])
@@ -170,13 +170,14 @@ class Measurer:
         """Begin to measure a Run, or go on with it; return when its objects are watched."""
         name: Name = (context.fleet.name, context.wave.name, entry.name)
         with self._lock:
-            if name in self._known:
-                return
+            known, fresh = name in self._known, name in self._fresh
             self._known.add(name)
-            fresh = name in self._fresh
             self._fresh.discard(name)
+        if known:
+            self._put(self._learn, name, entry)
+            return
         try:
-            if fresh or not self._was_concluded(name, entry):
+            if fresh or not self._was_concluded(context, entry):
                 self._begin(context, entry, total, fresh=fresh)
         except Exception:  # a Run is played, whether it can be measured or not
             log.exception("measuring_failed", run="/".join(name))
@@ -199,15 +200,18 @@ class Measurer:
             log.warning("kind_not_watched", wave=context.wave.name, error=str(error))
             return frozenset({requests.POD})
 
-    def _was_concluded(self, name: Name, entry: Entry) -> bool:
+    def _was_concluded(self, context: workloads.Context, entry: Entry) -> bool:
         """Take a Result that is complete for what it is: who wrote it died before the Ledger had it."""
         try:
-            found = shelf.load(self._shelf.folder(*name, entry.start))
+            found = shelf.load(self._shelf.folder(context.fleet.name, context.wave.name, entry.name, entry.start))
         except errors.InputError:
             return False
-        if found.state != "Running":
+        limit = context.wave.expect.deadline if context.wave.expect is not None else None
+        late = limit is not None and datetime.now(UTC) >= entry.start + limit
+        concluded = found.state != "Running" and (late or entry.state is not State.RUNNING)  # or else it is retried
+        if concluded:
             self._judged(found)
-        return found.state != "Running"
+        return concluded
 
     def submitted(  # noqa: PLR0913, PLR0917  # as the Audience
         self, name: Name, index: int, due: datetime, sent: datetime, trouble: str, retries: int
@@ -301,6 +305,13 @@ class Measurer:
     def _each(self, call: Callable[..., None], *given: object) -> None:
         for run in self._runs.values():
             call(run, *given)
+
+    def _learn(self, name: Name, entry: Entry | None) -> None:
+        run = self._runs.get(name)
+        if run is not None:
+            run.learn(entry)
+            if run.entry.state is State.CANCELLED:
+                self._finish(name, "Cancelled")
 
     def _unseen(self, made: Measurement, kind: Kind, at: float) -> None:
         if not self._sights.wait(kind, 0.0):

@@ -1,53 +1,29 @@
-"""Waves played: the objects of each Run submitted at their instants, by whoever leads, each exactly once.
+"""Waves played: which Runs are due, wanted, suspended or cancelled, and how each fares.
 
-Names derive from Fleet, Wave, Run and index, so that an object which is submitted again after a crash
-is there already. How far a Run got is in the Ledger; who leads next goes on from there.
+Each Run is played by a Performance, and tidied up after by a Sweeper; the Ledger says how far they are, so
+that whoever leads next goes on.
 """
 
-import heapq
-import itertools
-import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Protocol
+from datetime import datetime
+from functools import partial
 
-import structlog
-
-from kwokfleet import apply, errors
+from kwokfleet import apply, kinds, pacer, performance, sweeper
 from kwokfleet.core import fleet as model
-from kwokfleet.core import ledger, objects, render, requests, workloads
-from kwokfleet.core.ledger import Entry, Page, State, Verdict
+from kwokfleet.core import ledger, render, workloads
+from kwokfleet.core.ledger import Entry, Page, State, Upkeep, Verdict
 from kwokfleet.core.objects import Manifest
+from kwokfleet.core.orders import Order, What
+from kwokfleet.core.waves import Wave
 
-if TYPE_CHECKING:
-    from kwokfleet.core.waves import Wave
+LEAVING_S = 1.0
+"""How long a Run that is to rest is given to end what it has under way."""
 
-log = structlog.get_logger()
-
-SUBMITTERS = 16
-PATIENCE_S = 0.5
-"""How long a submitter waits for more, before it looks whether it should stop."""
-
-Name = tuple[str, str, str]
-"""Fleet, Wave and Run."""
-
-
-class Audience(Protocol):
-    """Whoever wants to know what is played. It is told from many threads, and must not take long."""
-
-    def began(self, context: workloads.Context, entry: Entry, total: int) -> None:
-        """Hear that a Run begins, or is gone on with: of *total* objects the first `entry.submitted` are submitted."""
-
-    def submitted(  # noqa: PLR0913, PLR0917  # all that is known of it
-        self, name: Name, index: int, due: datetime, sent: datetime, trouble: str, retries: int
-    ) -> None:
-        """Hear that an object was submitted or, as *trouble* says, refused; *sent*: when it first left."""
-
-    def marked(self, name: Name, what: str) -> None:
-        """Hear what is worth a line in the timeline: suspended, resumed, a churn round, cancelled, cleaned up."""
+Audience = performance.Audience
+Name = performance.Name
+Orders = Mapping[str, Sequence[Order]]
+"""By Fleet."""
 
 
 class Nobody:
@@ -65,165 +41,18 @@ class Nobody:
         """Do nothing."""
 
 
-class Kinds:
-    """Finds out what kinds of object are called in paths; any kind may be in a template."""
-
-    def __init__(self, api: requests.Sends) -> None:
-        self._api = api
-        self._known: dict[tuple[str, str], requests.Kind] = {}
-        self._lock = threading.Lock()
-
-    def kind(self, manifest: Manifest) -> requests.Kind:
-        """Return what a manifest's kind is called; raise if the cluster does not know it."""
-        name = (str(manifest["apiVersion"]), str(manifest["kind"]))
-        with self._lock:
-            if name not in self._known:
-                self._known[name] = self._asked(*name)
-            return self._known[name]
-
-    def _asked(self, api_version: str, kind: str) -> requests.Kind:
-        where = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
-        for each in self._api.send(requests.Request("GET", where)).json().get("resources") or ():
-            if each["kind"] == kind and "/" not in each["name"]:
-                return requests.Kind(api_version, kind, each["name"], namespaced=bool(each["namespaced"]))
-        raise errors.ClusterError(f"the cluster knows no {kind} in {api_version}", hint="is its definition installed?")
-
-
-class Performance(threading.Thread):
-    """Plays one Run."""
-
-    def __init__(  # noqa: PLR0913, PLR0917  # what a Run needs to be played
-        self,
-        sender: apply.Sender,
-        kinds: Kinds,
-        context: workloads.Context,
-        entry: Entry,
-        news: Callable[[], None],
-        audience: Audience,
-    ) -> None:
-        super().__init__(name=f"run-{context.wave.name}-{entry.name}", daemon=True)
-        self._stop_asked = threading.Event()
-        self._audience = audience
-        self._name: Name = (context.fleet.name, context.wave.name, entry.name)
-        self._sender, self._kinds, self._context, self._news = sender.lane(self._stop_asked), kinds, context, news
-        self._lock = threading.Lock()
-        self._ahead: list[int] = []
-        self.entry = entry
-
-    def cancel(self) -> None:
-        """Leave off; what is submitted stays."""
-        self._stop_asked.set()
-
-    def run(self) -> None:
-        """Submit what is due, when it is due, until there is nothing left."""
-        try:
-            total = sum(1 for _ in workloads.instants(self._context, self.entry.start))
-            self._change(total=total)
-            self._audience.began(self._context, self.entry, total)
-            self._play()
-        except errors.KwokfleetError as error:
-            self._change(why=str(error))
-        except Exception as error:  # a bug must not look like a Run that goes on
-            log.exception("run_failed", wave=self._context.wave.name, run=self.entry.name)
-            self._change(why=f"{type(error).__name__}: {error}")
-        if not self._stop_asked.is_set():
-            self._change(state=State.DONE)
-        self._news()
-
-    def _play(self) -> None:
-        begun = time.monotonic() - (datetime.now(UTC) - self.entry.start).total_seconds()
-        start = self.entry.start
-        waiting = itertools.islice(workloads.instants(self._context, start), self.entry.submitted, None)
-        make = workloads.maker(self._context)
-        turn = threading.Lock()
-
-        def submit() -> None:
-            while not self._stop_asked.is_set():
-                with turn:  # one looks at the clock, the others submit
-                    instant = next(waiting, None)
-                    if instant is None:
-                        return
-                    left = begun + (instant.at - start).total_seconds() - time.monotonic()
-                    if left > 0 and self._stop_asked.wait(left):
-                        return
-                self._submit(instant, make(instant.index), begun + (instant.at - start).total_seconds())
-
-        threads = [
-            threading.Thread(target=submit, name=f"{self.name}-{number}", daemon=True) for number in range(SUBMITTERS)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    def _submit(self, instant: workloads.Instant, manifest: Manifest, due: float) -> None:
-        """Submit one object, and keep at it while the API server is away."""
-        passage = apply.Passage()
-        while not self._stop_asked.is_set():
-            try:
-                trouble = self._trouble(manifest, passage)
-            except errors.NotLeadingError:
-                self._stop_asked.set()
-                return
-            except errors.UnreachableError:
-                self._stop_asked.wait(PATIENCE_S)
-                continue
-            except errors.ClusterError as error:
-                if self._stop_asked.is_set():
-                    return
-                trouble = str(error)
-            sent = instant.at + timedelta(seconds=passage.at - due)
-            self._audience.submitted(self._name, instant.index, instant.at, sent, trouble, passage.tries - 1)
-            self._done(instant.index, trouble)
-            return
-
-    def _trouble(self, manifest: Manifest, passage: apply.Passage) -> str:
-        """Create an object; return why that was refused, empty if it is there."""
-        kind = self._kinds.kind(manifest)
-        answer = self._sender.send(requests.create_any(kind, manifest), passage)
-        if answer.status in (HTTPStatus.CREATED, HTTPStatus.OK):
-            return ""
-        name = f"{kind.kind} {manifest['metadata']['name']}"
-        if answer.status == HTTPStatus.CONFLICT:
-            there = self._sender.send(requests.get_any(kind, manifest)).json()
-            mine, theirs = objects.labels(manifest), objects.labels(there) if there.get("metadata") else {}
-            same = all(theirs.get(key) == mine[key] for key in (objects.FLEET, objects.WAVE, objects.RUN))
-            return "" if same else f"{name}: there is one already, and it is not of this Run"
-        return f"{name}: {answer.status} {answer.message}"
-
-    def _done(self, index: int, trouble: str) -> None:
-        with self._lock:
-            heapq.heappush(self._ahead, index)
-            submitted = self.entry.submitted
-            while self._ahead and self._ahead[0] <= submitted:
-                submitted = max(submitted, heapq.heappop(self._ahead) + 1)
-            self.entry = replace(
-                self.entry,
-                submitted=submitted,
-                failed=self.entry.failed + bool(trouble),
-                why=self.entry.why or trouble,
-            )
-        self._news()
-
-    def judge(self, verdict: Verdict) -> None:
-        """Take note of what its Result came to."""
-        self._change(verdict=verdict)
-
-    def _change(self, **fields: object) -> None:
-        with self._lock:
-            self.entry = replace(self.entry, **fields)  # type: ignore[arg-type]  # fields of Entry
-
-
 class Player:
     """Starts Runs when they are due, and knows how each one fares. Used by the worker alone."""
 
     def __init__(self, sender: apply.Sender, news: Callable[[], None], audience: Audience | None = None) -> None:
-        self._sender, self._news, self._audience = sender, news, audience or Nobody()
-        self._kinds = Kinds(sender)
+        self._audience = audience or Nobody()
+        threads = pacer.Pacer(lambda: sender.room)
+        self._tools = performance.Tools(sender, threads, kinds.Kinds(sender), self._audience, news)
         self._pages: dict[str, dict[str, Page]] = {}
-        self._playing: dict[Name, Performance] = {}
+        self._playing: dict[Name, performance.Performance] = {}
+        self._sweeping: dict[Name, sweeper.Sweeper] = {}
         self._wanted: dict[Name, tuple[model.Fleet, Wave]] = {}
-        """The Runs that should be going on."""
+        """The Runs that are open and not suspended."""
 
     def learn(self, fleet: str, status: Manifest) -> None:
         """Take a Fleet's Ledger from the cluster, if nothing is known of it yet."""
@@ -232,79 +61,143 @@ class Player:
 
     def forget(self) -> None:
         """Leave off, and forget everything: somebody else leads."""
-        for each in self._playing.values():
+        for each in self._threads():
             each.cancel()
         self._playing.clear()
+        self._sweeping.clear()
         self._wanted.clear()
         self._pages.clear()
 
-    def attend(self, tree: render.Tree, ready: Callable[[str], bool], now: datetime) -> list[tuple[str, str, Entry]]:
-        """Note what is due, leave off what is not wanted; return what is new.
+    def attend(
+        self, tree: render.Tree, ready: Callable[[str], bool], now: datetime, wanted: Orders | None = None
+    ) -> list[tuple[str, str, Entry]]:
+        """Note what is due, leave off what is not wanted, heed orders; return what is new.
 
         It is begun by `perform`. *ready* tells whether a Fleet is so far that its Waves can be played.
         """
         begun: list[tuple[str, str, Entry]] = []
+        self._fold()
         self._wanted = {}
         for fleet in tree.fleets:
             pages = self._pages.setdefault(fleet.name, {})
             self._drop(pages, fleet)
+            mine = (wanted or {}).get(fleet.name, ())
             for wave in fleet.spec.waves:
-                if fleet.spec.suspend or wave.suspend:
-                    continue
-                if wave.name in pages or ready(fleet.name):
-                    pages[wave.name], found = ledger.due(pages.get(wave.name) or ledger.new(now), wave.start, now)
-                    begun += [(fleet.name, wave.name, entry) for entry in found]
-                    self._wanted |= {
-                        (fleet.name, wave.name, each.name): (fleet, wave) for each in pages[wave.name].running
-                    }
-        for name in self._playing.keys() - self._wanted.keys():
-            self._playing.pop(name).cancel()
+                if wave.name in pages or (ready(fleet.name) and not _is_suspended(fleet, wave)):
+                    begun += [(fleet.name, wave.name, each) for each in self._attended(fleet, wave, mine, now)]
+        self._leave_off()
         return begun
+
+    def _attended(self, fleet: model.Fleet, wave: Wave, wanted: Sequence[Order], now: datetime) -> list[Entry]:
+        """Bring one Wave's page up to date; return the Runs that are new in it."""
+        pages, suspended = self._pages[fleet.name], _is_suspended(fleet, wave)
+        before = pages.get(wave.name) or ledger.new(now + ledger.LEAD)
+        page = _heeded(before, wave.name, wanted, now)
+        if not suspended:
+            page, _ = ledger.due(page, wave.start, now + ledger.LEAD)
+        page = pages[wave.name] = _rested(page, now, suspended=suspended, tidy=_is_tidied(wave))
+        self._tell(fleet.name, wave.name, before, page)
+        if not suspended:
+            names = ((fleet.name, wave.name, each.name) for each in page.runs if each.is_open)
+            self._wanted |= dict.fromkeys(names, (fleet, wave))
+        return [each for each in page.runs if before.run(each.name) is None]
 
     @staticmethod
     def _drop(pages: dict[str, Page], fleet: model.Fleet) -> None:
         for name in pages.keys() - {wave.name for wave in fleet.spec.waves}:
             del pages[name]
 
+    def _tell(self, fleet: str, wave: str, before: Page, after: Page) -> None:
+        """Tell what has become of Runs that were known."""
+        for each in after.runs:
+            old = before.run(each.name)
+            if old is not None and old.state is not each.state:
+                what = "cancelled" if each.state is State.CANCELLED else "resumed"
+                self._audience.marked((fleet, wave, each.name), what)
+            elif old is not None and bool(old.paused) != bool(each.paused):
+                self._audience.marked((fleet, wave, each.name), "suspended" if each.paused else "resumed")
+
+    def rest(self, now: datetime) -> None:
+        """Let everything rest until it is attended to again."""
+        self._fold()
+        for fleet, pages in self._pages.items():
+            for wave, page in pages.items():
+                pages[wave] = page.changed(lambda each: each.suspended(now))
+                self._tell(fleet, wave, page, pages[wave])
+        self._wanted = {}
+        self._leave_off()
+
+    def _leave_off(self) -> None:
+        """End what is not wanted any more, and note how far it came."""
+        running = {name for name in self._wanted if self._entry(name).state is State.RUNNING}
+        leaving = {name: self._playing.pop(name) for name in self._playing.keys() - running}
+        for name in self._sweeping.keys() - self._wanted.keys():
+            self._sweeping.pop(name).cancel()
+        for playing in leaving.values():
+            playing.cancel()
+        for name, playing in leaving.items():
+            playing.join(LEAVING_S)
+            self._update(name, partial(_advanced, played=playing))
+
+    def _entry(self, name: Name) -> Entry:
+        page = self._pages[name[0]][name[1]]
+        return next(each for each in page.runs if each.name == name[2])
+
     def perform(self, tree: render.Tree, status: Callable[[str], Manifest]) -> None:
         """Begin, and go on with, the Runs that the cluster's Ledger knows of.
 
         What is written there first is finished by whoever leads next, however soon this one dies.
         """
-        for name in self._wanted.keys() - self._playing.keys():
-            (fleet, wave), entry = self._wanted[name], self._pages[name[0]][name[1]].run(name[2])
+        for name, (fleet, wave) in self._wanted.items():
+            entry = self._entry(name)
             written = ledger.read(status(fleet.name).get("waves") or ()).get(wave.name)
-            if entry is not None and entry.state is State.RUNNING and written is not None and written.run(entry.name):
-                context = render.wave_context(tree, fleet, wave, entry.name)
-                made = self._playing[name] = Performance(
-                    self._sender, self._kinds, context, entry, self._news, self._audience
-                )
-                made.start()
+            if written is None or written.run(entry.name) is None:
+                continue
+            context = render.wave_context(tree, fleet, wave, entry.name)
+            if entry.state is State.RUNNING and name not in self._playing:
+                self._playing[name] = performance.Performance(self._tools, context, entry)
+                self._playing[name].start()
+            if entry.upkeep is Upkeep.DUE and name not in self._sweeping:
+                self._sweeping[name] = sweeper.Sweeper(self._tools, context, self._page(name))
+                self._sweeping[name].start()
+
+    def _page(self, name: Name) -> Callable[[], Page | None]:
+        return lambda: self._pages.get(name[0], {}).get(name[1])
+
+    def _fold(self) -> None:
+        """Note how the Runs fare, and let go of those that are over."""
+        for name, playing in tuple(self._playing.items()):
+            self._update(name, partial(_advanced, played=playing))
+            if not playing.is_alive() and playing.entry.state is State.DONE:
+                del self._playing[name]
+        for name, sweeping in tuple(self._sweeping.items()):
+            self._update(name, partial(replace, upkeep=sweeping.state))
+            if sweeping.state is Upkeep.DONE:
+                del self._sweeping[name]
+
+    def _update(self, name: Name, change: Callable[[Entry], Entry]) -> None:
+        page = self._pages.get(name[0], {}).get(name[1])
+        entry = page.run(name[2]) if page else None
+        if page is not None and entry is not None:
+            self._pages[name[0]][name[1]] = page.with_run(change(entry))
 
     def ledgers(self) -> dict[str, list[Manifest]]:
         """Return the Ledger of each Fleet that has Waves, as its status has it."""
-        for (fleet, wave, _), each in self._playing.items():
-            if wave in self._pages.get(fleet, {}):
-                self._pages[fleet][wave] = self._pages[fleet][wave].with_run(each.entry)
+        self._fold()
         return {name: ledger.written(pages) for name, pages in self._pages.items() if pages}
 
     def judge(self, verdicts: Mapping[Name, Verdict]) -> None:
         """Write into the Ledger what Runs came to."""
         for name, verdict in verdicts.items():
-            page = self._pages.get(name[0], {}).get(name[1])
-            entry = page.run(name[2]) if page is not None else None
-            if name in self._playing:
-                self._playing[name].judge(verdict)
-            if page is not None and entry is not None:
-                self._pages[name[0]][name[1]] = page.with_run(replace(entry, verdict=verdict))
+            self._update(name, partial(replace, verdict=verdict))
 
     def next_start(self, tree: render.Tree, now: datetime) -> datetime | None:
-        """Return when the next Run is due, None if none is near."""
+        """Return when somebody must attend to the next Run, None if none is near."""
         moments = [
-            moment
+            moment - ledger.LEAD
             for fleet in tree.fleets
             for wave in fleet.spec.waves
-            if not fleet.spec.suspend and not wave.suspend
+            if not _is_suspended(fleet, wave)
             if (page := self._pages.get(fleet.name, {}).get(wave.name)) is not None
             if (moment := ledger.next_start(page, wave.start, now)) is not None
         ]
@@ -312,12 +205,55 @@ class Player:
 
     def stop(self) -> None:
         """Leave off, and wait for what is under way."""
-        for each in self._playing.values():
+        for each in self._threads():
             each.cancel()
-        for each in self._playing.values():
+        for each in self._threads():
             each.join()
+
+    def _threads(self) -> list[performance.Performance | sweeper.Sweeper]:
+        return [*self._playing.values(), *self._sweeping.values()]
 
     def pages(self) -> Mapping[str, Mapping[str, Page]]:
         """Return what is known of all Waves."""
-        self.ledgers()
+        self._fold()
         return self._pages
+
+
+def _advanced(entry: Entry, played: performance.Performance) -> Entry:
+    """Return what is known of a Run with what its Performance knows better; what was ordered stays."""
+    far = played.entry
+    if far.state is State.DONE and entry.state is State.RUNNING:
+        entry = replace(entry, state=far.state, ended=far.ended, paused=None)
+    return replace(entry, submitted=far.submitted, total=far.total, refused=far.refused, why=far.why, rounds=far.rounds)
+
+
+def _heeded(page: Page, wave: str, wanted: Sequence[Order], now: datetime) -> Page:
+    """Return a Wave's page with all orders heeded that are new to it."""
+    for each in wanted:
+        if each.wave != wave or each.number <= page.heeded:
+            continue
+        page = replace(page, heeded=each.number)
+        meant = [entry for entry in page.runs if not each.run or entry.name == each.run]
+        if each.what is What.RUN:
+            page = page.with_run(Entry(f"m{each.number}", now + ledger.LEAD))
+        for entry in meant:
+            if each.what is What.CANCEL and entry.state is State.RUNNING:
+                page = page.with_run(entry.cancelled(now))
+            elif each.what is What.RETRY and entry.state is not State.RUNNING and each.run:
+                page = page.with_run(entry.retried(now))
+    return page
+
+
+def _rested(page: Page, now: datetime, *, suspended: bool, tidy: bool) -> Page:
+    """Return a Wave's page with its Runs at rest, or going on; and to be tidied up, if that is asked for."""
+    before, after = (Upkeep.NONE, Upkeep.DUE) if tidy else (Upkeep.DUE, Upkeep.NONE)
+    page = page.changed(lambda each: each.suspended(now) if suspended else each.resumed(now))
+    return page.changed(lambda each: replace(each, upkeep=after) if each.upkeep is before else each, running=False)
+
+
+def _is_suspended(fleet: model.Fleet, wave: Wave) -> bool:
+    return fleet.spec.suspend or wave.suspend
+
+
+def _is_tidied(wave: Wave) -> bool:
+    return wave.ttl is not None or wave.cleanup is not None

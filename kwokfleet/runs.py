@@ -53,14 +53,18 @@ class Runs:
         found = self._measurer.last() if self._measurer is not None else {}
         return tuple(found[name] for name in sorted(found))
 
-    def attend(self, loaded: source.Loaded, ready: Callable[[str], bool]) -> bool:
-        """Note the Runs that are due, go on with those that are not judged; return whether there are new ones.
+    def rest(self) -> None:
+        """Let everything rest until it is attended to again."""
+        self._player.rest(datetime.now(UTC))
+
+    def attend(self, loaded: source.Loaded, ready: Callable[[str], bool], wanted: player.Orders) -> bool:
+        """Note the Runs that are due, heed orders, go on with what is not judged; return whether there are new ones.
 
         They begin once the Ledger in the cluster has them.
         """
         for fleet in loaded.tree.fleets:
             self._player.learn(fleet.name, self._recorder.status(fleet.name))
-        begun = self._player.attend(loaded.tree, ready, datetime.now(UTC))
+        begun = self._player.attend(loaded.tree, ready, datetime.now(UTC), wanted)
         for fleet_name, wave, run in begun:
             if self._measurer is not None:
                 self._measurer.expect((fleet_name, wave, run.name))
@@ -75,6 +79,7 @@ class Runs:
         """Return the Ledger of each Fleet, what was judged included."""
         if self._measurer is not None:
             self._player.judge(self._measurer.verdicts())
+            self._measurer.learn(self._player.pages())
         return self._player.ledgers()
 
     def conditions(self, loaded: source.Loaded) -> dict[str, Manifest]:

@@ -75,38 +75,8 @@ class Live:
 
     def strangers(self, namespaces: Iterable[str]) -> Mapping[str, str]:
         """Return the namespaces in which somebody else has something, and what."""
-        kinds = list(self._namespaced())
-        found: dict[str, str] = {}
-        for namespace in namespaces:
-            for kind in kinds:
-                name = self._stranger(kind, namespace)
-                if name:
-                    found[namespace] = f"{kind.plural}/{name}, which is not ours"
-                    break
-        return found
-
-    def _stranger(self, kind: requests.Kind, namespace: str) -> str:
-        request = requests.page(kind, requests.NOT_OURS, namespace=namespace, metadata_only=True)
-        answer = self._api.send(request)
-        if answer.status != HTTPStatus.OK:
-            return "(may not be listed)" if answer.status == HTTPStatus.FORBIDDEN else ""
-        for item in answer.json().get("items") or ():
-            metadata = item["metadata"]
-            if metadata["name"] not in _EVERYWHERE and not metadata.get("ownerReferences"):
-                return str(metadata["name"])
-        return ""
-
-    def _namespaced(self) -> Iterable[requests.Kind]:
-        """Yield every kind of object that lives in namespaces."""
-        groups = self._read("/apis").get("groups") or ()
-        for version in ("v1", *(group["preferredVersion"]["groupVersion"] for group in groups)):
-            path = "/api/v1" if version == "v1" else f"/apis/{version}"
-            for each in self._read(path).get("resources") or ():
-                if each["namespaced"] and "list" in each["verbs"] and each["name"] not in _FLEETING:
-                    yield requests.Kind(version, each["kind"], each["name"], namespaced=True)
-
-    def _read(self, path: str) -> Manifest:
-        return self._api.send(requests.Request("GET", path)).json()
+        found = occupants(self._api, set(namespaces), requests.NOT_OURS)
+        return {name: f"{what}, which is not ours" for name, what in found.items()}
 
     def pods(self, nodes: Sequence[str]) -> Mapping[str, int]:
         """Return how many pods run on some nodes."""
@@ -159,6 +129,46 @@ def _holds(fields: Mapping[str, Any], path: diff.Path) -> bool:
             return bool(fields) is False  # a field that has no parts is held whole
         fields = inner
     return True
+
+
+def occupants(api: requests.Sends, namespaces: AbstractSet[str], selector: str = "") -> dict[str, str]:
+    """Return the namespaces in which something is, and what; not what every namespace has, or what goes with another.
+
+    Many namespaces are not asked for one by one.
+    """
+    found: dict[str, str] = {}
+    for kind in _namespaced(api) if namespaces else ():
+        for place in sorted(namespaces - found.keys()) if len(namespaces) <= FEW else [""]:
+            try:
+                for item in cluster.items(api, kind, selector, namespace=place, metadata_only=True):
+                    metadata = item["metadata"]
+                    if metadata["namespace"] in namespaces and _counts(metadata):
+                        found.setdefault(metadata["namespace"], f"{kind.plural}/{metadata['name']}")
+            except errors.UnreachableError:
+                raise
+            except errors.ClusterError as error:
+                if error.status == HTTPStatus.FORBIDDEN:
+                    unseen = f"{kind.plural}/(may not be listed)"
+                    found |= {each: found.get(each, unseen) for each in (namespaces if not place else {place})}
+    return found
+
+
+def _counts(metadata: Manifest) -> bool:
+    return metadata["name"] not in _EVERYWHERE and not metadata.get("ownerReferences")
+
+
+def _namespaced(api: requests.Sends) -> Iterable[requests.Kind]:
+    """Yield every kind of object that lives in namespaces."""
+    groups = _read(api, "/apis").get("groups") or ()
+    for version in ("v1", *(group["preferredVersion"]["groupVersion"] for group in groups)):
+        path = "/api/v1" if version == "v1" else f"/apis/{version}"
+        for each in _read(api, path).get("resources") or ():
+            if each["namespaced"] and "list" in each["verbs"] and each["name"] not in _FLEETING:
+                yield requests.Kind(version, each["kind"], each["name"], namespaced=True)
+
+
+def _read(api: requests.Sends, path: str) -> Manifest:
+    return api.send(requests.Request("GET", path)).json()
 
 
 def fleets(api: requests.Sends) -> list[Manifest]:

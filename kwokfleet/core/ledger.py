@@ -4,7 +4,8 @@ Who leads next goes on from there. What it says may be a little older than what 
 that were submitted since are submitted again under the same names, which changes nothing.
 """
 
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -15,11 +16,28 @@ from kwokfleet.core.waves import Start
 
 MOST_RUNS = 10
 """Runs of a Wave that are remembered when they are over."""
+MOST_UNTIDY = 100
+"""Runs of a Wave that are remembered because objects of theirs are still to be removed."""
+LEAD = timedelta(seconds=1)
+"""A Run is noted so long before it starts, so that its first object is not late already."""
 GRACE = timedelta(seconds=60)
 """A Run that could not be started for longer than this was missed."""
 _TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
 _BEFORE = timedelta(microseconds=1)
 _WORDS = 300
+
+
+MOST_RANGES = 200
+"""Of objects that were refused; beyond it, ranges that lie close together are remembered as one."""
+
+
+class Upkeep(StrEnum):
+    """Whether objects of a Run are removed by us."""
+
+    NONE = ""
+    """Nobody asked for it."""
+    DUE = "Due"
+    DONE = "Done"
 
 
 class State(StrEnum):
@@ -52,10 +70,55 @@ class Entry:
     submitted: int = 0
     """So many objects, from the first on, were submitted without a gap."""
     total: int = 0
-    failed: int = 0
+    refused: tuple[tuple[int, int], ...] = ()
+    """The objects that were submitted and are not there, because they were refused: from index to index."""
     why: str = ""
-    """What the first refusal said."""
+    """What was refused, and why."""
+    shift: timedelta = timedelta()
+    """Everything is due so much later than planned: the time that it was suspended."""
+    paused: datetime | None = None
+    """Since when it has been suspended, or cancelled."""
+    rounds: int = 0
+    """How many rounds of churn are done."""
+    ended: datetime | None = None
+    """When it was done, or cancelled."""
+    upkeep: Upkeep = Upkeep.NONE
     verdict: Verdict = Verdict.OPEN
+
+    @property
+    def failed(self) -> int:
+        """How many objects were refused."""
+        return sum(last - first + 1 for first, last in self.refused)
+
+    @property
+    def begins(self) -> datetime:
+        """What the instants of its objects count from."""
+        return self.start + self.shift
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is something left to do."""
+        return self.state is State.RUNNING or self.upkeep is Upkeep.DUE
+
+    def suspended(self, now: datetime) -> "Entry":
+        """Return it as it is while it rests."""
+        return self if self.paused else replace(self, paused=now)
+
+    def resumed(self, now: datetime) -> "Entry":
+        """Return it as it goes on: what was not due before it rested is due as much later as it rested."""
+        if self.paused is None:
+            return self
+        rested = max(timedelta(), now - max(self.paused, self.begins))
+        return replace(self, paused=None, shift=self.shift + rested)
+
+    def cancelled(self, now: datetime) -> "Entry":
+        """Return it as it is when somebody has cancelled it."""
+        return replace(self.suspended(now), state=State.CANCELLED, ended=now)
+
+    def retried(self, now: datetime) -> "Entry":
+        """Return it as it is when it is to go on, and to submit once more what was refused."""
+        fields = {"state": State.RUNNING, "ended": None, "why": "", "upkeep": Upkeep.NONE, "verdict": Verdict.OPEN}
+        return replace(self.resumed(now), **fields)  # type: ignore[arg-type]  # fields of Entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +130,24 @@ class Page:
     seen: datetime
     """Up to when its Runs have been looked for."""
     runs: tuple[Entry, ...] = ()
+    heeded: int = 0
+    """The number of the last order that was heeded."""
 
     def with_run(self, entry: Entry) -> "Page":
         """Return the page with a Run added, or in the place of what was known of it.
 
-        The oldest are forgotten, but none that still runs: nobody would go on with it.
+        The oldest are forgotten, but none that still runs, and hardly one that is to be tidied up: nobody would.
         """
         known = sorted((*(each for each in self.runs if each.name != entry.name), entry), key=lambda each: each.start)
-        over = [each for each in known if each.state is not State.RUNNING]
-        forgotten = over[: max(0, min(len(over), len(known) - MOST_RUNS))]
+        over = [each for each in known if not each.is_open]
+        untidy = [each for each in known if each.is_open and each.state is not State.RUNNING]
+        forgotten = over[: max(0, min(len(over), len(known) - MOST_RUNS))] + untidy[: max(0, len(untidy) - MOST_UNTIDY)]
         return replace(self, runs=tuple(each for each in known if each not in forgotten))
+
+    def changed(self, change: Callable[[Entry], Entry], *, running: bool = True) -> "Page":
+        """Return the page with each of its Runs changed; only those that run, unless told otherwise."""
+        runs = (change(each) if each.state is State.RUNNING or not running else each for each in self.runs)
+        return replace(self, runs=tuple(runs))
 
     def run(self, name: str) -> Entry | None:
         """Return what is known of a Run."""
@@ -91,6 +162,21 @@ class Page:
 def new(now: datetime) -> Page:
     """Return the page of a Wave that nobody has seen before."""
     return Page(now, now - _BEFORE)
+
+
+def ranges(indices: Iterable[int], most: int = MOST_RANGES) -> tuple[tuple[int, int], ...]:
+    """Return numbers as ranges; those with the smallest gaps between them become one if they are too many."""
+    found: list[tuple[int, int]] = []
+    for index in sorted(indices):
+        if found and index <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], index)
+        else:
+            found.append((index, index))
+    while len(found) > most:
+        gaps = [after[0] - before[1] for before, after in itertools.pairwise(found)]
+        at = gaps.index(min(gaps))
+        found[at : at + 2] = [(found[at][0], found[at + 1][1])]
+    return tuple(found)
 
 
 def due(page: Page, start: Start, now: datetime) -> tuple[Page, list[Entry]]:
@@ -120,7 +206,8 @@ def read(waves: Iterable[Manifest]) -> dict[str, Page]:
     for each in waves:
         try:
             runs = tuple(_entry(run) for run in each.get("runs") or ())
-            found[each["name"]] = Page(_time(each["since"]), _time(each["seen"]), runs)
+            heeded = int(each.get("heeded", 0))
+            found[each["name"]] = Page(_time(each["since"]), _time(each["seen"]), runs, heeded)
         except (AttributeError, KeyError, ValueError, TypeError):
             continue
     return found
@@ -133,10 +220,20 @@ def _entry(run: Manifest) -> Entry:
         State(run["state"]),
         int(run.get("submitted", 0)),
         int(run.get("total", 0)),
-        int(run.get("failed", 0)),
+        _read_ranges(str(run.get("refused", ""))),
         str(run.get("why", "")),
-        verdict=Verdict(run.get("verdict", "")),
+        timedelta(seconds=float(run.get("shiftSeconds", 0))),
+        _time(run["paused"]) if run.get("paused") else None,
+        int(run.get("churned", 0)),
+        _time(run["ended"]) if run.get("ended") else None,
+        Upkeep(run.get("upkeep", "")),
+        Verdict(run.get("verdict", "")),
     )
+
+
+def _read_ranges(text: str) -> tuple[tuple[int, int], ...]:
+    pairs = (part.partition("-") for part in text.split(",") if part)
+    return tuple((int(first), int(last or first)) for first, _, last in pairs)
 
 
 def written(pages: Mapping[str, Page]) -> list[Manifest]:
@@ -151,6 +248,7 @@ def written(pages: Mapping[str, Page]) -> list[Manifest]:
             "seen": _text(max((run.start for run in page.runs), default=page.since - _BEFORE)),
             "runs": [_run(run) for run in page.runs],
         }
+        | ({"heeded": page.heeded} if page.heeded else {})
         for name, page in sorted(pages.items())
     ]
 
@@ -164,8 +262,17 @@ def _run(run: Entry) -> Manifest:
         "total": run.total,
         "failed": run.failed,
     }
-    made |= {"why": run.why[:_WORDS]} if run.why else {}
-    return made | ({"verdict": run.verdict.value} if run.verdict else {})
+    more: Manifest = {
+        "refused": ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in run.refused),
+        "why": run.why[:_WORDS],
+        "shiftSeconds": run.shift.total_seconds(),
+        "paused": _text(run.paused) if run.paused else "",
+        "churned": run.rounds,
+        "ended": _text(run.ended) if run.ended else "",
+        "upkeep": run.upkeep.value,
+        "verdict": run.verdict.value,
+    }
+    return made | {name: value for name, value in more.items() if value}
 
 
 def _text(moment: datetime) -> str:

@@ -174,11 +174,22 @@ def create_any(kind: Kind, manifest: Manifest) -> Request:
 
 def get_any(kind: Kind, manifest: Manifest) -> Request:
     """Read the object that has the name of a manifest."""
-    name = manifest["metadata"]["name"]
-    if not name:
-        raise ValueError("an object without a name")
-    where = collection(kind, manifest["metadata"].get("namespace", "") if kind.namespaced else "")
-    return Request("GET", f"{where}/{quote(name, safe='')}")
+    return Request("GET", _path_any(kind, manifest))
+
+
+def delete_any(kind: Kind, manifest: Manifest, uid: str) -> Request:
+    """Delete this very object of a kind that the cluster told of, not a namesake."""
+    if not uid:
+        raise ValueError("a delete without a UID")
+    options = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+    return Request("DELETE", _path_any(kind, manifest), _delete_options(options))
+
+
+def _path_any(kind: Kind, manifest: Manifest) -> str:
+    name, namespace = manifest["metadata"]["name"], manifest["metadata"].get("namespace", "")
+    if not name or (kind.namespaced and not namespace):
+        raise ValueError("an object without a name or namespace")
+    return f"{collection(kind, namespace if kind.namespaced else '')}/{quote(name, safe='')}"
 
 
 def patch(key: ObjectKey, what: Patch, *, dry_run: bool = False) -> Request:

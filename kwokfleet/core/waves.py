@@ -17,6 +17,7 @@ from kwokfleet.core.fields import (
     Model,
     Name,
     Rate,
+    Share,
     TimeZone,
     Used,
     wrong,
@@ -229,6 +230,31 @@ class Start(Model):
         return self
 
 
+class Churn(Model):
+    """Objects that are deleted and made anew, again and again, once all have been submitted."""
+
+    percent: Share = Field(description="How many of the objects each round renews; the seed says which.")
+    every: Duration = Field(description="The time from one round to the next, and to the first.")
+    rounds: int | None = Field(default=None, ge=1, le=10_000, description="How many rounds.")
+    for_: Duration | None = Field(default=None, alias="for", description="Go on for this long instead.")
+
+    @property
+    def total(self) -> int:
+        """Return how many rounds there are."""
+        return self.rounds if self.rounds is not None else int((self.for_ or units.ZERO) / self.every)
+
+    @model_validator(mode="after")
+    def _moves(self) -> "Churn":
+        exactly_one(self, "rounds", "for_")
+        if self.percent <= 0:
+            raise wrong("must be more than 0%", "percent")
+        if self.every < units.duration("1s"):
+            raise wrong("must be at least 1s", "every")
+        if self.total < 1:
+            raise wrong("must not be shorter than every", "for")
+        return self
+
+
 MOST_PHASES = 16
 """Of a Wave's usage: kwok looks through so many, one after the other, each time somebody asks."""
 
@@ -308,6 +334,16 @@ class Wave(Model):
     vary: dict[str, Variable] = Field(default={}, description="Variables of the template and how they vary.")
     usage: Annotated[Items[Usage], Field(max_length=MOST_PHASES)] = Field(
         default=(), description="What its pods use, phase by phase, from the moment a pod has started."
+    )
+    churn: Churn | None = Field(default=None, description="Delete and make anew some of its objects, in rounds.")
+    ttl: Duration | None = Field(
+        default=None,
+        description="Delete each object this long after it is over; one that never ends by itself, after it was made.",
+    )
+    cleanup: Duration | None = Field(
+        default=None,
+        description="Delete what is left of a Run this long after all of it is over, and namespaces that were made "
+        "for it if nothing else is in them; without it, everything stays.",
     )
     template: Manifest = Field(description="The object to make, of any kind; {{variables}} are filled in.")
     expect: Expect | None = Field(default=None, description="What must hold for a Run to pass.")

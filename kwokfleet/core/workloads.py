@@ -200,7 +200,7 @@ def _prepared(context: Context) -> Manifest:
     """Return a Wave's template with everything of ours in it, variables still open."""
     wave, template = context.wave, context.wave.template
     metadata = dict(template.get("metadata") or {})
-    labels = _owner_labels(context)
+    labels = owner_labels(context)
     prepared: Manifest = {"apiVersion": template["apiVersion"], "kind": template["kind"]}
     metadata["name"] = "{{name}}"
     if template["kind"] not in CLUSTER_SCOPED:
@@ -221,7 +221,8 @@ def _prepared(context: Context) -> Manifest:
     return {**prepared, **{key: _placed(item, context, labels) for key, item in rest.items()}}
 
 
-def _owner_labels(context: Context) -> dict[str, str]:
+def owner_labels(context: Context) -> dict[str, str]:
+    """Return the labels by which all that belongs to a Run is found again."""
     return {objects.FLEET: context.fleet.name, objects.WAVE: context.wave.name, objects.RUN: context.run}
 
 

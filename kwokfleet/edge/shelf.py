@@ -2,7 +2,7 @@
 
 ROOT/FLEET/WAVE/20261117T090000Z-RUN/result.json    the Result
                                      pods.ndjson    a line for each pod
-                                     notes.ndjson   what was seen while it ran: for who goes on after a crash
+                                     notes.ndjson   what was seen while it ran: for who goes on with it
 """
 
 import contextlib
@@ -92,7 +92,7 @@ class Shelf:
 
 
 class Notes:
-    """What was seen of a Run, line by line, for who goes on after a crash; not for longer."""
+    """What was seen of a Run, line by line, for who goes on after a crash, or when it is retried."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / NOTES
@@ -117,11 +117,6 @@ class Notes:
         if self._file is not None:
             self._file.close()
             self._file = None
-
-    def remove(self) -> None:
-        """Remove them: nobody will go on."""
-        self.close()
-        self._path.unlink(missing_ok=True)
 
 
 def _mend(path: Path, file: BinaryIO) -> None:

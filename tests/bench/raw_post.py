@@ -1,9 +1,9 @@
 """The limit: a loop that posts prepared nodes with 16 threads, and does nothing else.
 
-    python -m tests.bench.raw_post KUBECONFIG BODIES
+    python -m tests.bench.raw_post KUBECONFIG BODIES [PATH]
 
-BODIES holds a node a line, as JSON, as they are to be created. It is a program of its own so that
-it is measured as the others are, from its start.
+BODIES holds an object a line, as JSON, as they are to be created; nodes, unless PATH says where they
+go. It is a program of its own so that it is measured as the others are, from its start.
 """
 
 import ssl
@@ -18,7 +18,7 @@ from kubernetes import client, config
 THREADS = 16
 
 
-def main(kubeconfig: str, file: str) -> None:
+def main(kubeconfig: str, file: str, path: str = "/api/v1/nodes") -> None:
     """Post every line."""
     configuration = client.Configuration()
     config.load_kube_config(kubeconfig, client_configuration=configuration)  # type: ignore[no-untyped-call]
@@ -37,7 +37,7 @@ def main(kubeconfig: str, file: str) -> None:
             if body is None:
                 return
             headers = {"Content-Type": "application/json"}
-            answer = pool.urlopen("POST", "/api/v1/nodes", body=body, headers=headers, retries=False)
+            answer = pool.urlopen("POST", path, body=body, headers=headers, retries=False)
             if answer.status != 201:
                 refused.append(answer.status)
 
@@ -51,4 +51,4 @@ def main(kubeconfig: str, file: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    main(*sys.argv[1:])

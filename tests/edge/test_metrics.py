@@ -99,6 +99,9 @@ def test_counters_and_histograms_say_what_they_were_told() -> None:
     assert found["kwokfleet_api_requests_total", (("code", "200"), ("verb", "GET"))] == 1
     assert found["kwokfleet_api_requests_total", (("code", "none"), ("verb", "other"))] == 1
     assert found["kwokfleet_watch_restarts_total", (("reason", "expired"),)] == 1
+    wave = (("fleet", "lab"), ("wave", "load"))
+    assert found["kwokfleet_wave_objects_submitted_total", wave] == 2
+    assert found["kwokfleet_wave_objects_failed_total", wave] == 1
     labels = (("code", "404"), ("method", "GET"), ("route", "/api/v1/fleets/{name}"))
     assert found["kwokfleet_http_requests_total", labels] == 1
 
@@ -125,6 +128,18 @@ def test_gauges_say_what_the_picture_shows() -> None:
     assert found["kwokfleet_kwok_memory_bytes", (("shard", "0"),)] == 1 << 20
     assert found["kwokfleet_kwok_lag_seconds", (("shard", "0"),)] == 0.5
     assert found["kwokfleet_build_info", (("version", "1.2.3"),)] == 1
+    wave = (("fleet", "lab"), ("gate", "deadline"), ("wave", "load"))
+    assert found["kwokfleet_gate_passed", wave] == 0
+    assert found["kwokfleet_gate_passed", (wave[0], ("gate", "failures"), wave[2])] == 1
+    labels = {
+        "clock": "watch",
+        "fleet": "lab",
+        "latency": "podStartup",
+        "of": "pods",
+        "quantile": "0.99",
+        "wave": "load",
+    }
+    assert found["kwokfleet_run_latency_seconds", tuple(labels.items())] == 1.5
 
 
 def test_before_the_first_pass_nothing_is_claimed() -> None:
@@ -145,12 +160,15 @@ def test_series_are_bounded() -> None:
         made.watch_restarted(f"reason {number}")
         made.served(f"/{number}", "GET", 200)
         made.served("/0", f"METHOD{number}", 200)
+    for number in range(metrics.MOST_WAVES + 10):
+        made.submitted("lab", f"wave-{number}", refused=False)
     found = samples(made)
     counts = Counter(name for name, _ in found)
     assert counts["kwokfleet_pool_nodes"] == metrics.MOST_POOLS * 4
     assert counts["kwokfleet_fleet_suspended"] == metrics.MOST_FLEETS
     assert counts["kwokfleet_objects"] == metrics.MOST_KINDS + 1
     assert counts["kwokfleet_watch_restarts_total"] == metrics.MOST_REASONS + 1
+    assert counts["kwokfleet_wave_objects_submitted_total"] == metrics.MOST_WAVES + 1
     assert counts["kwokfleet_http_requests_total"] <= metrics.MOST_ROUTES + 2
     assert found["kwokfleet_objects", (("kind", "other"), ("state", "present"))] == 10
     assert found["kwokfleet_metrics_left_out", ()] == metrics.MOST_POOLS - metrics.MOST_FLEETS + metrics.MOST_POOLS

@@ -12,9 +12,9 @@ from kwokfleet.edge.shelf import Notes, Shelf
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
 
-def made(run: str, start: datetime = NOON, **fields: str) -> Result:
+def made(run: str, start: datetime = NOON, fleet: str = "lab", revision: str = "") -> Result:
     """Return a Result."""
-    return Result(**{"fleet": "lab", "wave": "load", "run": run, "start": start, **fields})
+    return Result(fleet=fleet, wave="load", run=run, start=start, revision=revision)
 
 
 def test_what_was_put_is_found_the_latest_first(tmp_path: Path) -> None:
@@ -57,12 +57,12 @@ def test_notes_survive_a_crash_but_for_a_torn_line(tmp_path: Path) -> None:
     first.add([b"one", b"two"])
     with (tmp_path / "run" / shelf.NOTES).open("ab") as file:
         file.write(b"thr")  # and dies
+    first.close()
     second = Notes(tmp_path / "run")
     assert list(second) == [b"one\n", b"two\n", b"thr"]
     second.add([b"four"])
     assert list(second) == [b"one\n", b"two\n", b"four\n"]
-    second.remove()
-    assert list(second) == []
+    second.close()
 
 
 def test_half_a_result_is_never_seen(tmp_path: Path) -> None:

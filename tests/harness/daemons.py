@@ -10,7 +10,20 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kwokfleet import errors
-from kwokfleet.core.picture import Due, Event, Fleet, Held, Nodes, Pass, PassResult, Picture, Pool, Shard, Source
+from kwokfleet.core.picture import (
+    Due,
+    Event,
+    Fleet,
+    Held,
+    Measured,
+    Nodes,
+    Pass,
+    PassResult,
+    Picture,
+    Pool,
+    Shard,
+    Source,
+)
 from kwokfleet.core.problems import Problem
 from kwokfleet.edge import metrics, web
 
@@ -48,6 +61,10 @@ PICTURE = Picture(
     ),
     kwok=(Shard(0, "ready", 11, 10247, 2, "", 1 << 20, 0.5), Shard(1, "waiting", why="it ended")),
     objects={("Node", "present"): 4, ("Node", "ready"): 3, ("Stage", "present"): 9},
+    measured=(
+        Measured("lab", "load", "1", "Failed", "deadline: wanted 1m, got 2m", {"deadline": False, "failures": True},
+                 {("podStartup", "pods", "watch", "p99"): 1.5}),
+    ),
 )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from kwokfleet.core import ledger, waves
-from kwokfleet.core.ledger import Entry, Page, State
+from kwokfleet.core.ledger import Entry, Page, State, Upkeep
 from kwokfleet.core.objects import Manifest
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -114,11 +114,11 @@ def test_the_next_run_is_told_until_there_is_none() -> None:
 def test_what_is_written_is_read_back() -> None:
     """Every field of every Run; a microsecond makes two moments."""
     runs = (
-        Entry("0", NOON + timedelta(microseconds=1), State.DONE, 10, 10, 2, "Job a: 403 no"),
-        Entry("1", NOON + MINUTE, State.CANCELLED, 3, 10),
-        Entry("2", NOON + 2 * MINUTE, State.RUNNING, 7, 10),
+        Entry("0", NOON + timedelta(microseconds=1), State.DONE, 10, 10, ((2, 2), (4, 7)), "Job a: 403 no"),
+        Entry("1", NOON + MINUTE, State.CANCELLED, 3, 10, paused=NOON + 3 * MINUTE, ended=NOON + 3 * MINUTE),
+        Entry("2", NOON + 2 * MINUTE, State.RUNNING, 7, 10, shift=timedelta(seconds=1.5), rounds=3, upkeep=Upkeep.DUE),
     )
-    page = Page(NOON, NOON + 2 * MINUTE, runs)
+    page = Page(NOON, NOON + 2 * MINUTE, runs, heeded=4)
     assert ledger.read(ledger.written({"wave": page, "other": ledger.new(NOON)})) == {
         "other": ledger.new(NOON),
         "wave": page,

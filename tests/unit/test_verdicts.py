@@ -8,7 +8,6 @@ import pytest
 
 from kwokfleet.core import ledger, verdicts
 from kwokfleet.core.ledger import Entry, Page, State, Verdict
-from kwokfleet.core.objects import Manifest
 from kwokfleet.core.picture import Measured
 from kwokfleet.core.result import Clock, Counts, Gate, Latency, Result
 from kwokfleet.core.waves import Wave
@@ -27,7 +26,7 @@ def made(*gates: Gate, **fields: Any) -> Result:  # noqa: ANN401  # of a Result
 
 def wave(name: str, **expect: str) -> Wave:
     """Return a Wave, with gates if any are given."""
-    given: Manifest = {"name": name, "template": {"apiVersion": "v1", "kind": "ConfigMap"}}
+    given: dict[str, Any] = {"name": name, "template": {"apiVersion": "v1", "kind": "ConfigMap"}}
     return Wave.model_validate(given | ({"expect": expect} if expect else {}))
 
 

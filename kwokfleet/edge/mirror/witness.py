@@ -62,7 +62,8 @@ class Witness(follower.Follower):
     def item(self, thing: Manifest, received: float) -> None:
         """Tell of an object of the list."""
         self._last = received
-        self._hears.event(self.kind, LISTED, thing, received)
+        named = {"apiVersion": self.kind.api_version, "kind": self.kind.kind, **thing}  # a page leaves that out
+        self._hears.event(self.kind, LISTED, named, received)
 
     def listed(self) -> None:
         """Tell that the list is complete."""

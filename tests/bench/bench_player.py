@@ -1,0 +1,239 @@
+"""The player: how exactly it keeps to the plan, how soon 1,000 Jobs are through, and what it costs."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psutil
+
+from kwokfleet import source
+from kwokfleet.core import render, requests, workloads
+from kwokfleet.edge import cluster as edge
+from tests.bench import arena, table
+from tests.harness import cli, running, waiting
+
+RATE, SECONDS = 100, int(os.environ.get("BENCH_SECONDS", "60"))
+JOBS = int(os.environ.get("BENCH_JOBS", "1000"))
+ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
+NODES = 20
+JOB = requests.Kind("batch/v1", "Job", "jobs", namespaced=True)
+COMPONENTS = {"etcd", "kube-apiserver", "kube-controller", "kube-controller-manager", "kube-scheduler", "kwok"}
+PACED = """apiVersion: kwokfleet.dev/v1alpha1
+kind: Fleet
+metadata: {{name: paced}}
+spec:
+  waves:
+    - name: {wave}
+      count: {count}
+      arrivals: {{rate: {rate}/s}}
+      place: false
+      template: {{apiVersion: v1, kind: ConfigMap, data: {{index: "{{{{index}}}}", text: {text}}}}}
+"""
+JOBS_FILE = """apiVersion: kwokfleet.dev/v1alpha1
+kind: Fleet
+metadata: {{name: bench}}
+spec:
+  nodePools:
+    - {{name: general, replicas: {nodes}, resources: {{cpu: 32, memory: 256Gi, pods: 110}}}}
+  stages: [pod-fast]
+  waves:
+    - name: {wave}
+      start: {{after: {after}}}
+      count: {count}
+      template:
+        apiVersion: batch/v1
+        kind: Job
+        spec:
+          template:
+            spec:
+              restartPolicy: Never
+              containers: [{{name: main, image: busybox, resources: {{requests: {{cpu: 10m}}}}}}]
+"""
+
+
+def run() -> list[table.Result]:
+    """Measure everything on one cluster."""
+    with arena.opened() as place:
+        return [*_pacing(place), *_jobs(place)]
+
+
+# pacing
+
+
+def _pacing(place: arena.Arena) -> list[table.Result]:
+    """Play a constant rate for a minute, in turn with a rate limiter."""
+    late: dict[str, list[float]] = {}
+    errors: dict[str, list[float]] = {}
+    for number in range(ROUNDS):
+        for who, title in (("player", "kwokfleet"), ("limiter", "client-side rate limiter")):
+            made = _played(place, who, f"{who}{number}")
+            off = sorted(abs(each) * 1000 for each in made["late"])
+            for share, name in ((0.5, "p50"), (0.99, "p99"), (1.0, "most")):
+                late.setdefault(f"{title}, {name}", []).append(off[math.ceil(share * len(off)) - 1])
+            errors.setdefault(title, []).append(100 * abs(made["rate"] / RATE - 1))
+            table.say(f"round {number + 1} of {ROUNDS}: {title}: {late[f'{title}, p50'][-1]:.2f} ms p50, "
+                      f"{late[f'{title}, p99'][-1]:.2f} ms p99, {late[f'{title}, most'][-1]:.2f} ms at most, "
+                      f"{errors[title][-1]:.3f} % off, {made['cpu']:.2f} s CPU")  # fmt: skip
+    title = f"{RATE} objects/s for {SECONDS} s"
+    limits = "the limiter has 100 tokens a second and 100 at once, as other load generators do"
+    return [
+        table.Result(f"{title}: distance of each request from its instant", "ms", late, (),
+                     f"p50 at most 2 ms, p99 at most 25 ms, measured when the request is sent; {limits}"),
+        table.Result(f"{title}: error of the rate", "%", errors, (), "under 0.5 %"),
+    ]  # fmt: skip
+
+
+def _played(place: arena.Arena, who: str, wave: str) -> dict[str, Any]:
+    file = place.folder / f"{wave}.yaml"
+    file.write_text(PACED.format(wave=wave, count=RATE * SECONDS, rate=RATE, text="x" * 500))
+    command = [sys.executable, "-m", "tests.bench.playing", who, str(place.plane.kubeconfig), str(file)]
+    done = subprocess.run(command, env=place.environment, capture_output=True, check=True)
+    place.api.send(requests.Request("DELETE", f"/api/v1/namespaces/default/configmaps?labelSelector="
+                                    f"kwokfleet.dev%2Fwave%3D{wave}"), 120)  # fmt: skip
+    time.sleep(2)
+    made: dict[str, Any] = json.loads(done.stdout)
+    return made
+
+
+# Jobs
+
+
+@dataclass
+class Seen:
+    """What a watch of all Jobs has seen."""
+
+    first: float = 0.0
+    last: float = 0.0
+    done: set[str] = field(default_factory=set)
+
+
+def _jobs(place: arena.Arena) -> list[table.Result]:
+    """Play Jobs all at once, in turn with a loop that only posts; the CPU of both sides is measured beside."""
+    took: dict[str, list[float]] = {}
+    shares: dict[str, list[float]] = {}
+    files = place.folder / "files"
+    files.mkdir()
+    file = files / "bench.yaml"
+    file.write_text(JOBS_FILE.format(nodes=NODES, wave="warm", after="0s", count=50))
+    program = cli.Cli(place.data_dir, place.environment)
+    with running.daemon(program, str(files), kwok=False) as daemon:
+        waiting.until(lambda: daemon.synced, deadline_s=arena.DEADLINE_S)
+        place.wait(NODES)
+        mine = psutil.Process(daemon.process.pid)
+        for number in range(ROUNDS):
+            for title, play in (
+                ("raw POST loop, 16 threads", _posted(place, file, f"raw{number}")),
+                ("kwokfleet run", _waved(file, f"own{number}")),
+            ):
+                _rest(place)
+                with _watched(place) as seen:
+                    ours, theirs = _cpu([mine]), _cpu(_components(place))
+                    play()
+                    waiting.until(lambda seen=seen: len(seen.done) == JOBS, deadline_s=arena.DEADLINE_S)  # type: ignore[misc]
+                    ours, theirs = _cpu([mine]) - ours, _cpu(_components(place)) - theirs
+                took.setdefault(title, []).append(seen.last - seen.first)
+                shares.setdefault(title, []).append(100 * ours / theirs)
+                table.say(f"round {number + 1} of {ROUNDS}: {title}: {took[title][-1]:.2f} s; "
+                          f"kwokfleet run {ours:.2f} s CPU, control plane {theirs:.2f} s")  # fmt: skip
+    raw, own = took
+    beside = {f"{own}, while it plays": shares[own], f"{own}, while the loop posts": shares[raw]}
+    return [
+        table.Result(f"{JOBS} one-pod Jobs, from the first to all Complete", "s", took, (raw,),
+                     "at most 1.05 times the raw POST loop"),
+        table.Result(f"{JOBS} one-pod Jobs: CPU of our process", "% of the control plane's", beside, (), "at most 5 %"),
+    ]  # fmt: skip
+
+
+def _waved(file: Path, wave: str) -> Callable[[], None]:
+    return lambda: _save(file, JOBS_FILE.format(nodes=NODES, wave=wave, after="2s", count=JOBS))
+
+
+def _save(file: Path, text: str) -> None:
+    draft = file.with_name(f".{file.name}")
+    draft.write_text(text)
+    draft.replace(file)
+
+
+def _posted(place: arena.Arena, file: Path, wave: str) -> Callable[[], None]:
+    """Return what posts the same Jobs under other names."""
+    mine = place.folder / f"{wave}.yaml"
+    mine.write_text(JOBS_FILE.format(nodes=NODES, wave=wave, after="0s", count=JOBS))
+    tree = source.Loader().load(mine).tree
+    [fleet] = tree.fleets
+    make = workloads.maker(render.wave_context(tree, fleet, fleet.spec.waves[0], "0"))
+    bodies = place.folder / f"{wave}.json"
+    bodies.write_bytes(b"\n".join(orjson.dumps(make(index)) for index in range(JOBS)))
+    path = "/apis/batch/v1/namespaces/default/jobs"
+    command = (sys.executable, "-m", "tests.bench.raw_post", str(place.plane.kubeconfig), str(bodies), path)
+
+    def post() -> None:
+        place.run(*command)
+
+    return post
+
+
+@contextmanager
+def _watched(place: arena.Arena) -> Iterator[Seen]:
+    """Watch all Jobs from now on."""
+    seen = Seen()
+    version = place.api.send(requests.Request("GET", "/apis/batch/v1/jobs?limit=1")).json()["metadata"][
+        "resourceVersion"
+    ]
+    stream = place.api.stream(requests.watch(JOB, "", version, 900), 900)
+    thread = threading.Thread(target=_listen, args=(stream, seen), daemon=True)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        stream.stop()
+        thread.join()
+        stream.close()
+
+
+def _listen(stream: edge.Stream, seen: Seen) -> None:
+    rest = b""
+    for chunk in stream.chunks():
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            event, now = orjson.loads(line), time.monotonic()
+            status = event["object"].get("status") or {}
+            if event["type"] == "ADDED":
+                seen.first = seen.first or now
+            elif any(each["type"] == "Complete" for each in status.get("conditions") or ()):
+                seen.done.add(event["object"]["metadata"]["uid"])
+                seen.last = seen.last if len(seen.done) > JOBS else now
+
+
+def _rest(place: arena.Arena) -> None:
+    """Remove all Jobs and their pods, and let the control plane finish with them."""
+    for path in ("/apis/batch/v1/namespaces/default/jobs", "/api/v1/namespaces/default/pods"):
+        request = requests.Request("DELETE", f"{path}?gracePeriodSeconds=0&propagationPolicy=Background")
+        while place.api.send(request, 120).status == 504:  # the API server ends requests after a minute
+            pass
+    waiting.until(lambda: not place.plane.get("pods", "-n", "default")["items"], deadline_s=arena.DEADLINE_S)
+    time.sleep(8)
+
+
+def _components(place: arena.Arena) -> list[psutil.Process]:
+    """Return the processes of the control plane, kwok among them."""
+    found = []
+    for process in psutil.process_iter(["name", "cmdline"]):
+        name, words = process.info["name"] or "", " ".join(process.info["cmdline"] or ())
+        if any(name.startswith(each[:15]) for each in COMPONENTS) and str(place.folder) in words:
+            found.append(process)
+    assert len(found) >= 5, found
+    return found
+
+
+def _cpu(processes: list[psutil.Process]) -> float:
+    return sum(each.cpu_times().user + each.cpu_times().system for each in processes)

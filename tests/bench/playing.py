@@ -1,0 +1,136 @@
+"""Waves played by the player alone, or by a client-side rate limiter in the manner of other load generators.
+
+    python -m tests.bench.playing player|limiter KUBECONFIG FILE
+
+FILE is a fleet with one Wave, whose objects come at even distances. It prints, as JSON, how late each request was
+sent in seconds, what the rate was, and the CPU it took. It is a program of its own so that its CPU is its own.
+"""
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from kwokfleet import apply, kinds, performance, player, source
+from kwokfleet.core import render, requests, workloads
+from kwokfleet.edge import cluster
+
+THREADS = 16
+QPS, BURST = 100.0, 100
+"""What a load generator of that kind is told for 100 objects a second."""
+
+
+class Listener(player.Nobody):
+    """Remembers when each request left."""
+
+    def __init__(self) -> None:
+        self.sent: dict[int, tuple[float, float]] = {}
+        self.troubles: list[str] = []
+
+    def submitted(  # noqa: PLR0913, PLR0917  # as the Audience
+        self, name: performance.Name, index: int, due: datetime, sent: datetime, trouble: str, retries: int
+    ) -> None:
+        """Remember it."""
+        del name, retries
+        self.sent[index] = (due.timestamp(), sent.timestamp())
+        if trouble:
+            self.troubles.append(trouble)
+
+
+def main(who: str, kubeconfig: str, file: str) -> None:
+    """Play the Wave of a file."""
+    tree = source.Loader().load(Path(file)).tree
+    api = cluster.connect(kubeconfig=Path(kubeconfig))
+    sender = apply.Sender(api, apply.Limits(), threading.Event())
+    cpu = time.process_time()
+    listener = {"player": _play, "limiter": _limit}[who](tree, sender)
+    assert not listener.troubles, listener.troubles[:3]
+    pairs = [listener.sent[index] for index in sorted(listener.sent)]
+    times = sorted(sent for _, sent in pairs)
+    print(
+        json.dumps(
+            {
+                "late": [sent - due for due, sent in pairs],
+                "rate": (len(times) - 1) / (times[-1] - times[0]),
+                "cpu": time.process_time() - cpu,
+            }
+        )
+    )
+
+
+def _play(tree: render.Tree, sender: apply.Sender) -> Listener:
+    listener, done = Listener(), threading.Event()
+    [fleet] = tree.fleets
+    made = player.Player(sender, lambda: None, listener)
+    made.attend(tree, lambda _: True, datetime.now(UTC))
+    made.perform(tree, lambda name: {"waves": made.ledgers()[name]})
+    while not done.wait(0.5):
+        [page] = made.pages()[fleet.name].values()
+        if not page.running:
+            break
+    made.stop()
+    return listener
+
+
+class Bucket:
+    """Tokens that come back at a rate, as clients of Kubernetes have it: who finds none waits for its own."""
+
+    def __init__(self, qps: float, burst: int) -> None:
+        self._qps, self._burst = qps, burst
+        self._lock = threading.Lock()
+        self._tokens, self._last = float(burst), time.monotonic()
+
+    def wait(self) -> None:
+        """Take a token, and wait until it is there."""
+        with self._lock:
+            now = time.monotonic()
+            self._tokens = min(self._burst, self._tokens + (now - self._last) * self._qps) - 1
+            self._last = now
+            pause = -self._tokens / self._qps
+        if pause > 0:
+            time.sleep(pause)
+
+
+def _limit(tree: render.Tree, sender: apply.Sender) -> Listener:
+    """Submit as fast as a rate limiter lets through; what the plan was is reckoned beside it."""
+    listener, bucket = Listener(), Bucket(QPS, BURST)
+    [fleet] = tree.fleets
+    [wave] = fleet.spec.waves
+    context = render.wave_context(tree, fleet, wave, "0")
+    make, known = workloads.maker(context), kinds.Kinds(sender)
+    known.kind(make(0))
+    start = datetime.now(UTC) + timedelta(seconds=0.5)
+    clock = time.monotonic() - datetime.now(UTC).timestamp()
+    waiting, turn = iter(list(workloads.instants(context, start))), threading.Lock()
+    time.sleep(0.5)
+
+    def post() -> None:
+        while True:
+            with turn:
+                instant = next(waiting, None)
+            if instant is None:
+                return
+            manifest = make(instant.index)
+            bucket.wait()
+            passage = apply.Passage()
+            sender.send(requests.create_any(known.kind(manifest), manifest), passage)
+            sent = datetime.fromtimestamp(passage.at - clock, UTC)
+            listener.submitted(("", "", ""), instant.index, instant.at, sent, "", 0)
+
+    _in_threads(post)
+    return listener
+
+
+def _in_threads(target: Callable[[], None]) -> None:
+    threads = [threading.Thread(target=target) for _ in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4])
