@@ -1,8 +1,8 @@
 """The Result of a Run: every number of its report, however it was measured and wherever it will be shown.
 
 A Result is written once, when a Run is over (and now and then before), as `result.json`; beside it, one
-line for each pod, as `pods.ndjson`. Tables, pages, other systems' files, gates and comparisons are made
-from these two and from nothing else.
+line for each pod, as `pods.ndjson`, and for each other workload, as `workloads.ndjson`. Tables, pages, other
+systems' files, gates and comparisons are made from these and from nothing else.
 
 "No data" is a value of its own: None. It is never 0.
 """
@@ -230,6 +230,21 @@ class PodTimes(Value):
     api: Mapping[str, float] = {}
     """What is written in it: `created`, `scheduled`, `readyToStart`, `initialized`, `started` (the last container),
     `containersReady`, `ready`, `over`; `event` is the Scheduled Event's time, where there is one."""
+
+
+class WorkloadTimes(Value):
+    """One workload that is no pod, as a line of `workloads.ndjson`. Times as in `PodTimes`."""
+
+    kind: str
+    name: str
+    namespace: str
+    uid: str = ""
+    index: int | None = None
+    seen: Mapping[str, float] = {}
+    """When our watch received it: `created`, `dispatched` (its first pod), `started`, `over`."""
+    api: Mapping[str, float] = {}
+    """What is written in it: `created`, `started`, `over`."""
+    failed: bool = False
 
 
 def read(text: bytes | str) -> Result:

@@ -1,4 +1,4 @@
-"""The Stages, examples and definitions that come with kwokfleet: inside the installed package, or in the repository."""
+"""The Stages, examples, definitions and page parts that come with kwokfleet: in its package, or in the repository."""
 
 from pathlib import Path
 
@@ -25,6 +25,11 @@ def example(name: str) -> str:
 def definition() -> str:
     """Return the text of our own custom resource definition."""
     return (_folder("deploy") / "crds" / "kwokfleet.dev_fleets.yaml").read_text(encoding="utf-8")
+
+
+def page_part(name: str) -> str:
+    """Return the text of a part that the page of a report is made with."""
+    return (_PACKAGE / "formats" / "page" / name).read_text(encoding="utf-8")
 
 
 def _folder(name: str) -> Path:

@@ -2,6 +2,7 @@
 
 ROOT/FLEET/WAVE/20261117T090000Z-RUN/result.json    the Result
                                      pods.ndjson    a line for each pod
+                                     workloads.ndjson   a line for each workload that is no pod
                                      notes.ndjson   what was seen while it ran: for who goes on with it
 """
 
@@ -17,9 +18,10 @@ from typing import BinaryIO
 
 from kwokfleet import errors
 from kwokfleet.core import result
-from kwokfleet.core.result import PodTimes, Result
+from kwokfleet.core.result import PodTimes, Result, WorkloadTimes
 
 RESULT, PODS, NOTES = "result.json", "pods.ndjson", "notes.ndjson"
+WORKLOADS = "workloads.ndjson"
 _TIME = "%Y%m%dT%H%M%SZ"
 _NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.:+]*")
 """What Fleets, Waves, Runs and their folders may be called: nothing that leads out of a folder, and no pattern."""
@@ -45,6 +47,12 @@ class Kept:
             for line in lines:
                 yield PodTimes.model_validate_json(line)
 
+    def workloads(self) -> Iterator[WorkloadTimes]:
+        """Yield its workloads that are no pods; none if that file is not there."""
+        with contextlib.suppress(FileNotFoundError), (self.folder / WORKLOADS).open(encoding="utf-8") as lines:
+            for line in lines:
+                yield WorkloadTimes.model_validate_json(line)
+
 
 def load(file: Path) -> Result:
     """Read a Result from a file, or from the folder that holds it."""
@@ -67,12 +75,20 @@ class Shelf:
         """Return where a Run is kept; the folder need not be there."""
         return self.root / fleet / wave / f"{start.astimezone(UTC).strftime(_TIME)}-{run}"
 
-    def put(self, made: Result, pods: Iterable[PodTimes] | None = None) -> Path:
-        """Keep a Result, and its pods if they are given, in the place of what was kept of that Run before."""
+    def put(
+        self,
+        made: Result,
+        pods: Iterable[PodTimes] | None = None,
+        workloads: Iterable[WorkloadTimes] | None = None,
+    ) -> Path:
+        """Keep a Result, and its pods and workloads if they are given, in the place of what was kept of it before."""
         folder = self.folder(made.fleet, made.wave, made.run, made.start)
         folder.mkdir(parents=True, exist_ok=True)
-        if pods is not None:
-            _replace(folder / PODS, (f"{each.model_dump_json(by_alias=True, exclude_none=True)}\n" for each in pods))
+        for name, rows in ((PODS, pods), (WORKLOADS, workloads)):
+            if rows is not None:
+                _replace(
+                    folder / name, (f"{each.model_dump_json(by_alias=True, exclude_none=True)}\n" for each in rows)
+                )
         _replace(folder / RESULT, [result.written(made)])
         return folder
 

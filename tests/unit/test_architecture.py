@@ -49,6 +49,7 @@ MAY_IMPORT = {
     "caretaker": PASS | {"apply", "keeper", "leasing", "shard", "takeover"},
     "daemon": PASS
     | {"apply", "caretaker", "feed", "foreman", "journal", "leader", "reconcile", "recorder", "runs", "sync"},
+    "reporting": {"core", "edge", "errors", "formats"},
     "face": PASS | {"__init__", "daemon", "formats", "recorder"},
     "trial": PASS | {"daemon", "face"},
     "cli": PASS
@@ -63,6 +64,7 @@ MAY_IMPORT = {
         "leader",
         "observer",
         "reconcile",
+        "reporting",
         "sync",
         "takeover",
         "trial",

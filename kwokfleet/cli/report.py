@@ -1,0 +1,304 @@
+"""`kwokfleet report`: what is kept of Runs, for people and for programs; and what got worse between two of them."""
+
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+import typer.core
+
+from kwokfleet import errors
+from kwokfleet.cli import output
+
+if TYPE_CHECKING:
+    from kwokfleet import reporting
+    from kwokfleet.core import compare
+    from kwokfleet.core.result import Result
+    from kwokfleet.edge.shelf import Kept, Shelf
+
+_RESULTS = "results"
+_PLAYED = "kwokfleet run plays waves and keeps their results"
+_PARTS = 3
+"""Fleet, Wave, Run."""
+
+
+class ReportFormat(StrEnum):
+    """How a report is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+    CLUSTERLOADER2 = "clusterloader2"
+    KUBE_BURNER = "kube-burner"
+    JUNIT = "junit"
+    HTML = "html"
+
+
+class DiffFormat(StrEnum):
+    """How a comparison is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    MARKDOWN = "markdown"
+    HTML = "html"
+
+
+class _ShowUnlessNamed(typer.core.TyperGroup):
+    """A group whose first word may be a Fleet: what is no command is shown."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401  # typer's own click has no public names
+        """Return the command that the first word names, else the one that shows."""
+        if args[:1] == ["diff"]:
+            return super().resolve_command(ctx, args)
+        return "", self.get_command(ctx, "show"), args
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # the same
+        """Leave every option to the command."""
+        return super().parse_args(ctx, ["--", *(args or [""])])
+
+
+app = typer.Typer(cls=_ShowUnlessNamed, help="Show what is kept of Runs, or compare two.")
+
+ResultsDir = Annotated[
+    Path | None, typer.Option(help="Where results are kept. [default: results in the data folder]", show_default=False)
+]
+
+
+@app.command()
+def show(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FLEET [WAVE [RUN]]]", help="Whose results; or a result.json, or its folder."),
+    ] = None,
+    form: Annotated[ReportFormat, typer.Option("--output", "-o", help="How to print it.")] = ReportFormat.TABLE,
+    report_dir: Annotated[
+        Path | None, typer.Option(help="Write every format into this folder, and print none.", show_default=False)
+    ] = None,
+    results_dir: ResultsDir = None,
+) -> None:
+    """Show what was measured of Runs: the latest of a WAVE, a certain one, or a list of all.
+
+    `kwokfleet report diff A B` compares two. A Fleet that is called diff is shown by `kwokfleet report diff/`.
+    """
+    from kwokfleet import reporting
+
+    wanted = [each for each in names or () if each]
+    shelf = _shelf(results_dir)
+    runs = _chosen(wanted, shelf)
+    if report_dir is not None:
+        written = reporting.write_all(runs, report_dir)
+        output.print_line(f"{len(written)} files about {len(runs)} Runs are in {report_dir}: open report.html")
+    elif not runs and form is ReportFormat.TABLE:
+        output.print_line(f"no results in {shelf.root}: {_PLAYED}")
+    elif len(runs) == 1 and not _lists(wanted):
+        _print_one(runs[0], form)
+    else:
+        _print_many(runs, form)
+
+
+def _lists(wanted: Sequence[str]) -> bool:
+    """Return whether all Runs of something are asked for."""
+    parts = _split(wanted)
+    return len(parts) < 2 and not (wanted and Path(wanted[0]).exists())  # noqa: PLR2004  # a Wave stands for its latest Run
+
+
+def _shelf(results_dir: Path | None) -> "Shelf":
+    from kwokfleet.edge.shelf import Shelf
+
+    return Shelf(results_dir or output.read_settings().data_dir / _RESULTS)
+
+
+def _split(names: Sequence[str]) -> list[str]:
+    """Return fleet, wave, run, however they were written: apart, or with slashes between them."""
+    parts = [part for name in names for part in name.split("/") if part]
+    if len(parts) > _PARTS:
+        raise errors.InputError(
+            f"{' '.join(names)!r} is no file, and more than FLEET WAVE RUN", hint="kwokfleet report lists all Runs"
+        )
+    return parts
+
+
+def _chosen(wanted: Sequence[str], shelf: "Shelf") -> "list[reporting.Run]":
+    from kwokfleet import reporting
+
+    if len(wanted) == 1 and _is_path(wanted[0], shelf):
+        return [reporting.from_path(Path(wanted[0]))]
+    parts = _split(wanted)
+    found = shelf.find(*parts)
+    if parts and not found:
+        known = ", ".join(dict.fromkeys(f"{each.fleet}/{each.wave}" for each in shelf.find())) or "none"
+        raise errors.InputError(
+            f"no results of {'/'.join(parts)} in {shelf.root}; there are: {known}",
+            hint="kwokfleet report lists all Runs; --results-dir names another folder",
+        )
+    readable = _readable(found)
+    return list(itertools.islice(readable, 1)) if len(parts) > 1 else list(readable)
+
+
+def _readable(found: "Sequence[Kept]") -> "Iterator[reporting.Run]":
+    """Yield Runs; one of which there is nothing to read, yet or any more, does not hide the others."""
+    from kwokfleet import reporting
+
+    for each in found:
+        try:
+            yield reporting.opened(each)
+        except errors.InputError as error:
+            output.print_line(f"note: left out: {error}")
+
+
+def _is_path(name: str, shelf: "Shelf") -> bool:
+    """Return whether a name means a file or folder; a Fleet that has results comes first."""
+    return Path(name).exists() and ("/" in name or not (shelf.root / name).is_dir())
+
+
+# ----------------------------------------------------------------------------------------
+# printing
+
+
+def _print_one(run: "reporting.Run", form: ReportFormat) -> None:
+    from kwokfleet.cli import plan_text, report_text
+    from kwokfleet.core import result
+    from kwokfleet.formats import clusterloader2, kube_burner, report_csv
+
+    if form is ReportFormat.TABLE:
+        plan_text.echo(report_text.lines(run.result))
+    elif form is ReportFormat.JSON:
+        typer.echo(result.written(run.result), nl=False)
+    elif form is ReportFormat.CSV:
+        _pour(report_csv.pods(run.pods))
+    elif form is ReportFormat.CLUSTERLOADER2:
+        _print_files({name: [text] for name, text in clusterloader2.files(run.result, run.workloads).items()})
+    elif form is ReportFormat.KUBE_BURNER:
+        _print_files(kube_burner.files(run.result, run.pods, run.workloads))
+    else:
+        _print_many([run], form)
+
+
+def _print_many(runs: "Sequence[reporting.Run]", form: ReportFormat) -> None:
+    from kwokfleet import reporting
+    from kwokfleet.formats import junit, report_csv
+
+    results = [run.result for run in runs]
+    if form is ReportFormat.TABLE:
+        typer.echo(output.table([_row(each) for each in results]))
+    elif form is ReportFormat.JSON:
+        typer.echo(json.dumps([each.model_dump(mode="json", by_alias=True) for each in results], indent=1))
+    elif form is ReportFormat.CSV:
+        _pour(report_csv.latencies(results))
+    elif form is ReportFormat.JUNIT:
+        typer.echo(junit.to_xml(results), nl=False)
+    elif form is ReportFormat.HTML:
+        typer.echo(reporting.page(_oldest_first(runs)), nl=False)
+    else:
+        raise errors.InputError(
+            f"{form} has files for each Run, and {len(runs)} were found",
+            hint="name one: FLEET WAVE; or write all into a folder: --report-dir DIR",
+        )
+
+
+def _oldest_first(runs: "Sequence[reporting.Run]") -> "list[reporting.Run]":
+    return sorted(runs, key=lambda each: each.result.start)
+
+
+def _row(made: "Result") -> dict[str, object]:
+    from kwokfleet.formats import figures
+
+    startup = figures.main_latency(made, "podStartup")
+    return {
+        "fleet": made.fleet,
+        "wave": made.wave,
+        "run": made.run,
+        "started": figures.instant(made.start),
+        "state": made.state,
+        "objects": f"{made.objects.created:,}/{made.objects.total:,}",
+        "podstartup p50": figures.duration(startup.p50 if startup else None),
+        "p99": figures.duration(startup.p99 if startup else None),
+        "verdict": figures.verdict(made),
+    }
+
+
+def _print_files(files: "dict[str, Iterable[str]]") -> None:
+    """Print several JSON documents as one, by the names of their files."""
+    before = "{\n"
+    for name, parts in files.items():
+        typer.echo(f"{before}{json.dumps(name)}: ", nl=False)
+        _pour(parts)
+        before = ", "
+    typer.echo("}" if files else "{}")
+
+
+def _pour(parts: Iterable[str]) -> None:
+    for part in parts:
+        typer.echo(part, nl=False)
+
+
+# ----------------------------------------------------------------------------------------
+# comparing
+
+
+@app.command()
+def diff(  # noqa: PLR0913, PLR0917  # one for each option
+    before: Annotated[str, typer.Argument(metavar="A", help="FLEET/WAVE/RUN, FLEET/WAVE, a result.json or a folder.")],
+    after: Annotated[str, typer.Argument(metavar="B", help="The same, of the Run that is to be judged.")],
+    max_regression: Annotated[
+        str, typer.Option(metavar="PERCENT", help="A number may be worse by this much, and is still the same.")
+    ] = "10%",
+    min_delta: Annotated[
+        str, typer.Option(metavar="DURATION", help="Latencies that differ by no more are the same: noise.")
+    ] = "50ms",
+    form: Annotated[DiffFormat, typer.Option("--output", "-o", help="How to print it.")] = DiffFormat.TABLE,
+    results_dir: ResultsDir = None,
+) -> None:
+    """Compare two Runs: every latency, throughput and count.
+
+    Exits 0 if nothing got worse, 1 if something did, 2 and up on errors.
+    """
+    from kwokfleet.core import compare
+
+    limits = _limits(max_regression, min_delta)
+    shelf = _shelf(results_dir)
+    runs = [_one(name, shelf) for name in (before, after)]
+    found = compare.compare(runs[0].result, runs[1].result, limits)
+    _print_comparison(found, limits, runs, form)
+    raise typer.Exit(errors.ExitCode.NO if found.worse else errors.ExitCode.DONE)
+
+
+def _one(name: str, shelf: "Shelf") -> "reporting.Run":
+    found = _chosen([name], shelf)
+    if len(found) != 1:
+        raise errors.InputError(
+            f"{name!r} has {len(found)} Runs: two are compared",
+            hint="write FLEET/WAVE for the latest, or FLEET/WAVE/RUN",
+        )
+    return found[0]
+
+
+def _limits(max_regression: str, min_delta: str) -> "compare.Limits":
+    from kwokfleet.core import compare, units
+
+    try:
+        return compare.Limits(units.percent(max_regression) / 100, units.duration(min_delta).total_seconds())
+    except ValueError as error:
+        raise errors.InputError(f"--max-regression {max_regression} --min-delta {min_delta}: {error}") from error
+
+
+def _print_comparison(
+    found: "compare.Comparison", limits: "compare.Limits", runs: "Sequence[reporting.Run]", form: DiffFormat
+) -> None:
+    from kwokfleet import reporting
+    from kwokfleet.formats import comparisons
+
+    if form is DiffFormat.JSON:
+        typer.echo(comparisons.to_json(found))
+    elif form is DiffFormat.MARKDOWN:
+        typer.echo(comparisons.to_markdown(found, limits), nl=False)
+    elif form is DiffFormat.HTML:
+        typer.echo(reporting.page(runs, compare=True), nl=False)
+    else:
+        typer.echo(output.table(list(comparisons.rows(found))))
+        for note in found.notes:
+            output.print_line(f"note: {note}")
+        output.print_line(comparisons.summary(found, limits))

@@ -1,0 +1,107 @@
+"""When the pods of a Run waited and ran, as a picture whose size does not depend on how many there were.
+
+Pods in the order of their creation are the rows, time is the columns. With more pods than rows, a row stands for
+many pods, and the depth of its colour for how many of them were so at that time.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+from kwokfleet.core.result import PodTimes
+from kwokfleet.formats import plots
+
+COLUMNS = 300
+MOST_ROWS = 80
+_LEVELS = 6
+_HEIGHT_PX = range(48, 241)
+_ROW_PX = 6
+
+
+@dataclass(slots=True)
+class _Spans:
+    """How many pods of each row were so in each column: changes first, their sums then."""
+
+    rows: int
+    changes: list[list[int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.changes = [[0] * (COLUMNS + 1) for _ in range(self.rows)]
+
+    def add(self, row: int, first: float, last: float) -> None:
+        start, end = (min(COLUMNS, max(0, each)) for each in (int(first), int(-(-last // 1))))
+        if start < end:
+            self.changes[row][start] += 1
+            self.changes[row][end] -= 1
+
+    def paths(self, sizes: Sequence[int]) -> Mapping[int, str]:
+        """Return, for each depth, what is to be filled with it."""
+        found: dict[int, list[str]] = {}
+        for row, changes in enumerate(self.changes):
+            level, since, total = 0, 0, 0
+            for column, change in enumerate(changes):
+                total += change
+                now = -(-_LEVELS * total // sizes[row]) if column < COLUMNS else 0
+                if now != level:
+                    if level:
+                        found.setdefault(min(level, _LEVELS), []).append(f"M{since},{row}H{column}v1H{since}z")
+                    level, since = now, column
+        return {level: "".join(parts) for level, parts in found.items()}
+
+
+def _first(pod: PodTimes, *names: str) -> float | None:
+    """Return when something happened: by our watch, or as the object says."""
+    for name in names:
+        for stamps in (pod.seen, pod.api):
+            if name in stamps:
+                return stamps[name]
+    return None
+
+
+def _spans(pods: Iterable[PodTimes], start: float, end: float) -> list[tuple[float, float, float]]:
+    found = []
+    for pod in pods:
+        created = _first(pod, "created", "scheduled", "running")
+        if created is None:
+            continue
+        over = _first(pod, "over", "gone")
+        last = end if over is None else over
+        ran = _first(pod, "running", "started")
+        found.append((created - start, (last if ran is None else ran) - start, last - start))
+    return sorted(found)
+
+
+def picture(pods: Iterable[PodTimes], start: float, seconds: float, bands: Sequence[plots.Band], marks: str) -> str:
+    """Return the figure of a Run that took *seconds*; *marks*: what stands above it."""
+    spans = _spans(pods, start, start + seconds)
+    if not spans:
+        return ""
+    rows = min(MOST_ROWS, len(spans))
+    waiting, running = _Spans(rows), _Spans(rows)
+    sizes = [0] * rows
+    scale = COLUMNS / seconds
+    for place, (created, ran, over) in enumerate(spans):
+        row = place * rows // len(spans)
+        sizes[row] += 1
+        waiting.add(row, created * scale, ran * scale)
+        running.add(row, ran * scale, over * scale)
+    filled = _fill("waiting", waiting.paths(sizes)) + _fill("running", running.paths(sizes))
+    gaps = "".join(
+        f'<rect class="gap" x="{plots.number(each.start * scale)}" y="0" '
+        f'width="{plots.number((each.end - each.start) * scale)}" height="{rows}">'
+        f"<title>{escape(each.why)}</title></rect>"
+        for each in bands
+    )
+    height = max(_HEIGHT_PX.start, min(_HEIGHT_PX.stop - 1, rows * _ROW_PX))
+    body = (
+        f'{marks}<svg viewBox="0 0 {COLUMNS} {rows}" preserveAspectRatio="none" role="img" aria-label="when pods '
+        f'waited and ran" style="height:{height}px">{filled}{gaps}</svg>'
+    )
+    each = f"{len(spans):,} pods, the first created on top"
+    note = each if len(spans) <= rows else f"{each}; a row stands for about {len(spans) // rows:,}"
+    head = f'<ul class="legend"><li class="waiting">waiting</li><li class="running">running</li></ul><p>{note}</p>'
+    return plots.frame("When pods waited and ran", head, body, plots.time_axis(seconds), None, 'class="gantt"')
+
+
+def _fill(kind: str, paths: Mapping[int, str]) -> str:
+    return "".join(f'<path class="{kind} l{level}" d="{path}"/>' for level, path in sorted(paths.items()))

@@ -1,0 +1,56 @@
+"""HTML made of values: every text is escaped here, once."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from kwokfleet.formats import figures
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One field of a table, as text; *below*: a second, smaller line."""
+
+    text: str
+    style: str = ""
+    below: str = ""
+
+    def html(self, tag: str = "td") -> str:
+        """Return it as HTML; what nothing is known of looks like it."""
+        style = self.style or ("nodata" if self.text == figures.NO_DATA else "")
+        small = f"<small>{escape(self.below)}</small>" if self.below else ""
+        return f"<{tag}{f' class={chr(34)}{style}{chr(34)}' if style else ''}>{escape(self.text)}{small}</{tag}>"
+
+
+Row = Sequence[Cell | str]
+
+
+def table(head: Row, rows: Iterable[Row], style: str = "") -> str:
+    """Return a table; a row of one field is a heading of those below it."""
+    made = "".join(_row(row, len(head)) for row in rows)
+    body = f"<table><thead><tr>{_cells(head, 'th')}</tr></thead><tbody>{made}</tbody></table>"
+    return f'<div class="sheet{f" {style}" if style else ""}">{body}</div>\n'
+
+
+def _row(row: Row, width: int) -> str:
+    if len(row) == 1:
+        return f'<tr class="group"><th colspan="{width}">{escape(str(_cell(row[0]).text))}</th></tr>'
+    return f"<tr>{_cell(row[0]).html('th')}{_cells(row[1:], 'td')}</tr>"
+
+
+def _cells(row: Row, tag: str) -> str:
+    return "".join(_cell(each).html(tag) for each in row)
+
+
+def _cell(each: Cell | str) -> Cell:
+    return Cell(each) if isinstance(each, str) else each
+
+
+def section(title: str, body: str) -> str:
+    """Return a part of the page under its title; nothing if there is nothing in it."""
+    return f"<section><h2>{escape(title)}</h2>\n{body}</section>\n" if body else ""
+
+
+def details(title: str, body: str) -> str:
+    """Return a part that is shown on request."""
+    return f"<details><summary>{escape(title)}</summary>{body}</details>\n" if body else ""

@@ -1,0 +1,199 @@
+"""Plots for the page: SVG that any browser draws without a script, at any width, with text that never shrinks.
+
+A plot's coordinates are the data themselves: the path of a line holds its numbers, so nothing is kept twice, a
+script can read them back for the pointer, and whoever opens the page can too. Labels stand around it as HTML.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from math import ceil, floor, log10
+
+MOST_POINTS = 4000
+"""Of a line; with more, the smallest and the largest of each short time are kept."""
+_TIME_STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
+_MOST_TICKS = 6
+_MUCH = 6000
+"""Characters of a path from which on its line is drawn thinner: it has hundreds of points."""
+_AT_END = 0.95
+"""From here on a label is written to the left of its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """What a direction of a plot means."""
+
+    top: float
+    ticks: tuple[tuple[float, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line: its path in the data's own coordinates."""
+
+    title: str
+    path: str
+    colour: int
+    """Of the palette, from 1."""
+    dashed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A time that is marked: from, to, why."""
+
+    start: float
+    end: float
+    why: str
+
+
+def time_axis(seconds: float) -> Axis:
+    """Return an axis from 0 to a length of time."""
+    top = max(seconds, 1.0)
+    step = next((each for each in _TIME_STEPS_S if top / each <= _MOST_TICKS), ceil(top / 6 / 86400) * 86400)
+    marks = (place * step for place in range(floor(top / step) + 1))
+    return Axis(top, tuple((float(each), elapsed(each)) for each in marks))
+
+
+def elapsed(seconds: float) -> str:
+    """Write a time since the start, as short as it can be: `45s`, `1:30`, `2:00:00`."""
+    whole = round(seconds)
+    if whole < 60:  # noqa: PLR2004  # below a minute
+        return f"{whole}s" if whole else "0"
+    minutes, second = divmod(whole, 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minutes}:{second:02}"
+
+
+def value_axis(most: float, unit: str = "") -> Axis:
+    """Return an axis from 0 to the next round number."""
+    size = most if most > 0 else 1.0
+    raw = size / 4
+    base = 10.0 ** floor(log10(raw))
+    step = next(base * factor for factor in (1, 2, 2.5, 5, 10) if base * factor >= raw * 0.999)
+    if unit == "" and step < 1:  # things are counted in whole numbers
+        step = 1.0
+    count = max(1, ceil(size / step - 1e-9))
+    return Axis(step * count, tuple((place * step, f"{_plain(place * step)}{unit}") for place in range(count + 1)))
+
+
+def _plain(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.6g}"  # noqa: PLR2004  # from here on, commas help
+
+
+def duration_axis(seconds: float) -> Axis:
+    """Return an axis of durations, in milliseconds or seconds as they fit."""
+    if seconds < 1:
+        made = value_axis(max(seconds, 1e-6) * 1000, " ms")
+        return Axis(made.top / 1000, tuple((value / 1000, text) for value, text in made.ticks))
+    return value_axis(seconds, " s") if seconds < 180 else time_axis(seconds)  # noqa: PLR2004  # then minutes read better
+
+
+def share_axis() -> Axis:
+    """Return an axis of percentages."""
+    return Axis(100.0, tuple((float(each), f"{each}%") for each in (0, 25, 50, 75, 100)))
+
+
+def number(value: float) -> str:
+    """Write a coordinate, as short as it can be."""
+    text = f"{value:.7g}"
+    return text if "e" not in text else f"{value:.9f}".rstrip("0").rstrip(".")
+
+
+def level_path(values: Sequence[float | None], step: float, first: float = 0.0) -> str:
+    """Return a line through values at even distances, with holes where there are none."""
+    parts, drawing = [], False
+    points = [(first + x, y) for x, y in _thinned(values, step)]
+    for place, (x, y) in enumerate(points):
+        if y is None:
+            drawing = False
+            continue
+        alone = not drawing and (place + 1 == len(points) or points[place + 1][1] is None)
+        parts.append(f"{' ' if drawing else 'M'}{number(x)},{number(y)}{'h0' if alone else ''}")
+        drawing = True
+    return "".join(parts)
+
+
+def _thinned(values: Sequence[float | None], step: float) -> list[tuple[float, float | None]]:
+    if len(values) <= MOST_POINTS:
+        return [(place * step, each) for place, each in enumerate(values)]
+    size = ceil(len(values) / (MOST_POINTS // 2))
+    found: list[tuple[float, float | None]] = []
+    for first in range(0, len(values), size):
+        known = [(place, each) for place, each in enumerate(values[first : first + size], first) if each is not None]
+        if not known:
+            found.append((first * step, None))
+            continue
+        ends = {min(known, key=lambda each: each[1]), max(known, key=lambda each: each[1])}
+        found += [(place * step, each) for place, each in sorted(ends)]
+    return found
+
+
+def step_path(points: Sequence[tuple[float, float]]) -> str:
+    """Return a distribution: it rises at each point by what took no longer, in percent."""
+    if not points:
+        return ""
+    steps = "".join(f"H{number(x)}V{number(y * 100)}" for x, y in points)
+    return f"M{number(points[0][0])},0{steps}"
+
+
+def figure(  # noqa: PLR0913, PLR0917  # a plot has these
+    title: str,
+    lines: Sequence[Line],
+    x: Axis,
+    y: Axis,
+    kind: str,
+    bands: Sequence[Band] = (),
+    marks: Sequence[float] = (),
+    group: str = "",
+) -> str:
+    """Return a plot; *kind* tells a script how to read its values, *group* which plots share a pointer."""
+    drawn = "".join(_line(each) for each in lines if each.path)
+    shaded = "".join(_band(each, y.top) for each in bands)
+    marked = "".join(f"M{number(each)},0V{number(y.top)}" for each in marks)
+    shaded += f'<path class="mark" d="{marked}"/>' if marked else ""
+    svg = (
+        f'<svg viewBox="0 0 {number(x.top)} {number(y.top)}" preserveAspectRatio="none" role="img" '
+        f'aria-label="{escape(title)}"><g transform="matrix(1 0 0 -1 0 {number(y.top)})">{shaded}'
+        f'<path class="grid" d="{"".join(f"M0,{number(value)}H{number(x.top)}" for value, _ in y.ticks)}"/>'
+        f"{drawn}</g></svg>"
+    )
+    body = svg if drawn else f'<p class="none">no data</p>{svg}'
+    return frame(title, legend(lines), body, x, y, f'data-kind="{kind}" data-group="{escape(group)}"')
+
+
+def legend(lines: Sequence[Line]) -> str:
+    """Return what each line is."""
+    if len(lines) < 2:  # noqa: PLR2004  # the title says it
+        return ""
+    rows = (f'<li class="c{each.colour}{" dashed" if each.dashed else ""}">{escape(each.title)}</li>' for each in lines)
+    return f'<ul class="legend">{"".join(rows)}</ul>'
+
+
+def frame(title: str, head: str, body: str, x: Axis, y: Axis | None, attributes: str = "") -> str:  # noqa: PLR0913, PLR0917
+    """Return a plot's surroundings: title, legend, labels of the axes."""
+    left = "".join(_label("bottom", value / y.top, text) for value, text in y.ticks) if y else ""
+    below = "".join(_label("left", value / x.top, text) for value, text in x.ticks)
+    return (
+        f'<figure {attributes}><figcaption><h3>{escape(title)}</h3>{head}</figcaption><div class="plot">'
+        f'<div class="y" aria-hidden="true">{left}</div><div class="area">{body}</div>'
+        f'<div class="x" aria-hidden="true">{below}</div></div></figure>\n'
+    )
+
+
+def _label(side: str, share: float, text: str) -> str:
+    at_end = ' class="end"' if side == "left" and share > _AT_END else ""
+    return f'<span{at_end} style="{side}:{share * 100:.4g}%">{escape(text)}</span>'
+
+
+def _line(each: Line) -> str:
+    fine = " fine" if len(each.path) > _MUCH else ""
+    style = f"line c{each.colour}{' dashed' if each.dashed else ''}{fine}"
+    return f'<path class="{style}" data-title="{escape(each.title)}" d="{each.path}"/>'
+
+
+def _band(each: Band, top: float) -> str:
+    return (
+        f'<rect class="gap" x="{number(each.start)}" y="0" width="{number(max(0.0, each.end - each.start))}" '
+        f'height="{number(top)}"><title>{escape(each.why)}</title></rect>'
+    )

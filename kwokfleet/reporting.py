@@ -1,0 +1,111 @@
+"""Reports of Runs: what is kept of them, in every format, printed or written into a folder."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kwokfleet import errors
+from kwokfleet.core import result
+from kwokfleet.core.result import PodTimes, Result, WorkloadTimes
+from kwokfleet.edge import library, shelf
+from kwokfleet.edge.shelf import Kept
+from kwokfleet.formats import clusterloader2, figures, junit, kube_burner, report_csv, report_html
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A Run as reports need it; pods and workloads can be gone through again and again."""
+
+    result: Result
+    pods: Iterable[PodTimes] = ()
+    workloads: Iterable[WorkloadTimes] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _KeptPods:
+    kept: Kept
+
+    def __iter__(self) -> Iterator[PodTimes]:
+        return self.kept.pods()
+
+
+@dataclass(frozen=True, slots=True)
+class _KeptWorkloads:
+    kept: Kept
+
+    def __iter__(self) -> Iterator[WorkloadTimes]:
+        return self.kept.workloads()
+
+
+Source = Kept | Run | tuple[Result, Iterable[PodTimes]]
+"""What a report can be made of."""
+
+
+def opened(source: Source) -> Run:
+    """Return a Run, wherever it comes from."""
+    if isinstance(source, Run):
+        return source
+    if isinstance(source, Kept):
+        return Run(source.result(), _KeptPods(source), _KeptWorkloads(source))
+    made, pods = source
+    return Run(made, pods if isinstance(pods, Sequence) else list(pods))
+
+
+def from_path(path: Path) -> Run:
+    """Return the Run that a folder, or a file with a Result in it, is about; its pods lie beside it."""
+    folder = path if path.is_dir() else path.parent
+    made = shelf.load(path)
+    beside = Kept(folder, made.fleet, made.wave, made.run, made.start)
+    return (
+        Run(made, _KeptPods(beside), _KeptWorkloads(beside)) if path.name in (shelf.RESULT, folder.name) else Run(made)
+    )
+
+
+def page(runs: Sequence[Source], *, compare: bool = False) -> str:
+    """Return one HTML page about any Runs; those of a Wave, or all, are compared with the first of them."""
+    look = report_html.Look(library.page_part("report.css"), library.page_part("report.js"))
+    return report_html.page([(each.result, each.pods) for each in map(opened, runs)], look, compare=compare)
+
+
+def write_all(kept: Sequence[Source], folder: Path) -> list[Path]:
+    """Write every format into a folder, and return the files.
+
+    report.html, junit.xml; clusterloader2/ and kube-burner/ as those tools leave them; json/ and csv/ for programs.
+    """
+    runs = sorted(map(opened, kept), key=lambda each: each.result.start)
+    results = [each.result for each in runs]
+    return [_write(folder / name, text) for name, text in _shared(runs, results)] + [
+        _write(folder / name, text) for run in runs for name, text in _own(run)
+    ]
+
+
+def _shared(runs: Sequence[Run], results: Sequence[Result]) -> Iterator[tuple[str, Iterable[str]]]:
+    if runs:
+        yield "report.html", [page(runs)]
+    yield "junit.xml", [junit.to_xml(results)]
+    yield "clusterloader2/junit.xml", [junit.to_xml(results, junit.CLUSTERLOADER2_SUITE)]
+    yield "csv/latencies.csv", report_csv.latencies(results)
+
+
+def _own(run: Run) -> Iterator[tuple[str, Iterable[str]]]:
+    name = figures.identifier(run.result)
+    yield f"json/{name}.json", [result.written(run.result)]
+    yield f"csv/pods-{name}.csv", report_csv.pods(run.pods)
+    if run.result.series:
+        yield f"csv/series-{name}.csv", report_csv.series(run.result.series)
+    for file, text in clusterloader2.files(run.result, run.workloads).items():
+        yield f"clusterloader2/{file}", [text]
+    for file, parts in kube_burner.files(run.result, run.pods, run.workloads).items():
+        yield f"kube-burner/{file}", parts
+
+
+def _write(file: Path, parts: Iterable[str]) -> Path:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("w", encoding="utf-8", newline="") as out:
+            out.writelines(parts)
+    except OSError as error:
+        raise errors.HostError(
+            f"{error.filename or file} cannot be written: {error.strerror}", hint="choose another --report-dir"
+        ) from error
+    return file

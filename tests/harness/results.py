@@ -1,0 +1,331 @@
+"""Results as a Run of a thousand pods would leave them: made up, consistent in themselves, the same each time."""
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from math import ceil
+from pathlib import Path
+
+from kwokfleet.core.result import (
+    Clock,
+    Counts,
+    Gap,
+    Gate,
+    Latency,
+    Mark,
+    Pacing,
+    PodTimes,
+    Result,
+    Series,
+    Throughput,
+    Trouble,
+    WorkloadTimes,
+)
+from kwokfleet.edge import shelf
+
+START = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
+SCHEDULERS = ("default-scheduler", "bin-packer")
+POOLS = ("general", "gpu")
+
+
+@dataclass(frozen=True)
+class Made:
+    """A Run: what a shelf holds of it."""
+
+    result: Result
+    pods: tuple[PodTimes, ...]
+    workloads: tuple[WorkloadTimes, ...]
+
+    def keep(self, root: Path) -> shelf.Kept:
+        """Put it on a shelf."""
+        there = shelf.Shelf(root)
+        there.put(self.result, self.pods, self.workloads)
+        return there.find(self.result.fleet, self.result.wave, self.result.run)[0]
+
+
+def run(  # noqa: PLR0913  # what may differ between two Runs
+    pods: int = 1000,
+    *,
+    name: str = "1",
+    wave: str = "stress",
+    seed: int = 42,
+    rate: float = 20.0,
+    slower: float = 1.0,
+    at: datetime = START,
+    gap: tuple[float, float] | None = None,
+    job: bool = True,
+) -> Made:
+    """Make up a Run of *pods* one-pod Jobs (or pods), *rate* a second, a few of which fail."""
+    dice = random.Random(f"{seed}/{name}")  # noqa: S311 - an example, no secret
+    times = [_pod(dice, index, at.timestamp() + index / rate, slower, job=job) for index in range(pods)]
+    seen = [_unseen(each, at.timestamp(), gap) for each in times] if gap else times
+    jobs = [_workload(each, dice) for each in times] if job else []
+    end = max(each.seen["over"] for each in times)
+    last = at.timestamp() + (pods - 1) / rate
+    failed = sum(each.phase == "Failed" for each in times)
+    counts = Counts(total=pods, created=pods, scheduled=pods, running=pods, completed=pods - failed, failed=failed)
+    made = Result(
+        fleet="lab",
+        wave=wave,
+        run=name,
+        cluster="https://127.0.0.1:6443",
+        revision="main@9f2c1d7",
+        version="0.1.0",
+        start=at,
+        end=datetime.fromtimestamp(end, UTC),
+        state="Done",
+        template_kind="Job" if job else "Pod",
+        objects=counts,
+        pods=counts,
+        pacing=_pacing(dice, pods, rate),
+        latencies=tuple(_latencies(seen, jobs)),
+        throughput=tuple(_throughput(times, at.timestamp())),
+        series=_series(times, at, ceil(end - at.timestamp()) + 2, gap),
+        gaps=_gaps(at, gap),
+        marks=(
+            Mark(at=at, what="started"),
+            Mark(at=datetime.fromtimestamp(last, UTC), what="last object submitted"),
+            Mark(at=datetime.fromtimestamp(end, UTC), what="all complete"),
+        ),
+        troubles=(Trouble(what="OOMKilled, exit code 137", count=failed, example="lab-stress-1-17"),) if failed else (),
+    )
+    return Made(made.model_copy(update={"gates": _gates(made)}), tuple(seen), tuple(jobs))
+
+
+def nothing() -> Result:
+    """Return what is known of a Run of which nobody has seen anything."""
+    return Result(
+        fleet="lab",
+        wave="unseen",
+        run="1",
+        start=START,
+        objects=Counts(total=10),
+        latencies=(Latency(name="podStartup", of="pods", clock=Clock.WATCH, count=0, missing=10),),
+        throughput=(Throughput(),),
+        gates=(Gate(name="podStartup.p99", want="at most 5s", got="no data", passed=False, no_data=True),),
+    )
+
+
+def _pod(dice: random.Random, index: int, due: float, slower: float, *, job: bool) -> PodTimes:
+    created = due + dice.uniform(0.002, 0.02)
+    scheduled = created + dice.lognormvariate(-3.2, 0.6) * slower * (1 + index / 900)
+    running = scheduled + dice.uniform(1.0, 1.6) * slower
+    ready = running + dice.uniform(0.05, 0.2)
+    over = running + dice.uniform(9, 11) + dice.expovariate(1 / 4)
+    stamps = {"created": created, "scheduled": scheduled, "running": running, "ready": ready, "over": over}
+    pool = POOLS[index % 5 == 0]
+    api = {key: float(int(value)) for key, value in stamps.items() if key != "running"}
+    return PodTimes(
+        name=f"lab-stress-1-{index}-x7k2p",
+        namespace="stress",
+        uid=f"00000000-0000-0000-0000-{index:012d}",
+        index=index,
+        owner=f"Job/lab-stress-1-{index}" if job else "",
+        node=f"lab-{pool}-{index % 40}",
+        pool=pool,
+        scheduler=SCHEDULERS[index % 4 == 0],
+        stateless=index % 10 != 0,
+        phase="Failed" if dice.random() < 0.01 else "Succeeded",
+        seen={key: round(value + dice.uniform(0.001, 0.004), 3) for key, value in stamps.items()},
+        api=api
+        | {"initialized": api["scheduled"], "started": float(int(running)), "containersReady": api["ready"]}
+        | {"event": round(scheduled, 6)},
+    )
+
+
+def _workload(pod: PodTimes, dice: random.Random) -> WorkloadTimes:
+    created, over = pod.seen["created"] - 0.01, pod.seen["over"] + dice.uniform(0.05, 0.3)
+    return WorkloadTimes(
+        kind="Job",
+        name=pod.owner.partition("/")[2],
+        namespace=pod.namespace,
+        uid=pod.uid.replace("0-0", "1-0", 1),
+        index=pod.index,
+        seen={"created": created, "dispatched": created + 0.01, "started": created + 0.015, "over": over},
+        api={"created": float(int(created)), "started": float(int(created)), "over": float(int(over))},
+        failed=pod.phase == "Failed",
+    )
+
+
+def _unseen(pod: PodTimes, start: float, gap: tuple[float, float]) -> PodTimes:
+    hidden = {key for key, value in pod.seen.items() if gap[0] <= value - start < gap[1]}
+    return pod.model_copy(update={"seen": {key: value for key, value in pod.seen.items() if key not in hidden}})
+
+
+def _gaps(at: datetime, gap: tuple[float, float] | None) -> tuple[Gap, ...]:
+    if not gap:
+        return ()
+    start, end = (at + timedelta(seconds=each) for each in gap)
+    return (Gap(start=start, end=end, why="the daemon was not running"),)
+
+
+# ----------------------------------------------------------------------------------------
+# what is made of them
+
+
+def percentile(values: Sequence[float], percent: float) -> float | None:
+    """Return a percentile as ClusterLoader2 has it."""
+    return values[ceil(len(values) * percent / 100) - 1] if values else None
+
+
+def latency(name: str, of: str, clock: Clock, values: Iterable[float | None]) -> Latency:
+    """Return one latency of these seconds."""
+    found = list(values)
+    known = sorted(round(max(0.0, each), 6) for each in found if each is not None)
+    points = {ceil(len(known) * step / 100) - 1 for step in range(1, 101)} if known else set()
+    return Latency(
+        name=name,
+        of=of,
+        clock=clock,
+        count=len(known),
+        missing=len(found) - len(known),
+        min=known[0] if known else None,
+        mean=round(sum(known) / len(known), 6) if known else None,
+        p50=percentile(known, 50),
+        p90=percentile(known, 90),
+        p95=percentile(known, 95),
+        p99=percentile(known, 99),
+        max=known[-1] if known else None,
+        cdf=tuple((known[place], round((place + 1) / len(known), 6)) for place in sorted(points)),
+    )
+
+
+def _between(stamps: Mapping[str, float], first: str, last: str) -> float | None:
+    return stamps[last] - stamps[first] if first in stamps and last in stamps else None
+
+
+def _latencies(pods: Sequence[PodTimes], jobs: Sequence[WorkloadTimes]) -> Iterable[Latency]:
+    for name, end in (
+        ("scheduling", "scheduled"),
+        ("podStartup", "running"),
+        ("ready", "ready"),
+        ("completion", "over"),
+    ):
+        yield latency(name, "pods", Clock.WATCH, (_between(each.seen, "created", end) for each in pods))
+        written = {"running": "started"}.get(end, end)
+        yield latency(name, "pods", Clock.API, (_between(each.api, "created", written) for each in pods))
+    groups: list[tuple[str, Callable[[PodTimes], bool]]] = [
+        ("pods", lambda _: True),
+        ("pods/stateless", lambda each: each.stateless),
+        ("pods/stateful", lambda each: not each.stateless),
+    ]
+    for of, wanted in groups:
+        chosen = [each for each in pods if wanted(each)]
+        steps = {"create": "created", "schedule": "scheduled", "run": "running", "watch": "running"}
+        for name in ("create_to_schedule", "schedule_to_run", "run_to_watch", "schedule_to_watch", "create_to_run"):
+            first, _, last = name.partition("_to_")
+            ends = (steps[first], steps[last])
+            yield latency(name, of, Clock.CL2_2026, (_between(each.seen, *ends) for each in chosen))
+        yield latency("pod_startup", of, Clock.CL2_2026, (_between(each.seen, "created", "running") for each in chosen))
+        yield latency(
+            "create_to_schedule", of, Clock.CL2_2024, (_between(each.api, "created", "event") for each in chosen)
+        )
+        yield latency("pod_startup", of, Clock.CL2_2024, (_old_startup(each) for each in chosen))
+    for name in SCHEDULERS:
+        chosen = [each for each in pods if each.scheduler == name]
+        waits = (_between(each.seen, "created", "scheduled") for each in chosen)
+        yield latency("scheduling", f"pods/scheduler={name}", Clock.WATCH, waits)
+    if jobs:
+        for name, end in (("dispatch", "dispatched"), ("start", "started"), ("completion", "over")):
+            yield latency(name, "Job", Clock.WATCH, (_between(each.seen, "created", end) for each in jobs))
+            if end != "dispatched":
+                yield latency(name, "Job", Clock.API, (_between(each.api, "created", end) for each in jobs))
+
+
+def _old_startup(pod: PodTimes) -> float | None:
+    return pod.seen["running"] - pod.api["created"] if "running" in pod.seen else None
+
+
+def _throughput(pods: Sequence[PodTimes], start: float) -> Iterable[Throughput]:
+    for name in ("", *SCHEDULERS):
+        when = sorted(each.seen["scheduled"] - start for each in pods if not name or each.scheduler == name)
+        counts = [0] * (int(when[-1] // 5) + 1)
+        for each in when:
+            counts[int(each // 5)] += 1
+        rates = sorted(each / 5 for each in counts)
+        yield Throughput(
+            scheduler=name,
+            windows=len(rates),
+            p50=percentile(rates, 50),
+            p90=percentile(rates, 90),
+            p99=percentile(rates, 99),
+            max=rates[-1],
+            mean=round(len(when) / max(0.001, when[-1] - when[0]), 3),
+        )
+
+
+def _pacing(dice: random.Random, count: int, rate: float) -> Pacing:
+    late = sorted(abs(dice.gauss(0.0006, 0.0008)) for _ in range(count))
+    return Pacing(
+        count=count,
+        p50=percentile(late, 50),
+        p90=percentile(late, 90),
+        p99=percentile(late, 99),
+        max=late[-1],
+        planned_rate=rate,
+        rate=rate * 0.9998,
+        retried=2,
+    )
+
+
+def _series(pods: Sequence[PodTimes], at: datetime, seconds: int, gap: tuple[float, float] | None) -> Series:
+    start = at.timestamp()
+
+    def level(first: str, last: str, wanted: Callable[[PodTimes], bool] = lambda _: True) -> list[float]:
+        change = [0] * (seconds + 1)
+        for each in filter(wanted, pods):
+            change[min(seconds, ceil(each.seen.get(first, start) - start))] += 1
+            change[min(seconds, ceil(each.seen.get(last, start) - start))] -= 1
+        total, found = 0, []
+        for by in change[:seconds]:
+            total += by
+            found.append(float(total))
+        return found
+
+    def rate(what: str, wanted: Callable[[PodTimes], bool] = lambda _: True) -> list[float]:
+        found = [0.0] * seconds
+        for each in filter(wanted, pods):
+            found[min(seconds - 1, int(each.seen.get(what, start) - start))] += 1
+        return found
+
+    columns: dict[str, list[float]] = {
+        "pending": level("created", "running"),
+        "running": level("running", "over"),
+        "queued": level("created", "scheduled"),
+        "submitted/s": rate("created"),
+        "scheduled/s": rate("scheduled"),
+        "completed/s": rate("over"),
+    }
+    for name in SCHEDULERS:
+        columns[f"pending/{name}"] = level("created", "scheduled", lambda each, name=name: each.scheduler == name)  # type: ignore[misc]
+        columns[f"scheduled/s/{name}"] = rate("scheduled", lambda each, name=name: each.scheduler == name)  # type: ignore[misc]
+    for pool in POOLS:
+        bound = level("scheduled", "over", lambda each, pool=pool: each.pool == pool)  # type: ignore[misc]
+        columns[f"utilisation/{pool}/cpu"] = [round(each / 300, 4) for each in bound]
+        if pool == "gpu":
+            columns[f"utilisation/{pool}/nvidia.com/gpu"] = [round(each / 64, 4) for each in bound]
+    columns["utilisation/*/cpu"] = [round(each / 600, 4) for each in level("scheduled", "over")]
+    hidden = range(*(int(each) for each in gap)) if gap else ()
+    shown = {
+        name: tuple(None if place in hidden else each for place, each in enumerate(values))
+        for name, values in columns.items()
+    }
+    return Series(start=at, step_s=1.0, columns=shown)
+
+
+def _gates(made: Result) -> tuple[Gate, ...]:
+    startup = made.latency("podStartup", "pods", Clock.WATCH)
+    peak = made.throughput[0].max or 0.0
+    slow = startup.p99 if startup and startup.p99 is not None else 0.0
+    return (
+        Gate(name="podStartup.p99", want="at most 2s", got=f"{slow:.3f}s", passed=slow <= 2, clock=Clock.WATCH),
+        Gate(name="throughput", want="at least 15/s", got=f"{peak:g}/s", passed=peak >= 15),
+        Gate(
+            name="failures",
+            want="at most 0",
+            got=str(made.objects.failed),
+            passed=not made.objects.failed,
+            why="" if not made.objects.failed else f"{made.objects.failed} Jobs failed: OOMKilled, exit code 137",
+        ),
+    )

@@ -1,0 +1,110 @@
+"""Two Runs compared."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kwokfleet.core import compare
+from kwokfleet.core.compare import Limits, Verdict
+from kwokfleet.core.result import Clock, Counts, Latency, Result, Throughput
+from kwokfleet.formats import comparisons
+from tests.harness import results
+
+
+def run(seconds: float | None, clock: Clock = Clock.WATCH, rate: float | None = None, failed: int = 0) -> Result:
+    """Return a Run whose every percentile is the same."""
+    latency = Latency(name="podStartup", of="pods", clock=clock, count=0 if seconds is None else 1, p99=seconds)
+    counts = Counts(total=100, created=100, completed=100 - failed, failed=failed)
+    peak = Throughput(windows=1, max=rate)
+    return Result(
+        fleet="lab", wave="w", run="1", start=results.START, state="Done", objects=counts, pods=counts,
+        template_kind="Pod", latencies=(latency,), throughput=(peak,),
+    )  # fmt: skip
+
+
+def p99(found: compare.Comparison) -> compare.Delta:
+    """Return the one number that the Runs above differ in."""
+    return next(each for each in found.deltas if (each.name, each.statistic) == ("podStartup", "p99"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict"),
+    [
+        (1.0, 1.2, Verdict.WORSE),
+        (1.0, 1.1, Verdict.SAME),
+        (0.1, 0.14, Verdict.SAME),  # 40 percent, but only 40 ms
+        (1.2, 1.0, Verdict.BETTER),
+        (0.0, 0.2, Verdict.WORSE),
+        (1.0, None, Verdict.NO_DATA),
+        (None, 1.0, Verdict.NO_DATA),
+    ],
+)
+def test_a_latency_is_worse_beyond_the_share_and_the_noise(
+    before: float | None, after: float | None, verdict: Verdict
+) -> None:
+    """Ten percent and 50 ms, unless they are said otherwise."""
+    assert p99(compare.compare(run(before), run(after))).verdict is verdict
+
+
+def test_a_second_is_noise_where_times_are_whole_seconds() -> None:
+    """Two timestamps may differ by one while nothing has changed."""
+    for clock in (Clock.API, Clock.CL2_2024):
+        assert p99(compare.compare(run(1, clock), run(2, clock))).verdict is Verdict.SAME
+        assert p99(compare.compare(run(1, clock), run(3, clock))).verdict is Verdict.WORSE
+
+
+def test_less_throughput_and_more_failures_are_worse() -> None:
+    """Whatever the latencies say."""
+    worse = compare.compare(run(1.0, rate=100), run(1.0, rate=80, failed=3)).worse
+    assert {(each.name, each.statistic) for each in worse} == {("throughput", "max"), ("count", "failed")}
+
+
+def test_limits_can_be_tightened() -> None:
+    """For a quiet machine."""
+    found = compare.compare(run(1.0), run(1.05), Limits(regression=0.01, floor_s=0.001))
+    assert p99(found).verdict is Verdict.WORSE
+
+
+def test_what_cannot_be_compared_is_said() -> None:
+    """Sizes, kinds, gaps, Runs that are not over."""
+    found = compare.compare(results.run(50).result, results.run(60, job=False, gap=(1, 3)).result)
+    told = " ".join(found.notes)
+    assert "50 and 60 objects" in told
+    assert "Job and Pod" in told
+    assert "not watched all the time" in told
+
+
+@given(st.floats(0, 1000), st.floats(0, 1000))
+def test_what_is_worse_one_way_is_never_worse_the_other_way(first: float, second: float) -> None:
+    """Whichever Run is called the first."""
+    there, back = (p99(compare.compare(run(a), run(b))).verdict for a, b in ((first, second), (second, first)))
+    assert not (there is Verdict.WORSE and back is Verdict.WORSE)
+    if there is Verdict.WORSE:
+        assert second > first
+
+
+def test_a_run_is_no_worse_than_itself() -> None:
+    """In no number."""
+    made = results.run(100).result
+    assert compare.compare(made, made).worse == ()
+
+
+def test_json_has_every_number_and_markdown_those_that_matter() -> None:
+    """For programs, and for pull requests."""
+    found = compare.compare(results.run(300).result, results.run(300, name="2", slower=1.5).result)
+    read = json.loads(comparisons.to_json(found))
+    assert read["regressions"] == len(found.worse) > 0
+    assert len(read["deltas"]) == len(found.deltas)
+    text = comparisons.to_markdown(found, Limits())
+    assert "| podStartup p99 | pods | watch |" in text
+    assert "**worse**" in text
+    assert "clusterloader2" not in text.replace("ClusterLoader2", "")
+
+
+def test_markdown_cells_cannot_break_the_table() -> None:
+    """A name may hold anything."""
+    odd = run(1.0).model_copy(update={"throughput": (Throughput(scheduler="a|b<script>", windows=1, max=1.0, mean=1.0),)})
+    text = comparisons.to_markdown(compare.compare(odd, odd), Limits())
+    assert "a\\|b&lt;script>" in text
