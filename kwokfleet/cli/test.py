@@ -16,9 +16,10 @@ from kwokfleet.cli import cluster as cluster_commands
 from kwokfleet.cli import connection, fleets, output, run, sweeping, sync
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from kwokfleet import trial
+    from kwokfleet import daemon, trial
+    from kwokfleet.core.fleet import Fleet
     from kwokfleet.core.trial import Awaited, Casting, Part
     from kwokfleet.embedded import cluster as embedded
 
@@ -59,6 +60,14 @@ class _Options:
         return timedelta(seconds=self.timeout_s if self.play_s is None else self.play_s)
 
 
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is in the files."""
+
+    fleets: "Sequence[Fleet]"
+    awaited: "Sequence[Awaited]"
+
+
 def run_test(  # noqa: PLR0913, PLR0917  # one for each option
     path: fleets.OnePath = None,
     until: Until = DONE,
@@ -82,16 +91,16 @@ def run_test(  # noqa: PLR0913, PLR0917  # one for each option
     )  # fmt: skip
     foreign = context is not None or kubeconfig is not None
     _refuse_contradictions(options, foreign=foreign)
-    awaited = _awaited(options)
+    plan = _planned(options)
     if report_dir is not None:
         report_dir.mkdir(parents=True, exist_ok=True)
     output.start_logging(quiet=True)
     if foreign:
-        code = _tested(options, awaited, context, kubeconfig, "as --kubeconfig or --context says", foreign=True)
+        code = _tested_elsewhere(options, plan, context, kubeconfig)
     else:
         with _own_cluster(options) as made:
             told = f"{made.name}, Kubernetes {made.version}"
-            code = _tested(options, awaited, None, made.kubeconfig, told, foreign=False)
+            code = _tested(options, plan, (None, made.kubeconfig), told, lambda _made: None)
     raise typer.Exit(code)
 
 
@@ -118,8 +127,8 @@ def _shown(seconds: float) -> str:
 # before anything is started
 
 
-def _awaited(options: _Options) -> "tuple[Awaited, ...]":
-    """Check the files, and return the waves that are to be played; raise if that is none, or if one would never be."""
+def _planned(options: _Options) -> _Plan:
+    """Check the files, and return what is to be played; raise if that is nothing, or if a wave would never be."""
     from kwokfleet import source
     from kwokfleet.core import problems, trial
 
@@ -143,7 +152,7 @@ def _awaited(options: _Options) -> "tuple[Awaited, ...]":
         output.print_line(f"note: suspended, so not played: {trial.some(cast.asleep)}")
     if not any(each.gated for each in cast.awaited):
         output.print_line("note: no wave says what it expects, so nothing can fail: docs/testing.md tells of gates")
-    return cast.awaited
+    return _Plan(loaded.tree.fleets, cast.awaited)
 
 
 def _refuse_what_never_comes(cast: "Casting", options: _Options) -> None:
@@ -207,40 +216,44 @@ def _say_how_to_go_on(made: "embedded.Status", path: Path) -> None:
 # the test
 
 
-def _tested(  # noqa: PLR0913  # the test, and where
+def _tested_elsewhere(options: _Options, plan: _Plan, context: str | None, kubeconfig: Path | None) -> errors.ExitCode:
+    """Test on a cluster that somebody named, and leave it as it was, unless it is to be kept."""
+    site = sweeping.Site(plan.fleets, context, kubeconfig)
+    told = f"that of {f'context {context}' if context else kubeconfig}"
+    if options.keep:
+        return _tested(options, plan, (context, kubeconfig), told, lambda _made: None)
+    with sweeping.restored(site):
+        return _tested(options, plan, (context, kubeconfig), told, lambda made: sweeping.sweep(made, site))
+
+
+def _tested(
     options: _Options,
-    awaited: "Sequence[Awaited]",
-    context: str | None,
-    kubeconfig: Path | None,
+    plan: _Plan,
+    where: tuple[str | None, Path | None],
     cluster: str,
-    *,
-    foreign: bool,
+    leave: "Callable[[daemon.Daemon], None]",
 ) -> errors.ExitCode:
-    """Run a daemon until the test is over; tell what came of it, also if it went wrong."""
+    """Run a daemon until the test is over; tell what came of it, also if that took too long."""
     from kwokfleet import trial
     from kwokfleet.cli import trial_view
 
-    began = time.monotonic()
-    if foreign:
-        sweeping.refuse_known({each.fleet for each in awaited}, context, kubeconfig)
-    going = None
-    try:
-        with run.opened(run.usual(options.path, None, options.bin_dir), context, kubeconfig) as made:
-            going = trial.Trial(made, awaited, run.results())
-            try:
-                with trial_view.shown(output.console(stderr=True), cluster) as show:
-                    output.start_logging(quiet=True)  # above what is drawn, not through it
-                    going.wait(options.play_s, options.timeout_s, show)
-                    going.settle()
-            finally:
-                if foreign and not options.keep:
-                    sweeping.sweep(made, {each.fleet for each in awaited}, context, kubeconfig)
-    except errors.DeadlineError:
-        if going is not None:
-            _tell(going, options, time.monotonic() - began)
-        raise
+    began, going, late = time.monotonic(), None, None
+    with run.opened(run.usual(options.path, None, options.bin_dir), *where) as made:
+        going = trial.Trial(made, plan.awaited, run.results())
+        try:
+            with trial_view.shown(output.console(stderr=True), cluster) as show:
+                output.start_logging(quiet=True)  # above what is drawn, not through it
+                going.wait(options.play_s, options.timeout_s, show)
+                going.settle()
+        except errors.DeadlineError as error:
+            late = error
+        finally:
+            leave(made)
     going.look()  # what was measured up to the end
-    return _tell(going, options, time.monotonic() - began)
+    code = _tell(going, options, time.monotonic() - began)
+    if late is not None:
+        raise late
+    return code
 
 
 def _tell(going: "trial.Trial", options: _Options, took_s: float) -> errors.ExitCode:

@@ -61,6 +61,7 @@ MAY_IMPORT = {
         "face",
         "feed",
         "keeper",
+        "kinds",
         "leader",
         "observer",
         "reconcile",
