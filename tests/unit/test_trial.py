@@ -7,7 +7,7 @@ import pytest
 
 from kwokfleet.core import trial
 from kwokfleet.core.fleet import Fleet
-from kwokfleet.core.ledger import Entry, Page, State
+from kwokfleet.core.ledger import Entry, Page, State, Verdict
 from kwokfleet.core.result import Gate, Result
 from kwokfleet.core.trial import Awaited, Step
 
@@ -32,7 +32,7 @@ def fleet(*waves: dict[str, Any], **spec: object) -> Fleet:
 
 def played(verdict: str = "Passed", **fields: Any) -> Entry:  # noqa: ANN401  # fields of an Entry
     """Return a Run that is over."""
-    return Entry("0", NOW, **{"state": State.DONE, "submitted": 10, "total": 10, "verdict": verdict, **fields})
+    return Entry("0", NOW, **{"state": State.DONE, "submitted": 10, "total": 10, "verdict": Verdict(verdict), **fields})
 
 
 def measured(*gates: Gate, end: datetime | None = NOW + timedelta(seconds=21.5)) -> Result:
