@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from kwokfleet import apply, daemon
     from kwokfleet.core.fleet import Fleet
+    from kwokfleet.core.objects import Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,19 +95,25 @@ def sweep(made: "daemon.Daemon", site: Site) -> None:
 
 
 def _remove_played(sender: "apply.Sender", site: Site) -> None:
-    """Remove what the Waves have made, wherever it is."""
-    from kwokfleet import apply, kinds
+    """Remove what the Waves have made, wherever it is, and namespaces of theirs that nobody else uses."""
+    from kwokfleet import apply, kinds, world
     from kwokfleet.core import requests, upkeep
     from kwokfleet.edge import cluster
 
-    known, work = kinds.Kinds(sender), []
+    known, work = kinds.Kinds(sender), list[requests.Request]()
+    places: dict[str, Manifest] = {}
     for fleet in site.fleets:
         for wave in fleet.spec.waves:
             try:
                 kind = known.kind(wave.template)
-                found = cluster.items(sender, kind, upkeep.wave_selector(fleet.name, wave.name), metadata_only=True)
+                mine = upkeep.wave_selector(fleet.name, wave.name)
+                found = cluster.items(sender, kind, mine, metadata_only=True)
                 work += [requests.delete_any(kind, each, each["metadata"]["uid"]) for each in found]
+                made = cluster.items(sender, requests.NAMESPACE, mine, metadata_only=True)
+                places |= {each["metadata"]["name"]: each for each in made}
             except errors.ClusterError as error:
                 output.print_line(f"note: what wave {wave.name} has made may stay: {error}")
+    for name in places.keys() - world.occupants(sender, places.keys(), requests.NOT_OURS).keys():
+        work.append(requests.delete_any(requests.NAMESPACE, places[name], places[name]["metadata"]["uid"]))
     if work:
         apply.in_threads(sender, work)

@@ -31,6 +31,7 @@ WAVES = {
     ("node-failure", "jobs"),
     ("own-scheduler", "pods"),
 }
+END_S = 280
 GENEROUS = 10
 """How much more time everything may take here."""
 
@@ -99,14 +100,13 @@ def played(session_cluster: ControlPlane, tmp_path_factory: pytest.TempPathFacto
     for program in cli.opened(folder):
         api = edge.connect(kubeconfig=session_cluster.kubeconfig)
         with tiny_scheduler.running(api, "kwokfleet.dev/fleet=own-scheduler"):
-            done = program.run(
-                "test", str(folder / "fleets"), "--kubeconfig", str(session_cluster.kubeconfig), "--report-dir",
-                str(folder / "reports"), "--timeout", "100s",
-            )  # fmt: skip
+            arguments = ("--kubeconfig", str(session_cluster.kubeconfig), "--report-dir", str(folder / "reports"))
+            with program.start("test", str(folder / "fleets"), *arguments, "--timeout", "120s") as process:
+                table, said = process.communicate(timeout=END_S)
         api.close()
         kept = shelf.Shelf(program.data_dir / "results").find()
         results = {(each.fleet, each.wave): each.result() for each in kept}
-        yield Played(done.returncode, done.stderr, done.stdout, folder / "reports", results)
+        yield Played(process.returncode, said, table, folder / "reports", results)
 
 
 def test_every_scenario_holds_what_it_expects(cluster: ControlPlane, played: Played) -> None:
