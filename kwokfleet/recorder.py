@@ -4,7 +4,7 @@ What is the same as before is not written: a settled fleet costs no request.
 """
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -12,12 +12,15 @@ from http import HTTPStatus
 import structlog
 
 from kwokfleet import errors
-from kwokfleet.core import events, requests, standing
+from kwokfleet.core import events, objects, orders, requests, standing
 from kwokfleet.core.objects import Manifest, ObjectKey
 from kwokfleet.core.patches import Patch
 from kwokfleet.edge import cluster
 
 log = structlog.get_logger()
+
+TRIES = 5
+"""Of writing beside others who write."""
 
 
 def key(fleet: str) -> ObjectKey:
@@ -25,15 +28,46 @@ def key(fleet: str) -> ObjectKey:
     return ObjectKey(requests.FLEET.api_version, requests.FLEET.kind, "", fleet)
 
 
-def annotate(api: requests.Sends, fleet: str, annotations: Manifest) -> None:
-    """Write down what somebody wants of a Fleet; raise if the cluster does not know it, or refuses."""
-    answer = api.send(requests.patch(key(fleet), Patch("", {"metadata": {"annotations": annotations}})))
+def annotate(api: requests.Sends, fleet: str, annotations: Manifest, version: str = "") -> None:
+    """Write down what somebody wants of a Fleet; raise if the cluster does not know it, or refuses.
+
+    *version*: only if it is still this one.
+    """
+    metadata = {"annotations": annotations} | ({"resourceVersion": version} if version else {})
+    answer = api.send(requests.patch(key(fleet), Patch("", {"metadata": metadata})))
     if answer.status == HTTPStatus.NOT_FOUND:
         raise errors.InputError(
             f"the cluster knows no Fleet {fleet!r}", hint="kubectl get fleets lists those that were synced once"
         )
     if answer.status != HTTPStatus.OK:
         raise cluster.refused(api, answer, "patch fleets")
+
+
+def order(  # noqa: PLR0913  # what an order says
+    api: requests.Sends,
+    fleet: str,
+    what: orders.What,
+    wave: str,
+    run: str = "",
+    *,
+    check: Callable[[Manifest], None] = lambda _there: None,
+) -> int:
+    """Write down what somebody wants of a Wave, beside what others want; return the order's number."""
+    for _ in range(TRIES):
+        there = api.send(requests.get(key(fleet))).json()
+        metadata = there.get("metadata") or {}
+        if metadata.get("uid"):  # if not, who writes on it finds out
+            check(there)
+        heeded = max((int(each.get("heeded", 0)) for each in (there.get("status") or {}).get("waves") or ()), default=0)
+        text = orders.added((metadata.get("annotations") or {}).get(objects.ORDERS, ""), what, wave, run, above=heeded)
+        try:
+            annotate(api, fleet, {objects.ORDERS: text}, metadata.get("resourceVersion", ""))
+        except errors.ClusterError as error:
+            if error.status != HTTPStatus.CONFLICT:
+                raise
+        else:
+            return orders.read(text)[-1].number
+    raise errors.ClusterError(f"somebody else changed fleet {fleet} each time that we did", hint="try again")
 
 
 class Recorder:

@@ -116,7 +116,7 @@ def runs(fleets: Iterable[Manifest]) -> Iterator[Row]:
                 "fleet": fleet,
                 "wave": wave["name"],
                 "run": run.get("name", ""),
-                "state": run.get("state", ""),
+                "state": _state(run),
                 "submitted": run.get("submitted", 0),
                 "total": run.get("total", 0),
                 "failed": run.get("failed", 0),
@@ -135,13 +135,19 @@ def waves(fleets: Iterable[Manifest]) -> Iterator[Row]:
             "wave": wave["name"],
             "runs": len(wave.get("runs") or ()),
             "last": last.get("name", "-"),
-            "state": last.get("state", "Waiting"),
+            "state": _state(last) if last else "Waiting",
             "submitted": last.get("submitted", 0),
             "total": last.get("total", 0),
             "failed": last.get("failed", 0),
             "verdict": last.get("verdict", ""),
             "created": wave.get("since", ""),
         }
+
+
+def _state(run: Manifest) -> str:
+    """Return how a Run fares, in a word."""
+    state = str(run.get("state", ""))
+    return "Suspended" if state == "Running" and run.get("paused") else state
 
 
 def _waves(fleets: Iterable[Manifest]) -> Iterator[tuple[str, Manifest]]:

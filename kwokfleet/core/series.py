@@ -39,11 +39,15 @@ class Recorder:
         self._totals: dict[str, float] = {}
         """What has been counted so far."""
         self._fresh: set[int] = set()
+        self._noted: set[str] = set()
+        """Columns whose names are in the notes; from then on a 0 is not written."""
 
     def add(self, now: float, gauges: Mapping[str, float], totals: Mapping[str, float]) -> None:
         """Take a sample: gauges as they are, and how much was counted altogether, from the beginning on."""
         if self._start is None:
             self._start = self._last = floor(now)
+        if not self._totals:
+            self._totals = {name: round(sum(column), 3) for name, column in self._counts.items()}
         steps = self._steps(max(now, self._last))
         for step in steps:
             self._samples[step] += 1
@@ -116,9 +120,10 @@ class Recorder:
         """Yield the steps that are new, or have changed, since the last call."""
         for step in sorted(self._fresh):
             gauges, counts = (
-                {name: round(column[step], 6) for name, column in columns.items() if column[step]}
+                {name: at[step] for name, at in columns.items() if at[step] or name not in self._noted}
                 for columns in (self._gauges, self._counts)
             )
+            self._noted.update(gauges, counts)
             yield ["t", self._start, self._step, step, self._last, self._samples[step], gauges, counts]
         self._fresh = set()
 
@@ -132,11 +137,12 @@ class Recorder:
         self._extend(step + 1)
         self._samples[step], self._last = samples, last
         for columns, values in ((self._gauges, gauges), (self._counts, counts)):
+            self._noted.update(values)
             for name in values:
                 self._column(columns, name)
             for name, column in columns.items():
                 column[step] = values.get(name, 0.0)
-        self._totals = {name: round(sum(column), 3) for name, column in self._counts.items()}
+        self._totals = {}
         return float(last)
 
 

@@ -1,22 +1,31 @@
 """Runs measured by a daemon: what is on the shelf is what happened, and everybody is told what it came to."""
 
-from collections.abc import Iterator
+import json
+import math
+import re
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
-from kwokfleet.core.result import PodTimes, Result
+from kwokfleet.core import objects
+from kwokfleet.core.result import Clock, PodTimes, Result
 from kwokfleet.edge import shelf
-from tests.harness import cli, labs, waiting, watch
+from tests.harness import cli, faulty, labs, waiting, watch
 from tests.harness.control_plane import ControlPlane
 from tests.harness.labs import Lab
 
 Manifest = dict[str, Any]
+States = dict[str, list[tuple[float, Manifest]]]
+"""By UID: every state of a pod, and when it was received."""
 WAVE = """
   lifecycles:
     - name: job
-      pod: {{create: 10ms..50ms, ready: 10ms..200ms, complete: {{after: 1s..2s}}}}
+      pod: {{create: 10ms..50ms, ready: 10ms..200ms{complete}}}
   waves:
     - name: load
       count: {count}
@@ -33,6 +42,12 @@ WAVE = """
               restartPolicy: Never
               containers: [{{name: main, image: busybox, resources: {{requests: {{cpu: 100m}}}}}}]
 """
+COMPLETES = ", complete: {after: 1s..2s}"
+MILESTONES = {"scheduling": "scheduled", "podStartup": "running", "ready": "ready", "completion": "over"}
+"""The latencies of pods, and the times that they end at."""
+PERCENTILES = (50, 90, 95, 99)
+JUDGED_S = 180
+SILENCE_S = 3
 
 
 @pytest.fixture
@@ -41,9 +56,9 @@ def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[L
     yield from labs.opened(cluster, kwokfleet, tmp_path)
 
 
-def save(lab: Lab, count: int, rate: str = "50/s", expect: str = "{failures: 0}") -> None:
+def save(lab: Lab, count: int, rate: str = "50/s", expect: str = "{failures: 0}", complete: str = COMPLETES) -> None:
     """Write a fleet with a wave of Jobs."""
-    wave = WAVE.format(name=lab.name, count=count, rate=rate, expect=expect)
+    wave = WAVE.format(name=lab.name, count=count, rate=rate, expect=expect, complete=complete)
     (lab.files / "fleet.yaml").write_text(lab.text(4) + wave)
 
 
@@ -53,28 +68,260 @@ def run(lab: Lab) -> Manifest:
     return next(iter(waves[0].get("runs") or ()), {})
 
 
-def kept(lab: Lab) -> tuple[Result, list[PodTimes]]:
-    """Return what is on the shelf of the only Run, once it has been judged."""
-    waiting.until(lambda: run(lab).get("verdict"), deadline_s=120)
+def judged(lab: Lab) -> str:
+    """Wait until the Ledger has a verdict of the only Run; return it."""
+    return str(waiting.until(lambda: run(lab).get("verdict"), deadline_s=JUDGED_S))
+
+
+def kept(lab: Lab) -> shelf.Kept:
+    """Return what is on the shelf of the only Run."""
     [found] = shelf.Shelf(lab.program.data_dir / "results").find(lab.name)
-    return found.result(), list(found.pods())
+    return found
 
 
-def test_a_run_is_measured(lab: Lab) -> None:
-    save(lab, 40)
-    with watch.watching(lab.cluster, "/api/v1/pods", f"kwokfleet.dev/fleet={lab.name}"), lab.run(kwok=True) as daemon:
-        made, pods = kept(lab)
-        print(made.model_dump_json(indent=1, exclude={"series"})[:12000])
-        print(pods[0])
-        print(lab.fleet()["status"]["conditions"], run(lab))
-        print(lab.told())
-        print(
-            [
-                line
-                for line in daemon.text("/metrics").splitlines()
-                if "gate_passed" in line or "wave_obj" in line or "run_latency" in line
-            ]
-        )
-        print(daemon.lines[-10:])
-        print(daemon.get("/api/v1/results"))
-        assert 0
+def condition(lab: Lab, kind: str) -> tuple[str, str]:
+    """Return a condition of the fleet: its status, and its message."""
+    found = lab.fleet()["status"]["conditions"]
+    return next((each["status"], each["message"]) for each in found if each["type"] == kind)
+
+
+# ----------------------------------------------------------------------------------------
+# reckoned by somebody else
+
+
+def seconds(text: str | None) -> float | None:
+    """Return what a timestamp of the API means."""
+    return datetime.fromisoformat(text).timestamp() if text else None
+
+
+def since(pod: Manifest, kind: str) -> float | None:
+    """Return since when a condition of a pod has been True, None if it is not."""
+    found = (each for each in pod["status"].get("conditions") or () if (each["type"], each["status"]) == (kind, "True"))
+    return next((seconds(each["lastTransitionTime"]) for each in found), None)
+
+
+def container(pod: Manifest, what: str) -> float | None:
+    """Return when the only container began or ended, as its state says."""
+    states = (part for each in pod["status"].get("containerStatuses") or () for part in each["state"].values())
+    return next((seconds(part.get(what)) for part in states if part.get(what)), None)
+
+
+REACHED: dict[str, Callable[[Manifest], bool]] = {
+    "created": lambda _pod: True,
+    "scheduled": lambda pod: bool(pod["spec"].get("nodeName")),
+    "running": lambda pod: pod["status"]["phase"] == "Running",
+    "ready": lambda pod: since(pod, "Ready") is not None,
+    "over": lambda pod: pod["status"]["phase"] in {"Succeeded", "Failed"},
+}
+WRITTEN: dict[str, Callable[[Manifest], float | None]] = {
+    "scheduled": lambda pod: since(pod, "PodScheduled"),
+    "running": lambda pod: container(pod, "startedAt"),
+    "ready": lambda pod: since(pod, "Ready"),
+    "over": lambda pod: container(pod, "finishedAt"),
+}
+
+
+def percentile(values: list[float], percent: int) -> float:
+    """Return a percentile as ClusterLoader2 has it."""
+    return sorted(values)[math.ceil(len(values) * percent / 100) - 1]
+
+
+def of_result(result: Result, name: str, clock: Clock) -> dict[int, float | None]:
+    """Return the percentiles that a Result has."""
+    found = result.latency(name, "pods", clock)
+    assert found is not None
+    return {percent: getattr(found, f"p{percent}") for percent in PERCENTILES}
+
+
+def assert_api_percentiles(result: Result, states: States) -> None:
+    """Assert that timestamps of the API, read off by us, come to the very same numbers."""
+    for name, milestone in MILESTONES.items():
+        found = []
+        for seen in states.values():
+            born = seconds(seen[0][1]["metadata"]["creationTimestamp"])
+            at = next(when for _, pod in seen if REACHED[milestone](pod) and (when := WRITTEN[milestone](pod)))
+            assert born is not None
+            found.append(max(0.0, at - born))
+        expected = {percent: percentile(found, percent) for percent in PERCENTILES}
+        assert of_result(result, name, Clock.API) == pytest.approx(expected, abs=1e-6), name
+
+
+def assert_watch_percentiles(
+    result: Result, pods: dict[str, PodTimes], states: States
+) -> None:
+    """Assert that its times come to its percentiles; and that ours, received elsewhere, differ no more than they do.
+
+    A percentile moves no further than the value that moved most: if each pod's latency is known by two
+    watches, all percentiles lie as close together as the two that differ most.
+    """
+    for name, milestone in MILESTONES.items():
+        theirs = {uid: pods[uid].seen[milestone] - pods[uid].seen["created"] for uid in states}
+        ours = {
+            uid: next(at for at, pod in seen if REACHED[milestone](pod)) - seen[0][0] for uid, seen in states.items()
+        }
+        told = of_result(result, name, Clock.WATCH)
+        expected = {percent: percentile(list(theirs.values()), percent) for percent in PERCENTILES}
+        assert told == pytest.approx(expected, abs=2e-6), name
+        apart = max(abs(theirs[uid] - ours[uid]) for uid in states)
+        for percent, value in told.items():
+            assert value is not None
+            assert abs(value - percentile(list(ours.values()), percent)) <= apart + 2e-6
+
+
+def assert_times_are_of_these_events(
+    pods: dict[str, PodTimes], states: States
+) -> None:
+    """Assert that each time belongs to the event that it should.
+
+    A watch brings events in the order of their versions, so the times at which it received them must rise in that
+    order, over all pods and milestones; one that was taken from another event would fall out of the line.
+    None can lie before the second in which the API server wrote what it tells of.
+    """
+    line = []
+    for uid, seen in states.items():
+        for milestone, is_so in REACHED.items():
+            state = next(pod for _, pod in seen if is_so(pod))
+            line.append((int(state["metadata"]["resourceVersion"]), pods[uid].seen[milestone]))
+        for milestone, at in pods[uid].api.items():
+            if milestone in pods[uid].seen:
+                assert pods[uid].seen[milestone] >= at
+    times = [at for _, at in sorted(line)]
+    assert times == sorted(times)
+
+
+def test_a_run_is_measured_as_somebody_else_would(lab: Lab) -> None:
+    """Another watch, another formula: API percentiles are the same, those of the watch as close as two watches are."""
+    save(lab, 60)
+    selector = f"kwokfleet.dev/fleet={lab.name}"
+    with watch.watching(lab.cluster, "/api/v1/pods", selector) as other, lab.run(kwok=True) as daemon:
+        assert judged(lab) == "Passed"
+        served = daemon.text(f"/api/v1/results/{lab.name}/load/0")
+        lines = daemon.text(f"/api/v1/results/{lab.name}/load/0/pods").splitlines()
+        [short] = daemon.get(f"/api/v1/results?fleet={lab.name}")
+    result, pods = kept(lab).result(), {each.uid: each for each in kept(lab).pods()}
+    states: States = {}
+    for at, _, pod in other.seen:
+        states.setdefault(pod["metadata"]["uid"], []).append((at, pod))
+    assert states.keys() == pods.keys()
+    assert (len(pods), result.state, result.gaps, result.troubles) == (60, "Done", (), ())
+    for counts in (result.objects, result.pods):
+        assert (counts.total, counts.created, counts.scheduled, counts.completed, counts.failed) == (60, 60, 60, 60, 0)
+    assert_api_percentiles(result, states)
+    assert_watch_percentiles(result, pods, states)
+    assert_times_are_of_these_events(pods, states)
+    assert {each.pool for each in pods.values()} == {"pool"}
+    assert sorted(each.index for each in pods.values() if each.index is not None) == list(range(60))
+    assert all("event" in each.api for each in pods.values())
+    assert result.series is not None
+    assert any(value for value in result.series.columns["utilisation/pool/cpu"])
+    assert (json.loads(served)["run"], len(lines), short["state"]) == ("0", 60, "Done")
+
+
+def test_gates_that_fail_are_told_and_then_there_is_silence(lab: Lab) -> None:
+    """In the Ledger, as a condition, an Event and a metric; the Fleet is Ready all the same. Nothing is asked after."""
+    before = watched(lab, "jobs")
+    save(lab, 10, expect="{podStartup: {p50: 1ms}, failures: 0, completion: {p99: 10m}}")
+    with faulty.proxied(lab.cluster) as proxy, lab.run(kwok=True, through=through(lab, proxy)) as daemon:
+        assert judged(lab) == "Failed"
+        status, message = condition(lab, "GatesPassed")
+        assert (status, "podStartup.p50" in message, "failures" in message) == ("False", True, False)
+        assert condition(lab, "Ready")[0] == "True"
+        waiting.until(lambda: "RunFailed" in lab.told())
+        metrics = daemon.text("/metrics")
+        gates = dict(re.findall(rf'gate_passed{{fleet="{lab.name}",gate="(.*?)",wave="load"}} (\S+)', metrics))
+        assert gates == {"podStartup.p50": "0.0", "failures": "1.0", "completion.p99": "1.0"}
+        assert f'kwokfleet_wave_objects_submitted_total{{fleet="{lab.name}",wave="load"}} 10.0' in metrics
+        assert re.search(rf'run_latency_seconds{{clock="watch",fleet="{lab.name}".*quantile="0.99"', metrics)
+        assert "Failed" in lab.program.run("get", "runs").stdout
+        waiting.until(lambda: watched(lab, "jobs") == before)
+        waiting.until(lambda: is_silent(proxy))
+    with lab.run() as daemon:  # it is judged once: who comes next has nothing to measure
+        daemon.wait_synced()
+        waiting.until(lambda: "gate_passed" in daemon.text("/metrics"))
+        assert condition(lab, "GatesPassed") == (status, message)
+        assert watched(lab, "jobs") == before
+
+
+def watched(lab: Lab, resource: str) -> int:
+    """Return how many watches on a resource the API server serves."""
+    text = lab.cluster.kubectl("get", "--raw", "/metrics")
+    pattern = rf'apiserver_longrunning_requests{{[^}}]*resource="{resource}"[^}}]*verb="WATCH"[^}}]*}} (\d+)'
+    return sum(int(count) for count in re.findall(pattern, text))
+
+
+def through(lab: Lab, proxy: faulty.Proxy) -> dict[str, str]:
+    """Return the environment of a daemon whose requests are noted."""
+    return {"KUBECONFIG": proxy.kubeconfig(lab.folder / "through.json")}
+
+
+def is_silent(proxy: faulty.Proxy) -> bool:
+    """Return whether the daemon asks nothing for a while but about leases, its own and those of the nodes."""
+    before = len(proxy.asked)
+    time.sleep(SILENCE_S)
+    ours = [each for each in proxy.asked[before:] if each.headers["user-agent"].startswith("kwokfleet/")]
+    return not [each.path for each in ours if "/leases" not in each.path]
+
+
+def test_a_connection_that_breaks_leaves_a_gap(lab: Lab) -> None:
+    """What was seen before and after is measured; when nobody looked is in the Result, and why."""
+    save(lab, 100, "20/s")
+    with faulty.proxied(lab.cluster) as proxy, lab.run(kwok=True, through=through(lab, proxy)):
+        waiting.until(lambda: run(lab).get("submitted", 0) > 30)
+        proxy.rule = lambda asked: faulty.Cut() if asked.is_watch and objects.RUN in unquote(asked.path) else None
+        proxy.cut_all()
+        waiting.until(lambda: len(proxy.faults) > 2)
+        proxy.rule = faulty.never
+        assert judged(lab) == "Passed"
+    result = kept(lab).result()
+    assert (result.objects.created, result.objects.completed) == (100, 100)
+    assert result.gaps
+    assert {each.why.partition(" 127")[0] for each in result.gaps} != {"kwokfleet was not running"}
+    assert all(result.start < each.start < each.end for each in result.gaps)
+
+
+def test_a_daemon_that_is_killed_leaves_a_gap_and_no_object_is_lost(lab: Lab) -> None:
+    """The next one finishes the Run: each object once, the Result complete, and when nobody looked is in it."""
+    save(lab, 300, "60/s")
+    made = ("jobs", "-n", lab.name, "-l", "kwokfleet.dev/wave=load")
+    with lab.run(kwok=True) as daemon:
+        waiting.until(lambda: len(lab.cluster.get(*made)["items"]) > 100)
+        daemon.kill()
+    killed = time.time()
+    before = {each["metadata"]["uid"] for each in lab.cluster.get(*made)["items"]}
+    assert len(before) < 300
+    with lab.run(kwok=True):
+        assert judged(lab) == "Passed"
+    after = lab.cluster.get(*made)["items"]
+    assert len(after) == 300
+    assert before <= {each["metadata"]["uid"] for each in after}
+    result, pods = kept(lab).result(), list(kept(lab).pods())
+    assert (result.state, result.objects.created, result.objects.completed, len(pods)) == ("Done", 300, 300, 300)
+    [gap] = result.gaps
+    assert (gap.why, gap.start.timestamp() <= killed <= gap.end.timestamp()) == ("kwokfleet was not running", True)
+    startup = result.latency("podStartup", "pods", Clock.WATCH)
+    by_api = result.latency("podStartup", "pods", Clock.API)
+    assert startup is not None
+    assert by_api is not None
+    assert startup.count + startup.missing == by_api.count == 300
+    assert startup.missing > 0
+
+
+def test_a_wave_that_vanishes_is_not_measured_any_longer(lab: Lab) -> None:
+    """What was measured until then stays, and says so."""
+    save(lab, 5, complete="")
+    with lab.run(kwok=True) as daemon:
+        waiting.until(lambda: run(lab).get("state") == "Done")
+        lab.save(4)
+        (lab.files / "fleet.yaml").unlink()
+        waiting.until(lambda: kept(lab).result().state == "Cancelled")
+        assert kept(lab).result().objects.created == 5
+        assert "gate_passed" not in daemon.text("/metrics")
+
+
+def test_a_deadline_ends_what_never_ends(lab: Lab) -> None:
+    """Objects that do not complete in time fail that gate; nobody waits for them any longer."""
+    save(lab, 5, expect="{deadline: 3s}", complete=", complete: {after: 1h}")
+    with lab.run(kwok=True):
+        assert judged(lab) == "Failed"
+        assert condition(lab, "GatesPassed")[1].startswith("failed: load/0: deadline")
+    assert (kept(lab).result().state, kept(lab).result().objects.completed) == ("Done", 0)

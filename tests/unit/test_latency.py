@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from math import ceil
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwokfleet.core.latency import Book, Seen
@@ -15,6 +15,7 @@ from tests.harness.lives import DELAY_S, T0, PodLife, book, condition, job, writ
 
 LONG_AFTER = T0 + 10_000
 
+at_leisure = settings(deadline=None, derandomize=True, database=None)
 moments = st.integers(0, 400_000).map(lambda milliseconds: milliseconds / 1000)
 
 
@@ -119,7 +120,10 @@ def test_a_pod_that_never_ran_is_not_counted_by_clusterloader2() -> None:
     """Neither as a number nor as missing: it has not started."""
     result = told(book(), [PodLife(0, 0, 1)]).result(LONG_AFTER)
     for clock in (Clock.CL2_2024, Clock.CL2_2026):
-        assert (one(result, "pod_startup", clock=clock).count, one(result, "pod_startup", clock=clock).missing) == (0, 0)
+        assert (one(result, "pod_startup", clock=clock).count, one(result, "pod_startup", clock=clock).missing) == (
+            0,
+            0,
+        )
 
 
 def test_a_latency_below_zero_counts_as_zero() -> None:
@@ -331,6 +335,7 @@ def test_pacing_compares_when_it_was_sent_with_when_it_was_due() -> None:
 # properties
 
 
+@at_leisure
 @given(many_lives, st.randoms(use_true_random=False))
 def test_neither_order_nor_repetition_matters(pods: tuple[PodLife, ...], chance: object) -> None:
     """Two watches race, and a list repeats what was told before."""
@@ -354,6 +359,7 @@ def _comparable(made: Book) -> tuple[object, object]:
     return (result.model_dump(exclude={"troubles"}), told_of), rows
 
 
+@at_leisure
 @given(many_lives)
 def test_percentiles_are_those_of_a_naive_computation(pods: tuple[PodLife, ...]) -> None:
     """Of every pod whose life was watched from the beginning."""
@@ -372,6 +378,7 @@ def test_percentiles_are_those_of_a_naive_computation(pods: tuple[PodLife, ...])
             assert got == pytest.approx(want, abs=1e-5) if want is not None else got is None
 
 
+@at_leisure
 @given(many_lives)
 def test_counts_add_up(pods: tuple[PodLife, ...]) -> None:
     """Each pod is counted once for every step that it took."""
@@ -386,6 +393,7 @@ def test_counts_add_up(pods: tuple[PodLife, ...]) -> None:
     assert made.over() == all(pod.over is not None or pod.gone is not None for pod in pods)
 
 
+@at_leisure
 @given(st.lists(st.floats(0, 1e6), max_size=700))
 def test_a_curve_has_few_points_and_tells_the_truth_at_each(values: list[float]) -> None:
     """How many are not above a value, of all."""

@@ -68,7 +68,7 @@ class Submissions:
     def add(self, index: int, due: float, sent: float, trouble: str, retries: int) -> None:
         """Note that an object was sent; of one that is sent again, the first time counts, and the last answer."""
         self._fresh.append(["s", index, due, sent, trouble, retries])
-        if trouble:
+        if trouble and not self._flag(index) & _REFUSED:
             name, separator, what = trouble.partition(": ")
             self.troubles.add(what if separator else trouble, name if separator else f"object {index}")
         self._add(index, due, sent, bool(trouble), retries)

@@ -1,0 +1,255 @@
+"""Waves on a real cluster: budgets shared, objects renewed and removed, Runs suspended, cancelled and retried."""
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import cli, labs, waiting
+from tests.harness.control_plane import ControlPlane
+from tests.harness.labs import Lab
+
+Manifest = dict[str, Any]
+MAP = "{apiVersion: v1, kind: ConfigMap, data: {index: '{{index}}'}}"
+
+
+@pytest.fixture
+def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[Lab]:
+    """Give a test a folder, and leave nothing of ours in the cluster."""
+    yield from labs.opened(cluster, kwokfleet, tmp_path)
+
+
+def save(lab: Lab, *waves: str, suspend: bool = False) -> None:
+    """Write a fleet with these Waves; each is a YAML mapping, without its braces."""
+    lines = "".join(f"    - {{{wave}}}\n" for wave in waves)
+    head = lab.text(1).rstrip() + (f"\n  suspend: {str(suspend).lower()}" if suspend else "")
+    draft = lab.files / ".fleet.yaml"
+    draft.write_text(f"{head}\n  waves:\n{lines}")
+    draft.replace(lab.files / "fleet.yaml")
+
+
+def wave(name: str, more: str, namespace: str, template: str = MAP) -> str:
+    """Return a Wave."""
+    return f"name: {name}, namespace: {namespace!r}, {more}, template: {template}"
+
+
+def made(lab: Lab, name: str, kind: str = "configmaps") -> list[Manifest]:
+    """Return the objects of a Wave."""
+    found: list[Manifest] = lab.cluster.get(
+        kind, "--all-namespaces", "-l", f"kwokfleet.dev/wave={name},kwokfleet.dev/fleet={lab.name}"
+    )["items"]
+    return found
+
+
+def runs(lab: Lab, name: str) -> list[Manifest]:
+    """Return what the Ledger knows of a Wave's Runs."""
+    waves = (lab.fleet().get("status") or {}).get("waves") or []
+    return next((list(each.get("runs") or []) for each in waves if each["name"] == name), [])
+
+
+def over(lab: Lab, name: str, state: str = "Done") -> Manifest:
+    """Wait until a Wave's only Run is in a state, and return it."""
+    waiting.until(lambda: [each["state"] for each in runs(lab, name)] == [state])
+    return runs(lab, name)[0]
+
+
+def indices(found: list[Manifest]) -> list[int]:
+    """Return which objects of a Run these are."""
+    return sorted(int(each["metadata"]["annotations"]["kwokfleet.dev/index"]) for each in found)
+
+
+def test_two_waves_at_once_share_what_the_api_server_is_given(lab: Lab) -> None:
+    """However long the line of one is, the other one's objects come through; no more are sent than allowed."""
+    save(
+        lab,
+        wave("flood", "count: 600", lab.name),
+        wave("drops", "count: 20, arrivals: {rate: 20/s}", lab.name),
+    )
+    with lab.run(str(lab.files), "--qps", "100"):
+        over(lab, "drops")
+        assert len(made(lab, "drops")) == 20
+        assert [each["state"] for each in runs(lab, "flood")] == ["Running"]
+        over(lab, "flood")
+        assert indices(made(lab, "flood")) == list(range(600))
+
+
+def test_churn_renews_exactly_what_it_should(lab: Lab) -> None:
+    """The same share in each round, under the same names; all others are never touched, and none is missing."""
+    save(lab, wave("load", "count: 20, churn: {percent: 25%, every: 1s, rounds: 3}", lab.name))
+    with lab.run():
+        waiting.until(lambda: len(made(lab, "load")) == 20)
+        before = {each["metadata"]["name"]: each["metadata"]["uid"] for each in made(lab, "load")}
+        run = over(lab, "load")
+        assert (run["churned"], run["failed"]) == (3, 0)
+        after = made(lab, "load")
+        assert indices(after) == list(range(20))
+        renewed = [each for each in after if "kwokfleet.dev/round" in each["metadata"]["annotations"]]
+        assert 5 <= len(renewed) <= 15
+        same = [each for each in after if before[each["metadata"]["name"]] == each["metadata"]["uid"]]
+        assert len(same) >= 20 - 15
+
+
+def test_churn_goes_on_after_a_crash(lab: Lab) -> None:
+    """Killed in the middle of the rounds, each round is finished once: every object is there exactly once."""
+    save(lab, wave("load", "count: 30, churn: {percent: 50%, every: 1s, rounds: 4}", lab.name))
+    with lab.run() as daemon:
+        waiting.until(lambda: [each.get("churned", 0) for each in runs(lab, "load")] == [1])
+        daemon.kill()
+    with lab.run():
+        assert over(lab, "load")["churned"] == 4
+        assert indices(made(lab, "load")) == list(range(30))
+        rounds = {each["metadata"]["annotations"].get("kwokfleet.dev/round", "0") for each in made(lab, "load")}
+        assert "4" in rounds
+
+
+def foreign(lab: Lab, namespace: str) -> list[Manifest]:
+    """Put things of somebody else beside those of a Run, as like them as may be; return them as they are."""
+    near = {"app.kubernetes.io/managed-by": "kwokfleet", "kwokfleet.dev/fleet": lab.name, "kwokfleet.dev/run": "0"}
+    for name, labels in (("plain", {}), ("other-wave", {**near, "kwokfleet.dev/wave": "other"}), ("near", near)):
+        metadata = {"name": name, "namespace": namespace, "labels": labels}
+        lab.cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+    return strangers(lab, namespace)
+
+
+def strangers(lab: Lab, namespace: str) -> list[Manifest]:
+    """Return what is not of the Wave called load."""
+    found: list[Manifest] = lab.cluster.get("configmaps", "-n", namespace, "-l", "kwokfleet.dev/wave!=load")["items"]
+    return found
+
+
+def test_what_is_over_is_removed_and_nothing_else(lab: Lab) -> None:
+    """By its ttl each object goes; what others have beside it stays as it is, to the byte."""
+    lab.cluster.kubectl("create", "namespace", lab.name)
+    theirs = foreign(lab, lab.name)
+    save(lab, f"name: load, count: 5, ttl: 3s, template: {template(lab)}")
+    with lab.run():
+        waiting.until(lambda: len(made(lab, "load")) == 5)
+        waiting.until(lambda: [each.get("upkeep") for each in runs(lab, "load")] == ["Done"])
+        assert made(lab, "load") == []
+        assert strangers(lab, lab.name) == theirs
+    lab.cluster.kubectl("delete", "namespace", lab.name, "--wait=false")
+
+
+def template(lab: Lab) -> str:
+    """Return a template whose namespace is somebody else's."""
+    return f"{{apiVersion: v1, kind: ConfigMap, metadata: {{namespace: {lab.name}}}}}"
+
+
+def test_a_clean_up_removes_a_run_and_the_namespaces_made_for_it(lab: Lab) -> None:
+    """But no namespace in which anything else is, and nothing of anybody else; whichever daemon does it."""
+    save(lab, wave("load", "count: 4, cleanup: 3s", f"{lab.name}-{{{{index}}}}"))
+    with lab.run() as daemon:
+        waiting.until(lambda: len(made(lab, "load")) == 4)
+        daemon.kill()
+    theirs = foreign(lab, f"{lab.name}-2")
+    with lab.run():
+        waiting.until(lambda: [each.get("upkeep") for each in runs(lab, "load")] == ["Done"])
+        assert made(lab, "load") == []
+        assert strangers(lab, f"{lab.name}-2") == theirs
+        waiting.until(lambda: left(lab) == [f"{lab.name}-2"])
+    lab.cluster.kubectl("delete", "namespace", f"{lab.name}-2", "--wait=false")
+
+
+def left(lab: Lab) -> list[str]:
+    """Return the namespaces of a test."""
+    names = [each["metadata"]["name"] for each in lab.cluster.get("namespaces")["items"]]
+    return [name for name in names if name.startswith(lab.name)]
+
+
+def test_a_suspended_run_rests_and_goes_on_at_its_pace(lab: Lab) -> None:
+    """What would have been due meanwhile is not made up for in a burst; a restart in between changes nothing."""
+    load = wave("load", "count: 60, arrivals: {rate: 10/s}", lab.name)
+    save(lab, load)
+    with lab.run():
+        waiting.until(lambda: len(made(lab, "load")) > 10)
+        save(lab, load, suspend=True)
+        waiting.until(lambda: [bool(each.get("paused")) for each in runs(lab, "load")] == [True])
+        resting = indices(made(lab, "load"))
+        assert len(resting) < 60
+        assert "Suspended" in lab.program.ok("get", "runs")
+    with lab.run():
+        lab.stands("Suspended")
+        assert indices(made(lab, "load")) == resting
+        save(lab, load)
+        run = over(lab, "load")
+        assert run["shiftSeconds"] > 0
+        found = made(lab, "load")
+        assert indices(found) == list(range(60))
+        later = [each for each in found if int(each["data"]["index"]) not in resting]
+        born = [datetime.fromisoformat(each["metadata"]["creationTimestamp"]) for each in later]
+        assert (max(born) - min(born)).total_seconds() >= (len(later) - 1) / 10 - 1.5
+
+
+def test_a_run_is_cancelled_goes_on_and_another_is_started_by_hand(lab: Lab) -> None:
+    """By words that are written into the cluster; each counts once, however often it is read."""
+    save(lab, wave("load", "count: 100, arrivals: {rate: 20/s}", lab.name), wave("idle", "start: 1h", lab.name))
+    with lab.run():
+        waiting.until(lambda: len(made(lab, "load")) > 5)
+        lab.program.ok("wave", "cancel", lab.name, "load")
+        over(lab, "load", "Cancelled")
+        there = indices(made(lab, "load"))
+        assert len(there) < 100
+        assert lab.program.run("wave", "retry", lab.name, "load", "7").returncode == 2
+        assert "no daemon has seen" in lab.program.run("wave", "run", lab.name, "lod").stderr
+        lab.program.ok("wave", "retry", lab.name, "load", "0")
+        assert over(lab, "load")["submitted"] == 100
+        assert indices(made(lab, "load")) == list(range(100))
+        said = lab.program.ok("wave", "run", lab.name, "idle")
+        name = said.split()[1]
+        waiting.until(lambda: [(each["name"], each["state"]) for each in runs(lab, "idle")] == [(name, "Done")])
+    with lab.run():
+        waiting.until(lambda: lab.reason() == "Synced")
+        assert [each["name"] for each in runs(lab, "idle")] == [name]
+        assert [each["state"] for each in runs(lab, "load")] == ["Done"]
+
+
+def quota(lab: Lab, count: int) -> None:
+    """Allow so many ConfigMaps in the test's namespace; every namespace has one of its own."""
+    metadata = {"name": "few", "namespace": lab.name}
+    spec = {"hard": {"count/configmaps": str(count + 1)}}
+    lab.cluster.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": spec})
+    waiting.until(
+        lambda: lab.cluster.get("resourcequota", "few", "-n", lab.name).get("status", {}).get("hard") == spec["hard"]
+    )
+
+
+def test_what_a_quota_refuses_is_said_and_comes_when_there_is_room(lab: Lab) -> None:
+    """Other objects are not kept waiting; when nobody waits any longer, a retry brings the rest."""
+    lab.cluster.kubectl("create", "namespace", lab.name)
+    waiting.until(lambda: lab.cluster.try_kubectl("get", "cm", "kube-root-ca.crt", "-n", lab.name).returncode == 0)
+    quota(lab, 5)
+    limited = f"name: load, count: 8, expect: {{deadline: 3s}}, template: {template(lab)}"
+    save(lab, limited, wave("free", "count: 3", f"{lab.name}-free"))
+    with lab.run():
+        assert over(lab, "free")["submitted"] == 3
+        run = over(lab, "load")
+        assert (run["submitted"], run["failed"], len(made(lab, "load"))) == (8, 3, 5)
+        assert "exceeded quota" in run["why"]
+        assert "and 2 more" in run["why"]
+        quota(lab, 100)
+        lab.program.ok("wave", "retry", lab.name, "load", "0")
+        waiting.until(lambda: [(each["state"], each["failed"]) for each in runs(lab, "load")] == [("Done", 0)])
+        assert indices(made(lab, "load")) == list(range(8))
+    lab.cluster.kubectl("delete", "namespace", lab.name, "--wait=false")
+
+
+def test_a_namespace_that_is_being_deleted_delays_only_its_objects(lab: Lab) -> None:
+    """They come when it is there again; those of other namespaces do not wait for it."""
+    held = f"{lab.name}-1"
+    lab.cluster.kubectl("create", "namespace", held)
+    finalizer = {"metadata": {"name": "held", "namespace": held, "finalizers": ["kwokfleet.test/held"]}}
+    lab.cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", **finalizer})
+    lab.cluster.kubectl("delete", "namespace", held, "--wait=false")
+    save(lab, wave("load", "count: 3, expect: {deadline: 2m}", f"{lab.name}-{{{{index}}}}"))
+    with lab.run():
+        waiting.until(lambda: indices(made(lab, "load")) == [0, 2])
+        waiting.until(lambda: [each["failed"] for each in runs(lab, "load")] == [1])
+        patch = json.dumps({"metadata": {"finalizers": None}})
+        lab.cluster.kubectl("patch", "configmap", "held", "-n", held, "--type=merge", "--patch", patch)
+        assert over(lab, "load")["failed"] == 0
+        assert indices(made(lab, "load")) == [0, 1, 2]
+    for name in left(lab):
+        lab.cluster.kubectl("delete", "namespace", name, "--wait=false")
