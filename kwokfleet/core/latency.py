@@ -20,7 +20,7 @@ from math import isnan
 
 import orjson
 
-from kwokfleet.core.measure import columns, latencies, pods, works
+from kwokfleet.core.measure import columns, gaps, latencies, pods, works
 from kwokfleet.core.measure.columns import NONE, Note
 from kwokfleet.core.measure.pods import Pods, Seen
 from kwokfleet.core.measure.submissions import Submissions, Troubles
@@ -112,7 +112,7 @@ class Book:
         self._fresh.append(["m", at, what])
 
     def gap(self, start: float, end: float, why: str) -> None:
-        """Note that nobody was watching."""
+        """Note that nobody was watching: what happened then is unknown, also if it is told of later, all at once."""
         self._gaps.append((start, end, why))
         self._fresh.append(["g", start, end, why])
 
@@ -226,7 +226,7 @@ class Book:
             if self._of_pods
             else latencies.last_end(self._works, (*_WORK_ENDS, *ready))
         )
-        return max(last, self._submissions.last_sent) or None
+        return max(last, self._submissions.last_sent, self.subject.start.timestamp())
 
     def counts(self) -> tuple[Counts, Counts]:
         """Return how many objects, and how many pods, came how far."""
@@ -241,7 +241,7 @@ class Book:
 
     def result(self, now: float, **more: object) -> Result:
         """Return all that is known by *now*; *more* are fields of it that the Book knows nothing of."""
-        self._works.resolve()
+        self._tidy()
         subject, (of_objects, of_pods), end = self.subject, self.counts(), self.ended()
         fields: dict[str, object] = {
             "fleet": subject.fleet,
@@ -262,6 +262,13 @@ class Book:
         }
         return Result.model_validate(fields | more)
 
+    def _tidy(self) -> None:
+        """Do what is done once for all, before something comes out."""
+        self._works.resolve()
+        spans = [(start, end) for start, end, _ in self._gaps]
+        gaps.veil(self._pods.table, gaps.PODS, spans)
+        gaps.veil(self._works.table, gaps.WORKS, spans)
+
     def _latencies(self) -> Iterator[Latency]:
         yield from latencies.of_pods(self._pods)
         if not self._of_pods:
@@ -275,7 +282,7 @@ class Book:
 
     def pods(self) -> Iterator[PodTimes]:
         """Yield every pod, in the order in which they were seen first."""
-        self._works.resolve()
+        self._tidy()
         for key, row in self._pods.table.rows.items():
             yield self._pod_times(columns.uid(key), row)
 

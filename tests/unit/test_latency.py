@@ -116,14 +116,16 @@ def test_without_scheduled_events_the_old_definition_has_no_data_of_scheduling()
     assert one(result, "pod_startup", clock=Clock.CL2_2024).count == 1
 
 
-def test_a_pod_that_never_ran_is_not_counted_by_clusterloader2() -> None:
-    """Neither as a number nor as missing: it has not started."""
-    result = told(book(), [PodLife(0, 0, 1)]).result(LONG_AFTER)
+def test_of_a_pod_that_never_ran_clusterloader2_counts_at_most_its_binding() -> None:
+    """Until 2026 nothing at all; neither as a number nor as missing: it has not started."""
+    made = told(book(), [PodLife(0, 0, 1)])
+    made.scheduled_event("default", "lab-stress-0-0", T0 + 1)
+    result = made.result(LONG_AFTER)
     for clock in (Clock.CL2_2024, Clock.CL2_2026):
-        assert (one(result, "pod_startup", clock=clock).count, one(result, "pod_startup", clock=clock).missing) == (
-            0,
-            0,
-        )
+        latency = one(result, "pod_startup", clock=clock)
+        assert (latency.count, latency.missing) == (0, 0)
+    assert one(result, "create_to_schedule", clock=Clock.CL2_2024).count == 0
+    assert one(result, "create_to_schedule", clock=Clock.CL2_2026).p50 == 1
 
 
 def test_a_latency_below_zero_counts_as_zero() -> None:
@@ -270,6 +272,20 @@ def test_a_pod_found_complete_has_run_and_been_ready_unseen() -> None:
     assert result.pods.running == 1
 
 
+def test_what_is_told_late_because_of_a_gap_is_missing_for_the_watch() -> None:
+    """A watch that goes on where it broke tells all at once: when it was is known to the API alone."""
+    made, life = book(), PodLife(0, 0.3, 10.3, 20.3, 30.3)
+    made.gap(T0 + 5, T0 + 25, "the connection was lost")
+    for seen, manifest, received in life.events():
+        made.pod(seen, manifest, T0 + 25.5 if 5 < received - T0 < 25 else received)
+    made.gap(T0 + 30.2, T0 + 30.5, "too short to matter")
+    result = made.result(LONG_AFTER)
+    known = {each.name: (each.count, each.missing) for each in result.latencies if each.clock is Clock.WATCH}
+    assert known == {"scheduling": (0, 1), "podStartup": (0, 1), "ready": (0, 1), "completion": (1, 0)}
+    assert [each.p50 for each in result.latencies if each.clock is Clock.API] == [10, 20, 20, 30]
+    assert next(made.pods()).seen.keys() == {"created", "over"}
+
+
 # ----------------------------------------------------------------------------------------
 # when it is over
 
@@ -301,7 +317,7 @@ def test_trouble_is_said_once_for_all_that_it_is_the_same_for() -> None:
     for index in range(25):
         text = f'403 jobs.batch "lab-{index}" is forbidden: exceeded quota, used: {index}'
         made.submitted(index, T0, T0, f"Job lab-{index}: {text}", 1)
-    made.submitted(25, T0, T0, "the API server could not be reached", 0)
+    made.submitted(25, T0, T0, "no answer from https://127.0.0.1: refused", 0)
     result = made.result(LONG_AFTER)
     assert [(each.count, each.example) for each in result.troubles] == [(25, "Job lab-0"), (1, "object 25")]
     assert (result.pacing.refused, result.pacing.retried, result.pacing.count) == (26, 25, 26)

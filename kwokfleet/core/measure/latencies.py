@@ -43,8 +43,7 @@ _NEW = {
     "create_to_run": (pods.CREATED, pods.RUNNING),
     "pod_startup": (pods.CREATED, pods.RUNNING),
 }
-CLUSTERLOADER2 = {Clock.CL2_2024: _OLD, Clock.CL2_2026: _NEW}
-"""Its phases: the old ones take a binding's time from the Scheduled Event and from nowhere else."""
+"""ClusterLoader2's phases, old and new. The old take a binding's time from the Scheduled Event, and nowhere else."""
 
 
 def of_pods(book: Pods) -> Iterator[Latency]:
@@ -55,11 +54,10 @@ def of_pods(book: Pods) -> Iterator[Latency]:
     for name in sorted(schedulers) if len(schedulers) > 1 else ():
         yield from _phases(book, f"pods/scheduler={name}", schedulers[name])
     flags = book.table.whole[pods.FLAGS]
-    ran = [row for row in rows if not isnan(book.table.times[pods.RUNNING][row])]
     for of, chosen in (
-        ("pods", ran),
-        ("pods/stateless", [row for row in ran if not flags[row] & pods.STATEFUL]),
-        ("pods/stateful", [row for row in ran if flags[row] & pods.STATEFUL]),
+        ("pods", rows),
+        ("pods/stateless", [row for row in rows if not flags[row] & pods.STATEFUL]),
+        ("pods/stateful", [row for row in rows if flags[row] & pods.STATEFUL]),
     ):
         yield from _clusterloader2(book, of, chosen)
 
@@ -91,15 +89,24 @@ def _phases(book: Pods, of: str, rows: Sequence[int]) -> Iterator[Latency]:
             yield _between(phase.name, of, clock, ((times[start][row], times[end][row]) for row in happened))
 
 
-def _clusterloader2(book: Pods, of: str, ran: Sequence[int]) -> Iterator[Latency]:
-    times = book.table.times
-    for clock, phases in CLUSTERLOADER2.items():
-        for name, (start, end) in phases.items():
-            pairs = (
-                (times[start][row], times[end][row]) if times[pods.RUNNING][row] > 0 else (-1.0, -1.0) for row in ran
-            )
-            made = _between(name, of, clock, pairs)
-            yield made if name == "pod_startup" else made.model_copy(update={"cdf": ()})
+def _clusterloader2(book: Pods, of: str, rows: Sequence[int]) -> Iterator[Latency]:
+    """Yield its latencies, by both definitions: until 2026 nothing counted of a pod that was not seen to run."""
+    times, running = book.table.times, book.table.times[pods.RUNNING]
+    for name, (start, end) in _OLD.items():
+        pairs = ((times[start][row] if running[row] > 0 else -1.0, times[end][row]) for row in _reached(running, rows))
+        yield _lean(_between(name, of, Clock.CL2_2024, pairs))
+    for name, (start, end) in _NEW.items():
+        pairs = ((times[start][row], times[end][row]) for row in _reached(times[end], rows))
+        yield _lean(_between(name, of, Clock.CL2_2026, pairs))
+
+
+def _reached(times: Sequence[float], rows: Iterable[int]) -> Iterator[int]:
+    return (row for row in rows if not isnan(times[row]))
+
+
+def _lean(made: Latency) -> Latency:
+    """Leave out the curve of what only explains another latency."""
+    return made if made.name == "pod_startup" else made.model_copy(update={"cdf": ()})
 
 
 def _between(name: str, of: str, clock: Clock, pairs: Iterable[tuple[float, float]]) -> Latency:

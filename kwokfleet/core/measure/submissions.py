@@ -69,8 +69,9 @@ class Submissions:
         """Note that an object was sent; of one that is sent again, the first time counts, and the last answer."""
         self._fresh.append(["s", index, due, sent, trouble, retries])
         if trouble and not self._flag(index) & _REFUSED:
-            name, separator, what = trouble.partition(": ")
-            self.troubles.add(what if separator else trouble, name if separator else f"object {index}")
+            name, _, what = trouble.partition(": ")
+            named = len(name.split()) == len(("KIND", "NAME")) and what
+            self.troubles.add(what if named else trouble, name if named else f"object {index}")
         self._add(index, due, sent, bool(trouble), retries)
 
     def _add(self, index: int, due: float, sent: float, refused: bool, retries: int) -> None:  # noqa: FBT001  # a fact
