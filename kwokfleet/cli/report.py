@@ -87,22 +87,16 @@ def show(
 
     wanted = [each for each in names or () if each]
     shelf = _shelf(results_dir)
-    runs = _chosen(wanted, shelf)
+    runs, one = _chosen(wanted, shelf)
     if report_dir is not None:
         written = reporting.write_all(runs, report_dir)
         output.print_line(f"{len(written)} files about {len(runs)} Runs are in {report_dir}: open report.html")
     elif not runs and form is ReportFormat.TABLE:
         output.print_line(f"no results in {shelf.root}: {_PLAYED}")
-    elif len(runs) == 1 and not _lists(wanted):
+    elif one:
         _print_one(runs[0], form)
     else:
         _print_many(runs, form)
-
-
-def _lists(wanted: Sequence[str]) -> bool:
-    """Return whether all Runs of something are asked for."""
-    parts = _split(wanted)
-    return len(parts) < 2 and not (wanted and Path(wanted[0]).exists())  # noqa: PLR2004  # a Wave stands for its latest Run
 
 
 def _shelf(results_dir: Path | None) -> "Shelf":
@@ -121,11 +115,12 @@ def _split(names: Sequence[str]) -> list[str]:
     return parts
 
 
-def _chosen(wanted: Sequence[str], shelf: "Shelf") -> "list[reporting.Run]":
+def _chosen(wanted: Sequence[str], shelf: "Shelf") -> "tuple[list[reporting.Run], bool]":
+    """Return the Runs that are meant, and whether one was asked for: a path, a Run, or a Wave's latest."""
     from kwokfleet import reporting
 
     if len(wanted) == 1 and _is_path(wanted[0], shelf):
-        return [reporting.from_path(Path(wanted[0]))]
+        return [reporting.from_path(Path(wanted[0]))], True
     parts = _split(wanted)
     found = shelf.find(*parts)
     if parts and not found:
@@ -134,8 +129,9 @@ def _chosen(wanted: Sequence[str], shelf: "Shelf") -> "list[reporting.Run]":
             f"no results of {'/'.join(parts)} in {shelf.root}; there are: {known}",
             hint="kwokfleet report lists all Runs; --results-dir names another folder",
         )
-    readable = _readable(found)
-    return list(itertools.islice(readable, 1)) if len(parts) > 1 else list(readable)
+    one = len(parts) > 1
+    runs = list(itertools.islice(_readable(found), 1 if one else None))
+    return runs, one and bool(runs)
 
 
 def _readable(found: "Sequence[Kept]") -> "Iterator[reporting.Run]":
@@ -267,10 +263,10 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
 
 
 def _one(name: str, shelf: "Shelf") -> "reporting.Run":
-    found = _chosen([name], shelf)
-    if len(found) != 1:
+    found, one = _chosen([name], shelf)
+    if not one:
         raise errors.InputError(
-            f"{name!r} has {len(found)} Runs: two are compared",
+            f"{name!r} stands for {len(found)} Runs, and one is compared with one",
             hint="write FLEET/WAVE for the latest, or FLEET/WAVE/RUN",
         )
     return found[0]

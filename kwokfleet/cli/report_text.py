@@ -99,10 +99,10 @@ def spark(values: Sequence[float | None], width: int = WIDTH) -> str:
     blocks = _BLOCKS if can_print(_BLOCKS) else _ASCII
     most = max((each for each in values if each is not None), default=0.0)
     text = ""
-    for place in range(min(width, len(values))):
-        first, last = (len(values) * each // min(width, len(values)) for each in (place, place + 1))
+    for place in range(width if values else 0):
+        first, last = (len(values) * each // width for each in (place, place + 1))
         known = [each for each in values[first : max(last, first + 1)] if each is not None]
-        text += blocks[min(7, int(max(known) / most * 7.999)) if most else 0] if known else " "
+        text += blocks[int(max(known) / most * 7.999) if most else 0] if known else " "
     return text.ljust(width)
 
 

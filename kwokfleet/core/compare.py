@@ -6,8 +6,10 @@ from enum import StrEnum
 
 from kwokfleet.core.result import Clock, Counts, Latency, Pacing, Result, Throughput
 
-_RESOLUTION_S = {Clock.API: 1.0, Clock.CL2_2024: 1.0}
+_RESOLUTION_S = {Clock.API: 1.0}
 """Whole seconds: two such latencies may differ by one while nothing has changed."""
+_AGAIN = (Clock.CL2_2024, Clock.CL2_2026)
+"""Other definitions of what is judged already; counting it twice would say nothing more."""
 _JUDGED = ("p50", "p90", "p95", "p99")
 """One pod decides the largest and the smallest, so they are shown and not judged."""
 _SHOWN = ("min", "mean", "max")
@@ -110,7 +112,7 @@ def _latency(
     of, name, clock = key
     floor = max(limits.floor_s, _RESOLUTION_S.get(clock, 0.0))
     verdict = _judged(old, new, limits.regression, floor, less_is_better=True)
-    if statistic in _SHOWN and verdict is not Verdict.NO_DATA:
+    if (statistic in _SHOWN or clock in _AGAIN) and verdict is not Verdict.NO_DATA:
         verdict = Verdict.SHOWN
     return Delta(of, name, statistic, clock, Unit.SECONDS, old, new, verdict)
 

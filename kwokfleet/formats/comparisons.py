@@ -11,7 +11,7 @@ from kwokfleet.formats import figures
 
 _CLUSTERLOADER2 = (Clock.CL2_2024, Clock.CL2_2026)
 _OF_LATENCIES = ("p50", "p90", "p99")
-_OF_RATES = ("mean", "max")
+_SAYING_MOST = {"throughput": ("mean", "max"), "lateness": ("p99",)}
 
 
 def to_json(found: Comparison) -> str:
@@ -67,7 +67,7 @@ def _shown(each: Delta, exact: AbstractSet[tuple[str, str]]) -> bool:
         return bool(each.change)
     if each.clock is Clock.API and (each.of, each.name) in exact:
         return False
-    return each.statistic in (_OF_RATES if each.clock is None else _OF_LATENCIES)
+    return each.statistic in _SAYING_MOST.get(each.name, _OF_LATENCIES)
 
 
 def summary(found: Comparison, limits: Limits) -> str:
@@ -75,15 +75,13 @@ def summary(found: Comparison, limits: Limits) -> str:
     rule = f"{figures.share(limits.regression)} and {figures.duration(limits.floor_s)}"
     if not found.worse:
         return f"no regression: nothing is worse by more than {rule}"
-    theirs = sum(each.clock in _CLUSTERLOADER2 for each in found.worse)
-    more = f" ({theirs} of them by ClusterLoader2's definitions, see --output json)" if theirs else ""
     word = "regression" if len(found.worse) == 1 else "regressions"
-    return f"{len(found.worse)} {word}: worse by more than {rule}{more}"
+    return f"{len(found.worse)} {word}: worse by more than {rule}"
 
 
 def to_markdown(found: Comparison, limits: Limits) -> str:
     """Return a comparison as Markdown."""
-    out = [f"**kwokfleet:** {summary(found, limits)}", "", f"`{found.before.name}` → `{found.after.name}`", ""]
+    out = [f"**kwokfleet:** {summary(found, limits)}", "", f"From `{found.before.name}` to `{found.after.name}`:", ""]
     out += [f"> {_cell(note)}" for note in found.notes]
     out += [""] if found.notes else []
     out += ["| what | of | clock | before | after | change | verdict |", "|---|---|---|--:|--:|--:|---|"]

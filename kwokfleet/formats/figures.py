@@ -65,7 +65,7 @@ def change(by: float | None, ratio: float | None, unit: Unit) -> str:
         return NO_DATA
     text = amount(abs(by), unit)
     if not by or not re.search("[1-9]", text):  # less than a digit shows
-        return "±0"
+        return "0"
     relative = f" ({'+' if by > 0 else '-'}{share(abs(ratio))})" if ratio is not None else ""
     return f"{'+' if by > 0 else '-'}{text}{relative}"
 

@@ -16,6 +16,7 @@ MOST_ROWS = 80
 _LEVELS = 6
 _HEIGHT_PX = range(48, 241)
 _ROW_PX = 6
+_FEW_ROWS = 40
 
 
 @dataclass(slots=True)
@@ -35,7 +36,8 @@ class _Spans:
             self.changes[row][end] -= 1
 
     def paths(self, sizes: Sequence[int]) -> Mapping[int, str]:
-        """Return, for each depth, what is to be filled with it."""
+        """Return, for each depth, what is to be filled with it; few rows are kept apart."""
+        high = ".8" if self.rows <= _FEW_ROWS else "1"
         found: dict[int, list[str]] = {}
         for row, changes in enumerate(self.changes):
             level, since, total = 0, 0, 0
@@ -44,7 +46,7 @@ class _Spans:
                 now = -(-_LEVELS * total // sizes[row]) if column < COLUMNS else 0
                 if now != level:
                     if level:
-                        found.setdefault(min(level, _LEVELS), []).append(f"M{since},{row}H{column}v1H{since}z")
+                        found.setdefault(min(level, _LEVELS), []).append(f"M{since},{row}H{column}v{high}H{since}z")
                     level, since = now, column
         return {level: "".join(parts) for level, parts in found.items()}
 
@@ -99,7 +101,8 @@ def picture(pods: Iterable[PodTimes], start: float, seconds: float, bands: Seque
     )
     each = f"{len(spans):,} pods, the first created on top"
     note = each if len(spans) <= rows else f"{each}; a row stands for about {len(spans) // rows:,}"
-    head = f'<ul class="legend"><li class="waiting">waiting</li><li class="running">running</li></ul><p>{note}</p>'
+    names = (*(("submitted",) if "strip" in marks else ()), "waiting", "running")
+    head = f'<ul class="legend">{"".join(f"<li class={name}>{name}</li>" for name in names)}</ul><p>{note}</p>'
     return plots.frame("When pods waited and ran", head, body, plots.time_axis(seconds), None, 'class="gantt"')
 
 

@@ -11,6 +11,8 @@ MOST_LINES = 8
 """As many as there are colours."""
 _CLOCK_COLOURS = {Clock.WATCH: 1, Clock.API: 2, Clock.CL2_2024: 2, Clock.CL2_2026: 1}
 _STRIP_LEVELS = 6
+_FLAG_SHARE = 0.03
+"""Of the width; flags that are closer would hide each other."""
 _LEVELS = {"pending": 2, "running": 1, "queued": 4}
 _BY_SCHEDULER = (
     ("pending/", "Pending, by scheduler", "count"),
@@ -197,13 +199,16 @@ def timeline(made: Result, pods: Iterable[PodTimes]) -> str:
 
 def _flags(made: Result, seconds: float) -> str:
     """Return the numbers of the marks, at their places; such that would hide each other share one."""
-    places: dict[int, list[int]] = {}
+    places: list[tuple[float, list[int]]] = []
     for number, each in enumerate(made.marks, 1):
-        share = (each.at - made.start).total_seconds() / seconds
-        places.setdefault(round(min(1.0, max(0.0, share)) * 40), []).append(number)
+        share = min(1.0, max(0.0, (each.at - made.start).total_seconds() / seconds))
+        if places and share - places[-1][0] < _FLAG_SHARE:
+            places[-1][1].append(number)
+        else:
+            places.append((share, [number]))
     flags = (
-        f'<span style="left:{place * 2.5:g}%">{each[0] if len(each) == 1 else f"{each[0]}-{each[-1]}"}</span>'
-        for place, each in places.items()
+        f'<span style="left:{100 * share:.4g}%">{each[0] if len(each) == 1 else f"{each[0]}-{each[-1]}"}</span>'
+        for share, each in places
     )
     return f'<div class="flags">{"".join(flags)}</div>' if made.marks else ""
 

@@ -15,7 +15,7 @@ STEPS = {
     "scheduling": "created to scheduled",
     "podStartup": "created to running",
     "ready": "created to ready",
-    "completion": "created to over",
+    "completion": "created to complete",
     "dispatch": "created to first pod",
     "start": "created to started",
 }

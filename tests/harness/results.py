@@ -240,6 +240,8 @@ def _old_startup(pod: PodTimes) -> float | None:
 def _throughput(pods: Sequence[PodTimes], start: float) -> Iterable[Throughput]:
     for name in ("", *SCHEDULERS):
         when = sorted(each.seen["scheduled"] - start for each in pods if not name or each.scheduler == name)
+        if not when:
+            continue
         counts = [0] * (int(when[-1] // 5) + 1)
         for each in when:
             counts[int(each // 5)] += 1

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kwokfleet.cli import report_text
 from kwokfleet.core.result import Clock, Gate, PodTimes, Result
 from kwokfleet.formats import clusterloader2, figures, junit, kube_burner, report_csv
 from tests.harness import results
@@ -95,14 +96,18 @@ def test_kube_burner_documents_have_its_fields_in_whole_milliseconds() -> None:
     assert first["schedulingLatency"] == int(round((pod.api["event"] - pod.api["created"]) * 1000, 3))
     assert first["podReadyLatency"] == (pod.api["ready"] - pod.api["created"]) * 1000
     assert first["timestamp"] == datetime.fromtimestamp(pod.api["created"], UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    assert {"metricName", "uuid", "jobName", "jobIteration", "replica", "namespace", "podName", "nodeName"} <= set(first)
+    assert {"metricName", "uuid", "jobName", "jobIteration", "replica", "namespace", "podName", "nodeName"} <= set(
+        first
+    )
     assert first["metricName"] == "podLatencyMeasurement"
     assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", str(first["uuid"]))
 
 
 def test_kube_burner_quantiles_are_integers_with_its_names() -> None:
     """One document for each condition."""
-    found = {str(each["quantileName"]): each for each in burned(MADE)["podLatencyQuantilesMeasurement-lab-stress-1.json"]}
+    found = {
+        str(each["quantileName"]): each for each in burned(MADE)["podLatencyQuantilesMeasurement-lab-stress-1.json"]
+    }
     assert set(found) == {"PodScheduled", "Initialized", "ContainersReady", "Ready", "ContainersStarted"}
     for each in found.values():
         assert all(isinstance(each[name], int) for name in ("P99", "P95", "P50", "min", "max", "avg"))
@@ -240,3 +245,12 @@ def test_durations_are_written_in_three_digits(seconds: float | None, text: str)
 def test_nothing_known_is_never_written_as_zero() -> None:
     """In any of the ways in which numbers are written."""
     assert {figures.duration(None), figures.rate(None), figures.share(None), figures.count(None)} == {"no data"}
+
+
+def test_a_sparkline_shows_peaks_zeros_and_holes() -> None:
+    """The largest of each part; a blank is not a 0."""
+    assert report_text.spark([0, 0, 4, None, 8, 8], 6) == "▁▁▄ ██"
+    assert report_text.spark([0, 9, 0, 0], 2) == "█▁"
+    assert report_text.spark([1, 2], 4) == "▄▄██"
+    assert report_text.spark([0, 0], 2) == "▁▁"
+    assert report_text.spark([], 3) == "   "

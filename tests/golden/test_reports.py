@@ -1,0 +1,24 @@
+"""What a report says in the terminal and in pull requests: whoever changes it must mean it."""
+
+from kwokfleet.cli import report_text
+from kwokfleet.core import compare
+from kwokfleet.formats import comparisons, junit
+from tests.harness import results
+from tests.harness.golden import Golden
+
+
+def test_report_in_the_terminal(golden_file: Golden) -> None:
+    """Tables, sparklines, gates, gaps and troubles; then the same of a Run of which nothing is known."""
+    shown = [*report_text.lines(results.run(400, gap=(8, 12)).result), "", *report_text.lines(results.nothing())]
+    golden_file.check("report.txt", "".join(f"{line.rstrip()}\n" for line in "\n".join(shown).splitlines()))
+
+
+def test_comparison_in_a_pull_request(golden_file: Golden) -> None:
+    """What got worse stands out."""
+    found = compare.compare(results.run(400).result, results.run(400, name="2", slower=1.3).result)
+    golden_file.check("report-diff.md", comparisons.to_markdown(found, compare.Limits()))
+
+
+def test_junit(golden_file: Golden) -> None:
+    """For build servers."""
+    golden_file.check("report-junit.xml", junit.to_xml([results.run(400).result, results.nothing()]))

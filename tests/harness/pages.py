@@ -1,0 +1,76 @@
+"""HTML pages, read as a browser would, to say what is in them."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+
+_FETCHING = {"src", "href", "xlink:href", "srcset", "poster", "action", "formaction", "data", "background", "ping"}
+_IN_TEXT = re.compile(r"url\s*\(|@import|fetch\s*\(|XMLHttpRequest|WebSocket|EventSource|sendBeacon|import\s*\(")
+_ALONE = {"meta", "link", "br", "img", "hr", "input", "base"}
+
+
+@dataclass
+class Page(HTMLParser):
+    """What a page holds."""
+
+    text: str
+    tags: list[str] = field(default_factory=list)
+    lines: dict[str, list[dict[str, str]]] = field(default_factory=dict)
+    """The lines of each plot, by its title."""
+    outside: list[str] = field(default_factory=list)
+    """Whatever would have to be fetched, or could fetch."""
+    words: list[str] = field(default_factory=list)
+    open: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self._plot = ""
+        self.feed(self.text)
+        self.close()
+        assert not self.open, f"never closed: {self.open}"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Take note of an element."""
+        given = {name: value or "" for name, value in attrs}
+        self.tags.append(tag)
+        self.outside += [f"{tag} {name}={given[name]}" for name in _FETCHING & set(given)]
+        self.outside += [f"{tag} style={given['style']}" for _ in _IN_TEXT.findall(given.get("style", ""))]
+        self.outside += [tag] if tag in ("link", "iframe", "object", "embed", "img", "base", "form") else []
+        self.outside += [f"{tag} {name}" for name in given if name.startswith("on")]
+        if tag == "svg":
+            self._plot = given.get("aria-label", "")
+        if tag == "path" and "line" in given.get("class", "").split():
+            self.lines.setdefault(self._plot, []).append(given)
+        if tag not in _ALONE:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Take note of an element that holds nothing."""
+        self.handle_starttag(tag, attrs)
+        if tag not in _ALONE:
+            self.handle_endtag(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        """Close an element: the one that was opened last."""
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        """Take note of a text."""
+        if self.open and self.open[-1] in ("script", "style"):
+            self.outside += _IN_TEXT.findall(data)
+        else:
+            self.words.append(data)
+
+
+def points(path: str) -> Iterator[tuple[float, float]]:
+    """Yield the points of a line as the page's own script reads them."""
+    x = 0.0
+    for part in path.replace("h0", "").replace("M", " ").replace("H", " H").replace("V", " V").split():
+        if part[0] == "H":
+            x = float(part[1:])
+        elif part[0] == "V":
+            yield x, float(part[1:])
+        elif "V" not in path:
+            first, _, second = part.partition(",")
+            yield float(first), float(second)
