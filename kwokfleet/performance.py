@@ -139,17 +139,14 @@ class Performance(threading.Thread):
         self._tools.news()
 
     def _play(self) -> None:
-        entry, now = self._entry, datetime.now(UTC)
-        last, total = entry.begins, 0
-        for instant in workloads.instants(self._context, entry.begins):
-            last, total = instant.at, total + 1
+        entry, now, total = self._entry, datetime.now(UTC), workloads.total(self._context)
         self._change(total=total)
         self._tools.audience.began(self._context, self._entry, total)
         waiting = itertools.islice(workloads.instants(self._context, entry.begins), entry.submitted, None)
         refused = [workloads.Instant(now, entry.name, index, self._name[1]) for index in sorted(self._refused)]
         self._submit_all(itertools.chain(refused, waiting))
         if self._context.wave.churn is not None:
-            self._churn(self._context.wave.churn, last, total)
+            self._churn(self._context.wave.churn, total)
 
     def _change(self, **fields: object) -> None:
         with self._changed:
@@ -275,8 +272,10 @@ class Performance(threading.Thread):
 
     # churn
 
-    def _churn(self, churn: Churn, last: datetime, total: int) -> None:
+    def _churn(self, churn: Churn, total: int) -> None:
         """Renew some of the objects in each round; a round that a crash cut short is done again."""
+        begins = self._entry.begins
+        last = max((each.at for each in workloads.instants(self._context, begins)), default=begins)
         for number in range(self._entry.rounds + 1, churn.total + 1):
             due = (last + number * churn.every).timestamp() + self._to_monotonic
             if self._stop_asked.wait(max(0.0, due - time.monotonic())):

@@ -14,7 +14,7 @@ from kwokfleet.core import fleet as model
 from kwokfleet.core import ledger, render, workloads
 from kwokfleet.core.ledger import Entry, Page, State, Upkeep, Verdict
 from kwokfleet.core.objects import Manifest
-from kwokfleet.core.orders import Order, What
+from kwokfleet.core.orders import Order
 from kwokfleet.core.waves import Wave
 
 LEAVING_S = 1.0
@@ -92,10 +92,11 @@ class Player:
         """Bring one Wave's page up to date; return the Runs that are new in it."""
         pages, suspended = self._pages[fleet.name], _is_suspended(fleet, wave)
         before = pages.get(wave.name) or ledger.new(now + ledger.LEAD)
-        page = _heeded(before, wave.name, wanted, now)
+        page = ledger.heeded(before, wave.name, wanted, now)
         if not suspended:
             page, _ = ledger.due(page, wave.start, now + ledger.LEAD)
-        page = pages[wave.name] = _rested(page, now, suspended=suspended, tidy=_is_tidied(wave))
+        page = ledger.rested(page, now) if suspended else ledger.resumed(page, now)
+        page = pages[wave.name] = ledger.tidied(page, tidy=_is_tidied(wave))
         self._tell(fleet.name, wave.name, before, page)
         if not suspended:
             names = ((fleet.name, wave.name, each.name) for each in page.runs if each.is_open)
@@ -122,7 +123,7 @@ class Player:
         self._fold()
         for fleet, pages in self._pages.items():
             for wave, page in pages.items():
-                pages[wave] = page.changed(lambda each: each.suspended(now))
+                pages[wave] = ledger.rested(page, now)
                 self._tell(fleet, wave, page, pages[wave])
         self._wanted = {}
         self._leave_off()
@@ -225,30 +226,6 @@ def _advanced(entry: Entry, played: performance.Performance) -> Entry:
     if far.state is State.DONE and entry.state is State.RUNNING:
         entry = replace(entry, state=far.state, ended=far.ended, paused=None)
     return replace(entry, submitted=far.submitted, total=far.total, refused=far.refused, why=far.why, rounds=far.rounds)
-
-
-def _heeded(page: Page, wave: str, wanted: Sequence[Order], now: datetime) -> Page:
-    """Return a Wave's page with all orders heeded that are new to it."""
-    for each in wanted:
-        if each.wave != wave or each.number <= page.heeded:
-            continue
-        page = replace(page, heeded=each.number)
-        meant = [entry for entry in page.runs if not each.run or entry.name == each.run]
-        if each.what is What.RUN:
-            page = page.with_run(Entry(f"m{each.number}", now + ledger.LEAD))
-        for entry in meant:
-            if each.what is What.CANCEL and entry.state is State.RUNNING:
-                page = page.with_run(entry.cancelled(now))
-            elif each.what is What.RETRY and entry.state is not State.RUNNING and each.run:
-                page = page.with_run(entry.retried(now))
-    return page
-
-
-def _rested(page: Page, now: datetime, *, suspended: bool, tidy: bool) -> Page:
-    """Return a Wave's page with its Runs at rest, or going on; and to be tidied up, if that is asked for."""
-    before, after = (Upkeep.NONE, Upkeep.DUE) if tidy else (Upkeep.DUE, Upkeep.NONE)
-    page = page.changed(lambda each: each.suspended(now) if suspended else each.resumed(now))
-    return page.changed(lambda each: replace(each, upkeep=after) if each.upkeep is before else each, running=False)
 
 
 def _is_suspended(fleet: model.Fleet, wave: Wave) -> bool:

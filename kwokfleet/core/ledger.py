@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from kwokfleet.core import schedule
 from kwokfleet.core.objects import Manifest
+from kwokfleet.core.orders import Order, What
 from kwokfleet.core.waves import Start
 
 MOST_RUNS = 10
@@ -144,11 +145,6 @@ class Page:
         forgotten = over[: max(0, min(len(over), len(known) - MOST_RUNS))] + untidy[: max(0, len(untidy) - MOST_UNTIDY)]
         return replace(self, runs=tuple(each for each in known if each not in forgotten))
 
-    def changed(self, change: Callable[[Entry], Entry], *, running: bool = True) -> "Page":
-        """Return the page with each of its Runs changed; only those that run, unless told otherwise."""
-        runs = (change(each) if each.state is State.RUNNING or not running else each for each in self.runs)
-        return replace(self, runs=tuple(runs))
-
     def run(self, name: str) -> Entry | None:
         """Return what is known of a Run."""
         return next((each for each in self.runs if each.name == name), None)
@@ -195,6 +191,49 @@ def next_start(page: Page, start: Start, now: datetime) -> datetime | None:
     """Return when the next Run is due, None if no more is near."""
     run = next(schedule.runs(start, page.since, max(page.seen, now), now + timedelta(days=1)), None)
     return run.start if run else None
+
+
+# what becomes of Runs that are known
+
+
+def rested(page: Page, now: datetime) -> Page:
+    """Return the page of a Wave that is suspended."""
+    return _changed(page, lambda each: each.suspended(now) if each.state is State.RUNNING else each)
+
+
+def resumed(page: Page, now: datetime) -> Page:
+    """Return the page of a Wave that is not suspended, or no longer is."""
+    return _changed(page, lambda each: each.resumed(now) if each.state is State.RUNNING else each)
+
+
+def tidied(page: Page, *, tidy: bool) -> Page:
+    """Return the page of a Wave whose objects are removed when their time is over; or are not, any more."""
+    before, after = (Upkeep.NONE, Upkeep.DUE) if tidy else (Upkeep.DUE, Upkeep.NONE)
+    return _changed(page, lambda each: replace(each, upkeep=after) if each.upkeep is before else each)
+
+
+def _changed(page: Page, change: Callable[[Entry], Entry]) -> Page:
+    return replace(page, runs=tuple(map(change, page.runs)))
+
+
+def heeded(page: Page, wave: str, wanted: Iterable[Order], now: datetime) -> Page:
+    """Return a Wave's page with all orders heeded that are new to it."""
+    for order in wanted:
+        if order.wave == wave and order.number > page.heeded:
+            page = _obeyed(replace(page, heeded=order.number), order, now)
+    return page
+
+
+def _obeyed(page: Page, order: Order, now: datetime) -> Page:
+    match order.what:
+        case What.RUN:
+            return page.with_run(Entry(f"m{order.number}", now + LEAD))
+        case What.CANCEL:
+            meant = [each for each in page.running if order.run in ("", each.name)]
+            return _changed(page, lambda each: each.cancelled(now) if each in meant else each)
+        case What.RETRY:
+            over = [each for each in page.runs if each.name == order.run and each.state is not State.RUNNING]
+            return _changed(page, lambda each: each.retried(now) if each in over else each)
 
 
 # as the cluster has it

@@ -49,6 +49,7 @@ def check(fleet: model.Fleet, wave: Wave, where: Where, trace: workloads.Trace |
     yield from _template(wave, (*where, "template"))
     yield from _names(fleet, wave, where, trace)
     yield from _namespace(wave, where)
+    yield from _gates(fleet, wave, where, trace)
 
 
 def _pools(fleet: model.Fleet, wave: Wave, where: Where) -> Iterator[Finding]:
@@ -257,3 +258,34 @@ def _namespace(wave: Wave, where: Where) -> Iterator[Finding]:
     if name is not None and not workloads.names_used(name) and not _NAMESPACE.fullmatch(name):
         what = f"{name!r} is not the name of a namespace: lower-case letters, digits and '-'"
         yield Finding((*where, "namespace"), what, "as in load-test", rule="invalid-name")
+
+
+def _gates(fleet: model.Fleet, wave: Wave, where: Where, trace: workloads.Trace | None) -> Iterator[Finding]:
+    """Yield gates that no Run can pass. The workload is played all the same, and fails them."""
+    kind = wave.template.get("kind")
+    if wave.expect is None or not isinstance(kind, str) or not isinstance(wave.template.get("apiVersion"), str):
+        return
+    from kwokfleet.core import gates  # noqa: PLC0415  # slow to import
+
+    ends = workloads.ends(workloads.Context(fleet, wave, "0"))
+    for said in gates.impossible(wave.expect, ends=ends, kind=kind):
+        name, _, why = said.partition(": ")
+        place = (*where, "expect", *name.split("."))
+        yield Finding(place, why, "no run can pass this gate", Severity.WARNING, "impossible-gate")
+    last = _last_arrival(wave, trace)
+    if wave.expect.deadline is not None and last >= wave.expect.deadline.total_seconds() > 0:
+        what = f"the last object arrives only after {last:g} s"
+        hint = "no run can pass this gate: allow more time, or let objects arrive sooner"
+        yield Finding((*where, "expect", "deadline"), what, hint, Severity.WARNING, "impossible-gate")
+
+
+def _last_arrival(wave: Wave, trace: workloads.Trace | None) -> float:
+    """Return the seconds until the last object arrives, as far as that is certain and quickly found."""
+    if wave.arrivals is None:
+        return 0.0
+    if wave.arrivals.trace is not None:
+        at = (trace.at if trace else ())[: wave.count]
+        return at[-1] / wave.arrivals.trace.speed if at else 0.0
+    if wave.arrivals.rate is not None and wave.count is not None and wave.duration is None:
+        return (wave.count - 1) / wave.arrivals.rate
+    return 0.0

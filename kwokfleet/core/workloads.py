@@ -75,10 +75,19 @@ class Context:
 def instants(context: Context, start: datetime) -> Iterator[Instant]:
     """Yield when each object of a Run is due, in order."""
     wave = context.wave
-    die = Die(context.fleet.spec.seed, context.fleet.name, wave.name, context.run, "arrivals")
-    at = context.trace.at if context.trace else ()
-    for index, offset in enumerate(schedule.offsets(wave, die, at)):
+    for index, offset in enumerate(schedule.offsets(wave, *_arrivals(context))):
         yield Instant(start + offset, context.run, index, wave.name)
+
+
+def total(context: Context) -> int:
+    """Return how many objects a Run has."""
+    return schedule.total(context.wave, *_arrivals(context))
+
+
+def _arrivals(context: Context) -> tuple[Die, tuple[float, ...]]:
+    """Return the chance and the recorded times that a Run's instants follow from."""
+    die = Die(context.fleet.spec.seed, context.fleet.name, context.wave.name, context.run, "arrivals")
+    return die, context.trace.at if context.trace else ()
 
 
 def maker(context: Context) -> Callable[[int], Manifest]:

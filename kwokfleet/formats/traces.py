@@ -4,7 +4,7 @@ import csv
 import math
 import re
 
-from kwokfleet.core.problems import Problem, Severity
+from kwokfleet.core.problems import Problem, Severity, errors
 from kwokfleet.core.workloads import Trace
 
 _SWF_COLUMNS = {
@@ -13,15 +13,16 @@ _SWF_COLUMNS = {
 }  # fmt: skip
 _SWF_FIELDS = 18
 _SUBMITTED = 1
+_LEFT_OUT = "it is left out; mend or remove the line"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def read(path: str, text: str, form: str) -> tuple[Trace | None, list[Problem]]:
-    """Return the arrivals in *text*, and each line that is not one."""
+    """Return the arrivals in *text*, and each line that is not one: the others are good without it."""
     rows, problems = _swf(path, text) if form == "swf" else _csv(path, text)
     if not rows:
-        problems = problems or [Problem(path, 1, 1, "", "holds no arrivals", "add some", rule="bad-trace")]
-        return None, problems
+        none = Problem(path, 1, 1, "", "holds no arrivals", "add some", rule="bad-trace")
+        return None, problems if errors(problems) else [*problems, none]
     rows.sort(key=lambda row: row[0])
     return Trace(tuple(row[0] for row in rows), tuple(row[1] for row in rows)), problems
 
@@ -49,7 +50,7 @@ def _csv(path: str, text: str) -> tuple[_Rows, list[Problem]]:
         at = _value(str(values.pop("at", "")))
         if len(fields) != len(header) or not isinstance(at, int | float) or at < 0:
             what = f"not an arrival: {len(header)} fields expected, `at` in seconds"
-            problems.append(Problem(path, number, 1, "", what, "mend or remove the line", rule="bad-trace"))
+            problems.append(Problem(path, number, 1, "", what, _LEFT_OUT, Severity.WARNING, "bad-trace"))
             continue
         rows.append((float(at), values))
     return rows, problems
@@ -65,7 +66,7 @@ def _swf(path: str, text: str) -> tuple[_Rows, list[Problem]]:
         numbers = [field for field in fields if isinstance(field, int | float)]
         if len(numbers) != _SWF_FIELDS:
             what = f"not a job: {_SWF_FIELDS} numbers expected"
-            problems.append(Problem(path, number, 1, "", what, "mend or remove the line", rule="bad-trace"))
+            problems.append(Problem(path, number, 1, "", what, _LEFT_OUT, Severity.WARNING, "bad-trace"))
         elif numbers[_SWF_COLUMNS["seconds"]] <= 0 or numbers[_SWF_COLUMNS["procs"]] <= 0:
             what = "a job that did not run or used no processor"
             problems.append(Problem(path, number, 1, "", what, "it is left out", Severity.WARNING, "trace-row-skipped"))

@@ -4,10 +4,13 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from kwokfleet.core import ledger, waves
+from kwokfleet.core import ledger, orders, waves
 from kwokfleet.core.ledger import Entry, Page, State, Upkeep
 from kwokfleet.core.objects import Manifest
+from kwokfleet.core.orders import What
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
@@ -166,3 +169,95 @@ def test_an_entry_that_cannot_be_read_spoils_no_other(broken: Manifest) -> None:
     """Somebody may have edited it."""
     good = ledger.written({"good": ledger.new(NOON)})
     assert ledger.read([broken, *good]) == {"good": ledger.new(NOON)}
+
+
+def seconds(number: float) -> timedelta:
+    """Return a duration."""
+    return timedelta(seconds=number)
+
+
+def only(page: Page) -> Entry:
+    """Return the only Run of a page, as the next leader reads it."""
+    [entry] = again(page).runs
+    return entry
+
+
+def test_time_spent_suspended_is_added_to_what_is_due_later() -> None:
+    """However often it rests, and whoever leads meanwhile; looking twice changes nothing."""
+    page = ledger.new(NOON).with_run(Entry("0", NOON, submitted=10, total=100))
+    for pause, resume in ((10, 25), (40, 41)):
+        for _ in range(2):
+            page = ledger.rested(again(page), NOON + seconds(pause))
+        assert only(page).paused == NOON + seconds(pause)
+        for later in (0, 5):
+            page = ledger.resumed(again(page), NOON + seconds(resume + later))
+    assert (only(page).paused, only(page).shift) == (None, seconds(16))
+    assert only(page).begins == NOON + seconds(16)
+
+
+def test_a_run_that_is_resumed_before_it_starts_starts_on_time() -> None:
+    """Only the part of a rest counts in which something could have been due."""
+    page = ledger.new(NOON).with_run(Entry("0", NOON + seconds(60)))
+    rested = ledger.rested(page, NOON)
+    assert only(ledger.resumed(rested, NOON + seconds(30))).begins == NOON + seconds(60)
+    assert only(ledger.resumed(rested, NOON + seconds(90))).begins == NOON + seconds(90)
+
+
+def test_each_order_is_heeded_once() -> None:
+    """Whoever leads by then; what is ordered of another Wave, or of a Run that is not there, changes nothing."""
+    page = ledger.new(NOON).with_run(Entry("0", NOON, submitted=3, total=10)).with_run(Entry("1", NOON + MINUTE))
+    text = orders.added("", What.CANCEL, "wave", "0")
+    for _ in range(2):
+        page = ledger.heeded(again(page), "wave", orders.read(text), NOON + HOUR)
+        assert [(each.name, each.state) for each in page.runs] == [("0", State.CANCELLED), ("1", State.RUNNING)]
+    for what, wave, run in ((What.RETRY, "other", "0"), (What.RETRY, "wave", "7"), (What.RETRY, "wave", "0")):
+        text = orders.added(text, what, wave, run)
+    page = ledger.heeded(again(page), "wave", orders.read(text), NOON + 2 * HOUR)
+    first = page.run("0")
+    assert first is not None
+    assert (first.state, first.submitted, first.shift, first.ended) == (State.RUNNING, 3, HOUR, None)
+    text = orders.added(text, What.CANCEL, "wave")
+    page = ledger.heeded(page, "wave", orders.read(text), NOON + 3 * HOUR)
+    assert {each.state for each in page.runs} == {State.CANCELLED}
+
+
+def test_a_run_by_hand_begins_a_moment_later_under_a_name_of_its_own() -> None:
+    """So that its first object is on time; the schedule's Runs are not touched by it."""
+    text = orders.added(orders.added("", What.RUN, "wave"), What.RUN, "wave")
+    page = ledger.heeded(ledger.new(NOON), "wave", orders.read(text), NOON)
+    assert [(each.name, each.start) for each in page.runs] == [("m1", NOON + ledger.LEAD), ("m2", NOON + ledger.LEAD)]
+    page, found = ledger.due(again(page), start(after="1h"), NOON + HOUR)
+    assert names(found) == ["0"]
+
+
+def test_a_retry_plays_what_was_refused_and_tidies_up_anew() -> None:
+    """The watermark stays: what is there is not submitted again."""
+    done = Entry("0", NOON, State.DONE, 10, 10, ((2, 3),), "no", ended=NOON + MINUTE, upkeep=Upkeep.DONE)
+    page = ledger.heeded(
+        ledger.new(NOON).with_run(done), "wave", orders.read(orders.added("", What.RETRY, "wave", "0")), NOON + HOUR
+    )
+    entry = only(ledger.tidied(page, tidy=True))
+    assert (entry.state, entry.submitted, entry.refused, entry.shift) == (State.RUNNING, 10, ((2, 3),), seconds(0))
+    assert entry.upkeep is Upkeep.DUE
+
+
+def test_runs_that_are_to_be_tidied_up_are_remembered_but_not_without_end() -> None:
+    """Nobody would remove their objects otherwise; and a status must not grow for ever."""
+    page = ledger.new(NOON)
+    for number in range(30):
+        page = page.with_run(Entry(str(number), NOON + number * MINUTE, State.DONE, upkeep=Upkeep.DUE))
+    assert len(page.runs) == 30
+    for number in range(30, 300):
+        page = page.with_run(Entry(str(number), NOON + number * MINUTE, State.DONE, upkeep=Upkeep.DUE))
+    assert len(page.runs) == ledger.MOST_UNTIDY
+    assert len(ledger.tidied(page, tidy=False).with_run(Entry("last", NOON + DAY)).runs) == ledger.MOST_RUNS
+
+
+@given(st.sets(st.integers(0, 500)))
+def test_ranges_hold_what_was_put_in(indices: set[int]) -> None:
+    """All of it and nothing else; or, if there must be fewer ranges, nothing less."""
+    found = ledger.ranges(indices)
+    assert [index for first, last in found for index in range(first, last + 1)] == sorted(indices)
+    few = ledger.ranges(indices, most=3)
+    assert len(few) <= 3
+    assert indices <= {index for first, last in few for index in range(first, last + 1)}

@@ -6,6 +6,8 @@ from itertools import islice, pairwise
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kwokfleet.core import fleet as model
 from kwokfleet.core import schedule, waves
@@ -231,3 +233,30 @@ def test_a_changing_rate_may_be_random_too() -> None:
     assert len(chance) == pytest.approx(len(even), rel=0.06)
     assert chance == sorted(chance)
     assert chance[:100] != even[:100]
+
+
+RATES = st.floats(0.01, 300, allow_subnormal=False)
+ARRIVALS = st.one_of(
+    st.none(),
+    RATES.map(lambda rate: {"rate": f"{rate:.4f}/s"}),
+    RATES.map(lambda rate: {"poisson": f"{rate:.4f}/s"}),
+    st.just({"burst": {"size": 7, "every": "1s"}}),
+    st.just({"trace": {"file": "a.csv", "speed": 2}}),
+)
+
+
+@given(
+    ARRIVALS,
+    st.none() | st.integers(1, 500),
+    st.none() | st.integers(1, 9).map("{}s".format),
+    st.lists(st.integers(0, 30), max_size=20),
+)
+def test_the_number_of_objects_is_that_of_the_instants(
+    arrivals: dict[str, Any] | None, count: int | None, duration: str | None, recorded: list[int]
+) -> None:
+    """However it is found out: a Run is done when all of them are submitted."""
+    given_fields = {"arrivals": arrivals, "count": count, "duration": duration}
+    fields = {name: value for name, value in given_fields.items() if value is not None}
+    wave = waves.Wave.model_validate({"name": "w", "template": {}, **fields})
+    trace = sorted(float(each) for each in recorded)
+    assert schedule.total(wave, Die("x"), trace) == sum(1 for _ in schedule.offsets(wave, Die("x"), trace))

@@ -1,0 +1,207 @@
+"""What becomes of a Run's objects: which ones churn renews, and when which one's time is over."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kwokfleet.core import fleet as model
+from kwokfleet.core import objects, refusals, upkeep, validation, workloads
+from kwokfleet.core.requests import Answer
+from kwokfleet.core.upkeep import Thing
+
+NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {"spec": {"restartPolicy": "Never"}}}}
+POD = {"apiVersion": "v1", "kind": "Pod", "spec": {"restartPolicy": "Never", "containers": [{"name": "main"}]}}
+
+
+def fleet(wave: dict[str, Any], **spec: Any) -> model.Fleet:  # noqa: ANN401  # parts of a file
+    """Return a Fleet with one Wave, as its file has it."""
+    waves = [{"name": "load", "template": {"apiVersion": "v1", "kind": "ConfigMap"}, **wave}]
+    document = {
+        "apiVersion": objects.API_VERSION,
+        "kind": "Fleet",
+        "metadata": {"name": "lab"},
+        "spec": {"waves": waves, **spec},
+    }
+    return model.Fleet.model_validate(document)
+
+
+def churning(percent: str, seed: int = 0) -> model.Fleet:
+    """Return a Fleet whose Wave churns."""
+    return fleet({"churn": {"percent": percent, "every": "30s", "for": "2m"}}, seed=seed)
+
+
+@given(st.integers(1, 300), st.integers(1, 100), st.integers(1, 5))
+def test_a_round_renews_its_share_and_always_the_same(total: int, percent: int, number: int) -> None:
+    """At least one object, each once; whoever asks."""
+    one = churning(f"{percent}%")
+    chosen = upkeep.chosen(one, one.spec.waves[0], "0", number, total)
+    assert len(chosen) == -(-total * percent // 100)
+    assert chosen == sorted(set(chosen))
+    assert set(chosen) <= set(range(total))
+    assert chosen == upkeep.chosen(one, one.spec.waves[0], "0", number, total)
+
+
+def test_rounds_runs_and_seeds_choose_differently() -> None:
+    """Or the same objects would be renewed again and again."""
+    one, two = churning("10%"), churning("10%", seed=1)
+    seen = {
+        tuple(upkeep.chosen(each, each.spec.waves[0], run, number, 1000))
+        for each in (one, two)
+        for run in ("0", "1")
+        for number in (1, 2)
+    }
+    assert len(seen) == 8
+
+
+def test_for_is_as_many_rounds_as_fit() -> None:
+    """Two minutes at every 30 s are four rounds."""
+    churn = churning("10%").spec.waves[0].churn
+    assert churn is not None
+    assert churn.total == 4
+
+
+def test_an_object_tells_which_round_made_it() -> None:
+    """So that a round which a crash cut short is finished, and nothing in it done twice."""
+    made: objects.Manifest = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "a", "annotations": {"k": "v"}},
+    }
+    assert upkeep.made_in(made) == 0
+    renewed = upkeep.renewed(made, 3)
+    assert upkeep.made_in(renewed) == 3
+    assert renewed["metadata"]["annotations"]["k"] == "v"
+    assert objects.ROUND not in made["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize("missing", [("", "load", "0"), ("lab", "", "0"), ("lab", "load", "")])
+def test_a_selector_without_a_part_is_never_made(missing: tuple[str, str, str]) -> None:
+    """It would select what belongs to others."""
+    with pytest.raises(ValueError, match="without"):
+        upkeep.selector(*missing)
+
+
+def live(kind: str, **status: Any) -> dict[str, Any]:  # noqa: ANN401  # a status
+    """Return a live object, made at noon."""
+    metadata = {"name": "a", "namespace": "n", "uid": "u", "creationTimestamp": "2026-03-02T12:00:00Z"}
+    return {"kind": kind, "metadata": metadata, "status": status}
+
+
+def at(second: int) -> str:
+    """Return a time as the API server writes it."""
+    return (NOON + timedelta(seconds=second)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@pytest.mark.parametrize(
+    ("status", "second"),
+    [
+        ({}, None),
+        ({"conditions": [{"type": "Complete", "status": "False", "lastTransitionTime": at(5)}]}, None),
+        ({"conditions": [{"type": "Complete", "status": "True", "lastTransitionTime": at(5)}]}, 5),
+        ({"conditions": [{"type": "Failed", "status": "True", "lastTransitionTime": at(6)}]}, 6),
+        ({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}, None),
+        ({"phase": "Succeeded"}, 0),
+        ({"phase": "Failed", "containerStatuses": [{"state": {"terminated": {"finishedAt": at(7)}}}, {}]}, 7),
+    ],
+)
+def test_jobs_and_pods_tell_when_they_ended(status: dict[str, Any], second: int | None) -> None:
+    """By what is written in them; one that goes on has not."""
+    found = upkeep.thing(live("Job", **status), ends=True)
+    assert found.over == (None if second is None else NOON + timedelta(seconds=second))
+    assert upkeep.thing(live("Job", **status), ends=False).over == NOON
+
+
+def test_what_is_over_long_enough_is_expired() -> None:
+    """Not what goes on, what is just being deleted, or what has time left; nothing without a ttl."""
+    ttl = timedelta(seconds=10)
+    things = [
+        Thing("old", "n", "1", NOON),
+        Thing("new", "n", "2", NOON + timedelta(seconds=1)),
+        Thing("going on", "n", "3", None),
+        Thing("going", "n", "4", NOON, deleting=True),
+    ]
+    assert [each.name for each in upkeep.expired(things, ttl, NOON + ttl)] == ["old"]
+    assert upkeep.expired(things, None, NOON + ttl) == []
+
+
+def test_a_run_is_over_when_its_last_object_is() -> None:
+    """And not before it has submitted all of them."""
+    things = [Thing("a", "n", "1", NOON), Thing("b", "n", "2", NOON + timedelta(seconds=5))]
+    assert upkeep.all_over(things, NOON) == NOON + timedelta(seconds=5)
+    assert upkeep.all_over(things, NOON + timedelta(seconds=9)) == NOON + timedelta(seconds=9)
+    assert upkeep.all_over([*things, Thing("c", "n", "3", None)], NOON) is None
+    assert upkeep.all_over([], NOON) == NOON
+
+
+ENDING: list[tuple[dict[str, Any], dict[str, Any], bool]] = [
+    ({"template": JOB}, {}, True),
+    ({"template": JOB, "lifecycle": "life"}, {"ready": "1s"}, False),
+    ({"template": JOB, "lifecycle": "life"}, {"complete": "1s"}, True),
+    ({"template": JOB, "lifecycle": "life"}, {"fail": {"probability": "50%"}}, False),
+    ({"template": JOB, "lifecycle": "life"}, {"fail": {"probability": "100%"}}, True),
+    ({"template": POD}, {}, False),
+    ({"template": POD, "lifecycle": "life"}, {"complete": "1s"}, False),
+    ({"template": POD, "lifecycle": "life"}, {"complete": {"after": "1s", "when": "always"}}, True),
+    ({}, {}, False),
+]
+
+
+@pytest.mark.parametrize(("wave", "pod", "ends"), ENDING)
+def test_it_is_known_which_objects_end_by_themselves(wave: dict[str, Any], pod: dict[str, Any], *, ends: bool) -> None:
+    """Jobs, unless their Lifecycle never completes; pods, if something completes pods that belong to no Job."""
+    made = fleet(wave, lifecycles=[{"name": "life", "pod": pod}])
+    assert workloads.ends(workloads.Context(made, made.spec.waves[0], "0")) is ends
+
+
+def test_pods_end_by_themselves_where_stages_let_them() -> None:
+    """As the set job does, for those that need not start again."""
+    for policy, ends in (("Never", True), ("Always", False)):
+        pod = {**POD, "spec": {**POD["spec"], "restartPolicy": policy}}  # type: ignore[dict-item]  # a mapping
+        made = fleet({"template": pod}, stages=["job"])
+        assert workloads.ends(workloads.Context(made, made.spec.waves[0], "0")) is ends
+
+
+def no(status: int, message: str, kind: str = "") -> Answer:
+    """Return a refusal as the API server words it."""
+    said = f'{{"message": "{message}", "details": {{"kind": "{kind}"}}}}'
+    return Answer(status, said.encode())
+
+
+@pytest.mark.parametrize(
+    ("answer", "passes"),
+    [
+        (no(403, "configmaps x is forbidden: exceeded quota: few, requested: count/configmaps=1"), True),
+        (no(403, "unable to create new content in namespace n because it is being terminated"), True),
+        (no(403, "error looking up service account n/default: serviceaccount default not found"), True),
+        (no(404, "namespaces n not found", "namespaces"), True),
+        (no(409, "object is being deleted: configmaps x already exists"), True),
+        (no(403, "User me cannot create resource configmaps"), False),
+        (no(404, "the server could not find the requested resource"), False),
+        (no(409, "configmaps x already exists"), False),
+        (no(422, "Job x is invalid: spec.template: Required value"), False),
+    ],
+)
+def test_what_may_pass_is_told_from_what_will_not(answer: Answer, *, passes: bool) -> None:
+    """A quota frees up, a namespace is made; what the file says wrong stays wrong."""
+    assert refusals.may_pass(answer) is passes
+
+
+def test_refusals_are_said_by_reason() -> None:
+    """Once for all objects that it is the same for: the name is in front, not in the reason."""
+    answers = [
+        Answer(403, f'{{"message": "jobs.batch \\"j-{n}\\" is forbidden: exceeded quota: q"}}'.encode()) for n in (1, 2)
+    ]
+    assert {refusals.said(each) for each in answers} == {"403 exceeded quota: q"}
+    groups = {"403 exceeded quota: q": (3, "Job a"), "422 no": (1, "Job b")}
+    assert refusals.summary(groups) == "Job a and 2 more: 403 exceeded quota: q; Job b: 422 no"
+    assert refusals.summary({}) == ""
+
+
+def test_the_schema_knows_the_new_fields() -> None:
+    """What a file may say, editors know."""
+    properties = validation.schema()["definitions"]["Wave"]["properties"]
+    assert {"churn", "ttl", "cleanup"} <= set(properties)
