@@ -31,9 +31,8 @@ class Site:
 
 
 @contextmanager
-def restored(site: Site) -> "Iterator[None]":
-    """Refuse a cluster that knows these Fleets; in the end, whatever it still knows of them is forgotten."""
-    _refuse_known(site)
+def forgotten(site: Site) -> "Iterator[None]":
+    """Let the cluster forget, in the end, whatever it still knows of these Fleets."""
     try:
         yield
     finally:
@@ -45,8 +44,8 @@ def restored(site: Site) -> "Iterator[None]":
                 recorder.Recorder(sender).forget(name)
 
 
-def _refuse_known(site: Site) -> None:
-    """Their Runs have been, and nobody asked to remove what is theirs."""
+def refuse_known(site: Site) -> None:
+    """Refuse a cluster that knows these Fleets: their Runs have been, and nobody asked to remove what is theirs."""
     from kwokfleet import world
     from kwokfleet.core import trial
 

@@ -144,7 +144,8 @@ def _planned(options: _Options) -> _Plan:
     cast = trial.cast(loaded.tree.fleets, datetime.now(UTC), options.within)
     _refuse_what_never_comes(cast, options)
     if not cast.awaited:
-        why = f"suspended: {trial.some(cast.asleep)}" if cast.asleep else "there is none"
+        none = "none is due in that time" if cast.late or cast.never else "there is none"
+        why = f"suspended: {trial.some(cast.asleep)}" if cast.asleep else none
         raise errors.InputError(
             f"no wave of {options.path} would be played: {why}", hint="a test needs waves: docs/fleet-files.md"
         )
@@ -220,9 +221,10 @@ def _tested_elsewhere(options: _Options, plan: _Plan, context: str | None, kubec
     """Test on a cluster that somebody named, and leave it as it was, unless it is to be kept."""
     site = sweeping.Site(plan.fleets, context, kubeconfig)
     told = f"that of {f'context {context}' if context else kubeconfig}"
+    sweeping.refuse_known(site)
     if options.keep:
         return _tested(options, plan, (context, kubeconfig), told, lambda _made: None)
-    with sweeping.restored(site):
+    with sweeping.forgotten(site):
         return _tested(options, plan, (context, kubeconfig), told, lambda made: sweeping.sweep(made, site))
 
 
@@ -282,16 +284,16 @@ def _complaints(parts: "Sequence[Part]") -> list[str]:
 def _summary(parts: "Sequence[Part]", complaints: "Sequence[str]") -> str:
     from kwokfleet.core.trial import Step
 
-    over = sum(part.step is Step.OVER for part in parts)
-    gates = sum(len(part.result.gates) for part in parts if part.result)
-    held = f"{fleets.count(len(complaints), 'complaint')}" if complaints else "all gates held" if gates else "no gate"
-    return f"{fleets.count(over, 'run')}, {fleets.count(gates, 'gate')}: {held}"
+    over = [part for part in parts if part.step is Step.OVER]
+    gates = sum(len(part.result.gates) for part in over if part.result)
+    held = fleets.count(len(complaints), "complaint") if complaints else "all held" if gates else "nothing could fail"
+    return f"{fleets.count(len(over), 'run')} over, {fleets.count(gates, 'gate')}: {held}"
 
 
 def _written(going: "trial.Trial", folder: Path) -> str:
     """Write the reports; return where they are."""
     from kwokfleet import reporting
 
-    written = {file.name: file for file in reporting.write_all(going.kept(), folder)}
-    page = f"; open {written['report.html']}" if "report.html" in written else ""
-    return f"reports: {fleets.count(len(written), 'file')} in {folder}{page}"
+    written = reporting.write_all(going.kept(), folder)
+    pages = [f"; open {file}" for file in written if file.suffix == ".html"]
+    return f"reports: {fleets.count(len(written), 'file')} in {folder}{''.join(pages)}"

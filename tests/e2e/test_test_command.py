@@ -116,6 +116,12 @@ def test_flags_that_cannot_be_used_are_refused(tmp_path: Path, arguments: list[s
     assert said in refused(tmp_path, saved(tmp_path, wave("jobs")), *arguments)
 
 
+def test_a_duration_in_which_nothing_is_due_is_refused(tmp_path: Path) -> None:
+    """It would play nothing, and pass."""
+    file = saved(tmp_path, wave("jobs", "      start: {after: 2h}\n"))
+    assert "none is due in that time" in refused(tmp_path, file, "--until", "5m")
+
+
 def test_a_path_that_is_not_there_is_refused(tmp_path: Path) -> None:
     """It was mistyped."""
     assert "there is no file or folder flets" in refused(tmp_path, "flets")

@@ -161,3 +161,13 @@ def test_the_cluster_is_left_as_it_was(cluster: ControlPlane, played: Played) ->
     assert cluster.get("fleets")["items"] == []
     there = {each["metadata"]["name"]: each["status"]["phase"] for each in cluster.get("namespaces")["items"]}
     assert not {name for name, phase in there.items() if phase == "Active"} & {*SCENARIOS, "own-scheduler"}
+
+
+def test_a_fleet_that_is_there_already_is_refused(cluster: ControlPlane, played: Played, kwokfleet: cli.Cli) -> None:
+    """Its waves have been played, and what is there is not the test's to remove."""
+    kwokfleet.ok("sync", str(ROOT / "fleets" / "quickstart.yaml"), "--yes", "--kubeconfig", str(cluster.kubeconfig))
+    done = kwokfleet.run("test", str(ROOT / "fleets" / "quickstart.yaml"), "--kubeconfig", str(cluster.kubeconfig))
+    assert done.returncode == 2, done.stderr
+    assert "this cluster has a fleet quickstart already" in done.stderr
+    assert len(cluster.get("nodes", "-l", "kwokfleet.dev/fleet=quickstart")["items"]) == 10
+    kwokfleet.ok("delete", "quickstart", "--yes", "--kubeconfig", str(cluster.kubeconfig))
