@@ -37,13 +37,13 @@ def remember_log_options(level: settings.LogLevel | None, log_format: settings.L
 def start_logging(*, quiet: bool = False) -> None:
     """Configure logging. A command that logs calls this first: structlog costs others 0.1 s for nothing.
 
-    *quiet*: warnings alone, unless somebody said how much.
+    *quiet*: errors alone, unless somebody said how much.
     """
     from kwokfleet.edge import logs
 
     read = read_settings()
     asked = _log_options[0] or os.environ.get("KWOKFLEET_LOG_LEVEL")
-    level = read.log_level if asked or not quiet else settings.LogLevel.WARNING
+    level = read.log_level if asked or not quiet else settings.LogLevel.ERROR
     logs.configure(level, read.log_format, colors=read.color)
 
 
