@@ -113,8 +113,9 @@ class Sender:
 
     @property
     def room(self) -> int:
-        """How many requests the API server can bear at once, as far as is known."""
-        return max(1, int(self._gate.pace.limit))
+        """How many may usefully wait to send: as many as the API server can bear, or as may be sent in a second."""
+        most = self._gate.pace.limit
+        return max(1, int(min(most, self.limits.qps) if self.limits.qps > 0 else most))
 
     def send(self, request: Request, passage: Passage | None = None) -> Answer:
         """Return the answer to a request; raise if there is none for too long, or the sender is stopped."""

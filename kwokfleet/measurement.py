@@ -27,6 +27,8 @@ SHARE = 20
 """A Result that takes long to make is made more seldom: one part in so many of the time goes into it at most."""
 STRAGGLERS_S = 1.0
 """How long events are waited for after the last object is over: its pods come by another way."""
+SIGHT_S = 30.0
+"""How long a Run whose time was up before we came is given to be seen at all."""
 MOST_KEPT = 100
 """Runs of a Wave that stay on the shelf."""
 NOT_RUNNING = "kwokfleet was not running"
@@ -57,6 +59,7 @@ class Measurement:
         """Kinds of which nobody sees what happens."""
         self._since, self._why = 0.0, ""
         """Since when that is so of the first of them, and why."""
+        self._began = time.time()
         self._changed = True
         self._written = 0.0
         self._pause = RESULT_S
@@ -159,14 +162,18 @@ class Measurement:
 
     def is_over(self, now: float) -> bool:
         """Return whether there is nothing left to wait for, or the time is up."""
-        limit = self._expect.deadline if self._expect is not None else None
-        if limit is not None and not self.entry.paused and now >= (self.entry.begins + limit).timestamp():
+        blind = bool(self._blind) and now - self._began < SIGHT_S  # who has just come looks first
+        if self._is_late(now) and not blind:
             return True
         if self.entry.state is Played.RUNNING or not self._book.over():  # there may be rounds of churn left
             self._over_at = None
             return False
         self._over_at = now if self._over_at is None else self._over_at
         return now - self._over_at >= STRAGGLERS_S
+
+    def _is_late(self, now: float) -> bool:
+        limit = self._expect.deadline if self._expect is not None else None
+        return limit is not None and not self.entry.paused and now >= (self.entry.begins + limit).timestamp()
 
     def conclude(self, api: requests.Sends, state: State) -> Result:
         """Write the last Result, and all pods beside it; nobody is to tell this one anything any more."""
@@ -176,7 +183,7 @@ class Measurement:
         self._add_bindings(api)
         made = self._made(now, state)
         try:
-            self._shelf.put(made, self._book.pods())
+            self._shelf.put(made, self._book.pods(), self._book.workloads())
             self._notes.add(self._book.notes())
             self._notes.close()
             self._shelf.thin(*self.name[:2], MOST_KEPT)

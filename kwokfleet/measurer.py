@@ -28,6 +28,7 @@ from kwokfleet.core.requests import Kind
 from kwokfleet.core.result import Result
 from kwokfleet.core.result import State as End
 from kwokfleet.edge import mirror, shelf
+from kwokfleet.edge.mirror import witness
 from kwokfleet.measurement import Measurement
 from kwokfleet.performance import Name
 
@@ -40,6 +41,8 @@ SIGHT_S = 2.0
 STILL_S = 5.0
 """A tick that comes so late tells of a machine that stood still."""
 CLOSING_S = 5.0
+MOST_WAITING = 2000
+ROOM_S = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ class Measurer:
         self._looked: set[tuple[str, str]] = set()
         self._ended: list[Measured] = []
         self._concluding: list[threading.Thread] = []
+        self._stopping = False
         # Of the thread alone:
         self._runs: dict[Name, Measurement] = {}
         self._sights = sights.Sights(api, self)
@@ -159,6 +163,7 @@ class Measurer:
 
     def stop(self) -> None:
         """Leave off, and wait for it; who starts next goes on."""
+        self._stopping = True
         self.forget()
         self._queue.put(None)
         for thread in (*([self._thread] if self._thread else ()), *self._concluding):
@@ -228,7 +233,10 @@ class Measurer:
     # what the watches tell
 
     def event(self, kind: Kind, what: str, thing: Manifest, received: float) -> None:
-        """Take an event."""
+        """Take an event. What is listed can wait until there is room: a long list must not lie in memory whole."""
+        thing["metadata"].pop("managedFields", None)
+        while what == witness.LISTED and self._queue.qsize() > MOST_WAITING and not self._stopping:
+            time.sleep(ROOM_S)
         self._put(self._event, kind, what, thing, received)
 
     def listing(self, kind: Kind) -> None:

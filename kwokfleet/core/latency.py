@@ -26,7 +26,7 @@ from kwokfleet.core.measure.pods import Pods, Seen
 from kwokfleet.core.measure.submissions import Submissions, Troubles
 from kwokfleet.core.measure.works import Works
 from kwokfleet.core.objects import Manifest
-from kwokfleet.core.result import Counts, Gap, Latency, Mark, PodTimes, Result, Series
+from kwokfleet.core.result import Counts, Gap, Latency, Mark, PodTimes, Result, Series, WorkloadTimes
 from kwokfleet.core.series import Recorder, throughput
 
 __all__ = ["Book", "Seen", "Subject"]
@@ -35,6 +35,10 @@ POD = "Pod"
 _DIGITS = 6
 _SEEN = ("created", "scheduled", "running", "ready", "over", "gone")
 _API = ("created", "scheduled", "readyToStart", "initialized", "started", "containersReady", "ready", "over", "event")
+_WORK_SEEN = {
+    "created": works.CREATED, "dispatched": works.POD_CREATED, "started": works.STARTED, "over": works.OVER,
+}  # fmt: skip
+_WORK_API = {"created": works.API_CREATED, "started": works.API_STARTED, "over": works.API_OVER}
 _POD_ENDS = ((pods.OVER, pods.API_OVER), (pods.GONE, None))
 _POD_READY = (pods.READY, pods.API_READY)
 _WORK_ENDS = ((works.OVER, works.API_OVER), (works.GONE, None))
@@ -306,6 +310,26 @@ class Book:
             deleted=not isnan(times[pods.GONE]),
             seen={name: at for name, at in zip(_SEEN, times, strict=False) if at > 0},
             api={name: at for name, at in zip(_API, times[len(_SEEN) :], strict=True) if at > 0},
+        )
+
+    def workloads(self) -> Iterator[WorkloadTimes]:
+        """Yield every object of the Run that is no pod, in the order in which they were seen first."""
+        for key, row in self._works.table.rows.items():
+            if self._works.is_known(row):
+                yield self._workload_times(columns.uid(key), row)
+
+    def _workload_times(self, uid: str, row: int) -> WorkloadTimes:
+        book, whole, times = self._works, self._works.table.whole, self._works.table.times
+        index = whole[works.INDEX][row]
+        return WorkloadTimes.model_construct(
+            kind=book.kind(row),
+            name=book.table.names[row],
+            namespace=self._names.text(whole[works.NAMESPACE][row]),
+            uid=uid,
+            index=None if index == NONE else index,
+            seen={name: times[column][row] for name, column in _WORK_SEEN.items() if times[column][row] > 0},
+            api={name: times[column][row] for name, column in _WORK_API.items() if times[column][row] > 0},
+            failed=book.failed(row),
         )
 
 

@@ -114,6 +114,11 @@ class Sends(Protocol):
         """Return the answer to a request."""
 
 
+def within(kind: Kind, namespace: str) -> Kind:
+    """Return a kind as it is called inside one namespace: who has no rights beyond it may list it there."""
+    return kind._replace(plural=f"namespaces/{quote(namespace, safe='')}/{kind.plural}")
+
+
 def collection(kind: Kind, namespace: str = "") -> str:
     """Return the path of all objects of a kind."""
     group = "/api/v1" if kind.api_version == "v1" else f"/apis/{kind.api_version}"

@@ -157,7 +157,7 @@ def _template(wave: Wave, where: Where) -> Iterator[Finding]:
     for place, pod in pods(template, where):
         yield from _pod(pod, place)
         policy = pod["spec"].get("restartPolicy", "Always")
-        if template.get("kind") == "Job" and policy not in {"Never", "OnFailure"} and not workloads.names_used(policy):
+        if template.get("kind") == "Job" and policy not in ("Never", "OnFailure") and not workloads.names_used(policy):
             what = "the pods of a Job need restartPolicy Never or OnFailure"
             yield Finding((*place, "spec", "restartPolicy"), what, "add it", rule="invalid-template", at_key=True)
 

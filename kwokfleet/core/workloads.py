@@ -131,7 +131,8 @@ def ends(context: Context) -> bool:
     if pod is not None:
         meant = job or pod.complete is None or pod.complete.when == "always"
         return meant and (pod.complete is not None or (pod.fail is not None and pod.fail.probability >= 1))
-    policy = (template.get("spec") or {}).get("restartPolicy", "Always")
+    inside = template.get("spec")
+    policy = inside.get("restartPolicy", "Always") if isinstance(inside, Mapping) else "Always"
     return job or (policy != "Always" and any(use.file or use.name == "job" for use in spec.stages))
 
 

@@ -103,7 +103,7 @@ class Shelf:
     def thin(self, fleet: str, wave: str, most: int) -> None:
         """Remove the oldest Runs of a Wave, if there are more than *most*; what is not ours is left alone."""
         for each in self.find(fleet, wave)[most:]:
-            if {file.name for file in each.folder.iterdir()} <= {RESULT, PODS, NOTES}:
+            if {file.name for file in each.folder.iterdir()} <= {RESULT, PODS, WORKLOADS, NOTES}:
                 shutil.rmtree(each.folder)
 
 

@@ -100,7 +100,7 @@ def picture(pods: Iterable[PodTimes], start: float, seconds: float, bands: Seque
         f'waited and ran" style="height:{height}px">{filled}{gaps}</svg>'
     )
     each = f"{len(spans):,} pods, the first created on top"
-    note = each if len(spans) <= rows else f"{each}; a row stands for about {len(spans) // rows:,}"
+    note = each if len(spans) <= rows else f"{each}; a row stands for up to {-(-len(spans) // rows):,}"
     names = (*(("submitted",) if "strip" in marks else ()), "waiting", "running")
     head = f'<ul class="legend">{"".join(f"<li class={name}>{name}</li>" for name in names)}</ul><p>{note}</p>'
     return plots.frame("When pods waited and ran", head, body, plots.time_axis(seconds), None, 'class="gantt"')

@@ -221,11 +221,9 @@ def _strip(made: Result, seconds: float) -> str:
     first, step = (made.series.start - made.start).total_seconds(), made.series.step_s
     most, scale = _most(found), gantt.COLUMNS / seconds
     sums = [0.0] * gantt.COLUMNS
-    for place, each in enumerate(found):
-        start = int((first + place * step) * scale)
-        for column in range(
-            max(0, start), min(gantt.COLUMNS, max(start + 1, int((first + (place + 1) * step) * scale)))
-        ):
+    for place, each in enumerate(found):  # a rate is that of the step which ends there
+        start, end = (int((first + (place + by) * step) * scale) for by in (-1, 0))
+        for column in range(max(0, start), min(gantt.COLUMNS, max(start + 1, end))):
             sums[column] = max(sums[column], each or 0.0)
     paths: dict[int, str] = {}
     for column, each in enumerate(sums):

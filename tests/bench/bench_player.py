@@ -85,7 +85,10 @@ def _pacing(place: arena.Arena) -> list[table.Result]:
                       f"{late[f'{title}, p99'][-1]:.2f} ms p99, {late[f'{title}, most'][-1]:.2f} ms at most, "
                       f"{errors[title][-1]:.3f} % off, {made['cpu']:.2f} s CPU")  # fmt: skip
     title = f"{RATE} objects/s for {SECONDS} s"
-    limits = "the limiter has 100 tokens a second and 100 at once, as other load generators do"
+    limits = (
+        "the limiter has 100 tokens a second and 100 at once, as other load generators do, and stays ahead of the "
+        "plan by that burst"
+    )
     return [
         table.Result(f"{title}: distance of each request from its instant", "ms", late, (),
                      f"p50 at most 2 ms, p99 at most 25 ms, measured when the request is sent; {limits}"),

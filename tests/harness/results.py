@@ -288,7 +288,7 @@ def _series(pods: Sequence[PodTimes], at: datetime, seconds: int, gap: tuple[flo
     def rate(what: str, wanted: Callable[[PodTimes], bool] = lambda _: True) -> list[float]:
         found = [0.0] * seconds
         for each in filter(wanted, pods):
-            found[min(seconds - 1, int(each.seen.get(what, start) - start))] += 1
+            found[min(seconds - 1, ceil(each.seen.get(what, start) - start))] += 1
         return found
 
     columns: dict[str, list[float]] = {

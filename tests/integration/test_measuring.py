@@ -14,39 +14,17 @@ import pytest
 
 from kwokfleet.core import objects
 from kwokfleet.core.result import Clock, PodTimes, Result
-from kwokfleet.edge import shelf
-from tests.harness import cli, faulty, labs, waiting, watch
+from tests.harness import cli, faulty, labs, measured, waiting, watch
 from tests.harness.control_plane import ControlPlane
 from tests.harness.labs import Lab
+from tests.harness.measured import condition, judged, kept, run, save
 
 Manifest = dict[str, Any]
 States = dict[str, list[tuple[float, Manifest]]]
 """By UID: every state of a pod, and when it was received."""
-WAVE = """
-  lifecycles:
-    - name: job
-      pod: {{create: 10ms..50ms, ready: 10ms..200ms{complete}}}
-  waves:
-    - name: load
-      count: {count}
-      arrivals: {{rate: {rate}}}
-      namespace: {name}
-      lifecycle: job
-      expect: {expect}
-      template:
-        apiVersion: batch/v1
-        kind: Job
-        spec:
-          template:
-            spec:
-              restartPolicy: Never
-              containers: [{{name: main, image: busybox, resources: {{requests: {{cpu: 100m}}}}}}]
-"""
-COMPLETES = ", complete: {after: 1s..2s}"
 MILESTONES = {"scheduling": "scheduled", "podStartup": "running", "ready": "ready", "completion": "over"}
 """The latencies of pods, and the times that they end at."""
 PERCENTILES = (50, 90, 95, 99)
-JUDGED_S = 180
 SILENCE_S = 3
 
 
@@ -54,35 +32,6 @@ SILENCE_S = 3
 def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[Lab]:
     """Give a test a folder, and leave nothing of ours in the cluster."""
     yield from labs.opened(cluster, kwokfleet, tmp_path)
-
-
-def save(lab: Lab, count: int, rate: str = "50/s", expect: str = "{failures: 0}", complete: str = COMPLETES) -> None:
-    """Write a fleet with a wave of Jobs."""
-    wave = WAVE.format(name=lab.name, count=count, rate=rate, expect=expect, complete=complete)
-    (lab.files / "fleet.yaml").write_text(lab.text(4) + wave)
-
-
-def run(lab: Lab) -> Manifest:
-    """Return what the Ledger says of the only Run."""
-    waves = (lab.fleet().get("status") or {}).get("waves") or [{}]
-    return next(iter(waves[0].get("runs") or ()), {})
-
-
-def judged(lab: Lab) -> str:
-    """Wait until the Ledger has a verdict of the only Run; return it."""
-    return str(waiting.until(lambda: run(lab).get("verdict"), deadline_s=JUDGED_S))
-
-
-def kept(lab: Lab) -> shelf.Kept:
-    """Return what is on the shelf of the only Run."""
-    [found] = shelf.Shelf(lab.program.data_dir / "results").find(lab.name)
-    return found
-
-
-def condition(lab: Lab, kind: str) -> tuple[str, str]:
-    """Return a condition of the fleet: its status, and its message."""
-    found = lab.fleet()["status"]["conditions"]
-    return next((each["status"], each["message"]) for each in found if each["type"] == kind)
 
 
 # ----------------------------------------------------------------------------------------
@@ -146,9 +95,7 @@ def assert_api_percentiles(result: Result, states: States) -> None:
         assert of_result(result, name, Clock.API) == pytest.approx(expected, abs=1e-6), name
 
 
-def assert_watch_percentiles(
-    result: Result, pods: dict[str, PodTimes], states: States
-) -> None:
+def assert_watch_percentiles(result: Result, pods: dict[str, PodTimes], states: States) -> None:
     """Assert that its times come to its percentiles; and that ours, received elsewhere, differ no more than they do.
 
     A percentile moves no further than the value that moved most: if each pod's latency is known by two
@@ -168,9 +115,7 @@ def assert_watch_percentiles(
             assert abs(value - percentile(list(ours.values()), percent)) <= apart + 2e-6
 
 
-def assert_times_are_of_these_events(
-    pods: dict[str, PodTimes], states: States
-) -> None:
+def assert_times_are_of_these_events(pods: dict[str, PodTimes], states: States) -> None:
     """Assert that each time belongs to the event that it should.
 
     A watch brings events in the order of their versions, so the times at which it received them must rise in that
@@ -281,29 +226,7 @@ def test_a_connection_that_breaks_leaves_a_gap(lab: Lab) -> None:
 
 def test_a_daemon_that_is_killed_leaves_a_gap_and_no_object_is_lost(lab: Lab) -> None:
     """The next one finishes the Run: each object once, the Result complete, and when nobody looked is in it."""
-    save(lab, 300, "60/s")
-    made = ("jobs", "-n", lab.name, "-l", "kwokfleet.dev/wave=load")
-    with lab.run(kwok=True) as daemon:
-        waiting.until(lambda: len(lab.cluster.get(*made)["items"]) > 100)
-        daemon.kill()
-    killed = time.time()
-    before = {each["metadata"]["uid"] for each in lab.cluster.get(*made)["items"]}
-    assert len(before) < 300
-    with lab.run(kwok=True):
-        assert judged(lab) == "Passed"
-    after = lab.cluster.get(*made)["items"]
-    assert len(after) == 300
-    assert before <= {each["metadata"]["uid"] for each in after}
-    result, pods = kept(lab).result(), list(kept(lab).pods())
-    assert (result.state, result.objects.created, result.objects.completed, len(pods)) == ("Done", 300, 300, 300)
-    [gap] = result.gaps
-    assert (gap.why, gap.start.timestamp() <= killed <= gap.end.timestamp()) == ("kwokfleet was not running", True)
-    startup = result.latency("podStartup", "pods", Clock.WATCH)
-    by_api = result.latency("podStartup", "pods", Clock.API)
-    assert startup is not None
-    assert by_api is not None
-    assert startup.count + startup.missing == by_api.count == 300
-    assert startup.missing > 0
+    measured.assert_survives_a_kill(lab, 300, "60/s")
 
 
 def test_a_wave_that_vanishes_is_not_measured_any_longer(lab: Lab) -> None:

@@ -1,8 +1,6 @@
 """What `kwokfleet render` prints, in a real cluster: the API server takes it, kwok plays it as written.
 
-One Fleet holds all scenarios, each with a Lifecycle of its own, and one kwok plays them at once by
-Stages that are custom resources. Every state of every node and pod is noted when it is seen; the
-tests read that record. A second kwok has the nodes of one pool, and is killed on the way.
+`tests/harness/play.py` plays one Fleet with all scenarios; the tests read its record.
 """
 
 import ipaddress
@@ -10,145 +8,36 @@ import itertools
 import json
 import re
 import shutil
-import time
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.harness import cli, kwok, sandbox, stalls, waiting, watch
+from tests.harness import kwok, sandbox
 from tests.harness.control_plane import ControlPlane
+from tests.harness.play import (
+    CROWD,
+    FLEET,
+    WAVE,
+    Director,
+    Manifest,
+    Play,
+    conditions,
+    failures,
+    is_creating,
+    is_ready,
+    is_schedulable,
+    is_spared,
+    manifests,
+    phase,
+    rendered,
+    state,
+)
 from tests.harness.sandbox import Sandbox
-from tests.harness.watch import Check
 
 ROOT = Path(__file__).parents[2]
 NOW = "2026-03-02T06:00:00Z"
-FLEET, POOL, WAVE = "kwokfleet.dev/fleet", "kwokfleet.dev/pool", "kwokfleet.dev/wave"
-NOT_READY = "node.kubernetes.io/not-ready"
-NODE_CHAOS = "node-not-ready.stage.kwok.x-k8s.io"
 QUIET_S = 3
-CROWD = 60
-
-FILE = r"""
-apiVersion: kwokfleet.dev/v1alpha1
-kind: KwokController
-metadata: {name: default}
-spec: {leaseDuration: 0s} # after a restart kwok would have to wait for its own leases
----
-apiVersion: kwokfleet.dev/v1alpha1
-kind: Fleet
-metadata: {name: BOX}
-spec:
-  stages: [job, node-chaos, pod-chaos]
-  nodePools:
-    - {name: plain, replicas: 5, labels: &box {kwokfleet.dev/test: BOX}, podCIDR: 10.200.0.0/20}
-    - {name: other, replicas: 2, labels: *box, podCIDR: 10.200.16.0/20, taint: false}
-    - {name: restarted, replicas: 1, labels: *box}
-    - {name: booting, replicas: 2, labels: *box, lifecycle: booting}
-    - {name: drawn, replicas: 4, labels: *box, lifecycle: drawn-boot}
-    - {name: flaky, replicas: 2, labels: *box, lifecycle: flaky}
-    - {name: frail, replicas: 1, labels: *box, lifecycle: frail}
-  lifecycles:
-    - {name: booting, node: {boot: 4s}}
-    - {name: drawn-boot, node: {boot: {normal: {mean: 5s, stddev: 2s}}}}
-    - {name: flaky, node: {notReady: {every: 6s, for: 3s, reason: PowerLost, message: 'no "power"'}}}
-    - {name: frail, node: {boot: 3s, notReady: {every: 100h, for: 1h}}}
-    - {name: sleeper, pod: {create: 1s, ready: 10s, complete: args}}
-    - name: doomed
-      pod:
-        fail:
-          {probability: 100%, after: 1s, exitCode: 137, reason: 'OOM "Killed" {{x}}', message: "a: \\ 'b'\n{{ .c }} 💥"}
-    - {name: gamble, pod: {fail: {probability: 30%}}}
-    - {name: crashing, pod: {restart: {every: 1s, backoff: 1s, reason: Segfault, exitCode: 139}}}
-    - {name: told, pod: {complete: {after: {annotation: example.com/takes}, when: always}}}
-    - {name: drawn, pod: {complete: {after: {exponential: {mean: 3s}}}}}
-    - {name: prepared, pod: {create: 1s, init: 2s, ready: 10s}}
-    - {name: mortal, pod: {delete: 2s}}
-    - {name: long, pod: {complete: 20s}}
-    - {name: frozen, pod: {create: 1h}}
-    - {name: patient, pod: {complete: {after: 1h, when: always}}}
-  waves:
-    - name: crowd
-      count: 60
-      lifecycle: gamble
-      pools: &plain [plain]
-      namespace: &namespace BOX
-      template: &pod {apiVersion: v1, kind: Pod, spec: {containers: &main [{name: main, image: busybox}]}}
-    - name: simple
-      pools: *plain
-      namespace: *namespace
-      template: &job
-        apiVersion: batch/v1
-        kind: Job
-        spec:
-          template:
-            spec: {restartPolicy: Never, containers: [{name: main, image: busybox, args: [sleep, 10s]}]}
-    - {name: sleeper, lifecycle: sleeper, pools: *plain, namespace: *namespace, template: *job}
-    - {name: drawn, count: 6, lifecycle: drawn, pools: *plain, namespace: *namespace, template: *job}
-    - {name: long, lifecycle: long, pools: [restarted], namespace: *namespace, template: *job}
-    - {name: doomed, lifecycle: doomed, pools: *plain, namespace: *namespace, template: *pod}
-    - {name: crashing, lifecycle: crashing, pools: *plain, namespace: *namespace, template: *pod}
-    - {name: mortal, lifecycle: mortal, pools: *plain, namespace: *namespace, template: *pod}
-    - {name: frozen, lifecycle: frozen, pools: *plain, namespace: *namespace, template: *pod}
-    - name: told
-      count: 3
-      lifecycle: told
-      pools: *plain
-      namespace: *namespace
-      vary: {takes: {cycle: [3s, "2020-01-01T00:00:00+02:00", "2020-01-01T00:00:00.5Z"]}}
-      template:
-        apiVersion: v1
-        kind: Pod
-        metadata: {annotations: {example.com/takes: "{{takes}}"}}
-        spec: {containers: *main}
-    - name: prepared
-      lifecycle: prepared
-      pools: *plain
-      namespace: *namespace
-      template:
-        apiVersion: v1
-        kind: Pod
-        spec: {initContainers: [{name: first, image: busybox}, {name: second, image: busybox}], containers: *main}
-    - name: asked
-      count: 8
-      lifecycle: patient
-      labels: {pod-container-running-failed.stage.kwok.x-k8s.io: "true"}
-      pools: *plain
-      namespace: *namespace
-      template: *pod
-    - name: loose
-      place: false
-      namespace: *namespace
-      template:
-        apiVersion: v1
-        kind: Pod
-        spec: {nodeSelector: {kwokfleet.dev/test: BOX, example.com/real: "yes"}, containers: *main}
-"""
-
-Manifest = dict[str, Any]
-
-
-def rendered(folder: Path, *arguments: str) -> str:
-    """Return what `kwokfleet render` prints."""
-    program = cli.Cli(folder / "data", {"HOME": str(folder), "PATH": "/usr/bin:/bin"})
-    return program.ok("render", str(folder / "fleets"), *arguments)
-
-
-def manifests(folder: Path, *arguments: str) -> list[Manifest]:
-    """Return what `kwokfleet render` prints, parsed."""
-    return [json.loads(line) for line in rendered(folder, "--output", "json", *arguments).splitlines()]
-
-
-def by_wave(objects: list[Manifest]) -> dict[str, list[Manifest]]:
-    """Return the objects of waves, by the wave's name."""
-    found: dict[str, list[Manifest]] = {}
-    for each in objects:
-        wave = each["metadata"].get("labels", {}).get(WAVE)
-        if wave:
-            found.setdefault(wave, []).append(each)
-    return found
 
 
 # What the API server says
@@ -196,208 +85,6 @@ def test_the_api_server_takes_the_first_object_of_every_wave(
         each["metadata"]["namespace"] = box.name
     answer = cluster.kubectl(*TAKE, stdin="\n".join(map(json.dumps, first.values())))
     assert len(answer.splitlines()) == len(first) == rendered(examples, "--now", NOW).count("\n# wave ")
-
-
-# One Fleet, played
-
-
-def conditions(thing: Manifest) -> dict[str, Manifest]:
-    """Return an object's conditions, by type."""
-    return {each["type"]: each for each in thing["status"].get("conditions", ())}
-
-
-def is_ready(thing: Manifest) -> bool:
-    """Tell whether a pod or node is Ready."""
-    return bool(conditions(thing).get("Ready", {}).get("status") == "True")
-
-
-def is_schedulable(node: Manifest) -> bool:
-    """Tell whether nothing but our own taints keeps pods away."""
-    return is_ready(node) and NOT_READY not in {taint["key"] for taint in node["spec"].get("taints", ())}
-
-
-def phase(*names: str) -> Check:
-    """Return a check for a pod's phase."""
-    return lambda thing: thing["status"].get("phase") in names
-
-
-def state(thing: Manifest, which: str = "containerStatuses") -> Manifest:
-    """Return the state of a pod's first container."""
-    return next((dict(each["state"]) for each in thing["status"].get(which, ())[:1]), {})
-
-
-def is_creating(thing: Manifest) -> bool:
-    """Tell whether a pod's first container is being created."""
-    return bool(state(thing).get("waiting", {}).get("reason") == "ContainerCreating")
-
-
-def is_spared(pod: Manifest) -> bool:
-    """Tell whether the die said that a pod lives on."""
-    return "kwokfleet.dev/spared" in pod["metadata"].get("annotations", {})
-
-
-def failures(states: list[tuple[float, Manifest]]) -> list[tuple[float, float, Manifest]]:
-    """Return when a node failed, when it was back, and how it was meanwhile, for each failure that is over."""
-    runs = [(ready, list(group)) for ready, group in itertools.groupby(states, key=lambda each: is_ready(each[1]))]
-    return [
-        (down[0][0], up[0][0], down[-1][1])
-        for (was, down), (_, up) in itertools.pairwise(runs)
-        if not was and down[0][0] != states[0][0]
-    ]
-
-
-@dataclass(frozen=True)
-class Play:
-    """What was sent, and what was seen of it."""
-
-    fleet: str
-    sent: dict[str, Manifest]
-    """Nodes by name."""
-    nodes: watch.Watch
-    pods: watch.Watch
-    decoy: str
-    deleted: float
-    """When the pod of the wave `mortal` was."""
-    labelled: float
-    """When a node was told to fail."""
-    lost_s: float
-    """How long the machine stood still meanwhile."""
-
-    def about(self, seconds: float) -> stalls.About:
-        """Return what equals a time that was kept."""
-        return stalls.About(seconds, self.lost_s)
-
-    def pod(self, wave: str) -> str:
-        """Return the first pod of a wave."""
-        return self.pods.names(wave=wave)[0]
-
-    def pool(self, name: str) -> list[str]:
-        """Return the nodes of a pool."""
-        return self.nodes.names(pool=name)
-
-
-class Director:
-    """The steps of the play."""
-
-    def __init__(self, box: Sandbox, folder: Path, stack: ExitStack) -> None:
-        self.box, self.cluster, self.folder, self.stack = box, box.cluster, folder, stack
-        (folder / "fleets").mkdir()
-        (folder / "fleets" / "fleet.yaml").write_text(FILE.replace("BOX", box.name))
-        self.objects = manifests(folder)
-        self.waves = by_wave(manifests(folder, "--waves"))
-        self.nodes = watch.Watch()
-        self.pods = watch.Watch()
-        self.stalls = stack.enter_context(stalls.counted(self.cluster))
-
-    def set(self) -> None:
-        """Bring in Stages, kwoks and watches."""
-        stages = [each for each in self.objects if each["kind"] == "Stage"]
-        self.stack.callback(self.send, stages, "delete", "--ignore-not-found", "--wait=false")
-        self.send(stages, "apply", "--server-side", "--force-conflicts")
-        self.start_kwok("most", f"{FLEET}={self.box.name},{POOL}!=restarted")
-        self.nodes = self.stack.enter_context(watch.watching(self.cluster, "/api/v1/nodes", self.box.selector))
-        self.pods = self.stack.enter_context(watch.watching(self.cluster, f"/api/v1/namespaces/{self.box.name}/pods"))
-
-    def start_kwok(self, name: str, selector: str) -> kwok.Kwok:
-        """Start a kwok."""
-        return self.stack.enter_context(kwok.running(self.cluster, self.folder / name, selector=selector))
-
-    def send(self, objects: list[Manifest], *command: str) -> None:
-        """Let kubectl do something with objects."""
-        self.cluster.kubectl(*command, "--filename", "-", stdin="\n".join(map(json.dumps, objects)))
-
-    def add_nodes(self) -> str:
-        """Make the nodes as they are born, and one that is no fake; return its name, once pods can land."""
-        nodes = [each for each in self.objects if each["kind"] == "Node"]
-        decoy = self.box.manifest("v1", "Node", "decoy", status=nodes[0]["status"])
-        decoy["metadata"]["labels"]["example.com/real"] = "yes"
-        self.send([*nodes, decoy], "create")
-        name = str(decoy["metadata"]["name"])
-        settled = {"plain", "other", "restarted"}
-        wanted = [name, *(each["metadata"]["name"] for each in nodes if each["metadata"]["labels"][POOL] in settled)]
-        waiting.until(
-            lambda: all(self.nodes.of(each) and is_schedulable(self.nodes.now(each)) for each in wanted), deadline_s=30
-        )
-        waiting.until(lambda: {each["metadata"]["name"] for each in nodes} <= set(self.nodes.names()))
-        return name
-
-    def touch(self) -> None:
-        """Change a node while it boots, as the controller manager does when it gets round to it."""
-        node = self.nodes.names(pool="booting")[0]
-        born = self.nodes.of(node)[0][0]
-        waiting.until(lambda: time.monotonic() > born + 2.5)
-        self.cluster.kubectl("annotate", "node", node, "example.com/touched=yes")
-
-    def run(self) -> Play:
-        """Play everything, and return the record of it."""
-        self.set()
-        doomed = self.start_kwok("doomed", f"{FLEET}={self.box.name},{POOL}=restarted")
-        decoy = self.add_nodes()
-        self.touch()
-        self.crowd()
-        self.send([each for wave, objects in self.waves.items() if wave != "crowd" for each in objects], "create")
-        labelled = self.fail()
-        deleted = self.delete()
-        self.restart(doomed)
-        with suppress(AssertionError):  # what did not happen is for the tests to say
-            waiting.until(self.is_over, deadline_s=40)
-        return Play(
-            self.box.name,
-            {each["metadata"]["name"]: each for each in self.objects if each["kind"] == "Node"},
-            self.nodes,
-            self.pods,
-            decoy,
-            deleted,
-            labelled,
-            self.stalls.lost_s,
-        )
-
-    def crowd(self) -> None:
-        """Throw many dice, before anything whose time is taken."""
-        self.send(self.waves["crowd"], "create")
-        settled: Check = lambda pod: phase("Failed")(pod) or is_spared(pod)  # noqa: E731 - a condition
-        waiting.until(lambda: sum(settled(self.pods.now(each)) for each in self.pods.names(wave="crowd")) == CROWD)
-
-    def fail(self) -> float:
-        """Tell a node to fail, and return when."""
-        frail = self.nodes.names(pool="frail")[0]
-        with suppress(AssertionError):
-            waiting.until(lambda: is_ready(self.nodes.now(frail)), deadline_s=10)
-        labelled = time.monotonic()
-        self.cluster.kubectl("label", "node", frail, f"{NODE_CHAOS}=true")
-        return labelled
-
-    def delete(self) -> float:
-        """Delete a pod that runs, and return when."""
-        waiting.until(lambda: any(is_ready(self.pods.now(each)) for each in self.pods.names(wave="mortal")))
-        deleted = time.monotonic()
-        self.cluster.kubectl(
-            "delete", "pod", self.pods.names(wave="mortal")[0], "--namespace", self.box.name, "--wait=false"
-        )
-        return deleted
-
-    def restart(self, doomed: kwok.Kwok) -> None:
-        """Kill a kwok eight seconds into the run of the Job it plays, and start another in its place."""
-        started, *_ = waiting.until(
-            lambda: [at for at, _, pod in self.pods.seen if wave(pod) == "long" and is_ready(pod)]
-        )
-        waiting.until(lambda: time.monotonic() > started + 8)
-        doomed.kill()
-        self.start_kwok("successor", f"{FLEET}={self.box.name},{POOL}=restarted")
-
-    def is_over(self) -> bool:
-        """Tell whether everything has been seen that is expected."""
-        ended = [each for wave in ("simple", "sleeper", "drawn", "long") for each in self.pods.names(wave=wave)]
-        return (
-            all(phase("Succeeded")(self.pods.now(each)) for each in ended)
-            and all(len(failures(self.nodes.of(each))) >= 2 for each in self.nodes.names(pool="flaky"))
-            and all(is_ready(self.pods.now(each)) for each in self.pods.names(wave="prepared"))
-        )
-
-
-def wave(thing: Manifest) -> str:
-    """Return the wave that an object belongs to."""
-    return str(thing["metadata"]["labels"].get(WAVE, ""))
 
 
 @pytest.fixture(scope="module")

@@ -172,7 +172,7 @@ def test_a_fleet_is_no_better_than_what_it_refers_to(tmp_path: Path) -> None:
         "trace",
         "  waves: [{name: w, arrivals: {trace: {file: t.csv}}, template: {apiVersion: v1, kind: ConfigMap}}]\n",
     )
-    (tmp_path / "t.csv").write_text("at\n1\nx\n")
+    (tmp_path / "t.csv").write_text("when\n1\n")
     loaded = source.Loader().load(tmp_path)
     assert [fleet.name for fleet in loaded.tree.fleets] == ["good"]
     assert loaded.broken == {"stage", "trace"}

@@ -1,0 +1,257 @@
+"""`kwokfleet learn`: a Lifecycle from real pods, watched or recorded."""
+
+import codecs
+import json
+import sys
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import kwokfleet
+from kwokfleet import errors
+from kwokfleet.cli import connection, output
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import IO
+
+    from kwokfleet.core.learning import Lesson, Study
+    from kwokfleet.core.lessons import About
+
+STANDARD_INPUT = "-"
+MOST_TOLD = 10
+"""Of broken records: the first so many are told one by one."""
+_RECORD = "kubectl get pods --watch --output-watch-events -o json > FILE"
+
+
+class LessonFormat(StrEnum):
+    """How a Lifecycle is printed."""
+
+    YAML = "yaml"
+    JSON = "json"
+
+
+def _duration(text: str) -> float:
+    from kwokfleet.core import units
+
+    try:
+        return units.duration(text).total_seconds()
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def learn(  # noqa: PLR0913, PLR0917  # one for each option
+    recorded: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FILE]",
+            help="What kubectl recorded, - for standard input; without it, pods are watched.",
+            show_default=False,
+        ),
+    ] = None,
+    selector: Annotated[
+        str | None,
+        typer.Option("--selector", "-l", help="Watch the pods with these labels, as in app=web.", show_default=False),
+    ] = None,
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Watch pods in this namespace.")] = "default",
+    all_namespaces: Annotated[
+        bool, typer.Option("--all-namespaces", "-A", help="Watch pods in every namespace.")
+    ] = False,
+    lasting: Annotated[
+        float, typer.Option("--for", parser=_duration, metavar="DURATION", help="How long to watch at most.")
+    ] = "10m",  # type: ignore[assignment]  # parsed like what people write
+    pods: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Stop as soon as so many pods are over or, if they never end, Ready.", show_default=False
+        ),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="The lifecycle's name; made from the selector without it.", show_default=False)
+    ] = None,
+    fleet: Annotated[
+        str | None,
+        typer.Option(help="Write a whole Fleet of this name: nodes, the lifecycle, a wave.", show_default=False),
+    ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="FILE", help="Write it there, unless there is such a file.", show_default=False),
+    ] = None,
+    form: Annotated[
+        LessonFormat, typer.Option("--output", "-o", help="How to print it; json: with all about the fit.")
+    ] = LessonFormat.YAML,
+    context: connection.Context = None,
+    kubeconfig: connection.Kubeconfig = None,
+) -> None:
+    """Learn a lifecycle from real pods: how long they take to start, run, end and go, and how they fail.
+
+    Watches pods with read-only rights, or reads what kubectl recorded. Prints a lifecycle for a fleet file, and on
+    standard error how well it fits. Ctrl-C ends the watch; what was seen by then is used.
+
+    \b
+    kwokfleet learn --selector app=web --namespace shop --for 10m
+    kwokfleet learn --selector job-name --pods 200 --fleet batch --to fleets/batch.yaml
+    kubectl get pods --watch --output-watch-events -o json > pods.json; kwokfleet learn pods.json
+    """  # noqa: D301  # the backspace keeps typer from filling the lines after it
+    from kwokfleet.core import lessons
+
+    _refuse_wrong(recorded, selector, name, fleet, to)
+    if recorded is not None:
+        study, source = _read(recorded), f"{'standard input' if str(recorded) == STANDARD_INPUT else recorded}"
+    else:
+        from kwokfleet.cli import learn_live
+
+        where = learn_live.Where(selector or "", "" if all_namespaces else namespace, context, kubeconfig)
+        study, source = learn_live.watched(where, lasting, pods), str(where)
+    called = name or lessons.name(_usual_name(recorded, selector))
+    about = lessons.About(called, source, kwokfleet.__version__)
+    lesson = _learnt(study, source)
+    _write(_printed(lesson, about, fleet, form), to)
+    _show(lesson, source)
+
+
+def _refuse_wrong(
+    recorded: Path | None, selector: str | None, name: str | None, fleet: str | None, to: Path | None
+) -> None:
+    if (recorded is None) == (selector is None):
+        both = "a recording and a selector were given" if selector is not None else "which pods?"
+        raise errors.InputError(
+            both,
+            hint=f"either watch: {output.program()} learn --selector app=web; or record: {_RECORD}, "
+            f"then {output.program()} learn FILE",
+        )
+    from kwokfleet.core import lessons
+
+    for option, given in (("--name", name), ("--fleet", fleet)):
+        if given is not None and given != lessons.name(given):
+            raise errors.InputError(
+                f"{option} {given!r}: must be up to {lessons.LONGEST_NAME} lower-case letters, digits and '-'",
+                hint=f"for instance {lessons.name(given)}",
+            )
+    if to is not None and to.exists():
+        raise errors.NotOursError(f"{to} is there already", hint="name another file, or move it away")
+
+
+def _usual_name(recorded: Path | None, selector: str | None) -> str:
+    """Return what a Lifecycle is called when nobody says: by the last word of the selector, or by the file."""
+    if recorded is not None:
+        return recorded.stem
+    return (selector or "").split(",")[0].replace("==", "=").rpartition("=")[2]
+
+
+# ----------------------------------------------------------------------------------------
+# a recording
+
+
+def _read(path: Path) -> "Study":
+    """Return what a recording says; what of it is broken is told and left out."""
+    from kwokfleet.core import learning
+
+    study, troubles = learning.Study(), _Troubles(str(path))
+    try:
+        with _opened(path) as stream:
+            _take(study, _lines(stream), troubles)
+    except OSError as error:
+        raise errors.InputError(
+            f"{path} cannot be read: {error.strerror or error}", hint=f"record with: {_RECORD}"
+        ) from error
+    troubles.end()
+    return study
+
+
+def _opened(path: Path) -> "IO[bytes]":
+    return sys.stdin.buffer if str(path) == STANDARD_INPUT else path.open("rb")
+
+
+def _lines(stream: "IO[bytes]") -> "Iterator[str]":
+    """Yield lines of text; PowerShell writes UTF-16."""
+    first = stream.readline()
+    if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        yield from (first + stream.read()).decode("utf-16", errors="replace").splitlines(keepends=True)
+        return
+    yield first.decode("utf-8-sig", errors="replace")
+    for line in stream:
+        yield line.decode(errors="replace")
+
+
+def _take(study: "Study", lines: "Iterable[str]", troubles: "_Troubles") -> None:
+    from kwokfleet.formats import watch_events
+
+    for each in watch_events.read(lines):
+        if isinstance(each, watch_events.Broken):
+            troubles.tell(str(each))
+            continue
+        try:
+            study.take(each.what, each.pod)
+        except ValueError as error:
+            troubles.tell(f"{each.line}:1: {error}")
+
+
+@dataclass(slots=True)
+class _Troubles:
+    """Tells what was left out, at some length."""
+
+    path: str
+    count: int = 0
+
+    def tell(self, what: str) -> None:
+        """Tell of a record that is left out."""
+        self.count += 1
+        if self.count <= MOST_TOLD:
+            output.print_line(f"{self.path}:{what}")
+
+    def end(self) -> None:
+        """Tell how many there were in all."""
+        if self.count:
+            output.print_line(f"{self.count:,} broken record{'s' * (self.count > 1)} left out; the rest is used")
+
+
+# ----------------------------------------------------------------------------------------
+# what comes of it
+
+
+def _learnt(study: "Study", source: str) -> "Lesson":
+    if not study.pods:
+        raise errors.InputError(
+            f"there was no pod in {source}",
+            hint=f"see kubectl get pods with the same selector and namespace, or record with: {_RECORD}",
+        )
+    lesson = study.lesson()
+    if not lesson.steps:
+        raise errors.InputError(
+            f"nothing can be learnt from the {lesson.pods:,} pods of {source}: none was seen to go through a step",
+            hint="watch while pods start: --for a longer time, or restart a deployment meanwhile",
+        )
+    return lesson
+
+
+def _printed(lesson: "Lesson", about: "About", fleet: str | None, form: LessonFormat) -> str:
+    from kwokfleet.core import lessons
+
+    if form is LessonFormat.JSON:
+        return json.dumps(lessons.value(lesson, about), indent=2) + "\n"
+    return lessons.fleet_text(lesson, about, fleet) if fleet else lessons.text(lesson, about)
+
+
+def _write(text: str, to: Path | None) -> None:
+    if to is None:
+        typer.echo(text, nl=False)
+        return
+    from kwokfleet.edge import files
+
+    files.write(to, text)
+    output.print_line(f"wrote {to}; next: {output.program()} validate {to}")
+
+
+def _show(lesson: "Lesson", source: str) -> None:
+    """Show on standard error what was seen beside what was made of it."""
+    from kwokfleet.cli import learn_table
+
+    output.print_line(f"\n{lesson.pods:,} pods of {source}\n")
+    blocks = learn_table.can_draw(sys.stderr.encoding)
+    output.print_line(learn_table.table(lesson, blocks=blocks))
+    for line in learn_table.remarks(lesson):
+        output.print_line(line)

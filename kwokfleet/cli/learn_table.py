@@ -1,0 +1,79 @@
+"""What `kwokfleet learn` shows of its fits: a table, each row with two small histograms."""
+
+from collections.abc import Iterator, Sequence
+
+from kwokfleet.cli import output
+from kwokfleet.core import fitting, lessons
+from kwokfleet.core.learning import GRID_S, Lesson, Step
+from kwokfleet.core.result import Clock
+
+BINS = 16
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_ASCII = " .:-=+*#@"
+
+
+def can_draw(encoding: str | None) -> bool:
+    """Return whether a terminal can show blocks."""
+    try:
+        _BLOCKS.encode(encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def table(lesson: Lesson, *, blocks: bool) -> str:
+    """Return two rows for each step: what was seen, and below it what was to be expected if the fit is right."""
+    return output.table([row for name, step in lesson.steps.items() for row in _rows(name, step, blocks=blocks)])
+
+
+def _rows(name: str, step: Step, *, blocks: bool) -> Iterator[dict[str, object]]:
+    fit = step.fit
+    seen, expected = fitting.histogram(fit, BINS)
+    top = max(*seen, *expected)
+    yield {
+        "step": name,
+        "seen": f"{fit.sample.size:,} ({GRID_S[step.clock]:g} s)",
+        **{f"p{share * 100:g}": lessons.shown(step, fit.sample, share) for share in lessons.PERCENTILES},
+        "distribution": _bars(seen, top, blocks=blocks),
+        "KS": "",
+        "lifecycle": "",
+    }
+    yield {
+        "step": "",
+        "seen": "fitted",
+        **{f"p{share * 100:g}": lessons.shown(step, fit, share) for share in lessons.PERCENTILES},
+        "distribution": _bars(expected, top, blocks=blocks),
+        "KS": f"{fit.distance:.3f}{'!' * fit.is_poor}{'?' * fit.is_guess}",
+        "lifecycle": lessons.flow(fit.shape.written()),
+    }
+
+
+def _bars(shares: Sequence[float], top: float, *, blocks: bool) -> str:
+    """Return a histogram on one line; what is there at all can be seen."""
+    marks = _BLOCKS if blocks else _ASCII
+    most = len(marks) - 1
+    levels = (max(round(most * share / top), int(share > 0.001)) for share in shares)  # noqa: PLR2004  # one in a thousand
+    return f"|{''.join(marks[level] for level in levels)}|"
+
+
+def remarks(lesson: Lesson) -> Iterator[str]:
+    """Yield what a person should know before using it."""
+    yield "\nKS: the greatest distance between the two distributions, of 1"
+    if any(step.clock is Clock.API for step in lesson.steps.values()):
+        yield "1 s: by timestamps in the pods, which are whole seconds; what varies by less than that looks constant"
+    for name, step in lesson.steps.items():
+        fit = step.fit
+        if fit.is_poor:
+            seen = lessons.detail(step)
+            yield f"! {name}: no distribution that a lifecycle can say fits well; this is the nearest. Seen: {seen}"
+        if fit.is_guess:
+            yield f"? {name}: {fit.sample.size} are too few to tell a distribution; {fitting.FEW} or more are needed"
+        if step.backwards:
+            yield f"  {name}: {step.backwards:,} ended before they began, by clocks that differ; they count as 0 s"
+    if (fails := lesson.fails) is not None:
+        yield f"  {fails.count:,} of {fails.of:,} pods failed: {fails.reason}, exit code {fails.exit_code}"
+    if (crashes := lesson.crashes) is not None:
+        why = f"{crashes.reason}, exit code {crashes.exit_code}"
+        yield f"  {crashes.count:,} crashes of containers in {crashes.of:,} pods: {why}"
+    for note in lesson.notes:
+        yield f"  note: {note}"

@@ -1,0 +1,108 @@
+"""`kwokfleet learn` as a user runs it on recordings: what is printed where, and what goes wrong."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kwokfleet.core.dice import Die
+from tests.harness import cli, real_pods
+
+PODS = 40
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    """Return a recording of Jobs' pods."""
+    run = Die("run")
+    states = [
+        ("ADDED" if not number else "MODIFIED", state)
+        for index in range(PODS)
+        for number, state in enumerate(real_pods.job(f"job-{index}", 10.3 * index, (2, 5, run.exponential(index, 60))))
+    ]
+    file = tmp_path / "pods.json"
+    file.write_text(real_pods.recorded(states))
+    return file
+
+
+def test_a_recording_becomes_a_lifecycle_with_its_fit_beside_it(kwokfleet: cli.Cli, recording: Path) -> None:
+    """The Lifecycle on standard output, the table with both histograms on standard error."""
+    done = kwokfleet.run("learn", str(recording))
+    assert done.returncode == 0
+    assert "  - name: pods\n" in done.stdout
+    assert "after: {exponential: {mean: " in done.stdout
+    assert f"{PODS} by API timestamps (1 s)" in done.stdout
+    assert "whole seconds" in done.stderr
+    assert "█" in done.stderr
+    assert "complete" in done.stderr
+
+
+def test_a_terminal_without_blocks_gets_letters(kwokfleet: cli.Cli, recording: Path) -> None:
+    """And nothing that it cannot show."""
+    done = cli.Cli(kwokfleet.data_dir, kwokfleet.environment, fresh=True).run(
+        "learn", str(recording), PYTHONIOENCODING="ascii"
+    )
+    assert done.returncode == 0
+    assert done.stderr.isascii()
+    assert "@" in done.stderr
+
+
+def test_a_whole_fleet_is_written_once_and_is_valid(kwokfleet: cli.Cli, recording: Path, tmp_path: Path) -> None:
+    """A file that is there is left alone."""
+    file = tmp_path / "fleets" / "batch.yaml"
+    kwokfleet.ok("learn", str(recording), "--fleet", "batch", "--name", "steady", "--to", str(file))
+    kwokfleet.ok("validate", "--strict", str(file))
+    rendered = kwokfleet.ok("render", str(file), "--waves", "--kind", "Job", "--output", "name")
+    assert len(rendered.splitlines()) == PODS
+    again = kwokfleet.run("learn", str(recording), "--fleet", "batch", "--to", str(file))
+    assert again.returncode == 5
+    assert "there already" in again.stderr
+
+
+def test_json_has_the_whole_fit(kwokfleet: cli.Cli, recording: Path) -> None:
+    """For programs."""
+    made = json.loads(kwokfleet.ok("learn", str(recording), "-o", "json"))
+    assert made["pods"] == PODS
+    assert made["steps"]["complete"]["distribution"] == "exponential"
+    assert made["steps"]["complete"]["seen"].keys() == made["steps"]["complete"]["fitted"].keys()
+    assert made["lifecycle"]["pod"]["complete"] == {"after": made["steps"]["complete"]["delay"]}
+
+
+def test_broken_records_are_said_with_their_line_and_the_rest_is_used(kwokfleet: cli.Cli, recording: Path) -> None:
+    """Also what PowerShell wrote."""
+    text = recording.read_text()
+    recording.write_bytes(f'{text}{{\n  "type": "ADDED",\n{text}'.encode("utf-16"))
+    done = kwokfleet.run("learn", str(recording))
+    assert done.returncode == 0
+    line = text.count("\n") + 1
+    assert f"pods.json:{line + 2}:1: the record that begins in line {line} breaks off" in done.stderr
+    assert "1 broken record left out; the rest is used" in done.stderr
+    assert f"from {PODS} pods" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ((), 2, "which pods?"),
+        (("FILE", "--selector", "app=web"), 2, "a recording and a selector"),
+        (("nowhere.json",), 2, "nowhere.json cannot be read"),
+        (("EMPTY",), 2, "there was no pod in"),
+        (("PENDING",), 2, "nothing can be learnt from the 1 pods"),
+        (("FILE", "--name", "No Name"), 2, "for instance no-name"),
+        (("--selector", "app=web", "--for", "soon"), 2, "must be a duration"),
+        (("--selector", "app=web", "--kubeconfig", "nowhere"), 4, "there is no such file"),
+    ],
+    ids=["nothing", "both", "no file", "empty", "pending", "name", "duration", "no cluster"],
+)
+def test_what_cannot_be_is_said(
+    kwokfleet: cli.Cli, recording: Path, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    """With what to do next."""
+    (recording.parent / "empty.json").touch()
+    pending = real_pods.recorded([("ADDED", real_pods.Pod("pending").now)])
+    (recording.parent / "pending.json").write_text(pending)
+    files = {"FILE": recording, "EMPTY": recording.parent / "empty.json", "PENDING": recording.parent / "pending.json"}
+    done = kwokfleet.run("learn", *(str(files.get(each, each)) for each in arguments))
+    assert done.returncode == code
+    assert said in done.stderr
+    assert not done.stdout

@@ -1,0 +1,21 @@
+"""Runs that are measured while daemons die."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness import cli, labs, measured
+from tests.harness.control_plane import ControlPlane
+from tests.harness.labs import Lab
+
+
+@pytest.fixture
+def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[Lab]:
+    """Give a test a folder, and leave nothing of ours in the cluster."""
+    yield from labs.opened(cluster, kwokfleet, tmp_path)
+
+
+def test_a_daemon_that_is_killed_in_the_middle_of_a_thousand_objects(lab: Lab) -> None:
+    """In the end there are exactly a thousand, the Result is complete, and the gap is in it."""
+    measured.assert_survives_a_kill(lab, 1000, "50/s")

@@ -1,0 +1,90 @@
+"""A fleet with one wave of Jobs that a daemon plays and measures: its file, and what is known of its only Run."""
+
+import time
+from typing import Any
+
+from kwokfleet.core.result import Clock
+from kwokfleet.edge import shelf
+from tests.harness import waiting
+from tests.harness.labs import Lab
+
+Manifest = dict[str, Any]
+WAVE = """
+  lifecycles:
+    - name: job
+      pod: {{create: 10ms..50ms, ready: 10ms..200ms{complete}}}
+  waves:
+    - name: load
+      count: {count}
+      arrivals: {{rate: {rate}}}
+      namespace: {name}
+      lifecycle: job
+      expect: {expect}
+      template:
+        apiVersion: batch/v1
+        kind: Job
+        spec:
+          template:
+            spec:
+              restartPolicy: Never
+              containers: [{{name: main, image: busybox, resources: {{requests: {{cpu: 100m}}}}}}]
+"""
+COMPLETES = ", complete: {after: 1s..2s}"
+JUDGED_S = 180
+
+
+def save(lab: Lab, count: int, rate: str = "50/s", expect: str = "{failures: 0}", complete: str = COMPLETES) -> None:
+    """Write a fleet with a wave of Jobs."""
+    wave = WAVE.format(name=lab.name, count=count, rate=rate, expect=expect, complete=complete)
+    (lab.files / "fleet.yaml").write_text(lab.text(4) + wave)
+
+
+def run(lab: Lab) -> Manifest:
+    """Return what the Ledger says of the only Run."""
+    waves = (lab.fleet().get("status") or {}).get("waves") or [{}]
+    return next(iter(waves[0].get("runs") or ()), {})
+
+
+def judged(lab: Lab) -> str:
+    """Wait until the Ledger has a verdict of the only Run; return it."""
+    return str(waiting.until(lambda: run(lab).get("verdict"), deadline_s=JUDGED_S))
+
+
+def kept(lab: Lab) -> shelf.Kept:
+    """Return what is on the shelf of the only Run."""
+    [found] = shelf.Shelf(lab.program.data_dir / "results").find(lab.name)
+    return found
+
+
+def condition(lab: Lab, kind: str) -> tuple[str, str]:
+    """Return a condition of the fleet: its status, and its message."""
+    found = lab.fleet()["status"]["conditions"]
+    return next((each["status"], each["message"]) for each in found if each["type"] == kind)
+
+
+def assert_survives_a_kill(lab: Lab, count: int, rate: str) -> None:
+    """Kill a daemon in the middle of a Run: the next one finishes it, and its Result tells when nobody looked."""
+    save(lab, count, rate)
+    made = ("jobs", "-n", lab.name, "-l", "kwokfleet.dev/wave=load")
+    with lab.run(kwok=True) as daemon:
+        waiting.until(lambda: len(lab.cluster.get(*made)["items"]) > count // 3)
+        daemon.kill()
+    killed = time.time()
+    before = {each["metadata"]["uid"] for each in lab.cluster.get(*made)["items"]}
+    assert len(before) < count
+    with lab.run(kwok=True):
+        assert judged(lab) == "Passed"
+    after = lab.cluster.get(*made)["items"]
+    assert len(after) == count
+    assert before <= {each["metadata"]["uid"] for each in after}
+    result, pods = kept(lab).result(), list(kept(lab).pods())
+    assert (result.state, result.objects.created, result.objects.completed) == ("Done", count, count)
+    assert sorted(each.index for each in pods if each.index is not None) == list(range(count))
+    [gap] = result.gaps
+    assert (gap.why, gap.start.timestamp() <= killed <= gap.end.timestamp()) == ("kwokfleet was not running", True)
+    by_watch = result.latency("podStartup", "pods", Clock.WATCH)
+    by_api = result.latency("podStartup", "pods", Clock.API)
+    assert by_watch is not None
+    assert by_api is not None
+    assert by_watch.count + by_watch.missing == by_api.count == count
+    assert by_watch.missing > 0

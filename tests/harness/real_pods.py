@@ -1,0 +1,124 @@
+"""Pods as a kubelet reports them, state by state: what `kwokfleet learn` is shown."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+Manifest = dict[str, Any]
+EPOCH = 1_800_000_000
+"""When everything begins."""
+
+
+def stamp(seconds: float) -> str:
+    """Return a time as the API server writes it: whole seconds."""
+    return datetime.fromtimestamp(int(EPOCH + seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass
+class Pod:
+    """A pod that goes through its states; times are seconds since the beginning."""
+
+    name: str
+    policy: str = "Never"
+    init: bool = False
+    job: bool = False
+    now: Manifest = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        owners = [{"apiVersion": "batch/v1", "kind": "Job", "name": "job"}] if self.job else []
+        containers = [{"name": "main", "image": "none"}]
+        self.now = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": self.name, "namespace": "shop", "uid": f"uid-{self.name}", "ownerReferences": owners},
+            "spec": {"restartPolicy": self.policy, "containers": containers}
+            | ({"initContainers": [{"name": "first", "image": "none"}]} if self.init else {}),
+            "status": {"phase": "Pending"},
+        }
+
+    def _is(self, condition: str, at: float, *, so: bool = True) -> None:
+        found = [each for each in self.now["status"].get("conditions", ()) if each["type"] != condition]
+        new = {"type": condition, "status": str(so), "lastTransitionTime": stamp(at)}
+        self._status(conditions=[*found, new])
+
+    def _status(self, **fields: object) -> None:
+        self.now = {**self.now, "status": {**self.now["status"], **fields}}
+
+    def _container(self, count: int, last: Manifest, **state: Manifest) -> None:
+        self._status(
+            containerStatuses=[{"name": "main", "restartCount": count, "lastState": last, "state": state}],
+        )
+
+    def bound(self, at: float) -> Manifest:
+        """Give it a node."""
+        self.now = {**self.now, "spec": {**self.now["spec"], "nodeName": "node"}}
+        self._is("PodScheduled", at)
+        return self.now
+
+    def creating(self, at: float) -> Manifest:
+        """Let the kubelet take it."""
+        self._status(startTime=stamp(at))
+        self._is("Initialized", at, so=not self.init)
+        self._is("Ready", at, so=False)
+        self._container(0, {}, waiting={"reason": "ContainerCreating"})
+        return self.now
+
+    def initialized(self, at: float) -> Manifest:
+        """Let its init containers be done."""
+        self._is("Initialized", at)
+        return self.now
+
+    def started(self, at: float, count: int = 0, last: Manifest | None = None) -> Manifest:
+        """Start its container."""
+        self._status(phase="Running")
+        self._container(count, last or {}, running={"startedAt": stamp(at)})
+        return self.now
+
+    def ready(self, at: float) -> Manifest:
+        """Let its probe succeed."""
+        self._is("Ready", at)
+        return self.now
+
+    def over(self, started: float, at: float, code: int = 0, reason: str = "Completed") -> Manifest:
+        """End it."""
+        self._status(phase="Failed" if code else "Succeeded")
+        self._is("Ready", at, so=False)
+        self._container(0, {}, terminated=ended(started, at, code, reason))
+        return self.now
+
+    def crashed(self, started: float, at: float, count: int, code: int = 1, reason: str = "Error") -> Manifest:
+        """Let its container crash, and wait."""
+        self._is("Ready", at, so=False)
+        self._container(count, {"terminated": ended(started, at, code, reason)}, waiting={"reason": "CrashLoopBackOff"})
+        return self.now
+
+    def deleting(self, at: float, grace: int = 30) -> Manifest:
+        """Ask for its end."""
+        more = {"deletionTimestamp": stamp(at + grace), "deletionGracePeriodSeconds": grace}
+        self.now = {**self.now, "metadata": {**self.now["metadata"], **more}}
+        return self.now
+
+
+def ended(started: float, at: float, code: int, reason: str) -> Manifest:
+    """Return the state of a container that ended."""
+    return {"startedAt": stamp(started), "finishedAt": stamp(at), "exitCode": code, "reason": reason}
+
+
+def job(name: str, start: float, steps: tuple[float, float, float], code: int = 0) -> Iterator[Manifest]:
+    """Yield the states of a Job's pod, which is created, ready and over after so many seconds each."""
+    create, ready, run = steps
+    pod = Pod(name, job=True)
+    yield pod.now
+    yield pod.bound(start)
+    yield pod.creating(start + create)
+    up = start + create + ready
+    pod.started(up)
+    yield pod.ready(up)
+    yield pod.over(up, up + run, code, "OOMKilled" if code else "Completed")
+
+
+def recorded(states: list[tuple[str, Manifest]]) -> str:
+    """Return events as kubectl writes them."""
+    return "".join(json.dumps({"type": what, "object": pod}, indent=4) + "\n" for what, pod in states)

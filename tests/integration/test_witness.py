@@ -1,0 +1,158 @@
+"""The witness on a real API server: every event with its time, whole lists, and when nobody was looking."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kwokfleet.core import requests
+from kwokfleet.core.requests import Kind
+from kwokfleet.edge import cluster as edge
+from kwokfleet.edge.mirror import witness
+from tests.harness import faulty, waiting
+from tests.harness.sandbox import Sandbox
+
+Manifest = dict[str, Any]
+
+
+class Ear:
+    """Remembers what it is told, in order."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str, float]] = []
+        """What, about which object or why, and when."""
+
+    def event(self, kind: Kind, what: str, thing: Manifest, received: float) -> None:
+        """Remember an event."""
+        assert thing["kind"] == kind.kind
+        self.told.append((what, thing["metadata"]["name"].rpartition("-")[2], received))
+
+    def listing(self, kind: Kind) -> None:
+        """Remember that a list began."""
+        self.told.append(("listing", kind.plural, 0.0))
+
+    def listed(self, kind: Kind, at: float) -> None:
+        """Remember a list."""
+        self.told.append(("listed", kind.plural, at))
+
+    def lost(self, kind: Kind, at: float, why: str) -> None:
+        """Remember that nobody looks."""
+        del kind
+        self.told.append(("lost", why, at))
+
+    def back(self, kind: Kind, at: float) -> None:
+        """Remember that somebody looks."""
+        self.told.append(("back", kind.plural, at))
+
+    @property
+    def words(self) -> list[tuple[str, str]]:
+        """What was told, without times and reasons."""
+        return [(what, "" if what == "lost" else about) for what, about, _ in list(self.told)]
+
+    def heard(self, *words: tuple[str, str]) -> None:
+        """Wait until the last things that were told are these."""
+        waiting.until(lambda: tuple(self.words[-len(words) :]) == words)
+
+
+@pytest.fixture
+def listening(box: Sandbox, tmp_path: Path) -> Iterator[Callable[[], Any]]:
+    """Return what follows the ConfigMaps of this test, through a proxy on which things go wrong."""
+    with faulty.proxied(box.cluster) as proxy:
+        api = edge.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "through.json")))
+
+        @contextmanager
+        def follow() -> Iterator[tuple[Ear, faulty.Proxy, witness.Witness]]:
+            ear = Ear()
+            made = witness.Witness(api, requests.CONFIG_MAP, box.selector, ear)
+            made.start()
+            try:
+                yield ear, proxy, made
+            finally:
+                made.close()
+
+        yield follow
+        api.close()
+    assert not [each.name for each in threading.enumerate() if each.name.startswith("witness-")]
+
+
+def make(box: Sandbox, name: str, **data: str) -> None:
+    """Make a ConfigMap of this test, or change it."""
+    box.cluster.apply(box.manifest("v1", "ConfigMap", name, data=data))
+
+
+def remove(box: Sandbox, name: str) -> None:
+    """Delete a ConfigMap of this test."""
+    box.cluster.kubectl("delete", "configmap", f"{box.name}-{name}", "-n", box.name)
+
+
+BEGINNING = (("listing", "configmaps"), ("listed", "configmaps"), ("back", "configmaps"))
+
+
+def test_every_event_is_told_with_its_time(box: Sandbox, listening: Callable[[], Any]) -> None:
+    """What was there is in the list; what comes after it is told one by one, in the order of its times."""
+    make(box, "old")
+    with listening() as (ear, _proxy, made):
+        ear.heard(BEGINNING[0], ("LISTED", "old"), *BEGINNING[1:])
+        assert made.settled.is_set()
+        make(box, "new")
+        make(box, "new", changed="yes")
+        remove(box, "new")
+        ear.heard(("ADDED", "new"), ("MODIFIED", "new"), ("DELETED", "new"))
+        times = [at for what, _, at in ear.told if what.isupper()]
+        assert times == sorted(times)
+
+
+def test_a_connection_that_breaks_is_told_and_nothing_is_missed(box: Sandbox, listening: Callable[[], Any]) -> None:
+    """It goes on where it was: what happened meanwhile is told late, after it is back."""
+    with listening() as (ear, proxy, _made):
+        ear.heard(*BEGINNING)
+        proxy.rule = lambda asked: faulty.Cut() if asked.is_watch else None
+        proxy.cut_all()
+        ear.heard(("lost", ""))
+        make(box, "meanwhile")
+        proxy.rule = faulty.never
+        ear.heard(("lost", ""), ("back", "configmaps"), ("ADDED", "meanwhile"))
+
+
+def test_a_version_that_is_too_old_means_a_new_list(box: Sandbox, listening: Callable[[], Any]) -> None:
+    """What was there and is not in it has gone meanwhile."""
+    make(box, "gone")
+    make(box, "stays")
+    with listening() as (ear, proxy, _made):
+        ear.heard(BEGINNING[0], ("LISTED", "gone"), ("LISTED", "stays"), *BEGINNING[1:])
+        proxy.rule = lambda asked: faulty.Refuse(410) if asked.is_watch and "sendInitial" not in asked.path else None
+        remove(box, "gone")
+        proxy.cut_all()
+        ear.heard(("lost", ""), BEGINNING[0], ("LISTED", "stays"), *BEGINNING[1:])
+
+
+@pytest.mark.parametrize("status", [400, 422])
+def test_a_server_that_streams_no_lists_is_asked_page_by_page(
+    box: Sandbox, listening: Callable[[], Any], status: int
+) -> None:
+    """With the same in it: a page leaves out of what kind its objects are."""
+    make(box, "old")
+    with listening() as (ear, proxy, _made):
+        ear.heard(*BEGINNING[1:])
+        assert ("LISTED", "old") in ear.words
+        proxy.rule = lambda asked: faulty.Refuse(status) if "sendInitial" in asked.path else None
+    with listening() as (ear, _proxy, _made):
+        ear.heard(*BEGINNING[1:])
+        assert ("LISTED", "old") in ear.words
+        make(box, "new")
+        ear.heard(("ADDED", "new"))
+
+
+def test_what_may_not_be_watched_is_told_and_nobody_need_wait(box: Sandbox, listening: Callable[[], Any]) -> None:
+    """It is lost from the beginning, with the reason."""
+    del box
+    with listening() as (ear, proxy, made):
+        proxy.rule = lambda _asked: faulty.Refuse(403, "you may not")
+        proxy.cut_all()
+        waiting.until(lambda: ear.words[-1] == ("lost", ""))
+        waiting.until(made.settled.is_set)
+        proxy.rule = faulty.never
+        ear.heard(("back", "configmaps"))

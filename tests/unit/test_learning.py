@@ -1,0 +1,299 @@
+"""What real pods teach: moments told state by state, steps between them, and the Lifecycle made of it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ruamel.yaml import YAML
+
+from kwokfleet import source
+from kwokfleet.core import documents, formatting, learning, lessons, lifecycles
+from kwokfleet.core import fleet as model
+from kwokfleet.core.dice import Die
+from kwokfleet.core.result import Clock
+from kwokfleet.core.shapes import Constant, Exponential
+from kwokfleet.core.stagelint import rules
+from kwokfleet.edge import library
+from tests.harness import real_pods
+from tests.harness.real_pods import EPOCH, Pod
+
+Manifest = dict[str, Any]
+ABOUT = lessons.About("web", "namespace shop", "1.2.3")
+
+
+def told(*pods: list[Manifest]) -> learning.Study:
+    """Return what pods teach whose states are known without the times at which they were received."""
+    study = learning.Study()
+    for states in pods:
+        for state in states:
+            study.take("MODIFIED", state)
+    return study
+
+
+def jobs(count: int = 200, failing: float = 0.1) -> list[list[Manifest]]:
+    """Return Jobs' pods that run for 30 s on average, some of which fail."""
+    run, fails, start = Die("run"), Die("fails"), Die("start")
+    return [
+        list(
+            real_pods.job(
+                f"job-{index}",
+                1000 * start.uniform(index),
+                (2, 5, run.exponential(index, 30)),
+                137 if fails.uniform(index) < failing else 0,
+            )
+        )
+        for index in range(count)
+    ]
+
+
+def spans(lesson: learning.Lesson) -> dict[str, tuple[object, int]]:
+    """Return the median of each step, and of how many pods."""
+    return {name: (step.fit.sample.quantile(0.5), step.fit.sample.size) for name, step in lesson.steps.items()}
+
+
+def test_jobs_give_all_steps_of_their_life() -> None:
+    """Constant ones are found to be, and how long they run is exponential; all of it by whole seconds."""
+    lesson = told(*jobs()).lesson()
+    assert isinstance(lesson.steps["create"].fit.shape, Constant)
+    assert lesson.steps["create"].fit.shape.value == pytest.approx(2, abs=0.2)
+    assert isinstance(lesson.steps["complete"].fit.shape, Exponential)
+    assert {step.clock for step in lesson.steps.values()} == {Clock.API}
+    assert lesson.fails is not None
+    assert lesson.fails.count + lesson.steps["complete"].fit.sample.size == lesson.fails.of == lesson.pods == 200
+    assert (lesson.fails.reason, lesson.fails.exit_code) == ("OOMKilled", 137)
+    assert lesson.jobs
+    assert not lesson.notes
+
+
+def test_the_last_states_alone_teach_nearly_as_much() -> None:
+    """As `kubectl get pods -o json` shows them: when a pod was Ready is lost, when it started is not."""
+    all_states = told(*jobs()).lesson()
+    last = told(*([states[-1]] for states in jobs())).lesson()
+    assert spans(last) == spans(all_states)
+
+
+def test_times_of_receipt_are_used_where_they_are_known() -> None:
+    """They are exact to hundredths; a pod that was there before has none."""
+    study = learning.Study()
+    for index, start in enumerate(range(0, 1000, 100)):
+        pod = Pod(f"seen-{index}", policy="Always")
+        study.take("ADDED", pod.now, EPOCH + start)
+        study.take("MODIFIED", pod.bound(start + 0.4), EPOCH + start + 0.4)
+        study.take("MODIFIED", pod.creating(start + 0.7), EPOCH + start + 0.7)
+        pod.started(start + 2.9)
+        study.take("MODIFIED", pod.ready(start + 2.9), EPOCH + start + 2.9)
+    for index in range(50):
+        old = Pod(f"old-{index}", policy="Always")
+        old.bound(0)
+        old.creating(5)
+        old.started(9)
+        study.take("LISTED", old.ready(9))
+    lesson = study.lesson()
+    assert spans(lesson) == {"create": (pytest.approx(0.3, abs=0.05), 10), "ready": (pytest.approx(2.2, abs=0.05), 10)}
+    assert {step.clock for step in lesson.steps.values()} == {Clock.WATCH}
+    assert study.through == lesson.pods == 60
+
+
+def test_what_a_pod_was_when_it_was_first_seen_did_not_happen_then() -> None:
+    """A pod that gets a label which is watched for appears as if new."""
+    study = learning.Study()
+    pod = Pod("late", policy="Always")
+    pod.bound(0)
+    pod.creating(7)
+    study.take("ADDED", pod.ready(10), EPOCH + 5000)
+    assert spans(study.lesson()) == {"create": (7, 1), "ready": (3, 1)}
+
+
+def test_a_pod_that_was_restarted_before_teaches_nothing_of_its_start() -> None:
+    """What is written is when its containers started last."""
+    pod = Pod("restarted", policy="Always")
+    pod.bound(0)
+    pod.creating(2)
+    pod.started(5000, count=3)
+    assert spans(told([pod.ready(5003), pod.ready(5003)]).lesson()) == {"create": (2, 1)}
+
+
+def test_ready_lasts_until_the_probe_succeeds_and_complete_counts_from_then() -> None:
+    """A fake pod is Ready when it starts: both moments come when they should."""
+    pod = Pod("probed")
+    states = [pod.bound(0), pod.creating(1), pod.started(4), pod.ready(14), pod.over(4, 20)]
+    assert spans(told(states).lesson()) == {"create": (1, 1), "ready": (13, 1), "complete": (6, 1)}
+
+
+def test_init_containers_are_a_step_of_their_own() -> None:
+    """Ready counts from their end."""
+    pod = Pod("prepared", policy="Always", init=True)
+    states = [pod.bound(0), pod.creating(1), pod.initialized(9), pod.started(11), pod.ready(11)]
+    assert spans(told(states).lesson()) == {"create": (1, 1), "init": (8, 1), "ready": (2, 1)}
+
+
+def test_a_pod_that_was_deleted_neither_completed_nor_failed() -> None:
+    """Its end is somebody else's doing; how long it took to go is learnt."""
+    study = learning.Study()
+    for index in range(10):
+        pod = Pod(f"gone-{index}", policy="Always")
+        pod.bound(0)
+        study.take("LISTED", pod.creating(1))
+        pod.started(2)
+        study.take("MODIFIED", pod.ready(2), EPOCH + 2)
+        study.take("MODIFIED", pod.deleting(50), EPOCH + 50)
+        study.take("MODIFIED", pod.over(2, 53, 143, "Error"), EPOCH + 53.2)
+        study.take("DELETED", pod.now, EPOCH + 53.4)
+    lesson = study.lesson()
+    assert spans(lesson)["delete"] == (pytest.approx(3.4, abs=0.05), 10)
+    assert not lesson.steps.keys() & {"complete", "fail", "every"}
+    assert lesson.fails is None
+    assert "10 pods were over because they were deleted" in lesson.notes[0]
+
+
+def test_a_recording_knows_how_long_a_deletion_took_by_the_end_of_the_containers() -> None:
+    """When it was received, nobody wrote down."""
+    pod = Pod("gone", policy="Always")
+    states = [pod.bound(0), pod.creating(1), pod.started(2), pod.ready(2), pod.deleting(50), pod.over(2, 53, 143)]
+    study = told(states)
+    study.take("DELETED", states[-1])
+    assert spans(study.lesson())["delete"] == (3, 1)
+
+
+def looping(name: str) -> list[Manifest]:
+    """Return the states of a pod whose container runs for 4 s and waits for 10 s, three times."""
+    pod = Pod(name, policy="Always")
+    states = [pod.bound(0), pod.creating(1)]
+    for count, start in enumerate((2, 16, 30)):
+        last = {"terminated": real_pods.ended(start - 14, start - 10, 139, "Segfault")} if count else None
+        pod.started(start, count, last)
+        states += [pod.ready(start), pod.crashed(start, start + 4, count + 1, 139, "Segfault")]
+    return states
+
+
+def test_crash_loops_become_restarts() -> None:
+    """How long containers run, and wait, each time; told twice is counted once."""
+    study = told(looping("a"), looping("b"), looping("a"))
+    lesson = study.lesson()
+    assert spans(lesson) == {"create": (1, 2), "ready": (1, 2), "every": (4, 6), "backoff": (10, 4)}
+    made = lessons.lifecycle(lesson, "web")["pod"]["restart"]
+    assert made == {"every": "4s", "backoff": "10s", "reason": "Segfault", "exitCode": 139}
+
+
+def test_crashes_of_a_few_pods_are_said_and_left_out() -> None:
+    """A Lifecycle would let all pods crash."""
+    lesson = told(looping("a"), *(looping(f"fine-{index}")[:3] for index in range(5))).lesson()
+    assert lesson.crashes is None
+    assert "every" not in lesson.steps
+    assert "containers of 1 pods crashed" in lesson.notes[0]
+
+
+def test_pods_that_still_run_are_said() -> None:
+    """What is over by now may be the shorter half."""
+    lesson = told(*jobs(20, failing=0), *(states[:4] for states in jobs(50)[20:])).lesson()
+    assert "30 pods were still running" in lesson.notes[0]
+
+
+def test_clocks_that_differ_make_no_negative_times() -> None:
+    """They count as no time, and it is said how many."""
+    pods = [Pod(f"p{index}") for index in range(9)]
+    lesson = told(*([pod.bound(10), pod.creating(7)] for pod in pods)).lesson()
+    assert spans(lesson)["create"][1] == lesson.steps["create"].backwards == 9
+    assert lesson.steps["create"].fit.shape == Constant(0)
+    assert "clocks differ" in lessons.verdict(lesson.steps["create"])
+
+
+def test_pods_without_a_node_teach_nothing() -> None:
+    """But it is said that there were some."""
+    lesson = told([Pod("pending").now]).lesson()
+    assert not lesson.steps
+    assert "not bound" in lesson.notes[0]
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 300) | st.sampled_from(["", "True", "x", "2026-01-01T00:00:00Z"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["name", "terminated", "x"]), inner),
+    max_leaves=6,
+)
+
+
+@given(st.data())
+def test_what_is_no_pod_is_refused_and_changes_nothing(data: st.DataObject) -> None:
+    """Any field may hold anything: it is taken, or refused with a ValueError, and the rest is learnt as before."""
+    states = jobs(1)[0]
+    study, plain = told(states), told(states)
+    part = data.draw(st.sampled_from(["metadata", "spec", "status"]))
+    key = data.draw(st.sampled_from([*states[-1][part], "conditions", "containerStatuses", "deletionTimestamp"]))
+    broken = {**states[-1], part: {**states[-1][part], key: data.draw(json_values)}}
+    try:
+        study.take("MODIFIED", broken)
+    except ValueError:
+        assert study.lesson() == plain.lesson()
+
+
+# written down
+
+
+def everything() -> list[learning.Lesson]:
+    """Return lessons that differ in what they hold."""
+    return [
+        told(*jobs()).lesson(),
+        told(*jobs(5)).lesson(),
+        told(looping("a"), looping("b")).lesson(),
+        told(*(states[:3] for states in jobs(10))).lesson(),
+        told(*jobs(9, failing=1)).lesson(),
+    ]
+
+
+LIBRARY: lifecycles.Library = {
+    document.value["metadata"]["name"]: document.value
+    for name in library.stage_sets()
+    for document in documents.parse(name, library.stage_set(name))[0]
+    if isinstance(document.value, dict)
+}
+
+
+@pytest.mark.parametrize("lesson", everything(), ids=range(5))
+def test_what_is_written_is_a_lifecycle_that_kwok_can_play(lesson: learning.Lesson) -> None:
+    """The text says what the value says, it is valid, and its Stages pass the linter."""
+    [entry] = YAML(typ="safe", pure=True).load(lessons.text(lesson, ABOUT))["lifecycles"]
+    assert entry == lessons.lifecycle(lesson, "web")
+    made = model.Lifecycle.model_validate(entry)
+    for stage in lifecycles.stages("lab", made, LIBRARY, lease=True):
+        assert rules.check(stage) == []
+
+
+@pytest.mark.parametrize("lesson", everything(), ids=range(5))
+def test_a_whole_fleet_is_valid_and_in_style(lesson: learning.Lesson, tmp_path: Path) -> None:
+    """Without a warning."""
+    file = tmp_path / "learnt.yaml"
+    file.write_text(lessons.fleet_text(lesson, ABOUT, "learnt"))
+    loaded = source.Loader().load(file)
+    assert not loaded.problems
+    [fleet] = loaded.tree.fleets
+    assert fleet.spec.waves[0].lifecycle == "web"
+    assert formatting.formatted("learnt.yaml", file.read_text()) == file.read_text()
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1e7)), min_size=1, max_size=30),
+    st.text(max_size=30),
+    st.integers(-5, 2**31),
+)
+def test_whatever_was_seen_can_be_written(times: list[tuple[float, float]], reason: str, code: int) -> None:
+    """Any duration, any reason, any exit code becomes a valid Lifecycle, and comments stay comments."""
+    pods = []
+    for index, (start, run) in enumerate(times):
+        pod = Pod(f"p{index}")
+        states = [pod.bound(start), pod.creating(start), pod.started(start)]
+        pods.append([*states, pod.over(start, start + run, code, reason)])
+    lesson = told(*pods).lesson()
+    text = lessons.text(lesson, lessons.About("web", f"{reason}\nname: x", "1"))
+    [entry] = YAML(typ="safe", pure=True).load(text)["lifecycles"]
+    model.Lifecycle.model_validate(entry)
+
+
+@pytest.mark.parametrize(
+    ("given_text", "name"), [("web", "web"), ("App_Name/V2", "app-name-v2"), ("--", "learnt"), ("x" * 99, "x" * 30)]
+)
+def test_a_name_is_made_of_anything(given_text: str, name: str) -> None:
+    """It is one that a Lifecycle may have."""
+    assert lessons.name(given_text) == name

@@ -1,0 +1,197 @@
+"""One Run that is measured: when it is over, what nobody saw of it, and what is left on the shelf."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from kwokfleet import errors, measurement
+from kwokfleet.core import fleet as model
+from kwokfleet.core import requests, workloads
+from kwokfleet.core.ledger import Entry, State
+from kwokfleet.core.requests import Answer, Request
+from kwokfleet.edge.shelf import Kept, Shelf
+from kwokfleet.measurement import Measurement
+from tests.harness.lives import T0, PodLife
+
+START = datetime.fromtimestamp(T0, UTC)
+POD = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "c", "image": "busybox"}]}}
+JOB = requests.Kind("batch/v1", "Job", "jobs", namespaced=True)
+
+
+class Silent:
+    """A cluster that is away: what a Run comes to does not hang on it."""
+
+    host = "https://away.example"
+
+    def send(self, request: Request) -> Answer:
+        """Do not answer."""
+        raise errors.UnreachableError(f"nobody answers {request.path}")
+
+
+class Telling(Silent):
+    """A cluster that knows one Event, and another program's."""
+
+    def send(self, request: Request) -> Answer:
+        """Answer with them."""
+        assert "reason%3DScheduled" in request.path
+        about = {"kind": "Pod", "namespace": "default", "name": PodLife().name}
+        events = [{"involvedObject": about, "eventTime": "2027-01-15T08:00:01.500000Z"}, {"involvedObject": {}}]
+        return Answer(200, orjson.dumps({"items": events}))
+
+
+def context(**wave: Any) -> workloads.Context:  # noqa: ANN401  # any part of a file
+    """Return a Wave of one pod that completes."""
+    spec = {
+        "nodePools": [{"name": "general", "replicas": 1}],
+        "lifecycles": [{"name": "ends", "pod": {"complete": {"after": "1s", "when": "always"}}}],
+        "waves": [{"name": "stress", "template": POD, "lifecycle": "ends", **wave}],
+    }
+    fleet = model.Fleet.model_validate(
+        {"apiVersion": model.API_VERSION, "kind": "Fleet", "metadata": {"name": "lab"}, "spec": spec}
+    )
+    return workloads.Context(fleet, fleet.spec.waves[0], "0")
+
+
+def made(folder: Path, total: int = 1, entry: Entry | None = None, **wave: Any) -> Measurement:  # noqa: ANN401  # as context
+    """Begin to measure a Run."""
+    kinds = frozenset({requests.POD, JOB})
+    return Measurement(context(**wave), entry or Entry("0", START), total, kinds, Shelf(folder), lambda _node: "", {})
+
+
+def live(run: Measurement, pod: PodLife) -> None:
+    """Let a pod be submitted, and live."""
+    due = START + timedelta(seconds=pod.created)
+    run.submitted(pod.index, due, due, "", 0)
+    for seen, manifest, received in pod.events():
+        run.event(requests.POD, seen.name, manifest, received)
+
+
+def kept(folder: Path) -> Kept:
+    """Return what is on the shelf."""
+    [found] = Shelf(folder).find()
+    return found
+
+
+def test_a_run_is_over_a_moment_after_its_last_object_once_it_is_played(tmp_path: Path) -> None:
+    """As long as it is played there may be rounds of churn; the last events of pods come by another way."""
+    run = made(tmp_path)
+    live(run, PodLife(0, 0, 1, 2, 3))
+    assert not run.is_over(T0 + 100)
+    run.learn(Entry("0", START, State.DONE))
+    assert not run.is_over(T0 + 100)
+    assert run.is_over(T0 + 100 + measurement.STRAGGLERS_S)
+
+
+def test_a_run_that_the_ledger_has_forgotten_was_done(tmp_path: Path) -> None:
+    """Nobody waits for ever for what nobody will say."""
+    run = made(tmp_path)
+    live(run, PodLife(0, 0, 1, 2, 3))
+    run.learn(None)
+    assert [run.is_over(T0 + 100), run.is_over(T0 + 200)] == [False, True]
+
+
+def test_a_deadline_ends_a_run_but_not_while_it_is_suspended(tmp_path: Path) -> None:
+    """The time of a suspension does not count."""
+    run = made(tmp_path, expect={"deadline": "60s"})
+    assert [run.is_over(T0 + 59), run.is_over(T0 + 60)] == [False, True]
+    rested = run.entry.suspended(START + timedelta(seconds=30))
+    run.learn(rested)
+    assert not run.is_over(T0 + 90)
+    run.learn(rested.resumed(START + timedelta(seconds=130)))
+    assert [run.is_over(T0 + 159), run.is_over(T0 + 160)] == [False, True]
+
+
+def test_who_comes_after_the_deadline_looks_before_it_judges(tmp_path: Path) -> None:
+    """What is in the cluster is known before the Run is over."""
+    came = datetime.now(UTC)
+    run = made(tmp_path, entry=Entry("0", came - timedelta(minutes=2)), expect={"deadline": "60s"})
+    run.recall()
+    now = came.timestamp() + 1
+    assert not run.is_over(now)
+    run.back(requests.POD, now)
+    run.back(JOB, now)
+    assert run.is_over(now)
+
+
+def test_what_nobody_saw_of_several_kinds_is_one_gap(tmp_path: Path) -> None:
+    """From the first that was lost to the last that is back; another kind's trouble is none of ours."""
+    run = made(tmp_path)
+    run.lost(requests.NODE, T0 + 1, "nodes")
+    run.lost(JOB, T0 + 2, "the connection broke")
+    run.lost(requests.POD, T0 + 3, "the connection broke")
+    run.back(JOB, T0 + 4)
+    run.back(JOB, T0 + 5)
+    run.back(requests.POD, T0 + 6)
+    result = run.conclude(Silent(), "Done")
+    [gap] = result.gaps
+    assert (gap.start.timestamp(), gap.end.timestamp(), gap.why) == (T0 + 2, T0 + 6, "the connection broke")
+
+
+def test_who_goes_on_takes_up_the_notes_and_tells_of_the_gap(tmp_path: Path) -> None:
+    """From the last note on; without notes, from the start."""
+    first = made(tmp_path, 2)
+    live(first, PodLife(0, 0, 1, 2, 3))
+    first.tick(T0 + 4, {})
+    first.leave()
+    second = made(tmp_path, 2)
+    second.recall()
+    for kind in (requests.POD, JOB):
+        second.listing(kind)
+    second.event(requests.POD, "LISTED", PodLife(0, 0, 1, 2, 3).at(9), T0 + 20)
+    second.listed(requests.POD, T0 + 20)
+    for kind in (requests.POD, JOB):
+        second.back(kind, T0 + 20)
+    live(second, PodLife(1, 21, 22, 23, 24))
+    result = second.conclude(Silent(), "Done")
+    [gap] = result.gaps
+    assert (gap.start.timestamp(), gap.end.timestamp(), gap.why) == (T0 + 4, T0 + 20, measurement.NOT_RUNNING)
+    assert (result.pods.created, result.pods.completed) == (2, 2)
+    elsewhere = made(tmp_path / "elsewhere")
+    elsewhere.recall()
+    [gap] = elsewhere.conclude(Silent(), "Done").gaps
+    assert gap.start == START
+
+
+def test_a_run_that_is_retried_keeps_what_was_measured_before(tmp_path: Path) -> None:
+    """The time in which it was over is a gap of its own kind."""
+    first = made(tmp_path, 2)
+    live(first, PodLife(0, 0, 1, 2, 3))
+    first.tick(T0 + 4, {})
+    first.conclude(Silent(), "Cancelled")
+    again = made(tmp_path, 2)
+    again.recall()
+    for kind in (requests.POD, JOB):
+        again.back(kind, T0 + 20)
+    result = again.conclude(Silent(), "Done")
+    assert [gap.why for gap in result.gaps] == [measurement.WAS_OVER]
+    assert result.pods.completed == 1
+
+
+def test_what_is_left_is_the_result_the_pods_and_the_notes(tmp_path: Path) -> None:
+    """Judged when it is done, not when it was cancelled or goes on; with the schedulers' own times."""
+    run = made(tmp_path, expect={"failures": 0})
+    live(run, PodLife(0, 0, 1, 2, 3))
+    run.tick(T0 + 4, {})
+    before = kept(tmp_path)
+    assert (before.result().state, before.result().gates, list(before.pods())) == ("Running", (), [])
+    result = run.conclude(Telling(), "Done")
+    assert kept(tmp_path).result() == result
+    assert ([gate.passed for gate in result.gates], result.state) == ([True], "Done")
+    [pod] = kept(tmp_path).pods()
+    assert (pod.api["created"], pod.api["event"]) == (T0, T0 + 1.5)
+    assert made(tmp_path, expect={"failures": 0}).conclude(Silent(), "Cancelled").gates == ()
+
+
+def test_a_shelf_that_cannot_be_written_ends_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is said once, and the Run is judged."""
+    (tmp_path / "lab").write_text("not a folder")
+    run = made(tmp_path, expect={"failures": 0})
+    live(run, PodLife(0, 0, 1, 2, 3))
+    for second in range(3):
+        run.tick(T0 + second, {})
+    assert run.conclude(Silent(), "Done").gates[0].passed
+    run.leave()
+    assert capsys.readouterr().out.count("result_not_kept") == 1
