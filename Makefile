@@ -10,7 +10,7 @@ UV     := uv==0.13.7
 FLEETS ?= fleets/quickstart.yaml
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run down test faults soak lint format golden bench lock clean
+.PHONY: help setup run down test faults soak lint format golden bench mcad lock clean
 
 help:  ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,10 @@ golden: $(STAMP)  ## write the golden files anew; read the diff before you commi
 bench: $(STAMP)  ## benchmarks with their peers in the same run: tables, and JSON under build/bench
 	$(BIN)/kwokfleet cluster binaries
 	$(BIN)/python -m tests.bench
+
+mcad: $(STAMP)  ## MCAD's stress table, published and measured side by side: 5 minutes
+	$(BIN)/kwokfleet cluster binaries
+	$(BIN)/python -m tests.bench mcad
 
 lock: $(STAMP)  ## resolve pyproject.toml anew into requirements/*.lock (UPGRADE=1: newest versions)
 	$(BIN)/pip install --quiet --disable-pip-version-check $(UV)

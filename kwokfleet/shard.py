@@ -368,7 +368,8 @@ class Shard(threading.Thread):
 
     def _listen(self, line: kwok.Line) -> None:
         if self._said.may_speak():
-            level = getattr(log, line.level if line.level != "info" else "debug")
+            ending = line.keys.get("err") == "context canceled"  # what it says when it was told to end
+            level = getattr(log, line.level if line.level != "info" and not ending else "debug")
             level("kwok_said", shard=self.shard.index, said=line.event, **_safe(line.keys))
 
 

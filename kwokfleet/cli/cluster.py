@@ -40,6 +40,9 @@ BinDir = Annotated[
         show_default=False,
     ),
 ]
+SchedulerConfig = Annotated[
+    Path | None, typer.Option(help="A KubeSchedulerConfiguration for the scheduler.", show_default=False)
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
@@ -48,10 +51,7 @@ def up(
     name: Name = "default",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The API server's port; 0: any free one.")] = 0,
     bin_dir: BinDir = None,
-    kube_scheduler_config: Annotated[
-        Path | None,
-        typer.Option(help="A KubeSchedulerConfiguration for the scheduler.", show_default=False),
-    ] = None,
+    kube_scheduler_config: SchedulerConfig = None,
     extra_args: Annotated[
         list[str] | None,
         typer.Option(

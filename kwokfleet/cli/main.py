@@ -13,7 +13,7 @@ import typer
 
 import kwokfleet
 from kwokfleet import errors, settings
-from kwokfleet.cli import cluster, fleets, kwok, learn, orders, output, render, report, run, status, sync, wave
+from kwokfleet.cli import cluster, fleets, kwok, learn, orders, output, render, report, run, status, sync, test, wave
 
 _IS_PLUGIN = "kubectl-kwokfleet" in os.path.basename(sys.argv[0])  # noqa: PTH119 - pathlib is not worth its import here
 
@@ -31,6 +31,7 @@ sync.register(app)
 orders.register(app)
 status.register(app)
 run.register(app)
+app.command(name="test")(test.run_test)
 app.command()(learn.learn)
 app.add_typer(wave.app, name="wave")
 app.add_typer(report.app, name="report")

@@ -34,12 +34,17 @@ def remember_log_options(level: settings.LogLevel | None, log_format: settings.L
     read_settings()
 
 
-def start_logging() -> None:
-    """Configure logging. A command that logs calls this first: structlog costs others 0.1 s for nothing."""
+def start_logging(*, quiet: bool = False) -> None:
+    """Configure logging. A command that logs calls this first: structlog costs others 0.1 s for nothing.
+
+    *quiet*: errors alone, unless somebody said how much.
+    """
     from kwokfleet.edge import logs
 
     read = read_settings()
-    logs.configure(read.log_level, read.log_format, colors=read.color)
+    asked = _log_options[0] or os.environ.get("KWOKFLEET_LOG_LEVEL")
+    level = read.log_level if asked or not quiet else settings.LogLevel.ERROR
+    logs.configure(level, read.log_format, colors=read.color)
 
 
 def console(*, stderr: bool = False) -> "Console":

@@ -3,7 +3,7 @@
 import os
 import signal
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -13,10 +13,10 @@ import typer
 
 from kwokfleet import errors
 from kwokfleet.cli import cluster as cluster_commands
-from kwokfleet.cli import connection, fleets, output, render, sync
+from kwokfleet.cli import connection, fleets, identity, output, render, sync
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from collections.abc import Set as AbstractSet
     from types import FrameType
 
@@ -79,7 +79,7 @@ ResultsDir = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class _Options:
+class Options:
     """How to run."""
 
     path: Path
@@ -138,8 +138,8 @@ def run(  # noqa: PLR0913, PLR0917  # one for each option
             f"files come from {path} or from --git-url, not from both",
             hint="a folder in the repository: --git-path",
         )
-    options = _Options(
-        _there(path or fleets.default_path()),
+    options = Options(
+        there(path or fleets.default_path()),
         git_url,
         git_ref,
         git_path,
@@ -155,7 +155,7 @@ def run(  # noqa: PLR0913, PLR0917  # one for each option
         qps,
         max_inflight,
         bin_dir,
-        results_dir or _results(),
+        results_dir or results(),
     )
     _run(options, context, kubeconfig)
 
@@ -174,21 +174,26 @@ def up(
     from kwokfleet.embedded import cluster, state
 
     output.start_logging()
-    where, address = _there(path or fleets.default_path()), _address(listen)
+    where, address = there(path or fleets.default_path()), _address(listen)
     with display.shown(output.console(stderr=True)) as report:
         made = cluster.up(cluster_commands.settings_with(bin_dir), name, state.Spec(), report)
     cluster_commands.print_how_to_use(made)
-    options = _Options(where, None, "", "", 0.0, timedelta(minutes=10), address, _secret(None, "KWOKFLEET_TOKEN"), "",
-                       kwok=True, elect=True, lease_namespace="kube-system", poll=False, qps=0.0, max_inflight=128,
-                       bin_dir=bin_dir, results_dir=_results())  # fmt: skip
-    _run(options, None, made.kubeconfig)
+    _run(usual(where, address, bin_dir), None, made.kubeconfig)
 
 
-def _results() -> Path:
+def usual(path: Path, listen: tuple[str, int] | None, bin_dir: Path | None) -> Options:
+    """Return how to run where nobody said how."""
+    return Options(path, None, "", "", 0.0, timedelta(minutes=10), listen, _secret(None, "KWOKFLEET_TOKEN"), "",
+                   kwok=True, elect=True, lease_namespace="kube-system", poll=False, qps=0.0, max_inflight=128,
+                   bin_dir=bin_dir, results_dir=results())  # fmt: skip
+
+
+def results() -> Path:
+    """Return where Results are kept unless somebody says otherwise."""
     return output.read_settings().data_dir / "results"
 
 
-def _there(path: Path) -> Path:
+def there(path: Path) -> Path:
     """Refuse a path that is not there: one that vanishes later only freezes, but now somebody has mistyped it."""
     if not path.exists():
         raise errors.InputError(
@@ -210,13 +215,20 @@ def _secret(file: Path | None, variable: str) -> str:
     return text
 
 
-def _run(options: _Options, context: str | None, kubeconfig: Path | None) -> None:
-    """Put a daemon together, let it run until a signal comes, and take it apart again, in reverse order."""
+def _run(options: Options, context: str | None, kubeconfig: Path | None) -> None:
+    """Let a daemon run until a signal comes."""
+    with opened(options, context, kubeconfig) as made:
+        _until_stopped(threading.Event(), made)
+        output.print_line("stopping")
+
+
+@contextmanager
+def opened(options: Options, context: str | None, kubeconfig: Path | None) -> "Iterator[daemon.Daemon]":
+    """Put a daemon together, let it run until the block ends, and take it apart again, in reverse order."""
     from kwokfleet import daemon, face, leader
     from kwokfleet.core import requests
     from kwokfleet.edge import metrics, mirror
 
-    stop = threading.Event()
     with ExitStack() as stack:
         api = connection.connected(context, kubeconfig)
         stack.callback(api.close)
@@ -226,7 +238,9 @@ def _run(options: _Options, context: str | None, kubeconfig: Path | None) -> Non
         follower = stack.enter_context(mirror.Mirror(guarded, requests.MANAGED))
         told = stack.enter_context(mirror.Mirror(guarded, (requests.FLEET,)))
         follower.tell_restarts(counted.watch_restarted)
-        how = daemon.How(_identity(), options.interval, _limits(options), prepare=_prepare, results=options.results_dir)
+        how = daemon.How(
+            identity.name(), options.interval, _limits(options), prepare=_prepare, results=options.results_dir
+        )
         made = daemon.Daemon(guarded, _feed(options, guarded), follower, told, how, counted)
         shown = face.Face(made)
         if options.kwok:
@@ -235,55 +249,24 @@ def _run(options: _Options, context: str | None, kubeconfig: Path | None) -> Non
         stack.enter_context(made)
         if elected is not None:
             elected.start()
-        _until_stopped(stop, made)
-        output.print_line("stopping")
+        yield made
 
 
-def _elected(api: "cluster.Cluster", options: _Options, changed: "Callable[[bool], None]") -> "leader.Leader":
+def _elected(api: "cluster.Cluster", options: Options, changed: "Callable[[bool], None]") -> "leader.Leader":
     from kwokfleet import leader
     from kwokfleet.core import election
 
-    seat = election.Seat(options.lease_namespace, LEASE, _identity())
-    return leader.Leader(api, seat, election.Timing(), changed, _is_dead)
+    seat = election.Seat(options.lease_namespace, LEASE, identity.name())
+    return leader.Leader(api, seat, election.Timing(), changed, identity.is_dead)
 
 
-def _identity() -> str:
-    """Return a name that no other daemon has: a container that is started again has the same, and goes on at once."""
-    import socket
-
-    return f"{os.environ.get('POD_NAME') or socket.gethostname()}_{_realm()}_{os.getpid()}"
-
-
-def _realm() -> str:
-    """Return what tells the processes that this one can see from all others: the kernel's life, and our part of it."""
-    import hashlib
-
-    parts = []
-    for name in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"):
-        try:
-            parts.append(
-                str(Path(name).readlink()) if name.startswith("/proc/self") else Path(name).read_text(encoding="ascii")
-            )
-        except OSError:  # another system: nobody is ever taken for dead there
-            return os.urandom(4).hex()
-    return hashlib.sha256("".join(parts).encode()).hexdigest()[:8]
-
-
-def _is_dead(holder: str) -> bool:
-    """Return whether a Lease is held by a process of this machine that is no more: nobody need wait for its end."""
-    import psutil
-
-    name, _, pid = holder.rpartition("_")
-    return name == _identity().rpartition("_")[0] and pid.isdigit() and not psutil.pid_exists(int(pid))
-
-
-def _limits(options: _Options) -> "apply.Limits":
+def _limits(options: Options) -> "apply.Limits":
     from kwokfleet import apply
 
     return apply.Limits(options.max_inflight, options.qps)
 
 
-def _feed(options: _Options, api: "leader.Guarded") -> "feed.Feed":
+def _feed(options: Options, api: "leader.Guarded") -> "feed.Feed":
     import hashlib
 
     from kwokfleet import feed, source
@@ -301,7 +284,7 @@ def _feed(options: _Options, api: "leader.Guarded") -> "feed.Feed":
 
 
 def _caretaker(
-    options: _Options,
+    options: Options,
     api: "cluster.Cluster",
     guarded: "leader.Guarded",
     made: "daemon.Daemon",
@@ -351,7 +334,7 @@ def _prepare(session: "syncing.Sync", kinds: "AbstractSet[str]") -> None:
     session.mirror.wait(lambda now: not kinds & now.missing, sync.ESTABLISHED_S)
 
 
-def _served(stack: ExitStack, options: _Options, shown: "face.Face", counted: "metrics.Metrics") -> None:
+def _served(stack: ExitStack, options: Options, shown: "face.Face", counted: "metrics.Metrics") -> None:
     from kwokfleet.edge import web
 
     if options.listen is None:

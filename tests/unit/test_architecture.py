@@ -51,6 +51,7 @@ MAY_IMPORT = {
     | {"apply", "caretaker", "feed", "foreman", "journal", "leader", "reconcile", "recorder", "runs", "sync"},
     "reporting": {"core", "edge", "errors", "formats"},
     "face": PASS | {"__init__", "daemon", "formats", "recorder"},
+    "trial": PASS | {"daemon", "face"},
     "cli": PASS
     | {"__init__", "apply", "cli", "daemon", "embedded", "formats", "player"}
     | {
@@ -60,12 +61,14 @@ MAY_IMPORT = {
         "face",
         "feed",
         "keeper",
+        "kinds",
         "leader",
         "observer",
         "reconcile",
         "reporting",
         "sync",
         "takeover",
+        "trial",
         "world",
     },
 }

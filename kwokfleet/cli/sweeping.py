@@ -1,0 +1,118 @@
+"""A cluster that is not ours alone, left as it was found: what a test needs of it before, and removes from it after."""
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kwokfleet import errors
+from kwokfleet.cli import connection, output, sessions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from kwokfleet import apply, daemon
+    from kwokfleet.core.fleet import Fleet
+    from kwokfleet.core.objects import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A cluster, and the Fleets that are to be on it for a while."""
+
+    fleets: "Sequence[Fleet]"
+    context: str | None
+    kubeconfig: Path | None
+
+    @property
+    def names(self) -> list[str]:
+        """The Fleets' names."""
+        return sorted(each.name for each in self.fleets)
+
+
+@contextmanager
+def forgotten(site: Site) -> "Iterator[None]":
+    """Let the cluster forget, in the end, whatever it still knows of these Fleets."""
+    try:
+        yield
+    finally:
+        from kwokfleet import recorder
+
+        with _sending(site) as sender:
+            _remove_played(sender, site)  # what was on its way when the daemon was told to rest
+            for name in site.names:
+                recorder.Recorder(sender).forget(name)
+
+
+def refuse_known(site: Site) -> None:
+    """Refuse a cluster that knows these Fleets: their Runs have been, and nobody asked to remove what is theirs."""
+    from kwokfleet import world
+    from kwokfleet.core import trial
+
+    with _sending(site) as sender:
+        known = sorted({each["metadata"]["name"] for each in world.fleets(sender)} & set(site.names))
+    if known:
+        raise errors.InputError(
+            f"this cluster has a fleet {trial.some(known)} already: its waves would not be played again",
+            hint=f"kwokfleet delete {known[0]}, or test on a cluster of its own: without --kubeconfig",
+        )
+
+
+@contextmanager
+def _sending(site: Site) -> "Iterator[apply.Sender]":
+    import threading
+
+    from kwokfleet import apply
+
+    api = connection.connected(site.context, site.kubeconfig)
+    try:
+        yield apply.Sender(api, apply.Limits(), threading.Event())
+    finally:
+        api.close()
+
+
+def sweep(made: "daemon.Daemon", site: Site) -> None:
+    """Remove Fleets while their kwok still runs, because it lets pods go; the daemon only looks on meanwhile."""
+    from kwokfleet import apply, reconcile, source
+    from kwokfleet.daemon import Why
+
+    made.suspended = True
+    made.ask(Why.ASKED)
+    with _sending(site) as sender:
+        _remove_played(sender, site)
+    for name in site.names:
+        ordered = reconcile.Options(only=frozenset({name, ""}), budget=False)
+        with sessions.opened(site.context, site.kubeconfig, ordered, apply.Limits()) as session:
+            view = connection.known(session.mirror)
+            if {each.fleet for each in view.objects.values()} - {name, ""}:
+                session.limit_to({name})  # what Fleets share is still needed by the others
+            nothing = source.nothing()
+            left = session.carry_out(nothing, session.plan(nothing)).left
+        stays = len(left.changes) + sum(len(each.changes) for each in left.withheld)
+        rest = f"{stays} objects stay; see kwokfleet delete {name}" if stays else "gone from the cluster"
+        output.print_line(f"fleet {name}: {rest}")
+
+
+def _remove_played(sender: "apply.Sender", site: Site) -> None:
+    """Remove what the Waves have made, wherever it is, and namespaces of theirs that nobody else uses."""
+    from kwokfleet import apply, kinds, world
+    from kwokfleet.core import requests, upkeep
+    from kwokfleet.edge import cluster
+
+    known, work = kinds.Kinds(sender), list[requests.Request]()
+    places: dict[str, Manifest] = {}
+    for fleet in site.fleets:
+        for wave in fleet.spec.waves:
+            try:
+                kind = known.kind(wave.template)
+                mine = upkeep.wave_selector(fleet.name, wave.name)
+                found = cluster.items(sender, kind, mine, metadata_only=True)
+                work += [requests.delete_any(kind, each, each["metadata"]["uid"]) for each in found]
+                made = cluster.items(sender, requests.NAMESPACE, mine, metadata_only=True)
+                places |= {each["metadata"]["name"]: each for each in made}
+            except errors.ClusterError as error:
+                output.print_line(f"note: what wave {wave.name} has made may stay: {error}")
+    for name in places.keys() - world.occupants(sender, places.keys(), requests.NOT_OURS).keys():
+        work.append(requests.delete_any(requests.NAMESPACE, places[name], places[name]["metadata"]["uid"]))
+    if work:
+        apply.in_threads(sender, work)

@@ -1,0 +1,299 @@
+"""`kwokfleet test`: play the waves of some files on a cluster made for that, and say whether what was expected held."""
+
+import os
+import signal
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kwokfleet import errors
+from kwokfleet.cli import cluster as cluster_commands
+from kwokfleet.cli import connection, fleets, output, run, sweeping, sync
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from kwokfleet import daemon, trial
+    from kwokfleet.core.fleet import Fleet
+    from kwokfleet.core.trial import Awaited, Casting, Part
+    from kwokfleet.embedded import cluster as embedded
+
+DONE = "done"
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+Until = Annotated[
+    str,
+    typer.Option(
+        metavar="done|DURATION",
+        help="done: until each wave has had a run and all of it is over; or for so long once the fleet is Ready.",
+    ),
+]
+Timeout = Annotated[str, typer.Option(metavar="DURATION", help="Give up after this long, counted from the cluster.")]
+ReportDir = Annotated[
+    Path | None,
+    typer.Option(help="Write reports into this folder: HTML, JUnit, CSV, JSON, ClusterLoader2's.", show_default=False),
+]
+Keep = Annotated[bool, typer.Option("--keep", help="Leave the cluster as it is in the end.")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """What to test, and how."""
+
+    path: Path
+    play_s: float | None
+    """None: until every wave has been played once."""
+    timeout_s: float
+    report_dir: Path | None
+    keep: bool
+    bin_dir: Path | None
+    scheduler_config: Path | None
+
+    @property
+    def within(self) -> timedelta:
+        """How long waves have to begin."""
+        return timedelta(seconds=self.timeout_s if self.play_s is None else self.play_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is in the files."""
+
+    fleets: "Sequence[Fleet]"
+    awaited: "Sequence[Awaited]"
+
+
+def run_test(  # noqa: PLR0913, PLR0917  # one for each option
+    path: fleets.OnePath = None,
+    until: Until = DONE,
+    timeout: Timeout = "30m",
+    report_dir: ReportDir = None,
+    keep: Keep = False,
+    bin_dir: cluster_commands.BinDir = None,
+    kube_scheduler_config: cluster_commands.SchedulerConfig = None,
+    context: connection.Context = None,
+    kubeconfig: connection.Kubeconfig = None,
+) -> None:
+    """Play all waves on a cluster of their own, measure, and exit 0 if what they expect held, 1 if not.
+
+    For pipelines. The files are checked before anything is started. With --kubeconfig or --context it uses that
+    cluster instead, and removes the fleets from it in the end; KUBECONFIG alone is not taken for a wish.
+    """
+    play_s = None if until == DONE else sync.seconds(until, "--until")
+    options = _Options(
+        run.there(path or fleets.default_path()), play_s, sync.seconds(timeout), report_dir, keep, bin_dir,
+        kube_scheduler_config,
+    )  # fmt: skip
+    foreign = context is not None or kubeconfig is not None
+    _refuse_contradictions(options, foreign=foreign)
+    plan = _planned(options)
+    if report_dir is not None:
+        report_dir.mkdir(parents=True, exist_ok=True)
+    output.start_logging(quiet=True)
+    if foreign:
+        code = _tested_elsewhere(options, plan, context, kubeconfig)
+    else:
+        with _own_cluster(options) as made:
+            told = f"{made.name}, Kubernetes {made.version}"
+            code = _tested(options, plan, (None, made.kubeconfig), told, lambda _made: None)
+    raise typer.Exit(code)
+
+
+def _refuse_contradictions(options: _Options, *, foreign: bool) -> None:
+    if options.play_s is not None and options.play_s >= options.timeout_s:
+        raise errors.InputError(
+            f"--until {_shown(options.play_s)} is not shorter than --timeout {_shown(options.timeout_s)}",
+            hint="give it a longer --timeout",
+        )
+    if foreign and options.scheduler_config is not None:
+        raise errors.InputError(
+            "--kube-scheduler-config is for a cluster that is made here",
+            hint="leave out --kubeconfig and --context, or configure that cluster's scheduler there",
+        )
+
+
+def _shown(seconds: float) -> str:
+    from kwokfleet.core import units
+
+    return units.show(timedelta(seconds=seconds))
+
+
+# ----------------------------------------------------------------------------------------
+# before anything is started
+
+
+def _planned(options: _Options) -> _Plan:
+    """Check the files, and return what is to be played; raise if that is nothing, or if a wave would never be."""
+    from kwokfleet import source
+    from kwokfleet.core import problems, trial
+
+    loaded = fleets.load(source.Loader(), options.path)
+    for problem in loaded.problems:
+        output.print_line(fleets.problem_line(problem))
+    wrong = problems.errors(loaded.problems)
+    if wrong:
+        raise errors.InputError(
+            f"{fleets.count(len(wrong), 'problem')} in {options.path}: nothing was started",
+            hint="kwokfleet validate shows the same, and needs no cluster",
+        )
+    cast = trial.cast(loaded.tree.fleets, datetime.now(UTC), options.within)
+    _refuse_what_never_comes(cast, options)
+    if not cast.awaited:
+        none = "none is due in that time" if cast.late or cast.never else "there is none"
+        why = f"suspended: {trial.some(cast.asleep)}" if cast.asleep else none
+        raise errors.InputError(
+            f"no wave of {options.path} would be played: {why}", hint="a test needs waves: docs/fleet-files.md"
+        )
+    if cast.asleep:
+        output.print_line(f"note: suspended, so not played: {trial.some(cast.asleep)}")
+    if not any(each.gated for each in cast.awaited):
+        output.print_line("note: no wave says what it expects, so nothing can fail: docs/testing.md tells of gates")
+    return _Plan(loaded.tree.fleets, cast.awaited)
+
+
+def _refuse_what_never_comes(cast: "Casting", options: _Options) -> None:
+    from kwokfleet.core import trial
+
+    late = [f"{name} (due {due:%Y-%m-%dT%H:%M:%SZ})" for name, due in cast.late]
+    if options.play_s is not None:
+        if late or cast.never:
+            output.print_line(f"note: not due in that time: {trial.some((*late, *cast.never))}")
+    elif cast.never:
+        raise errors.InputError(
+            f"the time of {trial.some(cast.never)} is past: it would never be played",
+            hint="write start: {after: 10s}, or say how long to play: --until 5m",
+        )
+    elif late:
+        raise errors.InputError(
+            f"first due after --timeout {_shown(options.timeout_s)}: {trial.some(late)}",
+            hint="start: {after: 10s} in a file for tests, a longer --timeout, or --until 5m for what is due by then",
+        )
+
+
+# ----------------------------------------------------------------------------------------
+# the cluster
+
+
+@contextmanager
+def _own_cluster(options: _Options) -> "Iterator[embedded.Status]":
+    """Bring up a cluster that nobody else has, and remove it however the block ends."""
+    from kwokfleet.cli import display
+    from kwokfleet.embedded import cluster, progress, state
+
+    config, name = cluster_commands.settings_with(options.bin_dir), f"test-{os.urandom(3).hex()}"
+    spec = state.Spec(scheduler_config=str(options.scheduler_config or ""))
+    made = None
+    try:
+        with display.shown(output.console(stderr=True)) as report:
+            made = cluster.up(config, name, spec, report)
+        yield made
+    finally:
+        for each in _STOPPING:  # it ends already; half a removal helps nobody
+            signal.signal(each, signal.SIG_IGN)
+        if made is None:  # `up` leaves nothing when it fails; but a signal may come between two lines
+            with suppress(errors.KwokfleetError):
+                cluster.down(config, name, progress.silent)
+        elif options.keep:
+            _say_how_to_go_on(made, options.path)
+        else:
+            cluster.down(config, name, progress.silent)
+            output.print_line(f"cluster {name} is gone")
+
+
+def _say_how_to_go_on(made: "embedded.Status", path: Path) -> None:
+    cluster_commands.print_how_to_use(made)
+    output.print_line(
+        f"kwok has ended with the test, so its nodes will not stay Ready. To go on with the same files:\n\n"
+        f"  {output.program()} up {path} --name {made.name}\n"
+    )
+
+
+# ----------------------------------------------------------------------------------------
+# the test
+
+
+def _tested_elsewhere(options: _Options, plan: _Plan, context: str | None, kubeconfig: Path | None) -> errors.ExitCode:
+    """Test on a cluster that somebody named, and leave it as it was, unless it is to be kept."""
+    site = sweeping.Site(plan.fleets, context, kubeconfig)
+    told = f"that of {f'context {context}' if context else kubeconfig}"
+    sweeping.refuse_known(site)
+    if options.keep:
+        return _tested(options, plan, (context, kubeconfig), told, lambda _made: None)
+    with sweeping.forgotten(site):
+        return _tested(options, plan, (context, kubeconfig), told, lambda made: sweeping.sweep(made, site))
+
+
+def _tested(
+    options: _Options,
+    plan: _Plan,
+    where: tuple[str | None, Path | None],
+    cluster: str,
+    leave: "Callable[[daemon.Daemon], None]",
+) -> errors.ExitCode:
+    """Run a daemon until the test is over; tell what came of it, also if that took too long."""
+    from kwokfleet import trial
+    from kwokfleet.cli import trial_view
+
+    began, going, late = time.monotonic(), None, None
+    with run.opened(run.usual(options.path, None, options.bin_dir), *where) as made:
+        going = trial.Trial(made, plan.awaited, run.results())
+        try:
+            with trial_view.shown(output.console(stderr=True), cluster) as show:
+                output.start_logging(quiet=True)  # above what is drawn, not through it
+                going.wait(options.play_s, options.timeout_s, show)
+                going.settle()
+        except errors.DeadlineError as error:
+            late = error
+        finally:
+            leave(made)
+    going.look()  # what was measured up to the end
+    code = _tell(going, options, time.monotonic() - began)
+    if late is not None:
+        raise late
+    return code
+
+
+def _tell(going: "trial.Trial", options: _Options, took_s: float) -> errors.ExitCode:
+    """Print what came of each Run, write the reports, and return the exit code."""
+    from kwokfleet.cli import trial_view
+
+    parts = going.scene.parts
+    rows = trial_view.rows(parts)
+    if rows:
+        typer.echo(output.table(rows))
+    complaints = _complaints(parts)
+    for line in complaints:
+        output.print_line(line)
+    if options.report_dir is not None:
+        output.print_line(_written(going, options.report_dir))
+    output.print_line(f"{_summary(parts, complaints)} in {took_s:.0f} s")
+    return errors.ExitCode.NO if complaints else errors.ExitCode.DONE
+
+
+def _complaints(parts: "Sequence[Part]") -> list[str]:
+    from kwokfleet.core.trial import Step
+
+    return [f"{part.name}: {each}" for part in parts if part.step is Step.OVER for each in part.complaints]
+
+
+def _summary(parts: "Sequence[Part]", complaints: "Sequence[str]") -> str:
+    from kwokfleet.core.trial import Step
+
+    over = [part for part in parts if part.step is Step.OVER]
+    gates = sum(len(part.result.gates) for part in over if part.result)
+    held = fleets.count(len(complaints), "complaint") if complaints else "all held" if gates else "nothing could fail"
+    return f"{fleets.count(len(over), 'run')} over, {fleets.count(gates, 'gate')}: {held}"
+
+
+def _written(going: "trial.Trial", folder: Path) -> str:
+    """Write the reports; return where they are."""
+    from kwokfleet import reporting
+
+    written = reporting.write_all(going.kept(), folder)
+    pages = [f"; open {file}" for file in written if file.suffix == ".html"]
+    return f"reports: {fleets.count(len(written), 'file')} in {folder}{''.join(pages)}"

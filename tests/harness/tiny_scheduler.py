@@ -1,0 +1,48 @@
+"""A scheduler of a few lines: it binds the pods that name it, one after the other, to any node. It emits no Event."""
+
+import itertools
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kwokfleet.core.requests import Request
+from kwokfleet.edge import cluster
+
+NAME = "tiny-scheduler"
+POLL_S = 0.3
+
+
+@contextmanager
+def running(api: cluster.Cluster, nodes: str) -> Iterator[None]:
+    """Let it bind pods to the nodes that carry a label, until the block ends."""
+    stop = threading.Event()
+    thread = threading.Thread(target=_loop, args=(api, nodes, stop), name=NAME, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _loop(api: cluster.Cluster, nodes: str, stop: threading.Event) -> None:
+    turns = itertools.count()
+    while not stop.wait(POLL_S):
+        waiting = api.send(Request("GET", f"/api/v1/pods?fieldSelector=spec.schedulerName%3D{NAME},spec.nodeName%3D"))
+        there = api.send(Request("GET", f"/api/v1/nodes?labelSelector={nodes}"))
+        names = [each["metadata"]["name"] for each in there.json().get("items") or ()]
+        for pod in waiting.json().get("items") or ():
+            if names:
+                _bind(api, pod["metadata"]["namespace"], pod["metadata"]["name"], names[next(turns) % len(names)])
+
+
+def _bind(api: cluster.Cluster, namespace: str, pod: str, node: str) -> None:
+    body = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": pod},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+    path = f"/api/v1/namespaces/{namespace}/pods/{pod}/binding"
+    api.send(Request("POST", path, json.dumps(body).encode()))
