@@ -175,15 +175,18 @@ class LogNormal:
     name = "lognormal"
     freedom = 2
 
+    def _z(self, x: float) -> float:
+        return (math.log(x) - math.log(self.median)) / self.sigma  # a quotient may be too small for a number
+
     def cdf(self, x: float) -> float:
         """Return which share of the values is at most *x*."""
-        return _phi(math.log(x / self.median) / self.sigma) if x > 0 else 0.0
+        return _phi(self._z(x)) if x > 0 else 0.0
 
     def area(self, x: float) -> float:
         """Return the integral of `cdf`."""
         if x <= 0:
             return 0.0
-        z = math.log(x / self.median) / self.sigma
+        z = self._z(x)
         below = _phi(z - self.sigma)  # the share of the mean that values up to x make up
         return x * _phi(z) - (self.median * math.exp(self.sigma**2 / 2) * below if below else 0.0)
 
