@@ -231,14 +231,30 @@ def test_a_daemon_that_is_killed_leaves_a_gap_and_no_object_is_lost(lab: Lab) ->
 
 def test_a_wave_that_vanishes_is_not_measured_any_longer(lab: Lab) -> None:
     """What was measured until then stays, and says so."""
-    save(lab, 5, complete="")
+    save(lab, 5, complete=", complete: {after: 1h}")
     with lab.run(kwok=True) as daemon:
         waiting.until(lambda: run(lab).get("state") == "Done")
-        lab.save(4)
-        (lab.files / "fleet.yaml").unlink()
+        (lab.files / "fleet.yaml").write_text(lab.text(4))
         waiting.until(lambda: kept(lab).result().state == "Cancelled")
         assert kept(lab).result().objects.created == 5
+        waiting.until(lambda: "RunCancelled" in lab.told())
         assert f'gate_passed{{fleet="{lab.name}"' not in daemon.text("/metrics")
+
+
+def test_a_run_that_is_cancelled_and_retried_is_measured_whole(lab: Lab) -> None:
+    """Until it is retried its Result says Cancelled; then it has everything, and when nobody looked."""
+    save(lab, 40, "8/s")
+    with lab.run(kwok=True):
+        waiting.until(lambda: run(lab).get("submitted", 0) > 10)
+        lab.program.ok("wave", "cancel", lab.name, "load")
+        assert judged(lab) == "Measured"
+        before = kept(lab).result()
+        assert (before.state, before.gates, before.objects.created < 40) == ("Cancelled", (), True)
+        lab.program.ok("wave", "retry", lab.name, "load", "0")
+        waiting.until(lambda: run(lab).get("verdict") == "Passed", deadline_s=measured.JUDGED_S)
+    result = kept(lab).result()
+    assert (result.state, result.objects.created, result.objects.completed) == ("Done", 40, 40)
+    assert [gap.why for gap in result.gaps] == ["it was over, until it was retried"]
 
 
 def test_a_deadline_ends_what_never_ends(lab: Lab) -> None:
