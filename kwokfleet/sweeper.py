@@ -74,7 +74,7 @@ class Sweeper(threading.Thread):
     def _look(self) -> None:
         wave, now, page = self._context.wave, datetime.now(UTC), self._page()
         entry = page.run(self._context.run) if page else None
-        if entry is None:
+        if entry is None or (wave.ttl is None and entry.ended is None):
             return
         kind = self._tools.kinds.kind(wave.template)
         found = cluster.items(self._sender, kind, self._selector, metadata_only=not self._ends)
