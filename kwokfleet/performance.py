@@ -19,7 +19,7 @@ from typing import Protocol
 import structlog
 
 from kwokfleet import apply, errors, pacer
-from kwokfleet.core import ledger, refusals, requests, upkeep, workloads
+from kwokfleet.core import ledger, objects, refusals, requests, upkeep, workloads
 from kwokfleet.core.ledger import Entry, State
 from kwokfleet.core.objects import Manifest
 from kwokfleet.core.waves import Churn
@@ -321,7 +321,7 @@ class Performance(threading.Thread):
         kind = self._tools.kinds.kind(manifest)
         there = self._sender.send(requests.get_any(kind, manifest)).json()
         if there.get("metadata"):
-            if not upkeep.is_of(there, self._name):
+            if not upkeep.is_of(there, self._name) or not objects.is_ours(there):
                 return True, "the one that is there is not of this Run"
             if upkeep.made_in(there) >= number:
                 return True, ""

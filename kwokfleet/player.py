@@ -4,7 +4,7 @@ Each Run is played by a Performance, and tidied up after by a Sweeper; the Ledge
 that whoever leads next goes on.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -78,6 +78,7 @@ class Player:
         begun: list[tuple[str, str, Entry]] = []
         self._fold()
         self._wanted = {}
+        self._lay_down(self._pages.keys() - {fleet.name for fleet in tree.fleets}, now)
         for fleet in tree.fleets:
             pages = self._pages.setdefault(fleet.name, {})
             self._drop(pages, fleet)
@@ -121,12 +122,16 @@ class Player:
     def rest(self, now: datetime) -> None:
         """Let everything rest until it is attended to again."""
         self._fold()
-        for fleet, pages in self._pages.items():
-            for wave, page in pages.items():
-                pages[wave] = ledger.rested(page, now)
-                self._tell(fleet, wave, page, pages[wave])
+        self._lay_down(self._pages.keys(), now)
         self._wanted = {}
         self._leave_off()
+
+    def _lay_down(self, fleets: Iterable[str], now: datetime) -> None:
+        """Note that all Runs of some Fleets rest: they are suspended, or their files cannot be read at present."""
+        for fleet in fleets:
+            for wave, page in self._pages[fleet].items():
+                self._pages[fleet][wave] = ledger.rested(page, now)
+                self._tell(fleet, wave, page, self._pages[fleet][wave])
 
     def _leave_off(self) -> None:
         """End what is not wanted any more, and note how far it came."""

@@ -74,11 +74,12 @@ class Sweeper(threading.Thread):
     def _look(self) -> None:
         wave, now, page = self._context.wave, datetime.now(UTC), self._page()
         entry = page.run(self._context.run) if page else None
-        if entry is None:
+        if entry is None or (wave.ttl is None and entry.ended is None):
             return
         kind = self._tools.kinds.kind(wave.template)
         found = cluster.items(self._sender, kind, self._selector, metadata_only=not self._ends)
-        things = [upkeep.thing(each, ends=self._ends) for each in found]
+        mine = (each for each in found if objects.is_ours({**each, "kind": kind.kind}))
+        things = [upkeep.thing(each, ends=self._ends) for each in mine]
         self._delete(kind, upkeep.expired(things, wave.ttl, now))
         if entry.state is State.RUNNING or entry.ended is None:
             return

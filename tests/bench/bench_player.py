@@ -10,14 +10,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import orjson
 import psutil
 
 from kwokfleet import errors, source
 from kwokfleet.core import render, requests, workloads
+from kwokfleet.core.result import Result
+from kwokfleet.edge import shelf
 from tests.bench import arena, measuring, table
 from tests.harness import cli, running, waiting
 
@@ -60,6 +62,10 @@ spec:
 """
 
 
+Paced = Callable[[arena.Arena, str], tuple[dict[str, float], float]]
+"""Plays a Wave of that name; returns how far requests were from their instants, and the rate."""
+
+
 def run() -> list[table.Result]:
     """Measure everything on one cluster."""
     with arena.opened() as place:
@@ -73,16 +79,20 @@ def _pacing(place: arena.Arena) -> list[table.Result]:
     """Play a constant rate for a minute, in turn with a rate limiter."""
     late: dict[str, list[float]] = {}
     off_rate: dict[str, list[float]] = {}
+    contestants: dict[str, Paced] = {
+        "kwokfleet run": _daemon_paces,
+        "the player alone": partial(_program_paces, "player"),
+        "client-side rate limiter": partial(_program_paces, "limiter"),
+    }
     for number in range(ROUNDS):
-        for who, title in (("player", "kwokfleet"), ("limiter", "client-side rate limiter")):
-            made = _played(place, who, f"{who}{number}")
-            off = sorted(abs(each) * 1000 for each in made["late"])
-            for share, name in ((0.5, "p50"), (0.99, "p99"), (1.0, "most")):
-                late.setdefault(f"{title}, {name}", []).append(off[math.ceil(share * len(off)) - 1])
-            off_rate.setdefault(title, []).append(100 * abs(made["rate"] / RATE - 1))
-            table.say(f"round {number + 1} of {ROUNDS}: {title}: {late[f'{title}, p50'][-1]:.2f} ms p50, "
-                      f"{late[f'{title}, p99'][-1]:.2f} ms p99, {late[f'{title}, most'][-1]:.2f} ms at most, "
-                      f"{off_rate[title][-1]:.3f} % off, {made['cpu']:.2f} s CPU")  # fmt: skip
+        for title, play in contestants.items():
+            off, rate = play(place, f"paced{number}")
+            _forget(place)
+            for name, value in off.items():
+                late.setdefault(f"{title}, {name}", []).append(value)
+            off_rate.setdefault(title, []).append(100 * abs(rate / RATE - 1))
+            said = ", ".join(f"{name} {value:.2f} ms" for name, value in off.items())
+            table.say(f"round {number + 1} of {ROUNDS}: {title}: {said}, {off_rate[title][-1]:.3f} % off")
     title = f"{RATE} objects/s for {SECONDS} s"
     limits = (
         "the limiter has 100 tokens a second and 100 at once, as other load generators do, and stays ahead of the "
@@ -95,16 +105,44 @@ def _pacing(place: arena.Arena) -> list[table.Result]:
     ]  # fmt: skip
 
 
-def _played(place: arena.Arena, who: str, wave: str) -> dict[str, Any]:
-    file = place.folder / f"{wave}.yaml"
-    file.write_text(PACED.format(wave=wave, count=RATE * SECONDS, rate=RATE, text="x" * 500))
+def _paced(wave: str) -> str:
+    return PACED.format(wave=wave, count=RATE * SECONDS, rate=RATE, text="x" * 500)
+
+
+def _daemon_paces(place: arena.Arena, wave: str) -> tuple[dict[str, float], float]:
+    """Let a daemon play it, which also measures; return what its Result says."""
+    files = place.folder / wave
+    files.mkdir()
+    (files / "fleet.yaml").write_text(_paced(wave))
+    kept = shelf.Shelf(place.data_dir / "results")
+
+    def done() -> list[Result]:
+        return [each.result() for each in kept.find("paced", wave) if (each.folder / shelf.RESULT).exists()]
+
+    with running.daemon(cli.Cli(place.data_dir, place.environment), str(files), kwok=False):
+        waiting.until(lambda: any(each.state == "Done" for each in done()), deadline_s=arena.DEADLINE_S)
+    pacing = done()[0].pacing
+    assert pacing.count == RATE * SECONDS, pacing
+    off = {"p50": pacing.p50 or 0.0, "p99": pacing.p99 or 0.0, "most": pacing.max or 0.0}
+    return {name: 1000 * value for name, value in off.items()}, pacing.rate or 0.0
+
+
+def _program_paces(who: str, place: arena.Arena, wave: str) -> tuple[dict[str, float], float]:
+    """Let a program play it that does nothing else."""
+    file = place.folder / f"{who}-{wave}.yaml"
+    file.write_text(_paced(wave))
     command = [sys.executable, "-m", "tests.bench.playing", who, str(place.plane.kubeconfig), str(file)]
-    done = subprocess.run(command, env=place.environment, capture_output=True, check=True)
-    place.api.send(requests.Request("DELETE", f"/api/v1/namespaces/default/configmaps?labelSelector="
-                                    f"kwokfleet.dev%2Fwave%3D{wave}"), 120)  # fmt: skip
-    time.sleep(2)
-    made: dict[str, Any] = json.loads(done.stdout)
-    return made
+    made = json.loads(subprocess.run(command, env=place.environment, capture_output=True, check=True).stdout)
+    off = sorted(abs(each) * 1000 for each in made["late"])
+    shares = {"p50": 0.5, "p99": 0.99, "most": 1.0}
+    return {name: off[math.ceil(share * len(off)) - 1] for name, share in shares.items()}, made["rate"]
+
+
+def _forget(place: arena.Arena) -> None:
+    """Remove what was played, and let the API server finish with it."""
+    path = "/api/v1/namespaces/default/configmaps?labelSelector=kwokfleet.dev%2Ffleet%3Dpaced"
+    place.api.send(requests.Request("DELETE", path), 120)
+    time.sleep(3)
 
 
 # Jobs

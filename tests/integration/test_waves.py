@@ -183,6 +183,21 @@ def test_a_suspended_run_rests_and_goes_on_at_its_pace(lab: Lab) -> None:
         assert (max(born) - min(born)).total_seconds() >= (len(later) - 1) / 10 - 1.5
 
 
+def test_a_run_rests_while_its_file_cannot_be_read(lab: Lab) -> None:
+    """A mistake in the middle of a Run costs nothing but the time until it is mended."""
+    load = wave("load", "count: 60, arrivals: {rate: 10/s}", lab.name)
+    save(lab, load)
+    with lab.run():
+        waiting.until(lambda: len(made(lab, "load")) > 10)
+        save(lab, load.replace("count: 60", "count: sixty"))
+        lab.stands("InvalidSource")
+        waiting.until(lambda: [bool(each.get("paused")) for each in runs(lab, "load")] == [True])
+        assert len(made(lab, "load")) < 60
+        save(lab, load)
+        assert over(lab, "load")["shiftSeconds"] > 0
+        assert indices(made(lab, "load")) == list(range(60))
+
+
 def test_a_run_is_cancelled_goes_on_and_another_is_started_by_hand(lab: Lab) -> None:
     """By words that are written into the cluster; each counts once, however often it is read."""
     save(lab, wave("load", "count: 100, arrivals: {rate: 20/s}", lab.name), wave("idle", "start: 1h", lab.name))
