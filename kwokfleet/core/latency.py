@@ -257,10 +257,19 @@ class Book:
             "throughput": throughput(latencies.bindings(self._pods)),
             "series": self._series(),
             "gaps": tuple(Gap(start=_instant(a), end=_instant(b), why=why) for a, b, why in sorted(self._gaps)),
-            "marks": tuple(Mark(at=_instant(at), what=what) for at, what in sorted(self._marks)),
+            "marks": tuple(Mark(at=_instant(at), what=what) for at, what in sorted(self._timeline(end, now))),
             "troubles": self._troubles.groups(),
         }
         return Result.model_validate(fields | more)
+
+    def _timeline(self, end: float | None, now: float) -> Iterator[tuple[float, str]]:
+        """Yield what was marked, and what every Run comes to."""
+        yield self.subject.start.timestamp(), "started"
+        yield from self._marks
+        if self._submissions.sent >= self.subject.total > 0:
+            yield self._submissions.last_sent, "last object submitted"
+        if end is not None:
+            yield min(end, now), "all over" if self.subject.ends else "all ready"
 
     def _tidy(self) -> None:
         """Do what is done once for all, before something comes out."""

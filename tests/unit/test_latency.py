@@ -56,6 +56,17 @@ def one(result: Result, name: str, of: str = "pods", clock: Clock = Clock.WATCH)
     return found
 
 
+def test_a_run_s_timeline_tells_when_it_started_what_was_marked_and_when_it_was_over() -> None:
+    """In order; what has not happened is not in it."""
+    made = book(total=1)
+    made.mark(T0 + 3, "suspended")
+    assert [each.what for each in made.result(LONG_AFTER).marks] == ["started", "suspended"]
+    made.submitted(0, T0, T0 + 0.5, "", 0)
+    told(made, [PodLife(0, 0.9, 1.15, 2.2, 12.3)])
+    marks = [each.what for each in made.result(LONG_AFTER).marks]
+    assert marks == ["started", "last object submitted", "suspended", "all over"]
+
+
 # ----------------------------------------------------------------------------------------
 # definitions
 
