@@ -284,9 +284,10 @@ class Daemon:
         self.foreman.changed(plan.SHARED)
         wrong = problems.errors(loaded.problems)
         at, trouble = self.feed.revision, loaded.frozen or (f"{len(wrong)} problems" if wrong else "")
+        count = len(loaded.snapshot.files)
         self.journal.tell(
             "source",
-            f"{len(loaded.snapshot.files)} files{at and f' at {at}'}{trouble and f': {trouble}'}",
+            f"{count} file{'s' * (count != 1)}{at and f' at {at}'}{trouble and f': {trouble}'}",
             warning=bool(trouble),
             revision=self.feed.revision,
             problems=[str(each) for each in wrong[:10]],
