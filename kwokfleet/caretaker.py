@@ -7,7 +7,7 @@ from pathlib import Path
 
 import structlog
 
-from kwokfleet import apply, errors, keeper, shard, source, takeover
+from kwokfleet import errors, keeper, sending, shard, source, takeover
 from kwokfleet.core import kwok, render
 from kwokfleet.edge import mirror
 
@@ -35,7 +35,7 @@ class Caretaker:
 
     def __init__(  # noqa: PLR0913, PLR0917  # what a process is looked after with
         self,
-        sender: apply.Sender,
+        sender: sending.Sender,
         program: Path,
         kubeconfig: Path | None,
         folder: Path,

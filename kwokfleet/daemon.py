@@ -18,7 +18,19 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import structlog
 
-from kwokfleet import apply, caretaker, errors, feed, foreman, journal, leader, reconcile, recorder, runs, source
+from kwokfleet import (
+    caretaker,
+    errors,
+    feed,
+    foreman,
+    journal,
+    leader,
+    reconcile,
+    recorder,
+    runs,
+    sending,
+    source,
+)
 from kwokfleet import sync as syncing
 from kwokfleet.core import agenda, events, orders, plan, problems, render, standing
 from kwokfleet.core.plan import Plan
@@ -91,7 +103,7 @@ class How:
 
     me: str
     interval: timedelta = timedelta(minutes=10)
-    limits: apply.Limits = field(default_factory=apply.Limits)
+    limits: sending.Limits = field(default_factory=sending.Limits)
     stop_s: float = 20.0
     prepare: Callable[[syncing.Sync, AbstractSet[str]], None] = lambda _sync, _kinds: None
     """Puts definitions of kinds that are needed in place."""

@@ -11,11 +11,10 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from kwokfleet.core import fleet as model
-from kwokfleet.core import objects, observed, patches, plan, requests
+from kwokfleet.core import objects, observed, patches, plan, refusals, requests
 from kwokfleet.core.observed import Observed
 from kwokfleet.core.plan import Change
 from kwokfleet.core.report import Outcome, Result
-from kwokfleet.core.requests import Answer
 from kwokfleet.edge import mirror
 
 if TYPE_CHECKING:
@@ -29,17 +28,6 @@ FEW = 8
 WHOLE_POOL_S = 600.0
 _STAYING = ("DaemonSet",)
 """Owners whose pods come back at once on a cordoned node: they go after it."""
-
-
-def is_budget(answer: Answer) -> bool:
-    """Return whether an eviction was refused by a PodDisruptionBudget."""
-    return bool(_causes(answer))
-
-
-def _causes(answer: Answer) -> list[str]:
-    """Return what the API server says of each budget: only here it names them."""
-    causes = (answer.json().get("details") or {}).get("causes") or ()
-    return [each.get("message") or "" for each in causes if each.get("reason") == "DisruptionBudget"]
 
 
 class Drain:
@@ -188,7 +176,7 @@ class Drain:
         answer = self._sender.send(request)
         said.pop(pod.uid, None)
         if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
-            said[pod.uid] = f"pod {_name(pod)} may not go: {' '.join([answer.message, *_causes(answer)])}"
+            said[pod.uid] = f"pod {_name(pod)} may not go: {' '.join([answer.message, *refusals.budgets(answer)])}"
         elif answer.status not in (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.ACCEPTED, HTTPStatus.NOT_FOUND):
             said[pod.uid] = f"pod {_name(pod)} cannot be moved: {answer.status} {answer.message}"
 

@@ -18,7 +18,7 @@ from typing import Protocol
 
 import structlog
 
-from kwokfleet import apply, errors, pacer
+from kwokfleet import errors, pacer, sending
 from kwokfleet.core import ledger, objects, refusals, requests, upkeep, workloads
 from kwokfleet.core.ledger import Entry, State
 from kwokfleet.core.objects import Manifest
@@ -61,7 +61,7 @@ class Audience(Protocol):
 class Tools:
     """What all Runs share."""
 
-    sender: apply.Sender
+    sender: sending.Sender
     pacer: pacer.Pacer
     kinds: Kinds
     audience: Audience
@@ -80,7 +80,7 @@ class Piece:
     """The same moment, by the monotonic clock."""
     request: requests.Request | None = None
     """Made ahead; None if that was not possible, or must be done again."""
-    passage: apply.Passage = field(default_factory=apply.Passage)
+    passage: sending.Passage = field(default_factory=sending.Passage)
     pause_s: float = FIRST_AGAIN_S
     """How long to wait if it is refused for a reason that may pass."""
     queued: bool = True

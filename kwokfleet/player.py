@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
-from kwokfleet import apply, kinds, pacer, performance, sweeper
+from kwokfleet import kinds, pacer, performance, sending, sweeper
 from kwokfleet.core import fleet as model
 from kwokfleet.core import ledger, render, workloads
 from kwokfleet.core.ledger import Entry, Page, State, Upkeep, Verdict
@@ -44,7 +44,7 @@ class Nobody:
 class Player:
     """Starts Runs when they are due, and knows how each one fares. Used by the worker alone."""
 
-    def __init__(self, sender: apply.Sender, news: Callable[[], None], audience: Audience | None = None) -> None:
+    def __init__(self, sender: sending.Sender, news: Callable[[], None], audience: Audience | None = None) -> None:
         self._audience = audience or Nobody()
         threads = pacer.Pacer(lambda: sender.room)
         self._tools = performance.Tools(sender, threads, kinds.Kinds(sender), self._audience, news)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from kwokfleet import apply, journal, measurer, player, recorder, source
+from kwokfleet import journal, measurer, player, recorder, sending, source
 from kwokfleet.core import events, verdicts
 from kwokfleet.core.ledger import Verdict
 from kwokfleet.core.objects import Manifest
@@ -38,7 +38,7 @@ class Runs:
     def __init__(  # noqa: PLR0913, PLR0917  # what it is made of
         self,
         api: mirror.Api,
-        sender: apply.Sender,
+        sender: sending.Sender,
         told: journal.Journal,
         writes: recorder.Recorder,
         around: Around,

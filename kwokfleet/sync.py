@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from kwokfleet import apply, errors, reconcile, recorder, source, world
+from kwokfleet import apply, errors, reconcile, recorder, sending, source, world
 from kwokfleet.core import bumps, objects, render, report, requests, standing
 from kwokfleet.core.objects import Manifest, ObjectKey
 from kwokfleet.core.plan import Action, Cause, Change, FleetRules, Plan
@@ -85,15 +85,15 @@ class Sync:
 
     def __init__(
         self,
-        api: apply.Api,
+        api: sending.Api,
         follower: mirror.Mirror,
         options: reconcile.Options,
-        limits: apply.Limits,
+        limits: sending.Limits,
         mended_s: float = world.MENDED_S,
     ) -> None:
         self.stop = threading.Event()
         self.api, self.mirror = api, follower
-        self.sender = apply.Sender(api, limits, self.stop)
+        self.sender = sending.Sender(api, limits, self.stop)
         self.watcher: apply.Watcher = lambda _title, _done, _total: None
         self._world = world.Live(self.sender, follower, mended_s)
         self._reconciler = reconcile.Reconciler(self._world, options)
@@ -124,7 +124,7 @@ class Sync:
         return done
 
     def make(
-        self, loaded: source.Loaded, changes: Sequence[Change], sender: apply.Sender | None = None
+        self, loaded: source.Loaded, changes: Sequence[Change], sender: sending.Sender | None = None
     ) -> list[Outcome]:
         """Make some changes, and return once the mirror shows them: the next plan must not repeat them."""
         self.mirror.follow({change.key.kind for change in changes})
@@ -144,7 +144,7 @@ class Sync:
         """Remember which fields somebody else keeps changing."""
         self._reconciler.learn(outcomes, self._world.rival, datetime.now(UTC))
 
-    def _show_again(self, stages: list[Manifest], sender: apply.Sender) -> None:
+    def _show_again(self, stages: list[Manifest], sender: sending.Sender) -> None:
         """Let kwok look again at the objects that changed Stages may act on; by itself it would not."""
         on_nodes, on_pods = bumps.of_kind(stages, "Node"), bumps.of_kind(stages, "Pod")
         inventory, _ = self._world.inventory()
@@ -156,7 +156,7 @@ class Sync:
         if on_pods:
             pods = self._world.pods_on({each.key.name for each in nodes})
             work += [(each, bumps.patch(each, on_pods)) for each in bumps.concerned(on_pods, pods)]
-        apply.in_threads(sender, [requests.patch(each.key, what) for each, what in work])
+        sending.send_all(sender, [requests.patch(each.key, what) for each, what in work])
 
     def _wait_until_seen(self, outcomes: Iterable[Outcome]) -> None:
         """Wait until the mirror shows what was written."""

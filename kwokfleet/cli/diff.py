@@ -77,9 +77,9 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
 def _live_plan(
     where: Path, context: str | None, kubeconfig: Path | None, options: "reconcile.Options"
 ) -> "tuple[Plan, source.Loaded]":
-    from kwokfleet import apply
+    from kwokfleet import sending
 
-    with sessions.opened(context, kubeconfig, options, apply.Limits()) as session:
+    with sessions.opened(context, kubeconfig, options, sending.Limits()) as session:
         loaded = sessions.in_force(session, sessions.loaded(where, render.live_nodes(None, session.sender)))
         sessions.note_missing(connection.known(session.mirror), sessions.kwok_kinds(loaded))
         return session.plan(loaded), loaded
@@ -103,9 +103,9 @@ def compared(
     where: Path, context: str | None, kubeconfig: Path | None, fleet: list[str] | None
 ) -> "tuple[Plan, source.Loaded, Inventory, Mapping[str, FleetRules]]":
     """Return what differs between files and cluster, with what is in both."""
-    from kwokfleet import apply
+    from kwokfleet import sending
 
-    with sessions.opened(context, kubeconfig, sessions.options(fleet, no_prune=False), apply.Limits()) as session:
+    with sessions.opened(context, kubeconfig, sessions.options(fleet, no_prune=False), sending.Limits()) as session:
         loaded = sessions.in_force(session, sessions.loaded(where, render.live_nodes(None, session.sender)))
         view = connection.known(session.mirror)
         made = session.plan(loaded)

@@ -93,10 +93,10 @@ def _observe(files: "kwok_files.Files", context: str | None, kubeconfig: Path | 
     """Say who drives the nodes for as long as the files say that kwok is somebody else's."""
     import threading
 
-    from kwokfleet import apply, observer
+    from kwokfleet import observer, sending
 
     with closing(connection.connected(context, kubeconfig)) as api:
-        sender = apply.Sender(api, apply.Limits(patience_s=IMPATIENT_S), threading.Event())
+        sender = sending.Sender(api, sending.Limits(patience_s=IMPATIENT_S), threading.Event())
         output.print_line(f"{EXTERNAL}; who drives the nodes is said here; Ctrl-C ends it")
         spec = files.last.tree.controller
         watching = observer.Observer(sender, spec)
@@ -115,7 +115,7 @@ def _kept(
     """Keep kwok going from here to the end of the block."""
     import threading
 
-    from kwokfleet import apply, caretaker, keeper, takeover
+    from kwokfleet import apply, caretaker, keeper, sending, takeover
     from kwokfleet import shard as shards
     from kwokfleet.cli import display
     from kwokfleet.core import objects, requests
@@ -129,7 +129,7 @@ def _kept(
         program = binaries.ensure(cluster_commands.settings_with(bin_dir), report).path("kwok")
     api = connection.connected(context, kubeconfig)
     stop = threading.Event()
-    sender = apply.Sender(api, apply.Limits(patience_s=IMPATIENT_S), stop)
+    sender = sending.Sender(api, sending.Limits(patience_s=IMPATIENT_S), stop)
     folder = folder_of(api.host)
     with connection.following(api, (requests.NODE,)) as follower:
         connection.known(follower)
@@ -301,11 +301,11 @@ def restore(context: connection.Context = None, kubeconfig: connection.Kubeconfi
     """Give kwok controllers that were scaled down for ours the replicas they had."""
     import threading
 
-    from kwokfleet import apply, takeover
+    from kwokfleet import sending, takeover
 
     output.start_logging()
     api = connection.connected(context, kubeconfig)
-    restored = takeover.restore(apply.Sender(api, apply.Limits(), threading.Event()))
+    restored = takeover.restore(sending.Sender(api, sending.Limits(), threading.Event()))
     for one in restored:
         typer.echo(f"restored Deployment {one.namespace}/{one.name}: {one.remembered} replicas")
     if not restored:

@@ -1,9 +1,7 @@
 """The `kwokfleet` program: global options, and how errors become sentences and exit codes."""
 
 import os
-import signal
 import sys
-from types import FrameType
 from typing import Annotated, NoReturn
 
 # We have no pydantic plugins; looking for some among all installed packages takes 0.05 s.
@@ -13,7 +11,22 @@ import typer
 
 import kwokfleet
 from kwokfleet import errors, settings
-from kwokfleet.cli import cluster, fleets, kwok, learn, orders, output, render, report, run, status, sync, test, wave
+from kwokfleet.cli import (
+    cluster,
+    fleets,
+    kwok,
+    learn,
+    orders,
+    output,
+    render,
+    report,
+    run,
+    signals,
+    status,
+    sync,
+    test,
+    wave,
+)
 
 _IS_PLUGIN = "kubectl-kwokfleet" in os.path.basename(sys.argv[0])  # noqa: PTH119 - pathlib is not worth its import here
 
@@ -37,18 +50,6 @@ app.add_typer(wave.app, name="wave")
 app.add_typer(report.app, name="report")
 app.add_typer(kwok.app, name="kwok")
 app.add_typer(cluster.app, name="cluster")
-
-
-_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""SIGHUP: the terminal or the connection was closed."""
-
-
-class Stopped(BaseException):
-    """A signal asked this process to stop. Not an Exception: nothing but clean-up may catch it."""
-
-    def __init__(self, exit_code: errors.ExitCode) -> None:
-        super().__init__(exit_code.name.lower())
-        self.exit_code = exit_code
 
 
 def _print_version(*, wanted: bool) -> None:
@@ -86,8 +87,7 @@ def root(
 
 def main() -> NoReturn:
     """Run the command line and exit with the code that `errors.ExitCode` lists."""
-    for number in _STOPPING:
-        signal.signal(number, _stop)
+    signals.listen()
     if sys.stdout is None:  # the shell closed it: `kwokfleet render >&-`
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - for as long as we live
     try:
@@ -95,7 +95,7 @@ def main() -> NoReturn:
     except errors.KwokfleetError as exc:
         output.print_error(exc)
         sys.exit(exc.exit_code)
-    except Stopped as exc:
+    except signals.Stopped as exc:
         output.print_line(exc.args[0])
         sys.exit(exc.exit_code)
     except OSError as exc:  # a full disk behind standard output, a folder that may not be read
@@ -106,9 +106,3 @@ def main() -> NoReturn:
         output.print_bug(exc)
         sys.exit(errors.ExitCode.BUG)
     sys.exit(errors.ExitCode.DONE)
-
-
-def _stop(number: int, _frame: FrameType | None) -> NoReturn:
-    for each in _STOPPING:  # once is enough: an impatient second Ctrl-C must not stop the clean-up
-        signal.signal(each, signal.SIG_IGN)
-    raise Stopped(errors.ExitCode.INTERRUPTED if number == signal.SIGINT else errors.ExitCode.TERMINATED)

@@ -13,14 +13,13 @@ import typer
 
 from kwokfleet import errors
 from kwokfleet.cli import cluster as cluster_commands
-from kwokfleet.cli import connection, fleets, identity, output, render, sync
+from kwokfleet.cli import connection, fleets, identity, output, render, signals, sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from collections.abc import Set as AbstractSet
-    from types import FrameType
 
-    from kwokfleet import apply, caretaker, daemon, face, feed, leader
+    from kwokfleet import caretaker, daemon, face, feed, leader, sending
     from kwokfleet import sync as syncing
     from kwokfleet.core.observed import Inventory
     from kwokfleet.edge import cluster, metrics
@@ -30,7 +29,6 @@ LEASE = "kwokfleet"
 IMPATIENT_S = 2.0
 """How long a question about kwok may go unanswered: its process must be looked at meanwhile."""
 _LAST_PORT = 65535
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 GitUrl = Annotated[
     str | None,
@@ -218,7 +216,7 @@ def _secret(file: Path | None, variable: str) -> str:
 def _run(options: Options, context: str | None, kubeconfig: Path | None) -> None:
     """Let a daemon run until a signal comes."""
     with opened(options, context, kubeconfig) as made:
-        _until_stopped(threading.Event(), made)
+        _until_stopped(made)
         output.print_line("stopping")
 
 
@@ -260,10 +258,10 @@ def _elected(api: "cluster.Cluster", options: Options, changed: "Callable[[bool]
     return leader.Leader(api, seat, election.Timing(), changed, identity.is_dead)
 
 
-def _limits(options: Options) -> "apply.Limits":
-    from kwokfleet import apply
+def _limits(options: Options) -> "sending.Limits":
+    from kwokfleet import sending
 
-    return apply.Limits(options.max_inflight, options.qps)
+    return sending.Limits(options.max_inflight, options.qps)
 
 
 def _feed(options: Options, api: "leader.Guarded") -> "feed.Feed":
@@ -290,7 +288,7 @@ def _caretaker(
     made: "daemon.Daemon",
     chosen: tuple[str | None, Path | None],
 ) -> "caretaker.Caretaker":
-    from kwokfleet import apply, caretaker
+    from kwokfleet import caretaker, sending
     from kwokfleet.cli import display
     from kwokfleet.cli import kwok as kwok_commands
     from kwokfleet.core import objects
@@ -301,7 +299,7 @@ def _caretaker(
     with display.shown(output.console(stderr=True)) as report:
         program = binaries.ensure(cluster_commands.settings_with(options.bin_dir), report).path("kwok")
     folder = kwok_commands.folder_of(api.host)
-    sender = apply.Sender(guarded, apply.Limits(patience_s=IMPATIENT_S), threading.Event())
+    sender = sending.Sender(guarded, sending.Limits(patience_s=IMPATIENT_S), threading.Event())
 
     known: list[tuple[Inventory, Manage, list[tuple[str, str]]]] = []
 
@@ -360,16 +358,9 @@ def _address(listen: str) -> tuple[str, int] | None:
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104  # as asked
 
 
-def _until_stopped(stop: threading.Event, made: "daemon.Daemon") -> None:
+def _until_stopped(made: "daemon.Daemon") -> None:
     """Wait for a signal; SIGHUP asks for another look at the files."""
     from kwokfleet.daemon import Why
 
-    def end(number: int, _frame: "FrameType | None") -> None:
-        del number
-        stop.set()
-
-    for number in _SIGNALS:
-        signal.signal(number, end)
     signal.signal(signal.SIGHUP, lambda _number, _frame: made.ask(Why.FILES))
-    while not stop.wait(1.0):
-        pass
+    signals.wait_for(signal.SIGINT, signal.SIGTERM)

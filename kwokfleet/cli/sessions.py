@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from collections.abc import Set as AbstractSet
 
-    from kwokfleet import apply, reconcile, source
+    from kwokfleet import reconcile, sending, source
     from kwokfleet import sync as syncing
     from kwokfleet.core.objects import Manifest
     from kwokfleet.core.plan import Plan
@@ -41,7 +41,7 @@ def options(fleet: list[str] | None, *, no_prune: bool, approved: list[str] | No
 
 @contextmanager
 def opened(
-    context: str | None, kubeconfig: Path | None, options: "reconcile.Options", limits: "apply.Limits"
+    context: str | None, kubeconfig: Path | None, options: "reconcile.Options", limits: "sending.Limits"
 ) -> "Iterator[syncing.Sync]":
     """Connect, and follow our objects; whatever ends the block, ends all that it began."""
     from kwokfleet import sync as syncing

@@ -11,7 +11,7 @@ from kwokfleet.cli import connection, output, sessions
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kwokfleet import apply, daemon
+    from kwokfleet import daemon, sending
     from kwokfleet.core.fleet import Fleet
     from kwokfleet.core.objects import Manifest
 
@@ -59,21 +59,21 @@ def refuse_known(site: Site) -> None:
 
 
 @contextmanager
-def _sending(site: Site) -> "Iterator[apply.Sender]":
+def _sending(site: Site) -> "Iterator[sending.Sender]":
     import threading
 
-    from kwokfleet import apply
+    from kwokfleet import sending
 
     api = connection.connected(site.context, site.kubeconfig)
     try:
-        yield apply.Sender(api, apply.Limits(), threading.Event())
+        yield sending.Sender(api, sending.Limits(), threading.Event())
     finally:
         api.close()
 
 
 def sweep(made: "daemon.Daemon", site: Site) -> None:
     """Remove Fleets while their kwok still runs, because it lets pods go; the daemon only looks on meanwhile."""
-    from kwokfleet import apply, reconcile, source
+    from kwokfleet import reconcile, sending, source
     from kwokfleet.daemon import Why
 
     made.suspended = True
@@ -82,7 +82,7 @@ def sweep(made: "daemon.Daemon", site: Site) -> None:
         _remove_played(sender, site)
     for name in site.names:
         ordered = reconcile.Options(only=frozenset({name, ""}), budget=False)
-        with sessions.opened(site.context, site.kubeconfig, ordered, apply.Limits()) as session:
+        with sessions.opened(site.context, site.kubeconfig, ordered, sending.Limits()) as session:
             view = connection.known(session.mirror)
             if {each.fleet for each in view.objects.values()} - {name, ""}:
                 session.limit_to({name})  # what Fleets share is still needed by the others
@@ -93,9 +93,9 @@ def sweep(made: "daemon.Daemon", site: Site) -> None:
         output.print_line(f"fleet {name}: {rest}")
 
 
-def _remove_played(sender: "apply.Sender", site: Site) -> None:
+def _remove_played(sender: "sending.Sender", site: Site) -> None:
     """Remove what the Waves have made, wherever it is, and namespaces of theirs that nobody else uses."""
-    from kwokfleet import apply, kinds, world
+    from kwokfleet import kinds, sending, world
     from kwokfleet.core import requests, upkeep
     from kwokfleet.edge import cluster
 
@@ -115,4 +115,4 @@ def _remove_played(sender: "apply.Sender", site: Site) -> None:
     for name in places.keys() - world.occupants(sender, places.keys(), requests.NOT_OURS).keys():
         work.append(requests.delete_any(requests.NAMESPACE, places[name], places[name]["metadata"]["uid"]))
     if work:
-        apply.in_threads(sender, work)
+        sending.send_all(sender, work)

@@ -68,10 +68,10 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
     What would vanish beyond a Fleet's prune budget is withheld (exit code 3) until it is approved. Objects
     that kwokfleet did not make are never touched.
     """
-    from kwokfleet import apply
+    from kwokfleet import sending
 
     output.start_logging()
-    limits = apply.Limits(max_inflight, qps, dry_run=dry_run is DryRun.SERVER)
+    limits = sending.Limits(max_inflight, qps, dry_run=dry_run is DryRun.SERVER)
     options = sessions.options(fleet, no_prune=no_prune, approved=approve)
     deadline_s = seconds(timeout)
     where = path or fleets.default_path()
@@ -241,11 +241,11 @@ def delete(  # noqa: PLR0913, PLR0917  # one for each option
     Nodes are drained first. Stages and namespaces that other Fleets share stay. Nothing is done before you
     say yes to what is shown; where nobody can be asked, without --yes it exits 3.
     """
-    from kwokfleet import apply, reconcile, source
+    from kwokfleet import reconcile, sending, source
 
     output.start_logging()
     ordered = reconcile.Options(only=frozenset({fleet, ""}), budget=False)
-    with sessions.opened(context, kubeconfig, ordered, apply.Limits(max_inflight, qps)) as session:
+    with sessions.opened(context, kubeconfig, ordered, sending.Limits(max_inflight, qps)) as session:
         view = connection.known(session.mirror)
         sessions.note_missing(view, {"Stage"})
         if {each.fleet for each in view.objects.values()} - {fleet, ""}:

@@ -13,7 +13,7 @@ import typer
 
 from kwokfleet import errors
 from kwokfleet.cli import cluster as cluster_commands
-from kwokfleet.cli import connection, fleets, output, run, sweeping, sync
+from kwokfleet.cli import connection, fleets, output, run, signals, sweeping, sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from kwokfleet.embedded import cluster as embedded
 
 DONE = "done"
-_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Until = Annotated[
     str,
@@ -193,7 +192,7 @@ def _own_cluster(options: _Options) -> "Iterator[embedded.Status]":
             made = cluster.up(config, name, spec, report)
         yield made
     finally:
-        for each in _STOPPING:  # it ends already; half a removal helps nobody
+        for each in signals.STOPPING:  # it ends already; half a removal helps nobody
             signal.signal(each, signal.SIG_IGN)
         if made is None:  # `up` leaves nothing when it fails; but a signal may come between two lines
             with suppress(errors.KwokfleetError):

@@ -33,3 +33,14 @@ def summary(groups: Mapping[str, tuple[int, str]]) -> str:
     most = sorted(groups.items(), key=lambda each: (-each[1][0], each[0]))
     told = [f"{example}{f' and {count - 1} more' if count > 1 else ''}: {what}" for what, (count, example) in most]
     return "; ".join((*told[:_MOST_SAID], *(["…"] if len(told) > _MOST_SAID else [])))
+
+
+def is_budget(answer: Answer) -> bool:
+    """Return whether an eviction was refused by a PodDisruptionBudget."""
+    return bool(budgets(answer))
+
+
+def budgets(answer: Answer) -> list[str]:
+    """Return what the API server says of each budget: only here it names them."""
+    causes = (answer.json().get("details") or {}).get("causes") or ()
+    return [each.get("message") or "" for each in causes if each.get("reason") == "DisruptionBudget"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from kwokfleet import apply, reconcile, source, sync
+from kwokfleet import reconcile, sending, source, sync
 from kwokfleet.core import requests
 from kwokfleet.edge import cluster as edge
 from kwokfleet.edge import mirror
@@ -175,7 +175,7 @@ def _passes(place: arena.Arena, file: Path) -> tuple[list[float], int]:
     with mirror.Mirror(api) as follower:
         follower.wait_until_known(60)
         loader = source.Loader()
-        session = sync.Sync(api, follower, reconcile.Options(), apply.Limits())
+        session = sync.Sync(api, follower, reconcile.Options(), sending.Limits())
         assert session.plan(loader.load(file)).empty
         _Counting.sent = 0
         costs = []

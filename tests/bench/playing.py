@@ -14,7 +14,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from kwokfleet import apply, kinds, performance, player, source
+from kwokfleet import kinds, performance, player, sending, source
 from kwokfleet.core import render, requests, workloads
 from kwokfleet.edge import cluster
 
@@ -44,7 +44,7 @@ def main(who: str, kubeconfig: str, file: str) -> None:
     """Play the Wave of a file."""
     tree = source.Loader().load(Path(file)).tree
     api = cluster.connect(kubeconfig=Path(kubeconfig))
-    sender = apply.Sender(api, apply.Limits(), threading.Event())
+    sender = sending.Sender(api, sending.Limits(), threading.Event())
     cpu = time.process_time()
     listener = {"player": _play, "limiter": _limit}[who](tree, sender)
     assert not listener.troubles, listener.troubles[:3]
@@ -61,7 +61,7 @@ def main(who: str, kubeconfig: str, file: str) -> None:
     )
 
 
-def _play(tree: render.Tree, sender: apply.Sender) -> Listener:
+def _play(tree: render.Tree, sender: sending.Sender) -> Listener:
     listener, done = Listener(), threading.Event()
     [fleet] = tree.fleets
     made = player.Player(sender, lambda: None, listener)
@@ -94,7 +94,7 @@ class Bucket:
             time.sleep(pause)
 
 
-def _limit(tree: render.Tree, sender: apply.Sender) -> Listener:
+def _limit(tree: render.Tree, sender: sending.Sender) -> Listener:
     """Submit as fast as a rate limiter lets through; what the plan was is reckoned beside it."""
     listener, bucket = Listener(), Bucket(QPS, BURST)
     [fleet] = tree.fleets
@@ -115,7 +115,7 @@ def _limit(tree: render.Tree, sender: apply.Sender) -> Listener:
                 return
             manifest = make(instant.index)
             bucket.wait()
-            passage = apply.Passage()
+            passage = sending.Passage()
             sender.send(requests.create_any(known.kind(manifest), manifest), passage)
             sent = datetime.fromtimestamp(passage.at - clock, UTC)
             listener.submitted(("", "", ""), instant.index, instant.at, sent, "", 0)

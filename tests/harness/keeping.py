@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kwokfleet import apply, leasing, reconcile, source, sync
 from kwokfleet import keeper as keeping
+from kwokfleet import leasing, reconcile, sending, source, sync
 from kwokfleet import shard as shards
 from kwokfleet.core import objects, requests
 from kwokfleet.core.controller import KwokControllerSpec
@@ -28,7 +28,7 @@ class Kept:
 
     cluster: control_plane.ControlPlane
     api: edge.Cluster
-    sender: apply.Sender
+    sender: sending.Sender
     nodes: mirror.Mirror
     keeper: keeping.Keeper
     folder: Path
@@ -61,7 +61,7 @@ class Kept:
         assert loaded.usable, loaded.problems
         with mirror.Mirror(self.api) as follower:
             follower.wait_until_known(READY_S)
-            session = sync.Sync(self.api, follower, reconcile.Options(budget=False), apply.Limits())
+            session = sync.Sync(self.api, follower, reconcile.Options(budget=False), sending.Limits())
             return session.carry_out(loaded, session.plan(loaded))
 
     def leases(self) -> dict[str, str]:
@@ -80,7 +80,7 @@ def kept(
     """Keep a kwok for the nodes of one fleet."""
     folder.mkdir(parents=True, exist_ok=True)
     api = edge.connect(kubeconfig=cluster.kubeconfig)
-    sender = apply.Sender(api, apply.Limits(patience_s=2), threading.Event())
+    sender = sending.Sender(api, sending.Limits(patience_s=2), threading.Event())
     manage = {"label": f"{objects.FLEET}={fleet}"}
     spec = KwokControllerSpec.model_validate({"manage": manage, **fields})
     wanted = shards.Wanted(cluster.tools.path("kwok"), spec, cluster.kubeconfig)

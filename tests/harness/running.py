@@ -94,7 +94,11 @@ class Running:
         """End it as an operator would; return its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(STOP_S)
+        try:
+            code = self.process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()  # or nothing would ever end
+            raise
         self._reader.join(STOP_S)
         return code
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
-from kwokfleet import apply, reconcile, source
+from kwokfleet import reconcile, sending, source
 from kwokfleet import sync as syncing
 from kwokfleet.core import objects, report, requests
 from kwokfleet.core.objects import ObjectKey
@@ -42,7 +42,7 @@ class Sessions:
     def _begun(self, path: Path) -> tuple[syncing.Sync, source.Loaded]:
         loaded = source.Loader().load(path)
         assert loaded.usable, loaded.problems
-        return syncing.Sync(self.api, self.follower, reconcile.Options(), apply.Limits()), loaded
+        return syncing.Sync(self.api, self.follower, reconcile.Options(), sending.Limits()), loaded
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from kwokfleet import errors
 from tests.harness import cli, labs, repositories, running, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.harness.labs import Lab
@@ -303,3 +304,12 @@ def test_it_stops_in_order_and_leaves_nothing(lab: Lab) -> None:
             os.kill(shard["pid"], 0)
     lease = lab.cluster.get("lease", "kwokfleet", "-n", "kube-system")
     assert not lease["spec"].get("holderIdentity")
+
+
+def test_whoever_stops_it_while_it_starts_is_heard(lab: Lab) -> None:
+    """At any moment from the first on: no signal is lost, however early it comes."""
+    lab.save(1)
+    for number in range(10):
+        with lab.run() as daemon:
+            time.sleep(0.12 * (number + 1))
+            assert daemon.stop() in (0, errors.ExitCode.TERMINATED, -signal.SIGTERM)

@@ -215,8 +215,8 @@ def test_a_run_is_cancelled_goes_on_and_another_is_started_by_hand(lab: Lab) -> 
         said = lab.program.ok("wave", "run", lab.name, "idle")
         name = said.split()[1]
         waiting.until(lambda: [(each["name"], each["state"]) for each in runs(lab, "idle")] == [(name, "Done")])
-    with lab.run():
-        waiting.until(lambda: lab.reason() == "Synced")
+    with lab.run() as daemon:
+        daemon.wait_synced()
         assert [each["name"] for each in runs(lab, "idle")] == [name]
         assert [each["state"] for each in runs(lab, "load")] == ["Done"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2] / "kwokfleet"
 
-PASS = {"core", "edge", "errors", "settings", "source"}
+PASS = {"core", "edge", "errors", "sending", "settings", "source"}
 """What one pass is written with."""
 MAY_IMPORT = {
     "__init__": set[str](),
@@ -20,7 +20,8 @@ MAY_IMPORT = {
     "dashboard": {"dashboard"},
     "assembly": {"core", "edge", "errors", "formats", "settings"},
     "source": {"assembly", "core", "edge", "errors", "formats", "settings"},
-    "apply": PASS | {"drain"},
+    "sending": PASS,
+    "apply": PASS | {"drain", "sending"},
     "drain": PASS | {"apply"},
     "world": PASS,
     "reconcile": PASS,

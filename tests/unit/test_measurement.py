@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import pytest
+import structlog
 
 from kwokfleet import errors, measurement
 from kwokfleet.core import fleet as model
@@ -185,13 +185,14 @@ def test_what_is_left_is_the_result_the_pods_and_the_notes(tmp_path: Path) -> No
     assert made(tmp_path, expect={"failures": 0}).conclude(Silent(), "Cancelled").gates == ()
 
 
-def test_a_shelf_that_cannot_be_written_ends_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_shelf_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
     """It is said once, and the Run is judged."""
     (tmp_path / "lab").write_text("not a folder")
     run = made(tmp_path, expect={"failures": 0})
     live(run, PodLife(0, 0, 1, 2, 3))
-    for second in range(3):
-        run.tick(T0 + second, {})
-    assert run.conclude(Silent(), "Done").gates[0].passed
-    run.leave()
-    assert capsys.readouterr().out.count("result_not_kept") == 1
+    with structlog.testing.capture_logs() as said:
+        for second in range(3):
+            run.tick(T0 + second, {})
+        assert run.conclude(Silent(), "Done").gates[0].passed
+        run.leave()
+    assert [each["event"] for each in said].count("result_not_kept") == 1
