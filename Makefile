@@ -36,7 +36,7 @@ down: $(STAMP)  ## stop and remove the cluster of `make run`
 
 test: $(STAMP)  ## every test, against a real control plane
 	$(BIN)/kwokfleet cluster binaries
-	$(BIN)/pytest
+	$(BIN)/python -m tests
 
 faults: $(STAMP)  ## what sync does when connections, servers or sync itself die: minutes
 	$(BIN)/kwokfleet cluster binaries
