@@ -1,29 +1,10 @@
 """What `run` and `up` refuse before anything is started: each with what is wrong, and what to do next."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 60
-
-
-def refused(folder: Path, *arguments: str) -> str:
-    """Run a command that must refuse its input, where no cluster is known; return what it says."""
-    done = subprocess.run(
-        [sys.executable, "-m", "kwokfleet", *arguments],
-        cwd=folder,
-        env={"HOME": str(folder), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=TIMEOUT_S,
-    )
-    assert (done.returncode, done.stdout) == (2, ""), done.stderr
-    assert "next:" in done.stderr
-    return done.stderr
+from tests.harness.refusing import refused
 
 
 @pytest.mark.parametrize("address", ["8265", "127.0.0.1", "127.0.0.1:99999", "localhost:http", "127.0.0.1:²"])

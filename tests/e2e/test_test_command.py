@@ -1,20 +1,19 @@
 """`kwokfleet test` as a pipeline meets it: exit codes, what it says, and what it leaves behind."""
 
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kwokfleet.embedded import state
-from tests.harness import waiting
+from tests.harness import refusing, waiting
 from tests.harness.cli import Cli
 
-ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 60
+if TYPE_CHECKING:
+    import subprocess
+
 END_S = 120
 
 JOB = """
@@ -55,20 +54,8 @@ def saved(folder: Path, *waves: str) -> str:
 
 
 def refused(folder: Path, *arguments: str) -> str:
-    """Run a test that must not begin, where there is nothing to begin with; return what it says."""
-    done = subprocess.run(
-        [sys.executable, "-m", "kwokfleet", "test", *arguments],
-        cwd=folder,
-        env={"HOME": str(folder), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=TIMEOUT_S,
-    )
-    assert (done.returncode, done.stdout) == (2, ""), done.stderr
-    assert "next:" in done.stderr
-    assert not (folder / ".local").exists()
-    return done.stderr
+    """Run a test that must not begin; return what it says."""
+    return refusing.refused(folder, "test", *arguments)
 
 
 def test_a_broken_file_costs_no_cluster(tmp_path: Path) -> None:
