@@ -46,10 +46,12 @@ MAY_IMPORT = {
     "feed": PASS,
     "journal": PASS,
     "hands": PASS | {"sync"},
+    "tidying": set(),
     "foreman": PASS | {"hands", "journal", "recorder", "sync"},
     "caretaker": PASS | {"apply", "keeper", "leasing", "shard", "takeover"},
     "daemon": PASS
-    | {"apply", "caretaker", "feed", "foreman", "journal", "leader", "reconcile", "recorder", "runs", "sync"},
+    | {"apply", "caretaker", "feed", "foreman", "journal", "leader"}
+    | {"reconcile", "recorder", "runs", "sync", "tidying"},
     "reporting": {"core", "edge", "errors", "formats"},
     "face": PASS | {"__init__", "daemon", "formats", "recorder"},
     "trial": PASS | {"daemon", "face"},
