@@ -53,6 +53,8 @@ class Stream:
                     return
                 yield chunk
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:  # ValueError: closed by us
+            if self._stopped:
+                return
             raise errors.UnreachableError(f"the connection to {self._host} broke: {_cause(error)}") from error
 
     def read(self) -> Answer:
@@ -83,12 +85,14 @@ def _pieces(response: Any) -> Iterator[bytes]:  # noqa: ANN401  # what lies belo
         yield from iter(partial(response.read1, CHUNK), b"")
         return
     connection = response._fp.fp  # noqa: SLF001  # the buffered file of the socket: urllib3 has no name for it
-    while size := int(connection.readline(MOST_SIZE_LINE).partition(b";")[0], 16):
+    while (line := connection.readline(MOST_SIZE_LINE)) and (size := int(line.partition(b";")[0], 16)):
         piece = connection.read(size)
         if len(piece) < size:
             raise urllib3.exceptions.IncompleteRead(len(piece), size - len(piece))
         yield piece
         connection.readline(MOST_SIZE_LINE)
+    if not line:
+        raise urllib3.exceptions.ProtocolError("it was closed without an end")
 
 
 class _Waiting(threading.local):
