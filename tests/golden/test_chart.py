@@ -16,7 +16,13 @@ COPIES = {
         f"base/{name}.yaml"
         for name in ("admission", "poddisruptionbudget", "priorityclass", "rights", "service", "serviceaccount")
     ],
-    "files/monitoring": [f"components/monitoring/{name}.yaml" for name in ("dashboard", "prometheusrule", "servicemonitor")],
+    "files/kwok-pods": [
+        f"components/kwok-pods/{name}.yaml"
+        for name in ("configmap", "poddisruptionbudget", "rights", "service", "serviceaccount", "statefulset")
+    ],
+    "files/monitoring": [
+        f"components/monitoring/{name}.yaml" for name in ("dashboard", "prometheusrule", "servicemonitor")
+    ],
     "files/viewer": ["components/viewer/viewer.yaml"],
 }
 """Folders of the chart, and the files that it takes over as they are."""
@@ -54,7 +60,7 @@ def test_files_that_the_chart_takes_over_are_up_to_date(golden_file: Golden) -> 
 
 def test_a_release_in_another_namespace_leaves_nothing_in_ours() -> None:
     """Objects, subjects of bindings, and nothing else: rights in kube-node-lease stay there."""
-    options = ("--set", "monitoring.enabled=true,viewer.enabled=true")
+    options = ("--set", "monitoring.enabled=true,viewer.enabled=true,kwokPods.enabled=true")
     here = deploying.helm_template(*options)
     there = deploying.helm_template(*options, namespace="elsewhere")
     spaces = {each["metadata"].get("namespace", "") for each in here}
@@ -90,19 +96,22 @@ def test_what_values_ask_for_is_there() -> None:
         (
             "image.repository=registry.example.org/fleet,image.tag=next,imagePullSecrets[0].name=pull",
             "extraArgs[0]=--interval=5m,nodeSelector.disk=ssd,tolerations[0].key=infra,tolerations[0].operator=Exists",
-            "networkPolicy.apiServerPorts[0]=8443,admissionPolicy.enabled=false",
+            "networkPolicy.apiServerPorts[0]=8443,admissionPolicy.enabled=false,kwokPods.enabled=true",
         )
     )
     made = {(each["kind"], each["metadata"]["name"]): each for each in deploying.helm_template("--set", options)}
     pod = made["Deployment", "kwokfleet"]["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == "registry.example.org/fleet:next"
     assert pod["containers"][0]["args"][-1] == "--interval=5m"
-    assert pod["imagePullSecrets"] == [{"name": "pull"}]
+    assert made["StatefulSet", "kwokfleet-kwok"]["spec"]["template"]["spec"]["containers"][0]["image"].endswith(":next")
+    for account in ("kwokfleet", "kwokfleet-kwok"):
+        assert made["ServiceAccount", account]["imagePullSecrets"] == [{"name": "pull"}]
     assert pod["nodeSelector"] == {"disk": "ssd"}
     assert {each["key"] for each in pod["tolerations"]} >= {"infra", "node.kubernetes.io/unreachable"}
-    assert made["NetworkPolicy", "kwokfleet"]["spec"]["egress"][1]["ports"] == [{"port": 8443, "protocol": "TCP"}]
+    for policy in ("kwokfleet", "kwokfleet-kwok"):
+        assert made["NetworkPolicy", policy]["spec"]["egress"][1]["ports"] == [{"port": 8443, "protocol": "TCP"}]
     assert ("ValidatingAdmissionPolicy", "kwokfleet-fake-nodes-only") not in made
-    closed = deploying.helm_template("--set", "networkPolicy.enabled=false")
+    closed = deploying.helm_template("--set", "networkPolicy.enabled=false,kwokPods.enabled=true")
     assert "NetworkPolicy" not in {each["kind"] for each in closed}
 
 
