@@ -92,12 +92,10 @@ def test_values_that_mean_nothing_are_refused(options: str, named: str) -> None:
 
 def test_what_values_ask_for_is_there() -> None:
     """Another image, more options, ports and machines; and no policy where none is wanted."""
-    options = ",".join(
-        (
-            "image.repository=registry.example.org/fleet,image.tag=next,imagePullSecrets[0].name=pull",
-            "extraArgs[0]=--interval=5m,nodeSelector.disk=ssd,tolerations[0].key=infra,tolerations[0].operator=Exists",
-            "networkPolicy.apiServerPorts[0]=8443,admissionPolicy.enabled=false,kwokPods.enabled=true",
-        )
+    options = (
+        "image.repository=registry.example.org/fleet,image.tag=next,imagePullSecrets[0].name=pull,"
+        "extraArgs[0]=--interval=5m,nodeSelector.disk=ssd,tolerations[0].key=infra,tolerations[0].operator=Exists,"
+        "networkPolicy.apiServerPorts[0]=8443,admissionPolicy.enabled=false,kwokPods.enabled=true"
     )
     made = {(each["kind"], each["metadata"]["name"]): each for each in deploying.helm_template("--set", options)}
     pod = made["Deployment", "kwokfleet"]["spec"]["template"]["spec"]
@@ -119,8 +117,8 @@ def test_versions_are_this_version_s(tmp_path: Path) -> None:
     """Of the image in the base, of the chart, and of kwok where people are told to get its kinds."""
     [chart] = deploying.read((deploying.CHART / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == kwokfleet.__version__
-    images = [each for each in deploying.kustomize("base", tmp_path) if each["kind"] == "Deployment"]
-    [container] = images[0]["spec"]["template"]["spec"]["containers"]
-    assert container["image"] == f"ghcr.io/kwokfleet/kwokfleet:{kwokfleet.__version__}"
+    pods = [each for each in deploying.kustomize("overlays/shards", tmp_path) if "template" in each.get("spec", {})]
+    images = {container["image"] for each in pods for container in each["spec"]["template"]["spec"]["containers"]}
+    assert images == {f"ghcr.io/kwokfleet/kwokfleet:{kwokfleet.__version__}"}
     for page in (deploying.CHART / "templates" / "NOTES.txt", deploying.DEPLOY / "README.md"):
         assert f"kustomize/crd?ref={versions.KWOK}" in page.read_text()

@@ -74,6 +74,11 @@ def helm_template(*options: str, namespace: str = NAMESPACE) -> list[Manifest]:
     return read(_said(*_template(), "--namespace", namespace, *options))
 
 
+def helm(kubeconfig: Path, namespace: str, *arguments: str) -> str:
+    """Run helm on a cluster."""
+    return _said(program("helm"), "--kubeconfig", str(kubeconfig), "--namespace", namespace, *arguments)
+
+
 def try_helm_template(*options: str) -> subprocess.CompletedProcess[str]:
     """Return whatever helm says."""
     return subprocess.run([*_template(), *options], capture_output=True, text=True, timeout=60, check=False)

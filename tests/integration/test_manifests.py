@@ -50,9 +50,12 @@ def test_what_monitoring_adds_passes_strict_validation(operated: None, box: Sand
 
 def test_the_chart_with_everything_on_passes_strict_validation(operated: None, box: Sandbox) -> None:
     """In a namespace of its own choice."""
-    url = "https://git.example.org/team/fleets.git"
-    values = f"replicas=3,kwokPods.enabled=true,monitoring.enabled=true,viewer.enabled=true,source.type=gitSync,source.gitSync.url={url}"
-    made = deploying.helm_template("--set", values, namespace=box.name)
+    made = deploying.helm_template(
+        *deploying.VARIANTS["overlays/git-sync"],
+        "--set",
+        "replicas=3,kwokPods.enabled=true,monitoring.enabled=true,viewer.enabled=true",
+        namespace=box.name,
+    )
     submit(box.cluster, made, "--dry-run=server")
 
 
@@ -65,6 +68,20 @@ def test_a_field_that_is_none_would_be_noticed(box: Sandbox, tmp_path: Path) -> 
     )
     assert done.returncode != 0
     assert "spec.port" in done.stderr
+
+
+def test_a_release_comes_and_goes(box: Sandbox) -> None:
+    """Helm itself finds nothing amiss, changes what a value changes, and leaves nothing but the definition behind."""
+    ours = ("all,clusterroles,clusterrolebindings,priorityclasses,validatingadmissionpolicies", "-A")
+    mine = ("-l", "app.kubernetes.io/part-of=kwokfleet", "-o", "name")
+    release = ("kwokfleet", str(deploying.CHART))
+    deploying.helm(box.cluster.kubeconfig, box.name, "install", *release)
+    deploying.helm(box.cluster.kubeconfig, box.name, "upgrade", *release, "--set", "replicas=2,viewer.enabled=true")
+    there = box.cluster.get("deployment", "kwokfleet", "-n", box.name)
+    assert there["spec"]["replicas"] == 2
+    assert "clusterrole.rbac.authorization.k8s.io/kwokfleet-viewer" in box.cluster.kubectl("get", *ours, *mine)
+    deploying.helm(box.cluster.kubeconfig, box.name, "uninstall", "kwokfleet")
+    waiting.until(lambda: not box.cluster.kubectl("get", *ours, *mine))
 
 
 @pytest.fixture
