@@ -293,8 +293,10 @@ def _renew(sender: sending.Sender, manifest: Manifest, there: Manifest) -> None:
     mine = manifest["metadata"].get("annotations", {}).get(objects.DIGEST)
     theirs = (there["metadata"].get("annotations") or {}).get(objects.DIGEST)
     if mine and mine != theirs and objects.labels(there).get(objects.MANAGED_BY) == objects.US:
-        version = there["metadata"]["resourceVersion"]
-        sender.send(requests.replace({**manifest, "metadata": {**manifest["metadata"], "resourceVersion": version}}))
+        metadata = {**manifest["metadata"], "resourceVersion": there["metadata"]["resourceVersion"]}
+        for marks in ("labels", "annotations"):  # an installation marks what it made
+            metadata[marks] = {**(there["metadata"].get(marks) or {}), **metadata.get(marks, {})}
+        sender.send(requests.replace({**manifest, "metadata": metadata}))
 
 
 def _established(definition: Manifest) -> bool:
