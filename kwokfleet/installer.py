@@ -119,9 +119,7 @@ class Installer:
     def _sent(self, survey: Survey, manifest: Manifest, *, dry_run: bool = False) -> Answer:
         there = survey.live.get(objects.key(manifest))
         said = marks.left_to_others(marks.marked(manifest, survey.namespace), there)
-        request = requests.apply_any(
-            marks.kind(manifest), said, marks.MANAGER, force=self._force, dry_run=dry_run
-        )
+        request = requests.apply_any(marks.kind(manifest), said, marks.MANAGER, force=self._force, dry_run=dry_run)
         return self._sender.send(request)
 
     def _wait_until_established(self, survey: Survey, timeout_s: float) -> None:
@@ -162,7 +160,7 @@ def remove(api: requests.Sends, kind: requests.Kind, manifest: Manifest) -> None
     """Delete one object, if it is still there."""
     answer = api.send(requests.delete_any(kind, manifest, manifest["metadata"]["uid"]))
     if answer.status not in (*_MADE, HTTPStatus.ACCEPTED, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
-        raise cluster.refused(api, answer, f"delete {kind.plural}")  # type: ignore[arg-type]  # whoever sends
+        raise cluster.refused(api, answer, f"delete {kind.plural}")
 
 
 # what is in the way
@@ -235,7 +233,7 @@ class Goal:
 
 
 def wait(sender: sending.Sender, goal: Goal, timeout_s: float, tell: Callable[[str], None]) -> None:
-    """Wait until the daemon runs and its Fleets are Ready; tell what is waited for, each time that it is another thing."""
+    """Wait until the daemon runs and its Fleets are Ready; tell what is waited for when that changes."""
     deadline, told = time.monotonic() + timeout_s, ""
     while lacking := _lacking(sender, goal):
         if lacking != told:

@@ -5,12 +5,12 @@ only what differs from one installation to the next: names, an image, numbers, w
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from posixpath import join, normpath
 from typing import Any
 
-from kwokfleet.core import kustomization, marks, objects
+from kwokfleet.core import kustomization, marks
 from kwokfleet.core.kustomization import Tree
 from kwokfleet.core.objects import Manifest
 from kwokfleet.core.parcel import Parcel
@@ -164,3 +164,14 @@ def _read_from(deployment: Manifest, source: Parcel | Git | None) -> None:
 def _with(arguments: Sequence[str], values: dict[str, str]) -> list[str]:
     """Return arguments with other values for some of the flags that are there."""
     return [f"{flag}={values[flag]}" if (flag := each.partition("=")[0]) in values else each for each in arguments]
+
+
+def reads_git(live: Iterable[Manifest]) -> bool:
+    """Return whether a daemon among live objects has its files from a git repository."""
+    return any(
+        argument.startswith(("--git-url=", f"{_CHECKOUT}"))
+        for each in live
+        if each["metadata"]["name"] == NAME
+        for container in _containers(each)
+        for argument in container.get("args") or ()
+    )

@@ -20,7 +20,9 @@ MANAGER = "kwokfleet-install"
 """The field manager of an installation; what the daemon writes is another's."""
 PART_OF = "app.kubernetes.io/part-of"
 
-_RBAC, _ADMISSION, _MONITORING = "rbac.authorization.k8s.io/v1", "admissionregistration.k8s.io/v1", "monitoring.coreos.com/v1"  # fmt: skip
+_RBAC = "rbac.authorization.k8s.io/v1"
+_ADMISSION = "admissionregistration.k8s.io/v1"
+_MONITORING = "monitoring.coreos.com/v1"
 KINDS = (
     Kind("v1", "Namespace", "namespaces"),
     Kind(CRD_API_VERSION, "CustomResourceDefinition", "customresourcedefinitions"),

@@ -95,5 +95,5 @@ def of_packed(text: str, ref: str) -> str:
 
 
 def digest_of(files: Iterable[tuple[str, str]]) -> str:
-    """Return the digest of a tree, from each file's path below its root and digest: wherever it lies, it is the same."""
+    """Return the digest of a tree, from paths below its root and digests of files: the same wherever it lies."""
     return hashlib.sha256("".join(f"{path}\0{digest}\n" for path, digest in sorted(files)).encode()).hexdigest()
