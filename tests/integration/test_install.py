@@ -1,0 +1,114 @@
+"""`kwokfleet install` and `uninstall` on a cluster of their own, whose pods run: what they make, leave and refuse."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kwokfleet.core import marks
+from tests.harness import cli, control_plane, foreign, kubelet, snapshots, waiting
+from tests.harness.control_plane import ControlPlane
+
+Manifest = dict[str, Any]
+FLEET = """
+apiVersion: kwokfleet.dev/v1alpha1
+kind: Fleet
+metadata: {name: lab}
+spec:
+  nodePools: [{name: pool, replicas: 3}]
+  stages: [pod-general, {file: ../parts/slow.yaml}]
+  waves:
+    - name: jobs
+      start: {after: 0s}
+      namespace: lab-jobs
+      count: 2
+      template: {apiVersion: v1, kind: Pod, spec: {containers: [{name: main, image: none}]}}
+"""
+STAGE = """
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+metadata: {name: slow}
+spec:
+  resourceRef: {apiGroup: v1, kind: Pod}
+  selector: {matchLabels: {slow: "true"}}
+  next: {delete: true}
+"""
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """Keep a control plane of these tests' own: they compare all of it, before and after."""
+    yield from control_plane.running("install", foreign.QUIET)
+
+
+@pytest.fixture
+def program(kwokfleet: cli.Cli, plane: ControlPlane) -> cli.Cli:
+    """Run the command line against it."""
+    return cli.Cli(kwokfleet.data_dir, kwokfleet.environment | {"KUBECONFIG": str(plane.kubeconfig)})
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """Write fleet files, one of which refers to a file in a folder beside theirs."""
+    folder = tmp_path / "fleets"
+    for name, text in {"fleets/lab.yaml": FLEET, "parts/slow.yaml": STAGE}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return folder
+
+
+@pytest.fixture
+def machine(plane: ControlPlane, tmp_path: Path) -> Iterator[kubelet.Machine]:
+    """Run the pods of the namespaces that these tests install into."""
+    with kubelet.running(plane, tmp_path / "machine", "kwokfleet", "theirs") as made:
+        yield made
+
+
+def versions(plane: ControlPlane) -> dict[str, str]:
+    """Return the version of everything that was installed."""
+    kinds = ",".join(f"{each.plural}.{group}" if (group := _group(each.api_version)) else each.plural for each in KINDS)
+    found = plane.get(kinds, "--all-namespaces", "--selector", marks.MARK)["items"]
+    return {f"{each['kind']}/{each['metadata']['name']}": each["metadata"]["resourceVersion"] for each in found}
+
+
+KINDS = [each for each in marks.KINDS if not each.api_version.startswith("monitoring.")]
+
+
+def _group(api_version: str) -> str:
+    return api_version.rpartition("/")[0]
+
+
+def nodes(plane: ControlPlane) -> dict[str, str]:
+    """Return the fake nodes, and whether each is Ready."""
+    found = plane.get("nodes", "--selector", "kwokfleet.dev/fleet=lab")["items"]
+    return {
+        each["metadata"]["name"]: next(c["status"] for c in each["status"]["conditions"] if c["type"] == "Ready")
+        for each in found
+    }
+
+
+def test_a_cluster_is_as_it_was_after_install_upgrade_and_uninstall(
+    plane: ControlPlane, program: cli.Cli, files: Path, machine: kubelet.Machine
+) -> None:
+    """A fleet in one command; again, and nothing is written; other options, and only that differs; away, and all is."""
+    before = snapshots.taken(plane)
+    said = program.ok("install", "--from", str(files))
+    assert "deployment/kwokfleet in kwokfleet created" in said
+    assert nodes(plane) == {f"lab-pool-{index}": "True" for index in range(3)}
+    first = versions(plane)
+    program.ok("install", "--from", str(files))
+    waiting.until(lambda: len(plane.get("pods", "-n", "lab-jobs")["items"]) == 2)
+    assert versions(plane) == first
+    program.ok("install", "--from", str(files), "--replicas=2", "--viewer")
+    assert plane.get("deployment/kwokfleet", "-n", "kwokfleet")["status"]["readyReplicas"] == 2
+    assert "ClusterRole/kwokfleet-viewer" in versions(plane)
+    said = program.ok("install", "--from", str(files))
+    assert "clusterrole/kwokfleet-viewer removed" in said
+    assert versions(plane).keys() == first.keys()
+    done = program.run("uninstall")
+    assert (done.returncode, "--delete-fleet or --keep-fleet" in done.stderr) == (2, True)
+    program.ok("uninstall", "--delete-fleet")
+    waiting.until(lambda: not snapshots.differences(before, snapshots.taken(plane)), deadline_s=30)
+    done = program.run("uninstall", "--delete-fleet")
+    assert (done.returncode, "nothing of an installation is here" in done.stderr) == (0, True)
