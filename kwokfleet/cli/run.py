@@ -315,7 +315,8 @@ def _caretaker(
         return known[0][2]
 
     written = cluster.write_kubeconfig(*chosen, folder)
-    return caretaker.Caretaker(sender, program, written, folder, nodes, lambda: made.ask("kwok"), api)
+    home = os.environ.get("POD_NAMESPACE") or caretaker.HOME
+    return caretaker.Caretaker(sender, program, written, folder, nodes, lambda: made.ask("kwok"), api, home)
 
 
 def _prepare(session: "syncing.Sync", kinds: "AbstractSet[str]") -> None:

@@ -43,6 +43,7 @@ POD = Kind("v1", "Pod", "pods", namespaced=True)
 SECRET = Kind("v1", "Secret", "secrets", namespaced=True)
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases", namespaced=True)
 DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments", namespaced=True)
+STATEFUL_SET = Kind("apps/v1", "StatefulSet", "statefulsets", namespaced=True)
 FLEET = Kind(objects.API_VERSION, "Fleet", "fleets")
 EVENT = Kind("v1", "Event", "events", namespaced=True)
 DEFINITION = Kind(CRD_API_VERSION, "CustomResourceDefinition", "customresourcedefinitions")
@@ -53,7 +54,8 @@ KWOK = (
 """kwok's kinds beside Stage. Few fleets need one, and a cluster may lack them."""
 MANAGED = (NODE, STAGE, NAMESPACE, CONFIG_MAP, STORAGE_CLASS, *KWOK)
 """The kinds whose objects the files stand for; a set of the library brings a StorageClass along."""
-_KINDS = {(each.api_version, each.kind): each for each in (*MANAGED, POD, LEASE, DEPLOYMENT, FLEET, EVENT, DEFINITION)}
+_OTHERS = (POD, LEASE, DEPLOYMENT, STATEFUL_SET, FLEET, EVENT, DEFINITION)
+_KINDS = {(each.api_version, each.kind): each for each in (*MANAGED, *_OTHERS)}
 
 OURS = f"{objects.MANAGED_BY}={objects.US}"
 STANDING = f"{OURS},!{objects.WAVE}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kwokfleet import keeper as keeping
-from kwokfleet import leasing, reconcile, sending, source, sync
+from kwokfleet import leasing, places, reconcile, sending, source, sync
 from kwokfleet import shard as shards
 from kwokfleet.core import objects, requests
 from kwokfleet.core.controller import KwokControllerSpec
@@ -83,7 +83,7 @@ def kept(
     sender = sending.Sender(api, sending.Limits(patience_s=2), threading.Event())
     manage = {"label": f"{objects.FLEET}={fleet}"}
     spec = KwokControllerSpec.model_validate({"manage": manage, **fields})
-    wanted = shards.Wanted(cluster.tools.path("kwok"), spec, cluster.kubeconfig)
+    wanted = places.Wanted(cluster.tools.path("kwok"), spec, cluster.kubeconfig)
     with mirror.Mirror(api, (requests.NODE,), f"{objects.FLEET}={fleet}") as nodes:
         nodes.wait_until_known(READY_S)
 
