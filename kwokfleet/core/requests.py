@@ -20,6 +20,8 @@ METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v
 PAGE = 500
 LONGEST_QUIET_S = 30.0
 CRD_API_VERSION = "apiextensions.k8s.io/v1"
+_READS = ("GET", "HEAD")
+_MAY_WE = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 class Kind(NamedTuple):
@@ -37,6 +39,7 @@ NAMESPACE = Kind("v1", "Namespace", "namespaces")
 CONFIG_MAP = Kind("v1", "ConfigMap", "configmaps", namespaced=True)
 STORAGE_CLASS = Kind("storage.k8s.io/v1", "StorageClass", "storageclasses")
 POD = Kind("v1", "Pod", "pods", namespaced=True)
+SECRET = Kind("v1", "Secret", "secrets", namespaced=True)
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases", namespaced=True)
 DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments", namespaced=True)
 FLEET = Kind(objects.API_VERSION, "Fleet", "fleets")
@@ -67,6 +70,11 @@ class Request:
     body: bytes | None = None
     content_type: str = JSON
     accept: str = JSON
+
+    @property
+    def changes_something(self) -> bool:
+        """Whether it is more than a question; one about rights is sent like a change, and is none."""
+        return self.method not in _READS and self.path != _MAY_WE
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +170,18 @@ def watch(kind: Kind, selector: str, since: str, timeout_s: int, *, fields: str 
         {"resourceVersion": since} if since else {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
     )
     return Request("GET", _with(collection(kind), query))
+
+
+def may_list(kind: Kind, namespace: str = "") -> Request:
+    """Ask whether we may list a kind: there or, without a namespace, everywhere."""
+    group = kind.api_version.rpartition("/")[0]
+    asked = {"verb": "list", "group": group, "resource": kind.plural, "namespace": namespace}
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": asked},
+    }
+    return Request("POST", _MAY_WE, orjson.dumps(body))
 
 
 def create(manifest: Manifest, *, dry_run: bool = False) -> Request:
