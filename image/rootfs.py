@@ -157,7 +157,7 @@ def make_folders(root: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(mode)
     os.chown(root / "var/lib/kwokfleet", USER, USER)
-    (root / "var/run").symlink_to("/run")
+    (root / "var/run").symlink_to("../run")
 
 
 def main(target: str) -> None:
