@@ -41,6 +41,12 @@ def pack(path: Path, loaded: source.Loaded, extra: dict[str, str] | None = None)
     return made
 
 
+def declares_kwok(loaded: source.Loaded) -> bool:
+    """Return whether fleet files say how kwok runs."""
+    found = (each.value for file in loaded.snapshot.files for each in documents.parse(file.path, file.text)[0])
+    return any(isinstance(each, dict) and each.get("kind") == "KwokController" for each in found)
+
+
 def _whole(path: Path | str) -> Path:
     """Return a path from the root, without following symlinks: what files are called is what counts."""
     return Path(os.path.normpath(Path(path).absolute()))

@@ -12,7 +12,7 @@ from kwokfleet.cli import connection, fleets, output, render, sync
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kwokfleet import installer, sending
+    from kwokfleet import installer, sending, source
     from kwokfleet.core.installation import Git, Options
     from kwokfleet.core.objects import Manifest, ObjectKey
     from kwokfleet.core.parcel import Parcel
@@ -104,6 +104,8 @@ def install(  # noqa: PLR0913, PLR0917  # one for each option
     timeout_s = sync.seconds(timeout)
     _refuse_contradictions(from_path, git_url, form, dry_run, git_sync=git_sync)
     git = Git(git_url, git_ref, git_path, git_sync) if git_url else None
+    if shards and from_path is None:
+        output.print_line(f"note: kwok's pods come when the fleet files have {_document(shards)}")
     options = Options(
         namespace, image or "", replicas, git, bool(shards), monitoring, viewer, admission_policy, network_policy
     )
@@ -120,6 +122,10 @@ def install(  # noqa: PLR0913, PLR0917  # one for each option
             if not isinstance(error, errors.KwokfleetError | typer.Exit) and dry_run is sync.DryRun.NONE:
                 output.print_line(_GO_ON)
             raise
+
+
+def _document(shards: int) -> str:
+    return f"a KwokController with shards: {shards}, statefulSet: kwokfleet-kwok"
 
 
 def _refuse_contradictions(
@@ -180,12 +186,29 @@ class _Asked:
 
         loaded = fleets.load(source.Loader(render.live_nodes(None, sender)), path)
         fleets.refuse_if_wrong(loaded)
-        made = packer.pack(path, loaded)
+        made = packer.pack(path, loaded, self._said_of_kwok(loaded))
         names = sorted(each.name for each in loaded.tree.fleets)
         counted = f"{fleets.count(len(made.data), 'file')} with {fleets.count(len(names), 'fleet')}"
         output.print_line(f"{counted}: {', '.join(names) or '-'}")
         awake = frozenset(each.name for each in loaded.tree.fleets if not each.spec.suspend)
         return made, installer.Goal(self._options.namespace, awake, packer.digest(made))
+
+    def _said_of_kwok(self, loaded: "source.Loaded") -> dict[str, str]:
+        """Return the file that puts kwok into pods of its own, unless the fleet files do."""
+        from kwokfleet import packer
+        from kwokfleet.core import installation
+
+        if not self._shards:
+            return {}
+        if not packer.declares_kwok(loaded):
+            return {installation.KWOK_FILE: installation.kwok_document(self._shards)}
+        spec = loaded.tree.controller
+        if spec.stateful_set is None or spec.shards != self._shards:
+            raise errors.InputError(
+                f"--shards {self._shards}, but the KwokController document of these files says otherwise",
+                hint=f"write there: shards: {self._shards}, statefulSet: {installation.KWOK}",
+            )
+        return {}
 
 
 def _carry_out(  # noqa: PLR0913  # all that was asked for

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from posixpath import join, normpath
 from typing import Any
 
-from kwokfleet.core import kustomization, marks
+from kwokfleet.core import kustomization, marks, objects
 from kwokfleet.core.kustomization import Tree
 from kwokfleet.core.objects import Manifest
 from kwokfleet.core.parcel import Parcel
@@ -23,6 +23,7 @@ FILES = "kwokfleet-fleets"
 MOUNTED = "/fleets"
 KWOK = "kwokfleet-kwok"
 """The StatefulSet of kwok, where it runs in pods of its own."""
+KWOK_FILE = "kwok-controller.yaml"
 IMAGE = "ghcr.io/kwokfleet/kwokfleet"
 _ACCOUNT = "system:serviceaccount"
 _ADMISSION = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
@@ -164,6 +165,20 @@ def _read_from(deployment: Manifest, source: Parcel | Git | None) -> None:
 def _with(arguments: Sequence[str], values: dict[str, str]) -> list[str]:
     """Return arguments with other values for some of the flags that are there."""
     return [f"{flag}={values[flag]}" if (flag := each.partition("=")[0]) in values else each for each in arguments]
+
+
+def kwok_document(shards: int) -> str:
+    """Return the document that says that kwok runs in pods of its own, for files that say nothing about kwok."""
+    return (
+        "# Written by kwokfleet install --shards.\n"
+        f"apiVersion: {objects.API_VERSION}\n"
+        "kind: KwokController\n"
+        "metadata:\n"
+        "  name: default\n"
+        "spec:\n"
+        f"  shards: {shards}\n"
+        f"  statefulSet: {KWOK}\n"
+    )
 
 
 def reads_git(live: Iterable[Manifest]) -> bool:

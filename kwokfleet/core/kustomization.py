@@ -4,11 +4,12 @@
 place where each of them is written down. What kustomize can do beyond that is not needed, and refused.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from posixpath import join, normpath
 from typing import Any
 
-from kwokfleet.core import objects
+from kwokfleet.core import documents, objects
 from kwokfleet.core.objects import Manifest
 
 Tree = Mapping[str, Sequence[Any]]
@@ -54,29 +55,27 @@ def _resources(tree: Tree, path: str, below: Sequence[Manifest] | None) -> list[
 
 
 def _documents(tree: Tree, folder: str, patch: Mapping[str, Any]) -> Sequence[Any]:
-    if "path" not in patch:
-        raise ValueError(f"{folder}/{_FILE}: a patch is read from a file of its own")
-    return tree[normpath(join(folder, patch["path"]))]
+    if "path" in patch:
+        return tree[normpath(join(folder, patch["path"]))]
+    return [each.value for each in documents.parse(folder, patch["patch"])[0]]
 
 
 def _patched(made: list[Manifest], patches: Sequence[Any], target: Mapping[str, str] | None) -> list[Manifest]:
     """Return objects with patches applied: each finds its own, or is for those that a target names."""
     for patch in patches:
-        if isinstance(patch, list):
-            made = [_operated(each, patch) if _is_meant(each, target or {}) else each for each in made]
-            continue
         wanted = target or {"kind": patch["kind"], **patch["metadata"]}
         if not any(_is_meant(each, wanted) for each in made):
             raise ValueError(f"a patch for {wanted} finds nothing to change")
-        found = [(each, merged(each, patch) if _is_meant(each, wanted) else each) for each in made]
-        made = [after for _, after in found if after is not None]
+        change = _operated if isinstance(patch, list) else merged
+        changed = [change(each, patch) if _is_meant(each, wanted) else each for each in made]
+        made = [each for each in changed if each is not None]
     return made
 
 
 def _is_meant(manifest: Manifest, target: Mapping[str, Any]) -> bool:
     key = objects.key(manifest)
     have = {"kind": key.kind, "name": key.name, "namespace": key.namespace}
-    return all(have[name] == target[name] for name in have if name in target)
+    return all(re.fullmatch(target[name], have[name]) for name in have if name in target)
 
 
 def merged(below: Any, patch: Any, name: str = "") -> Any:  # noqa: ANN401  # any part of a manifest

@@ -57,6 +57,23 @@ def test_install_and_kustomize_make_the_same_objects(kwokfleet: cli.Cli, overlay
         assert ours[name] == each, name
 
 
+@pytest.mark.parametrize(
+    ("component", "options"),
+    [("monitoring", ("--monitoring",)), ("viewer", ("--viewer",)), ("kwok-pods", ("--shards=2",))],
+)
+def test_install_and_kustomize_agree_on_every_component(
+    kwokfleet: cli.Cli, component: str, options: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Each of them alone, laid over the base."""
+    deploy = os.path.relpath(DEPLOY, tmp_path)
+    lines = ["kind: Kustomization", f"resources: [{deploy}/base]", f"components: [{deploy}/components/{component}]"]
+    (tmp_path / "kustomization.yaml").write_text("\n".join(lines))
+    theirs, ours = kustomized(tmp_path), printed(kwokfleet, *options)
+    assert ours.keys() == theirs.keys()
+    for name, each in theirs.items():
+        assert ours[name] == each, name
+
+
 def test_nothing_is_printed_of_files_that_are_wrong(kwokfleet: cli.Cli, tmp_path: Path) -> None:
     """The line is named, as `validate` names it."""
     (tmp_path / "bad.yaml").write_text(

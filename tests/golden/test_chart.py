@@ -16,7 +16,9 @@ COPIES = {
         f"base/{name}.yaml"
         for name in ("admission", "poddisruptionbudget", "priorityclass", "rights", "service", "serviceaccount")
     ],
-    "files/monitoring": [f"components/monitoring/{name}.yaml" for name in ("dashboard", "prometheusrule", "servicemonitor")],
+    "files/monitoring": [
+        f"components/monitoring/{name}.yaml" for name in ("dashboard", "prometheusrule", "servicemonitor")
+    ],
     "files/viewer": ["components/viewer/viewer.yaml"],
 }
 """Folders of the chart, and the files that it takes over as they are."""

@@ -1,6 +1,7 @@
 """`kwokfleet install` and `uninstall` on a cluster of their own, whose pods run: what they make, leave and refuse."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.harness import cli, control_plane, foreign, kubelet, snapshots, waiti
 from tests.harness.control_plane import ControlPlane
 
 Manifest = dict[str, Any]
+PodsRun = Callable[[], AbstractContextManager[kubelet.Machine]]
 FLEET = """
 apiVersion: kwokfleet.dev/v1alpha1
 kind: Fleet
@@ -59,10 +61,9 @@ def files(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def machine(plane: ControlPlane, tmp_path: Path) -> Iterator[kubelet.Machine]:
-    """Run the pods of the namespaces that these tests install into."""
-    with kubelet.running(plane, tmp_path / "machine", "kwokfleet", "theirs") as made:
-        yield made
+def pods_run(plane: ControlPlane, tmp_path: Path) -> PodsRun:
+    """Return what lets the pods of the namespaces that these tests install into run."""
+    return lambda: kubelet.running(plane, tmp_path / "machine", "kwokfleet", "theirs")
 
 
 def versions(plane: ControlPlane) -> dict[str, str]:
@@ -89,26 +90,27 @@ def nodes(plane: ControlPlane) -> dict[str, str]:
 
 
 def test_a_cluster_is_as_it_was_after_install_upgrade_and_uninstall(
-    plane: ControlPlane, program: cli.Cli, files: Path, machine: kubelet.Machine
+    plane: ControlPlane, program: cli.Cli, files: Path, pods_run: PodsRun
 ) -> None:
     """A fleet in one command; again, and nothing is written; other options, and only that differs; away, and all is."""
-    before = snapshots.taken(plane)
-    said = program.ok("install", "--from", str(files))
-    assert "deployment/kwokfleet in kwokfleet created" in said
-    assert nodes(plane) == {f"lab-pool-{index}": "True" for index in range(3)}
-    first = versions(plane)
-    program.ok("install", "--from", str(files))
-    waiting.until(lambda: len(plane.get("pods", "-n", "lab-jobs")["items"]) == 2)
-    assert versions(plane) == first
-    program.ok("install", "--from", str(files), "--replicas=2", "--viewer")
-    assert plane.get("deployment/kwokfleet", "-n", "kwokfleet")["status"]["readyReplicas"] == 2
-    assert "ClusterRole/kwokfleet-viewer" in versions(plane)
-    said = program.ok("install", "--from", str(files))
-    assert "clusterrole/kwokfleet-viewer removed" in said
-    assert versions(plane).keys() == first.keys()
-    done = program.run("uninstall")
-    assert (done.returncode, "--delete-fleet or --keep-fleet" in done.stderr) == (2, True)
-    program.ok("uninstall", "--delete-fleet")
-    waiting.until(lambda: not snapshots.differences(before, snapshots.taken(plane)), deadline_s=30)
-    done = program.run("uninstall", "--delete-fleet")
-    assert (done.returncode, "nothing of an installation is here" in done.stderr) == (0, True)
+    with pods_run():
+        before = snapshots.taken(plane)
+        said = program.ok("install", "--from", str(files))
+        assert "deployment/kwokfleet in kwokfleet created" in said
+        assert nodes(plane) == {f"lab-pool-{index}": "True" for index in range(3)}
+        first = versions(plane)
+        program.ok("install", "--from", str(files))
+        waiting.until(lambda: len(plane.get("pods", "-n", "lab-jobs")["items"]) == 2)
+        assert versions(plane) == first
+        program.ok("install", "--from", str(files), "--replicas=2", "--viewer")
+        assert plane.get("deployment/kwokfleet", "-n", "kwokfleet")["status"]["readyReplicas"] == 2
+        assert "ClusterRole/kwokfleet-viewer" in versions(plane)
+        said = program.ok("install", "--from", str(files))
+        assert "clusterrole/kwokfleet-viewer removed" in said
+        assert versions(plane).keys() == first.keys()
+        done = program.run("uninstall")
+        assert (done.returncode, "--delete-fleet or --keep-fleet" in done.stderr) == (2, True)
+        program.ok("uninstall", "--delete-fleet")
+        waiting.until(lambda: not snapshots.differences(before, snapshots.taken(plane)), deadline_s=30)
+        done = program.run("uninstall", "--delete-fleet")
+        assert (done.returncode, "nothing of an installation is here" in done.stderr) == (0, True)

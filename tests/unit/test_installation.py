@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kwokfleet import packer
-from kwokfleet.core import installation, kustomization, marks, objects, parcel, rollout
+from kwokfleet.core import controller, documents, installation, kustomization, marks, objects, parcel, rollout
 from kwokfleet.core.installation import Git, Options
 from kwokfleet.core.marks import Whose
 
@@ -302,3 +302,10 @@ def test_what_fleets_wait_for() -> None:
     assert "has not read the new files" in rollout.fleets_lack([fleet("True", "old")], wanted, "d")
     assert rollout.fleets_lack([], None, "") == "no fleet is known yet"
     assert rollout.fleets_lack([fleet("True")], None, "") == ""
+
+
+def test_kwok_in_pods_of_its_own_is_a_document_that_can_be_read() -> None:
+    """It names the StatefulSet that is installed along."""
+    [document] = documents.parse("x", installation.kwok_document(3))[0]
+    spec = controller.KwokController.model_validate(document.value).spec
+    assert (spec.shards, f"StatefulSet/{spec.stateful_set}" in made(kwok_pods=True)) == (3, True)
