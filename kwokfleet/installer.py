@@ -73,7 +73,7 @@ class Installer:
             if answer.status == HTTPStatus.OK:
                 live[objects.key(each)] = answer.json()
             elif answer.status != HTTPStatus.NOT_FOUND:
-                raise cluster.refused(self._sender.api, answer, f"get {marks.kind(each).plural}")
+                raise _refusal(self._sender, [_said(objects.key(each), answer)])
         _refuse(marks.refusals(wanted, live, namespace, force=self._force))
         names = {objects.key(each) for each in wanted}
         surplus = [

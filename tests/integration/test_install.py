@@ -114,3 +114,79 @@ def test_a_cluster_is_as_it_was_after_install_upgrade_and_uninstall(
         waiting.until(lambda: not snapshots.differences(before, snapshots.taken(plane)), deadline_s=30)
         done = program.run("uninstall", "--delete-fleet")
         assert (done.returncode, "nothing of an installation is here" in done.stderr) == (0, True)
+
+
+def test_what_was_there_before_stays(plane: ControlPlane, program: cli.Cli, files: Path, pods_run: PodsRun) -> None:
+    """A namespace, kwok's definitions, nodes, pods and Stages of others; and the fleet, if it is kept."""
+    with foreign.untouched(plane), pods_run():
+        plane.kubectl("create", "namespace", "theirs")
+        waiting.until(lambda: not plane.try_kubectl("get", "serviceaccount/default", "-n", "theirs").returncode)
+        before = snapshots.taken(plane)
+        said = program.ok("install", "--namespace=theirs", "--from", str(files))
+        assert "namespace/theirs left as it is" in said
+        assert "customresourcedefinition/stages.kwok.x-k8s.io left as it is" in said
+        done = program.run("uninstall", "--keep-fleet")
+        assert (done.returncode, "left: 3 fake nodes" in done.stderr) == (0, True), done.stderr
+        assert len(nodes(plane)) == 3
+        assert not plane.get("deployments,pods", "-n", "theirs")["items"]
+        program.ok("uninstall", "--delete-fleet")
+        waiting.until(lambda: not snapshots.differences(before, snapshots.taken(plane)), deadline_s=30)
+        plane.kubectl("delete", "namespace", "theirs")
+
+
+def refused(program: cli.Cli, code: int, *arguments: str) -> str:
+    """Run a command that must end with a code, and return what it said."""
+    done = program.run(*arguments)
+    assert done.returncode == code, done.stderr
+    return done.stderr
+
+
+def test_a_deployment_of_somebody_else_is_not_touched(plane: ControlPlane, program: cli.Cli, files: Path) -> None:
+    """Not even by force, and nothing else is written either."""
+    labels = {"team": "others"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
+    theirs = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
+    plane.kubectl("create", "namespace", "occupied")
+    metadata = {"name": "kwokfleet", "namespace": "occupied"}
+    plane.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": theirs})
+    waiting.until(
+        lambda: plane.get("deployment/kwokfleet", "-n", "occupied").get("status", {}).get("observedGeneration")
+    )
+    before = snapshots.taken(plane)
+    said = refused(program, 5, "install", "-n", "occupied", "--from", str(files), "--force")
+    assert "deployment/kwokfleet in occupied is there and is not kwokfleet's" in said
+    assert not snapshots.differences(before, snapshots.taken(plane))
+    plane.kubectl("delete", "namespace", "occupied")
+
+
+def test_who_may_not_install_is_told_so_and_changes_nothing(
+    plane: ControlPlane, program: cli.Cli, tmp_path: Path
+) -> None:
+    """Nor does a trial on the server, whoever asks for it."""
+    before = snapshots.taken(plane)
+    said = program.ok("install", "--dry-run=server")
+    assert "deployment/kwokfleet in kwokfleet created (server dry run)" in said
+    kubeconfig = plane.kubeconfig_of("default", tmp_path / "nobody.json")
+    said = refused(program, 4, "install", "--kubeconfig", str(kubeconfig))
+    assert "forbidden" in said.lower()
+    assert not snapshots.differences(before, snapshots.taken(plane))
+
+
+def test_what_is_in_the_way_of_an_upgrade_is_said(plane: ControlPlane, program: cli.Cli, files: Path) -> None:
+    """A pod without a machine, a field that somebody else has set, files that are not named again, another namespace."""
+    said = refused(program, 7, "install", "--from", str(files), "--timeout=3s")
+    assert "has no machine" in said
+    plane.kubectl("scale", "deployment/kwokfleet", "--replicas=3", "-n", "kwokfleet")
+    again = ("install", "--from", str(files), "--no-wait")
+    said = refused(program, 4, *again)
+    assert ".spec.replicas" in said
+    assert "--force" in said
+    assert plane.get("deployment/kwokfleet", "-n", "kwokfleet")["spec"]["replicas"] == 3
+    program.ok(*again, "--force")
+    assert plane.get("deployment/kwokfleet", "-n", "kwokfleet")["spec"]["replicas"] == 1
+    assert "name them again" in refused(program, 2, "install", "--no-wait")
+    said = refused(program, 5, *again, "--namespace=elsewhere")
+    assert "installed in namespace kwokfleet already" in said
+    plane.kubectl("delete", "deployment,service", "kwokfleet", "-n", "kwokfleet")  # half of it is missing
+    program.ok("uninstall", "--delete-fleet")
+    assert plane.try_kubectl("get", "namespace/kwokfleet").returncode == 1
