@@ -233,12 +233,12 @@ class Goal:
 
 
 def wait(sender: sending.Sender, goal: Goal, timeout_s: float, tell: Callable[[str], None]) -> None:
-    """Wait until the daemon runs and its Fleets are Ready; tell what is waited for when that changes."""
-    deadline, told = time.monotonic() + timeout_s, ""
+    """Wait until the daemon runs and its Fleets are Ready; tell each thing that is waited for."""
+    deadline, told = time.monotonic() + timeout_s, set[str]()
     while lacking := _lacking(sender, goal):
-        if lacking != told:
+        if lacking not in told:  # a pod that crashes again and again is told of once
             tell(lacking)
-            told = lacking
+            told.add(lacking)
         if time.monotonic() > deadline:
             raise errors.DeadlineError(
                 f"not ready after {timeout_s:g} s: {lacking}",

@@ -54,7 +54,7 @@ def _container_trouble(container: Mapping[str, Any]) -> str:
     if waiting.get("reason") and waiting["reason"] not in _HARMLESS:
         why = f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
         return f"{why} (it ended with {ended['exitCode']})" if ended else why
-    if ended and not container.get("ready") and not container.get("started"):
+    if ended and not container.get("ready"):
         return f"{container['name']} ended with {ended['exitCode']} ({ended.get('reason', 'Error')})"
     return ""
 
