@@ -50,9 +50,12 @@ def test_what_monitoring_adds_passes_strict_validation(operated: None, box: Sand
 
 def test_the_chart_with_everything_on_passes_strict_validation(operated: None, box: Sandbox) -> None:
     """In a namespace of its own choice."""
-    url = "https://git.example.org/team/fleets.git"
-    values = f"replicas=3,monitoring.enabled=true,viewer.enabled=true,source.type=gitSync,source.gitSync.url={url}"
-    made = deploying.helm_template("--set", values, namespace=box.name)
+    made = deploying.helm_template(
+        *deploying.VARIANTS["overlays/git-sync"],
+        "--set",
+        "replicas=3,kwokPods.enabled=true,monitoring.enabled=true,viewer.enabled=true",
+        namespace=box.name,
+    )
     submit(box.cluster, made, "--dry-run=server")
 
 
@@ -67,13 +70,29 @@ def test_a_field_that_is_none_would_be_noticed(box: Sandbox, tmp_path: Path) -> 
     assert "spec.port" in done.stderr
 
 
+def test_a_release_comes_and_goes(box: Sandbox) -> None:
+    """Helm itself finds nothing amiss, changes what a value changes, and leaves nothing but the definition behind."""
+    ours = ("all,clusterroles,clusterrolebindings,priorityclasses,validatingadmissionpolicies", "-A")
+    mine = ("-l", "app.kubernetes.io/part-of=kwokfleet", "-o", "name")
+    release = ("kwokfleet", str(deploying.CHART))
+    deploying.helm(box.cluster.kubeconfig, box.name, "install", *release)
+    deploying.helm(box.cluster.kubeconfig, box.name, "upgrade", *release, "--set", "replicas=2,viewer.enabled=true")
+    there = box.cluster.get("deployment", "kwokfleet", "-n", box.name)
+    assert there["spec"]["replicas"] == 2
+    assert "clusterrole.rbac.authorization.k8s.io/kwokfleet-viewer" in box.cluster.kubectl("get", *ours, *mine)
+    deploying.helm(box.cluster.kubeconfig, box.name, "uninstall", "kwokfleet")
+    waiting.until(lambda: not box.cluster.kubectl("get", *ours, *mine))
+
+
 @pytest.fixture
 def restricted(box: Sandbox, tmp_path: Path) -> Iterator[Sandbox]:
     """Hold a namespace to what ours is held to, with what a pod refers to."""
-    made = {each["kind"]: each for each in deploying.kustomize("base", tmp_path)}
+    everything = deploying.kustomize("components/kwok-pods", tmp_path)
+    made = {each["kind"]: each for each in everything}
     labels = {**made["Namespace"]["metadata"]["labels"], **box.labels}
     submit(box.cluster, [{**made["Namespace"], "metadata": {"name": box.name, "labels": labels}}], "--force-conflicts")
-    submit(box.cluster, [made["PriorityClass"], *deploying.moved([made["ServiceAccount"]], box.name)])
+    accounts = [each for each in everything if each["kind"] == "ServiceAccount"]
+    submit(box.cluster, [made["PriorityClass"], *deploying.moved(accounts, box.name)])
     yield box
     box.cluster.kubectl("delete", "priorityclass", made["PriorityClass"]["metadata"]["name"], "--wait=false")
 
@@ -89,7 +108,7 @@ def pods_of(variant: str, box: Sandbox, scratch: Path) -> list[Manifest]:
     return found
 
 
-@pytest.mark.parametrize("variant", ["base", "overlays/git", "overlays/git-sync"])
+@pytest.mark.parametrize("variant", ["overlays/shards", "overlays/git", "overlays/git-sync"])
 def test_pods_are_let_into_a_namespace_that_is_restricted(variant: str, restricted: Sandbox, tmp_path: Path) -> None:
     """Really made, not only judged; one that claims more is refused there."""
     made = pods_of(variant, restricted, tmp_path)
