@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from tests.harness import cli
 DEPLOY = Path(__file__).parents[2] / "deploy"
 Manifest = dict[str, Any]
 OVERLAYS = {
-    "configmap": ("--from", str(DEPLOY / "overlays" / "configmap" / "fleet.yaml")),
+    "configmap": ("--from=FILES",),
     "git": ("--git-url=https://git.example.org/team/fleets.git", "--git-ref=main", "--git-path=fleets"),
     "git-sync": (
         "--git-sync",
@@ -25,6 +26,7 @@ OVERLAYS = {
         "--git-path=fleets",
     ),
     "ha": ("--replicas=2",),
+    "shards": ("--from=FILES", "--shards=2"),
 }
 
 
@@ -49,9 +51,13 @@ def printed(kwokfleet: cli.Cli, *options: str) -> dict[str, Manifest]:
 
 
 @pytest.mark.parametrize("overlay", [each.name for each in sorted((DEPLOY / "overlays").iterdir())])
-def test_install_and_kustomize_make_the_same_objects(kwokfleet: cli.Cli, overlay: str) -> None:
+def test_install_and_kustomize_make_the_same_objects(kwokfleet: cli.Cli, overlay: str, tmp_path: Path) -> None:
     """For every overlay there are options that say the same."""
-    theirs, ours = kustomized(DEPLOY / "overlays" / overlay), printed(kwokfleet, *OVERLAYS[overlay])
+    shown = DEPLOY / "overlays" / overlay
+    files = tmp_path / "files"
+    shutil.copytree(shown, files, ignore=shutil.ignore_patterns("kustomization.yaml"))
+    options = [each.replace("FILES", str(files)) for each in OVERLAYS[overlay]]
+    theirs, ours = kustomized(shown), printed(kwokfleet, *options)
     assert ours.keys() == theirs.keys()
     for name, each in theirs.items():
         assert ours[name] == each, name
