@@ -34,7 +34,7 @@ metadata: {name: slow}
 spec:
   resourceRef: {apiGroup: v1, kind: Pod}
   selector: {matchLabels: {slow: "true"}}
-  next: {delete: true}
+  steps: [{delete: true}]
 """
 
 
@@ -45,9 +45,12 @@ def plane() -> Iterator[ControlPlane]:
 
 
 @pytest.fixture
-def program(kwokfleet: cli.Cli, plane: ControlPlane) -> cli.Cli:
-    """Run the command line against it."""
-    return cli.Cli(kwokfleet.data_dir, kwokfleet.environment | {"KUBECONFIG": str(plane.kubeconfig)})
+def program(kwokfleet: cli.Cli, plane: ControlPlane) -> Iterator[cli.Cli]:
+    """Run the command line against it; what a test that failed has installed is taken away."""
+    made = cli.Cli(kwokfleet.data_dir, kwokfleet.environment | {"KUBECONFIG": str(plane.kubeconfig)})
+    yield made
+    made.run("uninstall", "--delete-fleet", "--timeout=20s")
+    plane.kubectl("delete", "namespace", "theirs", "occupied", "--ignore-not-found")
 
 
 @pytest.fixture
@@ -131,7 +134,6 @@ def test_what_was_there_before_stays(plane: ControlPlane, program: cli.Cli, file
         assert not plane.get("deployments,pods", "-n", "theirs")["items"]
         program.ok("uninstall", "--delete-fleet")
         waiting.until(lambda: not snapshots.differences(before, snapshots.taken(plane)), deadline_s=30)
-        plane.kubectl("delete", "namespace", "theirs")
 
 
 def refused(program: cli.Cli, code: int, *arguments: str) -> str:
@@ -156,7 +158,6 @@ def test_a_deployment_of_somebody_else_is_not_touched(plane: ControlPlane, progr
     said = refused(program, 5, "install", "-n", "occupied", "--from", str(files), "--force")
     assert "deployment/kwokfleet in occupied is there and is not kwokfleet's" in said
     assert not snapshots.differences(before, snapshots.taken(plane))
-    plane.kubectl("delete", "namespace", "occupied")
 
 
 def test_who_may_not_install_is_told_so_and_changes_nothing(
