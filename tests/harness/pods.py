@@ -270,10 +270,12 @@ class Pod(threading.Thread):
         }
         environment = self._environment(spec, pod, volumes)
 
+        places = "|".join(map(re.escape, sorted(mounts, key=len, reverse=True)))
+        known = re.compile(rf"(?<![\w/.-])(?:{places})(?=[/:,]|$)")  # at once: what stands for one may be below another
+
         def here(text: str) -> str:
             found = _VARIABLE.sub(lambda match: environment.get(match[1], match[0]), text)
-            for place in sorted(mounts, key=len, reverse=True):
-                found = re.sub(rf"(?<![\w/.-]){re.escape(place)}(?=[/:,]|$)", mounts[place], found)
+            found = known.sub(lambda match: mounts[match[0]], found)
             return found.replace("0.0.0.0", self.address)  # noqa: S104  # what would listen everywhere listens there
 
         folder = self._around.folder

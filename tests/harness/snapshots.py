@@ -1,12 +1,15 @@
 """Everything that is in a cluster, at one moment: what must be the same before and after."""
 
+import time
 from typing import Any
 
 from kwokfleet import world
 from kwokfleet.edge import cluster as edge
+from tests.harness import waiting
 from tests.harness.control_plane import ControlPlane
 
 Manifest = dict[str, Any]
+QUIET_S = 1.0
 _RESTLESS = ("events", "leases", "endpointslices", "endpoints")
 """Kinds that change while nobody does anything."""
 
@@ -23,6 +26,19 @@ def taken(cluster: ControlPlane) -> dict[tuple[str, str, str], Manifest]:
         }
     finally:
         api.close()
+
+
+def settled(cluster: ControlPlane) -> dict[tuple[str, str, str], Manifest]:
+    """Return the same once nothing moves any more: controllers have done what they do about what was just made."""
+    seen = [taken(cluster)]
+
+    def is_quiet() -> bool:
+        time.sleep(QUIET_S)
+        seen.append(taken(cluster))
+        return seen[-1] == seen[-2]
+
+    waiting.until(is_quiet)
+    return seen[-1]
 
 
 def differences(before: dict[tuple[str, str, str], Manifest], after: dict[tuple[str, str, str], Manifest]) -> list[str]:

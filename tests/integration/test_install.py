@@ -92,50 +92,6 @@ def nodes(plane: ControlPlane) -> dict[str, str]:
     }
 
 
-def test_a_cluster_is_as_it_was_after_install_upgrade_and_uninstall(
-    plane: ControlPlane, program: cli.Cli, files: Path, pods_run: PodsRun
-) -> None:
-    """A fleet in one command; again, and nothing is written; other options, and only that differs; away, and all is."""
-    with pods_run():
-        before = snapshots.taken(plane)
-        said = program.ok("install", "--from", str(files))
-        assert "deployment/kwokfleet in kwokfleet created" in said
-        assert nodes(plane) == {f"lab-pool-{index}": "True" for index in range(3)}
-        first = versions(plane)
-        program.ok("install", "--from", str(files))
-        waiting.until(lambda: len(plane.get("pods", "-n", "lab-jobs")["items"]) == 2)
-        assert versions(plane) == first
-        program.ok("install", "--from", str(files), "--replicas=2", "--viewer")
-        assert plane.get("deployment/kwokfleet", "-n", "kwokfleet")["status"]["readyReplicas"] == 2
-        assert "ClusterRole/kwokfleet-viewer" in versions(plane)
-        said = program.ok("install", "--from", str(files))
-        assert "clusterrole/kwokfleet-viewer removed" in said
-        assert versions(plane).keys() == first.keys()
-        done = program.run("uninstall")
-        assert (done.returncode, "--delete-fleet or --keep-fleet" in done.stderr) == (2, True)
-        program.ok("uninstall", "--delete-fleet")
-        waiting.until(lambda: not snapshots.differences(before, snapshots.taken(plane)), deadline_s=30)
-        done = program.run("uninstall", "--delete-fleet")
-        assert (done.returncode, "nothing of an installation is here" in done.stderr) == (0, True)
-
-
-def test_what_was_there_before_stays(plane: ControlPlane, program: cli.Cli, files: Path, pods_run: PodsRun) -> None:
-    """A namespace, kwok's definitions, nodes, pods and Stages of others; and the fleet, if it is kept."""
-    with foreign.untouched(plane), pods_run():
-        plane.kubectl("create", "namespace", "theirs")
-        waiting.until(lambda: not plane.try_kubectl("get", "serviceaccount/default", "-n", "theirs").returncode)
-        before = snapshots.taken(plane)
-        said = program.ok("install", "--namespace=theirs", "--from", str(files))
-        assert "namespace/theirs left as it is" in said
-        assert "customresourcedefinition/stages.kwok.x-k8s.io left as it is" in said
-        done = program.run("uninstall", "--keep-fleet")
-        assert (done.returncode, "left: 3 fake nodes" in done.stderr) == (0, True), done.stderr
-        assert len(nodes(plane)) == 3
-        assert not plane.get("deployments,pods", "-n", "theirs")["items"]
-        program.ok("uninstall", "--delete-fleet")
-        waiting.until(lambda: not snapshots.differences(before, snapshots.taken(plane)), deadline_s=30)
-
-
 def refused(program: cli.Cli, code: int, *arguments: str) -> str:
     """Run a command that must end with a code, and return what it said."""
     done = program.run(*arguments)
@@ -154,7 +110,7 @@ def test_a_deployment_of_somebody_else_is_not_touched(plane: ControlPlane, progr
     waiting.until(
         lambda: plane.get("deployment/kwokfleet", "-n", "occupied").get("status", {}).get("observedGeneration")
     )
-    before = snapshots.taken(plane)
+    before = snapshots.settled(plane)
     said = refused(program, 5, "install", "-n", "occupied", "--from", str(files), "--force")
     assert "deployment/kwokfleet in occupied is there and is not kwokfleet's" in said
     assert not snapshots.differences(before, snapshots.taken(plane))
@@ -164,7 +120,7 @@ def test_who_may_not_install_is_told_so_and_changes_nothing(
     plane: ControlPlane, program: cli.Cli, tmp_path: Path
 ) -> None:
     """Nor does a trial on the server, whoever asks for it."""
-    before = snapshots.taken(plane)
+    before = snapshots.settled(plane)
     said = program.ok("install", "--dry-run=server")
     assert "deployment/kwokfleet in kwokfleet created (server dry run)" in said
     kubeconfig = plane.kubeconfig_of("default", tmp_path / "nobody.json")
@@ -191,3 +147,47 @@ def test_what_is_in_the_way_of_an_upgrade_is_said(plane: ControlPlane, program: 
     plane.kubectl("delete", "deployment,service", "kwokfleet", "-n", "kwokfleet")  # half of it is missing
     program.ok("uninstall", "--delete-fleet")
     assert plane.try_kubectl("get", "namespace/kwokfleet").returncode == 1
+
+
+def test_a_cluster_is_as_it_was_after_install_upgrade_and_uninstall(
+    plane: ControlPlane, program: cli.Cli, files: Path, pods_run: PodsRun
+) -> None:
+    """A fleet in one command; again, and nothing is written; other options, and only that differs; away, and all is."""
+    with pods_run():
+        before = snapshots.settled(plane)
+        said = program.ok("install", "--timeout=60s", "--from", str(files))
+        assert "deployment/kwokfleet in kwokfleet created" in said
+        assert nodes(plane) == {f"lab-pool-{index}": "True" for index in range(3)}
+        first = versions(plane)
+        program.ok("install", "--timeout=60s", "--from", str(files))
+        waiting.until(lambda: len(plane.get("pods", "-n", "lab-jobs")["items"]) == 2)
+        assert versions(plane) == first
+        program.ok("install", "--timeout=60s", "--from", str(files), "--replicas=2", "--viewer")
+        assert plane.get("deployment/kwokfleet", "-n", "kwokfleet")["status"]["readyReplicas"] == 2
+        assert "ClusterRole/kwokfleet-viewer" in versions(plane)
+        said = program.ok("install", "--timeout=60s", "--from", str(files))
+        assert "clusterrole/kwokfleet-viewer removed" in said
+        assert versions(plane).keys() == first.keys()
+        done = program.run("uninstall")
+        assert (done.returncode, "--delete-fleet or --keep-fleet" in done.stderr) == (2, True)
+        program.ok("uninstall", "--delete-fleet")
+        waiting.until(lambda: not snapshots.differences(before, snapshots.taken(plane)), deadline_s=30)
+        done = program.run("uninstall", "--delete-fleet")
+        assert (done.returncode, "nothing of an installation is here" in done.stderr) == (0, True)
+
+
+def test_what_was_there_before_stays(plane: ControlPlane, program: cli.Cli, files: Path, pods_run: PodsRun) -> None:
+    """A namespace, kwok's definitions, nodes, pods and Stages of others; and the fleet, if it is kept."""
+    with foreign.untouched(plane), pods_run():
+        plane.kubectl("create", "namespace", "theirs")
+        waiting.until(lambda: not plane.try_kubectl("get", "serviceaccount/default", "-n", "theirs").returncode)
+        before = snapshots.settled(plane)
+        said = program.ok("install", "--timeout=60s", "--namespace=theirs", "--from", str(files))
+        assert "namespace/theirs left as it is" in said
+        assert "customresourcedefinition/stages.kwok.x-k8s.io left as it is" in said
+        done = program.run("uninstall", "--keep-fleet")
+        assert (done.returncode, "left: 3 fake nodes" in done.stderr) == (0, True), done.stderr
+        assert len(nodes(plane)) == 3
+        assert not plane.get("deployments,pods", "-n", "theirs")["items"]
+        program.ok("uninstall", "--delete-fleet")
+        waiting.until(lambda: not snapshots.differences(before, snapshots.taken(plane)), deadline_s=30)
