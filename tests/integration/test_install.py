@@ -130,7 +130,7 @@ def test_who_may_not_install_is_told_so_and_changes_nothing(
 
 
 def test_what_is_in_the_way_of_an_upgrade_is_said(plane: ControlPlane, program: cli.Cli, files: Path) -> None:
-    """A pod without a machine, a field that somebody else has set, files that are not named again, another namespace."""
+    """A pod without a machine, a field that others have set, files that are not named again, another namespace."""
     said = refused(program, 7, "install", "--from", str(files), "--timeout=3s")
     assert "has no machine" in said
     plane.kubectl("scale", "deployment/kwokfleet", "--replicas=3", "-n", "kwokfleet")
