@@ -297,7 +297,7 @@ def _caretaker(
     from kwokfleet.embedded import binaries
 
     with display.shown(output.console(stderr=True)) as report:
-        program = binaries.ensure(cluster_commands.settings_with(options.bin_dir), report).path("kwok")
+        program = binaries.ensure(cluster_commands.settings_with(options.bin_dir), report, "kwok").path("kwok")
     folder = kwok_commands.folder_of(api.host)
     sender = sending.Sender(guarded, sending.Limits(patience_s=IMPATIENT_S), threading.Event())
 

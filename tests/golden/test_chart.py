@@ -16,7 +16,13 @@ COPIES = {
         f"base/{name}.yaml"
         for name in ("admission", "poddisruptionbudget", "priorityclass", "rights", "service", "serviceaccount")
     ],
-    "files/monitoring": [f"components/monitoring/{name}.yaml" for name in ("dashboard", "prometheusrule", "servicemonitor")],
+    "files/kwok-pods": [
+        f"components/kwok-pods/{name}.yaml"
+        for name in ("configmap", "poddisruptionbudget", "rights", "service", "serviceaccount", "statefulset")
+    ],
+    "files/monitoring": [
+        f"components/monitoring/{name}.yaml" for name in ("dashboard", "prometheusrule", "servicemonitor")
+    ],
     "files/viewer": ["components/viewer/viewer.yaml"],
 }
 """Folders of the chart, and the files that it takes over as they are."""
@@ -54,7 +60,7 @@ def test_files_that_the_chart_takes_over_are_up_to_date(golden_file: Golden) -> 
 
 def test_a_release_in_another_namespace_leaves_nothing_in_ours() -> None:
     """Objects, subjects of bindings, and nothing else: rights in kube-node-lease stay there."""
-    options = ("--set", "monitoring.enabled=true,viewer.enabled=true")
+    options = ("--set", "monitoring.enabled=true,viewer.enabled=true,kwokPods.enabled=true")
     here = deploying.helm_template(*options)
     there = deploying.helm_template(*options, namespace="elsewhere")
     spaces = {each["metadata"].get("namespace", "") for each in here}
@@ -86,23 +92,24 @@ def test_values_that_mean_nothing_are_refused(options: str, named: str) -> None:
 
 def test_what_values_ask_for_is_there() -> None:
     """Another image, more options, ports and machines; and no policy where none is wanted."""
-    options = ",".join(
-        (
-            "image.repository=registry.example.org/fleet,image.tag=next,imagePullSecrets[0].name=pull",
-            "extraArgs[0]=--interval=5m,nodeSelector.disk=ssd,tolerations[0].key=infra,tolerations[0].operator=Exists",
-            "networkPolicy.apiServerPorts[0]=8443,admissionPolicy.enabled=false",
-        )
+    options = (
+        "image.repository=registry.example.org/fleet,image.tag=next,imagePullSecrets[0].name=pull,"
+        "extraArgs[0]=--interval=5m,nodeSelector.disk=ssd,tolerations[0].key=infra,tolerations[0].operator=Exists,"
+        "networkPolicy.apiServerPorts[0]=8443,admissionPolicy.enabled=false,kwokPods.enabled=true"
     )
     made = {(each["kind"], each["metadata"]["name"]): each for each in deploying.helm_template("--set", options)}
     pod = made["Deployment", "kwokfleet"]["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == "registry.example.org/fleet:next"
     assert pod["containers"][0]["args"][-1] == "--interval=5m"
-    assert pod["imagePullSecrets"] == [{"name": "pull"}]
+    assert made["StatefulSet", "kwokfleet-kwok"]["spec"]["template"]["spec"]["containers"][0]["image"].endswith(":next")
+    for account in ("kwokfleet", "kwokfleet-kwok"):
+        assert made["ServiceAccount", account]["imagePullSecrets"] == [{"name": "pull"}]
     assert pod["nodeSelector"] == {"disk": "ssd"}
     assert {each["key"] for each in pod["tolerations"]} >= {"infra", "node.kubernetes.io/unreachable"}
-    assert made["NetworkPolicy", "kwokfleet"]["spec"]["egress"][1]["ports"] == [{"port": 8443, "protocol": "TCP"}]
+    for policy in ("kwokfleet", "kwokfleet-kwok"):
+        assert made["NetworkPolicy", policy]["spec"]["egress"][1]["ports"] == [{"port": 8443, "protocol": "TCP"}]
     assert ("ValidatingAdmissionPolicy", "kwokfleet-fake-nodes-only") not in made
-    closed = deploying.helm_template("--set", "networkPolicy.enabled=false")
+    closed = deploying.helm_template("--set", "networkPolicy.enabled=false,kwokPods.enabled=true")
     assert "NetworkPolicy" not in {each["kind"] for each in closed}
 
 
@@ -110,8 +117,8 @@ def test_versions_are_this_version_s(tmp_path: Path) -> None:
     """Of the image in the base, of the chart, and of kwok where people are told to get its kinds."""
     [chart] = deploying.read((deploying.CHART / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == kwokfleet.__version__
-    images = [each for each in deploying.kustomize("base", tmp_path) if each["kind"] == "Deployment"]
-    [container] = images[0]["spec"]["template"]["spec"]["containers"]
-    assert container["image"] == f"ghcr.io/kwokfleet/kwokfleet:{kwokfleet.__version__}"
+    pods = [each for each in deploying.kustomize("overlays/shards", tmp_path) if "template" in each.get("spec", {})]
+    images = {container["image"] for each in pods for container in each["spec"]["template"]["spec"]["containers"]}
+    assert images == {f"ghcr.io/kwokfleet/kwokfleet:{kwokfleet.__version__}"}
     for page in (deploying.CHART / "templates" / "NOTES.txt", deploying.DEPLOY / "README.md"):
         assert f"kustomize/crd?ref={versions.KWOK}" in page.read_text()

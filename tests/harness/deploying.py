@@ -22,15 +22,26 @@ KUBERNETES = "1.36.3"
 """A helm that nobody released takes every cluster for an old one unless told."""
 TOOLS = Path.home() / ".cache" / "kwokfleet-tools"
 _URL = "https://git.example.org/team/fleets.git"
+
+
+def _files(overlay: str, *names: str) -> tuple[str, ...]:
+    """Return the options that give the chart files of an overlay."""
+    keys = {name: name.replace(".", r"\.") for name in names}
+    return tuple(
+        word
+        for name, key in keys.items()
+        for word in ("--set-file", f"source.configMap.files.{key}={DEPLOY / 'overlays' / overlay / name}")
+    )
+
+
 VARIANTS = {
     "base": (),
-    "overlays/configmap": (
-        "--set-file",
-        rf"source.configMap.files.fleet\.yaml={DEPLOY / 'overlays' / 'configmap' / 'fleet.yaml'}",
-    ),
+    "overlays/configmap": _files("configmap", "fleet.yaml"),
     "overlays/git": ("--set", f"source.type=git,source.git.url={_URL}"),
     "overlays/git-sync": ("--set", f"source.type=gitSync,source.gitSync.url={_URL}"),
     "overlays/ha": ("--set", "replicas=2"),
+    "overlays/shards": ("--set", "kwokPods.enabled=true", *_files("shards", "fleet.yaml", "kwok.yaml")),
+    "components/kwok-pods": ("--set", "kwokPods.enabled=true"),
     "components/monitoring": ("--set", "monitoring.enabled=true"),
     "components/viewer": ("--set", "viewer.enabled=true"),
 }
@@ -61,6 +72,11 @@ def kustomize(folder: str, scratch: Path) -> list[Manifest]:
 def helm_template(*options: str, namespace: str = NAMESPACE) -> list[Manifest]:
     """Return what the chart comes to."""
     return read(_said(*_template(), "--namespace", namespace, *options))
+
+
+def helm(kubeconfig: Path, namespace: str, *arguments: str) -> str:
+    """Run helm on a cluster."""
+    return _said(program("helm"), "--kubeconfig", str(kubeconfig), "--namespace", namespace, *arguments)
 
 
 def try_helm_template(*options: str) -> subprocess.CompletedProcess[str]:

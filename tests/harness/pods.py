@@ -88,7 +88,7 @@ class Container:
         self.began, self.next_probe = _now(), 0.0
         with log.open("ab") as sink:
             self.process = subprocess.Popen(
-                [sys.executable, in_pod.__file__, str(os.getpid()), self.host, *self.command],
+                [sys.executable, "-P", in_pod.__file__, str(os.getpid()), self.host, *self.command],
                 env=self.environment,
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,

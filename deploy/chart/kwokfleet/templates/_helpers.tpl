@@ -15,10 +15,20 @@ app.kubernetes.io/component: daemon
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
 
-{{/* A manifest below files/, which is the same as in the kustomize base, in the namespace of the release. */}}
+{{/* A manifest below files/, which is the same as in the kustomize base: in the release's namespace, with its image. */}}
 {{- define "kwokfleet.file" -}}
-{{- $here := printf "namespace: %s${1}" .root.Release.Namespace }}
-{{- regexReplaceAll "(?m)namespace: kwokfleet([ }]|$)" (.root.Files.Get .path) $here }}
+{{- $text := .root.Files.Get .path }}
+{{- $text = regexReplaceAll "(?m)namespace: kwokfleet([ }]|$)" $text (printf "namespace: %s${1}" .root.Release.Namespace) }}
+{{- $text = regexReplaceAll "image: ghcr.io/kwokfleet/kwokfleet:\\S+" $text (printf "image: %s" (include "kwokfleet.image" .root)) }}
+{{- if .root.Values.kwokPods.enabled }}
+{{- $text = regexReplaceAll "(name: kwokfleet-kwok}\nsubjects:\n  - {kind: ServiceAccount, name: kwokfleet)," $text "${1}-kwok," }}
+{{- end }}
+{{- $text }}
+{{- if hasSuffix "/serviceaccount.yaml" .path }}
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets: {{ toJson . }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{/* How `kwokfleet run` is told where its files are. */}}
