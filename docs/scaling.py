@@ -19,7 +19,7 @@ MEMORY = 64 * 2**30
 DATABASE = 8 * 2**30
 """How large etcd's authors let a database become."""
 WRITES = 8000
-"""Small writes a second that etcd takes on a disk of its own; measured by its authors, not by us."""
+"""Small writes a second that etcd is taken to bear on a disk of its own: nothing here measures that."""
 SHARD_CORES = 0.5
 """What one kwok may use of a core when idle: the rest is for pods."""
 WANTED, CLUSTERS = 100_000, (1, 2, 5, 10, 20, 40)
