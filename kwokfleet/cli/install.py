@@ -107,7 +107,15 @@ def install(  # noqa: PLR0913, PLR0917  # one for each option
     if shards and from_path is None:
         output.print_line(f"note: kwok's pods come when the fleet files have {_document(shards)}")
     options = Options(
-        namespace, image or "", replicas, git, bool(shards), monitoring, viewer, admission_policy, network_policy
+        namespace=namespace,
+        image=image or "",
+        replicas=replicas,
+        source=git,
+        kwok_pods=bool(shards),
+        monitoring=monitoring,
+        viewer=viewer,
+        admission=admission_policy,
+        network_policy=network_policy,
     )
     asked = _Asked(options, from_path, shards, kwok_crds)
     if dry_run is sync.DryRun.CLIENT:
