@@ -4,7 +4,6 @@ A ConfigMap of files that lie in one folder needs no list of paths, so it can be
 `kubectl create configmap --from-file`; files in folders of folders need one, which the volume carries.
 """
 
-import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -45,13 +44,6 @@ class Parcel:
         """Return the largest files and their sizes."""
         sizes = {self.paths[key]: len(text.encode()) for key, text in self.data.items()}
         return sorted(sizes.items(), key=lambda pair: (-pair[1], pair[0]))[:count]
-
-    def digest(self) -> str:
-        """Return what tells these files from others."""
-        whole = hashlib.sha256(self.start.encode())
-        for path, key in sorted((path, key) for key, path in self.paths.items()):
-            whole.update(f"\0{path}\0{len(self.data[key])}\0{self.data[key]}".encode())
-        return whole.hexdigest()
 
 
 def pack(files: Mapping[str, str], start: str = "") -> Parcel:
