@@ -180,11 +180,20 @@ class Uninstaller:
                 installer.remove(self.sender, kind, each)
                 self.tell(f"{installer.named(installer.key_of(kind, each))} removed")
         self._wait("kwok to stop", lambda: not self._own_pods())
+        self._bury()
         rest = installer.installed(self.sender, self.namespace)
         for kind, each in reversed([pair for pair in rest if pair[0].kind == "CustomResourceDefinition"]):
             self._remove_definition(kind, each, lasting=lasting)
         for kind, each in [pair for pair in rest if pair[0].kind == "Namespace"]:
             self._remove_namespace(kind, each)
+
+    def _bury(self) -> None:
+        """Remove the aggregated role for good: its controller, told a moment late, writes the rules into a new one."""
+        kind = marks.kind(marks.AGGREGATED)
+        self.sender.stop.wait(LOOK_S)
+        there = self.sender.send(requests.get_any(kind, marks.AGGREGATED))
+        if there.status == HTTPStatus.OK and marks.is_revived(there.json()):
+            installer.remove(self.sender, kind, there.json())
 
     def _own_pods(self) -> list[Manifest]:
         selector = f"app.kubernetes.io/name={installation.NAME}"

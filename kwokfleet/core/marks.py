@@ -47,6 +47,9 @@ KINDS = (
 """Every kind that any version has installed, in the order of applying."""
 _BY_NAME = {(each.api_version, each.kind): each for each in KINDS}
 _RANKS = {each.kind: rank for rank, each in enumerate(KINDS)}
+_AGGREGATOR = "clusterrole-aggregation-controller"
+AGGREGATED: Manifest = {"apiVersion": _RBAC, "kind": "ClusterRole", "metadata": {"name": "kwokfleet-waves"}}
+"""The role whose rules a controller fills in."""
 LASTING = ("Namespace", "CustomResourceDefinition")
 """Kinds that hold what others made: an upgrade never takes one away."""
 
@@ -118,6 +121,12 @@ def refusals(
             continue
         found.append(Refusal(objects.key(each), owner, objects.labels(there or each).get(MARK, "")))
     return found
+
+
+def is_revived(live: Manifest) -> bool:
+    """Return whether an aggregated role is only what its controller wrote once more, just after it was deleted."""
+    entries = live["metadata"].get("managedFields") or ()
+    return {each.get("manager") for each in entries} == {_AGGREGATOR} and MARK not in objects.labels(live)
 
 
 def left_to_others(manifest: Manifest, live: Manifest | None) -> Manifest:

@@ -83,6 +83,9 @@ def _fleet_lacks(fleet: Manifest | None, digest: str) -> str:
     ready = next((each for each in _conditions(fleet) if each["type"] == "Ready"), {})
     if digest and ((fleet.get("status") or {}).get("source") or {}).get("digest") != digest:
         return "the daemon has not read the new files yet; a ConfigMap takes up to a minute or two to get there"
+    degraded = next((each for each in _conditions(fleet) if each["type"] == "Degraded"), {})
+    if degraded.get("status") == "True":
+        return str(degraded.get("message") or "its nodes are not driven")[:_WORDS]
     if ready.get("status") == "True":
         return ""
     return str(ready.get("message") or "not Ready yet")[:_WORDS]

@@ -210,6 +210,14 @@ def test_the_rules_of_an_aggregated_role_are_left_to_the_controller() -> None:
     assert "rules" not in marks.left_to_others(role, None)
 
 
+def test_a_role_that_its_controller_wrote_once_more_is_told_from_one_of_others() -> None:
+    """By who has written to it: nobody else."""
+    entry = {"manager": "clusterrole-aggregation-controller"}
+    role = {"metadata": {"name": "x", "managedFields": [entry]}}
+    assert marks.is_revived(role)
+    assert not marks.is_revived({"metadata": {"name": "x", "managedFields": [entry, {"manager": "kubectl"}]}})
+
+
 # patches
 
 
@@ -301,6 +309,9 @@ def test_what_fleets_wait_for() -> None:
     assert "1 of 3 nodes are Ready" in rollout.fleets_lack([fleet("False")], wanted, "d")
     assert "has not read the new files" in rollout.fleets_lack([fleet("True", "old")], wanted, "d")
     assert rollout.fleets_lack([], None, "") == "no fleet is known yet"
+    undriven = fleet("True")
+    undriven["status"]["conditions"].append({"type": "Degraded", "status": "True", "message": "kwok is starting"})
+    assert rollout.fleets_lack([undriven], wanted, "d") == "fleet lab: kwok is starting"
     assert rollout.fleets_lack([fleet("True")], None, "") == ""
 
 
