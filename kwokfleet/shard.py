@@ -230,6 +230,7 @@ class Shard(threading.Thread):
         healthy = self.status.state is not State.STARTING or process.is_healthy()
         if not healthy:
             return process.ran_s > READY_S * 2
+        self._show_the_way(process)
         if not duration:
             self._tell(state=State.READY)
             return False
@@ -249,7 +250,6 @@ class Shard(threading.Thread):
         driving = bool(mine) or not sampled
         state = State.LAGGING if driving and lag > duration / 4 else State.READY if driving else State.STARTING
         self._pass_over_nobody()
-        self._show_the_way(process)
         if state is State.READY and self.status.state is State.STARTING:
             log.info("kwok_ready", shard=self.shard.index, after_s=round(process.ran_s, 2))
         self._tell(state=state, lag_s=round(max(lag, 0.0), 1))
@@ -279,7 +279,7 @@ class Shard(threading.Thread):
     def _show_the_way(self, process: places.Kwok) -> None:
         """Let nodes that have come since the last look show where their kwok answers."""
         mine = frozenset(name for name, _ in self._mine())
-        if self.status.identity and mine != self._placed:
+        if mine != self._placed:
             process.place(mine - self._placed)
             self._placed = mine
 

@@ -129,7 +129,7 @@ def _kept(
     loaded = files.last
     spec = loaded.tree.controller
     with display.shown(output.console(stderr=True)) as report:
-        program = binaries.ensure(cluster_commands.settings_with(bin_dir), report).path("kwok")
+        program = binaries.ensure(cluster_commands.settings_with(bin_dir), report, "kwok").path("kwok")
     api = connection.connected(context, kubeconfig)
     stop = threading.Event()
     sender = sending.Sender(api, sending.Limits(patience_s=IMPATIENT_S), stop)

@@ -16,6 +16,7 @@ from kwokfleet.core.objects import Manifest, ObjectKey
 from kwokfleet.core.patches import MERGE, Patch
 
 JSON = "application/json"
+APPLY = "application/apply-patch+yaml"
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 PAGE = 500
 LONGEST_QUIET_S = 30.0
@@ -210,6 +211,12 @@ def delete_any(kind: Kind, manifest: Manifest, uid: str) -> Request:
         raise ValueError("a delete without a UID")
     options = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
     return Request("DELETE", _path_any(kind, manifest), _delete_options(options))
+
+
+def apply_any(kind: Kind, manifest: Manifest, manager: str, *, force: bool = False, dry_run: bool = False) -> Request:
+    """Say what an object must be, under a manager's name; a field that another one keeps otherwise is a conflict."""
+    query = {**_writing(dry_run), "fieldManager": manager} | ({"force": "true"} if force else {})
+    return Request("PATCH", _with(_path_any(kind, manifest), query), orjson.dumps(manifest), APPLY)
 
 
 def _path_any(kind: Kind, manifest: Manifest) -> str:

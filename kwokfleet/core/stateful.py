@@ -1,8 +1,9 @@
 """kwok as the pods of a StatefulSet, purely: what the StatefulSet should be, and how one of its pods fares.
 
-The StatefulSet and its ConfigMap, which has the same name, are installed with no replicas. What kwok is told
-stands in the ConfigMap and in the flags of the container `kwok`; a digest of both in the pods' annotations
-lets Kubernetes replace them, one after the other, when it changes.
+The StatefulSet and its ConfigMap, which has the same name, are installed by somebody else and say nothing of what
+is set here: so they can be applied again without taking it back. What kwok is told stands in the ConfigMap and
+in the flags of the container `kwok`; a digest of both in the pods' annotations lets Kubernetes replace them, one
+after the other, when it changes.
 """
 
 import hashlib

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,15 @@ class Volumes:
         plural = "configmaps" if kind == "configMapKeyRef" else "secrets"
         data = self._data(plural, reference["name"], optional=bool(reference.get("optional")))
         return data.get(reference["key"], "") if reference.get("optional") else data[reference["key"]]
+
+    def all_values(self, origins: Sequence[Manifest]) -> dict[str, str]:
+        """Return what an environment takes whole from ConfigMaps and Secrets."""
+        found: dict[str, str] = {}
+        for origin in origins:
+            for kind, plural in (("configMapRef", "configmaps"), ("secretRef", "secrets")):
+                if reference := origin.get(kind):
+                    found |= self._data(plural, reference["name"], optional=bool(reference.get("optional")))
+        return found
 
     def write_kubeconfig(self, server: str, secrets: Path) -> Path:
         """Write how to reach the API server as the pod's service account."""

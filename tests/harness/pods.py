@@ -31,6 +31,7 @@ from tests.harness import in_pod, pod_volumes
 Manifest = dict[str, Any]
 TICK_S = 0.1
 REFRESH_TICKS = 10
+MESSAGE_CHARACTERS = 2048
 PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 STRATEGIC = "application/strategic-merge-patch+json"
 _VARIABLE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
@@ -87,7 +88,7 @@ class Container:
         self.began, self.next_probe = _now(), 0.0
         with log.open("ab") as sink:
             self.process = subprocess.Popen(
-                [sys.executable, in_pod.__file__, str(os.getpid()), self.host, *self.command],
+                [sys.executable, "-P", in_pod.__file__, str(os.getpid()), self.host, *self.command],
                 env=self.environment,
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
@@ -114,11 +115,18 @@ class Container:
     def _start_again(self) -> None:
         if self.process is not None and not self.next_start:
             self.ready = False
-            self.last = {"exitCode": self.process.returncode % 256, "startedAt": self.began, "finishedAt": _now()}
+            times = {"startedAt": self.began, "finishedAt": _now()}
+            self.last = {"exitCode": self.process.returncode % 256, "message": self._last_words(), **times}
             self.next_start = time.monotonic() + min(LONGEST_PAUSE_S, PAUSE_S * 2 ** (self.lives - 1))
         if time.monotonic() >= self.next_start:
             self.next_start = 0.0
             self.start()
+
+    def _last_words(self) -> str:
+        """Return the end of its log, if its message is to come from there."""
+        if not self.process or not self.process.returncode or "terminationMessagePolicy" not in self.spec:
+            return ""
+        return (self.folder / f"{self.name}.{self.lives - 1}.log").read_text(errors="replace")[-MESSAGE_CHARACTERS:]
 
     def _probe(self, address: str) -> None:
         """Ask once; what a probe says of a period, threshold or port is heeded, of delays not."""
@@ -270,10 +278,12 @@ class Pod(threading.Thread):
         }
         environment = self._environment(spec, pod, volumes)
 
+        places = "|".join(re.escape(each) for each in sorted(mounts, key=len, reverse=True))
+        paths = re.compile(rf"(?<![\w/.-])(?:{places})(?=[/:,]|$)")
+
         def here(text: str) -> str:
             found = _VARIABLE.sub(lambda match: environment.get(match[1], match[0]), text)
-            for place in sorted(mounts, key=len, reverse=True):
-                found = re.sub(rf"(?<![\w/.-]){re.escape(place)}(?=[/:,]|$)", mounts[place], found)
+            found = paths.sub(lambda match: mounts[match[0]], found)  # at once: a folder here may lie in /tmp, too
             return found.replace("0.0.0.0", self.address)  # noqa: S104  # what would listen everywhere listens there
 
         folder = self._around.folder
@@ -288,7 +298,7 @@ class Pod(threading.Thread):
         return Container(spec, command, whole, folder, self.name)
 
     def _environment(self, spec: Manifest, pod: Manifest, volumes: pod_volumes.Volumes) -> dict[str, str]:
-        found: dict[str, str] = {}
+        found = volumes.all_values(spec.get("envFrom", ()))
         for each in spec.get("env", ()):
             origin = each.get("valueFrom", {})
             if "fieldRef" in origin:
