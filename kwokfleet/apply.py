@@ -267,7 +267,7 @@ def _version(answer: Answer) -> int:
 def install(sender: sending.Sender, definitions: Sequence[Manifest], timeout_s: float) -> Iterator[str]:
     """Put custom resource definitions in place, and wait until they can be used; yield the names of new ones.
 
-    One that is there is left alone, whoever made it, unless it is ours and says something else.
+    One that is there is left alone, whoever made it, unless we did, and it says something else by now.
     """
     waiting: list[ObjectKey] = []
     for manifest in definitions:
@@ -278,7 +278,9 @@ def install(sender: sending.Sender, definitions: Sequence[Manifest], timeout_s: 
             continue
         answer = sender.send(requests.create(manifest))
         if answer.status not in (*_MADE, HTTPStatus.CONFLICT):
-            raise cluster.refused(sender.api, answer, "create customresourcedefinitions")
+            error = cluster.refused(sender.api, answer, "create customresourcedefinitions")
+            error.hint = "let somebody who may put the definitions there: kwokfleet install"
+            raise error
         waiting.append(key)
         yield key.name
     deadline = time.monotonic() + timeout_s
@@ -289,10 +291,10 @@ def install(sender: sending.Sender, definitions: Sequence[Manifest], timeout_s: 
 
 
 def _renew(sender: sending.Sender, manifest: Manifest, there: Manifest) -> None:
-    """Replace a definition of ours that has another digest than this one."""
+    """Replace a definition that we made and that has another digest than this one; others keep up their own."""
     mine = manifest["metadata"].get("annotations", {}).get(objects.DIGEST)
     theirs = (there["metadata"].get("annotations") or {}).get(objects.DIGEST)
-    if mine and mine != theirs and objects.labels(there).get(objects.MANAGED_BY) == objects.US:
+    if mine and theirs and mine != theirs and objects.labels(there).get(objects.MANAGED_BY) == objects.US:
         version = there["metadata"]["resourceVersion"]
         sender.send(requests.replace({**manifest, "metadata": {**manifest["metadata"], "resourceVersion": version}}))
 

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from kwokfleet.core import leases, requests
 from kwokfleet.edge import mirror
 
+_LEASE = requests.within(requests.LEASE, leases.NAMESPACE)
+"""Nobody needs rights to leases anywhere else."""
+
 
 class Beats:
     """Watches some leases, each by its name. Close it."""
@@ -22,7 +25,7 @@ class Beats:
         for name in self._watched.keys() - set(nodes):
             self._watched.pop(name).close()
         for name in set(nodes) - self._watched.keys():
-            watch = mirror.Mirror(self._api, (requests.LEASE,), "", f"metadata.name={name}")
+            watch = mirror.Mirror(self._api, (_LEASE,), "", f"metadata.name={name}")
             self._watched[name] = watch.__enter__()
         found = [lease for each in self._watched.values() if (lease := _lease(each)) is not None]
         return found if len(found) == len(nodes) else None
@@ -34,6 +37,5 @@ class Beats:
 
 def _lease(watch: mirror.Mirror) -> leases.Lease | None:
     view = watch.view()
-    there = (each for each in view.objects.values() if each.key.namespace == leases.NAMESPACE)
-    found = next(there, None) if view.settled and not view.unknown else None
+    found = next(iter(view.objects.values()), None) if view.settled and not view.unknown else None
     return leases.read(found.manifest) if found is not None else None

@@ -20,7 +20,6 @@ _ASK_S = 2.0
 """How long one question about the Lease may take."""
 _BLINK_S = 0.001
 """No time at all, where a time must be given."""
-_READS = ("GET", "HEAD")
 
 
 def _clock() -> float:
@@ -150,7 +149,7 @@ class Guarded:
         self, request: Request, timeout_s: float = cluster.ANSWER_S, ask: Callable[[], None] | None = None
     ) -> Answer:
         """Send a request; a write, only if we lead. *ask* is called at the last moment."""
-        if self._leader is not None and request.method not in _READS:
+        if self._leader is not None and request.changes_something:
             self._assert_leading()
             asked = self._assert_leading if ask is None else self._asking(ask)
             answer = self._api.send(request, max(_BLINK_S, min(timeout_s, self._leader.left_s)), asked)

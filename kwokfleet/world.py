@@ -134,10 +134,14 @@ def _holds(fields: Mapping[str, Any], path: diff.Path) -> bool:
 def occupants(api: requests.Sends, namespaces: AbstractSet[str], selector: str = "") -> dict[str, str]:
     """Return the namespaces in which something is, and what; not what every namespace has, or what goes with another.
 
-    Many namespaces are not asked for one by one.
+    Many namespaces are not asked for one by one. Who may not list Secrets need not look any further.
     """
     found: dict[str, str] = {}
-    for kind in _namespaced(api) if namespaces else ():
+    places = sorted(namespaces) if len(namespaces) <= FEW else [""]
+    for place in places if namespaces else ():
+        if not _may_list(api, requests.SECRET, place):
+            found |= dict.fromkeys([place] if place else namespaces, _unseen(requests.SECRET))
+    for kind in _namespaced(api) if namespaces - found.keys() else ():
         for place in sorted(namespaces - found.keys()) if len(namespaces) <= FEW else [""]:
             try:
                 for item in cluster.items(api, kind, selector, namespace=place, metadata_only=True):
@@ -148,9 +152,19 @@ def occupants(api: requests.Sends, namespaces: AbstractSet[str], selector: str =
                 raise
             except errors.ClusterError as error:
                 if error.status == HTTPStatus.FORBIDDEN:
-                    unseen = f"{kind.plural}/(may not be listed)"
-                    found |= {each: found.get(each, unseen) for each in (namespaces if not place else {place})}
+                    hidden = namespaces if not place else {place}
+                    found |= {each: found.get(each, _unseen(kind)) for each in hidden}
     return found
+
+
+def _may_list(api: requests.Sends, kind: requests.Kind, place: str) -> bool:
+    """Return whether we may list a kind; if nobody tells, who lists it will find out."""
+    said = api.send(requests.may_list(kind, place)).json().get("status") or {}
+    return bool(said.get("allowed", True))
+
+
+def _unseen(kind: requests.Kind) -> str:
+    return f"{kind.plural}/(may not be listed)"
 
 
 def _counts(metadata: Manifest) -> bool:
@@ -159,12 +173,17 @@ def _counts(metadata: Manifest) -> bool:
 
 def _namespaced(api: requests.Sends) -> Iterable[requests.Kind]:
     """Yield every kind of object that lives in namespaces."""
+    return (kind for kind in listed(api) if kind.namespaced and kind.plural not in _FLEETING)
+
+
+def listed(api: requests.Sends, verb: str = "list") -> Iterable[requests.Kind]:
+    """Yield every kind of object that can be listed, and to which a verb applies."""
     groups = _read(api, "/apis").get("groups") or ()
     for version in ("v1", *(group["preferredVersion"]["groupVersion"] for group in groups)):
         path = "/api/v1" if version == "v1" else f"/apis/{version}"
         for each in _read(api, path).get("resources") or ():
-            if each["namespaced"] and "list" in each["verbs"] and each["name"] not in _FLEETING:
-                yield requests.Kind(version, each["kind"], each["name"], namespaced=True)
+            if {"list", verb} <= set(each["verbs"]):
+                yield requests.Kind(version, each["kind"], each["name"], namespaced=bool(each["namespaced"]))
 
 
 def _read(api: requests.Sends, path: str) -> Manifest:
