@@ -26,6 +26,13 @@ MADE_BY = ("ca-certificates",)
 """Packages whose files are made when they are set up, so that no file leads to them."""
 LOADED_LATE = ("libgcc_s.so.1",)
 """Libraries that no file names: glibc opens it when a thread ends."""
+FOLDERS = (
+    ("tmp", 0o1777),
+    ("var/lib/kwokfleet", 0o750),
+    ("fleets", 0o755),  # something is mounted here, and below run
+    ("run", 0o755),
+    ("usr/share/git-core/templates", 0o755),  # git warns if it is missing
+)
 MERGED = ("bin", "lib", "lib64")
 """Links at the top of a Debian system, into usr."""
 
@@ -40,6 +47,7 @@ UNUSED = (
     "*/python3.*/lib-dynload/_sqlite3.*",
     "*/python3.*/lib2to3",
     "*/python3.*/pydoc_data",
+    "*/python3.*/sitecustomize.py",  # a link into etc
     "*/python3.*/test",
     "*/python3.*/tkinter",
     "*/python3.*/turtle*",
@@ -158,8 +166,8 @@ def compile_all(root: Path) -> None:
 
 
 def make_folders(root: Path) -> None:
-    """Make the folders that are written to at run time, and those that something is mounted at."""
-    for name, mode in (("tmp", 0o1777), ("var/lib/kwokfleet", 0o750), ("fleets", 0o755), ("run", 0o755)):
+    """Make the folders that nothing lies in yet."""
+    for name, mode in FOLDERS:
         folder = root / name
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(mode)
