@@ -25,8 +25,12 @@ PATIENCE_FACTOR = 1.25
 def clear_the_way(
     api: requests.Sends, spec: KwokControllerSpec, ours: frozenset[str], nodes: shard.Nodes, stop: Event
 ) -> list[Rival]:
-    """See to it that no other kwok drives our nodes; return the Deployments that were put to rest for that."""
-    found = [one for one in running(api, spec.takeover.deployment) if one.replicas]
+    """See to it that no other kwok drives our nodes; return the Deployments that are at rest for that.
+
+    One that a kwokfleet before us has put to rest, and did not live to give back what it had, is ours to restore.
+    """
+    there = running(api, spec.takeover.deployment)
+    found = [one for one in there if one.replicas]
     if found and spec.takeover.policy == "refuse":
         raise errors.NotOursError(
             f"another kwok controller runs in the cluster: {', '.join(map(str, found))}",
@@ -39,7 +43,7 @@ def clear_the_way(
     except BaseException:  # ours does not start, so theirs must not stay away
         restore(api)
         raise
-    return found
+    return [one for one in there if one.replicas or one.remembered is not None]
 
 
 def running(api: requests.Sends, only: str | None) -> list[Rival]:
