@@ -1,6 +1,7 @@
 """Before kwok starts: is there another one? Refuse by name, or put it to rest and give back what it had when we go."""
 
 import time
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from threading import Event
@@ -81,14 +82,25 @@ def _has_pods(api: requests.Sends, one: Rival) -> bool:
 def _refuse_strangers(
     api: requests.Sends, ours: frozenset[str], nodes: shard.Nodes, stop: Event, *, waited: bool
 ) -> None:
-    """Refuse if somebody renews the leases of our nodes; who does not renew any more is dead, and waited for."""
+    """Refuse if somebody renews the leases of our nodes; who does not renew any more is dead, and lets go of them."""
     mine = {name for name, _ in nodes()}
     first = rivals.strangers(_held(api, mine), ours, datetime.now(UTC))
-    if not first:
+    if first and not waited:  # if so, whoever held them has just been put to rest by us
+        _wait_for_silence(api, ours, mine, first, stop)
+    if stop.is_set():
         return
-    if waited:  # whoever held them has just been put to rest by us
-        leasing.release_all(api, [lease for held in first.values() for lease in held])
-        return
+    # A kwok that starts and meets a lease tries again only after a quarter of its duration.
+    leasing.release_all(api, [lease for lease in _held(api, mine) if lease.holder not in ours])
+
+
+def _wait_for_silence(
+    api: requests.Sends,
+    ours: frozenset[str],
+    mine: set[str],
+    first: Mapping[str, Sequence[leases.Lease]],
+    stop: Event,
+) -> None:
+    """Wait until nobody else may renew the leases of our nodes; refuse if somebody does."""
     longest = max(lease.duration_s for held in first.values() for lease in held)
     deadline = time.monotonic() + longest * PATIENCE_FACTOR
     log.info("waiting_for_leases", holders=sorted(first), at_most_s=longest * PATIENCE_FACTOR)

@@ -38,8 +38,8 @@ class Played:
         resource, _, subresource = asked.resource.partition("/")
         about = {"verb": asked.verb, "group": asked.group, "resource": resource, "subresource": subresource}
         about |= {"namespace": asked.namespace, "name": asked.name}
-        body = {"kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1"}
-        body |= {"spec": {"user": user, "resourceAttributes": about}}
+        spec = {"user": user, "resourceAttributes": about}
+        body = {"kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "spec": spec}
         path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
         return bool(self.api.send(Request("POST", path, json.dumps(body).encode())).json()["status"]["allowed"])
 
@@ -108,8 +108,7 @@ def test_without_it_a_request_of_the_run_is_refused(reduced: Played, grant: Gran
     """The role as it is allows the request; the same role without this one right does not."""
     asked = reduced.needing(grant)
     assert asked is not None, "no request of the run needs it"
-    role = f"{grant.role}"
-    waiting.until(lambda: reduced.allowed(f"whole-{role}", asked))
+    waiting.until(lambda: reduced.allowed(f"whole-{grant.role}", asked))
     others = [each for each in GRANTS if _same_role(each, grant) and each != grant and not each.allows(asked)]
     kept = next((found for each in others if (found := reduced.needing(each)) is not None), None)
     if kept is not None:  # what is left of the role is known to the API server

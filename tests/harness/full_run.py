@@ -69,7 +69,7 @@ spec:
 """
 """Says the same about a pod again and again."""
 
-OBJECTS = {
+OBJECTS: dict[str, Manifest] = {
     "Attach": {"attaches": [{"logsFile": "/dev/null"}]},
     "ClusterAttach": {"attaches": [{"logsFile": "/dev/null"}]},
     "ClusterExec": {"execs": [{"local": {"workDir": "/"}}]},

@@ -19,5 +19,5 @@ def test_no_thread_of_ours_hides_what_python_calls_on_it() -> None:
     assert {name for name in hidden if not name.endswith(".__init__")} == set()
 
 
-def _below(kind: type) -> list[type]:
+def _below(kind: type[threading.Thread]) -> list[type[threading.Thread]]:
     return [each for child in kind.__subclasses__() for each in (child, *_below(child))]
