@@ -130,5 +130,5 @@ def test_the_leader_is_killed_again_and_again_under_load(
 
 def whole(jobs: watch.Watch) -> bool:
     """Return whether each Job up to the last one is there."""
-    numbers = {int(thing["metadata"]["labels"]["kwokfleet.dev/index"]) for _, _, thing in list(jobs.seen)}
+    numbers = {int(thing["metadata"]["annotations"]["kwokfleet.dev/index"]) for _, _, thing in list(jobs.seen)}
     return numbers == set(range(len(numbers)))

@@ -1,4 +1,4 @@
-"""The policy that lets kwokfleet write fake nodes only: the API server keeps the promise, whatever goes wrong in us."""
+"""What the API server keeps kwokfleet from, whatever goes wrong in us: real nodes, and what it may not look into."""
 
 import json
 import subprocess
@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from kwokfleet import world
+from kwokfleet.edge import cluster as edge
 from tests.harness import accounts, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.harness.sandbox import Sandbox
@@ -153,3 +155,30 @@ def test_nobody_else_is_concerned(us: Token, box: Sandbox, real: str, fake: str)
         box.cluster.kubectl(*merge(real, what))
     box.cluster.kubectl(*merge(fake, {"metadata": {"annotations": {FAKE: None}}}))
     box.cluster.kubectl("delete", "node", real, fake, "--wait=false")
+
+
+def test_a_namespace_that_cannot_be_looked_into_is_not_taken_for_empty(
+    installed: ControlPlane, box: Sandbox, tmp_path: Path
+) -> None:
+    """Until somebody lets us look, as docs/rights.md tells; then it is found to be empty."""
+    api = edge.connect(kubeconfig=accounts.kubeconfig(installed, tmp_path))
+    more = accounts.granted("Let it remove namespaces")
+    try:
+        assert world.occupants(api, {box.name}) == {box.name: "secrets/(may not be listed)"}
+        installed.kubectl("apply", "--filename", "-", stdin=more)
+        waiting.until(lambda: world.occupants(api, {box.name}) == {})
+    finally:
+        installed.kubectl("delete", "--filename", "-", stdin=more)
+        api.close()
+
+
+def test_kinds_are_added_to_waves_by_a_label(installed: ControlPlane) -> None:
+    """As docs/rights.md tells: the daemon may make them soon, and no longer once the role is gone."""
+    more = accounts.granted("More kinds for waves")
+    assert not accounts.may(installed, accounts.DAEMON, "create", "services")
+    installed.kubectl("apply", "--filename", "-", stdin=more)
+    try:
+        waiting.until(lambda: accounts.may(installed, accounts.DAEMON, "create", "services"))
+    finally:
+        installed.kubectl("delete", "--filename", "-", stdin=more)
+    waiting.until(lambda: not accounts.may(installed, accounts.DAEMON, "create", "services"))
