@@ -72,10 +72,13 @@ def _asked(event: dict[str, object]) -> Asked:
 
 @contextmanager
 def running(name: str, folder: Path) -> Iterator[tuple[ControlPlane, Log]]:
-    """Run a control plane that keeps an audit log, until the block ends."""
+    """Run a control plane that keeps an audit log, until the block ends.
+
+    It lists as API servers did before they could stream lists: who may only watch would see nothing there.
+    """
     policy, log = folder / "audit-policy.json", folder / "audit.log"
     policy.write_text(json.dumps(POLICY))
-    flags = {"audit-policy-file": str(policy), "audit-log-path": str(log)}
+    flags = {"audit-policy-file": str(policy), "audit-log-path": str(log), "feature-gates": "WatchList=false"}
     spec = state.Spec(extra_args=tuple(("kube-apiserver", key, value) for key, value in flags.items()))
     started = control_plane.running(name, spec)
     try:

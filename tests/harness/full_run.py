@@ -31,15 +31,15 @@ apiVersion: kwokfleet.dev/v1alpha1
 kind: Fleet
 metadata: {name: lab}
 spec:
-  adopt: true
   stages: [volume, {file: stages/told.yaml}]
   kwokResources: [{file: kwok/objects.yaml}]
   nodePools:
-    - {name: general, replicas: 3, resources: {cpu: 32}, labels: {tier: gold}}
+    - {name: general, replicas: 3, resources: {cpu: 32}, labels: {tier: gold}, lifecycle: slow}
     - {name: asked, replicas: 2, drain: {policy: evict, timeout: 30s}}
     - {name: told, replicas: 2, drain: {policy: delete, timeout: 30s}}
     - {name: whole, replicas: 10}
     - {name: scaled, autoscaler: {min: 0, max: 5}}
+  lifecycles: [{name: slow, node: {boot: 1s}}]
   waves:
 """
 WAVE = """
@@ -131,6 +131,14 @@ def _waves() -> str:
     )
 
 
+def _small() -> str:
+    text = FLEET.replace("  waves:\n", "")
+    for part, instead in SMALLER.items():
+        assert part in text
+        text = text.replace(part, instead)
+    return text
+
+
 def _objects() -> str:
     def written(kind: str, spec: Manifest) -> str:
         at_large = kind.startswith("Cluster") or kind == "Metric"
@@ -152,28 +160,29 @@ class FullRun:
         """Write kubeconfigs."""
         self.lab = labs.Lab(self.cluster, self.program, self.folder)
         self.files, self.fleet = self.lab.files, self.lab.files / "lab.yaml"
+        self.small = self.folder / "small.yaml"
         self.daemon = {"KUBECONFIG": str(accounts.kubeconfig(self.cluster, self.folder)), "POD_NAMESPACE": "kwokfleet"}
         self.viewer = {"KUBECONFIG": str(accounts.kubeconfig(self.cluster, self.folder, "viewer"))}
 
     def play(self) -> None:
         """Do all of it."""
         self._rival()
-        self._namespace()
         self._write()
-        self._look()
+        self._look(self.files)
+        self._look(self.files / "other.yaml")
         with ExitStack() as stack:
             first, second = (stack.enter_context(self._running(name)) for name in ("first", "second"))
             waiting.until(lambda: first.leads or second.leads)
             lead, other = (first, second) if first.leads else (second, first)
             lead.wait_synced()
             self._plays()
-            self._look()
+            self._look(self.small)
             self._drift()
             self._suspend(lead)
             lead.kill()
             waiting.until(lambda: other.leads)
             self._shrink(other)
-            self._look()
+            self._look(self.files)
         waiting.until(lambda: self._rival_has(1))
 
     # who and what
@@ -187,10 +196,6 @@ class FullRun:
         namespace, _, name = RIVAL.partition("/")
         self.cluster.kubectl("create", "deployment", name, "--image=none", "--namespace", namespace)
 
-    def _namespace(self) -> None:
-        """Put a namespace into the cluster that the files name as well, and adopt."""
-        self.cluster.kubectl("create", "namespace", "staying")
-
     def _rival_has(self, replicas: int) -> bool:
         namespace, _, name = RIVAL.partition("/")
         return bool(self.cluster.get("deployment", name, "--namespace", namespace)["spec"]["replicas"] == replicas)
@@ -202,10 +207,11 @@ class FullRun:
         (self.files / "controller.yaml").write_text(CONTROLLER)
         (self.files / "other.yaml").write_text(self.lab.text(1, name="other"))
         self.fleet.write_text(FLEET + _waves())
+        self.small.write_text(_small())
 
-    def _look(self) -> None:
+    def _look(self, path: Path) -> None:
         """Look on as a viewer; whatever the answer is, it must be one."""
-        for words in (("diff", str(self.files)), ("status", str(self.files)), ("get", "nodes"), ("get", "runs")):
+        for words in (("diff", str(path)), ("status", str(path)), ("get", "nodes"), ("get", "runs")):
             done = self.program.run(*words, **self.viewer)
             assert done.returncode in (0, 1), f"{words}: {done.returncode}: {done.stdout}{done.stderr}"
 
@@ -236,6 +242,7 @@ class FullRun:
             "patch", "node", "lab-general-2", "--subresource=status", *_merged({"status": {"capacity": {"cpu": "1"}}})
         )
         kubectl("label", "storageclass", "kwok-volume", f"{SET}=none", "--overwrite")
+        kubectl("delete", "stage", "volume-delete")
         kubectl("patch", "stage", "lab-told", *_merged({"spec": {"delay": {"durationMilliseconds": 900}}}))
         kubectl("patch", "configmap", CONFIG, *_merged({"data": {"config": "none"}}))
         for kind in OBJECTS:
@@ -246,6 +253,7 @@ class FullRun:
         waiting.until(lambda: self.cluster.get("configmap", CONFIG)["data"]["config"] != "none")
         waiting.until(lambda: self.cluster.get("stage", "lab-told")["spec"]["delay"]["durationMilliseconds"] == 500)
         waiting.until(lambda: not self._there(EVERYTHING, "--namespace=played", "-l", f"{SET}=none"))
+        waiting.until(lambda: self.cluster.try_kubectl("get", "stage", "volume-delete").returncode == 0)
         waiting.until(lambda: not self._there(EVERYTHING, "--namespace=played", "-l", "tier=tin"))
         waiting.until(lambda: self.cluster.get("node", "lab-general-2")["status"]["capacity"]["cpu"] == "32")
 
@@ -255,11 +263,7 @@ class FullRun:
 
     def _shrink(self, lead: running.Running) -> None:
         """Leave out most of what was in the files, and approve of what that removes."""
-        text = FLEET
-        for part, instead in SMALLER.items():
-            assert part in text
-            text = text.replace(part, instead)
-        self.fleet.write_text(text.replace("  waves:\n", ""))
+        self.small.replace(self.fleet)
         (self.files / "other.yaml").unlink()
         waiting.until(lambda: self._is_small(lead))
 
