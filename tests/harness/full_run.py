@@ -36,7 +36,7 @@ spec:
   nodePools:
     - {name: general, replicas: 3, resources: {cpu: 32}, labels: {tier: gold}, lifecycle: slow}
     - {name: asked, replicas: 2, drain: {policy: evict, timeout: 30s}}
-    - {name: told, replicas: 2, drain: {policy: delete, timeout: 30s}}
+    - {name: told, replicas: 2, drain: {policy: delete, timeout: 30s}, scaleDown: emptiest}
     - {name: whole, replicas: 10}
     - {name: scaled, autoscaler: {min: 0, max: 5}}
   lifecycles: [{name: slow, node: {boot: 1s}}]
@@ -85,7 +85,8 @@ OBJECTS: dict[str, Manifest] = {
 """One of each kind of kwok's."""
 
 
-EVERYTHING = ",".join(["stages", "storageclasses", "namespaces", *(f"{kind}.kwok.x-k8s.io" for kind in OBJECTS)])
+OWN = ",".join(f"{kind}.kwok.x-k8s.io" for kind in OBJECTS)
+EVERYTHING = f"stages,storageclasses,namespaces,{OWN}"
 SMALLER = {
     "  stages: [volume, {file: stages/told.yaml}]\n": "",
     "  kwokResources: [{file: kwok/objects.yaml}]\n": "",
@@ -123,7 +124,7 @@ def _waves() -> str:
     ]
     pod = kinds[-1]
     made = [(each["kind"].lower(), "played", "general", CHURN, each) for each in kinds]
-    made += [(pool, "staying", pool, "count: 2", pod) for pool in ("asked", "told")]
+    made += [(pool, "staying", pool, "count: 4", pod) for pool in ("asked", "told")]
     made += [("varied", "varied-{{index}}", "general", "cleanup: 1s", pod)]
     return "".join(
         WAVE.format(name=name, namespace=place, pool=pool, more=more, template=json.dumps(template))
@@ -238,17 +239,13 @@ class FullRun:
         kubectl = self.cluster.kubectl
         kubectl("delete", "node", "lab-general-0", "--wait=false")
         kubectl("label", "node", "lab-general-1", "tier=tin", "--overwrite")
-        kubectl(
-            "patch", "node", "lab-general-2", "--subresource=status", *_merged({"status": {"capacity": {"cpu": "1"}}})
-        )
+        less = _merged({"status": {"capacity": {"cpu": "1"}}})
+        kubectl("patch", "node", "lab-general-2", "--subresource=status", *less)
         kubectl("label", "storageclass", "kwok-volume", f"{SET}=none", "--overwrite")
         kubectl("delete", "stage", "volume-delete")
         kubectl("patch", "stage", "lab-told", *_merged({"spec": {"delay": {"durationMilliseconds": 900}}}))
         kubectl("patch", "configmap", CONFIG, *_merged({"data": {"config": "none"}}))
-        for kind in OBJECTS:
-            kubectl(
-                "label", f"{kind}.kwok.x-k8s.io", "own", "--namespace=played", "kwokfleet.dev/fleet=none", "--overwrite"
-            )
+        kubectl("label", OWN, "own", "--namespace=played", "tier=tin", "--overwrite")
         waiting.until(lambda: len(self._there("nodes", "-l", "tier=gold")) == 3)
         waiting.until(lambda: self.cluster.get("configmap", CONFIG)["data"]["config"] != "none")
         waiting.until(lambda: self.cluster.get("stage", "lab-told")["spec"]["delay"]["durationMilliseconds"] == 500)
@@ -274,12 +271,12 @@ class FullRun:
                 if each.get("digest"):
                     lead.post("/api/v1/approve", {"digest": each["digest"]})
         left = [each["metadata"]["name"] for each in self._there(EVERYTHING, "--namespace=played", "-l", OURS)]
-        names = {each["metadata"]["name"] for each in self._there("nodes", "-l", OURS)}
+        pools = sorted(each["metadata"]["name"][:-2] for each in self._there("nodes", "-l", OURS))
         fleets = [each["metadata"]["name"] for each in self._there("fleets")]
         configured = self.cluster.try_kubectl("get", "configmap", CONFIG).returncode == 0
         return (
             fleets == ["lab"]
-            and names == {"lab-general-0", "lab-general-1", "lab-general-2", "lab-asked-0", "lab-told-0"}
+            and pools == ["lab-asked", *["lab-general"] * 3, "lab-told"]
             and not {"own", "kwok-volume", "lab-told"} & set(left)
             and not configured
         )
