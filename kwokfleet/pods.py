@@ -61,9 +61,21 @@ class Pods:
             )
 
     def close(self) -> None:
-        """Look no more; the pods go on."""
+        """Look no more; the pods go on, unless there should be none: then they are waited for."""
+        if self._target is not None and self._target[1] == 0:
+            self._wait_until_gone()
         self._set.__exit__()
         self._pods.__exit__()
+
+    def _wait_until_gone(self) -> None:
+        """Wait for the last pod: whoever comes next must not meet it."""
+        deadline, prefix = time.monotonic() + GONE_S, f"{self.stateful_set.name}-"
+        while time.monotonic() < deadline:
+            found = self._pods.objects()
+            if found is not None and not any(name.startswith(prefix) for name in found):
+                return
+            self.mend()
+            time.sleep(LOOK_S)
 
     def lay_out(self, wanted: places.Wanted, count: int) -> None:
         """Let there be so many pods, which run as the files say."""

@@ -95,13 +95,12 @@ def test_a_killed_pod_drives_its_nodes_again_and_only_what_needs_a_new_pod_gets_
 
 def test_pods_go_on_when_another_one_leads(cluster: ControlPlane, tmp_path: Path, name: str) -> None:
     """Who leaves ends nothing; who comes finds them as they are, and deletes and restarts none."""
-    kwok_pods.install(cluster, name)
     with kwok_pods.kept(cluster, tmp_path, name, shards=2) as (kept, machine):
         kept.sync(fleet(name, 2))
         wait_driven(kept, 2)
-        before, pids = kept.identities(), {each.container().pid for each in machine.running.values()}
+        before, pids = kept.identities(), machine.pids()
         kept.keeper.__exit__(None, None, None)
         with keeping.kept(cluster, tmp_path / "other", name, name, shards=2, statefulSet=kwok_pods.NAME) as other:
             wait_driven(other, 2)
             assert other.identities() == before
-        assert {each.container().pid for each in machine.running.values()} == pids
+        assert machine.pids() == pids
