@@ -100,7 +100,7 @@ def test_pods_do_not_notice_that_their_daemon_was_killed(lab: Lab, machine: kube
         lead.kill()
         waiting.until(lambda: daemons[0].leads and kwoks(daemons[0]) == [(True, True)] * 2)
         daemons[0].wait_synced()
-        assert "kwok drives the nodes" in daemons[0].text("/readyz")
+        assert daemons[0].text("/readyz") == "ready\n"
         assert holders(lab) == before
         assert machine.pids() == pids
 
@@ -128,6 +128,21 @@ def test_kwok_moves_between_pods_and_processes_and_no_node_is_driven_twice(lab: 
             assert not pods(lab)
         assert not went_down(nodes.seen)
         assert not came_back(leases)
+
+
+def test_a_pod_whose_machine_is_lost_is_not_waited_for(lab: Lab, machine: kubelet.Machine, tmp_path: Path) -> None:
+    """Nobody will ever say that it has ended; another machine runs the next one, which drives the nodes."""
+    save(lab, IN_PODS)
+    with daemon(lab) as one:
+        waiting.until(lambda: kwoks(one) == [(True, True)] * 2 and len(holders(lab)) == 2)
+        before = holders(lab)
+        machine.lose()
+        with kubelet.running(lab.cluster, tmp_path / "other", lab.name):
+            lab.cluster.kubectl(
+                "delete", "pods", "--all", "-n", lab.name, "--wait=false"
+            )  # as the node controller does
+            waiting.until(lambda: len(holders(lab)) == 2 and not holders(lab) & before, deadline_s=120)
+            waiting.until(lambda: kwoks(one) == [(True, True)] * 2)
 
 
 def test_pods_end_when_somebody_else_runs_kwok(lab: Lab, machine: kubelet.Machine) -> None:
