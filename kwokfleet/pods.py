@@ -212,6 +212,11 @@ class Pod:
         return (self._life and self._life.began) or datetime.now(UTC)
 
     @property
+    def until(self) -> datetime:
+        """When the container started that came after it."""
+        return (self._next and self._next.began) or datetime.now(UTC)
+
+    @property
     def ran_s(self) -> float:
         """How long its container has run; 0 if it does not yet, or by its machine's clock."""
         return max(0.0, (datetime.now(UTC) - self.since).total_seconds())

@@ -1,6 +1,7 @@
 """kwok in pods under daemons that die, and files that change their mind about where kwok runs."""
 
 import itertools
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness import cli, control_plane, kubelet, kwok_pods, labs, running, waiting
+from tests.harness import cli, control_plane, deploying, kubelet, kwok, kwok_pods, labs, running, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.harness.labs import Lab
 from tests.harness.watch import Watch, watching
@@ -143,6 +144,34 @@ def test_a_pod_whose_machine_is_lost_is_not_waited_for(lab: Lab, machine: kubele
             )  # as the node controller does
             waiting.until(lambda: len(holders(lab)) == 2 and not holders(lab) & before, deadline_s=120)
             waiting.until(lambda: kwoks(one) == [(True, True)] * 2)
+
+
+def test_the_overlay_of_shards_works_with_no_more_rights_than_it_brings(cluster: ControlPlane, tmp_path: Path) -> None:
+    """Daemon and kwoks in pods, each with the token of its own account: all nodes are driven, by two pods."""
+    kwok.install_crds(cluster)
+    wanted = deploying.kustomize("overlays/shards", tmp_path)
+    files = next(each for each in wanted if each["metadata"]["name"] == "kwokfleet-fleets")
+    files["data"]["fleet.yaml"] = files["data"]["fleet.yaml"].replace("replicas: 2000", f"replicas: {NODES}")
+    text = "---\n".join(json.dumps(each) + "\n" for each in wanted)
+    cluster.kubectl("apply", "--server-side", "--filename=-", stdin=text)
+    try:
+        with kubelet.running(cluster, tmp_path / "machine", deploying.NAMESPACE) as machine:
+            waiting.until(lambda: driven(cluster) == NODES, deadline_s=120)
+            kubelet.wait_ready(cluster, deploying.NAMESPACE, "statefulset", kwok_pods.NAME)
+            kubelet.wait_ready(cluster, deploying.NAMESPACE, "deployment", "kwokfleet")
+            pids = machine.pids()
+            cluster.kubectl("apply", "--server-side", "--filename=-", stdin=text)  # takes nothing back
+            kubelet.wait_ready(cluster, deploying.NAMESPACE, "statefulset", kwok_pods.NAME)
+            assert len(pids) == 3
+            assert machine.pids() == pids
+    finally:
+        cluster.kubectl("delete", "--filename=-", "--wait=false", stdin=text)
+
+
+def driven(cluster: ControlPlane) -> int:
+    """Count the nodes that kwok's pods drive."""
+    held = ("get", "leases", "-n", "kube-node-lease", "-o", "jsonpath={.items[*].spec.holderIdentity}")
+    return sum(each.startswith(kwok_pods.NAME) for each in cluster.kubectl(*held).split())
 
 
 def test_pods_end_when_somebody_else_runs_kwok(lab: Lab, machine: kubelet.Machine) -> None:
