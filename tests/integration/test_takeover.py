@@ -34,7 +34,7 @@ def test_one_that_is_deleted_meanwhile_is_at_rest(
         proxy.rule = lambda asked: faulty.Then(lambda: cluster.kubectl(*delete)) if asked.method == "PATCH" else None
         api = edge.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "through.json")))
         try:
-            [rested] = takeover.clear_the_way(api, spec, frozenset(), list, threading.Event())
+            [rested] = takeover.clear_the_way(api, spec, bool, list, threading.Event(), "kwokfleet")
         finally:
             api.close()
     assert (rested.name, rested.replicas) == (name, 2)
