@@ -8,12 +8,16 @@ STAMP  := $(VENV)/.installed
 UV     := uv==0.13.7
 # What `make run` keeps the cluster equal to: a folder of fleet files, or one file.
 FLEETS ?= fleets/quickstart.yaml
+# What builds images, and the name of ours.
+BUILDER ?= buildah
+VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' kwokfleet/__init__.py)
+IMAGE   ?= ghcr.io/kwokfleet/kwokfleet:$(VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run down test faults soak lint format golden bench mcad lock clean
+.PHONY: help setup run down test faults image image-test soak lint format golden bench mcad lock clean
 
 help:  ## this list
-	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): requirements/dev.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -41,6 +45,14 @@ test: $(STAMP)  ## every test, against a real control plane
 faults: $(STAMP)  ## what sync does when connections, servers or sync itself die: minutes
 	$(BIN)/kwokfleet cluster binaries
 	$(BIN)/pytest -m faults
+
+image:  ## the container image; BUILDER=podman or docker, IMAGE=its name, BUILD_OPTIONS=more
+	BUILDAH_FORMAT=docker $(BUILDER) build --file Containerfile --tag $(IMAGE) --build-arg VERSION=$(VERSION) \
+	  --build-arg REVISION=$$(git rev-parse HEAD) $(BUILD_OPTIONS) .
+
+image-test: $(STAMP)  ## build the image with buildah and run it against a real control plane: minutes, at first
+	$(BIN)/kwokfleet cluster binaries
+	$(BIN)/pytest -m image tests/image
 
 soak: $(STAMP)  ## an hour of operation in minutes, and nothing may leak: MINUTES=10
 	$(BIN)/kwokfleet cluster binaries
@@ -70,10 +82,12 @@ lock: $(STAMP)  ## resolve pyproject.toml anew into requirements/*.lock (UPGRADE
 	$(BIN)/pip install --quiet --disable-pip-version-check $(UV)
 	$(BIN)/uv pip compile $(LOCK) -o requirements/runtime.lock
 	$(BIN)/uv pip compile $(LOCK) --extra dev --constraint requirements/runtime.lock -o requirements/dev.lock
+	echo hatchling | $(BIN)/uv pip compile $(LOCK_OPTIONS) --constraint requirements/dev.lock -o requirements/build.lock -
 
 # Hashes yes, index addresses no: the lock must work behind anybody's index.
-LOCK = --quiet $(if $(UPGRADE),--upgrade) --universal --python-version 3.11 --generate-hashes \
-  --no-emit-index-url --no-emit-find-links --no-annotate --custom-compile-command 'make lock' pyproject.toml
+LOCK_OPTIONS = --quiet $(if $(UPGRADE),--upgrade) --universal --python-version 3.11 --generate-hashes \
+  --no-emit-index-url --no-emit-find-links --no-annotate --custom-compile-command 'make lock'
+LOCK = $(LOCK_OPTIONS) pyproject.toml
 
 clean:  ## remove .venv and build output; the cache of binaries stays
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import structlog
 
-from kwokfleet import errors, keeper, sending, shard, source, takeover
-from kwokfleet.core import kwok, render
+from kwokfleet import errors, keeper, places, pods, sending, shard, source, takeover
+from kwokfleet.core import kwok, render, rivals, stateful
+from kwokfleet.core.controller import KwokControllerSpec
 from kwokfleet.edge import mirror
 
 log = structlog.get_logger()
@@ -17,7 +18,11 @@ AGAIN_S = 30.0
 """Before another try if somebody else's kwok is in the way: it may have gone."""
 
 
-def wanted(loaded: source.Loaded, before: shard.Wanted) -> shard.Wanted:
+HOME = "kwokfleet"
+"""The namespace that kwokfleet is usually installed in."""
+
+
+def wanted(loaded: source.Loaded, before: places.Wanted) -> places.Wanted:
     """Return how kwok should run by what the files say now; what it plays comes in its file unless in the cluster."""
     tree = loaded.tree
     own = tuple(render.kwok_manifests(tree))
@@ -30,6 +35,24 @@ def wanted(loaded: source.Loaded, before: shard.Wanted) -> shard.Wanted:
     )
 
 
+def site(spec: KwokControllerSpec, home: str, folder: Path, api: sending.Sender, watched: mirror.Api) -> keeper.Site:
+    """Return where kwok should run by what the files say."""
+    name = stateful.named(spec, home)
+    return pods.Pods(api, watched, name) if name else keeper.Here(folder)
+
+
+def is_moving(spec: KwokControllerSpec, home: str, kept: keeper.Keeper) -> bool:
+    """Return whether kwok should run somewhere else than it does."""
+    name = stateful.named(spec, home)
+    return kept.site.name != (str(name) if name else "")
+
+
+def ours(spec: KwokControllerSpec, home: str, folder: Path) -> rivals.Ours:
+    """Return what tells kwoks of ours from others."""
+    known, name = keeper.identities(folder), stateful.named(spec, home)
+    return lambda holder: holder in known or (name is not None and name.holds(holder))
+
+
 class Caretaker:
     """Looks after kwok on behalf of a daemon."""
 
@@ -39,10 +62,12 @@ class Caretaker:
         program: Path,
         kubeconfig: Path | None,
         folder: Path,
-        nodes: shard.Nodes,
+        nodes: places.Nodes,
         changed: Callable[[], None],
         watched: mirror.Api,
+        home: str = HOME,
     ) -> None:
+        self._home = home
         self._sender, self._program, self._kubeconfig, self._watched = sender, program, kubeconfig, watched
         self._folder, self._nodes, self._changed = folder, nodes, changed
         self._lock = threading.Lock()
@@ -58,16 +83,23 @@ class Caretaker:
     def attend(self, loaded: source.Loaded) -> None:
         """Let kwok run as the files say; costs nothing if they say the same as before."""
         if loaded.tree.controller.mode == "external":
-            self.dismiss()
+            self.dismiss(for_good=True)
             return
         with self._lock:
             self._loaded = loaded
             if self._starter is None:
                 self._leaving.clear()
-                self._starter = threading.Thread(target=self._start, name="kwok-start", daemon=True)
-                self._starter.start()
+                self._let_start(None)
+            elif self._keeper is not None and is_moving(loaded.tree.controller, self._home, self._keeper):
+                self.trouble = "kwok moves: it ends where it ran, and then starts where the files say"
+                former, self._keeper = self._keeper, None
+                self._let_start(former)
             elif self._keeper is not None:
                 self._follow(self._keeper, loaded)
+
+    def _let_start(self, former: keeper.Keeper | None) -> None:
+        self._starter = threading.Thread(target=self._start, args=(former,), name="kwok-start", daemon=True)
+        self._starter.start()
 
     def _follow(self, kept: keeper.Keeper, loaded: source.Loaded) -> None:
         if loaded.snapshot.digest != self._digest:
@@ -75,7 +107,9 @@ class Caretaker:
             kept.change(wanted(loaded, kept.wanted))
         kept.retire()
 
-    def _start(self) -> None:
+    def _start(self, former: keeper.Keeper | None) -> None:
+        if former is not None:
+            former.end()
         while not self._leaving.is_set():
             trouble = self._tried()
             if trouble != self.trouble:
@@ -100,32 +134,35 @@ class Caretaker:
         if loaded is None:
             return
         spec = loaded.tree.controller
-        ours = keeper.identities(self._folder)
-        self._rested |= bool(takeover.clear_the_way(self._sender, spec, ours, self._nodes, self._leaving))
-        how = wanted(loaded, shard.Wanted(self._program, spec, self._kubeconfig))
-        made = keeper.Keeper(self._sender, how, self._folder, self._nodes, self._watched)
+        known = ours(spec, self._home, self._folder)
+        self._rested |= bool(takeover.clear_the_way(self._sender, spec, known, self._nodes, self._leaving, self._home))
+        how = wanted(loaded, places.Wanted(self._program, spec, self._kubeconfig))
+        where = site(spec, self._home, self._folder, self._sender, self._watched)
+        made = keeper.Keeper(self._sender, how, self._folder, self._nodes, self._watched, where)
         made.__enter__()
         with self._lock:
             self._keeper, self._digest = made, loaded.snapshot.digest
         if self._leaving.is_set():
             self._end()
 
-    def dismiss(self) -> None:
-        """End kwok, if there is one, and whatever was about to start it."""
+    def dismiss(self, *, for_good: bool = False) -> None:
+        """End kwok, if there is one, and whatever was about to start it; pods go on, unless it is for good."""
         starter = self._starter
         if starter is None:
             return
         self._leaving.set()
         starter.join()
-        self._end()
+        self._end(for_good=for_good)
         with self._lock:
             self._starter = None
         self._changed()  # somebody may have asked for one meanwhile
 
-    def _end(self) -> None:
+    def _end(self, *, for_good: bool = False) -> None:
         with self._lock:
             kept, self._keeper = self._keeper, None
-        if kept is not None:
+        if kept is not None and for_good:
+            kept.end()
+        elif kept is not None:
             kept.__exit__(None, None, None)
 
     def restore(self) -> None:

@@ -101,7 +101,15 @@ class Face:
         keeping = self._daemon.caretaker
         return tuple(
             shapes.Shard(
-                each.shard, each.state.value, each.pid, each.port, each.restarts, each.why, each.memory, each.lag_s
+                each.shard,
+                each.state.value,
+                each.pid,
+                each.port,
+                each.restarts,
+                each.why,
+                each.memory,
+                each.lag_s,
+                each.pod,
             )
             for each in (keeping.statuses() if keeping else ())
         )

@@ -1,7 +1,7 @@
 """The kwok controller, looked after: all its processes, never two for one node, and the books of how they fare.
 
 One thread for each shard, and one that keeps the books. Shards come and go as the files say, each when
-the nodes it is about have moved.
+the nodes it is about have moved. Where they run is a Site's business: processes of this machine, or pods.
 """
 
 import json
@@ -9,9 +9,9 @@ import threading
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
-from kwokfleet import beats, shard
+from kwokfleet import beats, places, shard
 from kwokfleet.core import kwok, requests
 from kwokfleet.edge import kwok as edge
 from kwokfleet.edge import mirror
@@ -20,18 +20,67 @@ BOOKS_S = 0.25
 STATUS_FILE, RESTART_FILE = "status.json", "restart"
 
 
+class Site(Protocol):
+    """Where all shards run."""
+
+    name: str
+    """What tells it from other sites; empty for this machine."""
+
+    def open(self) -> None:
+        """Begin; raise if that is not possible."""
+
+    def lay_out(self, wanted: places.Wanted, count: int) -> None:
+        """Let there be so many places, for kwoks that run so; what cannot be done now is done by `mend`."""
+
+    def mend(self) -> None:
+        """Do what could not be done, or what somebody else has undone."""
+
+    def place(self, index: int) -> places.Place:
+        """Return where one shard runs."""
+
+    def close(self) -> None:
+        """End; what runs there goes on if it can."""
+
+
+class Here:
+    """This machine: each shard has a folder."""
+
+    name = ""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def open(self) -> None:
+        """Do nothing: a folder is made when it is needed."""
+
+    def lay_out(self, wanted: places.Wanted, count: int) -> None:
+        """Do nothing: processes come and go with their shards."""
+
+    def mend(self) -> None:
+        """Do nothing: nobody else has a hand in it."""
+
+    def place(self, index: int) -> places.Here:
+        """Return the folder of a shard."""
+        return places.Here(edge.Folder(self._folder / f"shard-{index}"))
+
+    def close(self) -> None:
+        """Do nothing: processes have ended with their shards."""
+
+
 class Keeper:
     """Keeps all shards going. Close it, or use it in a `with` block."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917  # what kwok is kept going with
         self,
         api: requests.Sends,
-        wanted: shard.Wanted,
+        wanted: places.Wanted,
         folder: Path,
-        nodes: shard.Nodes,
+        nodes: places.Nodes,
         watched: mirror.Api,
+        site: Site | None = None,
     ) -> None:
         self._api, self.wanted, self._folder, self._nodes, self._watched = api, wanted, folder, nodes, watched
+        self.site = site or Here(folder)
         self._shards: list[shard.Shard] = []
         self._claim = edge.claim(folder)
         (folder / STATUS_FILE).unlink(missing_ok=True)  # of one that was killed
@@ -40,19 +89,35 @@ class Keeper:
 
     def __enter__(self) -> Self:
         """Start all shards."""
+        try:
+            self.site.open()
+        except BaseException:
+            self._claim.close()
+            raise
         self._grow(self.wanted.spec.shards)
         self._clerk.start()
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        """End all shards."""
+        """End all shards; those that run without us go on."""
+        self._close(for_good=False)
+
+    def end(self) -> None:
+        """End all shards, wherever they run: there shall be no kwok of this site any more."""
+        self._close(for_good=True)
+
+    def _close(self, *, for_good: bool) -> None:
         self._ending.set()
-        self._shrink(0)
         self._clerk.join()
+        if not for_good:
+            for each in self._shards:
+                each.leave()
+        self._shrink(0, lay_out=for_good)
+        self.site.close()
         (self._folder / STATUS_FILE).unlink(missing_ok=True)
         self._claim.close()
 
-    def change(self, wanted: shard.Wanted) -> bool:
+    def change(self, wanted: places.Wanted) -> bool:
         """Let kwok run in another way; return whether a running process was ended for it.
 
         What must wait until nodes have moved is done by `retire`.
@@ -79,13 +144,14 @@ class Keeper:
         New ones come when none is left that drives all nodes: it would take back what is theirs.
         """
         count = self.wanted.spec.shards
+        self.site.lay_out(self.wanted, len(self._shards))
         ended = [each.follow(self.wanted) for each in self._shards[:count] if not self._must_wait(each)]
-        if count == 1 or all(each.runs_as.count > 1 for each in self._shards):
+        if count == 1 or not any(each.runs_as.drives_all for each in self._shards):
             self._grow(count)
         return any(ended)
 
     def _must_wait(self, each: shard.Shard) -> bool:
-        alone, will_be = each.shard.count == 1, self.wanted.spec.shards == 1
+        alone, will_be = each.shard.drives_all, kwok.shard(self.wanted.spec, 0).drives_all
         if alone == will_be:
             return False
         return len(self._shards) > 1 if will_be else any(not name for _, name in self._nodes())
@@ -101,15 +167,18 @@ class Keeper:
         return [each.status for each in self._shards]
 
     def _grow(self, count: int) -> None:
+        if len(self._shards) < count:
+            self.site.lay_out(self.wanted, count)
         for index in range(len(self._shards), count):
-            folder = edge.Folder(self._folder / f"shard-{index}")
-            heard = beats.Beats(self._watched)
-            made = shard.Shard(self._api, self.wanted, kwok.Shard(index, count), folder, self._nodes, heard)
+            heard, place = beats.Beats(self._watched), self.site.place(index)
+            made = shard.Shard(self._api, self.wanted, kwok.shard(self.wanted.spec, index), place, self._nodes, heard)
             self._shards.append(made)
             made.start()
 
-    def _shrink(self, count: int) -> None:
+    def _shrink(self, count: int, *, lay_out: bool = True) -> None:
         leaving, self._shards = self._shards[count:], self._shards[:count]
+        if leaving and lay_out:
+            self.site.lay_out(self.wanted, count)
         for each in leaving:
             each.stop()
         for each in leaving:
@@ -120,6 +189,7 @@ class Keeper:
         last: list[shard.Status] = []
         asked = self._folder / RESTART_FILE
         while not self._ending.wait(BOOKS_S):
+            self.site.mend()
             now = self.statuses()
             if now != last:
                 last = now

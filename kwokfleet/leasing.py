@@ -20,7 +20,7 @@ def held(api: requests.Sends) -> list[leases.Lease]:
 
 def release_all(api: requests.Sends, held: Sequence[leases.Lease]) -> None:
     """Let many leases go at once: each second counts for the nodes that nobody drives."""
-    _send_all(api, [leases.release(lease) for lease in held])
+    send_all(api, [leases.release(lease) for lease in held])
 
 
 def show_again(api: requests.Sends, nodes: AbstractSet[str], stamp: str) -> int:
@@ -35,11 +35,12 @@ def show_again(api: requests.Sends, nodes: AbstractSet[str], stamp: str) -> int:
         if pod["spec"].get("nodeName") in nodes
         and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
     ]
-    _send_all(api, [bumps.request(pod["metadata"], stamp) for pod in found])
+    send_all(api, [bumps.request(pod["metadata"], stamp) for pod in found])
     return len(found)
 
 
-def _send_all(api: requests.Sends, work: Sequence[requests.Request]) -> None:
+def send_all(api: requests.Sends, work: Sequence[requests.Request]) -> None:
+    """Send many requests at once; what fails is left for the next look."""
     waiting = iter(work)
     lock = threading.Lock()
 

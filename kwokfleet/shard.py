@@ -1,28 +1,23 @@
-"""One kwok process's life: started, watched, started again, and shown what it has passed over.
+"""One kwok's life: started, watched, started again, and shown what it has passed over.
 
 A process that ends is started again: at once the first times, then after longer and longer pauses. What
 only a person can mend (a configuration that kwok refuses) is said and tried again rarely. Before a new
 process starts, the leases of the dead one are released, so that it drives its nodes at once instead of
-after they have expired.
+after they have expired. A kwok in a pod is started again by Kubernetes; all else is the same.
 """
 
-import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from http import HTTPStatus
-from pathlib import Path
 
 import structlog
 
-from kwokfleet import beats, errors, leasing
+from kwokfleet import beats, errors, leasing, places
 from kwokfleet.core import kwok, leases, requests, units
-from kwokfleet.core.controller import KwokControllerSpec
-from kwokfleet.core.objects import Manifest
-from kwokfleet.edge import kwok as edge
 
 log = structlog.get_logger()
 
@@ -72,38 +67,8 @@ class Status:
     memory: int = 0
     lag_s: float = 0.0
     pause_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """How kwok should run: if any of it changes, it is started anew."""
-
-    program: Path
-    spec: KwokControllerSpec
-    kubeconfig: Path | None
-    documents: tuple[Manifest, ...] = ()
-    kinds: tuple[str, ...] = ()
-    """What it plays beside Stages: `render.kwok_kinds` tells."""
-    mark: str = ""
-    """What stands for everything else that it reads but once: `kwok.read_once` tells."""
-
-    def command(self, shard: kwok.Shard) -> tuple[list[str], str]:
-        """Return the flags and the configuration of one shard."""
-        config = kwok.configuration(self.spec, shard, self.documents, self.kinds)
-        return kwok.arguments(self.spec, shard, self.kinds), config
-
-    def differs(self, other: "Wanted", index: int) -> bool:
-        """Return whether a process of one shard that was started as the other one says is another than this one's."""
-        return self.process_of(index) != other.process_of(index)
-
-    def process_of(self, index: int) -> tuple[object, ...]:
-        """Return all that makes the process of one shard what it is."""
-        shard = kwok.Shard(index, self.spec.shards)
-        return self.command(shard), kwok.address(self.spec, shard), self.mark
-
-
-Nodes = Callable[[], Sequence[tuple[str, str]]]
-"""Returns the names of the nodes that kwok should drive, each with the shard that its label names."""
+    pod: str = ""
+    """What its pod is called, if it runs in one."""
 
 
 class Shard(threading.Thread):
@@ -112,18 +77,22 @@ class Shard(threading.Thread):
     def __init__(  # noqa: PLR0913, PLR0917  # what a process is kept going with
         self,
         api: requests.Sends,
-        wanted: Wanted,
+        wanted: places.Wanted,
         shard: kwok.Shard,
-        folder: edge.Folder,
-        nodes: Nodes,
+        place: places.Place,
+        nodes: places.Nodes,
         heard: beats.Beats,
     ) -> None:
         super().__init__(name=f"kwok-{shard.index}", daemon=True)
-        self._api, self._wanted, self.shard, self._folder, self._nodes = api, wanted, shard, folder, nodes
+        self._api, self._wanted, self.shard, self._place, self._nodes = api, wanted, shard, place, nodes
         self._beats = heard
         self.runs_as = shard
         """What the present process was started as, until its leases are released."""
         self._stopping, self._again = threading.Event(), threading.Event()
+        self._leaving = False
+        """Whether its kwok goes on without us."""
+        self._why = ""
+        """Why the last kwok ended, if nobody asked it to."""
         self._record = kwok.Record()
         self._said = _Throttle()
         self._reachable = 0.0
@@ -132,6 +101,8 @@ class Shard(threading.Thread):
         """Since when a new process has been at it, until it has been shown all its pods."""
         self._shown: set[str] = set()
         """The nodes whose pods it has been shown."""
+        self._placed: frozenset[str] = frozenset()
+        """The nodes that show where it answers."""
         self._began = datetime.now(UTC)
         """When the present process began."""
         self._left: str | None = None
@@ -147,18 +118,23 @@ class Shard(threading.Thread):
         self._stopping.set()
         self._again.set()
 
+    def leave(self) -> None:
+        """Ask it to end itself; its kwok goes on, if it can without us."""
+        self._leaving = self._place.renews
+        self.stop()
+
     def restart(self) -> None:
         """Ask for a new process."""
         self._again.set()
 
-    def follow(self, wanted: Wanted) -> bool:
+    def follow(self, wanted: places.Wanted) -> bool:
         """Go by another wish from now on; return whether that takes a new process, which is then asked for."""
         if wanted is self._wanted:
             return False
         stale = wanted.differs(self._wanted, self.shard.index)
         self._wanted = wanted
-        self.shard = kwok.Shard(self.shard.index, wanted.spec.shards)
-        if stale:
+        self.shard = kwok.shard(wanted.spec, self.shard.index)
+        if stale and not self._place.renews:
             self.restart()
         return stale
 
@@ -166,7 +142,7 @@ class Shard(threading.Thread):
 
     def run(self) -> None:
         """Start, watch, start again, until it is asked to stop."""
-        self._left = edge.end_leftover(self._folder) or None
+        self._left = self._place.leftover() or None
         while self._let_go():
             self._again.clear()
             try:
@@ -192,71 +168,69 @@ class Shard(threading.Thread):
 
     def _life(self) -> None:
         self.runs_as = self.shard
-        flags, config = self._wanted.command(self.runs_as)
-        process = edge.start(
-            self._wanted.program,
-            flags,
-            kubeconfig=self._wanted.kubeconfig,
-            folder=self._folder,
-            config=config,
-            listener=self._listen,
-            address=kwok.address(self._wanted.spec, self.shard),
-        )
-        self._began = datetime.now(UTC)
-        log.info("kwok_started", shard=self.shard.index, pid=process.pid, port=process.port)
-        self._tell(state=State.STARTING, pid=process.pid, port=process.port, identity="", pause_s=0.0)
+        process = self._place.start(self._wanted, self.runs_as, self._listen)
+        self._began, self._placed = process.since, frozenset()
+        log.info("kwok_started", shard=self.shard.index, **_who(process), port=process.port)
+        self._tell(state=State.STARTING, identity="", pause_s=0.0, port=process.port, pid=process.pid, pod=process.pod)
         planned = ""
         try:
             planned = self._watch(process)
         finally:
             asked = self._again.is_set() or self._stopping.is_set()
-            if process.ended() is None:
+            if not self._leaving and process.ended() is None:
                 process.stop()
-        self._ended(process, planned, asked=asked)
+        if not self._leaving:
+            self._ended(process, planned, asked=asked)
 
-    def _watch(self, process: edge.Process) -> str:
+    def _watch(self, process: places.Kwok) -> str:
         """Look after a process until it ends or is to end; return why, if we decided that."""
-        checked = 0.0
+        checked, was_there = 0.0, process.ran_s > READY_S
         while process.ended() is None and not self._again.wait(LOOK_S):
             hurried = self.status.state is State.STARTING or self._new_since is not None
             if time.monotonic() - checked < CHECK_S and not hurried:
                 continue
             checked = time.monotonic()
+            self._began = process.since
             memory = process.memory()
-            self._tell(memory=memory)
+            self._tell(memory=memory, why=process.lacks() or self._why)
             limit = self._wanted.spec.memory_limit
             if limit is not None and memory > _bytes(limit):
                 return f"it held {memory >> 20} MB, more than {limit}"
             if self._is_stuck(process):
                 return "it stopped driving its nodes"
+            if was_there and self.status.identity:  # another leader has shown it what it must see
+                was_there, self._new_since = False, None
         return ""
 
-    def _ended(self, process: edge.Process, planned: str, *, asked: bool) -> None:
+    def _ended(self, process: places.Kwok, planned: str, *, asked: bool) -> None:
         """Note how a process ended, let its leases go, and wait for the next start."""
         ending = process.ended()
         self._began = datetime.now(UTC)  # of the next one: whatever was renewed before is not its doing
         freed = self.release(self.status.identity, all_of_ours=True)
         self._left = self.status.identity if freed is None else None
         self.runs_as = self.shard
-        if asked:
+        if asked or (ending is kwok.Ending.ASKED and not planned):
+            self._why = ""
             self._tell(why="")
             return
         self._record = self._record.after(process.ran_s)
-        why = planned or f"{ending}: {process.last_words()}"
+        self._why = why = planned or f"{ending}: {process.last_words()}"
         pause = REFUSED_PAUSE_S if ending is kwok.Ending.CONFIGURATION else self._record.pause_s
         state = State.REFUSED if ending is kwok.Ending.CONFIGURATION else State.WAITING
         log.warning("kwok_ended", shard=self.shard.index, why=why, pause_s=pause, restarts=self._record.restarts)
+        pause = 0.0 if self._place.renews else pause
         self._tell(state=state, pid=0, why=why, restarts=self._record.restarts, pause_s=pause)
         self._again.wait(pause)
 
     # whether it drives
 
-    def _is_stuck(self, process: edge.Process) -> bool:
+    def _is_stuck(self, process: places.Kwok) -> bool:
         """Look whether nodes are driven; return whether a process that lives has stopped doing its work."""
         duration = self._wanted.spec.lease_duration.total_seconds()
         healthy = self.status.state is not State.STARTING or process.is_healthy()
         if not healthy:
             return process.ran_s > READY_S * 2
+        self._show_the_way(process)
         if not duration:
             self._tell(state=State.READY)
             return False
@@ -265,11 +239,11 @@ class Shard(threading.Thread):
         if sampled is None:
             self._reachable = time.monotonic()
             return False  # the API server is away: kwok comes back by itself when it does
-        mine = [each for each in sampled if each.age_s(now) <= process.ran_s]
+        mine = [each for each in sampled if each.renewed >= process.since and each.holder not in self._dead]
         lag = leases.lag_s(sampled, duration, now)
         if mine and mine[0].holder != self.status.identity:
             self._tell(identity=mine[0].holder)
-            edge.note(self._folder, process.pid, mine[0].holder)
+            self._place.note(process.pid, mine[0].holder)
             self._new_since, self._shown = time.monotonic(), set()
         elif not mine and any(map(self._is_dead, sampled)):
             self.release("", all_of_ours=True)  # a last request of the dead one came after its leases were let go
@@ -294,7 +268,7 @@ class Shard(threading.Thread):
             fresh = (mine & held) - self._shown
             if fresh:
                 self._stopping.wait(SETTLE_S)
-                count = leasing.show_again(self._api, fresh, f"kwok-{self.status.pid}")
+                count = leasing.show_again(self._api, fresh, f"kwok-{self.status.identity.rpartition('_')[2]}")
                 log.debug("pods_shown_again", shard=self.shard.index, nodes=len(fresh), pods=count)
             self._shown |= fresh
         except errors.ClusterError as error:
@@ -302,18 +276,25 @@ class Shard(threading.Thread):
         if mine <= self._shown or time.monotonic() - self._new_since > READY_S:
             self._new_since = None
 
+    def _show_the_way(self, process: places.Kwok) -> None:
+        """Let nodes that have come since the last look show where their kwok answers."""
+        mine = frozenset(name for name, _ in self._mine())
+        if mine != self._placed:
+            process.place(mine - self._placed)
+            self._placed = mine
+
     def _is_dead(self, lease: leases.Lease) -> bool:
         """Return whether a lease of our nodes is held by a process of ours that is no more.
 
-        That is so of one we saw end, and of any from this machine that was last heard of before the present one
+        That is so of one we saw end, and of any from its place that was last heard of before the present one
         began: it may have ended before anybody learnt its name, or its last request arrived after its end.
         """
-        from_here = lease.holder.startswith(f"{socket.gethostname()}_")
+        from_here = self._place.names(lease.holder)
         unheard = from_here and lease.holder != self.status.identity and lease.renewed < self._began
         return lease.holder in self._dead or unheard
 
     def _mine(self) -> list[tuple[str, str]]:
-        return [each for each in self._nodes() if self.shard.count == 1 or each[1] == self.shard.name]
+        return [each for each in self._nodes() if self.shard.drives_all or each[1] == self.shard.name]
 
     def _sampled(self) -> list[leases.Lease] | None:
         """Return the leases of a few of its nodes; None if the API server does not answer."""
@@ -343,7 +324,7 @@ class Shard(threading.Thread):
     def release(self, identity: str, *, all_of_ours: bool = False) -> int | None:
         """Let go of the leases that a process which is dead still holds; return how many, None if nobody answers.
 
-        *all_of_ours*: also what else was held from this machine before the present process began.
+        *all_of_ours*: also what else was held from its place before the present process began.
         """
         if not (identity or all_of_ours) or not self._wanted.spec.lease_duration:
             return 0
@@ -371,6 +352,10 @@ class Shard(threading.Thread):
             ending = line.keys.get("err") == "context canceled"  # what it says when it was told to end
             level = getattr(log, line.level if line.level != "info" and not ending else "debug")
             level("kwok_said", shard=self.shard.index, said=line.event, **_safe(line.keys))
+
+
+def _who(process: places.Kwok) -> dict[str, object]:
+    return {"pod": process.pod} if process.pod else {"pid": process.pid}
 
 
 def _safe(keys: Mapping[str, object]) -> dict[str, object]:

@@ -8,8 +8,8 @@ from threading import Event
 
 import structlog
 
-from kwokfleet import errors, leasing, shard
-from kwokfleet.core import leases, requests, rivals
+from kwokfleet import errors, leasing, places, pods
+from kwokfleet.core import leases, requests, rivals, stateful
 from kwokfleet.core.controller import KwokControllerSpec
 from kwokfleet.core.rivals import Rival
 from kwokfleet.edge import cluster
@@ -23,12 +23,13 @@ PATIENCE_FACTOR = 1.25
 """A holder that has not renewed for a quarter longer than its lease lasts is dead."""
 
 
-def clear_the_way(
-    api: requests.Sends, spec: KwokControllerSpec, ours: frozenset[str], nodes: shard.Nodes, stop: Event
+def clear_the_way(  # noqa: PLR0913, PLR0917  # who is ours, and where
+    api: requests.Sends, spec: KwokControllerSpec, ours: rivals.Ours, nodes: places.Nodes, stop: Event, home: str
 ) -> list[Rival]:
     """See to it that no other kwok drives our nodes; return the Deployments that are at rest for that.
 
     One that a kwokfleet before us has put to rest, and did not live to give back what it had, is ours to restore.
+    *home* is the namespace in which kwok may have run as a StatefulSet of ours.
     """
     there = running(api, spec.takeover.deployment)
     found = [one for one in there if one.replicas]
@@ -40,7 +41,8 @@ def clear_the_way(
     try:
         for one in found:
             _put_to_rest(api, one, stop)
-        _refuse_strangers(api, ours, nodes, stop, waited=bool(found))
+        ended = _end_former(api, ours, nodes, stop, home)
+        _refuse_strangers(api, ours, nodes, stop, waited=ended or bool(found))
     except BaseException:  # ours does not start, so theirs must not stay away
         restore(api)
         raise
@@ -79,8 +81,16 @@ def _has_pods(api: requests.Sends, one: Rival) -> bool:
     return bool((answer.json().get("status") or {}).get("replicas"))
 
 
+def _end_former(api: requests.Sends, ours: rivals.Ours, nodes: places.Nodes, stop: Event, home: str) -> bool:
+    """End a StatefulSet as which kwok ran before the files said otherwise, told by who holds our nodes' leases."""
+    held = rivals.strangers(_held(api, {name for name, _ in nodes()}), ours, datetime.now(UTC))
+    suspects = {stateful.suspected(holder, home) for holder in held}
+    ended = [pods.end_former(api, name, stop) for name in sorted(filter(None, suspects), key=str)]
+    return any(ended)
+
+
 def _refuse_strangers(
-    api: requests.Sends, ours: frozenset[str], nodes: shard.Nodes, stop: Event, *, waited: bool
+    api: requests.Sends, ours: rivals.Ours, nodes: places.Nodes, stop: Event, *, waited: bool
 ) -> None:
     """Refuse if somebody renews the leases of our nodes; who does not renew any more is dead, and lets go of them."""
     mine = {name for name, _ in nodes()}
@@ -90,12 +100,12 @@ def _refuse_strangers(
     if stop.is_set():
         return
     # A kwok that starts and meets a lease tries again only after a quarter of its duration.
-    leasing.release_all(api, [lease for lease in _held(api, mine) if lease.holder not in ours])
+    leasing.release_all(api, [lease for lease in _held(api, mine) if not ours(lease.holder)])
 
 
 def _wait_for_silence(
     api: requests.Sends,
-    ours: frozenset[str],
+    ours: rivals.Ours,
     mine: set[str],
     first: Mapping[str, Sequence[leases.Lease]],
     stop: Event,

@@ -173,12 +173,17 @@ def _counts(metadata: Manifest) -> bool:
 
 def _namespaced(api: requests.Sends) -> Iterable[requests.Kind]:
     """Yield every kind of object that lives in namespaces."""
+    return (kind for kind in listed(api) if kind.namespaced and kind.plural not in _FLEETING)
+
+
+def listed(api: requests.Sends, verb: str = "list") -> Iterable[requests.Kind]:
+    """Yield every kind of object that can be listed, and to which a verb applies."""
     groups = _read(api, "/apis").get("groups") or ()
     for version in ("v1", *(group["preferredVersion"]["groupVersion"] for group in groups)):
         path = "/api/v1" if version == "v1" else f"/apis/{version}"
         for each in _read(api, path).get("resources") or ():
-            if each["namespaced"] and "list" in each["verbs"] and each["name"] not in _FLEETING:
-                yield requests.Kind(version, each["kind"], each["name"], namespaced=True)
+            if {"list", verb} <= set(each["verbs"]):
+                yield requests.Kind(version, each["kind"], each["name"], namespaced=bool(each["namespaced"]))
 
 
 def _read(api: requests.Sends, path: str) -> Manifest:

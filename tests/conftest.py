@@ -1,8 +1,8 @@
 """The test harness: one real control plane for the session, isolation by label, logs on failure.
 
 A test that asks for `cluster` or `kwokfleet` runs against real components and is marked
-`cluster`; `pytest -m "not cluster"` runs the others, anywhere, in seconds. Tests below `faults` are
-marked `faults` and take minutes; they run only where `-m` names them.
+`cluster`; `pytest -m "not cluster"` runs the others, anywhere, in seconds. Tests below `faults` and
+`image` are marked by these names and take minutes; they run only where `-m` names them.
 """
 
 from collections.abc import Generator, Iterator
@@ -14,7 +14,8 @@ from tests.harness import cli, control_plane, golden, sandbox
 
 REAL = {"cluster", "kwokfleet", "standing"}
 """Fixtures that need the control plane's binaries."""
-FAULTS = Path(__file__).parent / "faults"
+APART = {name: Path(__file__).parent / name for name in ("faults", "image")}
+"""Marks, and the folders whose tests carry them."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -23,15 +24,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark every test that needs real components or breaks them, and leave out the latter unless they are meant."""
+    """Mark every test that needs real components, or minutes; leave out the latter unless they are meant."""
     for item in items:
         if REAL & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.cluster)
-        if item.path.is_relative_to(FAULTS):
-            item.add_marker(pytest.mark.faults)
-    if "faults" not in config.getoption("-m"):
-        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("faults")])
-        items[:] = [item for item in items if not item.get_closest_marker("faults")]
+        for name, folder in APART.items():
+            if item.path.is_relative_to(folder):
+                item.add_marker(name)
+    for name in APART:
+        if name not in config.getoption("-m"):
+            config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker(name)])
+            items[:] = [item for item in items if not item.get_closest_marker(name)]
 
 
 @pytest.hookimpl(wrapper=True)

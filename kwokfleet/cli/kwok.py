@@ -1,6 +1,7 @@
 """`kwokfleet kwok`: the controller that plays the Stages, looked after."""
 
 import json
+import os
 import time
 from contextlib import closing, contextmanager
 from dataclasses import asdict
@@ -82,6 +83,9 @@ def _keep(files: "kwok_files.Files", bin_dir: Path | None, context: str | None, 
     with _kept(files, bin_dir, context, kubeconfig) as kept:
         output.print_line(f"kwok runs: {output.program()} kwok status; Ctrl-C ends it")
         while files.look().tree.controller.mode == "managed":
+            if caretaker.is_moving(files.last.tree.controller, _home(), kept):
+                kept.end()
+                return
             wanted = caretaker.wanted(files.last, kept.wanted)
             if wanted != kept.wanted:
                 kept.change(wanted)
@@ -115,8 +119,7 @@ def _kept(
     """Keep kwok going from here to the end of the block."""
     import threading
 
-    from kwokfleet import apply, caretaker, keeper, sending, takeover
-    from kwokfleet import shard as shards
+    from kwokfleet import apply, caretaker, keeper, places, sending, takeover
     from kwokfleet.cli import display
     from kwokfleet.core import objects, requests
     from kwokfleet.core import render as rendering
@@ -126,7 +129,7 @@ def _kept(
     loaded = files.last
     spec = loaded.tree.controller
     with display.shown(output.console(stderr=True)) as report:
-        program = binaries.ensure(cluster_commands.settings_with(bin_dir), report).path("kwok")
+        program = binaries.ensure(cluster_commands.settings_with(bin_dir), report, "kwok").path("kwok")
     api = connection.connected(context, kubeconfig)
     stop = threading.Event()
     sender = sending.Sender(api, sending.Limits(patience_s=IMPATIENT_S), stop)
@@ -139,19 +142,28 @@ def _kept(
             found = ((each.key.name, objects.labels(each.manifest)) for each in follower.view().objects.values())
             return sorted((name, labels.get(objects.SHARD, "")) for name, labels in found if manage.drives(labels))
 
-        rested = takeover.clear_the_way(sender, spec, keeper.identities(folder), nodes, stop)
+        known = caretaker.ours(spec, _home(), folder)
+        rested = takeover.clear_the_way(sender, spec, known, nodes, stop, _home())
         if not rendering.cluster_kinds(loaded.tree) <= _kinds(sender):
             for name in apply.install(sender, sync.kwok_definitions(), sync.ESTABLISHED_S):
                 output.print_line(f"installed {name}")
         wanted = caretaker.wanted(
-            loaded, shards.Wanted(program, spec, cluster.write_kubeconfig(context, kubeconfig, folder))
+            loaded, places.Wanted(program, spec, cluster.write_kubeconfig(context, kubeconfig, folder))
         )
+        where = caretaker.site(spec, _home(), folder, sender, api)
         try:
-            with keeper.Keeper(sender, wanted, folder, nodes, api) as kept:
+            with keeper.Keeper(sender, wanted, folder, nodes, api, where) as kept:
                 yield kept
         finally:
             if rested:
                 takeover.restore(sender)
+
+
+def _home() -> str:
+    """Return the namespace in which a StatefulSet is looked for that was named without one."""
+    from kwokfleet import caretaker
+
+    return os.environ.get("POD_NAMESPACE") or caretaker.HOME
 
 
 def _kinds(api: "Sends") -> set[str]:
@@ -169,17 +181,20 @@ def status(
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
-    """Show the kwok processes of this machine, and who drives the nodes of the cluster.
+    """Show the kwok processes of this machine, or kwok's pods if the files say so, and who drives the nodes.
 
-    Exit code 1 unless every process is ready; if the files say `mode: external`, unless every node is driven.
+    Exit code 1 unless every process or pod is ready; if the files say `mode: external`, unless every node is driven.
     """
-    from kwokfleet import keeper, observer
+    from kwokfleet import keeper, observer, pods
+    from kwokfleet.core import stateful
     from kwokfleet.shard import State
 
     spec = _declared(path)
     api = connection.connected(context, kubeconfig)
     statuses = keeper.read_status(folder_of(api.host)) or []
     now = observer.driving(api, spec)
+    if not statuses and (name := stateful.named(spec, _home())):
+        statuses = pods.statuses(api, name, now)
     if form:
         typer.echo(json.dumps(_as_json(spec.mode, statuses, now), indent=2))
     else:
@@ -238,7 +253,7 @@ def _row(each: "shards.Status") -> dict[str, object]:
     return {
         "shard": each.shard,
         "state": each.state.value,
-        "pid": each.pid or "-",
+        "pod" if each.pod else "pid": each.pod or each.pid or "-",
         "port": each.port or "-",
         "memory": f"{each.memory >> 20} MB",
         "restarts": each.restarts,
@@ -264,7 +279,10 @@ def logs(
     folder = folder_of(connection.connected(context, kubeconfig).host)
     files = sorted(folder.glob("shard-*/kwok.log" if shard is None else f"shard-{shard}/kwok.log"))
     if not files:
-        raise errors.InputError("there is no log of a kwok here", hint="kwokfleet kwok run starts one")
+        raise errors.InputError(
+            "there is no log of a kwok here",
+            hint="kwokfleet kwok run starts one; of pods: kubectl logs --selector app.kubernetes.io/component=kwok",
+        )
     for file, line in tails.lines(files, tail=tail, follow=follow):
         typer.echo(f"{file.parent.name} | {line}" if len(files) > 1 else line)
 
@@ -282,14 +300,17 @@ def restart(
     folder = folder_of(connection.connected(context, kubeconfig).host)
     before = keeper.read_status(folder)
     if not before:
-        raise errors.ClusterError("kwokfleet looks after no kwok here", hint="start one: kwokfleet kwok run")
-    pids = {each.pid for each in before if shard is None or each.shard == shard}
+        raise errors.ClusterError(
+            "kwokfleet looks after no kwok here",
+            hint="start one: kwokfleet kwok run; pods start anew by kubectl rollout restart statefulset",
+        )
+    lives = {(each.pid, each.identity) for each in before if shard is None or each.shard == shard}
     (folder / keeper.RESTART_FILE).write_text("" if shard is None else str(shard))
     deadline = time.monotonic() + RESTART_S
     while time.monotonic() < deadline:
         now = keeper.read_status(folder) or []
         chosen = [each for each in now if shard in (None, each.shard)]
-        if chosen and all(each.state is State.READY and each.pid not in pids for each in chosen):
+        if chosen and all(each.state is State.READY and (each.pid, each.identity) not in lives for each in chosen):
             output.print_line("kwok drives its nodes again")
             return
         time.sleep(0.1)

@@ -14,6 +14,7 @@ from kwokfleet import errors, settings
 from kwokfleet.cli import (
     cluster,
     fleets,
+    install,
     kwok,
     learn,
     orders,
@@ -25,6 +26,7 @@ from kwokfleet.cli import (
     status,
     sync,
     test,
+    uninstall,
     wave,
 )
 
@@ -46,6 +48,8 @@ status.register(app)
 run.register(app)
 app.command(name="test")(test.run_test)
 app.command()(learn.learn)
+app.command()(install.install)
+app.command()(uninstall.uninstall)
 app.add_typer(wave.app, name="wave")
 app.add_typer(report.app, name="report")
 app.add_typer(kwok.app, name="kwok")

@@ -103,7 +103,7 @@ def render(  # noqa: PLR0913, PLR0917  # one for each option
     manifests: Iterator[tuple[str, Manifest]] = (("", each) for each in rendering.born(loaded.tree, desired, at))
     if waves:
         manifests = _both(manifests, _workload(loaded.tree, at))
-    _print_manifests(_chosen(manifests, fleet, kind), form)
+    print_manifests(_chosen(manifests, fleet, kind), form)
     if form is ManifestFormat.YAML and not waves and kind is None:
         for line in _wave_notes(loaded.tree, at, fleet):
             typer.echo(line)
@@ -218,7 +218,7 @@ def _chosen(
         yield note, manifest
 
 
-def _print_manifests(manifests: "Iterator[tuple[str, Manifest]]", form: ManifestFormat) -> None:
+def print_manifests(manifests: "Iterator[tuple[str, Manifest]]", form: ManifestFormat) -> None:
     """Print objects, a good piece at a time: a write for each would cost more than making it."""
     texts = {ManifestFormat.NAME: _names, ManifestFormat.JSON: _json_lines, ManifestFormat.YAML: _yaml_documents}[form]
     pieces: list[str] = []

@@ -215,9 +215,17 @@ def _secret(file: Path | None, variable: str) -> str:
 
 def _run(options: Options, context: str | None, kubeconfig: Path | None) -> None:
     """Let a daemon run until a signal comes."""
+    import structlog
+
+    import kwokfleet
+    from kwokfleet.core import git
+
+    log = structlog.get_logger()
+    log.info("starting", version=kwokfleet.__version__, files=git.public(options.git_url or str(options.path)))
     with opened(options, context, kubeconfig) as made:
         _until_stopped(made)
-        output.print_line("stopping")
+        log.info("stopping")
+    log.info("stopped")
 
 
 @contextmanager
@@ -297,7 +305,7 @@ def _caretaker(
     from kwokfleet.embedded import binaries
 
     with display.shown(output.console(stderr=True)) as report:
-        program = binaries.ensure(cluster_commands.settings_with(options.bin_dir), report).path("kwok")
+        program = binaries.ensure(cluster_commands.settings_with(options.bin_dir), report, "kwok").path("kwok")
     folder = kwok_commands.folder_of(api.host)
     sender = sending.Sender(guarded, sending.Limits(patience_s=IMPATIENT_S), threading.Event())
 
@@ -315,7 +323,8 @@ def _caretaker(
         return known[0][2]
 
     written = cluster.write_kubeconfig(*chosen, folder)
-    return caretaker.Caretaker(sender, program, written, folder, nodes, lambda: made.ask("kwok"), api)
+    home = os.environ.get("POD_NAMESPACE") or caretaker.HOME
+    return caretaker.Caretaker(sender, program, written, folder, nodes, lambda: made.ask("kwok"), api, home)
 
 
 def _prepare(session: "syncing.Sync", kinds: "AbstractSet[str]") -> None:
@@ -342,7 +351,6 @@ def _served(stack: ExitStack, options: Options, shown: "face.Face", counted: "me
     service = web.Service(shown, counted.page, counted.served, asked)
     service.start()
     stack.callback(service.stop)
-    output.print_line(f"status, metrics and API: {service.url}")
 
 
 def _address(listen: str) -> tuple[str, int] | None:

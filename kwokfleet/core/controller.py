@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from kwokfleet.core.fields import Address, Duration, Metadata, Model, Network, Quantity, wrong
 
 LOOPBACK = "127.0.0.1"
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 MOST_PORT = 65535
 
 
@@ -54,6 +55,13 @@ class KwokControllerSpec(Model):
         default="managed", description="managed: we start it and look after it; external: we only look."
     )
     shards: int = Field(default=1, ge=1, le=256, description="How many kwok processes share the nodes.")
+    stateful_set: str | None = Field(
+        default=None,
+        pattern=rf"^({_LABEL}/)?{_LABEL}$",
+        description="NAME or NAMESPACE/NAME of an installed StatefulSet that runs kwok, a pod for each shard, on any "
+        "machine of the cluster; kwokfleet sizes and configures it. Without it, kwok runs as processes beside "
+        "kwokfleet. The namespace is kwokfleet's own, unless given.",
+    )
     manage: Manage = Field(default_factory=Manage.model_construct, description="Which nodes it drives.")
     lease_duration: Duration = Field(
         default=timedelta(seconds=40),
@@ -70,7 +78,8 @@ class KwokControllerSpec(Model):
         ge=1,
         le=MOST_PORT,
         description="Where kwok answers as the nodes' kubelet: kubectl logs and metrics-server find it by the nodes' "
-        "status. Each further shard takes the next port. Without it, kwok takes any, and nodes point nowhere.",
+        "status. Each further shard takes the next port; pods of a `statefulSet` have addresses of their own and "
+        "share it. Without it, kwok takes any, and nodes point nowhere.",
     )
     listen: Address | None = Field(
         default=None,
@@ -102,9 +111,24 @@ class KwokControllerSpec(Model):
     def _fitting(self) -> "KwokControllerSpec":
         if self.listen is not None and self.port is None:
             raise wrong("belongs to port", "listen")
-        if self.port is not None and self.port + self.shards - 1 > MOST_PORT:
+        if self.stateful_set is not None:
+            self._check_pods()
+        elif self.port is not None and self.port + self.shards - 1 > MOST_PORT:
             raise wrong(f"must leave room for {self.shards} shards, one port each, up to {MOST_PORT}", "port")
         return self
+
+    def _check_pods(self) -> None:
+        """Refuse what pods cannot be told, or know better themselves."""
+        if self.mode == "external":
+            raise wrong("belongs to mode managed: in mode external somebody else runs kwok", "statefulSet")
+        if self.stages_as == "file":
+            raise wrong("must be resources with a statefulSet: its pods find Stages in the cluster", "stagesAs")
+        if self.listen is not None:
+            raise wrong("must be left out with a statefulSet: each pod listens at its own address", "listen")
+        if self.port is not None and self.node_ip != LOOPBACK:
+            raise wrong(
+                "must be left out with a statefulSet and a port: it is the address of each shard's pod", "nodeIP"
+            )
 
 
 class KwokController(Model):

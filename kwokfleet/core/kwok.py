@@ -20,6 +20,9 @@ from kwokfleet.core.controller import LOOPBACK, KwokControllerSpec
 from kwokfleet.core.objects import Manifest
 
 CONFIG_API_VERSION = "config.kwok.x-k8s.io/v1alpha1"
+POD_INDEX, POD_IP = "POD_INDEX", "POD_IP"
+"""Variables of a pod: which of its StatefulSet it is, and its address."""
+POD_CONFIG, POD_PORT = "/etc/kwok/kwok.yaml", 10247
 STAGE, METRIC = "Stage", "Metric"
 DEBUG_KINDS = (
     "Attach", "ClusterAttach", "Exec", "ClusterExec", "Logs", "ClusterLogs", "PortForward", "ClusterPortForward",
@@ -39,11 +42,23 @@ class Shard:
 
     index: int = 0
     count: int = 1
+    labelled: bool = False
+    """Whether it drives only nodes that carry its label, even if it is the only one."""
 
     @property
     def name(self) -> str:
         """What it is called, also as the label's value."""
         return str(self.index)
+
+    @property
+    def drives_all(self) -> bool:
+        """Whether it drives every node, whatever its label says."""
+        return self.count == 1 and not self.labelled
+
+
+def shard(spec: KwokControllerSpec, index: int) -> Shard:
+    """Return one of the shards that the files ask for: pods of a StatefulSet are told apart by the label alone."""
+    return Shard(index, spec.shards, labelled=spec.stateful_set is not None)
 
 
 def shard_of(node: str, count: int) -> int:
@@ -77,14 +92,28 @@ def _is_per_node(document: Manifest) -> bool:
 
 def arguments(spec: KwokControllerSpec, shard: Shard, kinds: Sequence[str]) -> list[str]:
     """Return the flags of one process, but for those that name its files and its port."""
+    selectors = _managed(spec, "" if shard.drives_all else shard.name)
+    return _flags(spec, spec.node_ip, spec.port + shard.index if spec.port else None, selectors, kinds)
+
+
+def pod_arguments(spec: KwokControllerSpec, kinds: Sequence[str]) -> list[str]:
+    """Return the flags of every pod of a StatefulSet: what tells one from another are variables of its own."""
+    address = f"$({POD_IP})" if spec.port else spec.node_ip
+    flags = _flags(spec, address, spec.port, _managed(spec, f"$({POD_INDEX})"), kinds)
+    return [*flags, f"--config={POD_CONFIG}", f"--server-address=0.0.0.0:{spec.port or POD_PORT}"]
+
+
+def _flags(
+    spec: KwokControllerSpec, address: str, port: int | None, selectors: Sequence[str], kinds: Sequence[str]
+) -> list[str]:
     lease = int(spec.lease_duration / timedelta(seconds=1))
     flags = [
         f"--cidr={spec.cidr}",
-        f"--node-ip={spec.node_ip}",
+        f"--node-ip={address}",
         f"--node-lease-duration-seconds={lease}",
         f"-v={_LEVELS[spec.log_level]}",
-        *([f"--node-port={spec.port + shard.index}"] if spec.port else []),
-        *_managed(spec, shard),
+        *([f"--node-port={port}"] if port else []),
+        *selectors,
     ]
     # A kind that is followed in the cluster must not stand in the file, and the other way round.
     return flags + ([f"--enable-crds={','.join((STAGE, *kinds))}"] if spec.stages_as == "resources" else [])
@@ -121,10 +150,10 @@ def read_once(desired: Iterable[Manifest]) -> str:
     return hashlib.blake2b(b"\n".join(metrics), digest_size=8).hexdigest() if metrics else ""
 
 
-def _managed(spec: KwokControllerSpec, shard: Shard) -> list[str]:
+def _managed(spec: KwokControllerSpec, shard: str) -> list[str]:
     labels = [spec.manage.label] if spec.manage.label else []
-    if shard.count > 1:
-        labels.append(f"{objects.SHARD}={shard.name}")
+    if shard:
+        labels.append(f"{objects.SHARD}={shard}")
     flags = [f"--manage-nodes-with-label-selector={','.join(labels)}"] if labels else []
     if not spec.manage.label:
         flags.append(f"--manage-nodes-with-annotation-selector={spec.manage.annotation}")
@@ -159,6 +188,16 @@ def line(text: str) -> Line:
         return Line(_KLOG_LEVELS[match[1]], match[3][:_MOST_WORDS], {"source": match[2]})
     level = "error" if text.startswith(("panic:", "fatal error:", "goroutine ")) else "info"
     return Line(level, text[:_MOST_WORDS], {})
+
+
+def last_words(texts: Iterable[str]) -> str:
+    """Return the last thing it said that sounds like an error, or the last at all."""
+    lines = [line(text) for text in texts]
+    bad = [each for each in lines if each.level == "error"] or lines
+    if not bad:
+        return "it said nothing"
+    error = bad[-1].keys.get("err") or bad[-1].keys.get("error")
+    return f"{bad[-1].event}: {error}" if error else bad[-1].event
 
 
 class Ending(StrEnum):

@@ -69,6 +69,8 @@ class Context:
     """Where the first kwok process answers for its nodes, and each further one a port above the last."""
     shards: int = 1
     """How many kwok processes share the nodes."""
+    in_pods: bool = False
+    """Whether they are the pods of a StatefulSet: each node says whose it is, and its address is its pod's."""
 
 
 def render(pool: NodePool, indices: Sequence[int], templates: Sequence[Manifest], context: Context) -> list[Manifest]:
@@ -221,7 +223,7 @@ def _mold(pool: NodePool, template: Manifest, context: Context) -> Manifest:
         "spec": {**spec, "taints": taints},
         "status": _status(pool, status, info),
         "kubelet": _kubelet(context),
-        "shards": context.shards,
+        "shards": context.shards if context.shards > 1 or context.in_pods else 0,
         "provider": pool.provider_id,
     }
 
@@ -304,7 +306,7 @@ def _node(  # noqa: PLR0913, PLR0917  # what one node is made of
 
 def _shard(name: str, count: int) -> dict[str, str]:
     """Return the label that says which kwok drives a node; one that drives all needs none."""
-    return {objects.SHARD: str(kwok.shard_of(name, count))} if count > 1 else {}
+    return {objects.SHARD: str(kwok.shard_of(name, count))} if count else {}
 
 
 def _kubelet(context: Context) -> Callable[[str], tuple[Manifest, dict[str, str]]]:
@@ -317,6 +319,10 @@ def _kubelet(context: Context) -> Callable[[str], tuple[Manifest, dict[str, str]
     port, shards = context.port, context.shards
     if port is None:
         return lambda name: ({"addresses": [internal, {"type": "Hostname", "address": name}]}, {})
+    found_at = {usage.METRICS_PATH: usage.PATH}
+    if context.in_pods:  # whoever looks after kwok writes the address, which changes with the pod
+        endpoint = {"daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}
+        return lambda name: (endpoint, {key: path.replace("{nodeName}", name) for key, path in found_at.items()})
     addresses = [internal]
     ports = [{"kubeletEndpoint": {"Port": port + shard}} for shard in range(shards)]
     return lambda name: (

@@ -140,6 +140,7 @@ class Shard:
     memory: int = 0
     """In bytes."""
     lag_s: float = 0.0
+    pod: str = ""
 
     @property
     def up(self) -> bool:

@@ -113,6 +113,7 @@ def _shard(each: Shard) -> dict[str, Any]:
         "state": str(each.state),
         "up": each.up,
         "pid": each.pid,
+        "pod": each.pod,
         "port": each.port,
         "restarts": each.restarts,
         "why": each.why,

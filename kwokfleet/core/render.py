@@ -144,6 +144,7 @@ def node_context(tree: Tree, fleet: model.Fleet, pool: model.NodePool) -> nodes.
         tuple(sorted(drawn.items())),
         runs.port,
         runs.shards,
+        runs.stateful_set is not None,
     )
 
 

@@ -16,6 +16,7 @@ from kwokfleet.core.objects import Manifest, ObjectKey
 from kwokfleet.core.patches import MERGE, Patch
 
 JSON = "application/json"
+APPLY = "application/apply-patch+yaml"
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 PAGE = 500
 LONGEST_QUIET_S = 30.0
@@ -42,6 +43,7 @@ POD = Kind("v1", "Pod", "pods", namespaced=True)
 SECRET = Kind("v1", "Secret", "secrets", namespaced=True)
 LEASE = Kind("coordination.k8s.io/v1", "Lease", "leases", namespaced=True)
 DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments", namespaced=True)
+STATEFUL_SET = Kind("apps/v1", "StatefulSet", "statefulsets", namespaced=True)
 FLEET = Kind(objects.API_VERSION, "Fleet", "fleets")
 EVENT = Kind("v1", "Event", "events", namespaced=True)
 DEFINITION = Kind(CRD_API_VERSION, "CustomResourceDefinition", "customresourcedefinitions")
@@ -52,7 +54,8 @@ KWOK = (
 """kwok's kinds beside Stage. Few fleets need one, and a cluster may lack them."""
 MANAGED = (NODE, STAGE, NAMESPACE, CONFIG_MAP, STORAGE_CLASS, *KWOK)
 """The kinds whose objects the files stand for; a set of the library brings a StorageClass along."""
-_KINDS = {(each.api_version, each.kind): each for each in (*MANAGED, POD, LEASE, DEPLOYMENT, FLEET, EVENT, DEFINITION)}
+_OTHERS = (POD, LEASE, DEPLOYMENT, STATEFUL_SET, FLEET, EVENT, DEFINITION)
+_KINDS = {(each.api_version, each.kind): each for each in (*MANAGED, *_OTHERS)}
 
 OURS = f"{objects.MANAGED_BY}={objects.US}"
 STANDING = f"{OURS},!{objects.WAVE}"
@@ -208,6 +211,12 @@ def delete_any(kind: Kind, manifest: Manifest, uid: str) -> Request:
         raise ValueError("a delete without a UID")
     options = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
     return Request("DELETE", _path_any(kind, manifest), _delete_options(options))
+
+
+def apply_any(kind: Kind, manifest: Manifest, manager: str, *, force: bool = False, dry_run: bool = False) -> Request:
+    """Say what an object must be, under a manager's name; a field that another one keeps otherwise is a conflict."""
+    query = {**_writing(dry_run), "fieldManager": manager} | ({"force": "true"} if force else {})
+    return Request("PATCH", _with(_path_any(kind, manifest), query), orjson.dumps(manifest), APPLY)
 
 
 def _path_any(kind: Kind, manifest: Manifest) -> str:

@@ -3,7 +3,9 @@
 What `git status` prints and what git's files hold is read here; who runs git or opens files is at the edge.
 """
 
+import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 SHORT = 7
@@ -90,3 +92,8 @@ def of_packed(text: str, ref: str) -> str:
         if name == ref and is_commit(commit):
             return commit
     return ""
+
+
+def digest_of(files: Iterable[tuple[str, str]]) -> str:
+    """Return the digest of a tree, from paths below its root and digests of files: the same wherever it lies."""
+    return hashlib.sha256("".join(f"{path}\0{digest}\n" for path, digest in sorted(files)).encode()).hexdigest()

@@ -1,7 +1,7 @@
 """Other kwok controllers in the cluster: how they are told, how one is put to rest, and how it gets its due back."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -80,7 +80,11 @@ def restored(one: Rival) -> Patch:
     return Patch("", body)
 
 
-def strangers(held: Iterable[Lease], ours: frozenset[str], now: datetime) -> Mapping[str, list[Lease]]:
+Ours = Callable[[str], bool]
+"""Tells whether the holder of a lease is a kwok of ours."""
+
+
+def strangers(held: Iterable[Lease], ours: Ours, now: datetime) -> Mapping[str, list[Lease]]:
     """Return the leases that somebody else holds and may still renew, by holder.
 
     kwok renews each lease in a quarter of its duration. Who has renewed none of several for half of it is dead, and
@@ -88,7 +92,7 @@ def strangers(held: Iterable[Lease], ours: frozenset[str], now: datetime) -> Map
     """
     found: dict[str, list[Lease]] = {}
     for lease in held:
-        if lease.holder not in ours:
+        if not ours(lease.holder):
             found.setdefault(lease.holder, []).append(lease)
     return {holder: mine for holder, mine in found.items() if any(each.age_s(now) <= _silence_s(each) for each in mine)}
 

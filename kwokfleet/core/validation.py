@@ -113,7 +113,9 @@ def _sentence(name: str, error: ErrorDetails, context: dict[str, Any]) -> str:
 
 def _pattern(where: Where, given: object, pattern: str) -> Finding:
     """Return a finding for a text that is no name, or no two names with a slash between them."""
-    if "/" in pattern:
+    if "/)?" in pattern:
+        what, hint = f"must be NAME or NAMESPACE/NAME, got {_shown(given)}", "as in kwokfleet-kwok"
+    elif "/" in pattern:
         what, hint = f"must be NAMESPACE/NAME, got {_shown(given)}", "as in kube-system/kwok-controller"
     else:
         what, hint = f"{_shown(given)} is not a name: lower-case letters, digits, and '-' between them", "as in gpu-lab"

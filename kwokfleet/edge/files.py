@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kwokfleet import errors
+from kwokfleet.core import revision
 from kwokfleet.core.problems import Problem
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -59,10 +60,14 @@ def read(path: Path) -> Snapshot:
     else:
         reading.file(path, root)
     found = sorted(reading.files, key=lambda file: file.path)
-    digest = hashlib.sha256("".join(f"{file.path}\0{file.digest}\n" for file in found).encode())
-    for problem in sorted(reading.problems):
-        digest.update(str(problem).encode("utf-8", "surrogateescape"))
-    return Snapshot(root, tuple(found), tuple(sorted(reading.problems)), digest.hexdigest())
+    wrong = tuple(sorted(reading.problems))
+    # Where the tree lies does not matter: what a ConfigMap carries into a pod is the same tree.
+    top = path if root.is_dir() else path.parent
+    digest = revision.digest_of((os.path.relpath(file.path, top), file.digest) for file in found)
+    if wrong:
+        text = "".join(map(str, wrong)).encode("utf-8", "surrogateescape")
+        digest = hashlib.sha256(digest.encode() + text).hexdigest()
+    return Snapshot(root, tuple(found), wrong, digest)
 
 
 def _standard_input() -> Snapshot:

@@ -13,8 +13,10 @@ import urllib.error
 import urllib.request
 from collections import deque
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Self
 
@@ -65,8 +67,8 @@ class Process:
         self, popen: "subprocess.Popen[bytes]", folder: Folder, address: kwok.Address, listener: Listener
     ) -> None:
         self._popen, self.folder, self.address, self.port = popen, folder, address, address.port
-        self.pid = popen.pid
-        self.began = time.monotonic()
+        self.pid, self.pod = popen.pid, ""
+        self.began, self.since = time.monotonic(), datetime.now(UTC)
         self._last: deque[str] = deque(maxlen=LAST_WORDS)
         self._asked = False
         self._listener = listener
@@ -108,12 +110,14 @@ class Process:
 
     def last_words(self) -> str:
         """Return the last thing it said that sounds like an error, or the last at all."""
-        lines = [kwok.line(text) for text in self._last]
-        bad = [each for each in lines if each.level == "error"] or lines
-        if not bad:
-            return "it said nothing"
-        error = bad[-1].keys.get("err") or bad[-1].keys.get("error")
-        return f"{bad[-1].event}: {error}" if error else bad[-1].event
+        return kwok.last_words(self._last)
+
+    def lacks(self) -> str:
+        """Return nothing: a process is there at once."""
+        return ""
+
+    def place(self, nodes: AbstractSet[str]) -> None:
+        """Do nothing: the files say where processes of this machine answer."""
 
     def is_healthy(self) -> bool:
         """Return whether its server answers: it says ok from its start on, whatever happens later."""

@@ -27,6 +27,13 @@ def definition() -> str:
     return (_folder("deploy") / "crds" / "kwokfleet.dev_fleets.yaml").read_text(encoding="utf-8")
 
 
+def deployment() -> dict[str, str]:
+    """Return the texts of the files that kubectl deploys us from, by their paths."""
+    folder = _folder("deploy")
+    found = (path for part in ("base", "crds", "components", "overlays") for path in (folder / part).rglob("*.yaml"))
+    return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in sorted(found)}
+
+
 def page_part(name: str) -> str:
     """Return the text of a part that the page of a report is made with."""
     return (_PACKAGE / "formats" / "page" / name).read_text(encoding="utf-8")

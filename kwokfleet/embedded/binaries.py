@@ -43,12 +43,13 @@ class Binaries:
         return self.found[name].path
 
 
-def ensure(config: settings.Settings, report: progress.Report) -> Binaries:
-    """Find every binary, getting those that are missing."""
+def ensure(config: settings.Settings, report: progress.Report, *wanted: str) -> Binaries:
+    """Find every binary, or only those *wanted*, getting those of them that are missing."""
     system, machine = this_platform()
     cache = config.cache_dir / "bin" / versions.cache_key(system, machine)
     found = _present(config.bin_dir, cache)
-    missing = [binary for binary in versions.BINARIES if binary.name not in found]
+    names = set(wanted or _names()) - set(found)
+    missing = [binary for binary in versions.BINARIES if binary.name in names]
     if missing:
         with _own_cache(cache, report):
             _get(missing, cache, config, report)

@@ -54,6 +54,18 @@ def test_binaries_of_ones_own_come_first_and_the_rest_from_the_next_source(tmp_p
     assert {found[name].source for name in NAMES if name != "kube-scheduler"} == {"cache"}
 
 
+def test_who_needs_kwok_alone_gets_nothing_else(tmp_path: Path, compiler: Path) -> None:
+    """A daemon in a container, with kwok beside it, neither downloads nor builds a control plane."""
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "kwok").write_bytes(standins.PROGRAM)
+    (own / "kwok").chmod(0o755)
+    config = configured(tmp_path, KWOKFLEET_BIN_DIR=str(own))
+    assert binaries.ensure(config, progress.silent, "kwok").path("kwok") == own / "kwok"
+    assert not config.cache_dir.exists()
+    assert built(compiler) == []
+
+
 @pytest.mark.parametrize("exists", [True, False])
 def test_a_folder_without_any_binary_is_a_mistake(tmp_path: Path, exists: bool) -> None:  # noqa: FBT001 - a case
     """A typo in --bin-dir does not end in a nine-minute build."""

@@ -166,3 +166,13 @@ def test_writing_replaces_a_file_whole(tmp_path: Path) -> None:
     assert target.read_text() == "new\n"
     assert target.stat().st_mode & 0o777 == 0o640
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.yaml", "link.yaml"]
+
+
+def test_the_same_tree_has_the_same_digest_wherever_it_lies(tmp_path: Path) -> None:
+    """In a folder of another name, mounted from a ConfigMap, or named by another path."""
+    for name in ("here", "there/deeper"):
+        (tmp_path / name / "sub").mkdir(parents=True)
+        (tmp_path / name / "sub" / "a.yaml").write_text("a: 1")
+    first = files.read(tmp_path / "here").digest
+    assert files.read(tmp_path / "there" / "deeper").digest == first
+    assert files.read(tmp_path / "there" / ".." / "here").digest == first

@@ -11,8 +11,8 @@ from tests.harness.golden import Golden
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def program(name: str) -> ModuleType:
-    """Return a program under docs/."""
+def maker(name: str) -> ModuleType:
+    """Return a program of docs/ that writes a page."""
     spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -35,9 +35,14 @@ def test_the_schema_is_the_model_s(golden_file: Golden) -> None:
 
 def test_the_reference_lists_every_field(golden_file: Golden) -> None:
     """Every field with its meaning, as the model has it."""
-    current("fleet-reference.md", program("reference").text(), golden_file)
+    current("fleet-reference.md", maker("reference").text(), golden_file)
+
+
+def test_the_page_about_scaling_shows_what_was_measured(golden_file: Golden) -> None:
+    """Its numbers are those of the last benchmark, and what follows from them."""
+    current("scaling.md", maker("scaling").text(), golden_file)
 
 
 def test_the_table_of_rights_is_the_manifests(golden_file: Golden) -> None:
     """Each rule of each role, with the reason that stands above it."""
-    current("rights.md", program("rights_table").page((DOCS / "rights.md").read_text()), golden_file)
+    current("rights.md", maker("rights_table").page((DOCS / "rights.md").read_text()), golden_file)

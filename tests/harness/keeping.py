@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from kwokfleet import caretaker, leasing, places, reconcile, sending, source, sync
 from kwokfleet import keeper as keeping
-from kwokfleet import leasing, reconcile, sending, source, sync
 from kwokfleet import shard as shards
 from kwokfleet.core import objects, requests
 from kwokfleet.core.controller import KwokControllerSpec
@@ -75,15 +75,16 @@ def kept(
     cluster: control_plane.ControlPlane,
     folder: Path,
     fleet: str,
+    home: str = "",
     **fields: Any,  # noqa: ANN401 - fields of the spec
 ) -> Iterator[Kept]:
-    """Keep a kwok for the nodes of one fleet."""
+    """Keep a kwok for the nodes of one fleet; *home* is where a StatefulSet is looked for."""
     folder.mkdir(parents=True, exist_ok=True)
     api = edge.connect(kubeconfig=cluster.kubeconfig)
     sender = sending.Sender(api, sending.Limits(patience_s=2), threading.Event())
     manage = {"label": f"{objects.FLEET}={fleet}"}
     spec = KwokControllerSpec.model_validate({"manage": manage, **fields})
-    wanted = shards.Wanted(cluster.tools.path("kwok"), spec, cluster.kubeconfig)
+    wanted = places.Wanted(cluster.tools.path("kwok"), spec, cluster.kubeconfig)
     with mirror.Mirror(api, (requests.NODE,), f"{objects.FLEET}={fleet}") as nodes:
         nodes.wait_until_known(READY_S)
 
@@ -91,7 +92,8 @@ def kept(
             found = nodes.view().objects.values()
             return sorted((each.key.name, objects.labels(each.manifest).get(objects.SHARD, "")) for each in found)
 
-        with keeping.Keeper(sender, wanted, folder / "kwok", names, api) as made:
+        site = caretaker.site(spec, home, folder / "kwok", sender, api)
+        with keeping.Keeper(sender, wanted, folder / "kwok", names, api, site) as made:
             yield Kept(cluster, api, sender, nodes, made, folder)
     api.close()
 

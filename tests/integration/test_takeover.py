@@ -34,7 +34,7 @@ def test_one_that_is_deleted_meanwhile_is_at_rest(
         proxy.rule = lambda asked: faulty.Then(lambda: cluster.kubectl(*delete)) if asked.method == "PATCH" else None
         api = edge.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "through.json")))
         try:
-            [rested] = takeover.clear_the_way(api, spec, frozenset(), list, threading.Event())
+            [rested] = takeover.clear_the_way(api, spec, bool, list, threading.Event(), "kwokfleet")
         finally:
             api.close()
     assert (rested.name, rested.replicas) == (name, 2)
@@ -49,7 +49,8 @@ def test_one_that_another_kwokfleet_has_put_to_rest_is_ours_to_restore(
     spec = KwokControllerSpec.model_validate({"takeover": {"deployment": rival, "policy": "scaleDown"}})
     api = edge.connect(kubeconfig=cluster.kubeconfig)
     try:
-        first, second = (takeover.clear_the_way(api, spec, frozenset(), list, threading.Event()) for _ in range(2))
+        how = (api, spec, bool, list, threading.Event(), "kwokfleet")
+        first, second = takeover.clear_the_way(*how), takeover.clear_the_way(*how)
         assert [each.key for each in first] == [each.key for each in second]
         takeover.restore(api)
     finally:

@@ -16,7 +16,7 @@ from typing import IO
 
 import pytest
 
-from kwokfleet import keeper, settings, shard, source
+from kwokfleet import keeper, places, settings, shard, source
 from kwokfleet.core import kwok, nodes, render, requests, usage, workloads
 from kwokfleet.edge import cluster as edge
 from kwokfleet.embedded import binaries, progress
@@ -207,9 +207,9 @@ def _console(files: Path) -> Path:
     return files.parent / "console.log"
 
 
-def _wanted(program: Path, kubeconfig: Path, tree: render.Tree) -> shard.Wanted:
+def _wanted(program: Path, kubeconfig: Path, tree: render.Tree) -> places.Wanted:
     desired = render.Renderer().desired(tree, datetime.now(UTC))
-    return shard.Wanted(
+    return places.Wanted(
         program,
         tree.controller,
         kubeconfig,

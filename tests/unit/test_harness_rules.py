@@ -8,6 +8,6 @@ TESTS = Path(__file__).parents[1]
 
 
 def test_no_folder_of_tests_is_left_out() -> None:
-    """A new one must be named; faults are a command of their own."""
+    """A new one must be named; faults and the image have commands of their own."""
     there = {folder.name for folder in TESTS.iterdir() if folder.is_dir() and list(folder.glob("test_*.py"))}
-    assert there == {everything.SHARED.name, *(each.name for each in everything.OTHERS), "faults"}
+    assert there == {everything.SHARED.name, *(each.name for each in everything.OTHERS), "faults", "image"}

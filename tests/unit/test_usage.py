@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kwokfleet import shard
+from kwokfleet import places
 from kwokfleet.core import kwok, kwok_objects, objects, render, validation
 from kwokfleet.core.controller import KwokControllerSpec
 from kwokfleet.core.documents import Document
@@ -253,8 +253,8 @@ def test_kwok_follows_only_what_is_declared() -> None:
 def test_what_kwok_reads_once_takes_a_restart(change: Manifest) -> None:
     """Its flags, its address, and Metrics, though it follows them."""
     before: Manifest = {"program": Path("kwok"), "spec": controller(), "kubeconfig": None}
-    assert shard.Wanted(**before | change).differs(shard.Wanted(**before), 0)
-    assert not shard.Wanted(**before).differs(shard.Wanted(**before), 0)
+    assert places.Wanted(**before | change).differs(places.Wanted(**before), 0)
+    assert not places.Wanted(**before).differs(places.Wanted(**before), 0)
 
 
 def test_metrics_are_what_kwok_reads_once() -> None:

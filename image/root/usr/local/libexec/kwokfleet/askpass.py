@@ -1,0 +1,25 @@
+#!/opt/kwokfleet/bin/python3 -IS
+"""Tell git the user's name or password out of a mounted Secret: the image has no shell for a credential helper.
+
+git calls it with what it would ask at a terminal: `Username for 'https://…': ` or `Password for 'https://…': `.
+"""
+
+import sys
+from pathlib import Path
+
+SECRET = Path("/etc/git-secret")
+
+
+def main(question: str) -> int:
+    """Print the answer; 1 if there is none."""
+    file = SECRET / ("username" if question.startswith("Username") else "password")
+    try:
+        sys.stdout.write(file.read_text(encoding="utf-8").strip() + "\n")
+    except OSError as error:
+        sys.stderr.write(f"{file}: {error.strerror}; mount a Secret of type kubernetes.io/basic-auth at {SECRET}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(" ".join(sys.argv[1:])))

@@ -1,0 +1,174 @@
+"""Lay out the root of the image: `python3 rootfs.py ROOT`, in an image in which everything is installed.
+
+Python, git, ssh, our packages and the libraries that these load are copied, and nothing else: no shell, no package
+manager. Which Debian packages the files come from stands in var/lib/dpkg/status.d, where scanners look for it in
+images without a package manager, and each one's licence beside it.
+"""
+
+import compileall
+import fnmatch
+import os
+import py_compile
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+PACKAGES = Path("/opt/kwokfleet")
+"""The environment that the locked packages are installed in."""
+USER = 65532
+PROGRAMS = ("/usr/bin/python3", "/usr/bin/git", "/usr/lib/git-core/git-remote-https", "/usr/bin/ssh")
+FILES = ("/etc/os-release", "/etc/ssl/certs/ca-certificates.crt")
+LOADED_LATE = ("libgcc_s.so.1",)
+"""Libraries that no file names: glibc opens it when a thread ends."""
+MERGED = ("bin", "lib", "lib64", "sbin")
+"""Links at the top of a Debian system, into usr."""
+
+UNUSED = (
+    "*/__pycache__",  # made anew below
+    "*/python3.*/config-3.*",
+    "*/python3.*/ensurepip",
+    "*/python3.*/idlelib",
+    "*/python3.*/lib2to3",
+    "*/python3.*/pydoc_data",
+    "*/python3.*/test",
+    "*/python3.*/tkinter",
+    "*/python3.*/turtle*",
+    "*/site-packages/*/tests",
+    # The client is used for its configuration and connections; these are imported on demand, and nobody demands them.
+    "*/site-packages/kubernetes/aio",
+    "*/site-packages/kubernetes/client/api/*_api.py",
+    "*/site-packages/kubernetes/client/models/[a-z]*.py",
+    *(
+        f"*/site-packages/{name}{ending}"  # needed by kubernetes.aio alone
+        for name in ("aiohttp", "aiohappyeyeballs", "aiosignal", "frozenlist", "multidict", "propcache", "yarl")
+        for ending in ("", "-*.dist-info")
+    ),
+)
+_LIBRARY = re.compile(r"(/\S+) \(0x")
+
+
+class Root:
+    """The new root, and what it was made of."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.copied: set[Path] = set()
+
+    def place(self, path: Path) -> Path:
+        """Return where a file of this system is to lie."""
+        return self.folder / path.relative_to("/")
+
+    def add(self, path: Path) -> None:
+        """Copy a file to the same place; of a link, what it leads to as well."""
+        path = path.parent.resolve() / path.name
+        if path in self.copied:
+            return
+        self.copied.add(path)
+        target = self.place(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, target, follow_symlinks=False)
+        if path.is_symlink() and path.exists():
+            self.add(path.parent / path.readlink())
+
+    def libraries(self) -> set[Path]:
+        """Return the libraries that are loaded with what is here."""
+        programs = [str(path) for path in self.copied if not path.is_symlink() and _is_program(path)]
+        # Those that need none make ldd fail.
+        said = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=False).stdout  # noqa: S607
+        return {Path(found) for found in _LIBRARY.findall(said)}
+
+
+def _is_program(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"
+
+
+def files(folder: Path) -> Iterator[Path]:
+    """Yield the files below a folder that somebody uses."""
+    for entry in sorted(os.scandir(folder), key=lambda each: each.name):
+        if any(fnmatch.fnmatchcase(entry.path, pattern) for pattern in UNUSED):
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            yield from files(Path(entry.path))
+        else:
+            yield Path(entry.path)
+
+
+def fill(root: Root) -> None:
+    """Copy all that is needed."""
+    for name in MERGED:
+        link = Path("/", name)
+        if link.is_symlink():
+            root.folder.joinpath(name).symlink_to(link.readlink())
+    for name in (*PROGRAMS, *FILES):
+        root.add(Path(name))
+    for folder in (Path(sysconfig.get_path("stdlib")), PACKAGES):
+        for path in files(folder):
+            root.add(path)
+    system = Path(sysconfig.get_config_var("LIBDIR")) / sysconfig.get_config_var("MULTIARCH")
+    for path in (*(system / name for name in LOADED_LATE), *root.libraries()):
+        root.add(path)
+
+
+def credit(root: Root) -> None:
+    """Write down which Debian packages the files come from, and under which licences."""
+    status = root.folder / "var/lib/dpkg/status.d"
+    status.mkdir(parents=True)
+    for package in sorted(_owners(path for path in root.copied if not path.is_relative_to(PACKAGES))):
+        name = package.partition(":")[0]
+        status.joinpath(name).write_text(_dpkg("--status", package))
+        licence = Path("/usr/share/doc", name, "copyright")
+        if licence.exists():
+            root.add(licence)
+
+
+def _owners(paths: Iterable[Path]) -> set[str]:
+    lines = _dpkg("--search", *map(str, paths)).splitlines()
+    owners = (line.rpartition(": ")[0] for line in lines if not line.startswith("diversion "))
+    return {package for each in owners for package in each.split(", ")}
+
+
+def _dpkg(*arguments: str) -> str:
+    # Of files that belong to no package it says so, and fails: those that packages make when they are set up.
+    return subprocess.run(["dpkg-query", *arguments], capture_output=True, text=True, check=False).stdout  # noqa: S607
+
+
+def compile_all(root: Path) -> None:
+    """Compile every module: nothing can be written at run time, and nothing has changed that would need a look."""
+    for folder in (sysconfig.get_path("stdlib"), str(PACKAGES)):
+        compileall.compile_dir(
+            str(root) + folder,
+            quiet=2,
+            stripdir=str(root),
+            prependdir="/",
+            invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+            workers=0,
+        )
+
+
+def make_folders(root: Path) -> None:
+    """Make the folders that are written to at run time, and those that something is mounted at."""
+    for name, mode in (("tmp", 0o1777), ("var/lib/kwokfleet", 0o750), ("fleets", 0o755), ("run", 0o755)):
+        folder = root / name
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(mode)
+    os.chown(root / "var/lib/kwokfleet", USER, USER)
+    (root / "var/run").symlink_to("../run")
+
+
+def main(target: str) -> None:
+    """Make the root."""
+    root = Root(Path(target))
+    root.folder.mkdir(parents=True)
+    fill(root)
+    credit(root)
+    make_folders(root.folder)
+    compile_all(root.folder)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

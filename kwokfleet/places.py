@@ -1,0 +1,147 @@
+"""Where the kwok of a shard runs, and what whoever looks after it asks of that place; a process of ours is one way.
+
+A place starts a kwok, or finds the one that runs there; what becomes of it is told by the kwok itself. All else
+(leases, pods shown again, how it fares) does not depend on where it runs.
+"""
+
+import socket
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+from kwokfleet.core import kwok
+from kwokfleet.core.controller import KwokControllerSpec
+from kwokfleet.core.objects import Manifest
+from kwokfleet.edge import kwok as edge
+
+Nodes = Callable[[], Sequence[tuple[str, str]]]
+"""Returns the names of the nodes that kwok should drive, each with the shard that its label names."""
+Listener = Callable[[kwok.Line], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How kwok should run: if any of it changes, it is started anew."""
+
+    program: Path
+    spec: KwokControllerSpec
+    kubeconfig: Path | None
+    documents: tuple[Manifest, ...] = ()
+    kinds: tuple[str, ...] = ()
+    """What it plays beside Stages: `render.kwok_kinds` tells."""
+    mark: str = ""
+    """What stands for everything else that it reads but once: `kwok.read_once` tells."""
+
+    def command(self, shard: kwok.Shard) -> tuple[list[str], str]:
+        """Return the flags and the configuration of one shard."""
+        config = kwok.configuration(self.spec, shard, self.documents, self.kinds)
+        return kwok.arguments(self.spec, shard, self.kinds), config
+
+    def differs(self, other: "Wanted", index: int) -> bool:
+        """Return whether a process of one shard that was started as the other one says is another than this one's."""
+        return self.process_of(index) != other.process_of(index)
+
+    def process_of(self, index: int) -> tuple[object, ...]:
+        """Return all that makes the process of one shard what it is."""
+        shard = kwok.shard(self.spec, index)
+        return self.command(shard), kwok.address(self.spec, shard), self.mark
+
+
+class Kwok(Protocol):
+    """One kwok, from its start to its end."""
+
+    pid: int
+    """0 if it is none of this machine's processes."""
+
+    @property
+    def port(self) -> int:
+        """Where it answers."""
+
+    @property
+    def pod(self) -> str:
+        """What its pod is called; empty if it has none."""
+
+    @property
+    def since(self) -> datetime:
+        """When it began, by the clock of its machine; now, if it has yet to begin."""
+
+    @property
+    def ran_s(self) -> float:
+        """How long it has run."""
+
+    def ended(self) -> kwok.Ending | None:
+        """Return why it ended, None while it lives or nobody knows."""
+
+    def last_words(self) -> str:
+        """Return what it said in the end."""
+
+    def lacks(self) -> str:
+        """Return why it does not run yet."""
+
+    def is_healthy(self) -> bool:
+        """Return whether it has come up."""
+
+    def memory(self) -> int:
+        """Return the bytes it holds, 0 if nobody knows."""
+
+    def place(self, nodes: AbstractSet[str]) -> None:
+        """Let nodes that it drives show where it answers for them, if that is not known beforehand."""
+
+    def stop(self) -> None:
+        """End it."""
+
+
+class Place(Protocol):
+    """Where the kwok of one shard runs."""
+
+    renews: bool
+    """Whether a kwok that has ended, or should run in another way, is replaced by somebody else than us."""
+
+    def leftover(self) -> str:
+        """End what a former life of ours has left there; return under which name it held leases."""
+
+    def start(self, wanted: Wanted, shard: kwok.Shard, listener: Listener) -> Kwok:
+        """Start a kwok, or return the one that runs."""
+
+    def note(self, pid: int, identity: str) -> None:
+        """Write down under which name a kwok holds leases, for a later life of ours."""
+
+    def names(self, holder: str) -> bool:
+        """Return whether somebody who holds a lease is, or was, a kwok of this place."""
+
+
+class Here:
+    """A folder of this machine: its kwok is a child of ours."""
+
+    renews = False
+
+    def __init__(self, folder: edge.Folder) -> None:
+        self._folder = folder
+
+    def leftover(self) -> str:
+        """End a process that outlived us."""
+        return edge.end_leftover(self._folder)
+
+    def start(self, wanted: Wanted, shard: kwok.Shard, listener: Listener) -> edge.Process:
+        """Start a process."""
+        flags, config = wanted.command(shard)
+        return edge.start(
+            wanted.program,
+            flags,
+            kubeconfig=wanted.kubeconfig,
+            folder=self._folder,
+            config=config,
+            listener=listener,
+            address=kwok.address(wanted.spec, shard),
+        )
+
+    def note(self, pid: int, identity: str) -> None:
+        """Write it into the folder."""
+        edge.note(self._folder, pid, identity)
+
+    def names(self, holder: str) -> bool:
+        """Tell by the name of this machine, which kwok's own begins with."""
+        return holder.startswith(f"{socket.gethostname()}_")

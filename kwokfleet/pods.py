@@ -1,0 +1,287 @@
+"""kwok in the pods of a StatefulSet: Kubernetes runs them, on any machine; we size and configure them, and look.
+
+The pods go on without us, and when another kwokfleet leads. What is written is the StatefulSet's size, its
+container's flags and its ConfigMap; a pod is deleted only when its kwok no longer does its work.
+"""
+
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from datetime import UTC, datetime
+from http import HTTPStatus
+
+import structlog
+
+from kwokfleet import errors, leasing, places, shard
+from kwokfleet.core import drivers, kwok, requests, stateful
+from kwokfleet.edge import cluster
+from kwokfleet.edge.mirror import follower, whole
+
+log = structlog.get_logger()
+
+KNOWN_S = 10.0
+"""How long it may take to learn what there is."""
+MEND_S = 2.0
+"""Between two tries to make a StatefulSet what it should be."""
+GONE_S, LOOK_S = 60.0, 0.1
+LOST_S = 10.0
+"""How much longer than its grace a pod may take to end; then its machine is taken for lost."""
+MEMORY_S, NO_ANSWER_S = 10.0, 60.0
+"""How often a pod is asked for its memory; how long it is left alone if it did not answer."""
+_MEMORY = b"\nprocess_resident_memory_bytes "
+
+
+class Pods:
+    """All pods of one StatefulSet."""
+
+    def __init__(self, api: requests.Sends, watched: follower.Api, name: stateful.Name) -> None:
+        self._api, self.stateful_set, self.name = api, name, str(name)
+        kinds = (requests.within(each, name.namespace) for each in (requests.STATEFUL_SET, requests.POD))
+        self._set = whole.Whole(watched, next(kinds), fields=f"metadata.name={name.name}")
+        self._pods = whole.Whole(watched, next(kinds), selector=stateful.SELECTOR)
+        self._target: tuple[stateful.Layout, int] | None = None
+        self._configured = ""
+        """The digest of the layout that the ConfigMap was last written for."""
+        self._lock = threading.Lock()
+        self._next = 0.0
+
+    def open(self) -> None:
+        """Begin to look; raise if there is no such StatefulSet, or it may not be seen."""
+        self._set.__enter__()
+        self._pods.__enter__()
+        trouble = self._set.wait_until_known(KNOWN_S) or self._pods.wait_until_known(KNOWN_S)
+        if trouble or not self._set.objects():
+            self.close()
+            raise errors.ClusterError(
+                f"kwok cannot run as {self.name}: {trouble or 'there is none'}",
+                hint="install it: kubectl apply -k deploy/overlays/shards; or take statefulSet out of the document",
+            )
+
+    def close(self) -> None:
+        """Look no more; the pods go on."""
+        self._set.__exit__()
+        self._pods.__exit__()
+
+    def lay_out(self, wanted: places.Wanted, count: int) -> None:
+        """Let there be so many pods, which run as the files say."""
+        with self._lock:
+            self._target = stateful.layout(wanted.spec, wanted.kinds, wanted.mark), count
+            self._next = 0.0
+        self.mend()
+
+    def mend(self) -> None:
+        """Make the StatefulSet what it should be, unless it is; what fails is tried again."""
+        with self._lock:
+            found = self._set.objects()
+            if self._target is None or not found or time.monotonic() < self._next:
+                return
+            how, count = self._target
+            there = found[self.stateful_set.name]
+            if stateful.replicas(there) == count and (stateful.digest(there) == how.digest or not count):
+                return
+            self._next = time.monotonic() + MEND_S  # also: until the watch has told of it
+            try:
+                self._write(how, count)
+            except errors.ClusterError as error:
+                log.warning("kwok_pods_not_laid_out", name=self.name, error=str(error))
+
+    def _write(self, how: stateful.Layout, count: int) -> None:
+        """Write the configuration first: pods that come read it once."""
+        wanted = [("patch configmaps", stateful.configured(self.stateful_set, how))] if count else []
+        sized = stateful.sized(self.stateful_set, count, how if count else None)
+        for what, request in (*wanted, ("patch statefulsets", sized)):
+            answer = self._api.send(request)
+            if answer.status != HTTPStatus.OK:
+                raise cluster.refused(self._api, answer, what)
+        log.info("kwok_pods_laid_out", name=self.name, replicas=count)
+
+    def place(self, index: int) -> "Place":
+        """Return the pod of a shard."""
+        return Place(self, index)
+
+    def life(self, index: int) -> stateful.Life | None:
+        """Return how a pod fares, None if there is none; raise if nobody knows."""
+        found = self._pods.objects()
+        if found is None:
+            raise errors.UnreachableError(f"nobody knows of the pods of {self.name}: {self._pods.trouble}")
+        pod = found.get(self.stateful_set.pod(index).name)
+        return stateful.life(pod) if pod else None
+
+    def delete(self, index: int, uid: str, grace_s: int | None = None) -> None:
+        """Let one pod be replaced."""
+        with suppress(errors.ClusterError):
+            self._api.send(requests.delete(self.stateful_set.pod(index), uid, grace_s=grace_s))
+
+    def show(self, nodes: AbstractSet[str], address: str) -> None:
+        """Let nodes show an address."""
+        leasing.send_all(self._api, [stateful.placed(each, address) for each in sorted(nodes)])
+
+
+class Place:
+    """One pod of a StatefulSet, whichever it is at the moment."""
+
+    renews = True
+
+    def __init__(self, site: Pods, index: int) -> None:
+        self._site, self._index = site, index
+
+    def leftover(self) -> str:
+        """Leave the pod alone: it goes on from one of our lives to the next."""
+        return ""
+
+    def start(self, wanted: places.Wanted, shard: kwok.Shard, listener: places.Listener) -> "Pod":
+        """Return the pod that is there, or the next one that comes."""
+        del shard, listener
+        return Pod(self._site, self._index, wanted.spec.port)
+
+    def note(self, pid: int, identity: str) -> None:
+        """Write nothing down: a pod's kwok is known by the pod's name."""
+
+    def names(self, holder: str) -> bool:
+        """Tell by the pod's name, which kwok's own begins with."""
+        return holder.startswith(f"{self._site.stateful_set.pod(self._index).name}_")
+
+
+class Pod:
+    """One life of a pod's kwok: from when it is first seen to its end."""
+
+    pid = 0
+
+    def __init__(self, site: Pods, index: int, shown_port: int | None) -> None:
+        self._site, self._index, self._shown_port = site, index, shown_port
+        self.port = shown_port or kwok.POD_PORT
+        self.pod = site.stateful_set.pod(index).name
+        self._life: stateful.Life | None = None
+        """The life that this is about, as it was last seen; None before its beginning."""
+        self._next: stateful.Life | None = None
+        """What came after it, or is there before it has begun."""
+        self._asked = False
+        self._lost = 0.0
+        """From when on a pod that should be gone is taken for lost."""
+        self._memory, self._ask_at = 0, 0.0
+        self.ended()
+
+    def ended(self) -> kwok.Ending | None:
+        """Look at the pod; return why its kwok ended, None while it lives, has not begun, or nobody knows."""
+        try:
+            now = self._site.life(self._index)
+        except errors.UnreachableError:
+            return None
+        if self._life is None:
+            self._next = now
+            if now is not None and now.began is not None:
+                self._life = now
+            return None
+        if now is not None and now.is_same(self._life) and now.began is not None:
+            self._life = now
+            self._hurry(now)
+            return None
+        self._next = now
+        if self._asked or self._life.deleting or now is None or now.uid != self._life.uid:
+            return kwok.Ending.ASKED
+        return kwok.ending(now.code, now.last_words, asked=False)
+
+    def _hurry(self, now: stateful.Life) -> None:
+        """Do not wait for a machine that is lost to tell of a pod's end: leases keep its kwok from its nodes."""
+        if not now.deleting:
+            return
+        self._lost = self._lost or time.monotonic() + now.grace_s + LOST_S
+        if time.monotonic() > self._lost:
+            log.warning("kwok_pod_lost", pod=self.pod)
+            self._site.delete(self._index, now.uid, grace_s=0)
+            self._lost = 0.0
+
+    @property
+    def since(self) -> datetime:
+        """When its container started."""
+        return (self._life and self._life.began) or datetime.now(UTC)
+
+    @property
+    def ran_s(self) -> float:
+        """How long its container has run; 0 if it does not yet, or by its machine's clock."""
+        return max(0.0, (datetime.now(UTC) - self.since).total_seconds())
+
+    def last_words(self) -> str:
+        """Return the end of its log, as far as Kubernetes has it."""
+        lines = (self._next.last_words if self._next else "").splitlines()
+        return kwok.last_words(lines)
+
+    def lacks(self) -> str:
+        """Return why its container does not run."""
+        if self._life is not None:
+            return ""
+        return self._next.lacks if self._next else "there is no pod yet"
+
+    def is_healthy(self) -> bool:
+        """Return whether its probes say so."""
+        return self._life is not None and self._life.ready
+
+    def memory(self) -> int:
+        """Return what it holds, as it says itself: asked for now and then."""
+        if self._life is None or not self._life.address or time.monotonic() < self._ask_at:
+            return self._memory
+        self._ask_at = time.monotonic() + MEMORY_S
+        try:
+            url = f"http://{kwok.Address(self._life.address, self.port).text}/metrics"
+            with urllib.request.urlopen(url, timeout=1) as answer:
+                _, _, rest = answer.read().partition(_MEMORY)
+            self._memory = int(float(rest.split(b"\n", 1)[0] or 0))
+        except (urllib.error.URLError, OSError, ValueError):
+            self._ask_at = time.monotonic() + NO_ANSWER_S
+        return self._memory
+
+    def place(self, nodes: AbstractSet[str]) -> None:
+        """Let nodes show the pod's address, if the files give them a port there."""
+        if self._shown_port and self._life is not None and self._life.address:
+            self._site.show(nodes, self._life.address)
+
+    def stop(self) -> None:
+        """Let Kubernetes end it, and wait for that: while it lives, it drives its nodes."""
+        self._asked = True
+        if self._life is not None:
+            self._site.delete(self._index, self._life.uid)
+        deadline = time.monotonic() + GONE_S
+        while self._life is not None and self.ended() is None and time.monotonic() < deadline:
+            time.sleep(LOOK_S)
+
+
+def statuses(api: requests.Sends, name: stateful.Name, now: drivers.Driving) -> list[shard.Status]:
+    """Return how each pod fares as anybody can see it, who drives the nodes being known."""
+    found = cluster.items(api, requests.POD, stateful.SELECTOR, namespace=name.namespace)
+    there = {each["metadata"]["name"]: stateful.life(each) for each in found}
+    answer = api.send(requests.get(name.key))
+    if answer.status != HTTPStatus.OK:
+        raise cluster.refused(api, answer, f"get statefulsets {name.name}")
+    names = [name.pod(index).name for index in range(stateful.replicas(answer.json()))]
+    return [_status(index, pod, there.get(pod), now) for index, pod in enumerate(names)]
+
+
+def _status(index: int, pod: str, life: stateful.Life | None, now: drivers.Driving) -> shard.Status:
+    mine = [each for each in now.drivers if each.holder.startswith(f"{pod}_") and each.fresh]
+    if life is None or not life.ready:
+        why = life.lacks or life.last_words if life else "there is no pod yet"
+        return shard.Status(index, restarts=life.restarts if life else 0, why=why, pod=pod)
+    lag = max((each.lag_s for each in mine), default=0.0)
+    state = shard.State.LAGGING if lag else shard.State.READY
+    holder = mine[0].holder if mine else ""
+    return shard.Status(index, state, restarts=life.restarts, why=life.last_words, identity=holder, lag_s=lag, pod=pod)
+
+
+def end_former(api: requests.Sends, name: stateful.Name, stop: threading.Event) -> bool:
+    """End the pods of a StatefulSet that kwok ran as before the files said otherwise; return whether it was one."""
+    answer = api.send(requests.get(name.key))
+    there = answer.json()
+    if answer.status != HTTPStatus.OK or not stateful.digest(there) or not stateful.replicas(there):
+        return False
+    sized = api.send(stateful.sized(name, 0))
+    if sized.status != HTTPStatus.OK:
+        raise cluster.refused(api, sized, "patch statefulsets")
+    log.info("kwok_pods_ended", name=str(name))
+    deadline = time.monotonic() + GONE_S
+    while (api.send(requests.get(name.key)).json().get("status") or {}).get("replicas"):
+        if time.monotonic() > deadline or stop.wait(LOOK_S):
+            raise errors.DeadlineError(f"{name} still has pods after {GONE_S:g} s", hint="kubectl describe it")
+    return True

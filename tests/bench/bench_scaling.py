@@ -1,0 +1,144 @@
+"""How cost grows: CPU and memory of everything by the number of nodes, pods and shards.
+
+The rows go to docs/scaling.json, from which `python docs/scaling.py` writes the tables and the plan of docs/scaling.md.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from kwokfleet.core import objects, requests
+from kwokfleet.core.observed import Observed
+from kwokfleet.edge import mirror
+from kwokfleet.embedded import processes
+from tests.bench import arena, pods, table
+from tests.harness import cli, running, waiting
+
+SMALL = int(os.environ.get("BENCH_NODES", "1000"))
+CASES = (*((SMALL * factor, 1) for factor in (1, 2, 5)), *((SMALL * 2, shards) for shards in (2, 4)))
+"""Nodes and shards."""
+PODS = 2 * SMALL
+LEASE_S = 40
+IDLE_S = float(os.environ.get("BENCH_SCALING_IDLE_S", "60"))
+SETTLE_S = 15.0
+ROWS = Path(__file__).parents[2] / "docs" / "scaling.json"
+KWOKFLEET, KWOK = "kwokfleet", "kwok"
+PARTS = (KWOK, KWOKFLEET, "kube-apiserver", "etcd", "kube-controller-manager", "kube-scheduler")
+_DB_SIZE = "apiserver_storage_size_bytes{"
+
+Row = dict[str, float]
+
+
+def run() -> list[table.Result]:
+    """Measure all cases, each on a cluster of its own: what one leaves behind would be counted to the next."""
+    rows = [_case(nodes, shards) for nodes, shards in CASES]
+    ROWS.write_text(json.dumps({"leaseSeconds": LEASE_S, "cores": os.cpu_count(), "rows": rows}, indent=1) + "\n")
+    return [
+        _result("Idle: CPU while nothing but leases is renewed", "% of a core", rows, "idle {} cores", 100),
+        _result("Memory with nodes and no pods", "MB", rows, "idle {} bytes", 2**-20),
+        _result(f"CPU for the life of one of {PODS} pods: made, run, deleted", "ms", rows, "pod {} cpu_s", 1000),
+    ]
+
+
+def _result(title: str, unit: str, rows: list[Row], key: str, factor: float) -> table.Result:
+    samples = {
+        f"{part}: {row['nodes']:,.0f} nodes, {row['shards']:.0f} shard{'s' if row['shards'] > 1 else ''}": [
+            row[key.format(part)] * factor
+        ]
+        for part in PARTS
+        for row in rows
+    }
+    return table.Result(title, unit, samples, (), "an account, not a contest: docs/scaling.md draws conclusions")
+
+
+def _case(nodes: int, shards: int) -> Row:
+    with arena.opened(driven=False) as place, _daemon(place, nodes, shards) as daemon:
+        place.wait(nodes)
+        waiting.until(lambda: _ready(daemon) == shards, deadline_s=arena.DEADLINE_S)
+        time.sleep(SETTLE_S)
+        row: Row = {"nodes": nodes, "shards": shards, "pods": PODS, **_idle(place, daemon)}
+        row |= _lives(place, daemon)
+    table.say(f"{nodes} nodes, {shards} shards: {row}")
+    return row
+
+
+@contextmanager
+def _daemon(place: arena.Arena, nodes: int, shards: int) -> Iterator[running.Running]:
+    files = place.folder / "files"
+    files.mkdir()
+    controller = (
+        "---\napiVersion: kwokfleet.dev/v1alpha1\nkind: KwokController\nmetadata: {name: default}\n"
+        f"spec: {{shards: {shards}, leaseDuration: {LEASE_S}s}}\n"
+    )
+    (files / "fleet.yaml").write_text(arena.fleet(nodes) + controller)
+    program = cli.Cli(place.data_dir, place.environment)
+    with running.daemon(program, str(files), kwok=True) as daemon:
+        waiting.until(lambda: daemon.synced, deadline_s=arena.DEADLINE_S)
+        yield daemon
+
+
+def _ready(daemon: running.Running) -> int:
+    return sum(each["state"] == "ready" for each in daemon.get("/api/v1/kwok"))
+
+
+def _idle(place: arena.Arena, daemon: running.Running) -> Row:
+    """Look for a while at what a settled fleet costs."""
+    parts = _parts(place, daemon)
+    before, asked, began = _cpu(parts), place.requests(), time.monotonic()
+    lag = 0.0
+    while time.monotonic() - began < IDLE_S:
+        lag = max(lag, *(each["lagSeconds"] for each in daemon.get("/api/v1/kwok")))
+        time.sleep(2)
+    took, after, now = time.monotonic() - began, _cpu(parts), place.requests()
+    renewed = sum(now[key] - asked.get(key, 0) for key in now if key[0] in ("PUT", "PATCH") and key[1] == "leases")
+    row = {f"idle {part} cores": (after[part] - before[part]) / took for part in parts}
+    row |= {f"idle {part} bytes": float(sum(_memory(each) for each in found)) for part, found in parts.items()}
+    return {**row, "renewals_per_s": renewed / took, "lag_s": lag, "db_bytes": _db_size(place)}
+
+
+def _lives(place: arena.Arena, daemon: running.Running) -> Row:
+    """Let pods come, run and go, and return what each of them cost."""
+    parts = _parts(place, daemon)
+    before, size, began = _cpu(parts), _db_size(place), time.monotonic()
+    with mirror.Mirror(place.api, (requests.POD,), f"{objects.WAVE}=load") as seen:
+        pods.fill(place, PODS)
+        seen.wait(lambda view: sum(map(_runs, view.objects.values())) == PODS, arena.DEADLINE_S)
+        ran, held = time.monotonic() - began, _db_size(place)
+        kept = {f"pods {part} bytes": float(sum(_memory(each) for each in found)) for part, found in parts.items()}
+        place.api.send(requests.Request("DELETE", requests.collection(requests.POD, pods.NAMESPACE)), 120)
+        seen.wait(lambda view: not view.objects, arena.DEADLINE_S)
+    took, after = time.monotonic() - began, _cpu(parts)
+    row = {f"pod {part} cpu_s": (after[part] - before[part]) / PODS for part in parts}
+    return {**row, **kept, "pods_running_s": ran, "pods_gone_s": took, "pod_db_bytes": (held - size) / PODS}
+
+
+def _runs(pod: Observed) -> bool:
+    return bool((pod.manifest.get("status") or {}).get("phase") == "Running")
+
+
+def _parts(place: arena.Arena, daemon: running.Running) -> Mapping[str, list[psutil.Process]]:
+    """Return the processes of each part."""
+    ours = psutil.Process(daemon.process.pid)
+    kwoks = [each for each in ours.children(recursive=True) if each.name() == KWOK]
+    found = {each.component: each.pid for each in processes.find(place.plane.where)}
+    return {KWOK: kwoks, KWOKFLEET: [ours]} | {name: [psutil.Process(found[name])] for name in PARTS[2:]}
+
+
+def _cpu(parts: Mapping[str, list[psutil.Process]]) -> dict[str, float]:
+    """Return the seconds of CPU that each part has used."""
+    return {name: sum(sum(each.cpu_times()[:2]) for each in found) for name, found in parts.items()}
+
+
+def _memory(process: psutil.Process) -> int:
+    return int(process.memory_info().rss)
+
+
+def _db_size(place: arena.Arena) -> float:
+    """Return how large etcd's database is; it grows in steps and shrinks only when somebody defragments it."""
+    lines = place.plane.kubectl("get", "--raw", "/metrics").splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(_DB_SIZE))

@@ -1,0 +1,134 @@
+"""kwok in pods under daemons that die, and files that change their mind about where kwok runs."""
+
+import itertools
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import cli, kubelet, kwok_pods, labs, running, waiting
+from tests.harness.control_plane import ControlPlane
+from tests.harness.labs import Lab
+from tests.harness.watch import Watch, watching
+from tests.integration.test_keeper import went_down
+
+NODES = 30
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+CONTROLLER = """---
+apiVersion: kwokfleet.dev/v1alpha1
+kind: KwokController
+metadata: {{name: default}}
+spec: {{{how}}}
+"""
+IN_PODS = "shards: 2, statefulSet: kwokfleet-kwok"
+
+
+@pytest.fixture
+def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[Lab]:
+    """Give a test a folder and a namespace with kwok's StatefulSet, with nothing of ours in the cluster."""
+    for made in labs.opened(cluster, kwokfleet, tmp_path):
+        cluster.kubectl("create", "namespace", made.name)
+        kwok_pods.install(cluster, made.name)
+        yield made
+        kwok_pods.uninstall(cluster, made.name)
+        cluster.kubectl("delete", "namespace", made.name, "--wait=false")
+
+
+@pytest.fixture
+def machine(lab: Lab, tmp_path: Path) -> Iterator[kubelet.Machine]:
+    """Run the pods of the namespace."""
+    with kubelet.running(lab.cluster, tmp_path / "machine", lab.name) as made:
+        yield made
+
+
+def save(lab: Lab, how: str) -> None:
+    """Say how kwok runs."""
+    (lab.files / "fleet.yaml").write_text(lab.text(NODES) + CONTROLLER.format(how=how))
+
+
+def daemon(lab: Lab) -> Any:  # noqa: ANN401  # a context manager
+    """Run a daemon that is at home in the namespace."""
+    return lab.run(kwok=True, through={"POD_NAMESPACE": lab.name})
+
+
+def kwoks(one: running.Running) -> list[tuple[bool, bool]]:
+    """Return of each kwok whether it is ready, and whether it is a pod."""
+    return [(each["state"] == "ready", bool(each["pod"])) for each in one.get("/api/v1/kwok")]
+
+
+def holders(lab: Lab) -> set[str]:
+    """Return who holds the nodes' leases; nobody unless each is held."""
+    there = lab.cluster.get("leases", "-n", "kube-node-lease")["items"]
+    held = [each for each in there if each["metadata"]["name"].startswith(lab.name)]
+    found = [each["spec"].get("holderIdentity") or "" for each in held]
+    return set(found) if len(found) == NODES and all(found) else set()
+
+
+def pods(lab: Lab) -> list[str]:
+    """Return the pods of the namespace."""
+    return sorted(each["metadata"]["name"] for each in lab.cluster.get("pods", "-n", lab.name)["items"])
+
+
+def came_back(seen: Watch) -> list[str]:
+    """Return nodes whose lease somebody held again after another one did: two drove it."""
+    by_node: dict[str, list[str]] = {}
+    for _, kind, lease in list(seen.seen):
+        if kind != "DELETED":
+            by_node.setdefault(lease["metadata"]["name"], []).append(lease["spec"].get("holderIdentity") or "")
+    turns = {name: [who for who, _ in itertools.groupby(held)] for name, held in by_node.items()}
+    return [name for name, held in turns.items() if len(held) != len(set(held))]
+
+
+def test_pods_do_not_notice_that_their_daemon_was_killed(lab: Lab, machine: kubelet.Machine) -> None:
+    """Another one leads, shows them as they are, and neither replaces nor restarts any."""
+    save(lab, IN_PODS)
+    with ExitStack() as stack:
+        daemons = [stack.enter_context(daemon(lab)) for _ in range(2)]
+        waiting.until(lambda: len(holders(lab)) == 2)
+        before = holders(lab)
+        [lead] = [each for each in daemons if each.leads]
+        waiting.until(lambda: kwoks(lead) == [(True, True)] * 2)
+        daemons.remove(lead)
+        lead.kill()
+        waiting.until(lambda: daemons[0].leads and kwoks(daemons[0]) == [(True, True)] * 2)
+        assert "kwok drives the nodes" in daemons[0].text("/readyz")
+        assert holders(lab) == before
+        assert {each.container().lives for each in machine.running.values()} == {1}
+
+
+def test_kwok_moves_between_pods_and_processes_and_no_node_is_driven_twice(lab: Lab, machine: kubelet.Machine) -> None:
+    """As the files say, there and back, also when they change while no daemon runs; no node leaves Ready."""
+    save(lab, "shards: 1")
+    with (
+        watching(lab.cluster, "/api/v1/nodes", f"kwokfleet.dev/fleet={lab.name}") as nodes,
+        watching(lab.cluster, LEASES) as leases,
+    ):
+        with daemon(lab) as one:
+            waiting.until(lambda: kwoks(one) == [(True, False)] and len(holders(lab)) == 1)
+            save(lab, IN_PODS)
+            waiting.until(lambda: kwoks(one) == [(True, True)] * 2 and len(holders(lab)) == 2)
+            save(lab, "shards: 2")
+            waiting.until(lambda: kwoks(one) == [(True, False)] * 2 and len(holders(lab)) == 2)
+            assert not pods(lab)
+            save(lab, IN_PODS)
+            waiting.until(lambda: kwoks(one) == [(True, True)] * 2 and len(holders(lab)) == 2)
+        assert pods(lab) == ["kwokfleet-kwok-0", "kwokfleet-kwok-1"], "they go on without a daemon"
+        save(lab, "shards: 1")
+        with daemon(lab) as one:
+            waiting.until(lambda: kwoks(one) == [(True, False)] and len(holders(lab)) == 1)
+            assert not pods(lab)
+        assert not went_down(nodes.seen)
+        assert not came_back(leases)
+
+
+def test_pods_end_when_somebody_else_runs_kwok(lab: Lab, machine: kubelet.Machine) -> None:
+    """And a StatefulSet that is scaled by hand is put right."""
+    save(lab, IN_PODS)
+    with daemon(lab) as one:
+        waiting.until(lambda: kwoks(one) == [(True, True)] * 2)
+        lab.cluster.kubectl("scale", "statefulset", kwok_pods.NAME, "--replicas=0", "-n", lab.name)
+        waiting.until(lambda: len(holders(lab)) == 2 and kwoks(one) == [(True, True)] * 2)
+        save(lab, "mode: external")
+        waiting.until(lambda: not pods(lab))

@@ -1,0 +1,124 @@
+"""The Helm chart and the kustomize overlays say the same, each in its own language."""
+
+from pathlib import Path
+
+import pytest
+
+import kwokfleet
+from kwokfleet.core import objects
+from kwokfleet.embedded import versions
+from tests.harness import deploying
+from tests.harness.golden import Golden
+
+COPIES = {
+    "crds": ["crds/kwokfleet.dev_fleets.yaml"],
+    "files/base": [
+        f"base/{name}.yaml"
+        for name in ("admission", "poddisruptionbudget", "priorityclass", "rights", "service", "serviceaccount")
+    ],
+    "files/kwok-pods": [
+        f"components/kwok-pods/{name}.yaml"
+        for name in ("configmap", "poddisruptionbudget", "rights", "service", "serviceaccount", "statefulset")
+    ],
+    "files/monitoring": [
+        f"components/monitoring/{name}.yaml" for name in ("dashboard", "prometheusrule", "servicemonitor")
+    ],
+    "files/viewer": ["components/viewer/viewer.yaml"],
+}
+"""Folders of the chart, and the files that it takes over as they are."""
+
+
+@pytest.mark.parametrize("variant", deploying.VARIANTS)
+def test_the_chart_says_what_the_overlay_says(variant: str, tmp_path: Path) -> None:
+    """The same objects, but for the namespace: that is Helm's to make."""
+    told = deploying.by_key(deploying.helm_template(*deploying.VARIANTS[variant]))
+    wanted = deploying.by_key(deploying.kustomize(variant, tmp_path))
+    del wanted[objects.ObjectKey("v1", "Namespace", "", deploying.NAMESPACE)]
+    assert told.keys() == wanted.keys()
+    for key, manifest in wanted.items():
+        assert told[key] == manifest, key
+
+
+def test_every_variant_is_compared() -> None:
+    """A new overlay or component must be named."""
+    folders = (*deploying.DEPLOY.glob("overlays/*"), *deploying.DEPLOY.glob("components/*"))
+    assert {"base", *(str(each.relative_to(deploying.DEPLOY)) for each in folders)} == set(deploying.VARIANTS)
+
+
+def test_files_that_the_chart_takes_over_are_up_to_date(golden_file: Golden) -> None:
+    """Written once, in the kustomize base; a chart can only read what lies inside of it."""
+    for folder, names in COPIES.items():
+        copies = deploying.CHART / folder
+        if golden_file.update:
+            for name in names:
+                (copies / Path(name).name).write_bytes((deploying.DEPLOY / name).read_bytes())
+        assert {each.name for each in copies.iterdir()} == {Path(name).name for name in names}
+        for name in names:
+            same = (copies / Path(name).name).read_bytes() == (deploying.DEPLOY / name).read_bytes()
+            assert same, f"{folder} lags behind deploy/{name}: run make golden"
+
+
+def test_a_release_in_another_namespace_leaves_nothing_in_ours() -> None:
+    """Objects, subjects of bindings, and nothing else: rights in kube-node-lease stay there."""
+    options = ("--set", "monitoring.enabled=true,viewer.enabled=true,kwokPods.enabled=true")
+    here = deploying.helm_template(*options)
+    there = deploying.helm_template(*options, namespace="elsewhere")
+    spaces = {each["metadata"].get("namespace", "") for each in here}
+    assert {each["metadata"].get("namespace", "") for each in there} == spaces - {"kwokfleet"} | {"elsewhere"}
+    subjects = [subject for each in there for subject in each.get("subjects", ())]
+    assert subjects
+    assert {subject["namespace"] for subject in subjects} == {"elsewhere"}
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ("replica=2", "replica"),
+        ("replicas=two", "replicas"),
+        ("source.type=folder", "source/type"),
+        ("source.type=git", "git/url"),
+        ("source.type=gitSync", "gitSync/url"),
+        ("source.git.interval=60", "interval"),
+        ("extraArgs[0]=interval=5m", "extraArgs"),
+        ("networkPolicy.apiServerPorts[0]=0", "apiServerPorts"),
+    ],
+)
+def test_values_that_mean_nothing_are_refused(options: str, named: str) -> None:
+    """By name, before anything is made."""
+    done = deploying.try_helm_template("--set", options)
+    assert done.returncode != 0
+    assert named in done.stderr
+
+
+def test_what_values_ask_for_is_there() -> None:
+    """Another image, more options, ports and machines; and no policy where none is wanted."""
+    options = (
+        "image.repository=registry.example.org/fleet,image.tag=next,imagePullSecrets[0].name=pull,"
+        "extraArgs[0]=--interval=5m,nodeSelector.disk=ssd,tolerations[0].key=infra,tolerations[0].operator=Exists,"
+        "networkPolicy.apiServerPorts[0]=8443,admissionPolicy.enabled=false,kwokPods.enabled=true"
+    )
+    made = {(each["kind"], each["metadata"]["name"]): each for each in deploying.helm_template("--set", options)}
+    pod = made["Deployment", "kwokfleet"]["spec"]["template"]["spec"]
+    assert pod["containers"][0]["image"] == "registry.example.org/fleet:next"
+    assert pod["containers"][0]["args"][-1] == "--interval=5m"
+    assert made["StatefulSet", "kwokfleet-kwok"]["spec"]["template"]["spec"]["containers"][0]["image"].endswith(":next")
+    for account in ("kwokfleet", "kwokfleet-kwok"):
+        assert made["ServiceAccount", account]["imagePullSecrets"] == [{"name": "pull"}]
+    assert pod["nodeSelector"] == {"disk": "ssd"}
+    assert {each["key"] for each in pod["tolerations"]} >= {"infra", "node.kubernetes.io/unreachable"}
+    for policy in ("kwokfleet", "kwokfleet-kwok"):
+        assert made["NetworkPolicy", policy]["spec"]["egress"][1]["ports"] == [{"port": 8443, "protocol": "TCP"}]
+    assert ("ValidatingAdmissionPolicy", "kwokfleet-fake-nodes-only") not in made
+    closed = deploying.helm_template("--set", "networkPolicy.enabled=false,kwokPods.enabled=true")
+    assert "NetworkPolicy" not in {each["kind"] for each in closed}
+
+
+def test_versions_are_this_version_s(tmp_path: Path) -> None:
+    """Of the image in the base, of the chart, and of kwok where people are told to get its kinds."""
+    [chart] = deploying.read((deploying.CHART / "Chart.yaml").read_text())
+    assert chart["version"] == chart["appVersion"] == kwokfleet.__version__
+    pods = [each for each in deploying.kustomize("overlays/shards", tmp_path) if "template" in each.get("spec", {})]
+    images = {container["image"] for each in pods for container in each["spec"]["template"]["spec"]["containers"]}
+    assert images == {f"ghcr.io/kwokfleet/kwokfleet:{kwokfleet.__version__}"}
+    for page in (deploying.CHART / "templates" / "NOTES.txt", deploying.DEPLOY / "README.md"):
+        assert f"kustomize/crd?ref={versions.KWOK}" in page.read_text()

@@ -1,0 +1,121 @@
+"""The manifests of deploy/, as the tools that people use read them."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from kwokfleet import settings
+from kwokfleet.core import objects
+from kwokfleet.embedded import binaries, progress
+
+Manifest = dict[str, Any]
+DEPLOY = Path(__file__).parents[2] / "deploy"
+CHART = DEPLOY / "chart" / "kwokfleet"
+NAMESPACE = "kwokfleet"
+KUBERNETES = "1.36.3"
+"""A helm that nobody released takes every cluster for an old one unless told."""
+TOOLS = Path.home() / ".cache" / "kwokfleet-tools"
+_URL = "https://git.example.org/team/fleets.git"
+
+
+def _files(overlay: str, *names: str) -> tuple[str, ...]:
+    """Return the options that give the chart files of an overlay."""
+    keys = {name: name.replace(".", r"\.") for name in names}
+    return tuple(
+        word
+        for name, key in keys.items()
+        for word in ("--set-file", f"source.configMap.files.{key}={DEPLOY / 'overlays' / overlay / name}")
+    )
+
+
+VARIANTS = {
+    "base": (),
+    "overlays/configmap": _files("configmap", "fleet.yaml"),
+    "overlays/git": ("--set", f"source.type=git,source.git.url={_URL}"),
+    "overlays/git-sync": ("--set", f"source.type=gitSync,source.gitSync.url={_URL}"),
+    "overlays/ha": ("--set", "replicas=2"),
+    "overlays/shards": ("--set", "kwokPods.enabled=true", *_files("shards", "fleet.yaml", "kwok.yaml")),
+    "components/kwok-pods": ("--set", "kwokPods.enabled=true"),
+    "components/monitoring": ("--set", "monitoring.enabled=true"),
+    "components/viewer": ("--set", "viewer.enabled=true"),
+}
+"""Every folder of deploy/ that can be applied, and what makes the chart say the same; components lie over the base."""
+
+
+def program(name: str) -> str:
+    """Return a program that not every machine has; a test that needs it is skipped without it."""
+    variable = f"KWOKFLEET_TEST_{name.upper()}"
+    found = os.environ.get(variable) or shutil.which(name) or shutil.which(name, path=str(TOOLS))
+    if not found:
+        pytest.skip(f"there is no {name} on PATH or in {TOOLS}, and {variable} names none")
+    return found
+
+
+def kustomize(folder: str, scratch: Path) -> list[Manifest]:
+    """Return what `kubectl kustomize` makes of a folder of deploy/."""
+    where = DEPLOY / folder
+    if folder.startswith("components/"):
+        where = scratch / "over"
+        where.mkdir(exist_ok=True)
+        base, over = (os.path.relpath(each, where.resolve()) for each in (DEPLOY / "base", DEPLOY / folder))
+        (where / "kustomization.yaml").write_text(f"resources: [{base}]\ncomponents: [{over}]\n")
+    kubectl = binaries.ensure(settings.from_environment(os.environ), progress.silent).path("kubectl")
+    return read(_said(str(kubectl), "kustomize", str(where)))
+
+
+def helm_template(*options: str, namespace: str = NAMESPACE) -> list[Manifest]:
+    """Return what the chart comes to."""
+    return read(_said(*_template(), "--namespace", namespace, *options))
+
+
+def helm(kubeconfig: Path, namespace: str, *arguments: str) -> str:
+    """Run helm on a cluster."""
+    return _said(program("helm"), "--kubeconfig", str(kubeconfig), "--namespace", namespace, *arguments)
+
+
+def try_helm_template(*options: str) -> subprocess.CompletedProcess[str]:
+    """Return whatever helm says."""
+    return subprocess.run([*_template(), *options], capture_output=True, text=True, timeout=60, check=False)
+
+
+def _template() -> list[str]:
+    chart = ["template", "kwokfleet", str(CHART), "--include-crds", "--kube-version", KUBERNETES]
+    return [program("helm"), *chart]
+
+
+def _said(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
+    return done.stdout
+
+
+def read(text: str) -> list[Manifest]:
+    """Return the documents of a YAML text."""
+    return [each for each in YAML(typ="safe", pure=False).load_all(text) if each]
+
+
+def by_key(manifests: Iterable[Manifest]) -> dict[objects.ObjectKey, Manifest]:
+    """Return objects by what tells them apart; none may be there twice."""
+    found: dict[objects.ObjectKey, Manifest] = {}
+    for each in manifests:
+        key = objects.key(each)
+        assert key not in found, f"{key} is there twice"
+        found[key] = each
+    return found
+
+
+def moved(manifests: Iterable[Manifest], namespace: str) -> list[Manifest]:
+    """Return objects with those of our namespace in another one."""
+    return [_moved(each, namespace) for each in manifests]
+
+
+def _moved(manifest: Manifest, namespace: str) -> Manifest:
+    if manifest["metadata"].get("namespace") != NAMESPACE:
+        return manifest
+    return {**manifest, "metadata": {**manifest["metadata"], "namespace": namespace}}

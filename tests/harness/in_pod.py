@@ -1,0 +1,29 @@
+"""Become another program under a host name of one's own, and die with the parent: `in_pod.py PARENT NAME COMMAND…`.
+
+A pod's host name is the pod's name, and kwok calls itself by it. Who is not root gets a user namespace for that.
+"""
+
+import ctypes
+import os
+import signal
+import socket
+import sys
+
+NEW_HOST_NAME, NEW_USERS = 0x04000000, 0x10000000
+_PR_SET_PDEATHSIG = 1
+
+
+def main(parent: int, name: str, command: list[str]) -> None:
+    """Become *command*."""
+    library = ctypes.CDLL(None, use_errno=True)
+    library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        sys.exit(1)
+    if library.unshare(NEW_HOST_NAME) and library.unshare(NEW_USERS | NEW_HOST_NAME):
+        sys.exit(f"no host name of its own for {name}: {os.strerror(ctypes.get_errno())}")
+    socket.sethostname(name)
+    os.execv(command[0], command)  # noqa: S606  # no shell wanted
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3:])

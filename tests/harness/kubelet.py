@@ -1,0 +1,199 @@
+"""A kubelet of few lines: pods of the real API server, run as processes of this machine.
+
+The test control plane has no machines of its own, so the pods of a Deployment would stay Pending. This registers
+one plain Node, binds the pods of its namespaces to it and lets `tests.harness.pods` run them. The node is tainted:
+pods of other tests keep away. Each pod has a loopback address of its own, and what would listen on 0.0.0.0 listens
+there, so that replicas do not meet; the API server lets no Service lead to such an address.
+"""
+
+import itertools
+import json
+import secrets
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from kwokfleet import errors
+from kwokfleet.core.requests import Request
+from kwokfleet.edge import cluster as edge
+from tests.harness import pods, waiting
+from tests.harness.control_plane import ControlPlane
+
+Manifest = dict[str, Any]
+LOOK_S = 0.2
+BEAT_S = 10
+TAINT = "kwokfleet.dev/test-machine"
+IMAGE = "ghcr.io/kwokfleet/kwokfleet"
+
+
+@dataclass
+class Machine:
+    """One node, and the pods that run on it."""
+
+    name: str
+    folder: Path
+    api: edge.Cluster
+    namespaces: Sequence[str]
+    programs: Mapping[str, Sequence[str]]
+    """What runs instead of a command's first word or, if there is no command, of an image (without its tag)."""
+    paths: Mapping[str, str]
+    """Folders of images, and what stands for them here."""
+    network: str = field(default_factory=lambda: f"127.{64 + secrets.randbelow(128)}.{secrets.randbelow(256)}")
+    running: dict[str, pods.Pod] = field(default_factory=dict)
+    """By UID; pods that are over stay, so that their logs can be read."""
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    _stop: threading.Event = field(default_factory=threading.Event)
+
+    def pod(self, name: str) -> pods.Pod:
+        """Return the newest pod whose name begins so."""
+        found = [each for each in list(self.running.values()) if each.name.startswith(name)]
+        assert found, f"no pod {name}* has been here, only {sorted(each.name for each in self.running.values())}"
+        return found[-1]
+
+    def log_tails(self) -> list[tuple[str, str]]:
+        """Return the ends of all logs."""
+        return [(f"log of {log}", text[-4000:]) for pod in self.running.values() for log, text in pod.logs().items()]
+
+    # its life
+
+    def register(self, address: str = "127.0.0.1") -> None:
+        """Make its Node, Ready and with room for all."""
+        room = {"cpu": "64", "memory": "256Gi", "pods": "500", "ephemeral-storage": "1Ti"}
+        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "", **_times()}
+        node = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": self.name,
+                "labels": {"kubernetes.io/hostname": self.name, "kubernetes.io/os": "linux"},
+            },
+            "spec": {"taints": [{"key": TAINT, "effect": "NoSchedule"}]},
+            "status": {
+                "capacity": room,
+                "allocatable": room,
+                "conditions": [ready],
+                "addresses": [{"type": "InternalIP", "address": address}],
+            },
+        }
+        self._send("POST", "/api/v1/nodes", node)
+
+    def live(self) -> None:
+        """Take care of pods until it is stopped."""
+        beats = itertools.count()
+        while not self._stop.is_set():
+            if next(beats) % int(BEAT_S / LOOK_S) == 0:
+                self._beat()
+            for namespace in self.namespaces:
+                with suppress(errors.ClusterError):  # the API server may be away, as it may for any kubelet
+                    self._look_at(namespace)
+            self._stop.wait(LOOK_S)
+
+    def _beat(self) -> None:
+        where = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+        spec = {"holderIdentity": self.name, "leaseDurationSeconds": 40, "renewTime": _now("microseconds")}
+        lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": self.name}, "spec": spec}
+        with suppress(errors.ClusterError):
+            if self.api.send(_request("PATCH", f"{where}/{self.name}", {"spec": spec})).status == 404:
+                self._send("POST", where, lease)
+
+    def _look_at(self, namespace: str) -> None:
+        there = self.api.send(Request("GET", f"/api/v1/namespaces/{namespace}/pods"))
+        if there.status != 200:
+            return
+        found = {each["metadata"]["uid"]: each for each in there.json().get("items") or ()}
+        for uid, manifest in found.items():
+            if not manifest["spec"].get("nodeName"):
+                self._bind(manifest)
+            elif manifest["spec"]["nodeName"] == self.name and uid not in self.running:
+                self._take(manifest)
+        for uid, pod in self.running.items():
+            if pod.namespace == namespace:
+                pod.seen(found.get(uid))
+
+    def _bind(self, pod: Manifest) -> None:
+        name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+        target = {"apiVersion": "v1", "kind": "Node", "name": self.name}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+        self.api.send(_request("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/binding", body))
+
+    def _take(self, manifest: Manifest) -> None:
+        uid = manifest["metadata"]["uid"]
+        surroundings = pods.Surroundings(
+            self.api, self.folder / f"{manifest['metadata']['name']}-{uid[:4]}", self.programs, self.paths
+        )
+        self.running[uid] = pods.Pod(manifest, f"{self.network}.{next(self._numbers)}", surroundings)
+        self.running[uid].start()
+
+    def _send(self, method: str, path: str, body: Manifest) -> None:
+        answer = self.api.send(_request(method, path, body))
+        assert answer.status < 300, f"{method} {path}: {answer.status} {answer.message}"
+
+    def stop(self) -> None:
+        """End all processes, and take the node away."""
+        self._stop.set()
+        for each in self.running.values():
+            each.seen(None)
+        for each in self.running.values():
+            each.join()
+        self.api.send(Request("DELETE", f"/api/v1/nodes/{self.name}"))
+
+
+@contextmanager
+def running(
+    cluster: ControlPlane,
+    folder: Path,
+    *namespaces: str,
+    programs: Mapping[str, Sequence[str]] | None = None,
+    name: str = "",
+) -> Iterator[Machine]:
+    """Run the pods of some namespaces, here, inside the block; give each of several machines namespaces of its own."""
+    api = edge.connect(kubeconfig=cluster.kubeconfig)
+    kwokfleet, kwok = [sys.executable, "-m", "kwokfleet"], [str(cluster.tools.path("kwok"))]
+    usual = {IMAGE: kwokfleet, "kwokfleet": kwokfleet, "kwok": kwok, "/usr/local/bin/kwok": kwok}
+    usual |= {"/usr/local/bin/kwokfleet": kwokfleet}
+    paths = {"/usr/local/bin": str(cluster.tools.path("kwok").parent)}
+    known = {**usual, **(programs or {})}
+    machine = Machine(name or f"machine-{secrets.token_hex(3)}", folder, api, namespaces, known, paths)
+    machine.register()
+    loop = threading.Thread(target=machine.live, name=machine.name, daemon=True)
+    loop.start()
+    try:
+        yield machine
+    except BaseException as exc:
+        for title, text in machine.log_tails():
+            exc.add_note(f"{title}:\n{text}")
+        raise
+    finally:
+        machine.stop()
+        loop.join()
+        api.close()
+
+
+def wait_ready(cluster: ControlPlane, namespace: str, kind: str, name: str, *, deadline_s: float = 60) -> None:
+    """Wait until all replicas of a Deployment or StatefulSet, as many as it wants now, are ready and up to date."""
+
+    def ready() -> bool:
+        found = cluster.get(kind, name, "--namespace", namespace)
+        wanted, status = found["spec"]["replicas"], found.get("status", {})
+        counts = [status.get(each, 0) for each in ("replicas", "readyReplicas", "updatedReplicas")]
+        return counts == [wanted] * 3 and status.get("observedGeneration") == found["metadata"]["generation"]
+
+    waiting.until(ready, deadline_s=deadline_s)
+
+
+def _request(method: str, path: str, body: Manifest) -> Request:
+    kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+    return Request(method, path, json.dumps(body).encode(), kind)
+
+
+def _times() -> dict[str, str]:
+    return {"lastHeartbeatTime": _now(), "lastTransitionTime": _now()}
+
+
+def _now(exactly: str = "seconds") -> str:
+    return datetime.now(UTC).isoformat(timespec=exactly).replace("+00:00", "Z")

@@ -1,0 +1,137 @@
+"""The volumes of a pod as folders: ConfigMaps and Secrets swapped in whole, tokens from the TokenRequest API."""
+
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kwokfleet import errors
+from kwokfleet.core.requests import Request
+from kwokfleet.edge import cluster as edge
+
+Manifest = dict[str, Any]
+SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+
+@dataclass
+class Volumes:
+    """All volumes of one pod."""
+
+    api: edge.Cluster
+    folder: Path
+    pod: Manifest
+    _written: dict[str, dict[str, str]] = field(default_factory=dict)
+    _tokens: dict[str, str] = field(default_factory=dict)
+
+    def path(self, name: str) -> Path:
+        """Return the folder of a volume."""
+        return self.folder / "volumes" / name
+
+    def refresh(self) -> bool:
+        """Bring all volumes up to date, as a kubelet does now and then; return whether all could be had."""
+        try:
+            for each in self.pod["spec"].get("volumes", ()):
+                self.path(each["name"]).mkdir(parents=True, exist_ok=True)
+                if "emptyDir" not in each:
+                    self._swap(each["name"], self._content(each))
+        except (errors.ClusterError, KeyError):  # not there yet, or the API server is away: the next time
+            return False
+        return True
+
+    def value(self, origin: Manifest) -> str:
+        """Return what a variable takes from a ConfigMap or Secret."""
+        kind, reference = next(iter(origin.items()))
+        plural = "configmaps" if kind == "configMapKeyRef" else "secrets"
+        data = self._data(plural, reference["name"], optional=bool(reference.get("optional")))
+        return data.get(reference["key"], "") if reference.get("optional") else data[reference["key"]]
+
+    def all_values(self, origins: Sequence[Manifest]) -> dict[str, str]:
+        """Return what an environment takes whole from ConfigMaps and Secrets."""
+        found: dict[str, str] = {}
+        for origin in origins:
+            for kind, plural in (("configMapRef", "configmaps"), ("secretRef", "secrets")):
+                if reference := origin.get(kind):
+                    found |= self._data(plural, reference["name"], optional=bool(reference.get("optional")))
+        return found
+
+    def write_kubeconfig(self, server: str, secrets: Path) -> Path:
+        """Write how to reach the API server as the pod's service account."""
+        user = {"tokenFile": str(secrets / "token")}
+        there = {"server": server, "certificate-authority": str(secrets / "ca.crt")}
+        content = {
+            "apiVersion": "v1", "kind": "Config", "current-context": "pod",
+            "contexts": [{"name": "pod", "context": {"cluster": "pod", "user": "pod"}}],
+            "clusters": [{"name": "pod", "cluster": there}], "users": [{"name": "pod", "user": user}],
+        }  # fmt: skip
+        path = self.folder / "kubeconfig.json"
+        path.write_text(json.dumps(content))
+        return path
+
+    def _content(self, volume: Manifest) -> dict[str, str]:
+        if "projected" in volume:
+            parts = [self._content({**each, "name": volume["name"]}) for each in volume["projected"]["sources"]]
+            return {name: text for part in parts for name, text in part.items()}
+        if "serviceAccountToken" in volume:
+            return {volume["serviceAccountToken"]["path"]: self._token(volume["serviceAccountToken"])}
+        if "configMap" in volume:
+            return self._items("configmaps", volume["configMap"]["name"], volume["configMap"])
+        if "secret" in volume:
+            wanted = volume["secret"]
+            return self._items("secrets", wanted.get("secretName") or wanted["name"], wanted)
+        return {}  # a downward API volume: nothing that runs here reads one
+
+    def _items(self, plural: str, name: str, wanted: Manifest) -> dict[str, str]:
+        data = self._data(plural, name, optional=bool(wanted.get("optional")))
+        items = wanted.get("items")
+        return {each["path"]: data[each["key"]] for each in items} if items else data
+
+    def _data(self, plural: str, name: str, *, optional: bool) -> dict[str, str]:
+        answer = self.api.send(
+            Request("GET", f"/api/v1/namespaces/{self.pod['metadata']['namespace']}/{plural}/{name}")
+        )
+        if answer.status == 404 and optional:
+            return {}
+        if answer.status != 200:
+            raise errors.ClusterError(f"{plural} {name}: {answer.status}")
+        data: dict[str, str] = answer.json().get("data") or {}
+        return {key: base64.b64decode(text).decode() for key, text in data.items()} if plural == "secrets" else data
+
+    def _token(self, wanted: Manifest) -> str:
+        """Return a token that is bound to the pod; one is enough for as long as a test lasts."""
+        audience = wanted.get("audience", "")
+        if audience not in self._tokens:
+            metadata, account = self.pod["metadata"], self.pod["spec"].get("serviceAccountName", "default")
+            bound = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
+            spec: Manifest = {"expirationSeconds": wanted.get("expirationSeconds", 3600), "boundObjectRef": bound}
+            spec |= {"audiences": [audience]} if audience else {}
+            body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+            path = f"/api/v1/namespaces/{metadata['namespace']}/serviceaccounts/{account}/token"
+            answer = self.api.send(Request("POST", path, json.dumps(body).encode()))
+            if answer.status != 201:
+                raise errors.ClusterError(f"token of {account}: {answer.status} {answer.message}")
+            self._tokens[audience] = answer.json()["status"]["token"]
+        return self._tokens[audience]
+
+    def _swap(self, name: str, content: dict[str, str]) -> None:
+        """Put new files in the place of the old ones at once: a link to a folder that is complete."""
+        if self._written.get(name) == content:
+            return
+        self._written[name] = dict(content)
+        folder = self.path(name)
+        fresh = folder / f"..{len(list(folder.glob('..2*'))) + 2000}"
+        fresh.mkdir()
+        for file, text in content.items():
+            (fresh / file).parent.mkdir(parents=True, exist_ok=True)
+            (fresh / file).write_text(text)
+        part = folder / "..data_tmp"
+        part.symlink_to(fresh.name)
+        part.replace(folder / "..data")
+        tops = {file.split("/")[0] for file in content}
+        for top in tops:
+            if not (folder / top).is_symlink():
+                (folder / top).symlink_to(f"..data/{top}")
+        for link in folder.iterdir():
+            if link.is_symlink() and link.name != "..data" and link.name not in tops:
+                link.unlink()

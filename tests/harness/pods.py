@@ -1,0 +1,331 @@
+"""One pod, run as processes of this machine: its volumes as folders, its containers, its probes, its status.
+
+Paths of volumes are rewritten wherever a container's command, arguments or environment name them. Programs read the
+service account by a kubeconfig, `KUBECONFIG`: /var/run/secrets belongs to the whole machine.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from kwokfleet import errors
+from kwokfleet.core.requests import Request
+from kwokfleet.edge import cluster as edge
+from tests.harness import in_pod, pod_volumes
+
+Manifest = dict[str, Any]
+TICK_S = 0.1
+REFRESH_TICKS = 10
+MESSAGE_CHARACTERS = 2048
+PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
+STRATEGIC = "application/strategic-merge-patch+json"
+_VARIABLE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a pod finds on its machine."""
+
+    api: edge.Cluster
+    folder: Path
+    programs: Mapping[str, Sequence[str]]
+    paths: Mapping[str, str]
+
+
+@dataclass
+class Container:
+    """One container: its present process, and how it fares."""
+
+    spec: Manifest
+    command: list[str]
+    environment: dict[str, str]
+    folder: Path
+    host: str
+    lives: int = 0
+    process: subprocess.Popen[bytes] | None = None
+    ready: bool = False
+    started_up: bool = False
+    failures: int = 0
+    """Probes of liveness (or startup) that failed in a row."""
+    began: str = ""
+    last: Manifest = field(default_factory=dict)
+    """How the last process ended."""
+    next_start: float = 0.0
+    next_probe: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """What the pod calls it."""
+        return str(self.spec["name"])
+
+    @property
+    def pid(self) -> int:
+        """The number of its process, which must run."""
+        assert self.process is not None, f"{self.name} was never started"
+        assert self.process.poll() is None, f"{self.name} does not run"
+        return self.process.pid
+
+    def start(self) -> None:
+        """Start a process; what it writes goes to a file of its own."""
+        log = self.folder / f"{self.name}.{self.lives}.log"
+        self.lives += 1
+        self.ready, self.started_up, self.failures = False, "startupProbe" not in self.spec, 0
+        self.began, self.next_probe = _now(), 0.0
+        with log.open("ab") as sink:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", in_pod.__file__, str(os.getpid()), self.host, *self.command],
+                env=self.environment,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=sink,
+                start_new_session=True,
+            )
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """Send a signal to its process, if it has one."""
+        if self.process is not None and self.process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.process.pid, number)
+
+    def look(self, address: str) -> bool:
+        """See to it that a process runs, and probe it; return whether anything about it has changed."""
+        before = (self.ready, self.lives, self.process and self.process.poll())
+        if self.process is None or self.process.poll() is not None:
+            self._start_again()
+        elif time.monotonic() >= self.next_probe:
+            self._probe(address)
+        return before != (self.ready, self.lives, self.process and self.process.poll())
+
+    def _start_again(self) -> None:
+        if self.process is not None and not self.next_start:
+            self.ready = False
+            times = {"startedAt": self.began, "finishedAt": _now()}
+            self.last = {"exitCode": self.process.returncode % 256, "message": self._last_words(), **times}
+            self.next_start = time.monotonic() + min(LONGEST_PAUSE_S, PAUSE_S * 2 ** (self.lives - 1))
+        if time.monotonic() >= self.next_start:
+            self.next_start = 0.0
+            self.start()
+
+    def _last_words(self) -> str:
+        """Return the end of its log, if its message is to come from there."""
+        if not self.process or not self.process.returncode or "terminationMessagePolicy" not in self.spec:
+            return ""
+        return (self.folder / f"{self.name}.{self.lives - 1}.log").read_text(errors="replace")[-MESSAGE_CHARACTERS:]
+
+    def _probe(self, address: str) -> None:
+        """Ask once; what a probe says of a period, threshold or port is heeded, of delays not."""
+        kind = "livenessProbe" if self.started_up else "startupProbe"
+        self.next_probe = time.monotonic() + min(self.spec.get(each, {}).get("periodSeconds", 1) for each in _PROBES)
+        alive = self._answers(kind, address)
+        self.failures = 0 if alive else self.failures + 1
+        self.started_up |= alive
+        self.ready = self.started_up and self._answers("readinessProbe", address)
+        if self.failures >= self.spec.get(kind, {}).get("failureThreshold", 3):
+            self.end()
+
+    def _answers(self, kind: str, address: str) -> bool:
+        get = self.spec.get(kind, {}).get("httpGet")
+        if get is None:
+            return True
+        ports = {each.get("name"): each["containerPort"] for each in self.spec.get("ports", ())}
+        url = f"http://{address}:{ports.get(get['port'], get['port'])}{get.get('path', '/')}"
+        try:
+            with urllib.request.urlopen(url, timeout=self.spec[kind].get("timeoutSeconds", 1)) as answer:
+                return bool(200 <= answer.status < 400)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def status(self) -> Manifest:
+        """Return what the API server is told of it."""
+        running = self.process is not None and self.process.poll() is None
+        state = {"running": {"startedAt": self.began}} if running else {"waiting": {"reason": "CrashLoopBackOff"}}
+        return {
+            "name": self.name, "image": self.spec["image"], "imageID": "", "ready": self.ready and running,
+            "restartCount": max(0, self.lives - 1), "started": running, "state": state,
+            "lastState": {"terminated": self.last} if self.last else {},
+        }  # fmt: skip
+
+
+_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
+
+
+class Pod(threading.Thread):
+    """Runs one pod until it is deleted."""
+
+    def __init__(self, manifest: Manifest, address: str, around: Surroundings) -> None:
+        super().__init__(name=manifest["metadata"]["name"], daemon=True)
+        self.namespace, self.address, self._around = manifest["metadata"]["namespace"], address, around
+        self.containers: list[Container] = []
+        self._manifest: Manifest | None = manifest
+        self._told: Manifest = {}
+        self._path = f"/api/v1/namespaces/{self.namespace}/pods/{self.name}"
+
+    def seen(self, manifest: Manifest | None) -> None:
+        """Hear how the API server has it now; None if it is no more."""
+        self._manifest = manifest
+
+    def container(self, name: str = "") -> Container:
+        """Return one container, or the first."""
+        return next(each for each in self.containers if each.name.startswith(name))
+
+    def logs(self) -> dict[str, str]:
+        """Return what its containers wrote, by the names of the files."""
+        files = sorted(self._around.folder.glob("*.log"))
+        return {f"{self.name}/{file.name}": file.read_text(errors="replace") for file in files}
+
+    # its life
+
+    def run(self) -> None:
+        """Make its volumes, run its first containers, keep the others going, end them."""
+        manifest = self._manifest
+        if manifest is None:
+            return
+        volumes = pod_volumes.Volumes(self._around.api, self._around.folder, manifest)
+        while not volumes.refresh() and self._wanted():
+            time.sleep(TICK_S)
+        self.containers = [self._made(each, manifest, volumes) for each in manifest["spec"]["containers"]]
+        self._initialize([self._made(each, manifest, volumes) for each in manifest["spec"].get("initContainers", ())])
+        ticks = 0
+        while self._wanted():
+            changed = [each.look(self.address) for each in self.containers]
+            if any(changed) or not self._told:
+                self._tell()
+            ticks += 1
+            if ticks % REFRESH_TICKS == 0:
+                volumes.refresh()
+            time.sleep(TICK_S)
+        self._end()
+
+    def _wanted(self) -> bool:
+        return self._manifest is not None and not self._manifest["metadata"].get("deletionTimestamp")
+
+    def _initialize(self, first: Sequence[Container]) -> None:
+        """Run containers to their end, one after the other; one that restarts always is a side-car."""
+        for each in first:
+            if each.spec.get("restartPolicy") == "Always":
+                self.containers.append(each)
+                continue
+            while self._wanted() and (each.process is None or each.process.poll() != 0):
+                if each.process is None or each.process.poll() is not None:
+                    each.start()
+                time.sleep(TICK_S)
+            each.end()
+
+    def _end(self) -> None:
+        """Ask processes to end, make them, and tell the API server that nothing is left."""
+        metadata = (self._manifest or {}).get("metadata", {})
+        patience = time.monotonic() + metadata.get("deletionGracePeriodSeconds", 5)
+        for each in self.containers:
+            each.end()
+        while time.monotonic() < patience and any(
+            each.process and each.process.poll() is None for each in self.containers
+        ):
+            time.sleep(TICK_S)
+        for each in self.containers:
+            each.end(signal.SIGKILL)
+            if each.process is not None:
+                each.process.wait()
+        if metadata:
+            options = {"gracePeriodSeconds": 0, "preconditions": {"uid": metadata["uid"]}}
+            with suppress(errors.ClusterError):
+                self._around.api.send(Request("DELETE", self._path, json.dumps(options).encode()))
+
+    def _tell(self) -> None:
+        """Write its status; what fails is told with the next change, or tried again."""
+        containers = [each.status() for each in self.containers]
+        ready = all(each["ready"] for each in containers)
+        states = {"PodReadyToStartContainers": True, "Initialized": True, "ContainersReady": ready, "Ready": ready}
+        conditions = [
+            {
+                "type": each,
+                "status": str(so),
+                "lastTransitionTime": _now(),
+                "reason": None if so else "ContainersNotReady",
+            }
+            for each, so in states.items()
+        ]
+        status = {
+            "phase": "Running", "podIP": self.address, "podIPs": [{"ip": self.address}], "hostIP": "127.0.0.1",
+            "conditions": conditions, "containerStatuses": containers, "startTime": _now(),
+        }  # fmt: skip
+        with suppress(errors.ClusterError):
+            body = json.dumps({"status": status}).encode()
+            if self._around.api.send(Request("PATCH", f"{self._path}/status", body, STRATEGIC)).status == 200:
+                self._told = status
+
+    # what its containers are started with
+
+    def _made(self, spec: Manifest, pod: Manifest, volumes: pod_volumes.Volumes) -> Container:
+        mounts = dict(self._around.paths) | {
+            each["mountPath"]: str(volumes.path(each["name"]) / each.get("subPath", ""))
+            for each in spec.get("volumeMounts", ())
+        }
+        environment = self._environment(spec, pod, volumes)
+
+        places = "|".join(re.escape(each) for each in sorted(mounts, key=len, reverse=True))
+        paths = re.compile(rf"(?<![\w/.-])(?:{places})(?=[/:,]|$)")
+
+        def here(text: str) -> str:
+            found = _VARIABLE.sub(lambda match: environment.get(match[1], match[0]), text)
+            found = paths.sub(lambda match: mounts[match[0]], found)  # at once: a folder here may lie in /tmp, too
+            return found.replace("0.0.0.0", self.address)  # noqa: S104  # what would listen everywhere listens there
+
+        folder = self._around.folder
+        scratch = mounts.get("/tmp", str(folder))  # noqa: S108  # the pod's own
+        usual = {"HOME": str(folder), "TMPDIR": scratch, "KWOK_WORKDIR": str(folder)}
+        usual |= {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[2]), "HOSTNAME": self.name}
+        usual |= self._way_in(volumes, mounts)
+        program, *more = spec.get("command") or [spec["image"].rpartition(":")[0] or spec["image"]]
+        real = self._around.programs.get(program) or [shutil.which(program) or program]
+        command = [*real, *map(here, [*more, *spec.get("args", ())])]
+        whole = usual | {name: here(value) for name, value in environment.items()}
+        return Container(spec, command, whole, folder, self.name)
+
+    def _environment(self, spec: Manifest, pod: Manifest, volumes: pod_volumes.Volumes) -> dict[str, str]:
+        found = volumes.all_values(spec.get("envFrom", ()))
+        for each in spec.get("env", ()):
+            origin = each.get("valueFrom", {})
+            if "fieldRef" in origin:
+                found[each["name"]] = self._field(origin["fieldRef"]["fieldPath"], pod)
+            elif origin:
+                found[each["name"]] = volumes.value(origin)
+            else:
+                text = each.get("value", "")
+                found[each["name"]] = _VARIABLE.sub(lambda match: found.get(match[1], match[0]), text)
+        return found
+
+    def _field(self, path: str, pod: Manifest) -> str:
+        if match := re.fullmatch(r"metadata\.(labels|annotations)\['(.+)'\]", path):
+            return str(pod["metadata"].get(match[1], {}).get(match[2], ""))
+        own = {"status.podIP": self.address, "status.hostIP": "127.0.0.1"}
+        section, _, key = path.partition(".")
+        return own.get(path) or str(pod[section].get(key, ""))
+
+    def _way_in(self, volumes: pod_volumes.Volumes, mounts: Mapping[str, str]) -> dict[str, str]:
+        """Return how programs find the API server: by a kubeconfig that names the pod's token file."""
+        server = urlsplit(self._around.api.host)
+        secrets = mounts.get(pod_volumes.SERVICE_ACCOUNT)
+        found = {"KUBERNETES_SERVICE_HOST": server.hostname or "", "KUBERNETES_SERVICE_PORT": str(server.port)}
+        if secrets:
+            found["KUBECONFIG"] = str(volumes.write_kubeconfig(self._around.api.host, Path(secrets)))
+        return found
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,53 @@
+"""Everything that is in a cluster, at one moment: what must be the same before and after."""
+
+import time
+from typing import Any
+
+from kwokfleet import world
+from kwokfleet.edge import cluster as edge
+from tests.harness import waiting
+from tests.harness.control_plane import ControlPlane
+
+Manifest = dict[str, Any]
+QUIET_S = 1.0
+_RESTLESS = ("events", "leases", "endpointslices", "endpoints")
+"""Kinds that change while nobody does anything."""
+
+
+def taken(cluster: ControlPlane) -> dict[tuple[str, str, str], Manifest]:
+    """Return every object of every kind that can be listed, to the last field."""
+    api = edge.connect(kubeconfig=cluster.kubeconfig)
+    try:
+        return {
+            (kind.plural, each["metadata"].get("namespace", ""), each["metadata"]["name"]): each
+            for kind in world.listed(api)
+            if kind.plural not in _RESTLESS
+            for each in edge.items(api, kind)
+        }
+    finally:
+        api.close()
+
+
+def settled(cluster: ControlPlane) -> dict[tuple[str, str, str], Manifest]:
+    """Return the same once nothing moves any more: controllers have done what they do about what was just made."""
+    seen = [taken(cluster)]
+
+    def is_quiet() -> bool:
+        time.sleep(QUIET_S)
+        seen.append(taken(cluster))
+        return seen[-1] == seen[-2]
+
+    waiting.until(is_quiet)
+    return seen[-1]
+
+
+def differences(before: dict[tuple[str, str, str], Manifest], after: dict[tuple[str, str, str], Manifest]) -> list[str]:
+    """Return what has come, gone or changed, by name."""
+    come = [f"+ {'/'.join(key)}" for key in after.keys() - before.keys()]
+    gone = [f"- {'/'.join(key)}" for key in before.keys() - after.keys()]
+    changed = [
+        f"~ {'/'.join(key)}: {before[key]} -> {after[key]}"
+        for key in before.keys() & after.keys()
+        if before[key] != after[key]
+    ]
+    return sorted(come + gone + changed)

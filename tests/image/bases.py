@@ -1,0 +1,70 @@
+"""Images that stand in for the Containerfile's bases where no image registry can be reached.
+
+Debian's own packages make a Debian, by debootstrap, and the Go of this machine a golang image. What this machine needs
+to reach package registries (certificates, pip's settings, a Go module proxy) goes along.
+"""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.image import buildah
+
+SUITE = "trixie"
+"""The Debian that the Containerfile names."""
+DEBIAN, GO = "localhost/kwokfleet-stand-in/debian", "localhost/kwokfleet-stand-in/go"
+CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+PIP = Path("/etc/pip.conf")
+BOOTSTRAP_S = 600
+
+_DEBIAN = """FROM scratch
+ADD root.tar /
+"""
+_GO = """FROM {debian}
+RUN apt-get update && apt-get install --yes --no-install-recommends ca-certificates
+COPY {go} /usr/local/go
+ENV PATH=/usr/local/go/bin:/usr/bin:/bin GOPROXY={proxy}
+"""
+
+
+def missing() -> str:
+    """Return what keeps this machine from making them; empty if nothing does."""
+    lacking = [name for name in ("debootstrap", "go") if shutil.which(name) is None]
+    return f"no image registry in reach, and to do without one: no {' and no '.join(lacking)}" if lacking else ""
+
+
+def arguments(scratch: Path) -> list[str]:
+    """Make what is not there yet; return the arguments of a build that put them in the bases' place."""
+    if not buildah.has(DEBIAN):
+        _make_debian(scratch / "debian")
+    if not buildah.has(GO):
+        _make_go(scratch / "go")
+    return ["--build-arg", f"DEBIAN={DEBIAN}", "--build-arg", f"GO={GO}"]
+
+
+def _make_debian(folder: Path) -> None:
+    root = folder / "root"
+    folder.mkdir()
+    _run("debootstrap", "--variant=minbase", SUITE, str(root))
+    shutil.copy(CERTIFICATES, root / "usr/local/share/ca-certificates/of-this-machine.crt")
+    (root / "etc/apt/apt.conf.d/99stand-in").write_text('Acquire::Check-Valid-Until "false";\n')  # a mirror may lag
+    if PIP.exists():
+        shutil.copy(PIP, root / "etc/pip.conf")
+    _run("tar", "--create", "--file", str(folder / "root.tar"), "--directory", str(root), ".")
+    (folder / "Containerfile").write_text(_DEBIAN)
+    buildah.run("build", "--tag", DEBIAN, str(folder))
+    shutil.rmtree(folder)
+
+
+def _make_go(folder: Path) -> None:
+    go = Path(_run("go", "env", "GOROOT"))
+    folder.mkdir()
+    text = _GO.format(debian=DEBIAN, go=go.name, proxy=_run("go", "env", "GOPROXY"))
+    (folder / "Containerfile").write_text(text)
+    buildah.run("build", "--tag", GO, "--file", str(folder / "Containerfile"), str(go.parent))
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=BOOTSTRAP_S, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+    return done.stdout.strip()

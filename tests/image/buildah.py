@@ -1,0 +1,49 @@
+"""buildah, which builds images without a daemon: called, and what it knows of an image."""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+BUILD_S = 1200
+# A process of its own in a chroot: this also works where containers cannot be nested, as in most CI.
+_ENVIRONMENT = {"BUILDAH_ISOLATION": "chroot", "BUILDAH_FORMAT": "docker", "BUILDAH_LAYERS": "true"}
+
+
+def run(*arguments: str) -> str:
+    """Run a command of buildah, which must succeed, and return what it printed."""
+    done = attempt(*arguments)
+    assert done.returncode == 0, f"buildah {' '.join(arguments)}:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    return done.stdout.strip()
+
+
+def attempt(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of buildah and return whatever comes of it."""
+    environment = os.environ | _ENVIRONMENT
+    command = ["buildah", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=BUILD_S, check=False)
+
+
+def has(image: str) -> bool:
+    """Tell whether an image is there."""
+    return attempt("inspect", "--type", "image", image).returncode == 0
+
+
+def config(image: str) -> dict[str, Any]:
+    """Return how an image's process is run: user, entry point, environment, labels."""
+    found: dict[str, Any] = json.loads(run("inspect", "--type", "image", image))
+    return dict(found["Docker"]["config"])
+
+
+@contextmanager
+def mounted(image: str) -> Iterator[Path]:
+    """Give the files of an image a place until the block ends."""
+    container = run("from", "--pull=never", image)
+    try:
+        yield Path(run("mount", container))
+    finally:
+        run("umount", container)
+        run("rm", container)

@@ -1,0 +1,37 @@
+"""The image of this checkout, built from its Containerfile."""
+
+import re
+import shutil
+from pathlib import Path
+
+import kwokfleet
+from tests.image import bases, buildah
+
+CHECKOUT = Path(__file__).parents[2]
+IMAGE = "localhost/kwokfleet-test"
+PULL_TRIES = ("--retry=0",)
+_BASE = re.compile(r"^ARG (?:DEBIAN|GO)=(\S+)$", re.MULTILINE)
+
+
+def missing() -> str:
+    """Return what keeps this machine from building it; empty if nothing does."""
+    lacking = [name for name in ("buildah", "unshare") if shutil.which(name) is None]
+    if lacking:
+        return f"no {' and no '.join(lacking)} here; on Debian: apt install buildah debootstrap"
+    return "" if _has_bases() else bases.missing()
+
+
+def build(scratch: Path) -> str:
+    """Build it, on stand-ins where its bases cannot be had, and return its name; what is built already is kept."""
+    stand_ins = [] if _has_bases() else bases.arguments(scratch)
+    version = f"VERSION={kwokfleet.__version__}"
+    buildah.run("build", *stand_ins, "--build-arg", version, "--tag", IMAGE, str(CHECKOUT))
+    return IMAGE
+
+
+def _has_bases() -> bool:
+    """Tell whether the bases that the Containerfile names are here, or can be fetched."""
+    if buildah.has(bases.DEBIAN):
+        return False  # they could not be had before
+    named = _BASE.findall((CHECKOUT / "Containerfile").read_text())
+    return all(buildah.attempt("pull", "--policy=missing", name).returncode == 0 for name in named)

@@ -1,0 +1,65 @@
+"""Become a process of an image as a kubelet would have it: `python inside.py JSON`, in namespaces of its own.
+
+The root is mounted read-only, so that the kernel refuses every write; only what is named is writable. The process is
+number 1, its user the image's, without capabilities and without a way to get any. Network and machine are the host's.
+"""
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+LAST_CAPABILITY = 40
+_PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 24, 38
+_DEVICES = ("null", "random", "urandom", "zero")
+
+
+def mount(*arguments: str | Path) -> None:
+    """Mount something."""
+    subprocess.run(["/usr/bin/mount", *map(str, arguments)], check=True)
+
+
+def lay_out(root: Path, spec: dict[str, Any]) -> None:
+    """Mount all that is visible to the process; whoever sees this namespace sees it, and nobody else."""
+    mount("--make-rprivate", "/")
+    mount("--bind", root, root)
+    for target in ("proc", "dev", *(each.lstrip("/") for each in (*spec["empty"], *spec["folders"]))):
+        (root / target).mkdir(parents=True, exist_ok=True)
+    mount("--types", "proc", "proc", root / "proc")
+    mount("--types", "tmpfs", "--options", "mode=755", "tmpfs", root / "dev")
+    for name in _DEVICES:
+        (root / "dev" / name).touch()
+        mount("--bind", f"/dev/{name}", root / "dev" / name)
+    for target in spec["empty"]:  # as an emptyDir with an fsGroup is
+        mount("--types", "tmpfs", "--options", f"mode=2770,gid={spec['user']}", "tmpfs", root / target.lstrip("/"))
+    for target, source in spec["folders"].items():
+        mount("--bind", source, root / target.lstrip("/"))
+        mount("--options", "remount,bind,ro", root / target.lstrip("/"))
+    mount("--options", "remount,bind,ro", root)
+
+
+def give_up_rights(user: int) -> None:
+    """Become the user, for good."""
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    for number in range(LAST_CAPABILITY + 1):
+        prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)
+    os.setgroups([user])
+    os.setgid(user)
+    os.setuid(user)
+    prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+
+def main(spec: dict[str, Any]) -> None:
+    """Become the process."""
+    lay_out(Path(spec["root"]), spec)
+    os.chroot(spec["root"])
+    os.chdir(spec["folder"])
+    give_up_rights(spec["user"])
+    os.execve(spec["command"][0], spec["command"], spec["environment"])  # noqa: S606  # the image has no shell
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

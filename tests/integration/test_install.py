@@ -1,0 +1,193 @@
+"""`kwokfleet install` and `uninstall` on a cluster of their own, whose pods run: what they make, leave and refuse."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kwokfleet.core import marks
+from tests.harness import cli, control_plane, foreign, kubelet, snapshots, waiting
+from tests.harness.control_plane import ControlPlane
+
+Manifest = dict[str, Any]
+PodsRun = Callable[[], AbstractContextManager[kubelet.Machine]]
+FLEET = """
+apiVersion: kwokfleet.dev/v1alpha1
+kind: Fleet
+metadata: {name: lab}
+spec:
+  nodePools: [{name: pool, replicas: 3}]
+  stages: [pod-general, {file: ../parts/slow.yaml}]
+  waves:
+    - name: jobs
+      start: {after: 0s}
+      namespace: lab-jobs
+      count: 2
+      template: {apiVersion: v1, kind: Pod, spec: {containers: [{name: main, image: none}]}}
+"""
+STAGE = """
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+metadata: {name: slow}
+spec:
+  resourceRef: {apiGroup: v1, kind: Pod}
+  selector: {matchLabels: {slow: "true"}}
+  steps: [{delete: true}]
+"""
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """Keep a control plane of these tests' own: they compare all of it, before and after."""
+    yield from control_plane.running("install", foreign.QUIET)
+
+
+@pytest.fixture
+def program(kwokfleet: cli.Cli, plane: ControlPlane) -> Iterator[cli.Cli]:
+    """Run the command line against it; what a test that failed has installed is taken away."""
+    made = cli.Cli(kwokfleet.data_dir, kwokfleet.environment | {"KUBECONFIG": str(plane.kubeconfig)})
+    yield made
+    made.run("uninstall", "--delete-fleet", "--timeout=20s")
+    plane.kubectl("delete", "namespace", "theirs", "occupied", "--ignore-not-found")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """Write fleet files, one of which refers to a file in a folder beside theirs."""
+    folder = tmp_path / "fleets"
+    for name, text in {"fleets/lab.yaml": FLEET, "parts/slow.yaml": STAGE}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return folder
+
+
+@pytest.fixture
+def pods_run(plane: ControlPlane, tmp_path: Path) -> PodsRun:
+    """Return what lets the pods of the namespaces that these tests install into run."""
+    return lambda: kubelet.running(plane, tmp_path / "machine", "kwokfleet", "theirs")
+
+
+def versions(plane: ControlPlane) -> dict[str, str]:
+    """Return the version of everything that was installed."""
+    kinds = ",".join(f"{each.plural}.{group}" if (group := _group(each.api_version)) else each.plural for each in KINDS)
+    found = plane.get(kinds, "--all-namespaces", "--selector", marks.MARK)["items"]
+    return {f"{each['kind']}/{each['metadata']['name']}": each["metadata"]["resourceVersion"] for each in found}
+
+
+KINDS = [each for each in marks.KINDS if not each.api_version.startswith("monitoring.")]
+
+
+def _group(api_version: str) -> str:
+    return api_version.rpartition("/")[0]
+
+
+def nodes(plane: ControlPlane) -> dict[str, str]:
+    """Return the fake nodes, and whether each is Ready."""
+    found = plane.get("nodes", "--selector", "kwokfleet.dev/fleet=lab")["items"]
+    return {
+        each["metadata"]["name"]: next(c["status"] for c in each["status"]["conditions"] if c["type"] == "Ready")
+        for each in found
+    }
+
+
+def refused(program: cli.Cli, code: int, *arguments: str) -> str:
+    """Run a command that must end with a code, and return what it said."""
+    done = program.run(*arguments)
+    assert done.returncode == code, done.stderr
+    return done.stderr
+
+
+def test_a_deployment_of_somebody_else_is_not_touched(plane: ControlPlane, program: cli.Cli, files: Path) -> None:
+    """Not even by force, and nothing else is written either."""
+    labels = {"team": "others"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
+    theirs = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
+    plane.kubectl("create", "namespace", "occupied")
+    metadata = {"name": "kwokfleet", "namespace": "occupied"}
+    plane.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": theirs})
+    waiting.until(
+        lambda: plane.get("deployment/kwokfleet", "-n", "occupied").get("status", {}).get("observedGeneration")
+    )
+    before = snapshots.settled(plane)
+    said = refused(program, 5, "install", "-n", "occupied", "--from", str(files), "--force")
+    assert "deployment/kwokfleet in occupied is there and is not kwokfleet's" in said
+    assert not snapshots.differences(before, snapshots.taken(plane))
+
+
+def test_who_may_not_install_is_told_so_and_changes_nothing(
+    plane: ControlPlane, program: cli.Cli, tmp_path: Path
+) -> None:
+    """Nor does a trial on the server, whoever asks for it."""
+    before = snapshots.settled(plane)
+    said = program.ok("install", "--dry-run=server")
+    assert "deployment/kwokfleet in kwokfleet created (server dry run)" in said
+    kubeconfig = plane.kubeconfig_of("default", tmp_path / "nobody.json")
+    said = refused(program, 4, "install", "--kubeconfig", str(kubeconfig))
+    assert "forbidden" in said.lower()
+    assert not snapshots.differences(before, snapshots.taken(plane))
+
+
+def test_what_is_in_the_way_of_an_upgrade_is_said(plane: ControlPlane, program: cli.Cli, files: Path) -> None:
+    """A pod without a machine, a field that others have set, files that are not named again, another namespace."""
+    said = refused(program, 7, "install", "--from", str(files), "--timeout=3s")
+    assert "has no machine" in said
+    plane.kubectl("scale", "deployment/kwokfleet", "--replicas=3", "-n", "kwokfleet")
+    again = ("install", "--from", str(files), "--no-wait")
+    said = refused(program, 4, *again)
+    assert ".spec.replicas" in said
+    assert "--force" in said
+    assert plane.get("deployment/kwokfleet", "-n", "kwokfleet")["spec"]["replicas"] == 3
+    program.ok(*again, "--force")
+    assert plane.get("deployment/kwokfleet", "-n", "kwokfleet")["spec"]["replicas"] == 1
+    assert "name them again" in refused(program, 2, "install", "--no-wait")
+    said = refused(program, 5, *again, "--namespace=elsewhere")
+    assert "installed in namespace kwokfleet already" in said
+    plane.kubectl("delete", "deployment,service", "kwokfleet", "-n", "kwokfleet")  # half of it is missing
+    program.ok("uninstall", "--delete-fleet")
+    assert plane.try_kubectl("get", "namespace/kwokfleet").returncode == 1
+
+
+def test_a_cluster_is_as_it_was_after_install_upgrade_and_uninstall(
+    plane: ControlPlane, program: cli.Cli, files: Path, pods_run: PodsRun
+) -> None:
+    """A fleet in one command; again, and nothing is written; other options, and only that differs; away, and all is."""
+    with pods_run():
+        before = snapshots.settled(plane)
+        said = program.ok("install", "--timeout=60s", "--from", str(files))
+        assert "deployment/kwokfleet in kwokfleet created" in said
+        assert nodes(plane) == {f"lab-pool-{index}": "True" for index in range(3)}
+        first = versions(plane)
+        program.ok("install", "--timeout=60s", "--from", str(files))
+        waiting.until(lambda: len(plane.get("pods", "-n", "lab-jobs")["items"]) == 2)
+        assert versions(plane) == first
+        program.ok("install", "--timeout=60s", "--from", str(files), "--replicas=2", "--viewer")
+        assert plane.get("deployment/kwokfleet", "-n", "kwokfleet")["status"]["readyReplicas"] == 2
+        assert "ClusterRole/kwokfleet-viewer" in versions(plane)
+        said = program.ok("install", "--timeout=60s", "--from", str(files))
+        assert "clusterrole/kwokfleet-viewer removed" in said
+        assert versions(plane).keys() == first.keys()
+        done = program.run("uninstall")
+        assert (done.returncode, "--delete-fleet or --keep-fleet" in done.stderr) == (2, True)
+        program.ok("uninstall", "--delete-fleet")
+        waiting.until(lambda: not snapshots.differences(before, snapshots.taken(plane)), deadline_s=30)
+        done = program.run("uninstall", "--delete-fleet")
+        assert (done.returncode, "nothing of an installation is here" in done.stderr) == (0, True)
+
+
+def test_what_was_there_before_stays(plane: ControlPlane, program: cli.Cli, files: Path, pods_run: PodsRun) -> None:
+    """A namespace, kwok's definitions, nodes, pods and Stages of others; and the fleet, if it is kept."""
+    with foreign.untouched(plane), pods_run():
+        plane.kubectl("create", "namespace", "theirs")
+        waiting.until(lambda: not plane.try_kubectl("get", "serviceaccount/default", "-n", "theirs").returncode)
+        before = snapshots.settled(plane)
+        said = program.ok("install", "--timeout=60s", "--namespace=theirs", "--from", str(files))
+        assert "namespace/theirs left as it is" in said
+        assert "customresourcedefinition/stages.kwok.x-k8s.io left as it is" in said
+        done = program.run("uninstall", "--keep-fleet")
+        assert (done.returncode, "left: 3 fake nodes" in done.stderr) == (0, True), done.stderr
+        assert len(nodes(plane)) == 3
+        assert not plane.get("deployments,pods", "-n", "theirs")["items"]
+        program.ok("uninstall", "--delete-fleet")
+        waiting.until(lambda: not snapshots.differences(before, snapshots.taken(plane)), deadline_s=30)

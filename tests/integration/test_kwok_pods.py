@@ -1,0 +1,107 @@
+"""kwok in the pods of a StatefulSet: sized and configured by us, run by Kubernetes, real kwoks for real nodes."""
+
+import os
+import signal
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.harness import keeping, kwok_pods, waiting
+from tests.harness.control_plane import ControlPlane
+from tests.harness.keeping import Kept
+from tests.harness.watch import watching
+from tests.integration.test_keeper import LONG_LEASE, went_down
+
+NODES = 40
+FLEET = """
+apiVersion: kwokfleet.dev/v1alpha1
+kind: Fleet
+metadata: {{name: {name}}}
+spec:
+  nodePools:
+    - {{name: pool, replicas: {nodes}, taint: false}}
+---
+apiVersion: kwokfleet.dev/v1alpha1
+kind: KwokController
+metadata: {{name: default}}
+spec: {{shards: {shards}, statefulSet: kwokfleet-kwok}}
+"""
+
+
+@pytest.fixture
+def name(cluster: ControlPlane) -> Iterator[str]:
+    """Name a fleet, and remove what is left of it in the end."""
+    yield from keeping.named(cluster)
+
+
+def fleet(name: str, shards: int) -> str:
+    """Write a fleet file."""
+    return FLEET.format(name=name, nodes=NODES, shards=shards)
+
+
+def wait_driven(kept: Kept, shards: int) -> None:
+    """Wait until so many pods hold the leases of all nodes, each of its own."""
+    waiting.until(lambda: len(kept.keeper.statuses()) == shards)
+    kept.wait_ready()
+
+    def shared() -> bool:
+        held = kept.leases()
+        return len(held) == NODES and set(held.values()) == kept.identities() and len(kept.identities()) == shards
+
+    waiting.until(shared)
+
+
+def test_shards_in_pods_share_the_nodes_and_none_is_lost_when_they_become_more_or_fewer(
+    cluster: ControlPlane, tmp_path: Path, name: str
+) -> None:
+    """Two, three, one: every node is driven by exactly one pod, and nobody waits for a lease to expire."""
+    with kwok_pods.kept(cluster, tmp_path, name, shards=2, leaseDuration=LONG_LEASE) as (kept, _):
+        kept.sync(fleet(name, 2))
+        wait_driven(kept, 2)
+        with watching(cluster, "/api/v1/nodes", f"kwokfleet.dev/fleet={name}") as seen:
+            for count in (3, 1):
+                kept.change(shards=count)
+                kept.sync(fleet(name, count))
+                waiting.until(kept.keeper.retire)
+                wait_driven(kept, count)
+                pods = cluster.get("pods", "--namespace", name)["items"]
+                assert {each["metadata"]["name"] for each in pods} == {f"kwokfleet-kwok-{n}" for n in range(count)}
+            assert not went_down(seen.seen)
+
+
+def test_a_killed_pod_drives_its_nodes_again_and_only_what_needs_a_new_pod_gets_one(
+    cluster: ControlPlane, tmp_path: Path, name: str
+) -> None:
+    """Leases of the dead are released; another duration replaces pods, and another memory limit does not."""
+    with kwok_pods.kept(cluster, tmp_path, name, shards=2) as (kept, machine):
+        kept.sync(fleet(name, 2))
+        wait_driven(kept, 2)
+        before = kept.identities()
+        os.kill(machine.pod("kwokfleet-kwok-1").container().pid, signal.SIGKILL)
+        waiting.until(lambda: kept.status(1).restarts == 1)
+        wait_driven(kept, 2)
+        assert len(before & kept.identities()) == 1
+        assert kept.status(1).pod == "kwokfleet-kwok-1"
+        waiting.until(lambda: kept.status(1).memory)
+        before = kept.identities()
+        assert not kept.change(memory_limit="8Gi")
+        assert kept.change(lease_duration=timedelta(seconds=80))
+        waiting.until(lambda: not before & kept.identities())
+        wait_driven(kept, 2)
+        assert kept.status(0).restarts == 0
+
+
+def test_pods_go_on_when_another_one_leads(cluster: ControlPlane, tmp_path: Path, name: str) -> None:
+    """Who leaves ends nothing; who comes finds them as they are, and deletes and restarts none."""
+    kwok_pods.install(cluster, name)
+    with kwok_pods.kept(cluster, tmp_path, name, shards=2) as (kept, machine):
+        kept.sync(fleet(name, 2))
+        wait_driven(kept, 2)
+        before, pids = kept.identities(), {each.container().pid for each in machine.running.values()}
+        kept.keeper.__exit__(None, None, None)
+        with keeping.kept(cluster, tmp_path / "other", name, name, shards=2, statefulSet=kwok_pods.NAME) as other:
+            wait_driven(other, 2)
+            assert other.identities() == before
+        assert {each.container().pid for each in machine.running.values()} == pids

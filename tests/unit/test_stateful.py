@@ -1,0 +1,133 @@
+"""kwok in pods, purely: which StatefulSet, how its pods are told to run, and how a pod fares."""
+
+import json
+from typing import Any
+
+import pytest
+
+from kwokfleet.core import kwok, nodes, stateful
+from kwokfleet.core.controller import KwokControllerSpec
+from kwokfleet.core.fleet import NodePool
+
+NAME = stateful.Name("lab", "kwokfleet-kwok")
+
+
+def spec(**fields: Any) -> KwokControllerSpec:  # noqa: ANN401 - fields of the spec
+    """Return how kwok runs."""
+    return KwokControllerSpec.model_validate({"statefulSet": "kwokfleet-kwok", **fields})
+
+
+def pod(**status: Any) -> dict[str, Any]:  # noqa: ANN401 - fields of a status
+    """Return a pod."""
+    return {"metadata": {"uid": "u"}, "status": status}
+
+
+def test_a_name_without_a_namespace_is_at_home() -> None:
+    """And without a name there are no pods."""
+    assert stateful.named(spec(), "home") == stateful.Name("home", "kwokfleet-kwok")
+    assert stateful.named(spec(statefulSet="lab/kwok"), "home") == stateful.Name("lab", "kwok")
+    assert stateful.named(KwokControllerSpec(), "home") is None
+
+
+@pytest.mark.parametrize(
+    ("holder", "ours"),
+    [
+        ("kwokfleet-kwok-0_2f1c-aa", True),
+        ("kwokfleet-kwok-12_2f1c-aa", True),
+        ("kwokfleet-kwok_2f1c-aa", False),
+        ("other-kwokfleet-kwok-0_2f1c-aa", False),
+        ("kwokfleet-kwok-0", False),
+        ("kwok-controller-7d9f-x2v_2f1c", False),
+    ],
+)
+def test_a_pod_is_known_by_the_name_it_holds_leases_under(holder: str, ours: bool) -> None:  # noqa: FBT001 - a parameter
+    """Which begins with its host's, and that is the pod's."""
+    assert NAME.holds(holder) is ours
+
+
+def test_pods_differ_by_their_variables_alone() -> None:
+    """One set of flags for all of them, also if there is only one."""
+    flags = kwok.pod_arguments(spec(shards=1), ())
+    assert "--manage-nodes-with-label-selector=kwokfleet.dev/shard=$(POD_INDEX)" in flags
+    assert "--node-ip=10.0.0.1" in flags
+    assert "--server-address=0.0.0.0:10247" in flags
+    assert "--node-ip=$(POD_IP)" in kwok.pod_arguments(spec(port=10250), ())
+    assert kwok.pod_arguments(spec(shards=1), ()) == kwok.pod_arguments(spec(shards=7), ())
+
+
+@pytest.mark.parametrize(
+    "change", [{"leaseDuration": "80s"}, {"parallelism": {"pods": 8}}, {"port": 10250}, {"logLevel": "debug"}]
+)
+def test_what_kwok_is_told_changes_the_digest(change: dict[str, Any]) -> None:
+    """So that Kubernetes replaces the pods; how many there are does not."""
+    before = stateful.layout(spec(), (), "")
+    assert stateful.layout(spec(**change), (), "").digest != before.digest
+    assert stateful.layout(spec(shards=3, memoryLimit="1Gi"), (), "").digest == before.digest
+    assert stateful.layout(spec(), (), "metrics").digest != before.digest
+
+
+def test_a_size_alone_leaves_the_pods_as_they_are() -> None:
+    """Who ends them says nothing of how they would run."""
+    assert json.loads(stateful.sized(NAME, 0).body or b"") == {"spec": {"replicas": 0}}
+
+
+def test_a_pod_that_runs() -> None:
+    """Since when, where, and whether it is another life than before."""
+    running = {
+        "name": "kwok",
+        "ready": True,
+        "restartCount": 2,
+        "state": {"running": {"startedAt": "2026-03-02T08:00:00Z"}},
+    }
+    life = stateful.life(pod(podIP="192.0.2.1", containerStatuses=[running]))
+    assert (life.ready, life.address, life.restarts, life.lacks) == (True, "192.0.2.1", 2, "")
+    assert life.began is not None
+    again = stateful.life(pod(containerStatuses=[{**running, "restartCount": 3}]))
+    assert not life.is_same(again)
+
+
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        ({}, "Pending"),
+        (
+            {
+                "conditions": [
+                    {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"}
+                ]
+            },
+            "Unschedulable: no room",
+        ),
+        (
+            {"containerStatuses": [{"name": "kwok", "state": {"waiting": {"reason": "ImagePullBackOff"}}}]},
+            "ImagePullBackOff",
+        ),
+    ],
+)
+def test_a_pod_that_does_not_run_says_why(status: dict[str, Any], why: str) -> None:
+    """In Kubernetes' own words."""
+    assert stateful.life(pod(**status)).lacks == why
+
+
+def test_the_last_words_of_a_container_are_kept() -> None:
+    """They tell a configuration that kwok refuses from a crash."""
+    ended = {
+        "terminated": {"exitCode": 1, "message": '{"level":"ERROR","msg":"Execute exit","err":"no stages found"}\n'}
+    }
+    waiting = {"waiting": {"reason": "CrashLoopBackOff"}}
+    life = stateful.life(
+        pod(containerStatuses=[{"name": "kwok", "restartCount": 1, "state": waiting, "lastState": ended}])
+    )
+    assert kwok.ending(life.code, life.last_words, asked=False) is kwok.Ending.CONFIGURATION
+    assert kwok.last_words(life.last_words.splitlines()) == "Execute exit: no stages found"
+
+
+def test_nodes_of_pods_always_say_whose_they_are_and_leave_their_address_to_kwok() -> None:
+    """The port is the same for all; where the pod is, only the cluster knows."""
+    pool = NodePool.model_validate({"name": "pool", "replicas": 1})
+    [node] = nodes.render(pool, [0], [], nodes.Context("lab", in_pods=True, port=10250))
+    assert node["metadata"]["labels"]["kwokfleet.dev/shard"] == "0"
+    assert "addresses" not in node["status"]
+    assert node["status"]["daemonEndpoints"] == {"kubeletEndpoint": {"Port": 10250}}
+    [plain] = nodes.render(pool, [0], [], nodes.Context("lab"))
+    assert "kwokfleet.dev/shard" not in plain["metadata"]["labels"]
