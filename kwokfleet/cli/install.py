@@ -268,7 +268,7 @@ def _tell_how_to_look(options: "Options", goal: "installer.Goal | None") -> None
     where = f"--namespace {options.namespace}"
     if goal is None:
         output.print_line(f"installed; see how it comes along: kubectl {where} get pods")
-    elif goal.fleets is not None and not goal.fleets and options.source is None:
+    elif options.source is None and not goal.digest:
         output.print_line(
             "kwokfleet runs, and has nothing to do; give it files: install again with --from or --git-url"
         )

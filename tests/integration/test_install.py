@@ -1,5 +1,6 @@
 """`kwokfleet install` and `uninstall` on a cluster of their own, whose pods run: what they make, leave and refuse."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -49,6 +50,8 @@ def program(kwokfleet: cli.Cli, plane: ControlPlane) -> Iterator[cli.Cli]:
     """Run the command line against it; what a test that failed has installed is taken away."""
     made = cli.Cli(kwokfleet.data_dir, kwokfleet.environment | {"KUBECONFIG": str(plane.kubeconfig)})
     yield made
+    for namespace in ("kwokfleet", "theirs"):  # no machine may be left to end them
+        plane.try_kubectl("delete", "pods", "--all", "--force", "--grace-period=0", "--namespace", namespace)
     made.run("uninstall", "--delete-fleet", "--timeout=20s")
     plane.kubectl("delete", "namespace", "theirs", "occupied", "--ignore-not-found")
 
@@ -74,6 +77,13 @@ def versions(plane: ControlPlane) -> dict[str, str]:
     kinds = ",".join(f"{each.plural}.{group}" if (group := _group(each.api_version)) else each.plural for each in KINDS)
     found = plane.get(kinds, "--all-namespaces", "--selector", marks.MARK)["items"]
     return {f"{each['kind']}/{each['metadata']['name']}": each["metadata"]["resourceVersion"] for each in found}
+
+
+def settled_versions(plane: ControlPlane) -> dict[str, str]:
+    """Return the same once controllers have written what they find about it, nothing before."""
+    before = versions(plane)
+    time.sleep(snapshots.QUIET_S)
+    return before if versions(plane) == before else {}
 
 
 KINDS = [each for each in marks.KINDS if not each.api_version.startswith("monitoring.")]
@@ -158,7 +168,7 @@ def test_a_cluster_is_as_it_was_after_install_upgrade_and_uninstall(
         said = program.ok("install", "--timeout=60s", "--from", str(files))
         assert "deployment/kwokfleet in kwokfleet created" in said
         assert nodes(plane) == {f"lab-pool-{index}": "True" for index in range(3)}
-        first = versions(plane)
+        first = waiting.until(lambda: settled_versions(plane))
         program.ok("install", "--timeout=60s", "--from", str(files))
         waiting.until(lambda: len(plane.get("pods", "-n", "lab-jobs")["items"]) == 2)
         assert versions(plane) == first
