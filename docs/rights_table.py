@@ -9,7 +9,12 @@ from typing import Any
 from ruamel.yaml import YAML
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
-FILES = (DEPLOY / "base" / "rights.yaml", DEPLOY / "components" / "viewer" / "viewer.yaml")
+COMPONENTS = DEPLOY / "components"
+FILES = (
+    DEPLOY / "base" / "rights.yaml",
+    COMPONENTS / "kwok-pods" / "rights.yaml",
+    COMPONENTS / "viewer" / "viewer.yaml",
+)
 BEGIN, END = "<!-- made by docs/rights_table.py -->\n", "<!-- end -->\n"
 _RULE = re.compile(r"((?:^  #.*\n)+)^  - apiGroups:", re.MULTILINE)
 _WORD = re.compile(r"^  # ?", re.MULTILINE)

@@ -49,8 +49,8 @@ def test_one_that_another_kwokfleet_has_put_to_rest_is_ours_to_restore(
     spec = KwokControllerSpec.model_validate({"takeover": {"deployment": rival, "policy": "scaleDown"}})
     api = edge.connect(kubeconfig=cluster.kubeconfig)
     try:
-        ours = (api, spec, bool, list, threading.Event(), "kwokfleet")
-        first, second = (takeover.clear_the_way(*ours) for _ in range(2))
+        how = (api, spec, bool, list, threading.Event(), "kwokfleet")
+        first, second = takeover.clear_the_way(*how), takeover.clear_the_way(*how)
         assert [each.key for each in first] == [each.key for each in second]
         takeover.restore(api)
     finally:
