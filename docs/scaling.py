@@ -27,6 +27,8 @@ LEASES = (40, 160)
 CONTROL_PLANE = ("kube-apiserver", "etcd", "kube-controller-manager", "kube-scheduler")
 PARTS = ("kwok", "kwokfleet", *CONTROL_PLANE)
 MEGA = 2**20
+ENOUGH = 5000
+"""Nodes that must have been measured before anybody should believe a line through them."""
 
 Row = dict[str, float]
 
@@ -40,11 +42,9 @@ def text() -> str:
 
 
 def line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Return what there is at 0, and what comes with each further one: least squares; never less than nothing."""
-    if len({x for x, _ in points}) == 1:
-        return 0.0, statistics.mean(y / x for x, y in points)
+    """Return what there is at 0, and what comes with each further one: least squares."""
     slope, start = statistics.linear_regression(*zip(*points, strict=True))
-    return max(start, 0.0), max(slope, 0.0)
+    return start, slope
 
 
 class Account:
@@ -58,12 +58,13 @@ class Account:
         self.sharded = [row for row in self.rows if row["nodes"] == middle]
 
     def by_node(self, key: str) -> tuple[float, float]:
-        """Return a cost without nodes, and that of one node more."""
-        return line([(row["nodes"], row[key]) for row in self.single])
+        """Return a cost without nodes, and that of one node more: no less than nothing, whatever the noise says."""
+        start, each = line([(row["nodes"], row[key]) for row in self.single])
+        return max(start, 0.0), max(each, 0.0)
 
-    def by_shard(self, key: str) -> tuple[float, float]:
-        """Return a cost without a shard, and that of one shard more, at one number of nodes."""
-        return line([(row["shards"], row[key]) for row in self.sharded])
+    def by_shard(self, key: str) -> float:
+        """Return the cost, or the gain, of one shard more at one number of nodes."""
+        return line([(row["shards"], row[key]) for row in self.sharded])[1]
 
     def cores(self, part: str, nodes: float, lease_s: float) -> float:
         """Return what a part uses of a core for so many nodes: renewals are all that happens, so it goes by 1/L."""
@@ -96,6 +97,8 @@ def _sections(measured: dict[str, Any]) -> Iterator[str]:
         f"Measured on one machine with {measured['cores']} cores that held everything, "
         f"leases of {account.lease_s:g} s, up to {largest:,.0f} nodes."
     )
+    if largest < ENOUGH:
+        yield "\n**This was a trial: too few nodes to plan by.**"
     yield "\n### What a node costs while nothing happens\n"
     yield from _nodes(account)
     yield "\n### What a shard costs\n"
@@ -131,8 +134,12 @@ def _nodes(account: Account) -> list[str]:
     return _table(titles, rows)
 
 
+def _shard_count(row: Row) -> str:
+    return f"{row['shards']:.0f} shard{'s' if row['shards'] > 1 else ''}"
+
+
 def _shards(account: Account) -> list[str]:
-    titles = [f"{account.sharded[0]['nodes']:,.0f} nodes", *(f"{row['shards']:.0f} shards" for row in account.sharded)]
+    titles = [f"{account.sharded[0]['nodes']:,.0f} nodes", *(_shard_count(row) for row in account.sharded)]
     titles.append("one shard more")
     wanted: list[tuple[str, str, float]] = [
         ("all kwoks, idle, % of a core", "idle kwok cores", 100),
@@ -143,7 +150,7 @@ def _shards(account: Account) -> list[str]:
         ("until all pods run, s", "pods_running_s", 1),
     ]
     rows = [
-        [title, *(f"{row[key] * factor:.1f}" for row in account.sharded), f"{account.by_shard(key)[1] * factor:+.1f}"]
+        [title, *(f"{row[key] * factor:.1f}" for row in account.sharded), f"{account.by_shard(key) * factor:+.1f}"]
         for title, key, factor in wanted
     ]
     return _table(titles, rows)

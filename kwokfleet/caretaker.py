@@ -185,7 +185,7 @@ class Caretaker:
         """Return why nodes are not driven; empty if they are, or if that is not our task."""
         if not self.wanted:
             return ""
-        if self.trouble:
-            return self.trouble
+        if self.trouble or self._keeper is None:
+            return self.trouble or "kwok has not been started yet: who drove the nodes before must be gone"
         down = [each for each in self.statuses() if each.state not in (shard.State.READY, shard.State.LAGGING)]
         return "; ".join(f"kwok (shard {each.shard}) is {each.state}: {each.why}".rstrip(": ") for each in down)

@@ -69,6 +69,10 @@ class Kwok(Protocol):
         """When it began, by the clock of its machine; now, if it has yet to begin."""
 
     @property
+    def until(self) -> datetime:
+        """When the next one began, by the clock of its machine; now, if none has."""
+
+    @property
     def ran_s(self) -> float:
         """How long it has run."""
 

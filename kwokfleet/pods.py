@@ -61,9 +61,21 @@ class Pods:
             )
 
     def close(self) -> None:
-        """Look no more; the pods go on."""
+        """Look no more; the pods go on, unless there should be none: then they are waited for."""
+        if self._target is not None and self._target[1] == 0:
+            self._wait_until_gone()
         self._set.__exit__()
         self._pods.__exit__()
+
+    def _wait_until_gone(self) -> None:
+        """Wait for the last pod: whoever comes next must not meet it."""
+        deadline, prefix = time.monotonic() + GONE_S, f"{self.stateful_set.name}-"
+        while time.monotonic() < deadline:
+            found = self._pods.objects()
+            if found is not None and not any(name.startswith(prefix) for name in found):
+                return
+            self.mend()
+            time.sleep(LOOK_S)
 
     def lay_out(self, wanted: places.Wanted, count: int) -> None:
         """Let there be so many pods, which run as the files say."""
@@ -200,6 +212,11 @@ class Pod:
         return (self._life and self._life.began) or datetime.now(UTC)
 
     @property
+    def until(self) -> datetime:
+        """When the container started that came after it."""
+        return (self._next and self._next.began) or datetime.now(UTC)
+
+    @property
     def ran_s(self) -> float:
         """How long its container has run; 0 if it does not yet, or by its machine's clock."""
         return max(0.0, (datetime.now(UTC) - self.since).total_seconds())
@@ -248,24 +265,24 @@ class Pod:
             time.sleep(LOOK_S)
 
 
-def statuses(api: requests.Sends, name: stateful.Name, now: drivers.Driving) -> list[shard.Status]:
-    """Return how each pod fares as anybody can see it, who drives the nodes being known."""
+def statuses(api: requests.Sends, name: stateful.Name, now: drivers.Driving, late_s: float) -> list[shard.Status]:
+    """Return how each pod fares as anybody can see it, who drives the nodes being known; *late_s* behind is lagging."""
     found = cluster.items(api, requests.POD, stateful.SELECTOR, namespace=name.namespace)
     there = {each["metadata"]["name"]: stateful.life(each) for each in found}
     answer = api.send(requests.get(name.key))
     if answer.status != HTTPStatus.OK:
         raise cluster.refused(api, answer, f"get statefulsets {name.name}")
     names = [name.pod(index).name for index in range(stateful.replicas(answer.json()))]
-    return [_status(index, pod, there.get(pod), now) for index, pod in enumerate(names)]
+    return [_status(index, pod, there.get(pod), now, late_s) for index, pod in enumerate(names)]
 
 
-def _status(index: int, pod: str, life: stateful.Life | None, now: drivers.Driving) -> shard.Status:
+def _status(index: int, pod: str, life: stateful.Life | None, now: drivers.Driving, late_s: float) -> shard.Status:
     mine = [each for each in now.drivers if each.holder.startswith(f"{pod}_") and each.fresh]
     if life is None or not life.ready:
         why = life.lacks or life.last_words if life else "there is no pod yet"
         return shard.Status(index, restarts=life.restarts if life else 0, why=why, pod=pod)
     lag = max((each.lag_s for each in mine), default=0.0)
-    state = shard.State.LAGGING if lag else shard.State.READY
+    state = shard.State.LAGGING if lag > late_s else shard.State.READY
     holder = mine[0].holder if mine else ""
     return shard.Status(index, state, restarts=life.restarts, why=life.last_words, identity=holder, lag_s=lag, pod=pod)
 

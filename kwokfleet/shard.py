@@ -101,6 +101,8 @@ class Shard(threading.Thread):
         """Since when a new process has been at it, until it has been shown all its pods."""
         self._shown: set[str] = set()
         """The nodes whose pods it has been shown."""
+        self._met = False
+        """Whether it ran long before we came: another one has shown it what it must see."""
         self._placed: frozenset[str] = frozenset()
         """The nodes that show where it answers."""
         self._began = datetime.now(UTC)
@@ -184,7 +186,7 @@ class Shard(threading.Thread):
 
     def _watch(self, process: places.Kwok) -> str:
         """Look after a process until it ends or is to end; return why, if we decided that."""
-        checked, was_there = 0.0, process.ran_s > READY_S
+        checked, self._met = 0.0, process.ran_s > READY_S
         while process.ended() is None and not self._again.wait(LOOK_S):
             hurried = self.status.state is State.STARTING or self._new_since is not None
             if time.monotonic() - checked < CHECK_S and not hurried:
@@ -198,14 +200,12 @@ class Shard(threading.Thread):
                 return f"it held {memory >> 20} MB, more than {limit}"
             if self._is_stuck(process):
                 return "it stopped driving its nodes"
-            if was_there and self.status.identity:  # another leader has shown it what it must see
-                was_there, self._new_since = False, None
         return ""
 
     def _ended(self, process: places.Kwok, planned: str, *, asked: bool) -> None:
         """Note how a process ended, let its leases go, and wait for the next start."""
         ending = process.ended()
-        self._began = datetime.now(UTC)  # of the next one: whatever was renewed before is not its doing
+        self._began = process.until  # whatever was renewed before is not the next one's doing
         freed = self.release(self.status.identity, all_of_ours=True)
         self._left = self.status.identity if freed is None else None
         self.runs_as = self.shard
@@ -244,7 +244,8 @@ class Shard(threading.Thread):
         if mine and mine[0].holder != self.status.identity:
             self._tell(identity=mine[0].holder)
             self._place.note(process.pid, mine[0].holder)
-            self._new_since, self._shown = time.monotonic(), set()
+            self._new_since, self._shown = None if self._met else time.monotonic(), set()
+            self._met = False
         elif not mine and any(map(self._is_dead, sampled)):
             self.release("", all_of_ours=True)  # a last request of the dead one came after its leases were let go
         driving = bool(mine) or not sampled

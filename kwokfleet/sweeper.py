@@ -80,7 +80,7 @@ class Sweeper(threading.Thread):
         found = cluster.items(self._sender, kind, self._selector, metadata_only=not self._ends)
         mine = (each for each in found if objects.is_ours({**each, "kind": kind.kind}))
         things = [upkeep.thing(each, ends=self._ends) for each in mine]
-        self._delete(kind, upkeep.expired(things, wave.ttl, now))
+        self._remove(kind, upkeep.expired(things, wave.ttl, now))
         if entry.state is State.RUNNING or entry.ended is None:
             return
         over = entry.ended if entry.state is State.CANCELLED else upkeep.all_over(things, entry.ended)
@@ -90,7 +90,7 @@ class Sweeper(threading.Thread):
             self._clean_up(kind, things)
 
     def _clean_up(self, kind: requests.Kind, things: Sequence[Thing]) -> None:
-        self._delete(kind, [each for each in things if not each.deleting])
+        self._remove(kind, [each for each in things if not each.deleting])
         if self._stop_asked.is_set() or any(True for _ in self._listed(kind)):
             return  # not all are gone yet: they are looked at again
         kept = self._remove_namespaces()
@@ -109,7 +109,7 @@ class Sweeper(threading.Thread):
 
     # deleting
 
-    def _delete(self, kind: requests.Kind, things: Sequence[Thing]) -> None:
+    def _remove(self, kind: requests.Kind, things: Sequence[Thing]) -> None:
         """Delete objects, many at once, in turn with what other Runs have to do."""
         with self._changed:
             self._under_way += len(things)
@@ -144,7 +144,7 @@ class Sweeper(threading.Thread):
         until, kept = time.monotonic() + PATIENCE_S, dict[str, str]()
         while mine and not self._stop_asked.is_set():
             kept = world.occupants(self._sender, mine.keys())
-            self._delete(requests.NAMESPACE, [each for name, each in mine.items() if name not in kept])
+            self._remove(requests.NAMESPACE, [each for name, each in mine.items() if name not in kept])
             mine = {name: each for name, each in mine.items() if name in kept}
             if mine and (time.monotonic() > until or self._stop_asked.wait(SHORTEST_S)):
                 break

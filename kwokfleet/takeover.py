@@ -1,6 +1,7 @@
 """Before kwok starts: is there another one? Refuse by name, or put it to rest and give back what it had when we go."""
 
 import time
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from threading import Event
@@ -25,11 +26,13 @@ PATIENCE_FACTOR = 1.25
 def clear_the_way(  # noqa: PLR0913, PLR0917  # who is ours, and where
     api: requests.Sends, spec: KwokControllerSpec, ours: rivals.Ours, nodes: places.Nodes, stop: Event, home: str
 ) -> list[Rival]:
-    """See to it that no other kwok drives our nodes; return the Deployments that were put to rest for that.
+    """See to it that no other kwok drives our nodes; return the Deployments that are at rest for that.
 
+    One that a kwokfleet before us has put to rest, and did not live to give back what it had, is ours to restore.
     *home* is the namespace in which kwok may have run as a StatefulSet of ours.
     """
-    found = [one for one in running(api, spec.takeover.deployment) if one.replicas]
+    there = running(api, spec.takeover.deployment)
+    found = [one for one in there if one.replicas]
     if found and spec.takeover.policy == "refuse":
         raise errors.NotOursError(
             f"another kwok controller runs in the cluster: {', '.join(map(str, found))}",
@@ -43,7 +46,7 @@ def clear_the_way(  # noqa: PLR0913, PLR0917  # who is ours, and where
     except BaseException:  # ours does not start, so theirs must not stay away
         restore(api)
         raise
-    return found
+    return [one for one in there if one.replicas or one.remembered is not None]
 
 
 def running(api: requests.Sends, only: str | None) -> list[Rival]:
@@ -89,14 +92,25 @@ def _end_former(api: requests.Sends, ours: rivals.Ours, nodes: places.Nodes, sto
 def _refuse_strangers(
     api: requests.Sends, ours: rivals.Ours, nodes: places.Nodes, stop: Event, *, waited: bool
 ) -> None:
-    """Refuse if somebody renews the leases of our nodes; who does not renew any more is dead, and waited for."""
+    """Refuse if somebody renews the leases of our nodes; who does not renew any more is dead, and lets go of them."""
     mine = {name for name, _ in nodes()}
     first = rivals.strangers(_held(api, mine), ours, datetime.now(UTC))
-    if not first:
+    if first and not waited:  # if so, whoever held them has just been put to rest by us
+        _wait_for_silence(api, ours, mine, first, stop)
+    if stop.is_set():
         return
-    if waited:  # whoever held them has just been put to rest by us
-        leasing.release_all(api, [lease for held in first.values() for lease in held])
-        return
+    # A kwok that starts and meets a lease tries again only after a quarter of its duration.
+    leasing.release_all(api, [lease for lease in _held(api, mine) if not ours(lease.holder)])
+
+
+def _wait_for_silence(
+    api: requests.Sends,
+    ours: rivals.Ours,
+    mine: set[str],
+    first: Mapping[str, Sequence[leases.Lease]],
+    stop: Event,
+) -> None:
+    """Wait until nobody else may renew the leases of our nodes; refuse if somebody does."""
     longest = max(lease.duration_s for held in first.values() for lease in held)
     deadline = time.monotonic() + longest * PATIENCE_FACTOR
     log.info("waiting_for_leases", holders=sorted(first), at_most_s=longest * PATIENCE_FACTOR)

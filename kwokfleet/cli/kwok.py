@@ -194,7 +194,7 @@ def status(
     statuses = keeper.read_status(folder_of(api.host)) or []
     now = observer.driving(api, spec)
     if not statuses and (name := stateful.named(spec, _home())):
-        statuses = pods.statuses(api, name, now)
+        statuses = pods.statuses(api, name, now, spec.lease_duration.total_seconds() / 4)
     if form:
         typer.echo(json.dumps(_as_json(spec.mode, statuses, now), indent=2))
     else:

@@ -14,6 +14,8 @@ REPLICAS = f"{objects.PREFIX}/replicas"
 """The annotation that remembers, on a Deployment that we scaled down, how many replicas it had."""
 _PROGRAM = re.compile(r"(?:^|/)kwok(?:-controller)?(?:[:@].*)?$")
 _NAME = "kwok-controller"
+SILENT = 0.5
+"""The part of a lease's duration after which a holder that has renewed nothing is dead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +85,17 @@ Ours = Callable[[str], bool]
 
 
 def strangers(held: Iterable[Lease], ours: Ours, now: datetime) -> Mapping[str, list[Lease]]:
-    """Return the leases that somebody else holds and may still renew, by holder."""
+    """Return the leases that somebody else holds and may still renew, by holder.
+
+    kwok renews each lease in a quarter of its duration. Who has renewed none of several for half of it is dead, and
+    need not be waited for until they end: the nodes would hardly live that long.
+    """
     found: dict[str, list[Lease]] = {}
     for lease in held:
-        if not ours(lease.holder) and lease.is_fresh(now):
+        if not ours(lease.holder):
             found.setdefault(lease.holder, []).append(lease)
-    return found
+    return {holder: mine for holder, mine in found.items() if any(each.age_s(now) <= _silence_s(each) for each in mine)}
+
+
+def _silence_s(lease: Lease) -> float:
+    return SILENT * lease.duration_s

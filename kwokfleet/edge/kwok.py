@@ -88,6 +88,11 @@ class Process:
                 self._listener(kwok.line(text))
 
     @property
+    def until(self) -> datetime:
+        """Now: the next one begins when somebody starts it."""
+        return datetime.now(UTC)
+
+    @property
     def ran_s(self) -> float:
         """How long it has run."""
         return time.monotonic() - self.began

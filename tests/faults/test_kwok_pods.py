@@ -1,6 +1,7 @@
 """kwok in pods under daemons that die, and files that change their mind about where kwok runs."""
 
 import itertools
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness import cli, kubelet, kwok_pods, labs, running, waiting
+from tests.harness import cli, control_plane, deploying, kubelet, kwok, kwok_pods, labs, running, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.harness.labs import Lab
 from tests.harness.watch import Watch, watching
@@ -23,6 +24,12 @@ metadata: {{name: default}}
 spec: {{{how}}}
 """
 IN_PODS = "shards: 2, statefulSet: kwokfleet-kwok"
+
+
+@pytest.fixture(scope="module")
+def session_cluster() -> Iterator[ControlPlane]:
+    """Keep a control plane of these tests' own, in which nodes that nobody drives become NotReady."""
+    yield from control_plane.running("kwok-pods")
 
 
 @pytest.fixture
@@ -87,15 +94,16 @@ def test_pods_do_not_notice_that_their_daemon_was_killed(lab: Lab, machine: kube
     with ExitStack() as stack:
         daemons = [stack.enter_context(daemon(lab)) for _ in range(2)]
         waiting.until(lambda: len(holders(lab)) == 2)
-        before = holders(lab)
+        before, pids = holders(lab), machine.pids()
         [lead] = [each for each in daemons if each.leads]
         waiting.until(lambda: kwoks(lead) == [(True, True)] * 2)
         daemons.remove(lead)
         lead.kill()
         waiting.until(lambda: daemons[0].leads and kwoks(daemons[0]) == [(True, True)] * 2)
-        assert "kwok drives the nodes" in daemons[0].text("/readyz")
+        daemons[0].wait_synced()
+        assert daemons[0].text("/readyz") == "ready\n"
         assert holders(lab) == before
-        assert {each.container().lives for each in machine.running.values()} == {1}
+        assert machine.pids() == pids
 
 
 def test_kwok_moves_between_pods_and_processes_and_no_node_is_driven_twice(lab: Lab, machine: kubelet.Machine) -> None:
@@ -123,12 +131,57 @@ def test_kwok_moves_between_pods_and_processes_and_no_node_is_driven_twice(lab: 
         assert not came_back(leases)
 
 
+def test_a_pod_whose_machine_is_lost_is_not_waited_for(lab: Lab, machine: kubelet.Machine, tmp_path: Path) -> None:
+    """Nobody will ever say that it has ended; another machine runs the next one, which drives the nodes."""
+    save(lab, IN_PODS)
+    with daemon(lab) as one:
+        waiting.until(lambda: kwoks(one) == [(True, True)] * 2 and len(holders(lab)) == 2)
+        before = holders(lab)
+        machine.lose()
+        with kubelet.running(lab.cluster, tmp_path / "other", lab.name):
+            lab.cluster.kubectl(
+                "delete", "pods", "--all", "-n", lab.name, "--wait=false"
+            )  # as the node controller does
+            waiting.until(lambda: len(holders(lab)) == 2 and not holders(lab) & before, deadline_s=120)
+            waiting.until(lambda: kwoks(one) == [(True, True)] * 2)
+
+
+def test_the_overlay_of_shards_works_with_no_more_rights_than_it_brings(cluster: ControlPlane, tmp_path: Path) -> None:
+    """Daemon and kwoks in pods, each with the token of its own account: all nodes are driven, by two pods."""
+    kwok.install_crds(cluster)
+    wanted = deploying.kustomize("overlays/shards", tmp_path)
+    files = next(each for each in wanted if each["metadata"]["name"] == "kwokfleet-fleets")
+    files["data"]["fleet.yaml"] = files["data"]["fleet.yaml"].replace("replicas: 2000", f"replicas: {NODES}")
+    text = "---\n".join(json.dumps(each) + "\n" for each in wanted)
+    cluster.kubectl("apply", "--server-side", "--filename=-", stdin=text)
+    try:
+        with kubelet.running(cluster, tmp_path / "machine", deploying.NAMESPACE) as machine:
+            waiting.until(lambda: driven(cluster) == NODES, deadline_s=120)
+            kubelet.wait_ready(cluster, deploying.NAMESPACE, "statefulset", kwok_pods.NAME)
+            kubelet.wait_ready(cluster, deploying.NAMESPACE, "deployment", "kwokfleet")
+            pids = machine.pids()
+            cluster.kubectl("apply", "--server-side", "--filename=-", stdin=text)  # takes nothing back
+            kubelet.wait_ready(cluster, deploying.NAMESPACE, "statefulset", kwok_pods.NAME)
+            assert len(pids) == 3
+            assert machine.pids() == pids
+    finally:
+        cluster.kubectl("delete", "--filename=-", "--wait=false", stdin=text)
+
+
+def driven(cluster: ControlPlane) -> int:
+    """Count the nodes that kwok's pods drive."""
+    held = ("get", "leases", "-n", "kube-node-lease", "-o", "jsonpath={.items[*].spec.holderIdentity}")
+    return sum(each.startswith(kwok_pods.NAME) for each in cluster.kubectl(*held).split())
+
+
 def test_pods_end_when_somebody_else_runs_kwok(lab: Lab, machine: kubelet.Machine) -> None:
     """And a StatefulSet that is scaled by hand is put right."""
     save(lab, IN_PODS)
     with daemon(lab) as one:
         waiting.until(lambda: kwoks(one) == [(True, True)] * 2)
         lab.cluster.kubectl("scale", "statefulset", kwok_pods.NAME, "--replicas=0", "-n", lab.name)
+        found = ("get", "statefulset", kwok_pods.NAME, "-n", lab.name, "-o", "jsonpath={.spec.replicas}")
+        waiting.until(lambda: lab.cluster.kubectl(*found) == "2")
         waiting.until(lambda: len(holders(lab)) == 2 and kwoks(one) == [(True, True)] * 2)
         save(lab, "mode: external")
         waiting.until(lambda: not pods(lab))

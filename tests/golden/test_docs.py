@@ -41,3 +41,8 @@ def test_the_reference_lists_every_field(golden_file: Golden) -> None:
 def test_the_page_about_scaling_shows_what_was_measured(golden_file: Golden) -> None:
     """Its numbers are those of the last benchmark, and what follows from them."""
     current("scaling.md", maker("scaling").text(), golden_file)
+
+
+def test_the_table_of_rights_is_the_manifests(golden_file: Golden) -> None:
+    """Each rule of each role, with the reason that stands above it."""
+    current("rights.md", maker("rights_table").page((DOCS / "rights.md").read_text()), golden_file)

@@ -50,9 +50,9 @@ class ControlPlane:
         """Create or change one object."""
         self.kubectl("apply", "--filename", "-", stdin=json.dumps(manifest))
 
-    def kubeconfig_of(self, account: str, path: Path) -> Path:
-        """Write a kubeconfig for a service account of the namespace default, and return where."""
-        token = self.kubectl("create", "token", account, "--namespace=default").strip()
+    def kubeconfig_of(self, account: str, path: Path, namespace: str = "default") -> Path:
+        """Write a kubeconfig for a service account, and return where."""
+        token = self.kubectl("create", "token", account, f"--namespace={namespace}").strip()
         server = self.kubectl("config", "view", "--output", "jsonpath={.clusters[0].cluster.server}")
         content = {
             "apiVersion": "v1",

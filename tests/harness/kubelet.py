@@ -55,6 +55,11 @@ class Machine:
         assert found, f"no pod {name}* has been here, only {sorted(each.name for each in self.running.values())}"
         return found[-1]
 
+    def pids(self) -> set[int]:
+        """Return the first process of each pod that is not over."""
+        first = [each.containers[0].process for each in self.running.values() if each.containers]
+        return {each.pid for each in first if each is not None and each.poll() is None}
+
     def log_tails(self) -> list[tuple[str, str]]:
         """Return the ends of all logs."""
         return [(f"log of {log}", text[-4000:]) for pod in self.running.values() for log, text in pod.logs().items()]
@@ -132,6 +137,14 @@ class Machine:
     def _send(self, method: str, path: str, body: Manifest) -> None:
         answer = self.api.send(_request(method, path, body))
         assert answer.status < 300, f"{method} {path}: {answer.status} {answer.message}"
+
+    def lose(self) -> None:
+        """Vanish: no process runs any more, and nobody is told."""
+        self._stop.set()
+        for each in self.running.values():
+            each.lose()
+        for each in self.running.values():
+            each.join()
 
     def stop(self) -> None:
         """End all processes, and take the node away."""

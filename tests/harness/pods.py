@@ -4,6 +4,7 @@ Paths of volumes are rewritten wherever a container's command, arguments or envi
 service account by a kubeconfig, `KUBECONFIG`: /var/run/secrets belongs to the whole machine.
 """
 
+import http.client
 import json
 import os
 import re
@@ -148,7 +149,7 @@ class Container:
         try:
             with urllib.request.urlopen(url, timeout=self.spec[kind].get("timeoutSeconds", 1)) as answer:
                 return bool(200 <= answer.status < 400)
-        except (urllib.error.URLError, OSError):
+        except (urllib.error.URLError, OSError, http.client.InvalidURL):  # the last: of a port that nobody has named
             return False
 
     def status(self) -> Manifest:
@@ -174,11 +175,16 @@ class Pod(threading.Thread):
         self.containers: list[Container] = []
         self._manifest: Manifest | None = manifest
         self._told: Manifest = {}
+        self._lost = False
         self._path = f"/api/v1/namespaces/{self.namespace}/pods/{self.name}"
 
     def seen(self, manifest: Manifest | None) -> None:
         """Hear how the API server has it now; None if it is no more."""
         self._manifest = manifest
+
+    def lose(self) -> None:
+        """End it as a machine does that loses its power: nobody is told."""
+        self._lost = True
 
     def container(self, name: str = "") -> Container:
         """Return one container, or the first."""
@@ -213,7 +219,8 @@ class Pod(threading.Thread):
         self._end()
 
     def _wanted(self) -> bool:
-        return self._manifest is not None and not self._manifest["metadata"].get("deletionTimestamp")
+        there = self._manifest is not None and not self._manifest["metadata"].get("deletionTimestamp")
+        return there and not self._lost
 
     def _initialize(self, first: Sequence[Container]) -> None:
         """Run containers to their end, one after the other; one that restarts always is a side-car."""
@@ -229,7 +236,7 @@ class Pod(threading.Thread):
 
     def _end(self) -> None:
         """Ask processes to end, make them, and tell the API server that nothing is left."""
-        metadata = (self._manifest or {}).get("metadata", {})
+        metadata = {} if self._lost else (self._manifest or {}).get("metadata", {})
         patience = time.monotonic() + metadata.get("deletionGracePeriodSeconds", 5)
         for each in self.containers:
             each.end()

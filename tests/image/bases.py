@@ -46,7 +46,9 @@ def _make_debian(folder: Path) -> None:
     root = folder / "root"
     folder.mkdir()
     _run("debootstrap", "--variant=minbase", SUITE, str(root))
-    shutil.copy(CERTIFICATES, root / "usr/local/share/ca-certificates/of-this-machine.crt")
+    trusted = root / "usr/local/share/ca-certificates"
+    trusted.mkdir(parents=True)
+    shutil.copy(CERTIFICATES, trusted / "of-this-machine.crt")
     (root / "etc/apt/apt.conf.d/99stand-in").write_text('Acquire::Check-Valid-Until "false";\n')  # a mirror may lag
     if PIP.exists():
         shutil.copy(PIP, root / "etc/pip.conf")

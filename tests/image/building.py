@@ -9,7 +9,6 @@ from tests.image import bases, buildah
 
 CHECKOUT = Path(__file__).parents[2]
 IMAGE = "localhost/kwokfleet-test"
-PULL_TRIES = ("--retry=0",)
 _BASE = re.compile(r"^ARG (?:DEBIAN|GO)=(\S+)$", re.MULTILINE)
 
 

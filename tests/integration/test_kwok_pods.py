@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness import keeping, kwok_pods, waiting
+from tests.harness.cli import Cli
 from tests.harness.control_plane import ControlPlane
 from tests.harness.keeping import Kept
 from tests.harness.watch import watching
@@ -26,7 +27,7 @@ spec:
 apiVersion: kwokfleet.dev/v1alpha1
 kind: KwokController
 metadata: {{name: default}}
-spec: {{shards: {shards}, statefulSet: kwokfleet-kwok}}
+spec: {{shards: {shards}, statefulSet: kwokfleet-kwok, port: 10250}}
 """
 
 
@@ -56,8 +57,8 @@ def wait_driven(kept: Kept, shards: int) -> None:
 def test_shards_in_pods_share_the_nodes_and_none_is_lost_when_they_become_more_or_fewer(
     cluster: ControlPlane, tmp_path: Path, name: str
 ) -> None:
-    """Two, three, one: every node is driven by exactly one pod, and nobody waits for a lease to expire."""
-    with kwok_pods.kept(cluster, tmp_path, name, shards=2, leaseDuration=LONG_LEASE) as (kept, _):
+    """Two, three, one: every node is driven by exactly one pod, shows its address, and nobody waits for a lease."""
+    with kwok_pods.kept(cluster, tmp_path, name, shards=2, leaseDuration=LONG_LEASE, port=10250) as (kept, machine):
         kept.sync(fleet(name, 2))
         wait_driven(kept, 2)
         with watching(cluster, "/api/v1/nodes", f"kwokfleet.dev/fleet={name}") as seen:
@@ -69,10 +70,18 @@ def test_shards_in_pods_share_the_nodes_and_none_is_lost_when_they_become_more_o
                 pods = cluster.get("pods", "--namespace", name)["items"]
                 assert {each["metadata"]["name"] for each in pods} == {f"kwokfleet-kwok-{n}" for n in range(count)}
             assert not went_down(seen.seen)
+        assert addresses(cluster, name) == {machine.pod("kwokfleet-kwok-0").address}
+        assert not kept.sync(fleet(name, 1)).outcomes, "addresses are kwok's, and nothing differs"
+
+
+def addresses(cluster: ControlPlane, name: str) -> set[str]:
+    """Return where nodes say that their kubelet is."""
+    nodes = cluster.get("nodes", "--selector", f"kwokfleet.dev/fleet={name}")["items"]
+    return {each["address"] for node in nodes for each in node["status"]["addresses"]}
 
 
 def test_a_killed_pod_drives_its_nodes_again_and_only_what_needs_a_new_pod_gets_one(
-    cluster: ControlPlane, tmp_path: Path, name: str
+    cluster: ControlPlane, kwokfleet: Cli, tmp_path: Path, name: str
 ) -> None:
     """Leases of the dead are released; another duration replaces pods, and another memory limit does not."""
     with kwok_pods.kept(cluster, tmp_path, name, shards=2) as (kept, machine):
@@ -85,6 +94,10 @@ def test_a_killed_pod_drives_its_nodes_again_and_only_what_needs_a_new_pod_gets_
         assert len(before & kept.identities()) == 1
         assert kept.status(1).pod == "kwokfleet-kwok-1"
         waiting.until(lambda: kept.status(1).memory)
+        shown = kwokfleet.ok(
+            "kwok", "status", str(kept.folder / "fleet.yaml"), KUBECONFIG=str(cluster.kubeconfig), POD_NAMESPACE=name
+        )
+        assert {"kwokfleet-kwok-0", "kwokfleet-kwok-1"} <= set(shown.split())
         before = kept.identities()
         assert not kept.change(memory_limit="8Gi")
         assert kept.change(lease_duration=timedelta(seconds=80))
@@ -95,13 +108,12 @@ def test_a_killed_pod_drives_its_nodes_again_and_only_what_needs_a_new_pod_gets_
 
 def test_pods_go_on_when_another_one_leads(cluster: ControlPlane, tmp_path: Path, name: str) -> None:
     """Who leaves ends nothing; who comes finds them as they are, and deletes and restarts none."""
-    kwok_pods.install(cluster, name)
     with kwok_pods.kept(cluster, tmp_path, name, shards=2) as (kept, machine):
         kept.sync(fleet(name, 2))
         wait_driven(kept, 2)
-        before, pids = kept.identities(), {each.container().pid for each in machine.running.values()}
+        before, pids = kept.identities(), machine.pids()
         kept.keeper.__exit__(None, None, None)
         with keeping.kept(cluster, tmp_path / "other", name, name, shards=2, statefulSet=kwok_pods.NAME) as other:
             wait_driven(other, 2)
             assert other.identities() == before
-        assert {each.container().pid for each in machine.running.values()} == pids
+        assert machine.pids() == pids

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness import deploying, operator, waiting
+from tests.harness import deploying, prometheus_operator, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.harness.sandbox import Sandbox
 
@@ -24,7 +24,7 @@ def submit(cluster: ControlPlane, manifests: list[Manifest], *options: str) -> N
 @pytest.fixture
 def operated(cluster: ControlPlane) -> Iterator[None]:
     """Let the API server know the Prometheus operator's kinds."""
-    files = [word for path in operator.definitions() for word in ("-f", str(path))]
+    files = [word for path in prometheus_operator.definitions() for word in ("-f", str(path))]
     cluster.kubectl("apply", "--server-side", *files)
     cluster.kubectl("wait", "--for=condition=Established", *files)
     yield

@@ -39,3 +39,20 @@ def test_one_that_is_deleted_meanwhile_is_at_rest(
             api.close()
     assert (rested.name, rested.replicas) == (name, 2)
     assert cluster.try_kubectl("get", "deployment", name, "--namespace", namespace).returncode == 1
+
+
+def test_one_that_another_kwokfleet_has_put_to_rest_is_ours_to_restore(
+    box: Sandbox, cluster: ControlPlane, rival: str
+) -> None:
+    """Whoever put it to rest was killed; who goes on finds it at rest, and gives it back what it had."""
+    namespace, _, name = rival.partition("/")
+    spec = KwokControllerSpec.model_validate({"takeover": {"deployment": rival, "policy": "scaleDown"}})
+    api = edge.connect(kubeconfig=cluster.kubeconfig)
+    try:
+        ours = (api, spec, bool, list, threading.Event(), "kwokfleet")
+        first, second = (takeover.clear_the_way(*ours) for _ in range(2))
+        assert [each.key for each in first] == [each.key for each in second]
+        takeover.restore(api)
+    finally:
+        api.close()
+    assert cluster.get("deployment", name, "--namespace", namespace)["spec"]["replicas"] == 2

@@ -126,8 +126,8 @@ def lease(holder: str, age_s: float) -> leases.Lease:
 
 
 def test_strangers_are_those_who_may_still_renew() -> None:
-    """Not ours, and not expired."""
-    held = [lease("ours", 1), lease("stranger", 39), lease("dead", 41)]
+    """Not ours, and heard of within half of the time that leases last; one lease that was renewed is enough."""
+    held = [lease("ours", 1), lease("stranger", 39), lease("stranger", 19), lease("dead", 21), lease("dead", 41)]
     assert set(rivals.strangers(held, "ours".__eq__, NOW)) == {"stranger"}
 
 

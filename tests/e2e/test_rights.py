@@ -1,0 +1,120 @@
+"""No more rights than are used, and none too few: the manifests' roles held against an audit log of a full run."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kwokfleet.core.requests import Request
+from kwokfleet.edge import cluster as edge
+from tests.harness import accounts, audit, cli, full_run, grants, waiting
+from tests.harness.audit import Asked
+from tests.harness.control_plane import ControlPlane
+from tests.harness.grants import Grant
+
+ROLES = grants.roles(grants.RIGHTS, grants.VIEWER)
+GRANTS = [grant for role in ROLES for grant in grants.of(role)]
+US = (accounts.DAEMON, accounts.VIEWER)
+REFUSED = (401, 403)
+
+
+@dataclass(frozen=True)
+class Played:
+    """What a full run has asked for, and the API server that answered."""
+
+    cluster: ControlPlane
+    api: edge.Cluster
+    asked: list[Asked]
+
+    def needing(self, grant: Grant) -> Asked | None:
+        """Return a request of the run that needs a right; of whoever has it: the daemon, kwok, or a viewer."""
+        mine = (each for each in self.asked if _is_theirs(each, grant) and each.code not in REFUSED)
+        return next((each for each in mine if grant.allows(each)), None)
+
+    def allowed(self, user: str, asked: Asked) -> bool:
+        """Return whether somebody may make a request, by the API server's word."""
+        resource, _, subresource = asked.resource.partition("/")
+        about = {"verb": asked.verb, "group": asked.group, "resource": resource, "subresource": subresource}
+        about |= {"namespace": asked.namespace, "name": asked.name}
+        spec = {"user": user, "resourceAttributes": about}
+        body = {"kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "spec": spec}
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        return bool(self.api.send(Request("POST", path, json.dumps(body).encode())).json()["status"]["allowed"])
+
+
+def _is_theirs(asked: Asked, grant: Grant) -> bool:
+    if grant.role == "kwokfleet-viewer":
+        return asked.user == accounts.VIEWER
+    by_daemon = asked.agent.startswith("kwokfleet/")
+    return asked.user == accounts.DAEMON and by_daemon == (grant.component == "daemon")
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
+    """Play a full run on a control plane that writes everything down."""
+    folder = tmp_path_factory.mktemp("rights")
+    with audit.running("audited", folder) as (cluster, log):
+        accounts.install(cluster)
+        cluster.kubectl("apply", "--filename", "-", stdin=accounts.granted("More for kwok"))
+        _play(cluster, folder)
+        api = edge.connect(kubeconfig=cluster.kubeconfig)
+        yield Played(cluster, api, [each for each in log.asked() if each.user in US])
+        api.close()
+
+
+def _play(cluster: ControlPlane, folder: Path) -> None:
+    for program in cli.opened(folder):
+        full_run.FullRun(cluster, program, folder).play()
+
+
+@pytest.fixture(scope="module")
+def reduced(played: Played) -> Played:
+    """Make each role anew for somebody of its own, without one right at a time."""
+    for role in ROLES:
+        _make(played.api, role, f"whole-{role['metadata']['name']}", role["rules"])
+        for grant in grants.of(role):
+            _make(played.api, role, f"without-{grant.slug}", grants.without(role, grant))
+    return played
+
+
+def _make(api: edge.Cluster, role: grants.Manifest, name: str, rules: list[grants.Manifest]) -> None:
+    namespace, kind = role["metadata"].get("namespace", ""), role["kind"]
+    user = {"kind": "User", "name": name, "apiGroup": "rbac.authorization.k8s.io"}
+    made = {**role, "metadata": {"name": name}, "rules": rules}
+    where = f"/apis/rbac.authorization.k8s.io/v1{f'/namespaces/{namespace}' if namespace else ''}/{kind.lower()}"
+    for path, body in (
+        (f"{where}s", made),
+        (f"{where}bindings", accounts.binding(kind, name, namespace, [user], name)),
+    ):
+        answer = api.send(Request("POST", path, json.dumps(body).encode()))
+        assert answer.status == 201, answer.message
+
+
+def test_every_request_is_allowed(played: Played) -> None:
+    """The daemon, its kwok and a viewer meet no refusal."""
+    assert played.asked
+    assert sorted({str(each) for each in played.asked if each.code in REFUSED}) == []
+
+
+def test_every_right_is_used(played: Played) -> None:
+    """What nobody uses, nobody should have."""
+    assert [str(grant) for grant in GRANTS if played.needing(grant) is None] == []
+
+
+@pytest.mark.parametrize("grant", GRANTS, ids=str)
+def test_without_it_a_request_of_the_run_is_refused(reduced: Played, grant: Grant) -> None:
+    """The role as it is allows the request; the same role without this one right does not."""
+    asked = reduced.needing(grant)
+    assert asked is not None, "no request of the run needs it"
+    waiting.until(lambda: reduced.allowed(f"whole-{grant.role}", asked))
+    others = [each for each in GRANTS if _same_role(each, grant) and each != grant and not each.allows(asked)]
+    kept = next((found for each in others if (found := reduced.needing(each)) is not None), None)
+    if kept is not None:  # what is left of the role is known to the API server
+        waiting.until(lambda: reduced.allowed(f"without-{grant.slug}", kept))
+    assert not reduced.allowed(f"without-{grant.slug}", asked), str(asked)
+
+
+def _same_role(one: Grant, other: Grant) -> bool:
+    return (one.kind, one.namespace, one.role) == (other.kind, other.namespace, other.role)

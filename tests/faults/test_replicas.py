@@ -1,0 +1,134 @@
+"""Two replicas as in a cluster, on machines of their own: whichever dies, the other goes on, and no node notices.
+
+They have the ServiceAccount's rights, names of pods and folders of their own, so none of them can see that another's
+process is gone, as it could on one machine: the Lease must run out. Nodes are watched over as a real cluster does it.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from kwokfleet.core import election
+from kwokfleet.embedded import state
+from tests.harness import accounts, cli, control_plane, labs, running, waiting, watch
+from tests.harness.control_plane import ControlPlane
+
+KILLS = 10
+NODES = 500
+JOBS_PER_S = 2
+HANDOVER_S = election.Timing().lease_s + 2 * election.Timing().retry_s
+"""A candidate sees the last renewal a moment late, and looks again a moment late."""
+AS_IN_CLUSTERS = state.Spec(
+    extra_args=(
+        ("kube-controller-manager", "node-monitor-grace-period", "50s"),
+        ("kube-controller-manager", "node-monitor-period", "5s"),
+    )
+)
+"""Kubernetes' own defaults; the embedded cluster has four times as much patience with nodes."""
+FLEET = f"""
+apiVersion: kwokfleet.dev/v1alpha1
+kind: Fleet
+metadata: {{name: busy}}
+spec:
+  nodePools:
+    - {{name: pool, replicas: {NODES}}}
+  waves:
+    - name: load
+      namespace: busy-load
+      duration: 1h
+      arrivals: {{rate: {JOBS_PER_S}/s}}
+      template:
+        apiVersion: batch/v1
+        kind: Job
+        spec:
+          template:
+            spec: {{restartPolicy: Never, containers: [{{name: main, image: none}}]}}
+"""
+
+
+@pytest.fixture(scope="module")
+def replicas_cluster() -> Iterator[ControlPlane]:
+    """Run a control plane that watches over nodes as any real one does, with kwokfleet's rights in it."""
+    started = control_plane.running("replicas", AS_IN_CLUSTERS)
+    cluster = next(started)
+    accounts.install(cluster)
+    yield cluster
+    next(started, None)
+
+
+class Replicas:
+    """Pods of the daemon, each with a name and folders of its own."""
+
+    def __init__(self, lab: labs.Lab, stack: ExitStack) -> None:
+        self._lab, self._stack = lab, stack
+        self._token = str(accounts.kubeconfig(lab.cluster, lab.folder))
+        self._made = 0
+        self.alive: list[running.Running] = []
+
+    def add(self) -> None:
+        """Start another one."""
+        name = f"kwokfleet-{self._made}"
+        self._made += 1
+        data = self._lab.folder / name
+        mine = {"KWOKFLEET_DATA_DIR": str(data), "KUBECONFIG": self._token}
+        mine |= {"POD_NAME": name, "POD_NAMESPACE": accounts.NAMESPACE}
+        program = cli.Cli(data, self._lab.program.environment)
+        made = running.daemon(program, str(self._lab.files), kwok=True, variables=mine)
+        self.alive.append(self._stack.enter_context(made))
+
+    @property
+    def leader(self) -> running.Running | None:
+        """The one that leads."""
+        return next((each for each in self.alive if each.leads), None)
+
+
+def is_ready(node: watch.Manifest) -> bool:
+    """Return whether a node is Ready."""
+    conditions = node["status"].get("conditions") or ()
+    return any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
+
+
+def serves(replica: running.Running) -> bool:
+    """Return whether its readiness probe passes: it has synced, and kwok drives the nodes."""
+    try:
+        return bool(replica.text("/readyz"))
+    except OSError:
+        return False
+
+
+@pytest.mark.timeout(900)
+def test_the_leader_is_killed_again_and_again_under_load(
+    replicas_cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path
+) -> None:
+    """Another leads within the lease time, no Job is made twice or missing, and no node is ever anything but Ready."""
+    with ExitStack() as stack:
+        lab = labs.Lab(replicas_cluster, kwokfleet, tmp_path)
+        (lab.files / "fleet.yaml").write_text(FLEET)
+        replicas = Replicas(lab, stack)
+        replicas.add()
+        replicas.add()
+        waiting.until(lambda: replicas.leader and serves(replicas.leader))
+        waiting.until(lambda: len(ready := lab.nodes("busy")) == NODES and all(map(is_ready, ready)))
+        nodes = stack.enter_context(watch.watching(replicas_cluster, "/api/v1/nodes"))
+        jobs = stack.enter_context(watch.watching(replicas_cluster, "/apis/batch/v1/namespaces/busy-load/jobs"))
+        for _ in range(KILLS):
+            lead = replicas.leader
+            assert lead is not None
+            replicas.alive.remove(lead)
+            lead.kill()
+            replicas.add()
+            waiting.until(lambda: replicas.leader, deadline_s=HANDOVER_S)
+            waiting.until(lambda: (found := replicas.leader) and serves(found))
+        assert {thing["metadata"]["name"] for _, _, thing in nodes.seen if not is_ready(thing)} == set()
+        assert len({thing["metadata"]["name"] for _, _, thing in nodes.seen}) == NODES
+        waiting.until(lambda: whole(jobs))
+        made = {(thing["metadata"]["name"], thing["metadata"]["uid"]) for _, _, thing in jobs.seen}
+        assert len(made) == len({name for name, _ in made}) > KILLS * JOBS_PER_S
+
+
+def whole(jobs: watch.Watch) -> bool:
+    """Return whether each Job up to the last one is there."""
+    numbers = {int(thing["metadata"]["annotations"]["kwokfleet.dev/index"]) for _, _, thing in list(jobs.seen)}
+    return numbers == set(range(len(numbers)))

@@ -1,0 +1,87 @@
+"""kwokfleet's ServiceAccounts in a real cluster, with the rights that the manifests give them and no others."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from tests.harness import grants, kwok, waiting
+from tests.harness.control_plane import ControlPlane
+
+NAMESPACE = "kwokfleet"
+DAEMON = f"system:serviceaccount:{NAMESPACE}:kwokfleet"
+VIEWER = f"system:serviceaccount:{NAMESPACE}:viewer"
+BASE = grants.DEPLOY / "base"
+PAGE = grants.DEPLOY.parent / "docs" / "rights.md"
+Manifest = dict[str, Any]
+
+
+def granted(title: str) -> str:
+    """Return the manifests that docs/rights.md tells to add for something."""
+    section = PAGE.read_text(encoding="utf-8").partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    found = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
+    assert found, f"docs/rights.md has nothing to add for {title!r}"
+    return "---\n".join(found)
+
+
+def install(cluster: ControlPlane) -> None:
+    """Put in place what whoever installs kwokfleet puts in place, but for the daemon itself."""
+    kwok.install_crds(cluster)
+    crd = grants.DEPLOY / "crds" / "kwokfleet.dev_fleets.yaml"
+    files = [crd, BASE / "namespace.yaml", BASE / "serviceaccount.yaml", grants.RIGHTS, grants.VIEWER]
+    cluster.kubectl(
+        "apply", *(word for file in (*files, BASE / "admission.yaml") for word in ("--filename", str(file)))
+    )
+    cluster.apply(
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "viewer", "namespace": NAMESPACE}}
+    )
+    cluster.apply(binding("ClusterRole", "kwokfleet-viewer", "", [account("viewer")], "kwokfleet-viewer"))
+    # The controller manager collects the rules of aggregated roles, and the API server hears of that.
+    waiting.until(lambda: may(cluster, DAEMON, "create", "jobs.batch"))
+    waiting.until(lambda: _refuses_real_nodes(cluster))
+
+
+def remove(cluster: ControlPlane) -> None:
+    """Take it away again; the definitions stay."""
+    named = _named(grants.RIGHTS, grants.VIEWER, BASE / "admission.yaml", BASE / "namespace.yaml")
+    cluster.kubectl("delete", "clusterrolebinding", "kwokfleet-viewer", "--ignore-not-found")
+    cluster.kubectl("delete", "--ignore-not-found", "--wait=false", *named)
+
+
+def _named(*files: Path) -> list[str]:
+    return [word for file in files for word in ("--filename", str(file))]
+
+
+def account(name: str) -> Manifest:
+    """Return one of the ServiceAccounts, as bindings name it."""
+    return {"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}
+
+
+def binding(kind: str, role: str, namespace: str, subjects: list[Manifest], name: str) -> Manifest:
+    """Return what binds a role to somebody."""
+    group = "rbac.authorization.k8s.io"
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    return {
+        "apiVersion": f"{group}/v1",
+        "kind": f"{kind}Binding",
+        "metadata": metadata,
+        "roleRef": {"apiGroup": group, "kind": kind, "name": role},
+        "subjects": subjects,
+    }
+
+
+def kubeconfig(cluster: ControlPlane, folder: Path, name: str = "kwokfleet") -> Path:
+    """Write a kubeconfig with a token of one of the ServiceAccounts, and return where."""
+    return cluster.kubeconfig_of(name, folder / f"{name}.kubeconfig", NAMESPACE)
+
+
+def may(cluster: ControlPlane, user: str, verb: str, resource: str) -> bool:
+    """Return whether somebody may do something, by the API server's word."""
+    return cluster.try_kubectl("auth", "can-i", verb, resource, "--as", user).returncode == 0
+
+
+def _refuses_real_nodes(cluster: ControlPlane) -> bool:
+    """Return whether the policy holds by now."""
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "probe"}}
+    flags = ("create", "--dry-run=server", "--as", DAEMON, "--filename", "-")
+    return "kwok.x-k8s.io/node" in cluster.try_kubectl(*flags, stdin=json.dumps(node)).stderr

@@ -1,0 +1,286 @@
+"""Everything that a daemon does in a cluster, once and with little of each: what its rights are held against.
+
+Two daemons with the ServiceAccount's rights and no others sync, repair, prune, drain, play waves, run kwok, put
+another kwok to rest, and one of them is killed on the way. A viewer looks on.
+"""
+
+import json
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.harness import accounts, cli, labs, running, waiting
+from tests.harness.control_plane import ControlPlane
+
+Manifest = dict[str, Any]
+RIVAL = "kube-system/kwok-controller"
+LEASES = "10s"
+"""How long node leases last: not long, for they are waited for."""
+CONFIG, SET, OURS = "kwok-provider-config", "kwokfleet.dev/stage-set", "app.kubernetes.io/managed-by=kwokfleet"
+
+CONTROLLER = f"""
+apiVersion: kwokfleet.dev/v1alpha1
+kind: KwokController
+metadata: {{name: default}}
+spec: {{leaseDuration: {LEASES}, takeover: {{deployment: {RIVAL}, policy: scaleDown}}}}
+"""
+
+FLEET = """
+apiVersion: kwokfleet.dev/v1alpha1
+kind: Fleet
+metadata: {name: lab}
+spec:
+  stages: [volume, {file: stages/told.yaml}]
+  kwokResources: [{file: kwok/objects.yaml}]
+  nodePools:
+    - {name: general, replicas: 3, resources: {cpu: 32}, labels: {tier: gold}, lifecycle: slow}
+    - {name: asked, replicas: 2, drain: {policy: evict, timeout: 30s}}
+    - {name: told, replicas: 2, drain: {policy: delete, timeout: 30s}, scaleDown: emptiest}
+    - {name: whole, replicas: 10}
+    - {name: scaled, autoscaler: {min: 0, max: 5}}
+  lifecycles: [{name: slow, node: {boot: 1s}}]
+  waves:
+"""
+WAVE = """
+    - name: {name}
+      namespace: "{namespace}"
+      pools: [{pool}]
+      {more}
+      template: {template}
+"""
+CHURN = "churn: {percent: 100%, every: 1s, rounds: 1}\n      cleanup: 1s"
+
+STAGE = """
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+metadata: {name: lab-told}
+spec:
+  resourceRef: {apiGroup: v1, kind: Pod}
+  selector:
+    matchLabels: {app: talks}
+    matchExpressions:
+      - jq: {key: .status.phase, operator: In, values: [Running]}
+      - jq: {key: .metadata.deletionTimestamp, operator: DoesNotExist}
+  delay: {durationMilliseconds: 500}
+  steps:
+    - event: {type: Normal, reason: Talks, message: the same again}
+    - patch: {subresource: status, root: status, template: 'message: {{ Now | Quote }}'}
+"""
+"""Says the same about a pod again and again."""
+
+OBJECTS: dict[str, Manifest] = {
+    "Attach": {"attaches": [{"logsFile": "/dev/null"}]},
+    "ClusterAttach": {"attaches": [{"logsFile": "/dev/null"}]},
+    "ClusterExec": {"execs": [{"local": {"workDir": "/"}}]},
+    "ClusterLogs": {"logs": [{"logsFile": "/dev/null"}]},
+    "ClusterPortForward": {"forwards": [{"ports": [80], "command": ["cat"]}]},
+    "ClusterResourceUsage": {"usages": [{"usage": {"cpu": {"value": "1"}}}], "selector": {"matchNames": ["nobody"]}},
+    "Exec": {"execs": [{"local": {"workDir": "/"}}]},
+    "Logs": {"logs": [{"logsFile": "/dev/null"}]},
+    "Metric": {"path": "/metrics/own", "metrics": [{"name": "own", "kind": "gauge", "value": "1.0"}]},
+    "PortForward": {"forwards": [{"ports": [80], "command": ["cat"]}]},
+    "ResourceUsage": {"usages": [{"usage": {"cpu": {"value": "1"}}}]},
+}
+"""One of each kind of kwok's."""
+
+
+OWN = ",".join(f"{kind}.kwok.x-k8s.io" for kind in OBJECTS)
+EVERYTHING = f"stages,storageclasses,namespaces,{OWN}"
+SMALLER = {
+    "  stages: [volume, {file: stages/told.yaml}]\n": "",
+    "  kwokResources: [{file: kwok/objects.yaml}]\n": "",
+    "resources: {cpu: 32}": "resources: {cpu: 64}",
+    "name: asked, replicas: 2": "name: asked, replicas: 1",
+    "name: told, replicas: 2": "name: told, replicas: 1",
+    "    - {name: whole, replicas: 10}\n": "",
+    "    - {name: scaled, autoscaler: {min: 0, max: 5}}\n": "",
+}
+"""What is left out of the files in the end."""
+
+
+def _pod(**spec: Any) -> Manifest:  # noqa: ANN401  # of a pod
+    return {
+        "metadata": {"labels": {"app": "talks"}},
+        "spec": {"containers": [{"name": "main", "image": "none"}], **spec},
+    }
+
+
+def _workload(api_version: str, kind: str, **spec: Any) -> Manifest:  # noqa: ANN401  # of the kind
+    selected = {} if kind == "Job" else {"selector": {"matchLabels": {"app": "talks"}}}
+    template = _pod(restartPolicy="Never") if kind == "Job" else _pod()
+    return {"apiVersion": api_version, "kind": kind, "spec": {**selected, **spec, "template": template}}
+
+
+def _waves() -> str:
+    apps = "apps/v1"
+    kinds = [
+        _workload("batch/v1", "Job"),
+        _workload(apps, "Deployment"),
+        _workload(apps, "ReplicaSet"),
+        _workload(apps, "StatefulSet", serviceName="none"),
+        _workload(apps, "DaemonSet"),
+        {"apiVersion": "v1", "kind": "Pod", **_pod()},
+    ]
+    pod = kinds[-1]
+    made = [(each["kind"].lower(), "played", "general", CHURN, each) for each in kinds]
+    made += [(pool, "staying", pool, "count: 4", pod) for pool in ("asked", "told")]
+    made += [("varied", "varied-{{index}}", "general", "cleanup: 1s", pod)]
+    return "".join(
+        WAVE.format(name=name, namespace=place, pool=pool, more=more, template=json.dumps(template))
+        for name, place, pool, more, template in made
+    )
+
+
+def _small() -> str:
+    text = FLEET.replace("  waves:\n", "")
+    for part, instead in SMALLER.items():
+        assert part in text
+        text = text.replace(part, instead)
+    return text
+
+
+def _objects() -> str:
+    def written(kind: str, spec: Manifest) -> str:
+        at_large = kind.startswith("Cluster") or kind == "Metric"
+        metadata = {"name": "own", "labels": {"tier": "gold"}} | ({} if at_large else {"namespace": "played"})
+        return json.dumps({"apiVersion": "kwok.x-k8s.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec})
+
+    return "\n---\n".join(written(*each) for each in OBJECTS.items())
+
+
+@dataclass
+class FullRun:
+    """A cluster, files, and whom they are synced by."""
+
+    cluster: ControlPlane
+    program: cli.Cli
+    folder: Path
+
+    def __post_init__(self) -> None:
+        """Write kubeconfigs."""
+        self.lab = labs.Lab(self.cluster, self.program, self.folder)
+        self.files, self.fleet = self.lab.files, self.lab.files / "lab.yaml"
+        self.small = self.folder / "small.yaml"
+        self.daemon = {"KUBECONFIG": str(accounts.kubeconfig(self.cluster, self.folder)), "POD_NAMESPACE": "kwokfleet"}
+        self.viewer = {"KUBECONFIG": str(accounts.kubeconfig(self.cluster, self.folder, "viewer"))}
+
+    def play(self) -> None:
+        """Do all of it."""
+        self._rival()
+        self._write()
+        self._look(self.files)
+        self._look(self.files / "other.yaml")
+        with ExitStack() as stack:
+            first, second = (stack.enter_context(self._running(name)) for name in ("first", "second"))
+            waiting.until(lambda: first.leads or second.leads)
+            lead, other = (first, second) if first.leads else (second, first)
+            lead.wait_synced()
+            self._plays()
+            self._look(self.small)
+            self._drift()
+            self._suspend(lead)
+            lead.kill()
+            waiting.until(lambda: other.leads)
+            self._shrink(other)
+            self._look(self.files)
+        waiting.until(lambda: self._rival_has(1))
+
+    # who and what
+
+    def _running(self, name: str) -> Any:  # noqa: ANN401  # a context manager
+        variables = self.daemon | {"POD_NAME": name}
+        return running.daemon(self.program, str(self.files), kwok=True, variables=variables)
+
+    def _rival(self) -> None:
+        """Put another kwok into the cluster, where kwok's own manifests have it."""
+        namespace, _, name = RIVAL.partition("/")
+        self.cluster.kubectl("create", "deployment", name, "--image=none", "--namespace", namespace)
+
+    def _rival_has(self, replicas: int) -> bool:
+        namespace, _, name = RIVAL.partition("/")
+        return bool(self.cluster.get("deployment", name, "--namespace", namespace)["spec"]["replicas"] == replicas)
+
+    def _write(self) -> None:
+        for name, text in (("stages/told.yaml", STAGE), ("kwok/objects.yaml", _objects())):
+            (self.files / name).parent.mkdir(exist_ok=True)
+            (self.files / name).write_text(text)
+        (self.files / "controller.yaml").write_text(CONTROLLER)
+        (self.files / "other.yaml").write_text(self.lab.text(1, name="other"))
+        self.fleet.write_text(FLEET + _waves())
+        self.small.write_text(_small())
+
+    def _look(self, path: Path) -> None:
+        """Look on as a viewer; whatever the answer is, it must be one."""
+        for words in (("diff", str(path)), ("status", str(path)), ("get", "nodes"), ("get", "runs")):
+            done = self.program.run(*words, **self.viewer)
+            assert done.returncode in (0, 1), f"{words}: {done.returncode}: {done.stdout}{done.stderr}"
+
+    def _there(self, what: str, *more: str) -> list[Manifest]:
+        found: list[Manifest] = self.cluster.get(what, *more)["items"]
+        return found
+
+    # what happens
+
+    def _plays(self) -> None:
+        """Wait for the waves, their churn and their clean-up, and for what kwok does about them."""
+        waiting.until(lambda: self._rival_has(0))
+        waiting.until(lambda: {run["state"] for run in self._runs()} == {"Done"} and len(self._runs()) == 9)
+        waiting.until(lambda: not self._there("pods", "--namespace", "played"))
+        talked = ("events", "--namespace", "staying", "--field-selector", "reason=Talks")
+        waiting.until(lambda: any(each.get("count", 1) > 1 for each in self._there(*talked)))
+
+    def _runs(self) -> list[Manifest]:
+        found = json.loads(self.program.ok("get", "runs", "--output", "json", **self.viewer))
+        return [dict(each) for each in found]
+
+    def _drift(self) -> None:
+        """Change one of everything, and wait until that is repaired."""
+        kubectl = self.cluster.kubectl
+        kubectl("delete", "node", "lab-general-0", "--wait=false")
+        kubectl("label", "node", "lab-general-1", "tier=tin", "--overwrite")
+        less = _merged({"status": {"capacity": {"cpu": "1"}}})
+        kubectl("patch", "node", "lab-general-2", "--subresource=status", *less)
+        kubectl("label", "storageclass", "kwok-volume", f"{SET}=none", "--overwrite")
+        kubectl("delete", "stage", "volume-delete")
+        kubectl("patch", "stage", "lab-told", *_merged({"spec": {"delay": {"durationMilliseconds": 900}}}))
+        kubectl("patch", "configmap", CONFIG, *_merged({"data": {"config": "none"}}))
+        kubectl("label", OWN, "own", "--namespace=played", "tier=tin", "--overwrite")
+        waiting.until(lambda: len(self._there("nodes", "-l", "tier=gold")) == 3)
+        waiting.until(lambda: self.cluster.get("configmap", CONFIG)["data"]["config"] != "none")
+        waiting.until(lambda: self.cluster.get("stage", "lab-told")["spec"]["delay"]["durationMilliseconds"] == 500)
+        waiting.until(lambda: not self._there(EVERYTHING, "--namespace=played", "-l", f"{SET}=none"))
+        waiting.until(lambda: self.cluster.try_kubectl("get", "stage", "volume-delete").returncode == 0)
+        waiting.until(lambda: not self._there(EVERYTHING, "--namespace=played", "-l", "tier=tin"))
+        waiting.until(lambda: self.cluster.get("node", "lab-general-2")["status"]["capacity"]["cpu"] == "32")
+
+    def _suspend(self, lead: running.Running) -> None:
+        for path in ("suspend", "resume"):
+            assert lead.post(f"/api/v1/{path}", {"fleet": "lab"}) == 200
+
+    def _shrink(self, lead: running.Running) -> None:
+        """Leave out most of what was in the files, and approve of what that removes."""
+        self.small.replace(self.fleet)
+        (self.files / "other.yaml").unlink()
+        waiting.until(lambda: self._is_small(lead))
+
+    def _is_small(self, lead: running.Running) -> bool:
+        """Approve of whatever is withheld; return whether nothing is left of what the files no longer have."""
+        for fleet in self._there("fleets"):
+            for each in fleet["status"].get("withheld") or ():
+                if each.get("digest"):
+                    lead.post("/api/v1/approve", {"digest": each["digest"]})
+        left = [each["metadata"]["name"] for each in self._there(EVERYTHING, "--namespace=played", "-l", OURS)]
+        pools = sorted(each["metadata"]["name"][:-2] for each in self._there("nodes", "-l", OURS))
+        fleets = [each["metadata"]["name"] for each in self._there("fleets")]
+        configured = self.cluster.try_kubectl("get", "configmap", CONFIG).returncode == 0
+        return (
+            fleets == ["lab"]
+            and pools == ["lab-asked", *["lab-general"] * 3, "lab-told"]
+            and not {"own", "kwok-volume", "lab-told"} & set(left)
+            and not configured
+        )
+
+
+def _merged(patch: Manifest) -> tuple[str, str]:
+    return "--type=merge", f"--patch={json.dumps(patch)}"

@@ -1,0 +1,99 @@
+"""What roles grant, one verb on one resource at a time, and which requests need it."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from tests.harness.audit import Asked
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+RIGHTS = DEPLOY / "base" / "rights.yaml"
+VIEWER = DEPLOY / "components" / "viewer" / "viewer.yaml"
+Manifest = dict[str, Any]
+_COMPONENT = "app.kubernetes.io/component"
+_IN_NAMESPACE = re.compile(r"[^a-z0-9]+")
+
+
+@dataclass(frozen=True)
+class Grant:
+    """One verb on one resource, as one rule of one role grants it."""
+
+    kind: str
+    role: str
+    namespace: str
+    """Where the role is; empty for a ClusterRole."""
+    rule: int
+    verb: str
+    group: str
+    resource: str
+    names: tuple[str, ...]
+    component: str
+
+    def __str__(self) -> str:
+        """Return it as a test is called by it."""
+        where = f" in {self.namespace}" if self.namespace else ""
+        only = f" {'|'.join(self.names)}" if self.names else ""
+        what = f"{self.resource}.{self.group}" if self.group else self.resource
+        return f"{self.role}{where}: {self.verb} {what}{only}"
+
+    @property
+    def slug(self) -> str:
+        """It as the name of an object."""
+        return _IN_NAMESPACE.sub("-", str(self).lower()).strip("-")
+
+    def allows(self, asked: Asked) -> bool:
+        """Return whether a request needs this, or something like it."""
+        return (
+            (asked.verb, asked.group, asked.resource) == (self.verb, self.group, self.resource)
+            and (not self.namespace or asked.namespace == self.namespace)
+            and (not self.names or asked.name in self.names)
+        )
+
+
+def documents(file: Path) -> list[Manifest]:
+    """Return the objects of a file."""
+    return [each for each in YAML(typ="safe", pure=True).load_all(file.read_text(encoding="utf-8")) if each]
+
+
+def roles(*files: Path) -> list[Manifest]:
+    """Return the roles of some files that have rules of their own."""
+    found = (each for file in files for each in documents(file))
+    return [each for each in found if each["kind"] in ("Role", "ClusterRole") and each["rules"]]
+
+
+def of(role: Manifest) -> Iterator[Grant]:
+    """Yield everything that a role grants."""
+    metadata = role["metadata"]
+    for number, rule in enumerate(role["rules"]):
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                for verb in rule["verbs"]:
+                    yield Grant(
+                        role["kind"],
+                        metadata["name"],
+                        metadata.get("namespace", ""),
+                        number,
+                        verb,
+                        group,
+                        resource,
+                        tuple(rule.get("resourceNames", ())),
+                        metadata["labels"][_COMPONENT],
+                    )
+
+
+def without(role: Manifest, grant: Grant) -> list[Manifest]:
+    """Return the rules of a role without one grant: everything else stays as it is."""
+    rules: list[Manifest] = []
+    for number, rule in enumerate(role["rules"]):
+        if number != grant.rule:
+            rules.append(rule)
+            continue
+        others = [each for each in rule["resources"] if each != grant.resource]
+        verbs = [each for each in rule["verbs"] if each != grant.verb]
+        rules += [{**rule, "resources": others}] if others else []
+        rules += [{**rule, "resources": [grant.resource], "verbs": verbs}] if verbs else []
+    return rules
