@@ -327,7 +327,7 @@ class Daemon:
                 self.foreman.drifted(self.left)
         if not made.open:
             self.foreman.over(made)
-        self.synced |= not self.left.changes
+        self.synced |= not self.left.changes and bool(self.feed.revision)  # before the files were seen, nothing differs
         if self.caretaker is not None and loaded.controller_known and not loaded.frozen:
             self.caretaker.attend(loaded)
         self._passed = time.monotonic()

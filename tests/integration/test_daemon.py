@@ -125,6 +125,17 @@ def test_a_push_is_fetched_at_the_git_hosts_word(lab: Lab) -> None:
         assert "the hook's secret" not in "\n".join(daemon.lines)
 
 
+def test_before_a_repository_was_fetched_nothing_is_synced(lab: Lab) -> None:
+    """Who waits for the daemon to be ready must not take "there is nothing to do" for it."""
+    repository = repositories.Repository(lab.folder / "repository")
+    with lab.run("--git-url", repository.url, "--git-ref", "main", "--git-interval", "200ms") as daemon:
+        waiting.until(lambda: daemon.get("/api/v1/source")["frozen"])
+        assert not daemon.synced
+        repository.commit(fleet=lab.text(2))
+        lab.has(2)
+        waiting.until(lambda: daemon.synced)
+
+
 def test_a_hangup_reads_the_files_again(lab: Lab) -> None:
     """As operators expect of SIGHUP; it goes on."""
     lab.save(2)
