@@ -124,6 +124,11 @@ def refusals(
     return found
 
 
+def is_aggregated(of: Kind, manifest: Manifest) -> bool:
+    """Return whether this is the role whose rules a controller fills in."""
+    return (of.kind, manifest["metadata"]["name"]) == (AGGREGATED["kind"], AGGREGATED["metadata"]["name"])
+
+
 def is_revived(live: Manifest) -> bool:
     """Return whether an aggregated role is only what its controller wrote once more, just after it was deleted."""
     entries = live["metadata"].get("managedFields") or ()
