@@ -43,6 +43,8 @@ class Survey:
     namespace: str
     wanted: Sequence[Manifest]
     live: Mapping[ObjectKey, Manifest] = field(default_factory=dict)
+    same: set[ObjectKey] = field(default_factory=set)
+    """What is there as it should be, as far as it was tried out."""
     surplus: Sequence[tuple[requests.Kind, Manifest]] = ()
     """What another version, or other options, had installed and this one does not."""
 
@@ -51,12 +53,11 @@ class Survey:
         return marks.stays(manifest, self.live.get(objects.key(manifest)), self.namespace)
 
     def what(self, manifest: Manifest, made: Manifest) -> What:
-        """Return what became of an object, by the version it has now."""
+        """Return what became of an object, or would."""
         before = self.live.get(objects.key(manifest))
         if before is None:
             return What.CREATED
-        same = before["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
-        return What.SAME if same else What.CHANGED
+        return What.SAME if marks.is_the_same(before, made) else What.CHANGED
 
 
 class Installer:
@@ -81,7 +82,7 @@ class Installer:
             for kind, each in installed(self._sender, namespace)
             if kind.kind not in marks.LASTING and key_of(kind, each) not in names
         ]
-        return Survey(namespace, wanted, live, surplus)
+        return Survey(namespace, wanted, live, surplus=surplus)
 
     def try_out(self, survey: Survey, tell: Tell | None = None) -> None:
         """Let the API server check everything, and keep nothing; raise with all that it has to say."""
@@ -96,6 +97,7 @@ class Installer:
                     refused.append(_said(key, answer))
                     continue
                 what = What.CREATED if answer.status not in _MADE else survey.what(each, answer.json())
+                survey.same |= {key} if what is What.SAME else set()
             if tell:
                 tell(key, what)
         if refused:
@@ -104,8 +106,8 @@ class Installer:
     def apply(self, survey: Survey, tell: Tell, established_s: float) -> None:
         """Make everything as it should be, in order, and take away what is too much."""
         for each in survey.wanted:
-            if survey.stays(each):
-                tell(objects.key(each), What.LEFT)
+            if survey.stays(each) or objects.key(each) in survey.same:
+                tell(objects.key(each), What.LEFT if survey.stays(each) else What.SAME)
                 continue
             answer = self._sent(survey, each)
             if answer.status not in _MADE:

@@ -175,20 +175,22 @@ class Uninstaller:
 
     def _remove_installed(self, *, lasting: bool) -> None:
         """Remove what was installed, the last first; *lasting*: also what holds objects of others."""
-        for kind, each in reversed(installer.installed(self.sender, self.namespace)):
+        found = list(reversed(installer.installed(self.sender, self.namespace)))
+        # The aggregated role goes first: while its parts go, its controller would write it anew.
+        for kind, each in sorted(found, key=lambda pair: not marks.is_aggregated(*pair)):
             if kind.kind not in marks.LASTING:
                 installer.remove(self.sender, kind, each)
                 self.tell(f"{installer.named(installer.key_of(kind, each))} removed")
         self._wait("kwok to stop", lambda: not self._own_pods())
-        self._bury()
         rest = installer.installed(self.sender, self.namespace)
         for kind, each in reversed([pair for pair in rest if pair[0].kind == "CustomResourceDefinition"]):
             self._remove_definition(kind, each, lasting=lasting)
         for kind, each in [pair for pair in rest if pair[0].kind == "Namespace"]:
             self._remove_namespace(kind, each)
+        self._bury()
 
     def _bury(self) -> None:
-        """Remove the aggregated role for good: its controller, told a moment late, writes the rules into a new one."""
+        """Remove the aggregated role for good, if its controller, told a moment late, has written it anew."""
         kind = marks.kind(marks.AGGREGATED)
         self.sender.stop.wait(LOOK_S)
         there = self.sender.send(requests.get_any(kind, marks.AGGREGATED))

@@ -47,6 +47,7 @@ KINDS = (
 """Every kind that any version has installed, in the order of applying."""
 _BY_NAME = {(each.api_version, each.kind): each for each in KINDS}
 _RANKS = {each.kind: rank for rank, each in enumerate(KINDS)}
+_COUNTERS = ("resourceVersion", "generation")
 _AGGREGATOR = "clusterrole-aggregation-controller"
 AGGREGATED: Manifest = {"apiVersion": _RBAC, "kind": "ClusterRole", "metadata": {"name": "kwokfleet-waves"}}
 """The role whose rules a controller fills in."""
@@ -123,10 +124,27 @@ def refusals(
     return found
 
 
+def is_aggregated(of: Kind, manifest: Manifest) -> bool:
+    """Return whether this is the role whose rules a controller fills in."""
+    return (of.kind, manifest["metadata"]["name"]) == (AGGREGATED["kind"], AGGREGATED["metadata"]["name"])
+
+
 def is_revived(live: Manifest) -> bool:
     """Return whether an aggregated role is only what its controller wrote once more, just after it was deleted."""
     entries = live["metadata"].get("managedFields") or ()
     return {each.get("manager") for each in entries} == {_AGGREGATOR} and MARK not in objects.labels(live)
+
+
+def is_the_same(before: Manifest, after: Manifest) -> bool:
+    """Return whether an apply changes nothing: the API server may count it as a change all the same."""
+    return _timeless(before) == _timeless(after)
+
+
+def _timeless(manifest: Manifest) -> Manifest:
+    metadata = {name: value for name, value in manifest["metadata"].items() if name not in _COUNTERS}
+    entries = [{**each, "time": None} for each in metadata.get("managedFields") or ()]
+    metadata["managedFields"] = sorted(entries, key=lambda each: json.dumps(each, sort_keys=True))
+    return {**manifest, "metadata": metadata}
 
 
 def left_to_others(manifest: Manifest, live: Manifest | None) -> Manifest:

@@ -41,6 +41,20 @@ def settled(cluster: ControlPlane) -> dict[tuple[str, str, str], Manifest]:
     return seen[-1]
 
 
+def await_same(cluster: ControlPlane, before: dict[tuple[str, str, str], Manifest], *, deadline_s: float = 30) -> None:
+    """Wait until a cluster is as it was; fail with what differs."""
+    found: list[str] = []
+
+    def is_same() -> bool:
+        found[:] = differences(before, taken(cluster))
+        return not found
+
+    try:
+        waiting.until(is_same, deadline_s=deadline_s)
+    except AssertionError as exc:
+        raise AssertionError("\n".join(found)) from exc
+
+
 def differences(before: dict[tuple[str, str, str], Manifest], after: dict[tuple[str, str, str], Manifest]) -> list[str]:
     """Return what has come, gone or changed, by name."""
     come = [f"+ {'/'.join(key)}" for key in after.keys() - before.keys()]

@@ -27,6 +27,11 @@ spec:
       namespace: lab-jobs
       count: 2
       template: {apiVersion: v1, kind: Pod, spec: {containers: [{name: main, image: none}]}}
+---
+apiVersion: kwokfleet.dev/v1alpha1
+kind: KwokController
+metadata: {name: default}
+spec: {manage: {label: kwokfleet.dev/fleet=lab}}    # other fake nodes have a kwok of their own
 """
 STAGE = """
 apiVersion: kwok.x-k8s.io/v1alpha1
@@ -175,7 +180,7 @@ def test_a_cluster_is_as_it_was_after_install_and_uninstall(
         assert versions(plane) == first
         assert "--delete-fleet or --keep-fleet" in refused(program, 2, "uninstall")
         program.ok("uninstall", "--delete-fleet")
-        waiting.until(lambda: not snapshots.differences(before, snapshots.taken(plane)), deadline_s=30)
+        snapshots.await_same(plane, before)
         done = program.run("uninstall", "--delete-fleet")
         assert (done.returncode, "nothing of an installation is here" in done.stderr) == (0, True)
 
@@ -212,4 +217,4 @@ def test_what_was_there_before_stays(plane: ControlPlane, program: cli.Cli, file
         assert len(nodes(plane)) == 3
         assert not plane.get("deployments,pods", "-n", "theirs")["items"]
         program.ok("uninstall", "--delete-fleet")
-        waiting.until(lambda: not snapshots.differences(before, snapshots.taken(plane)), deadline_s=30)
+        snapshots.await_same(plane, before)

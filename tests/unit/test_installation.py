@@ -218,6 +218,16 @@ def test_a_role_that_its_controller_wrote_once_more_is_told_from_one_of_others()
     assert not marks.is_revived({"metadata": {"name": "x", "managedFields": [entry, {"manager": "kubectl"}]}})
 
 
+def test_an_apply_that_changes_nothing_is_told_by_what_it_would_leave() -> None:
+    """Counters and times are not what somebody has asked for; who holds which field is."""
+    entry = {"manager": "kwokfleet-install", "time": "1", "fieldsV1": {"f:spec": {}}}
+    before = {"metadata": {"name": "x", "resourceVersion": "1", "managedFields": [entry]}, "spec": {"a": 1}}
+    counted = {"name": "x", "resourceVersion": "2", "generation": 2, "managedFields": [{**entry, "time": "2"}]}
+    assert marks.is_the_same(before, {**before, "metadata": counted})
+    assert not marks.is_the_same(before, {**before, "spec": {"a": 2}})
+    assert not marks.is_the_same(before, {**before, "metadata": {**counted, "managedFields": []}})
+
+
 # patches
 
 
