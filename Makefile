@@ -52,7 +52,7 @@ image:  ## the container image; BUILDER=podman or docker, IMAGE=its name, BUILD_
 
 image-test: $(STAMP)  ## build the image with buildah and run it against a real control plane: minutes, at first
 	$(BIN)/kwokfleet cluster binaries
-	$(BIN)/pytest -m image tests/image
+	$(BIN)/pytest -m image --timeout 1800 tests/image
 
 soak: $(STAMP)  ## an hour of operation in minutes, and nothing may leak: MINUTES=10
 	$(BIN)/kwokfleet cluster binaries

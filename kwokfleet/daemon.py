@@ -30,6 +30,7 @@ from kwokfleet import (
     runs,
     sending,
     source,
+    tidying,
 )
 from kwokfleet import sync as syncing
 from kwokfleet.core import agenda, events, orders, plan, problems, render, standing
@@ -137,6 +138,7 @@ class Daemon:
         counts = watches.submitted if watches is not None else None
         around = runs.Around(lambda: follower.view().objects, lambda: source_feed.revision, self._news, counts)
         self.runs = runs.Runs(api, self.sync.sender, self.journal, self.recorder, around, how.results)
+        self._tidying = tidying.Tidying()
         self._alarm = timer.Alarm(lambda: self.ask(Why.TIME))
         self._stop = self.sync.stop
         self.worker = threading.Thread(target=self._work, name="worker", daemon=True)
@@ -229,6 +231,8 @@ class Daemon:
         while not self._stop.is_set():
             why = self.trigger.wait(self._patience())
             self.turned = time.monotonic()
+            if not (why or self.foreman.busy or self.runs.busy):
+                self._tidying.quiet()
             if why and why <= {Why.CLUSTER, Why.DONE}:  # let what comes in thousands gather; one alone waits for nobody
                 self._stop.wait(max(0.0, self._passed + BREATH_S - self.turned))
             try:

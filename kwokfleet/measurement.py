@@ -21,9 +21,9 @@ from kwokfleet.edge import cluster, shelf
 
 log = structlog.get_logger()
 
-RESULT_S = 5.0
+RESULT_S = 10.0
 """Between Results of a Run that goes on."""
-SHARE = 20
+SHARE = 100
 """A Result that takes long to make is made more seldom: one part in so many of the time goes into it at most."""
 STRAGGLERS_S = 1.0
 """How long events are waited for after the last object is over: its pods come by another way."""

@@ -8,9 +8,9 @@ the time in between is a gap that the Result tells of.
 """
 
 import contextlib
-import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -41,6 +41,8 @@ SIGHT_S = 2.0
 STILL_S = 5.0
 """A tick that comes so late tells of a machine that stood still."""
 CLOSING_S = 5.0
+GATHER_S = 0.05
+"""How long events are gathered: waking a thread for each costs as much as all that it reckons."""
 MOST_WAITING = 2000
 ROOM_S = 0.005
 
@@ -63,7 +65,8 @@ class Measurer:
     def __init__(self, api: mirror.Api, sender: requests.Sends, kept: shelf.Shelf, around: Around) -> None:
         self._api, self._sender, self._shelf, self._around = api, sender, kept, around
         self._kinds = kinds.Kinds(sender)
-        self._queue: queue.SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]] | None] = queue.SimpleQueue()
+        self._waiting: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._fresh: set[Name] = set()
@@ -142,6 +145,11 @@ class Measurer:
     def _is_known(self, name: Name) -> bool:
         return name in self._known or name in self._verdicts
 
+    @property
+    def busy(self) -> bool:
+        """Whether a Run is measured, or about to be."""
+        return bool(self._known)
+
     def verdicts(self) -> dict[Name, Verdict]:
         """Return what the Runs came to that were measured here."""
         with self._lock:
@@ -170,7 +178,7 @@ class Measurer:
         """Leave off, and wait for it; who starts next goes on."""
         self._stopping = True
         self.forget()
-        self._queue.put(None)
+        self._wake.set()
         for thread in (*([self._thread] if self._thread else ()), *self._concluding):
             thread.join(CLOSING_S)
 
@@ -229,7 +237,7 @@ class Measurer:
         """Take note of an object that was submitted."""
         if self._around.submitted is not None:
             self._around.submitted(name[0], name[1], bool(trouble))
-        self._put(self._submitted, name, index, due, sent, trouble, retries)
+        self._waiting.append((self._submitted, (name, index, due, sent, trouble, retries)))
 
     def marked(self, name: Name, what: str) -> None:
         """Take note of something worth a line."""
@@ -240,9 +248,9 @@ class Measurer:
     def event(self, kind: Kind, what: str, thing: Manifest, received: float) -> None:
         """Take an event. What is listed can wait until there is room: a long list must not lie in memory whole."""
         thing["metadata"].pop("managedFields", None)
-        while what == witness.LISTED and self._queue.qsize() > MOST_WAITING and not self._stopping:
+        while what == witness.LISTED and len(self._waiting) > MOST_WAITING and not self._stopping:
             time.sleep(ROOM_S)
-        self._put(self._event, kind, what, thing, received)
+        self._waiting.append((self._event, (kind, what, thing, received)))  # gathered: nobody is woken for one
 
     def listing(self, kind: Kind) -> None:
         """Take note that a list begins."""
@@ -263,7 +271,9 @@ class Measurer:
     # the thread
 
     def _put(self, call: Callable[..., None], *given: object) -> None:
-        self._queue.put((call, given))
+        """Have something done at once."""
+        self._waiting.append((call, given))
+        self._wake.set()
         if self._thread is None:
             with self._lock:
                 if self._thread is None:
@@ -278,15 +288,11 @@ class Measurer:
 
     def _work(self) -> None:
         due = 0.0
-        while True:
-            try:
-                asked = self._queue.get(timeout=max(0.0, due - time.monotonic()) if self._runs else None)
-            except queue.Empty:
-                pass
-            else:
-                if asked is None:
-                    return
-                self._do(*asked)
+        while not self._stopping or self._waiting:
+            self._wake.wait(GATHER_S if self._runs or self._stopping else None)
+            self._wake.clear()
+            for _ in range(len(self._waiting)):
+                self._do(*self._waiting.popleft())
             if self._runs and time.monotonic() >= due:
                 due = time.monotonic() + TICK_S
                 self._do(self._tick, ())

@@ -219,6 +219,11 @@ class Player:
     def _threads(self) -> list[performance.Performance | sweeper.Sweeper]:
         return [*self._playing.values(), *self._sweeping.values()]
 
+    @property
+    def playing(self) -> bool:
+        """Whether a Run is being played."""
+        return any(page.running for pages in self.pages().values() for page in pages.values())
+
     def pages(self) -> Mapping[str, Mapping[str, Page]]:
         """Return what is known of all Waves."""
         self._fold()

@@ -55,6 +55,11 @@ class Runs:
         found = self._measurer.last() if self._measurer is not None else {}
         return tuple(found[name] for name in sorted(found))
 
+    @property
+    def busy(self) -> bool:
+        """Whether something is being played or measured."""
+        return self._player.playing or (self._measurer is not None and self._measurer.busy)
+
     def rest(self) -> None:
         """Let everything rest until it is attended to again."""
         self._player.rest(datetime.now(UTC))

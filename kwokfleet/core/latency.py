@@ -88,7 +88,7 @@ class Book:
         row = self._pods.take(seen, manifest, round(received, _DIGITS), self._works.owner)
         table = self._pods.table
         owner = table.whole[pods.OWNER][row]
-        if owner != NONE:
+        if owner != NONE and table.is_fresh(row, pods.FOR_OWNERS):
             made, ran = table.times[pods.CREATED][row], table.times[pods.RUNNING][row]
             self._works.first_pod(
                 owner, made, ran, table.times[pods.API_CREATED][row], table.times[pods.API_STARTED][row]

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import kwokfleet
+from kwokfleet import source
 from kwokfleet.core import objects
 from kwokfleet.embedded import versions
 from tests.harness import deploying
@@ -68,6 +69,22 @@ def test_a_release_in_another_namespace_leaves_nothing_in_ours() -> None:
     subjects = [subject for each in there for subject in each.get("subjects", ())]
     assert subjects
     assert {subject["namespace"] for subject in subjects} == {"elsewhere"}
+
+
+@pytest.mark.parametrize("overlay", ["configmap", "shards"])
+def test_fleet_files_that_overlays_bring_along_are_sound(overlay: str, tmp_path: Path) -> None:
+    """As the pod finds them: a folder with what is in the ConfigMap."""
+    made = deploying.kustomize(f"overlays/{overlay}", tmp_path)
+    [files] = [each["data"] for each in made if each["metadata"]["name"] == "kwokfleet-fleets"]
+    folder = tmp_path / "fleets"
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    loaded = source.Loader().load(folder)
+    assert loaded.problems == ()
+    assert loaded.tree.fleets
+    kwok_pods = {each["metadata"]["name"] for each in made if each["kind"] == "StatefulSet"}
+    assert {loaded.tree.controller.stateful_set} - {None} == kwok_pods
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ to reach package registries (certificates, pip's settings, a Go module proxy) go
 
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 from tests.image import buildah
@@ -30,7 +31,14 @@ ENV PATH=/usr/local/go/bin:/usr/bin:/bin GOPROXY={proxy}
 def missing() -> str:
     """Return what keeps this machine from making them; empty if nothing does."""
     lacking = [name for name in ("debootstrap", "go") if shutil.which(name) is None]
-    return f"no image registry in reach, and to do without one: no {' and no '.join(lacking)}" if lacking else ""
+    if lacking:
+        return f"no image registry in reach, and to do without one: no {' and no '.join(lacking)}"
+    if buildah.has(DEBIAN):
+        return ""
+    asked = ("debootstrap", "--print-debs", "--variant=minbase", SUITE)
+    with tempfile.TemporaryDirectory() as folder:
+        found = subprocess.run([*asked, folder], capture_output=True, text=True, timeout=BOOTSTRAP_S, check=False)
+    return "no image registry and no mirror of Debian in reach" if found.returncode else ""
 
 
 def arguments(scratch: Path) -> list[str]:
@@ -46,7 +54,9 @@ def _make_debian(folder: Path) -> None:
     root = folder / "root"
     folder.mkdir()
     _run("debootstrap", "--variant=minbase", SUITE, str(root))
-    shutil.copy(CERTIFICATES, root / "usr/local/share/ca-certificates/of-this-machine.crt")
+    trusted = root / "usr/local/share/ca-certificates"
+    trusted.mkdir(parents=True)
+    shutil.copy(CERTIFICATES, trusted / "of-this-machine.crt")
     (root / "etc/apt/apt.conf.d/99stand-in").write_text('Acquire::Check-Valid-Until "false";\n')  # a mirror may lag
     if PIP.exists():
         shutil.copy(PIP, root / "etc/pip.conf")

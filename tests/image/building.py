@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import kwokfleet
@@ -9,7 +10,7 @@ from tests.image import bases, buildah
 
 CHECKOUT = Path(__file__).parents[2]
 IMAGE = "localhost/kwokfleet-test"
-PULL_TRIES = ("--retry=0",)
+_ISOLATED = ("unshare", "--mount", "--pid", "--fork", "mount", "--types", "tmpfs", "tmpfs", "/mnt")
 _BASE = re.compile(r"^ARG (?:DEBIAN|GO)=(\S+)$", re.MULTILINE)
 
 
@@ -18,6 +19,9 @@ def missing() -> str:
     lacking = [name for name in ("buildah", "unshare") if shutil.which(name) is None]
     if lacking:
         return f"no {' and no '.join(lacking)} here; on Debian: apt install buildah debootstrap"
+    isolated = subprocess.run(_ISOLATED, capture_output=True, text=True, check=False)
+    if isolated.returncode:
+        return f"this machine lets nobody mount in a namespace of their own: {isolated.stderr.strip()}"
     return "" if _has_bases() else bases.missing()
 
 

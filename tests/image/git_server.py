@@ -37,13 +37,17 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Authorization") != _EXPECTED:
             self.send_response(HTTPStatus.UNAUTHORIZED)
             self.send_header("WWW-Authenticate", 'Basic realm="git"')
-            self.end_headers()
+            self._finish(b"")
             return
         head, _, content = self._backend(body).partition(b"\r\n\r\n")
         headers = dict(line.split(": ", 1) for line in head.decode().splitlines())
         self.send_response(int(headers.pop("Status", "200").split()[0]))
         for name, value in headers.items():
             self.send_header(name, value)
+        self._finish(content)
+
+    def _finish(self, content: bytes) -> None:
+        self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
 

@@ -82,9 +82,8 @@ def test_files_come_from_a_private_git_repository(cluster: ControlPlane, pods: P
     with git_server.serving(tmp_path / "served", pki("admin.crt"), pki("admin.key")) as address:
         flags = {"--git-url": f"{address}/fleets/.git"}
         with pods(trusted, {"/etc/git-secret": secret}, overlay="git", flags=flags).running() as pod:
-            pod.wait_synced()
-            assert commit.startswith(pod.get("/api/v1/source")["revision"].partition("@")[2])
-    assert len(cluster.get("nodes", "--selector=kwokfleet.dev/fleet=from-image")["items"]) == 5
+            waiting.until(lambda: _ready_nodes(cluster) == 5)
+            assert pod.get("/api/v1/source")["revision"] == f"main@{commit[:7]}"
 
 
 def _check_rights(pod: containers.Daemon) -> None:

@@ -48,10 +48,12 @@ MAY_IMPORT = {
     "feed": PASS,
     "journal": PASS,
     "hands": PASS | {"sync"},
+    "tidying": set(),
     "foreman": PASS | {"hands", "journal", "recorder", "sync"},
     "caretaker": PASS | {"apply", "keeper", "leasing", "places", "pods", "shard", "takeover"},
     "daemon": PASS
-    | {"apply", "caretaker", "feed", "foreman", "journal", "leader", "reconcile", "recorder", "runs", "sync"},
+    | {"apply", "caretaker", "feed", "foreman", "journal", "leader"}
+    | {"reconcile", "recorder", "runs", "sync", "tidying"},
     "packer": {"core", "edge", "errors", "source"},
     "installer": PASS,
     "uninstaller": PASS | {"installer", "reconcile", "recorder", "sync", "takeover", "world"},

@@ -1,8 +1,10 @@
 import re
+from pathlib import Path
 
 from kwokfleet.embedded import build, versions
 
 GO_MOD = (build.MODULE / "go.mod").read_text()
+CONTAINERFILE = (Path(__file__).parents[2] / "Containerfile").read_text()
 
 
 def test_go_module_builds_the_versions_we_name() -> None:
@@ -22,6 +24,13 @@ def test_go_module_lists_exactly_our_binaries_as_tools() -> None:
 def test_oldest_go_is_the_modules_own() -> None:
     """A compiler we accept is one the module accepts."""
     assert f"\ngo {'.'.join(map(str, versions.OLDEST_GO))}\n" in GO_MOD
+
+
+def test_the_image_is_built_by_the_modules_go() -> None:
+    """Its base follows when the module asks for a newer one: a compiler that is too old would only fail there."""
+    base = re.search(r"^ARG GO=\S+golang:(\d+)\.(\d+)", CONTAINERFILE, re.MULTILINE)
+    assert base
+    assert tuple(map(int, base.groups())) >= versions.OLDEST_GO[:2]
 
 
 def test_staging_modules_are_replaced_by_releases_of_the_same_version() -> None:

@@ -112,6 +112,11 @@ class Table:
             self.whole[column][row] = value
             self._fresh[row] = self._fresh.get(row, 0) | 1 << (TIMES + column)
 
+    def is_fresh(self, row: int, columns: Sequence[int]) -> bool:
+        """Return whether one of some times is new since notes were last taken."""
+        bits = self._fresh.get(row, 0)
+        return any(bits >> column & 1 for column in columns)
+
     def notes(self) -> Iterator[Note]:
         """Yield what is new since the last call: `[p, row, column, value, ...]`, a new row's with UID and name."""
         for row, bits in self._fresh.items():

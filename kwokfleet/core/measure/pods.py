@@ -28,6 +28,8 @@ CREATED, SCHEDULED, RUNNING, READY, OVER, GONE = range(6)
 ) = range(6, 15)
 """What is written in the pod; EVENT in an Event about it."""
 TIMES = 15
+FOR_OWNERS = (CREATED, RUNNING, API_CREATED, API_STARTED)
+"""What concerns whoever a pod belongs to."""
 NAMESPACE, INDEX, OWNER, SCHEDULER, SIZE, NODE, POOL, FLAGS = range(8)
 WHOLE = 8
 STATEFUL, FAILED = 1, 2

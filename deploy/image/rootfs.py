@@ -22,9 +22,18 @@ PACKAGES = Path("/opt/kwokfleet")
 USER = 65532
 PROGRAMS = ("/usr/bin/python3", "/usr/bin/git", "/usr/lib/git-core/git-remote-https", "/usr/bin/ssh")
 FILES = ("/etc/os-release", "/etc/ssl/certs/ca-certificates.crt")
+MADE_BY = ("ca-certificates",)
+"""Packages whose files are made when they are set up, so that no file leads to them."""
 LOADED_LATE = ("libgcc_s.so.1",)
 """Libraries that no file names: glibc opens it when a thread ends."""
-MERGED = ("bin", "lib", "lib64", "sbin")
+FOLDERS = (
+    ("tmp", 0o1777),
+    ("var/lib/kwokfleet", 0o750),
+    ("fleets", 0o755),  # something is mounted here, and below run
+    ("run", 0o755),
+    ("usr/share/git-core/templates", 0o755),  # git warns if it is missing
+)
+MERGED = ("bin", "lib", "lib64")
 """Links at the top of a Debian system, into usr."""
 
 UNUSED = (
@@ -32,8 +41,13 @@ UNUSED = (
     "*/python3.*/config-3.*",
     "*/python3.*/ensurepip",
     "*/python3.*/idlelib",
+    "*/python3.*/lib-dynload/*readline.*",  # for people at a terminal; these four bring large libraries along
+    "*/python3.*/lib-dynload/_curses*",
+    "*/python3.*/lib-dynload/_dbm.*",
+    "*/python3.*/lib-dynload/_sqlite3.*",
     "*/python3.*/lib2to3",
     "*/python3.*/pydoc_data",
+    "*/python3.*/sitecustomize.py",  # a link into etc
     "*/python3.*/test",
     "*/python3.*/tkinter",
     "*/python3.*/turtle*",
@@ -71,7 +85,7 @@ class Root:
         target = self.place(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(path, target, follow_symlinks=False)
-        if path.is_symlink() and path.exists():
+        if path.is_symlink() and path.is_file():
             self.add(path.parent / path.readlink())
 
     def libraries(self) -> set[Path]:
@@ -109,7 +123,7 @@ def fill(root: Root) -> None:
     for folder in (Path(sysconfig.get_path("stdlib")), PACKAGES):
         for path in files(folder):
             root.add(path)
-    system = Path(sysconfig.get_config_var("LIBDIR")) / sysconfig.get_config_var("MULTIARCH")
+    system = Path("/usr/lib", sysconfig.get_config_var("MULTIARCH"))
     for path in (*(system / name for name in LOADED_LATE), *root.libraries()):
         root.add(path)
 
@@ -118,12 +132,13 @@ def credit(root: Root) -> None:
     """Write down which Debian packages the files come from, and under which licences."""
     status = root.folder / "var/lib/dpkg/status.d"
     status.mkdir(parents=True)
-    for package in sorted(_owners(path for path in root.copied if not path.is_relative_to(PACKAGES))):
+    found = _owners(path for path in root.copied if not path.is_relative_to(PACKAGES))
+    for package in sorted({*found, *MADE_BY}):
         name = package.partition(":")[0]
         status.joinpath(name).write_text(_dpkg("--status", package))
         licence = Path("/usr/share/doc", name, "copyright")
-        if licence.exists():
-            root.add(licence)
+        root.place(licence).parent.mkdir(parents=True)
+        shutil.copyfile(licence, root.place(licence))
 
 
 def _owners(paths: Iterable[Path]) -> set[str]:
@@ -151,8 +166,8 @@ def compile_all(root: Path) -> None:
 
 
 def make_folders(root: Path) -> None:
-    """Make the folders that are written to at run time, and those that something is mounted at."""
-    for name, mode in (("tmp", 0o1777), ("var/lib/kwokfleet", 0o750), ("fleets", 0o755), ("run", 0o755)):
+    """Make the folders that nothing lies in yet."""
+    for name, mode in FOLDERS:
         folder = root / name
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(mode)

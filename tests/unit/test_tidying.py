@@ -1,0 +1,56 @@
+"""Garbage is looked for in quiet moments, and then all of it."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from kwokfleet import tidying
+
+
+class Knot:
+    """Something that holds itself: only the collector frees it."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    before = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*before)
+
+
+def test_a_quiet_moment_frees_what_only_holds_itself() -> None:
+    """What no count of references frees is freed then."""
+    tidy = tidying.Tidying()
+    gone = weakref.ref(Knot())
+    assert gone() is not None
+    tidy.quiet()
+    assert gone() is None
+
+
+def test_what_was_kept_once_is_freed_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lived through one quiet moment and is dropped then is freed in another."""
+    tidy = tidying.Tidying()
+    knot = Knot()
+    gone = weakref.ref(knot)
+    tidy.quiet()
+    del knot
+    gc.collect()
+    assert gone() is not None, "what has lived through a quiet moment is not looked at by the way"
+    monkeypatch.setattr(tidying, "EVERY_S", 0.0)
+    tidy.quiet()
+    assert gone() is None
+
+
+def test_one_quiet_moment_after_the_other_costs_nothing() -> None:
+    """Not every quiet moment is one to look at everything."""
+    tidy = tidying.Tidying()
+    tidy.quiet()
+    knots = weakref.WeakSet({Knot(), Knot()})
+    tidy.quiet()
+    assert len(knots) == 2
