@@ -31,7 +31,7 @@ def tables() -> Iterator[str]:
     for file in FILES:
         for text in file.read_text(encoding="utf-8").split("\n---\n"):
             role = YAML(typ="safe", pure=True).load(text)
-            if role["kind"] in ("Role", "ClusterRole") and role["rules"]:
+            if role["kind"] in ("Role", "ClusterRole") and role.get("rules"):
                 yield from _table(role, [" ".join(_WORD.sub("", each).split()) for each in _RULE.findall(text)])
 
 

@@ -120,7 +120,7 @@ class Pods:
         if found is None:
             raise errors.UnreachableError(f"nobody knows of the pods of {self.name}: {self._pods.trouble}")
         pod = found.get(self.stateful_set.pod(index).name)
-        return stateful.life(pod) if pod else None
+        return stateful.life(pod) if pod and stateful.is_told(pod) else None
 
     def delete(self, index: int, uid: str, grace_s: int | None = None) -> None:
         """Let one pod be replaced."""

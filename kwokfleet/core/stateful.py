@@ -166,6 +166,11 @@ class Life:
         return (self.uid, self.restarts) == (other.uid, other.restarts)
 
 
+def is_told(pod: Manifest) -> bool:
+    """Return whether a pod was made after kwokfleet said how it runs: one from before drives nothing."""
+    return DIGEST in (pod["metadata"].get("annotations") or {})
+
+
 def life(pod: Manifest) -> Life:
     """Read a pod."""
     metadata, status = pod["metadata"], pod.get("status") or {}

@@ -62,7 +62,7 @@ def documents(file: Path) -> list[Manifest]:
 def roles(*files: Path) -> list[Manifest]:
     """Return the roles of some files that have rules of their own."""
     found = (each for file in files for each in documents(file))
-    return [each for each in found if each["kind"] in ("Role", "ClusterRole") and each["rules"]]
+    return [each for each in found if each["kind"] in ("Role", "ClusterRole") and each.get("rules")]
 
 
 def of(role: Manifest) -> Iterator[Grant]:
