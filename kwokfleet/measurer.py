@@ -250,7 +250,7 @@ class Measurer:
         thing["metadata"].pop("managedFields", None)
         while what == witness.LISTED and len(self._waiting) > MOST_WAITING and not self._stopping:
             time.sleep(ROOM_S)
-        self._waiting.append((self._event, (kind, what, thing, received)))  # gathered: nobody is woken for one
+        self._waiting.append((self._event, (kind, what, thing, received)))
 
     def listing(self, kind: Kind) -> None:
         """Take note that a list begins."""
@@ -291,6 +291,7 @@ class Measurer:
         while not self._stopping or self._waiting:
             self._wake.wait(GATHER_S if self._runs or self._stopping else None)
             self._wake.clear()
+            self._do(self._sights.tell, ())
             for _ in range(len(self._waiting)):
                 self._do(*self._waiting.popleft())
             if self._runs and time.monotonic() >= due:

@@ -31,6 +31,11 @@ class Sights:
             made = self._open[kind] = witness.Witness(self._api, kind, SELECTOR, self._hears)
             made.start()
 
+    def tell(self) -> None:
+        """Let the watches tell of what they have seen."""
+        for each in self._open.values():
+            each.tell()
+
     def keep(self, wanted: AbstractSet[Kind]) -> None:
         """Close all other watches."""
         for kind in self._open.keys() - wanted:

@@ -83,7 +83,9 @@ class Follower(threading.Thread):
         self._stopping = stop
         self._stream: Stream | None = None
         self._streams_lists = True
-        self._resume = ""
+        self._resume, self._rest = "", b""
+        self._listing = False
+        """Whether what comes belongs to a list that is not complete yet."""
         self.restarted: Callable[[str], None] = lambda _reason: None
         self.version = 0
 
@@ -112,6 +114,13 @@ class Follower(threading.Thread):
     def say(self, trouble: str, *, settled: bool = True) -> None:
         """Take note that all is known, or why it is not; *settled*: whether that is so for good."""
         raise NotImplementedError
+
+    def came(self, piece: bytes, received: float) -> None:
+        """Take in a piece of the stream: at once, or later and then in order."""
+        self.take(piece, received)
+
+    def settle(self) -> None:
+        """Take in what was put off: the stream has ended."""
 
     def batch(self) -> AbstractContextManager[object]:
         """Return what to hold while events are taken in that came together."""
@@ -206,8 +215,8 @@ class Follower(threading.Thread):
 
     def _follow(self) -> None:
         """Watch until the connection ends; without a version to go on from, list first in the same stream."""
-        listing = not self._resume
-        if listing:
+        self._listing, self._rest = not self._resume, b""
+        if self._listing:
             self.listing()
         request = requests.watch(self.kind, self._selector, self._resume, WATCH_S, fields=self._fields)
         stream = self._api.stream(request, SILENCE_S)
@@ -219,19 +228,22 @@ class Follower(threading.Thread):
                 raise _GoneError
             if stream.status != HTTPStatus.OK:
                 raise _RefusedError(stream.read())
-            if not listing:
+            if not self._listing:
                 self.say("")
-            rest = b""
-            for chunk in stream.chunks():
-                received = time.time()
-                lines = (rest + chunk).split(b"\n")
-                rest = lines.pop()
-                listing = self._lines(lines, received, listing=listing)
+            for piece in stream.chunks():
+                self.came(piece, time.time())
         finally:
             self._stream = None
             stream.close()
-        if listing:
+            self.settle()
+        if self._listing:
             raise errors.UnreachableError(f"the list of {self.kind.plural} broke off")
+
+    def take(self, piece: bytes, received: float) -> None:
+        """Make something of a piece of the stream; an event may go on in the next one."""
+        lines = (self._rest + piece).split(b"\n")
+        self._rest = lines.pop()
+        self._listing = self._lines(lines, received, listing=self._listing)
 
     def _lines(self, lines: Sequence[bytes], received: float, *, listing: bool) -> bool:
         """Take in some events; return whether the list goes on."""
