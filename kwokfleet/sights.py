@@ -28,7 +28,7 @@ class Sights:
         if anew and kind in self._open:
             self._close(kind)
         if kind not in self._open:
-            made = self._open[kind] = witness.Witness(self._api, kind, SELECTOR, self._hears)
+            made = self._open[kind] = witness.Witness(self._api, kind, SELECTOR, self._hears, gathers=True)
             made.start()
 
     def tell(self) -> None:

@@ -305,7 +305,7 @@ def test_a_pod_completes_after_the_time_that_was_drawn_for_it(play: Play) -> Non
         assert completed is not None
         drawn[pod] = play.pods.now(pod)["metadata"]["annotations"]["kwokfleet.dev/complete-after"]
         assert completed - running == play.about(float(drawn[pod].removesuffix("s")))
-    assert len(set(drawn.values())) == 6
+    assert len(set(drawn.values())) >= 5, "two may be the same by chance"
 
 
 def test_a_deleted_pod_goes_after_the_time_that_was_written(play: Play) -> None:

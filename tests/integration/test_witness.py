@@ -1,6 +1,7 @@
 """The witness on a real API server: every event with its time, whole lists, and when nobody was looking."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,9 +65,9 @@ def listening(box: Sandbox, tmp_path: Path) -> Iterator[Callable[[], Any]]:
         api = edge.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "through.json")))
 
         @contextmanager
-        def follow() -> Iterator[tuple[Ear, faulty.Proxy, witness.Witness]]:
+        def follow(*, gathers: bool = False) -> Iterator[tuple[Ear, faulty.Proxy, witness.Witness]]:
             ear = Ear()
-            made = witness.Witness(api, requests.CONFIG_MAP, box.selector, ear)
+            made = witness.Witness(api, requests.CONFIG_MAP, box.selector, ear, gathers=gathers)
             made.start()
             try:
                 yield ear, proxy, made
@@ -103,6 +104,27 @@ def test_every_event_is_told_with_its_time(box: Sandbox, listening: Callable[[],
         ear.heard(("ADDED", "new"), ("MODIFIED", "new"), ("DELETED", "new"))
         times = [at for what, _, at in ear.told if what.isupper()]
         assert times == sorted(times)
+
+
+def test_what_is_gathered_is_told_when_asked_for_with_the_time_at_which_it_came(
+    box: Sandbox, listening: Callable[..., Any]
+) -> None:
+    """In order, however late somebody asks; what came before a connection broke is told before that."""
+    with listening(gathers=True) as (ear, proxy, made):
+        ear.heard(*BEGINNING)
+        make(box, "new")
+        time.sleep(0.5)
+        asked = time.time()
+        assert ear.words[-1] == BEGINNING[-1], "nobody has asked yet"
+        made.tell()
+        [(what, name, received)] = ear.told[-1:]
+        assert (what, name) == ("ADDED", "new")
+        assert received < asked - 0.2
+        make(box, "new", changed="yes")
+        proxy.rule = lambda asked: faulty.Cut() if asked.is_watch else None
+        time.sleep(0.5)
+        proxy.cut_all()
+        ear.heard(("MODIFIED", "new"), ("lost", ""))
 
 
 def test_a_connection_that_breaks_is_told_and_nothing_is_missed(box: Sandbox, listening: Callable[[], Any]) -> None:

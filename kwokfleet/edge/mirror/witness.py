@@ -1,7 +1,7 @@
 """Every event of some objects, with the time at which it was received: what latencies are measured by.
 
-Nothing is kept here. A piece of the stream is given its time when it arrives; what is in it is read when somebody
-asks for it, much at once: an event read alone, whenever it comes, takes twice as long as one among others.
+A piece of the stream is given its time when it arrives. What is in it is read at once or, for who gathers, when
+somebody asks for it, much at a time: an event read alone, whenever it comes, takes twice as long as one among others.
 """
 
 import threading
@@ -44,8 +44,10 @@ class Hears(Protocol):
 class Witness(follower.Follower):
     """Follows a kind, and tells of everything that happens to its objects."""
 
-    def __init__(self, api: Api, kind: Kind, selector: str, hears: Hears) -> None:
+    def __init__(self, api: Api, kind: Kind, selector: str, hears: Hears, *, gathers: bool = False) -> None:
         super().__init__(api, kind, (selector, ""), threading.Event())
+        self._gathers = gathers
+        """Whether it keeps what comes until it is asked for it."""
         self.name = f"witness-{kind.plural}"
         self._hears = hears
         self._gathered: deque[tuple[bytes, float]] = deque()
@@ -67,7 +69,7 @@ class Witness(follower.Follower):
     def came(self, piece: bytes, received: float) -> None:
         """Keep a piece until it is asked for; what belongs to a list is read at once."""
         self._gathered.append((piece, received))
-        if self._listing:
+        if self._listing or not self._gathers:
             self.settle()
 
     def settle(self) -> None:
