@@ -194,6 +194,8 @@ class Play:
     fleet: str
     sent: dict[str, Manifest]
     """Nodes by name."""
+    waves: dict[str, list[Manifest]]
+    """Objects by wave."""
     nodes: watch.Watch
     pods: watch.Watch
     decoy: str
@@ -285,6 +287,7 @@ class Director:
         return Play(
             self.box.name,
             {each["metadata"]["name"]: each for each in self.objects if each["kind"] == "Node"},
+            self.waves,
             self.nodes,
             self.pods,
             decoy,

@@ -297,15 +297,23 @@ def test_an_annotation_says_when_a_pod_completes(play: Play) -> None:
 
 
 def test_a_pod_completes_after_the_time_that_was_drawn_for_it(play: Play) -> None:
-    """Each Job has its own, its pod carries it, and takes that long."""
-    drawn = {}
+    """Each Job has its own, its pod carries exactly that, and takes that long."""
+    key = "kwokfleet.dev/complete-after"
+    sent = {
+        job["metadata"]["name"]: job["spec"]["template"]["metadata"]["annotations"][key] for job in play.waves["drawn"]
+    }
+    carried = {}
     for pod in play.pods.names(wave="drawn"):
         running, completed = (play.pods.after(pod, phase(name)) for name in ("Running", "Succeeded"))
         assert running is not None
         assert completed is not None
-        drawn[pod] = play.pods.now(pod)["metadata"]["annotations"]["kwokfleet.dev/complete-after"]
-        assert completed - running == play.about(float(drawn[pod].removesuffix("s")))
-    assert len(set(drawn.values())) >= 5, "two may be the same by chance"
+        metadata = play.pods.now(pod)["metadata"]
+        [owner] = metadata["ownerReferences"]
+        carried[owner["name"]] = metadata["annotations"][key]
+        assert completed - running == play.about(float(metadata["annotations"][key].removesuffix("s")))
+    assert carried == sent
+    assert len(sent) == 6
+    assert len(set(sent.values())) > 1
 
 
 def test_a_deleted_pod_goes_after_the_time_that_was_written(play: Play) -> None:

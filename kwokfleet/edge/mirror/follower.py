@@ -5,6 +5,7 @@ What is made of the objects is others' business: a Mirror keeps them, a Witness 
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from http import HTTPStatus
@@ -73,7 +74,7 @@ class _RefusedError(Exception):
         self.answer = answer
 
 
-class Follower(threading.Thread):
+class Follower(threading.Thread, ABC):
     """Lists and watches one kind. Who inherits makes something of what comes; all of it comes in this thread."""
 
     def __init__(self, api: Api, kind: Kind, chosen: tuple[str, str], stop: threading.Event) -> None:
@@ -91,29 +92,29 @@ class Follower(threading.Thread):
 
     # what is made of it
 
+    @abstractmethod
     def listing(self) -> None:
         """Take note that a list begins; one that had begun is void."""
-        raise NotImplementedError
 
+    @abstractmethod
     def item(self, thing: Manifest, received: float) -> None:
         """Take in an object of the list."""
-        raise NotImplementedError
 
+    @abstractmethod
     def listed(self) -> None:
         """Take note that the list is complete."""
-        raise NotImplementedError
 
+    @abstractmethod
     def event(self, kind: str, thing: Manifest, received: float) -> None:
         """Take in what has happened since."""
-        raise NotImplementedError
 
+    @abstractmethod
     def missing(self) -> None:
         """Take note that the cluster does not have this kind."""
-        raise NotImplementedError
 
+    @abstractmethod
     def say(self, trouble: str, *, settled: bool = True) -> None:
         """Take note that all is known, or why it is not; *settled*: whether that is so for good."""
-        raise NotImplementedError
 
     def came(self, piece: bytes, received: float) -> None:
         """Take in a piece of the stream: at once, or later and then in order."""
