@@ -14,8 +14,8 @@ from http import HTTPStatus
 
 import structlog
 
-from kwokfleet import drain, errors, sending
-from kwokfleet.core import diff, leases, objects, observed, patches, plan, report, requests
+from kwokfleet import drain, errors, moving, sending
+from kwokfleet.core import diff, objects, observed, patches, plan, report, requests
 from kwokfleet.core.objects import Manifest, ObjectKey
 from kwokfleet.core.observed import Observed
 from kwokfleet.core.plan import Action, Change
@@ -27,7 +27,6 @@ log = structlog.get_logger()
 
 FRESH_TRIES = 5
 """How often a change is worked out anew on a state that somebody else has changed meanwhile."""
-_SHARD = ("metadata", "labels", objects.SHARD)
 _MADE = (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.ACCEPTED)
 
 
@@ -64,12 +63,23 @@ class Applier:
             else:
                 outcomes += self._replaced([each for each in mine if each.action is Action.REPLACE], inventory)
                 title = f"{report.plural(kind)} {'deleted' if deletes else 'applied'}"
-                made = self.each(title, [each for each in mine if each.action is not Action.REPLACE], self.change)
+                made = self._moved(title, [each for each in mine if each.action is not Action.REPLACE], inventory)
                 outcomes += self._opened(made) if kind == "Node" and not deletes else made
         for outcome in outcomes:
             log.debug(
                 "changed", action=outcome.change.action.value, key="/".join(outcome.change.key), result=outcome.result
             )
+        return outcomes
+
+    def _moved(self, title: str, changes: Sequence[Change], inventory: observed.Inventory) -> list[Outcome]:
+        """Make changes; nodes that another kwok is to drive are taken from the present one first."""
+        moves = [each for each in changes if moving.moves(each) and each.have and _may_change(each, each.have)]
+        if self.dry_run or not moves:
+            return self.each(title, changes, self.change)
+        move = moving.Move(self.sender, moves, inventory)
+        move.leave()
+        outcomes = self.each(title, changes, self.change)
+        move.arrive({each.change.key.name for each in outcomes if each.result in (Result.DONE, Result.ALREADY)})
         return outcomes
 
     def _opened(self, outcomes: list[Outcome]) -> list[Outcome]:
@@ -175,8 +185,6 @@ class Applier:
                 return Outcome(change, Result.CONFLICT, "it is not ours any more")
             if diff.needs_replacement(change.key.kind, found):
                 return Outcome(change, Result.AGAIN, "it must be replaced")
-            if not self.dry_run and any(each.path == _SHARD and each.live is not diff.ABSENT for each in found):
-                self._let_go(change.key.name)
             answer = self._patched(change.key, have, found)
             if answer.status in _MADE:
                 return Outcome(change, Result.DONE, version=_version(answer))
@@ -185,12 +193,6 @@ class Applier:
             have = self.fetch(change.key)
             found = diff.differences(change.want or {}, have) if have else ()
         return Outcome(change, Result.FAILED, f"somebody changed it {FRESH_TRIES} times while we did")
-
-    def _let_go(self, node: str) -> None:
-        """Release a node's lease, because another kwok is about to drive it and would wait for it to expire."""
-        answer = self.sender.send(leases.get(node))
-        if answer.status == HTTPStatus.OK:
-            self.sender.send(leases.release(leases.read(answer.json())))
 
     def _patched(self, key: ObjectKey, have: Observed, found: Sequence[diff.Difference]) -> Answer:
         answer = Answer(HTTPStatus.OK)

@@ -236,6 +236,24 @@ def test_one_shard_becomes_two_and_two_become_one_without_waiting_for_leases(
             assert len(kept.identities()) == count
 
 
+def test_nodes_that_move_to_a_kwok_that_runs_are_driven_at_once_and_so_are_their_pods(
+    cluster: ControlPlane, tmp_path: Path, name: str
+) -> None:
+    """Nobody waits for leases, and pods whose time was running when their node moved come to their end."""
+    lifecycle = "\n  lifecycles:\n    - {name: work, pod: {ready: 0s, complete: {after: 8s}}}"
+    with keeping.kept(cluster, tmp_path, name, shards=3, leaseDuration=LONG_LEASE) as kept:
+        for count in (3, 2):
+            kept.change(shards=count)
+            kept.sync(fleet(name, 60, count).replace("taint: false}", "taint: false}" + lifecycle))
+            waiting.until(kept.keeper.retire)
+            if count == 3:
+                kept.wait_ready()
+                run_job(cluster, name, 60)
+                waiting.until(lambda: phases(cluster, name) == ["Running"] * 60)
+        waiting.until(lambda: len(kept.leases()) == 60 and set(kept.leases().values()) == kept.identities())
+        waiting.until(lambda: phases(cluster, name) == ["Succeeded"] * 60)
+
+
 def test_a_configuration_that_kwok_refuses_is_told_from_a_crash(
     cluster: ControlPlane, tmp_path: Path, name: str
 ) -> None:

@@ -13,7 +13,7 @@ from tests.harness.cli import Cli
 from tests.harness.control_plane import ControlPlane
 from tests.harness.keeping import Kept
 from tests.harness.watch import watching
-from tests.integration.test_keeper import went_down
+from tests.integration.test_keeper import LONG_LEASE, went_down
 
 NODES = 40
 FLEET = """
@@ -58,7 +58,7 @@ def test_shards_in_pods_share_the_nodes_and_none_is_lost_when_they_become_more_o
     cluster: ControlPlane, tmp_path: Path, name: str
 ) -> None:
     """Two, three, one: every node is driven by exactly one pod, shows its address, and does not leave Ready."""
-    with kwok_pods.kept(cluster, tmp_path, name, shards=2, port=10250) as (kept, machine):
+    with kwok_pods.kept(cluster, tmp_path, name, shards=2, port=10250, leaseDuration=LONG_LEASE) as (kept, machine):
         kept.sync(fleet(name, 2))
         wait_driven(kept, 2)
         with watching(cluster, "/api/v1/nodes", f"kwokfleet.dev/fleet={name}") as seen:

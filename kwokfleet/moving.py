@@ -1,0 +1,118 @@
+"""Nodes that change from one kwok to another: the one lets go of them, and the other takes hold at once.
+
+kwok tries to get a node's lease when it first sees the node. If somebody else holds it then, or if kwok has only
+not heard yet that nobody does, it tries again after a quarter of the lease's duration; and one whose node goes
+keeps the lease until that runs out. So nodes that move are nobody's at first. Their leases are removed while
+nobody renews them, and when every kwok must have heard of it, the nodes are shown to the new one.
+
+As it gets hold of a node it looks at the pods there, often before it has heard itself that the lease is its own,
+and passes over them. They are shown to it again. A kwok that has only just started is shown all its pods anyway.
+"""
+
+import secrets
+import time
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from datetime import UTC, datetime
+
+import structlog
+
+from kwokfleet import errors, leasing, sending
+from kwokfleet.core import leases, objects, observed, patches, requests
+from kwokfleet.core.diff import ABSENT
+from kwokfleet.core.plan import Action, Change
+
+log = structlog.get_logger()
+
+SHARD = ("metadata", "labels", objects.SHARD)
+HEARD_S = 0.5
+"""How long a kwok may take to hear of a lease that has gone or come."""
+ROUNDS = 4
+"""How often leases are removed: one that its holder was just renewing is another one than was read."""
+LOOK_S, NUDGE_S, ARRIVED_S = 0.25, 2.0, 15.0
+"""How often it is looked whether nodes have a driver again; after how long they are shown to it once more; when
+it is left to itself, which takes a quarter of a lease's duration."""
+
+
+def moves(change: Change) -> bool:
+    """Return whether a change takes a node from the kwok that drives it."""
+    return change.action is Action.UPDATE and any(
+        each.path == SHARD and each.live is not ABSENT for each in change.differences
+    )
+
+
+class Move:
+    """Some nodes on their way from one kwok to another."""
+
+    def __init__(self, sender: sending.Sender, changes: Sequence[Change], inventory: observed.Inventory) -> None:
+        self._sender = sender
+        self._nodes = {each.key.name: each for each in changes}
+        self._shards = {each.key.name: _shard(each.manifest) for each in inventory.values() if each.key.kind == "Node"}
+        self._driving: set[str] = set()
+        """The shards whose kwok was at work before."""
+
+    def leave(self) -> None:
+        """Take the nodes from their kwoks."""
+        self._label(self._nodes.values(), shown=False)
+        try:
+            self._release()
+        except errors.ClusterError as error:  # they run out by themselves, if later
+            log.warning("leases_not_released", error=str(error))
+        self._sender.stop.wait(HEARD_S)
+
+    def _release(self) -> None:
+        """Remove the nodes' leases, and learn who else drives nodes."""
+        for turn in range(ROUNDS):
+            held = leasing.held(self._sender)
+            if turn == 0:
+                self._driving = self._at_work([each for each in held if each.node not in self._nodes])
+            theirs = [each for each in held if each.node in self._nodes]
+            if not theirs:
+                return
+            leasing.release_all(self._sender, theirs)
+
+    def arrive(self, shown: AbstractSet[str]) -> None:
+        """When nodes that are shown to a new kwok are held by it, let it look at the pods on them."""
+        waiting = {name for name in shown & self._nodes.keys() if _shard(self._nodes[name].want) in self._driving}
+        try:
+            held = self._held(waiting)
+            if held:
+                leasing.show_again(self._sender, held, f"moved-{secrets.token_hex(4)}")
+        except errors.ClusterError as error:
+            log.warning("pods_not_shown_again", error=str(error))
+
+    def _held(self, nodes: AbstractSet[str]) -> AbstractSet[str]:
+        """Wait until somebody holds the leases of some nodes; return those of which that is so."""
+        began, nudged, waiting = time.monotonic(), time.monotonic(), nodes
+        while waiting and time.monotonic() < began + ARRIVED_S and not self._sender.stop.is_set():
+            waiting = nodes - {each.node for each in leasing.held(self._sender)}
+            self._sender.stop.wait(LOOK_S if waiting else HEARD_S)
+            if waiting and time.monotonic() > nudged + NUDGE_S:
+                self._nudge(waiting)
+                nudged = time.monotonic()
+        return nodes - waiting
+
+    def _nudge(self, nodes: AbstractSet[str]) -> None:
+        """Take nodes away from a kwok that has not got hold of them, and show them to it once more."""
+        log.debug("nodes_shown_again", nodes=len(nodes))
+        changes = [self._nodes[name] for name in nodes]
+        self._label(changes, shown=False)
+        self._sender.stop.wait(HEARD_S)
+        self._label(changes, shown=True)
+
+    def _label(self, changes: Iterable[Change], *, shown: bool) -> None:
+        """Show nodes to the kwok that is to drive them, or to none."""
+        work = [
+            requests.patch(each.key, patches.labelled(each.have, objects.SHARD, _shard(each.want) if shown else None))
+            for each in changes
+            if each.have is not None
+        ]
+        sending.send_all(self._sender, work)
+
+    def _at_work(self, held: Sequence[leases.Lease]) -> set[str]:
+        now = datetime.now(UTC)
+        return {self._shards[each.node] for each in held if each.node in self._shards and each.is_fresh(now)} - {""}
+
+
+def _shard(node: objects.Manifest | None) -> str:
+    return objects.labels(node or {}).get(objects.SHARD, "")
