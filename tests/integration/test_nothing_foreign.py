@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kwokfleet.core import objects
-from tests.harness import cli, kwok, sessions
+from tests.harness import cli, kwok, sessions, waiting
 from tests.harness.control_plane import ControlPlane
 
 Manifest = dict[str, Any]
@@ -83,11 +83,12 @@ class Scene:
         self.file.write_text(self._text(self.fleet, size, adopt=adopt))
 
     def appear(self, disguise: dict[str, Any]) -> None:
-        """Create the node, as a kubelet would have."""
+        """Create the node, as a kubelet would have, and wait until the node controllers have let pods onto it."""
         text = json.dumps({key: KUBELET[key] | disguise.get(key, {}) for key in KUBELET})
         metadata = {"name": self.node, **json.loads(text.replace("NAME", self.fleet))}
         node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": SPEC, "status": STATUS}
         self.cluster.kubectl("create", "--field-manager=kubelet", "-f", "-", stdin=json.dumps(node))
+        waiting.until(lambda: "taints" not in self.seen()["spec"])
 
     def seen(self) -> Manifest:
         """Return the node as it is, with everything that would tell of a write; kwok's and nodes' own beats aside."""
