@@ -55,10 +55,7 @@ class Pods:
         trouble = self._set.wait_until_known(KNOWN_S) or self._pods.wait_until_known(KNOWN_S)
         if trouble or not self._set.objects():
             self.close()
-            raise errors.ClusterError(
-                f"kwok cannot run as {self.name}: {trouble or 'there is none'}",
-                hint="install it: kubectl apply -k deploy/overlays/shards; or take statefulSet out of the document",
-            )
+            raise _missing(self.stateful_set, trouble)
 
     def close(self) -> None:
         """Look no more; the pods go on, unless there should be none: then they are waited for."""
@@ -269,10 +266,13 @@ def statuses(api: requests.Sends, name: stateful.Name, now: drivers.Driving, lat
     """Return how each pod fares as anybody can see it, who drives the nodes being known; *late_s* behind is lagging."""
     found = cluster.items(api, requests.POD, stateful.SELECTOR, namespace=name.namespace)
     there = {each["metadata"]["name"]: stateful.life(each) for each in found}
-    answer = api.send(requests.get(name.key))
+    answer = api.send(_asking(name))
     if answer.status != HTTPStatus.OK:
-        raise cluster.refused(api, answer, f"get statefulsets {name.name}")
-    names = [name.pod(index).name for index in range(stateful.replicas(answer.json()))]
+        raise cluster.refused(api, answer, f"list statefulsets {name.name}")
+    sets = answer.json()["items"]
+    if not sets:
+        raise _missing(name)
+    names = [name.pod(index).name for index in range(stateful.replicas(sets[0]))]
     return [_status(index, pod, there.get(pod), now, late_s) for index, pod in enumerate(names)]
 
 
@@ -289,16 +289,28 @@ def _status(index: int, pod: str, life: stateful.Life | None, now: drivers.Drivi
 
 def end_former(api: requests.Sends, name: stateful.Name, stop: threading.Event) -> bool:
     """End the pods of a StatefulSet that kwok ran as before the files said otherwise; return whether it was one."""
-    answer = api.send(requests.get(name.key))
-    there = answer.json()
-    if answer.status != HTTPStatus.OK or not stateful.digest(there) or not stateful.replicas(there):
+    answer = api.send(_asking(name))
+    found = answer.json()["items"] if answer.status == HTTPStatus.OK else ()
+    if not any(stateful.digest(each) and stateful.replicas(each) for each in found):
         return False
     sized = api.send(stateful.sized(name, 0))
     if sized.status != HTTPStatus.OK:
         raise cluster.refused(api, sized, "patch statefulsets")
     log.info("kwok_pods_ended", name=str(name))
     deadline = time.monotonic() + GONE_S
-    while (api.send(requests.get(name.key)).json().get("status") or {}).get("replicas"):
+    while any((each.get("status") or {}).get("replicas") for each in api.send(_asking(name)).json().get("items") or ()):
         if time.monotonic() > deadline or stop.wait(LOOK_S):
             raise errors.DeadlineError(f"{name} still has pods after {GONE_S:g} s", hint="kubectl describe it")
     return True
+
+
+def _missing(name: stateful.Name, trouble: str = "") -> errors.ClusterError:
+    return errors.ClusterError(
+        f"kwok cannot run as {name}: {trouble or 'there is none'}",
+        hint="install it: kubectl apply -k deploy/overlays/shards; or take statefulSet out of the document",
+    )
+
+
+def _asking(name: stateful.Name) -> requests.Request:
+    """Return the request for one StatefulSet: a list, for which the right that it takes to watch it is enough."""
+    return requests.page(requests.STATEFUL_SET, namespace=name.namespace, fields=f"metadata.name={name.name}")

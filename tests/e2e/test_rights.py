@@ -14,7 +14,7 @@ from tests.harness.audit import Asked
 from tests.harness.control_plane import ControlPlane
 from tests.harness.grants import Grant
 
-ROLES = grants.roles(grants.RIGHTS, grants.VIEWER)
+ROLES = grants.roles(grants.RIGHTS, grants.VIEWER, grants.KWOK_PODS)
 GRANTS = [grant for role in ROLES for grant in grants.of(role)]
 US = (accounts.DAEMON, accounts.VIEWER)
 REFUSED = (401, 403)

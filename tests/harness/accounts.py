@@ -28,7 +28,7 @@ def install(cluster: ControlPlane) -> None:
     """Put in place what whoever installs kwokfleet puts in place, but for the daemon itself."""
     kwok.install_crds(cluster)
     crd = grants.DEPLOY / "crds" / "kwokfleet.dev_fleets.yaml"
-    files = [crd, BASE / "namespace.yaml", BASE / "serviceaccount.yaml", grants.RIGHTS, grants.VIEWER]
+    files = [crd, BASE / "namespace.yaml", BASE / "serviceaccount.yaml", grants.RIGHTS, grants.VIEWER, grants.KWOK_PODS]
     cluster.kubectl(
         "apply", *(word for file in (*files, BASE / "admission.yaml") for word in ("--filename", str(file)))
     )

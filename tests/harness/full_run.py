@@ -1,7 +1,8 @@
 """Everything that a daemon does in a cluster, once and with little of each: what its rights are held against.
 
 Two daemons with the ServiceAccount's rights and no others sync, repair, prune, drain, play waves, run kwok, put
-another kwok to rest, and one of them is killed on the way. A viewer looks on.
+another kwok to rest, and one of them is killed on the way. In the end kwok runs in pods, and no longer. A viewer
+looks on.
 """
 
 import json
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.harness import accounts, cli, labs, running, waiting
+from tests.harness import accounts, cli, kwok_pods, labs, running, waiting
 from tests.harness.control_plane import ControlPlane
 
 Manifest = dict[str, Any]
@@ -25,6 +26,7 @@ kind: KwokController
 metadata: {{name: default}}
 spec: {{leaseDuration: {LEASES}, takeover: {{deployment: {RIVAL}, policy: scaleDown}}}}
 """
+IN_PODS = CONTROLLER.replace("spec: {", f"spec: {{shards: 2, statefulSet: {kwok_pods.NAME}, ")
 
 FLEET = """
 apiVersion: kwokfleet.dev/v1alpha1
@@ -184,6 +186,7 @@ class FullRun:
             waiting.until(lambda: other.leads)
             self._shrink(other)
             self._look(self.files)
+            self._in_pods()
         waiting.until(lambda: self._rival_has(1))
 
     # who and what
@@ -280,6 +283,18 @@ class FullRun:
             and not {"own", "kwok-volume", "lab-told"} & set(left)
             and not configured
         )
+
+    def _in_pods(self) -> None:
+        """Let kwok run in pods of its own, and then in the daemon's again; nobody runs the pods here."""
+        kwok_pods.place(self.cluster, accounts.NAMESPACE)
+        (self.files / "controller.yaml").write_text(IN_PODS)
+        waiting.until(lambda: self._pods_asked_for() == 2)
+        (self.files / "controller.yaml").write_text(CONTROLLER)
+        waiting.until(lambda: self._pods_asked_for() == 0)
+
+    def _pods_asked_for(self) -> int:
+        found = self.cluster.get("statefulset", kwok_pods.NAME, "--namespace", accounts.NAMESPACE)
+        return int(found["spec"]["replicas"])
 
 
 def _merged(patch: Manifest) -> tuple[str, str]:

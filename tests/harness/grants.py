@@ -13,6 +13,7 @@ from tests.harness.audit import Asked
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RIGHTS = DEPLOY / "base" / "rights.yaml"
 VIEWER = DEPLOY / "components" / "viewer" / "viewer.yaml"
+KWOK_PODS = DEPLOY / "components" / "kwok-pods" / "rights.yaml"
 Manifest = dict[str, Any]
 _COMPONENT = "app.kubernetes.io/component"
 _IN_NAMESPACE = re.compile(r"[^a-z0-9]+")

@@ -14,14 +14,19 @@ _FILES = ("components/kwok-pods/serviceaccount", "components/kwok-pods/configmap
 
 def install(cluster: ControlPlane, namespace: str) -> None:
     """Put the StatefulSet, without a pod, and what it needs into a namespace; kwok's account gets kwok's rights."""
+    place(cluster, namespace)
+    for each in _rights(namespace):
+        cluster.apply(each)
+
+
+def place(cluster: ControlPlane, namespace: str) -> None:
+    """Put the StatefulSet, its configuration and its account into a namespace."""
     for file in _FILES:
         for each in deploying.read((deploying.DEPLOY / f"{file}.yaml").read_text()):
             each["metadata"]["namespace"] = namespace
             if each["kind"] == "StatefulSet":  # the class is the whole cluster's
                 del each["spec"]["template"]["spec"]["priorityClassName"]
             cluster.apply(each)
-    for each in _rights(namespace):
-        cluster.apply(each)
 
 
 def _rights(namespace: str) -> Iterator[dict[str, Any]]:
