@@ -1,6 +1,7 @@
 """`kwokfleet install`: the daemon as a Deployment in a cluster, in one command; again, it is an upgrade."""
 
-from contextlib import contextmanager
+import functools
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ from kwokfleet import errors
 from kwokfleet.cli import connection, fleets, output, render, sync
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from kwokfleet import installer, sending, source
     from kwokfleet.core.installation import Git, Options
@@ -122,8 +123,10 @@ def install(  # noqa: PLR0913, PLR0917  # one for each option
         made, _ = asked.manifests(None)
         render.print_manifests((("", each) for each in made), form or render.ManifestFormat.YAML)
         return
-    with sending_to(context, kubeconfig) as sender:
-        made, goal = asked.manifests(sender)
+    with ExitStack() as stack:
+        connected = functools.cache(lambda: stack.enter_context(sending_to(context, kubeconfig)))
+        made, goal = asked.manifests(connected)  # what is wrong with the files is said before a cluster is asked
+        sender = connected()
         try:
             _carry_out(sender, options, made, goal if wait else None, dry_run=dry_run, timeout_s=timeout_s, force=force)
         except BaseException as error:
@@ -174,8 +177,8 @@ class _Asked:
     def __init__(self, options: "Options", path: Path | None, shards: int, kwok_kinds: bool) -> None:  # noqa: FBT001  # handed on
         self._options, self._path, self._shards, self._kwok_kinds = options, path, shards, kwok_kinds
 
-    def manifests(self, sender: "sending.Sender | None") -> "tuple[list[Manifest], installer.Goal]":
-        """Return the manifests, and what to wait for; files are looked at before anything else happens."""
+    def manifests(self, connected: "Callable[[], sending.Sender] | None") -> "tuple[list[Manifest], installer.Goal]":
+        """Return the manifests, and what to wait for; a cluster is asked only if the files are about live nodes."""
         from dataclasses import replace
 
         from kwokfleet import installer, packer
@@ -184,15 +187,18 @@ class _Asked:
         files: Parcel | Git | None = self._options.source
         goal = installer.Goal(self._options.namespace, None if files else frozenset())
         if self._path is not None:
-            files, goal = self._packed(self._path, sender)
+            files, goal = self._packed(self._path, connected)
         made = installation.objects_of(packer.manifests(), replace(self._options, source=files))
         made += sync.kwok_definitions() if self._kwok_kinds else []
         return sorted(made, key=marks.rank), goal
 
-    def _packed(self, path: Path, sender: "sending.Sender | None") -> "tuple[Parcel, installer.Goal]":
+    def _packed(self, path: Path, connected: "Callable[[], sending.Sender] | None") -> "tuple[Parcel, installer.Goal]":
         from kwokfleet import installer, packer, source
 
-        loaded = fleets.load(source.Loader(render.live_nodes(None, sender)), path)
+        def live(context: str | None) -> "list[Manifest]":
+            return render.live_nodes(None, connected() if connected else None)(context)
+
+        loaded = fleets.load(source.Loader(live), path)
         fleets.refuse_if_wrong(loaded)
         made = packer.pack(path, loaded, self._said_of_kwok(loaded))
         names = sorted(each.name for each in loaded.tree.fleets)

@@ -1,5 +1,6 @@
 """`kwokfleet install` and `uninstall` on a cluster of their own, whose pods run: what they make, leave and refuse."""
 
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from kwokfleet.core import marks
-from tests.harness import cli, control_plane, foreign, kubelet, snapshots, waiting
+from tests.harness import cli, control_plane, foreign, kubelet, repositories, snapshots, waiting
 from tests.harness.control_plane import ControlPlane
 
 Manifest = dict[str, Any]
@@ -112,6 +113,18 @@ def refused(program: cli.Cli, code: int, *arguments: str) -> str:
     done = program.run(*arguments)
     assert done.returncode == code, done.stderr
     return done.stderr
+
+
+def test_what_is_wrong_with_files_is_said_before_a_cluster_is_asked(program: cli.Cli, files: Path) -> None:
+    """Whoever installs hears of both, and of the files first."""
+    (files / "lab.yaml").write_text(FLEET.replace("replicas: 3", "replicas: many"))
+    done = program.run("install", "--from", str(files), KUBECONFIG=str(files / "none"))
+    assert done.returncode == 3, done.stderr
+    assert "lab.yaml:6" in done.stderr
+    (files / "lab.yaml").write_text(FLEET)
+    done = program.run("install", "--from", str(files), KUBECONFIG=str(files / "none"))
+    assert done.returncode == 4, done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_deployment_of_somebody_else_is_not_touched(plane: ControlPlane, program: cli.Cli, files: Path) -> None:
@@ -218,3 +231,72 @@ def test_what_was_there_before_stays(plane: ControlPlane, program: cli.Cli, file
         assert not plane.get("deployments,pods", "-n", "theirs")["items"]
         program.ok("uninstall", "--delete-fleet")
         snapshots.await_same(plane, before)
+
+
+@pytest.mark.faults
+def test_kwok_in_pods_comes_and_goes_with_the_installation(
+    plane: ControlPlane, program: cli.Cli, files: Path, pods_run: PodsRun
+) -> None:
+    """`--shards`: as many pods drive the fleet, and nothing of them is left in the end."""
+    (files / "lab.yaml").write_text(FLEET.partition("---")[0])
+    with pods_run():
+        before = snapshots.settled(plane)
+        program.ok("install", "--timeout=90s", "--from", str(files), "--shards=2")
+        assert nodes(plane) == {f"lab-pool-{index}": "True" for index in range(3)}
+        found = plane.get("pods", "-n", "kwokfleet", "--selector", "app.kubernetes.io/component=kwok")["items"]
+        assert [each["metadata"]["name"] for each in found] == ["kwokfleet-kwok-0", "kwokfleet-kwok-1"]
+        program.ok("uninstall", "--delete-fleet")
+        snapshots.await_same(plane, before)
+
+
+@pytest.mark.faults
+def test_a_fleet_comes_from_a_repository_and_follows_it(
+    plane: ControlPlane, program: cli.Cli, tmp_path: Path, pods_run: PodsRun
+) -> None:
+    """`--git-url`: what is committed is there, and what is committed later comes within its interval."""
+    repository = repositories.Repository(tmp_path / "repository")
+    repository.commit(fleets__lab=FLEET, parts__slow=STAGE)
+    with pods_run():
+        before = snapshots.settled(plane)
+        program.ok("install", "--timeout=60s", "--git-url", repository.url, "--git-path=fleets")
+        waiting.until(lambda: list(nodes(plane).values()) == ["True"] * 3)
+        repository.commit(fleets__lab=FLEET.replace("replicas: 3", "replicas: 4"))
+        waiting.until(lambda: list(nodes(plane).values()) == ["True"] * 4, deadline_s=120)
+        program.ok("uninstall", "--delete-fleet")
+        snapshots.await_same(plane, before)
+
+
+@pytest.mark.faults
+def test_a_kwok_that_was_put_to_rest_runs_again_after_an_uninstall(
+    plane: ControlPlane, program: cli.Cli, files: Path, pods_run: PodsRun
+) -> None:
+    """A Deployment that the files tell to scale down gets its replicas back."""
+    rival = ("deployment/kwok-controller", "--namespace=kube-system")
+    plane.kubectl("create", "deployment", "kwok-controller", "--image=none", "--replicas=2", rival[1])
+    policy = "takeover: {deployment: kube-system/kwok-controller, policy: scaleDown}, manage: {"
+    (files / "lab.yaml").write_text(FLEET.replace("manage: {", policy))
+    try:
+        with pods_run():
+            program.ok("install", "--timeout=60s", "--from", str(files))
+            assert plane.get(*rival)["spec"]["replicas"] == 0
+            program.ok("uninstall", "--delete-fleet")
+            found = plane.get(*rival)
+            assert found["spec"]["replicas"] == 2
+            assert "kwokfleet" not in str(found["metadata"].get("annotations"))
+    finally:
+        plane.kubectl("delete", *rival)
+
+
+@pytest.mark.faults
+def test_who_stops_an_installation_is_told_what_is_there(plane: ControlPlane, program: cli.Cli, files: Path) -> None:
+    """Ctrl-C while pods are waited for: exit code 130; the same command would go on, and uninstall cleans up."""
+    with program.start("install", "--from", str(files)) as process:
+        waiting.until(lambda: not plane.try_kubectl("get", "deployment/kwokfleet", "-n", "kwokfleet").returncode)
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        said, complained = process.communicate(timeout=30)
+    assert process.returncode == 130, complained
+    assert "another install goes on from there" in said + complained
+    assert "Traceback" not in complained
+    program.ok("uninstall", "--delete-fleet")
+    assert plane.try_kubectl("get", "namespace/kwokfleet").returncode == 1

@@ -9,7 +9,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -25,74 +24,16 @@ from kwokfleet import errors
 from kwokfleet.core import requests
 from kwokfleet.core.objects import Manifest
 from kwokfleet.core.requests import Answer, Request, Sends
+from kwokfleet.edge.cluster import wire
+from kwokfleet.edge.cluster.stream import Stream
 
 CONNECT_S, ANSWER_S = 5.0, 65.0
 """The API server gives a request 60 s by default; we give it a little longer to say so."""
 MOST_CONNECTIONS = 256
-CHUNK = 1 << 16
-MOST_SIZE_LINE = 1024
 _WORDS = 500
+_WITH_BODY = ("POST", "PUT", "PATCH")
 KUBECONFIG = "~/.kube/config"
 """Where kubeconfigs are, unless the variable of that name says otherwise."""
-
-
-class Stream:
-    """An answer that does not end by itself: a watch."""
-
-    def __init__(self, host: str, response: urllib3.BaseHTTPResponse) -> None:
-        self._host, self._response = host, response
-        self._stopped = False
-        self.status = response.status
-
-    def chunks(self) -> Iterator[bytes]:
-        """Yield what comes, as it comes, until either side closes."""
-        try:
-            # What is read after stop() is not the answer: shutting a TLS socket down takes its decryption away.
-            for chunk in _pieces(self._response):
-                if self._stopped:
-                    return
-                yield chunk
-        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:  # ValueError: closed by us
-            if self._stopped:
-                return
-            raise errors.UnreachableError(f"the connection to {self._host} broke: {_cause(error)}") from error
-
-    def read(self) -> Answer:
-        """Return the whole answer; for one that is an error."""
-        with suppress(urllib3.exceptions.HTTPError, OSError):
-            return Answer(self.status, self._response.data, self._response.headers)
-        return Answer(self.status)
-
-    def stop(self) -> None:
-        """Wake up who waits in chunks(), from another thread."""
-        self._stopped = True
-        with suppress(ValueError, RuntimeError, OSError):
-            self._response.shutdown()
-
-    def close(self) -> None:
-        """Give up the connection."""
-        with suppress(OSError):
-            self._response.close()
-
-
-def _pieces(response: Any) -> Iterator[bytes]:  # noqa: ANN401  # what lies below a response has no type of its own
-    """Yield what a response brings, piece by piece, as the other side has sent it.
-
-    Events of a watch come one by one, each as a piece. urllib3 and http.client take 120 µs of CPU for each,
-    most of it for what a watch never is (compressed, cached, seekable); read from the connection, it is 40.
-    """
-    if not getattr(response, "chunked", False):
-        yield from iter(partial(response.read1, CHUNK), b"")
-        return
-    connection = response._fp.fp  # noqa: SLF001  # the buffered file of the socket: urllib3 has no name for it
-    while (line := connection.readline(MOST_SIZE_LINE)) and (size := int(line.partition(b";")[0], 16)):
-        piece = connection.read(size)
-        if len(piece) < size:
-            raise urllib3.exceptions.IncompleteRead(len(piece), size - len(piece))
-        yield piece
-        connection.readline(MOST_SIZE_LINE)
-    if not line:
-        raise urllib3.exceptions.ProtocolError("it was closed without an end")
 
 
 class _Waiting(threading.local):
@@ -132,9 +73,11 @@ class Cluster:
             urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
         manager = client.ApiClient(configuration).rest_client.pool_manager
         self.host: str = configuration.host
-        self._prefix = urlsplit(self.host).path.rstrip("/")
+        parts = urlsplit(self.host)
+        self._prefix, self._netloc = parts.path.rstrip("/"), parts.netloc.rpartition("@")[2]
         self._pool = manager.connection_from_url(self.host)
         self._pool.ConnectionCls = type("Checked", (_Checked, self._pool.ConnectionCls), {})
+        self._wire = wire.Wire(self._pool)
         self._configuration = configuration
         self._by_token = bool(configuration.api_key)
         self._authorization: dict[str, str] = {}
@@ -145,14 +88,38 @@ class Cluster:
         *ask* is called at the last moment, and raises if nothing may be sent any more.
         """
         used = self._configuration
+        exchange = self._by_proxy if self._pool.proxy is not None else self._exchange
+        answer = exchange(request, timeout_s, ask)
+        if answer.status == HTTPStatus.UNAUTHORIZED and self._renew(used):
+            answer = exchange(request, timeout_s, ask)
+        return answer
+
+    def _exchange(self, request: Request, timeout_s: float, ask: Callable[[], None] | None) -> Answer:
+        try:
+            return Answer(*self._wire.exchange(self._message(request), CONNECT_S, timeout_s, ask))
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise self._unreachable(error) from error
+
+    def _by_proxy(self, request: Request, timeout_s: float, ask: Callable[[], None] | None) -> Answer:
+        """Send by a proxy: how to ask one to pass something on is urllib3's business."""
         _waiting.ask = ask
         try:
             response = self._open(request, timeout_s, preload=True)
-            if response.status == HTTPStatus.UNAUTHORIZED and self._renew(used):
-                response = self._open(request, timeout_s, preload=True)
         finally:
             _waiting.ask = None
         return Answer(response.status, response.data, response.headers)
+
+    def _message(self, request: Request) -> bytes:
+        """Return a request as it goes over the wire."""
+        headers = self._headers(request) | {"Host": self._netloc}
+        if request.body is not None or request.method in _WITH_BODY:
+            headers["Content-Length"] = str(len(request.body or b""))
+        lines = [f"{request.method} {self._prefix}{request.path} HTTP/1.1", *map(": ".join, headers.items())]
+        if any("\n" in line or "\r" in line for line in lines):
+            raise errors.ClusterError(
+                "a request with a line break in its first lines is not sent", hint="look at the token of the kubeconfig"
+            )
+        return "\r\n".join((*lines, "", "")).encode("latin-1") + (request.body or b"")
 
     def stream(self, request: Request, silence_s: float) -> Stream:
         """Send a request whose answer goes on; *silence_s* without a byte of it is a broken connection."""
@@ -176,10 +143,13 @@ class Cluster:
                 preload_content=preload,
             )
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise errors.UnreachableError(
-                f"the API server at {self.host} does not answer: {_cause(error)}",
-                hint="see `kubectl cluster-info`; is the right context set?",
-            ) from error
+            raise self._unreachable(error) from error
+
+    def _unreachable(self, error: Exception) -> errors.UnreachableError:
+        return errors.UnreachableError(
+            f"the API server at {self.host} does not answer: {wire.cause(error)}",
+            hint="see `kubectl cluster-info`; is the right context set?",
+        )
 
     def _headers(self, request: Request) -> dict[str, str]:
         headers = {"Accept": request.accept, "User-Agent": f"kwokfleet/{kwokfleet.__version__}"}
@@ -205,11 +175,14 @@ class Cluster:
                 return False
             if _credentials(fresh) == _credentials(self._configuration):
                 return False
+            former = self._wire
             self._configure(fresh)
+            former.close()
             return True
 
     def close(self) -> None:
         """Close all connections that are not in use."""
+        self._wire.close()
         self._pool.close()
 
 
@@ -355,11 +328,3 @@ def _refusal(cluster: Sends, answer: Answer, what: str) -> errors.ClusterError:
         f"the API server at {cluster.host} refused to {what}: {answer.status} {answer.message[:_WORDS] or reason}",
         hint=f"see `kubectl auth can-i {what}`",
     )
-
-
-def _cause(error: BaseException) -> str:
-    """Return what is behind an error of the HTTP library, in a few words."""
-    reason = getattr(error, "reason", None)
-    inner = reason if isinstance(reason, BaseException) else error.__cause__ or error
-    text = " ".join(str(inner).split())
-    return text.rpartition(": ")[2] if "[Errno" in text else f"{type(error).__name__}: {text}"[:200]
