@@ -9,6 +9,7 @@ import pytest
 import urllib3
 
 from kwokfleet.edge.cluster import wire
+from tests.harness import waiting
 
 ASKED = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -125,7 +126,7 @@ def test_who_may_not_send_any_more_does_not() -> None:
     with opened([OK]) as (made, server):
         with pytest.raises(PermissionError):
             made.exchange(ASKED, 5, 5, refuse)
-        assert server.met == 1
+        waiting.until(lambda: server.met == 1)
 
 
 def test_a_server_that_says_nothing_is_not_waited_for_for_ever() -> None:

@@ -5,7 +5,7 @@ import os
 import secrets
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,7 @@ def kept(
     manage = {"label": f"{objects.FLEET}={fleet}"}
     spec = KwokControllerSpec.model_validate({"manage": manage, **fields})
     wanted = places.Wanted(cluster.tools.path("kwok"), spec, cluster.kubeconfig)
-    with mirror.Mirror(api, (requests.NODE,), f"{objects.FLEET}={fleet}") as nodes:
+    with closing(api), mirror.Mirror(api, (requests.NODE,), f"{objects.FLEET}={fleet}") as nodes:
         nodes.wait_until_known(READY_S)
 
         def names() -> list[tuple[str, str]]:
@@ -95,7 +95,6 @@ def kept(
         site = caretaker.site(spec, home, folder / "kwok", sender, api)
         with keeping.Keeper(sender, wanted, folder / "kwok", names, api, site) as made:
             yield Kept(cluster, api, sender, nodes, made, folder)
-    api.close()
 
 
 def named(cluster: control_plane.ControlPlane) -> Iterator[str]:

@@ -221,7 +221,7 @@ def test_one_shard_becomes_two_and_two_become_one_without_waiting_for_leases(
 ) -> None:
     """Whoever drives all nodes does so until they say whose they are; the last one takes them all at once."""
     with keeping.kept(cluster, tmp_path, name, leaseDuration=LONG_LEASE) as kept:
-        kept.sync(fleet(name, 6))
+        kept.sync(fleet(name, 24))
         kept.wait_ready()
         pid = kept.status().pid
         assert not kept.change(shards=2)
@@ -229,10 +229,10 @@ def test_one_shard_becomes_two_and_two_become_one_without_waiting_for_leases(
         assert [each.pid for each in kept.keeper.statuses()] == [pid], "no node says yet whose it is"
         for count in (2, 1):
             kept.change(shards=count)
-            kept.sync(fleet(name, 6, count))
+            kept.sync(fleet(name, 24, count))
             waiting.until(kept.keeper.retire)
             kept.wait_ready()
-            waiting.until(lambda: len(kept.leases()) == 6 and set(kept.leases().values()) == kept.identities())
+            waiting.until(lambda: len(kept.leases()) == 24 and set(kept.leases().values()) == kept.identities())
             assert len(kept.identities()) == count
 
 
