@@ -1,15 +1,18 @@
 """Many requests at once about leases and the pods below them: who holds what, let go, look again."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from http import HTTPStatus
 
 from kwokfleet import errors
 from kwokfleet.core import bumps, leases, requests
 from kwokfleet.edge import cluster
 
 SENDERS = 32
+HEARD_S = 0.5
+"""How long a kwok may take to hear of a lease that has gone or come."""
 
 
 def held(api: requests.Sends) -> list[leases.Lease]:
@@ -39,22 +42,37 @@ def show_again(api: requests.Sends, nodes: AbstractSet[str], stamp: str) -> int:
     return len(found)
 
 
-def send_all(api: requests.Sends, work: Sequence[requests.Request]) -> None:
-    """Send many requests at once; what fails is left for the next look."""
-    waiting = iter(work)
+def show_nodes_again(api: requests.Sends, nodes: AbstractSet[str], shard: str, wait: Callable[[float], object]) -> None:
+    """Take nodes away from a kwok that has not got hold of their leases, and show them to it once more.
+
+    It looked for them when it had not heard yet that nobody held them, and would look again only after a quarter
+    of their duration. Each node is left alone that is no longer that shard's.
+    """
+    names = sorted(nodes)
+    answers = send_all(api, [bumps.hidden(each, shard) for each in names])
+    wait(HEARD_S)
+    hidden = [name for name, answer in zip(names, answers, strict=True) if answer and answer.status == HTTPStatus.OK]
+    send_all(api, [bumps.shown(each, shard) for each in hidden])
+
+
+def send_all(api: requests.Sends, work: Sequence[requests.Request]) -> list[requests.Answer | None]:
+    """Send many requests at once, and return the answers; what fails is left for the next look."""
+    waiting = enumerate(work)
+    answers: list[requests.Answer | None] = [None] * len(work)
     lock = threading.Lock()
 
     def run() -> None:
         while True:
             with lock:
-                request = next(waiting, None)
+                index, request = next(waiting, (-1, None))
             if request is None:
                 return
             with suppress(errors.ClusterError):
-                api.send(request)
+                answers[index] = api.send(request)
 
     threads = [threading.Thread(target=run, daemon=True) for _ in range(min(SENDERS, len(work)))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    return answers

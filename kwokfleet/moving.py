@@ -9,9 +9,10 @@ As it gets hold of a node it looks at the pods there, often before it has heard 
 and passes over them. They are shown to it again. A kwok that has only just started is shown all its pods anyway.
 """
 
+import itertools
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 
@@ -25,8 +26,6 @@ from kwokfleet.core.plan import Action, Change
 log = structlog.get_logger()
 
 SHARD = ("metadata", "labels", objects.SHARD)
-HEARD_S = 0.5
-"""How long a kwok may take to hear of a lease that has gone or come."""
 ROUNDS = 4
 """How often leases are removed: one that its holder was just renewing is another one than was read."""
 LOOK_S, NUDGE_S, ARRIVED_S = 0.25, 2.0, 15.0
@@ -53,12 +52,19 @@ class Move:
 
     def leave(self) -> None:
         """Take the nodes from their kwoks."""
-        self._label(self._nodes.values(), shown=False)
+        sending.send_all(
+            self._sender,
+            [
+                requests.patch(each.key, patches.labelled(each.have, objects.SHARD, None))
+                for each in self._nodes.values()
+                if each.have is not None
+            ],
+        )
         try:
             self._release()
         except errors.ClusterError as error:  # they run out by themselves, if later
             log.warning("leases_not_released", error=str(error))
-        self._sender.stop.wait(HEARD_S)
+        self._sender.stop.wait(leasing.HEARD_S)
 
     def _release(self) -> None:
         """Remove the nodes' leases, and learn who else drives nodes."""
@@ -73,7 +79,7 @@ class Move:
 
     def arrive(self, shown: AbstractSet[str]) -> None:
         """When nodes that are shown to a new kwok are held by it, let it look at the pods on them."""
-        waiting = {name for name in shown & self._nodes.keys() if _shard(self._nodes[name].want) in self._driving}
+        waiting = {name for name in shown & self._nodes.keys() if self._target(name) in self._driving}
         try:
             held = self._held(waiting)
             if held:
@@ -83,31 +89,26 @@ class Move:
 
     def _held(self, nodes: AbstractSet[str]) -> AbstractSet[str]:
         """Wait until somebody holds the leases of some nodes; return those of which that is so."""
-        began, nudged, waiting = time.monotonic(), time.monotonic(), nodes
+        began, waiting = time.monotonic(), nodes
+        looked, before = began, nodes
         while waiting and time.monotonic() < began + ARRIVED_S and not self._sender.stop.is_set():
             waiting = nodes - {each.node for each in leasing.held(self._sender)}
-            self._sender.stop.wait(LOOK_S if waiting else HEARD_S)
-            if waiting and time.monotonic() > nudged + NUDGE_S:
-                self._nudge(waiting)
-                nudged = time.monotonic()
+            self._sender.stop.wait(LOOK_S if waiting else leasing.HEARD_S)
+            if waiting and time.monotonic() > looked + NUDGE_S:
+                if waiting == before:  # none has come for a while
+                    self._nudge(waiting)
+                looked, before = time.monotonic(), waiting
         return nodes - waiting
 
     def _nudge(self, nodes: AbstractSet[str]) -> None:
         """Take nodes away from a kwok that has not got hold of them, and show them to it once more."""
         log.debug("nodes_shown_again", nodes=len(nodes))
-        changes = [self._nodes[name] for name in nodes]
-        self._label(changes, shown=False)
-        self._sender.stop.wait(HEARD_S)
-        self._label(changes, shown=True)
+        by_shard = itertools.groupby(sorted(nodes, key=self._target), key=self._target)
+        for shard, names in by_shard:
+            leasing.show_nodes_again(self._sender, set(names), shard, self._sender.stop.wait)
 
-    def _label(self, changes: Iterable[Change], *, shown: bool) -> None:
-        """Show nodes to the kwok that is to drive them, or to none."""
-        work = [
-            requests.patch(each.key, patches.labelled(each.have, objects.SHARD, _shard(each.want) if shown else None))
-            for each in changes
-            if each.have is not None
-        ]
-        sending.send_all(self._sender, work)
+    def _target(self, node: str) -> str:
+        return _shard(self._nodes[node].want)
 
     def _at_work(self, held: Sequence[leases.Lease]) -> set[str]:
         now = datetime.now(UTC)

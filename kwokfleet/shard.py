@@ -30,8 +30,8 @@ REFUSED_PAUSE_S = 30.0
 """Before a configuration that was refused is tried again: somebody may have mended what it names."""
 AWAY_PAUSE_S = 1.0
 """Between two questions to an API server that does not answer."""
-SETTLE_S = 0.5
-"""How long kwok takes to hear that it holds a lease."""
+NUDGE_S = 2.0
+"""How long a new process may get hold of no more nodes before they are shown to it once more."""
 SAMPLE = 4
 """Leases that are looked at to tell how far renewals are behind."""
 STUCK_AFTER = 3.0
@@ -103,6 +103,8 @@ class Shard(threading.Thread):
         """The nodes whose pods it has been shown."""
         self._met = False
         """Whether it ran long before we came: another one has shown it what it must see."""
+        self._lacking, self._lacking_at = set[str](), 0.0
+        """The nodes whose leases nobody held at the last look, and when to look again."""
         self._placed: frozenset[str] = frozenset()
         """The nodes that show where it answers."""
         self._began = datetime.now(UTC)
@@ -248,9 +250,10 @@ class Shard(threading.Thread):
             self._met = False
         elif not mine and any(map(self._is_dead, sampled)):
             self.release("", all_of_ours=True)  # a last request of the dead one came after its leases were let go
-        driving = bool(mine) or not sampled
+        driving = bool(mine) or not (sampled or (self.status.state is State.STARTING and self._mine()))
         state = State.LAGGING if driving and lag > duration / 4 else State.READY if driving else State.STARTING
         self._pass_over_nobody()
+        self._show_nodes_again(process)
         if state is State.READY and self.status.state is State.STARTING:
             log.info("kwok_ready", shard=self.shard.index, after_s=round(process.ran_s, 2))
         self._tell(state=state, lag_s=round(max(lag, 0.0), 1))
@@ -268,7 +271,7 @@ class Shard(threading.Thread):
             held = {lease.node for lease in leased if lease.holder == self.status.identity}
             fresh = (mine & held) - self._shown
             if fresh:
-                self._stopping.wait(SETTLE_S)
+                self._stopping.wait(leasing.HEARD_S)
                 count = leasing.show_again(self._api, fresh, f"kwok-{self.status.identity.rpartition('_')[2]}")
                 log.debug("pods_shown_again", shard=self.shard.index, nodes=len(fresh), pods=count)
             self._shown |= fresh
@@ -276,6 +279,21 @@ class Shard(threading.Thread):
             log.debug("pods_not_shown_again", shard=self.shard.index, error=str(error))
         if mine <= self._shown or time.monotonic() - self._new_since > READY_S:
             self._new_since = None
+
+    def _show_nodes_again(self, process: places.Kwok) -> None:
+        """Show nodes once more to a new process that has not got hold of them, and gets hold of no others either."""
+        new = self.status.state is State.STARTING or self._new_since is not None
+        if self.shard.drives_all or not new or process.ran_s < NUDGE_S or time.monotonic() < self._lacking_at:
+            return
+        self._lacking_at = time.monotonic() + NUDGE_S
+        try:
+            lacking = {name for name, _ in self._mine()} - {each.node for each in leasing.held(self._api)}
+            if lacking and lacking == self._lacking:
+                log.debug("nodes_shown_again", shard=self.shard.index, nodes=len(lacking))
+                leasing.show_nodes_again(self._api, lacking, self.shard.name, self._stopping.wait)
+            self._lacking = lacking
+        except errors.ClusterError as error:
+            log.debug("nodes_not_shown_again", shard=self.shard.index, error=str(error))
 
     def _show_the_way(self, process: places.Kwok) -> None:
         """Let nodes that have come since the last look show where their kwok answers."""

@@ -16,8 +16,9 @@ from kwokfleet.core.observed import Observed, finished
 from kwokfleet.core.patches import Patch
 from kwokfleet.core.plan import Action
 from kwokfleet.core.report import Outcome, Result
-from kwokfleet.core.requests import POD, Request
+from kwokfleet.core.requests import NODE, POD, Request
 
+JSON_PATCH = "application/json-patch+json"
 _LENGTH = 12
 
 
@@ -62,6 +63,32 @@ def request(metadata: Manifest, stamp: str) -> Request:
     key = ObjectKey(POD.api_version, POD.kind, metadata["namespace"], metadata["name"])
     body = {"metadata": {"uid": metadata["uid"], "annotations": {objects.STAGES: stamp}}}
     return requests.patch(key, Patch("", body))
+
+
+def hidden(node: str, shard: str) -> Request:
+    """Return the request that takes a node from the kwok that is to drive it."""
+    return _relabelled(node, [_says(objects.SHARD, shard), {"op": "remove", "path": _pointer(objects.SHARD)}])
+
+
+def shown(node: str, shard: str) -> Request:
+    """Return the request that gives it back, if it is still ours."""
+    return _relabelled(
+        node,
+        [_says(objects.MANAGED_BY, objects.US), {"op": "add", "path": _pointer(objects.SHARD), "value": shard}],
+    )
+
+
+def _relabelled(node: str, steps: Sequence[Manifest]) -> Request:
+    where = requests.path(ObjectKey(NODE.api_version, NODE.kind, "", node))
+    return Request("PATCH", f"{where}?{requests.writing()}", orjson.dumps(steps), JSON_PATCH)
+
+
+def _says(label: str, value: str) -> Manifest:
+    return {"op": "test", "path": _pointer(label), "value": value}
+
+
+def _pointer(label: str) -> str:
+    return f"/metadata/labels/{label.replace('/', '~1')}"
 
 
 def patch(each: Observed, stages: Sequence[Manifest]) -> Patch:

@@ -74,6 +74,8 @@ def watching(cluster: ControlPlane, path: str, selector: str = "") -> Iterator[W
         while not ended.is_set():
             with begin(since) as process:
                 for line in process.stdout or ():
+                    if not line.endswith(b"\n"):  # it was ended in the middle of one
+                        break
                     event, at = json.loads(line), time.monotonic()
                     since = event["object"]["metadata"]["resourceVersion"]
                     if event["type"] == "BOOKMARK":
