@@ -89,9 +89,13 @@ def test_a_leader_that_was_stopped_writes_nothing_after_another_one_began(lab: L
         other.proxy.asked.clear()
 
 
+BODY = b'{"metadata": {"name": "late"}, "data": {"text": "%s"}}' % (b"a" * 100_000)
+"""More than goes out at once."""
+
+
 @pytest.mark.parametrize("pieces", [0, 1])
 def test_a_write_is_given_up_until_its_last_byte(lab: Lab, proxy: faulty.Proxy, tmp_path: Path, pieces: int) -> None:
-    """Who may not write any more when the head of a request is out, does not send its body."""
+    """Who may not write any more when a part of a request is out, does not send the rest."""
     api = edge.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "through.json")))
     asked: list[None] = []
 
@@ -100,7 +104,7 @@ def test_a_write_is_given_up_until_its_last_byte(lab: Lab, proxy: faulty.Proxy, 
             raise errors.NotLeadingError("another one leads")
         asked.append(None)
 
-    write = requests.Request("POST", "/api/v1/namespaces/default/configmaps", b'{"metadata": {"name": "late"}}')
+    write = requests.Request("POST", "/api/v1/namespaces/default/configmaps", BODY)
     with pytest.raises(errors.NotLeadingError):
         api.send(write, ask=ask)
     api.close()

@@ -36,7 +36,7 @@ class Wire:
         weakref.finalize(self, _close, self._idle)  # as urllib3's pools do: nobody has to end what nobody uses
 
     def exchange(self, message: bytes, connect_s: float, answer_s: float, ask: Callable[[], None] | None) -> Reply:
-        """Send a request and return the answer; *ask* is called right before, and raises if it may not be sent.
+        """Send a request and return the answer; *ask* is called before each piece, and raises if it may not be sent.
 
         Between a decision to write and the write lie locks, handshakes and other threads' turns. A process that
         is stopped there and goes on later must not write by what it knew before.
@@ -44,9 +44,10 @@ class Wire:
         line = self._reused() or _Line(self._pool, connect_s)
         try:
             line.socket.settimeout(answer_s)
-            if ask is not None:
-                ask()
-            line.socket.sendall(message)
+            for start in range(0, len(message), CHUNK):
+                if ask is not None:
+                    ask()
+                line.socket.sendall(message[start : start + CHUNK])
             status, headers = _head(line.file)
             body = _body(line.file, status, headers)
         except ValueError as error:  # a number that is none
