@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 import structlog
 
 from kwokfleet import errors, leasing, sending
-from kwokfleet.core import leases, objects, observed, patches, requests
+from kwokfleet.core import bumps, leases, objects, observed
 from kwokfleet.core.diff import ABSENT
 from kwokfleet.core.plan import Action, Change
 
@@ -52,14 +52,7 @@ class Move:
 
     def leave(self) -> None:
         """Take the nodes from their kwoks."""
-        sending.send_all(
-            self._sender,
-            [
-                requests.patch(each.key, patches.labelled(each.have, objects.SHARD, None))
-                for each in self._nodes.values()
-                if each.have is not None
-            ],
-        )
+        sending.send_all(self._sender, [bumps.hidden(name, self._shards[name]) for name in self._nodes])
         try:
             self._release()
         except errors.ClusterError as error:  # they run out by themselves, if later

@@ -173,7 +173,7 @@ class Shard(threading.Thread):
     def _life(self) -> None:
         self.runs_as = self.shard
         process = self._place.start(self._wanted, self.runs_as, self._listen)
-        self._began, self._placed = process.since, frozenset()
+        self._began, self._placed, self._lacking = process.since, frozenset(), set()
         log.info("kwok_started", shard=self.shard.index, **_who(process), port=process.port)
         self._tell(state=State.STARTING, identity="", pause_s=0.0, port=process.port, pid=process.pid, pod=process.pod)
         planned = ""

@@ -22,6 +22,14 @@ JSON_PATCH = "application/json-patch+json"
 _LENGTH = 12
 
 
+def _pointer(part: str, name: str) -> str:
+    """Return where in an object a label or annotation is."""
+    return f"/metadata/{part}/{name.replace('/', '~1')}"
+
+
+_SHARD = _pointer("labels", objects.SHARD)
+
+
 def changed(outcomes: Iterable[Outcome]) -> list[Manifest]:
     """Return the Stages that were just made or changed."""
     return [
@@ -66,29 +74,23 @@ def request(metadata: Manifest, stamp: str) -> Request:
 
 
 def hidden(node: str, shard: str) -> Request:
-    """Return the request that takes a node from the kwok that is to drive it."""
-    return _relabelled(node, [_says(objects.SHARD, shard), {"op": "remove", "path": _pointer(objects.SHARD)}])
+    """Return the request that takes a node from the kwok of a shard, if it is ours and that one's."""
+    return _relabelled(node, {"op": "test", "path": _SHARD, "value": shard}, {"op": "remove", "path": _SHARD})
 
 
 def shown(node: str, shard: str) -> Request:
-    """Return the request that gives it back, if it is still ours."""
-    return _relabelled(
-        node,
-        [_says(objects.MANAGED_BY, objects.US), {"op": "add", "path": _pointer(objects.SHARD), "value": shard}],
+    """Return the request that gives a node to the kwok of a shard, if it is ours."""
+    return _relabelled(node, {"op": "add", "path": _SHARD, "value": shard})
+
+
+def _relabelled(node: str, *steps: Manifest) -> Request:
+    """Return a request that the API server refuses for a node of somebody else, whatever it is called."""
+    ours = (
+        {"op": "test", "path": _pointer("labels", objects.MANAGED_BY), "value": objects.US},
+        {"op": "test", "path": _pointer("annotations", objects.FAKE_KEY), "value": objects.FAKE_VALUE},
     )
-
-
-def _relabelled(node: str, steps: Sequence[Manifest]) -> Request:
     where = requests.path(ObjectKey(NODE.api_version, NODE.kind, "", node))
-    return Request("PATCH", f"{where}?{requests.writing()}", orjson.dumps(steps), JSON_PATCH)
-
-
-def _says(label: str, value: str) -> Manifest:
-    return {"op": "test", "path": _pointer(label), "value": value}
-
-
-def _pointer(label: str) -> str:
-    return f"/metadata/labels/{label.replace('/', '~1')}"
+    return Request("PATCH", f"{where}?{requests.writing()}", orjson.dumps((*ours, *steps)), JSON_PATCH)
 
 
 def patch(each: Observed, stages: Sequence[Manifest]) -> Patch:

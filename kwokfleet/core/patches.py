@@ -39,11 +39,6 @@ def cordon(have: Observed) -> Patch:
     return Patch("", {"metadata": {"uid": have.uid}, "spec": {"unschedulable": True}})
 
 
-def labelled(have: Observed, name: str, value: str | None) -> Patch:
-    """Return the patch that gives an object a label, or takes it away."""
-    return Patch("", {"metadata": {"uid": have.uid, "labels": {name: value}}})
-
-
 def opening(node: Manifest, version: int) -> Patch:
     """Return the patch that lets pods onto a node which was born Ready.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kwokfleet import leasing
+from kwokfleet.core import bumps
 from tests.harness import keeping, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.integration.test_keeper import LONG_LEASE, fleet
@@ -37,3 +38,25 @@ def test_nodes_that_are_shown_again_are_held_again(cluster: ControlPlane, tmp_pa
         waiting.until(lambda: set(kept.leases().values()) == kept.identities())
         now = {key.name: each.manifest["metadata"]["labels"] for key, each in kept.nodes.view().objects.items()}
         assert now == whose
+
+
+def test_a_node_of_somebody_else_is_not_shown_or_hidden(cluster: ControlPlane, tmp_path: Path, name: str) -> None:
+    """Nor one that has all our labels and is not fake: not a byte of it changes."""
+    labels = {"app.kubernetes.io/managed-by": "kwokfleet", "kwokfleet.dev/fleet": name, "kwokfleet.dev/shard": "0"}
+    nodes = {f"{name}-real": labels, f"{name}-other": {"kwokfleet.dev/shard": "0"}}
+    with keeping.kept(cluster, tmp_path, name) as kept:
+        for node, marks in nodes.items():
+            fake = {"kwok.x-k8s.io/node": "fake"} if node.endswith("other") else {"kwok.x-k8s.io/node": "real"}
+            metadata = {"name": node, "labels": marks, "annotations": fake}
+            cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+
+        def labelled() -> list[dict[str, str]]:
+            return [cluster.get("node", node)["metadata"]["labels"] for node in nodes]
+
+        before = labelled()
+        leasing.show_nodes_again(kept.sender, set(nodes), "0", lambda _s: None)
+        leasing.send_all(kept.sender, [bumps.hidden(node, "0") for node in nodes])
+        assert labelled() == before
+        leasing.send_all(kept.sender, [bumps.shown(node, "1") for node in nodes])
+        assert labelled() == before
+        cluster.kubectl("delete", "node", *nodes)
