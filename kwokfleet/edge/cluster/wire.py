@@ -5,6 +5,7 @@ takes 0.42 ms of CPU, most of it for what an API server's answers never are (com
 0.14. On one machine the API server needs that time, and a fleet is thousands of requests.
 """
 
+import ssl
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -41,7 +42,14 @@ class Wire:
         Between a decision to write and the write lie locks, handshakes and other threads' turns. A process that
         is stopped there and goes on later must not write by what it knew before.
         """
-        line = self._reused() or _Line(self._pool, connect_s)
+        line = self._reused()
+        if line is not None and message.startswith(b"GET "):
+            with suppress(BrokenError, ConnectionError, ssl.SSLEOFError):  # closed by the server as we began: ask again
+                return self._exchange(line, message, answer_s, ask)
+            line = None
+        return self._exchange(line or _Line(self._pool, connect_s), message, answer_s, ask)
+
+    def _exchange(self, line: "_Line", message: bytes, answer_s: float, ask: Callable[[], None] | None) -> Reply:
         try:
             line.socket.settimeout(answer_s)
             for start in range(0, len(message), CHUNK):
