@@ -36,6 +36,8 @@ ASK_S = 30.0
 FETCH_S = 300.0
 TICK_S = 0.1
 """How often a running git is looked after."""
+BURY_S = 1.0
+"""For killed processes to be gone."""
 _MOST_WORDS = 1 << 20
 _TETHER = Path(__file__).with_name("tether.py")
 _WANTED = "refs/kwokfleet/wanted"
@@ -330,6 +332,7 @@ class _Git:
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+                _bury(process.pid)
 
     def _must_go_on(self) -> None:
         if self.stopped:
@@ -338,6 +341,15 @@ class _Git:
     def stop(self) -> None:
         """End what is running; nothing is run any more."""
         self.stopped = True
+
+
+def _bury(group: int) -> None:
+    """Take leave of what git had started and was killed with it: the first process of a container is its parent now."""
+    deadline = time.monotonic() + BURY_S
+    with suppress(ChildProcessError):  # none is left, or none is ours
+        while time.monotonic() < deadline:
+            if os.waitpid(-group, os.WNOHANG)[0] == 0:
+                time.sleep(0.01)
 
 
 def _words(stream: IO[bytes]) -> str:

@@ -294,3 +294,31 @@ def test_kill_9_at_any_moment_leaves_nothing_that_the_next_cannot_mend(upstream:
         found = repository.fetch()
     assert (found.path / "a.yaml").read_text() == "a: 7\n"
     assert len(list(found.path.iterdir())) == 51
+
+
+FIRST_PROCESS = """
+import ctypes, pathlib, sys
+import psutil
+from kwokfleet import errors
+from kwokfleet.edge import git
+
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: whom nobody waits for becomes our child
+git.ASK_S = 1.0
+repository = git.Repository(sys.argv[1], "main", "", pathlib.Path(sys.argv[2]))
+try:
+    repository.fetch()
+except errors.DeadlineError:
+    print(*(child.name() for child in psutil.Process().children()), sep=",")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="containers are Linux")
+def test_as_the_first_process_of_a_container_it_leaves_no_dead_ones(
+    upstream: Repository, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a hanging git has started would fill the process table, one more for each interval."""
+    slow_git(tmp_path / "bin", tmp_path / "started", monkeypatch)
+    command = [sys.executable, "-c", FIRST_PROCESS, upstream.url, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (tmp_path / "started").exists()
+    assert done.stdout == "\n"

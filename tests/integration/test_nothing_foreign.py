@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kwokfleet.core import objects
-from tests.harness import cli, kwok, sessions, waiting
+from tests.harness import cli, sessions, waiting
 from tests.harness.control_plane import ControlPlane
 
 Manifest = dict[str, Any]
@@ -102,14 +102,8 @@ class Scene:
         return done.returncode, done.stdout + done.stderr
 
 
-@pytest.fixture(scope="module")
-def kinds(session_cluster: ControlPlane) -> None:
-    """Give the cluster kwok's kinds."""
-    kwok.install_crds(session_cluster)
-
-
 @pytest.fixture
-def scene(kwokfleet: cli.Cli, cluster: ControlPlane, tmp_path: Path, kinds: None) -> Iterator[Scene]:
+def scene(kwokfleet: cli.Cli, cluster: ControlPlane, tmp_path: Path, kinds: ControlPlane) -> Iterator[Scene]:
     """Prepare names and files; clear away what a test has made."""
     program = cli.Cli(kwokfleet.data_dir, kwokfleet.environment | {"KUBECONFIG": str(cluster.kubeconfig)})
     made = Scene(cluster, program, tmp_path)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import kwok, sandbox
+from tests.harness import sandbox
 from tests.harness.control_plane import ControlPlane
 from tests.harness.play import (
     CROWD,
@@ -41,13 +41,6 @@ QUIET_S = 3
 
 
 # What the API server says
-
-
-@pytest.fixture(scope="module")
-def kinds(session_cluster: ControlPlane) -> ControlPlane:
-    """Return the session's control plane, with kwok's kinds."""
-    kwok.install_crds(session_cluster)
-    return session_cluster
 
 
 @pytest.fixture

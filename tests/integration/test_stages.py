@@ -11,218 +11,42 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import jq  # type: ignore[import-not-found,unused-ignore]  # ships no types
 import pytest
-from ruamel.yaml import YAML
 
 from tests.harness import kwok, sandbox, stalls, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.harness.sandbox import Sandbox
+from tests.harness.stage_play import (
+    FOLDER,
+    SETS,
+    add_job,
+    add_node,
+    add_pod,
+    completed,
+    conditions,
+    documents,
+    is_ready,
+    paths,
+    phase,
+    pod,
+    pod_spec,
+    ready,
+    waits,
+    when,
+)
 from tests.harness.watch import Watch, watching
 
-FOLDER = Path(__file__).parents[2] / "stages"
-SETS = sorted(path.stem for path in FOLDER.glob("*.yaml"))
-DEFAULT = {"node-fast", "node-heartbeat", "node-heartbeat-with-lease", "pod-fast", "pod-general", "job", "pod-recover"}
-"""The sets that leave objects with a lifecycle of their own alone."""
-LIFECYCLE = {"key": '.metadata.labels["kwokfleet.dev/lifecycle"]', "operator": "DoesNotExist"}
 PART = "kwokfleet.dev/test-part"
 """Tells nodes of one box apart that belong to different kwoks."""
 NOT_READY = "node-not-ready.stage.kwok.x-k8s.io"
 FAILED = "pod-container-running-failed.stage.kwok.x-k8s.io"
 INIT_FAILED = "pod-init-container-running-failed.stage.kwok.x-k8s.io"
 CRASH = "pod-container-crash.stage.kwok.x-k8s.io"
-QUICK = {
-    f"pod-{step}.stage.kwok.x-k8s.io/delay": "100ms"
-    for step in ("create", "init-container-running", "init-container-completed", "ready", "complete", "delete")
-}
-"""Annotations that take a pod through pod-general in half a second."""
 
 Manifest = dict[str, Any]
 
 
-def paths(*names: str) -> list[Path]:
-    """Return the files of sets."""
-    return [FOLDER / f"{name}.yaml" for name in names]
-
-
-def documents(name: str) -> list[Manifest]:
-    """Return the documents of a set."""
-    return list(YAML(typ="safe").load_all(FOLDER / f"{name}.yaml"))
-
-
-def stages(name: str) -> dict[str, Manifest]:
-    """Return the Stages of a set, by name."""
-    return {each["metadata"]["name"]: each["spec"] for each in documents(name) if each["kind"] == "Stage"}
-
-
-# What the cluster is given
-
-
-def add_node(box: Sandbox, name: str, labels: dict[str, str] | None = None, *, schedulable: bool = True) -> str:
-    """Make a bare node; return its name, normally once pods can land on it."""
-    node = box.manifest("v1", "Node", name)
-    node["metadata"]["labels"] |= labels or {}
-    box.cluster.apply(node)
-    made = str(node["metadata"]["name"])
-    if schedulable:
-        waiting.until(lambda: ready(box, made) == "True" and not box.cluster.get("node", made)["spec"].get("taints"))
-    return made
-
-
-def ready(box: Sandbox, node: str) -> str:
-    """Return the status of a node's Ready condition."""
-    return str(conditions(box.cluster.get("node", node)).get("Ready", {}).get("status", "none"))
-
-
-def conditions(thing: Manifest) -> dict[str, Manifest]:
-    """Return an object's conditions, by type."""
-    return {each["type"]: each for each in thing["status"].get("conditions", ())}
-
-
-def pod_spec(node: str, *names: str, **fields: Any) -> Manifest:  # noqa: ANN401 - a manifest
-    """Write the spec of a pod that is bound to *node* by the scheduler."""
-    containers = [{"name": name, "image": "registry/image:1"} for name in names]
-    return {"nodeSelector": {"kubernetes.io/hostname": node}, "containers": containers, **fields}
-
-
-def add_pod(box: Sandbox, name: str, node: str, **parts: Any) -> str:  # noqa: ANN401 - a manifest
-    """Make a pod on *node* by naming it there, and return its name; *parts*: labels, annotations, spec."""
-    spec = {**pod_spec(node, "main"), **parts.get("spec", {}), "nodeName": node}
-    del spec["nodeSelector"]
-    pod = box.manifest("v1", "Pod", name, spec=spec)
-    pod["metadata"] |= {"annotations": QUICK | parts.get("annotations", {})}
-    pod["metadata"]["labels"] |= parts.get("labels", {})
-    box.cluster.apply(pod)
-    return str(pod["metadata"]["name"])
-
-
-def add_job(box: Sandbox, name: str, part: dict[str, str], *arguments: str) -> str:
-    """Make a Job of one pod, for nodes with the labels *part*, and return its name."""
-    metadata = {"annotations": QUICK}
-    container = {"name": "main", "image": "busybox", "args": list(arguments)}
-    spec = {"nodeSelector": box.labels | part, "restartPolicy": "Never", "containers": [container]}
-    job = box.manifest("batch/v1", "Job", name, spec={"template": {"metadata": metadata, "spec": spec}})
-    box.cluster.apply(job)
-    return str(job["metadata"]["name"])
-
-
-def pod(box: Sandbox, name: str) -> Manifest:
-    """Return a pod as it is now."""
-    return box.cluster.get("pod", name, "--namespace", box.name)
-
-
-def when(box: Sandbox, name: str, is_so: Callable[[Manifest], bool], deadline_s: float = 30) -> Manifest:
-    """Wait until something holds for a pod, and return it as it was then."""
-    seen: list[Manifest] = []
-
-    def look() -> bool:
-        seen[:] = [pod(box, name)]
-        return is_so(seen[0])
-
-    waiting.until(look, deadline_s=deadline_s)
-    return seen[0]
-
-
-def is_ready(thing: Manifest) -> bool:
-    """Tell whether a pod or node is Ready."""
-    return bool(conditions(thing).get("Ready", {}).get("status") == "True")
-
-
-def completed(box: Sandbox, job: str) -> Manifest:
-    """Wait until a Job is complete, and return its pod."""
-    waiting.until(lambda: "Complete" in conditions(box.cluster.get("job", job, "--namespace", box.name)))
-    selector = ("--selector", f"batch.kubernetes.io/job-name={job}")
-    pods: list[Manifest] = box.cluster.get("pods", "--namespace", box.name, *selector)["items"]
-    return pods[0]
-
-
-def phase(name: str) -> Callable[[Manifest], bool]:
-    """Return a check for a pod's phase."""
-    return lambda thing: bool(thing["status"].get("phase") == name)
-
-
-def waits(thing: Manifest) -> bool:
-    """Tell whether a pod's first container is backing off."""
-    return bool(thing["status"]["containerStatuses"][0]["state"].get("waiting", {}).get("reason") == "CrashLoopBackOff")
-
-
-# What can be said without a cluster
-
-
-@pytest.mark.parametrize("name", SETS)
-def test_a_set_keeps_to_the_form_others_rely_on(name: str) -> None:
-    """Names, the label, the current spelling of everything, and lifecycles left alone by the default sets."""
-    assert (FOLDER / f"{name}.yaml").read_text().startswith(f"# {name}: ")
-    for document in documents(name):
-        assert document["metadata"]["labels"]["kwokfleet.dev/stage-set"] == name
-    for stage, spec in stages(name).items():
-        assert stage.startswith(f"{name}-")
-        assert spec["steps"]
-        assert "next" not in spec
-        required = spec["selector"]["matchExpressions"]
-        assert all(set(each) == {"jq"} for each in required)
-        assert (required[0] == {"jq": LIFECYCLE}) == (name in DEFAULT)
-        for expression in expressions(spec):
-            jq.compile(expression)
-
-
-def expressions(spec: Manifest) -> Iterator[str]:
-    """Yield every jq expression of a Stage."""
-    yield from (each["jq"]["key"] for each in spec["selector"]["matchExpressions"])
-    delay = spec.get("delay", {})
-    for source in (spec.get("weightFrom"), delay.get("durationFrom"), delay.get("jitterDurationFrom")):
-        if source:
-            yield source["jq"]["expression"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "delay"),
-    [
-        (["sleep", "10s"], "11000ms"),
-        (["sleep", "10"], "11000ms"),
-        (["sleep", "0.5"], "1500ms"),
-        (["sleep", "1m30s"], "91000ms"),
-        (["sleep", "2m"], "121000ms"),
-        (["sh", "-c", "echo go; /bin/sleep 3 && exit"], "4000ms"),
-        (["sleep", "infinity"], None),
-        (["oversleep", "3"], None),
-        (["serve"], None),
-    ],
-)
-def test_the_job_set_reads_how_long_a_program_takes(arguments: list[str], delay: str | None) -> None:
-    """A pod that is not a Job's ends only if its args say when; teardown takes one second more."""
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    status = {"containerStatuses": [{"name": "c", "state": {"running": {"startedAt": now}}}]}
-    manifest = {
-        "metadata": {},
-        "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "args": arguments}]},
-        "status": status,
-    }
-    spec = stages("job")["job-complete"]
-    ends = jq.compile(spec["selector"]["matchExpressions"][-1]["jq"]["key"]).input_value(manifest).first()
-    assert ends == (delay is not None)
-    if delay:
-        assert jq.compile(spec["delay"]["durationFrom"]["jq"]["expression"]).input_value(manifest).first() == delay
-
-
-@pytest.mark.parametrize("name", ["pod-fast", "pod-general"])
-@pytest.mark.parametrize(("group", "completes"), [("batch/v1", True), ("batch.volcano.sh/v1alpha1", False)])
-def test_only_jobs_of_the_group_batch_complete(name: str, group: str, completes: bool) -> None:  # noqa: FBT001 - a case
-    """Volcano has a kind of the same name, whose pods end by other means."""
-    owner = {"metadata": {"ownerReferences": [{"apiVersion": group, "kind": "Job", "name": "j"}]}}
-    required = stages(name)[f"{name}-complete"]["selector"]["matchExpressions"][-1]["jq"]
-    assert required["operator"] == "Exists"
-    assert bool(jq.compile(required["key"]).input_value(owner).all()) == completes
-
-
 # What the API server says
-
-
-@pytest.fixture(scope="module")
-def kinds(session_cluster: ControlPlane) -> ControlPlane:
-    """Return the session's control plane, with kwok's kinds."""
-    kwok.install_crds(session_cluster)
-    return session_cluster
 
 
 @pytest.fixture(scope="module")

@@ -26,13 +26,7 @@ Manifest = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def kinds(session_cluster: ControlPlane) -> None:
-    """Give the cluster kwok's kinds."""
-    kwok.install_crds(session_cluster)
-
-
-@pytest.fixture(scope="module")
-def followed(session_cluster: ControlPlane, kinds: None) -> Iterator[sessions.Sessions]:
+def followed(session_cluster: ControlPlane, kinds: ControlPlane) -> Iterator[sessions.Sessions]:
     """Follow the session's cluster, for all tests here."""
     with sessions.opened(session_cluster) as opened:
         yield opened

@@ -1,0 +1,67 @@
+"""A folder of fleet files, and the commands that a person runs on them, one after the other."""
+
+import json
+import secrets
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from kwokfleet.core import objects
+from tests.harness import cli, sessions
+from tests.harness.control_plane import ControlPlane
+
+Manifest = dict[str, Any]
+Done = subprocess.CompletedProcess[str]
+
+
+class Desk:
+    """A folder of fleet files, and the commands on them."""
+
+    def __init__(self, cluster: ControlPlane, program: cli.Cli, folder: Path) -> None:
+        self.cluster, self.program, self.folder = cluster, program, folder
+        token = secrets.token_hex(3)
+        self.a, self.b = f"t-{token}-a", f"t-{token}-b"
+        folder.mkdir()
+
+    def file(self, fleet: str) -> Path:
+        """Return where a fleet's file is."""
+        return self.folder / f"{fleet}.yaml"
+
+    def write(self, fleet: str, spec: Manifest | None = None, **sizes: int) -> None:
+        """Write a fleet with pools of these sizes."""
+        pools = [{"name": name, "replicas": size} for name, size in sizes.items()]
+        content = {
+            "apiVersion": "kwokfleet.dev/v1alpha1",
+            "kind": "Fleet",
+            "metadata": {"name": fleet},
+            "spec": {"nodePools": pools, **(spec or {})},
+        }
+        self.file(fleet).write_text(json.dumps(content))
+
+    def run(self, command: str, *arguments: str, **variables: str) -> Done:
+        """Run a command; those that read files get the folder."""
+        where = [str(self.folder)] if command in ("diff", "sync", "status") else []
+        done = self.program.run(command, *where, *arguments, **variables)
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
+
+    def sync(self, *arguments: str, code: int = 0) -> str:
+        """Sync, and return all that was said."""
+        done = self.run("sync", "--yes", *arguments)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def count(self, fleet: str, pool: str = "") -> int:
+        """Return how many nodes of a fleet, or of one of its pools, the cluster has."""
+        chosen = f"{objects.FLEET}={fleet}" + (f",{objects.POOL}={pool}" if pool else "")
+        return len(self.cluster.kubectl("get", "nodes", "--selector", chosen, "--output=name").splitlines())
+
+    def plan(self, *arguments: str) -> Manifest:
+        """Return what differs, as a program reads it."""
+        made: Manifest = json.loads(self.run("diff", "-o", "json", *arguments).stdout)
+        return made
+
+    def state(self) -> dict[str, str]:
+        """Return the version of every object of ours."""
+        found = self.cluster.get("nodes,stages.kwok.x-k8s.io", *sessions.OURS[:2])["items"]
+        return {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in found}

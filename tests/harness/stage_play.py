@@ -1,0 +1,123 @@
+"""The Stages in stages/, and nodes, pods and Jobs for a kwok that plays them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from tests.harness import waiting
+from tests.harness.sandbox import Sandbox
+
+FOLDER = Path(__file__).parents[2] / "stages"
+SETS = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+QUICK = {
+    f"pod-{step}.stage.kwok.x-k8s.io/delay": "100ms"
+    for step in ("create", "init-container-running", "init-container-completed", "ready", "complete", "delete")
+}
+"""Annotations that take a pod through pod-general in half a second."""
+
+Manifest = dict[str, Any]
+
+
+def paths(*names: str) -> list[Path]:
+    """Return the files of sets."""
+    return [FOLDER / f"{name}.yaml" for name in names]
+
+
+def documents(name: str) -> list[Manifest]:
+    """Return the documents of a set."""
+    return list(YAML(typ="safe").load_all(FOLDER / f"{name}.yaml"))
+
+
+def stages(name: str) -> dict[str, Manifest]:
+    """Return the Stages of a set, by name."""
+    return {each["metadata"]["name"]: each["spec"] for each in documents(name) if each["kind"] == "Stage"}
+
+
+def add_node(box: Sandbox, name: str, labels: dict[str, str] | None = None, *, schedulable: bool = True) -> str:
+    """Make a bare node; return its name, normally once pods can land on it."""
+    node = box.manifest("v1", "Node", name)
+    node["metadata"]["labels"] |= labels or {}
+    box.cluster.apply(node)
+    made = str(node["metadata"]["name"])
+    if schedulable:
+        waiting.until(lambda: ready(box, made) == "True" and not box.cluster.get("node", made)["spec"].get("taints"))
+    return made
+
+
+def ready(box: Sandbox, node: str) -> str:
+    """Return the status of a node's Ready condition."""
+    return str(conditions(box.cluster.get("node", node)).get("Ready", {}).get("status", "none"))
+
+
+def conditions(thing: Manifest) -> dict[str, Manifest]:
+    """Return an object's conditions, by type."""
+    return {each["type"]: each for each in thing["status"].get("conditions", ())}
+
+
+def pod_spec(node: str, *names: str, **fields: Any) -> Manifest:  # noqa: ANN401 - a manifest
+    """Write the spec of a pod that is bound to *node* by the scheduler."""
+    containers = [{"name": name, "image": "registry/image:1"} for name in names]
+    return {"nodeSelector": {"kubernetes.io/hostname": node}, "containers": containers, **fields}
+
+
+def add_pod(box: Sandbox, name: str, node: str, **parts: Any) -> str:  # noqa: ANN401 - a manifest
+    """Make a pod on *node* by naming it there, and return its name; *parts*: labels, annotations, spec."""
+    spec = {**pod_spec(node, "main"), **parts.get("spec", {}), "nodeName": node}
+    del spec["nodeSelector"]
+    pod = box.manifest("v1", "Pod", name, spec=spec)
+    pod["metadata"] |= {"annotations": QUICK | parts.get("annotations", {})}
+    pod["metadata"]["labels"] |= parts.get("labels", {})
+    box.cluster.apply(pod)
+    return str(pod["metadata"]["name"])
+
+
+def add_job(box: Sandbox, name: str, part: dict[str, str], *arguments: str) -> str:
+    """Make a Job of one pod, for nodes with the labels *part*, and return its name."""
+    metadata = {"annotations": QUICK}
+    container = {"name": "main", "image": "busybox", "args": list(arguments)}
+    spec = {"nodeSelector": box.labels | part, "restartPolicy": "Never", "containers": [container]}
+    job = box.manifest("batch/v1", "Job", name, spec={"template": {"metadata": metadata, "spec": spec}})
+    box.cluster.apply(job)
+    return str(job["metadata"]["name"])
+
+
+def pod(box: Sandbox, name: str) -> Manifest:
+    """Return a pod as it is now."""
+    return box.cluster.get("pod", name, "--namespace", box.name)
+
+
+def when(box: Sandbox, name: str, is_so: Callable[[Manifest], bool], deadline_s: float = 30) -> Manifest:
+    """Wait until something holds for a pod, and return it as it was then."""
+    seen: list[Manifest] = []
+
+    def look() -> bool:
+        seen[:] = [pod(box, name)]
+        return is_so(seen[0])
+
+    waiting.until(look, deadline_s=deadline_s)
+    return seen[0]
+
+
+def is_ready(thing: Manifest) -> bool:
+    """Tell whether a pod or node is Ready."""
+    return bool(conditions(thing).get("Ready", {}).get("status") == "True")
+
+
+def completed(box: Sandbox, job: str) -> Manifest:
+    """Wait until a Job is complete, and return its pod."""
+    waiting.until(lambda: "Complete" in conditions(box.cluster.get("job", job, "--namespace", box.name)))
+    selector = ("--selector", f"batch.kubernetes.io/job-name={job}")
+    pods: list[Manifest] = box.cluster.get("pods", "--namespace", box.name, *selector)["items"]
+    return pods[0]
+
+
+def phase(name: str) -> Callable[[Manifest], bool]:
+    """Return a check for a pod's phase."""
+    return lambda thing: bool(thing["status"].get("phase") == name)
+
+
+def waits(thing: Manifest) -> bool:
+    """Tell whether a pod's first container is backing off."""
+    return bool(thing["status"]["containerStatuses"][0]["state"].get("waiting", {}).get("reason") == "CrashLoopBackOff")

@@ -1,0 +1,24 @@
+"""What several of the tests with a real API server need."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness import cli, desks, kwok, sessions
+from tests.harness.control_plane import ControlPlane
+
+
+@pytest.fixture(scope="module")
+def kinds(session_cluster: ControlPlane) -> ControlPlane:
+    """Return the session's control plane, with kwok's kinds."""
+    kwok.install_crds(session_cluster)
+    return session_cluster
+
+
+@pytest.fixture
+def desk(kwokfleet: cli.Cli, cluster: ControlPlane, tmp_path: Path, kinds: ControlPlane) -> Iterator[desks.Desk]:
+    """Prepare an empty folder; clear away what a test has made."""
+    program = cli.Cli(kwokfleet.data_dir, kwokfleet.environment | {"KUBECONFIG": str(cluster.kubeconfig)})
+    yield desks.Desk(cluster, program, tmp_path / "fleets")
+    sessions.clear(cluster)

@@ -1,0 +1,108 @@
+"""Files that cannot be used: nothing is deleted for them, and it is said."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import desks
+
+Manifest = dict[str, Any]
+
+
+def test_an_empty_or_missing_folder_is_no_order(desk: desks.Desk) -> None:
+    """Exit code 2, what was not done, and how a fleet is removed."""
+    desk.write(desk.a, p=2)
+    desk.sync()
+    desk.file(desk.a).unlink()
+    before = desk.state()
+    for command in (["sync", "--yes"], ["diff"], ["status"]):
+        done = desk.run(*command)
+        assert done.returncode == 2, command
+        assert "nothing was changed" in done.stderr
+        assert "kwokfleet delete" in done.stderr
+    desk.folder.rmdir()
+    assert desk.run("sync", "--yes").returncode == 2
+    assert desk.state() == before
+
+
+def syntax(path: Path) -> None:
+    """Leave a file half written."""
+    path.write_text(path.read_text()[:60])
+
+
+def value(path: Path) -> None:
+    """Write something that is not a number of nodes."""
+    path.write_text(path.read_text().replace('"replicas": 2', '"replicas": -2'))
+
+
+def encoding(path: Path) -> None:
+    """Write it in another encoding."""
+    path.write_bytes(b"# gr\xfc\xdfe\n" + path.read_bytes())
+
+
+def link(path: Path) -> None:
+    """Replace it by a link to nowhere."""
+    path.unlink()
+    path.symlink_to("gone.yaml")
+
+
+def rights(path: Path) -> None:
+    """Take away the right to read it."""
+    if os.geteuid() == 0:
+        pytest.skip("root may read everything")
+    path.chmod(0)
+
+
+@pytest.mark.parametrize("breaking", [syntax, value, encoding, link, rights])
+def test_a_broken_file_holds_back_only_what_it_owns(desk: desks.Desk, breaking: Callable[[Path], None]) -> None:
+    """The good one beside it goes on, nothing vanishes, and the exit code is 2."""
+    desk.write(desk.a, p=1, q=1)
+    desk.write(desk.b, p=2)
+    desk.sync()
+    breaking(desk.file(desk.b))
+    desk.write(desk.a, {"prune": {"maxPercent": 100}}, p=3)
+    said = desk.sync(code=2)
+    assert desk.file(desk.b).name in said
+    assert (desk.count(desk.a, "p"), desk.count(desk.a, "q"), desk.count(desk.b)) == (3, 1, 2)
+    assert desk.run("diff").returncode == 2
+
+
+def test_a_broken_file_of_a_new_fleet_is_not_passed_over(desk: desks.Desk) -> None:
+    """Nothing of it is in the cluster yet, and still diff and sync end with 2."""
+    desk.write(desk.a, p=1)
+    desk.write(desk.b, p=2)
+    value(desk.file(desk.b))
+    desk.sync(code=2)
+    assert (desk.count(desk.a), desk.count(desk.b)) == (1, 0)
+    assert desk.run("status").returncode == 1
+
+
+def test_diff_does_not_say_that_nothing_differs_where_it_could_not_compare(desk: desks.Desk) -> None:
+    """Beside a broken file it says what it knows nothing of, whether or not something else differs."""
+    desk.write(desk.a, p=1)
+    desk.sync()
+    desk.write(desk.b, p=2)
+    value(desk.file(desk.b))
+    unknown = f"what {desk.file(desk.b)} asks for could not be compared"
+    same = desk.run("diff")
+    assert (same.returncode, "no differences" in same.stderr) == (2, False)
+    assert f"nothing else differs; {unknown}" in same.stderr
+    desk.write(desk.a, p=2)
+    other = desk.run("diff")
+    assert (other.returncode, unknown in other.stderr) == (2, True)
+    assert "1 to create" in other.stderr
+
+
+def test_while_it_is_unclear_how_kwok_runs_nothing_is_done(desk: desks.Desk) -> None:
+    """A KwokController document with an error holds back everything."""
+    desk.write(desk.a, p=1)
+    desk.sync()
+    (desk.folder / "kwok.yaml").write_text(
+        "apiVersion: kwokfleet.dev/v1alpha1\nkind: KwokController\nmetadata: {name: k}\nspec: {shards: -1}\n"
+    )
+    desk.write(desk.a, p=2)
+    assert "kwok.yaml" in desk.sync(code=2)
+    assert desk.count(desk.a) == 1

@@ -1,0 +1,216 @@
+"""What diff, get and status show, and the rights that are enough for it."""
+
+import json
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import desks, sandbox
+from tests.harness.control_plane import ControlPlane
+
+Manifest = dict[str, Any]
+
+
+# ----------------------------------------------------------------------------------------
+# what diff shows
+
+
+@pytest.fixture
+def differing(desk: desks.Desk) -> desks.Desk:
+    """Make a cluster and files that differ in every way: to create, change, replace, delete, and withheld."""
+    labels = {"old": "yes"}
+    pools = [{"name": "p", "replicas": 2}, {"name": "q", "replicas": 3, "labels": labels}, {"name": "r", "replicas": 1}]
+    desk.write(desk.a, {"nodePools": pools})
+    desk.write(desk.b, p=2)
+    desk.sync()
+    pools = [
+        {"name": "p", "replicas": 3, "labels": {"example.com/a": "b"}},
+        {"name": "q", "replicas": 1},
+        {"name": "r", "replicas": 1, "providerID": False},
+    ]
+    desk.write(desk.a, {"nodePools": pools})
+    desk.file(desk.b).unlink()
+    desk.write(f"{desk.b}-new", p=1)
+    return desk
+
+
+def test_diff_tells_people_and_programs_the_same(differing: desks.Desk) -> None:
+    """Text, JSON, Markdown and a unified diff of one plan; none of them changes anything."""
+    before = differing.state()
+    text = differing.run("diff")
+    assert text.returncode == 1
+    assert "pool p: +1 nodes, ~2 labels, -0" in text.stdout
+    assert "pool q: +0 nodes, ~1 labels, -2" in text.stdout
+    assert "pool r: +0 nodes, ~0, ±1 replaced, -0" in text.stdout
+    assert "2 of 2 objects" in text.stdout
+    details = differing.run("diff", "--details").stdout
+    assert f"~ node {differing.a}-p-0: differs" in details
+    assert 'metadata.labels["example.com/a"]: (none) -> "b"' in details
+    made = differing.plan()
+    assert made["summary"] == {"create": 2, "update": 3, "replace": 1, "delete": 2, "withheld": 2}
+    assert made["withheld"][0]["digest"] in text.stdout
+    markdown = differing.run("diff", "-o", "markdown").stdout
+    assert f"| {differing.a} | pool p | 1 | 2 labels | 0 | 0 |" in markdown
+    unified = differing.run("diff", "-o", "unified").stdout
+    assert f"--- LIVE/v1.Node..{differing.a}-p-0\n" in unified
+    assert "+    example.com/a: b\n" in unified
+    assert differing.state() == before
+
+
+def test_a_saved_cluster_gives_the_same_diff(differing: desks.Desk, tmp_path: Path) -> None:
+    """`kubectl get -o json`, and no cluster at all: the same bytes and the same exit code."""
+    saved = tmp_path / "live.json"
+    kinds = "nodes,namespaces,configmaps,storageclasses,stages.kwok.x-k8s.io"
+    get = ("get", kinds, "--all-namespaces", "--output=json")
+    saved.write_text(differing.cluster.kubectl(*get, "--show-managed-fields"))
+    for form in ("json", "text", "unified"):
+        live = differing.run("diff", "-o", form)
+        offline = differing.run("diff", "-o", form, "--live", str(saved), KUBECONFIG="/no/such/file")
+        assert (offline.returncode, offline.stdout) == (live.returncode, live.stdout)
+        assert "note:" not in offline.stderr
+    saved.write_text(differing.cluster.kubectl(*get))
+    doubtful = differing.run("diff", "--live", str(saved), KUBECONFIG="/no/such/file")
+    assert "note:" in doubtful.stderr
+    assert "--show-managed-fields" in doubtful.stderr
+
+
+def test_the_diff_program_of_ones_choice_is_shown_both_sides(differing: desks.Desk, tmp_path: Path) -> None:
+    """Two folders with a file for each object, as kubectl diff has it; its own failure is an error."""
+    script = tmp_path / "show"
+    script.write_text('#!/bin/sh\necho "options: $1"\ncd "$2" && ls\ncd "$3" && grep -h example.com/a *\nexit 1\n')
+    script.chmod(0o755)
+    done = differing.run("diff", KUBECTL_EXTERNAL_DIFF=f"{script} -u")
+    assert done.returncode == 1
+    assert "options: -u" in done.stdout
+    assert f"v1.Node..{differing.a}-p-0" in done.stdout
+    assert "example.com/a: b" in done.stdout
+    script.write_text("#!/bin/sh\nexit 3\n")
+    assert differing.run("diff", KUBECTL_EXTERNAL_DIFF=str(script)).returncode == 6
+    assert differing.run("diff", KUBECTL_EXTERNAL_DIFF="/no/such/program").returncode == 6
+
+
+# ----------------------------------------------------------------------------------------
+# rights
+
+
+@pytest.fixture
+def entitled(cluster: ControlPlane, tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Return what makes a kubeconfig of a service account with some rights and no others."""
+    name = f"t-{secrets.token_hex(4)}"
+
+    def made(**verbs_of: str) -> str:
+        """Make one: verbs by kind, in kubectl's words."""
+        cluster.kubectl("create", "serviceaccount", name, "--namespace=default")
+        for number, (kind, verbs) in enumerate(verbs_of.items()):
+            role, resource = f"{name}-{number}", kind.replace("__", ".").replace("_", "-")
+            cluster.kubectl("create", "clusterrole", role, f"--verb={verbs}", f"--resource={resource}")
+            account = f"--serviceaccount=default:{name}"
+            cluster.kubectl("create", "clusterrolebinding", role, f"--clusterrole={role}", account)
+            cluster.kubectl("label", "clusterrole,clusterrolebinding", role, f"{sandbox.LABEL}={name}")
+        return str(cluster.kubeconfig_of(name, tmp_path / "entitled.json"))
+
+    yield made
+    cluster.kubectl("delete", "clusterroles,clusterrolebindings", "--selector", f"{sandbox.LABEL}={name}")
+    cluster.kubectl("delete", "serviceaccount", name, "--namespace=default", "--ignore-not-found")
+
+
+READ = "get,list,watch"
+WRITE = f"{READ},create,patch,delete"
+
+
+def test_read_only_rights_are_enough_for_a_diff(differing: desks.Desk, entitled: Callable[..., str]) -> None:
+    """The same answer as with all rights; a sync is refused, and has changed nothing."""
+    who = entitled(
+        nodes=READ, namespaces=READ, configmaps=READ, storageclasses__storage__k8s__io=READ,
+        stages__kwok__x_k8s__io=READ, fleets__kwokfleet__dev=READ,
+    )  # fmt: skip
+    assert differing.run("diff", KUBECONFIG=who).stdout == differing.run("diff").stdout
+    assert differing.run("status", KUBECONFIG=who).returncode == 1
+    before = differing.state()
+    refused = differing.run("sync", "--yes", KUBECONFIG=who)
+    assert refused.returncode == 4
+    assert "403" in refused.stderr
+    assert differing.state() == before
+
+
+def test_rights_for_what_is_asked_for_are_enough_for_a_sync(desk: desks.Desk, entitled: Callable[..., str]) -> None:
+    """Of a kind that the files do not ask for nothing needs to be known."""
+    who = entitled(nodes=WRITE, stages__kwok__x_k8s__io=WRITE)
+    desk.write(desk.a, p=2)
+    desk.sync()
+    desk.write(desk.a, p=3)
+    done = desk.run("sync", "--yes", KUBECONFIG=who)
+    assert done.returncode == 0, done.stderr
+    assert desk.count(desk.a) == 3
+    assert "configmaps" in done.stderr
+
+
+# ----------------------------------------------------------------------------------------
+# get, status
+
+
+def test_get_lists_what_is_there(desk: desks.Desk) -> None:
+    """Fleets, pools, nodes and stages, as tables, JSON and names; no files are needed."""
+    nothing = desk.run("get")
+    assert (nothing.returncode, nothing.stdout) == (0, "")
+    assert "no pools of ours" in nothing.stderr
+    desk.write(desk.a, p=2, q=1)
+    desk.write(desk.b, p=1)
+    desk.sync()
+    lines = desk.run("get").stdout.splitlines()
+    assert lines[0].split() == ["FLEET", "POOL", "NODES", "READY", "SCHEDULABLE", "AGE"]
+    assert [line.split()[:5] for line in lines[1:]] == [
+        [desk.a, "p", "2", "2", "2"],
+        [desk.a, "q", "1", "1", "1"],
+        [desk.b, "p", "1", "1", "1"],
+    ]
+    fleets = json.loads(desk.run("get", "fleets", "-o", "json").stdout)
+    assert [(each["fleet"], each["nodes"]) for each in fleets] == [(desk.a, 3), (desk.b, 1)]
+    assert desk.run("get", "nodes", "-o", "name", "--fleet", desk.b).stdout.split() == [f"{desk.b}-p-0"]
+    assert desk.run("get", "pools", "-o", "name", "--fleet", desk.b).stdout.split() == [f"{desk.b}/p"]
+    stages = json.loads(desk.run("get", "stages", "-o", "json").stdout)
+    assert {each["fleet"] for each in stages} == {"(shared)"}
+    assert {each["kind"] for each in stages} == {"Node", "Pod"}
+
+
+def test_status_says_whether_all_is_as_the_files_say(desk: desks.Desk) -> None:
+    """Exit code 0 if it is, 1 if something differs, is missing, is withheld or is not Ready."""
+    desk.write(desk.a, p=2)
+    assert desk.run("status").returncode == 1
+    desk.sync("--wait", "--timeout", "30s")
+    settled = desk.run("status")
+    assert (settled.returncode, settled.stdout.splitlines()[1].split()) == (0, [desk.a, "p", "2", "2", "2", "2", "0"])
+    desk.write(desk.a, p=3)
+    differing = desk.run("status", "-o", "json")
+    assert differing.returncode == 1
+    assert json.loads(differing.stdout) == [
+        {"fleet": desk.a, "pool": "p", "desired": 3, "nodes": 2, "ready": 2, "schedulable": 2, "differences": 1}
+    ]
+    desk.write(desk.a, p=2)
+    desk.cluster.kubectl(
+        "patch", "node", f"{desk.a}-p-0", "--subresource=status", "--patch",
+        json.dumps({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Test"}]}}),
+    )  # fmt: skip
+    unready = desk.run("status", "-o", "json")
+    assert (unready.returncode, json.loads(unready.stdout)[0]["ready"]) == (1, 1)
+    desk.write(desk.a, q=2)
+    withheld = desk.run("status")
+    assert withheld.returncode == 1
+    assert "approve" in withheld.stderr
+
+
+def test_what_is_withheld_stands_in_the_cluster(desk: desks.Desk) -> None:
+    """The Fleet's status has conditions as kstatus reads them, and the digest."""
+    desk.write(desk.a, p=3, q=1)
+    desk.sync()
+    status = desk.cluster.get("fleets.kwokfleet.dev", desk.a)["status"]
+    assert {each["type"]: each["status"] for each in status["conditions"]}["Ready"] == "True"
+    desk.write(desk.a, q=1)
+    desk.sync(code=3)
+    status = desk.cluster.get("fleets.kwokfleet.dev", desk.a)["status"]
+    [ready] = [each for each in status["conditions"] if each["type"] == "Ready"]
+    assert (ready["status"], ready["reason"]) == ("False", "PruneWithheld")
+    assert status["withheld"][0]["digest"] == desk.plan()["withheld"][0]["digest"]
