@@ -15,12 +15,13 @@ from http import HTTPStatus
 import structlog
 
 from kwokfleet import drain, errors, moving, sending
-from kwokfleet.core import diff, objects, observed, patches, plan, report, requests
+from kwokfleet.core import diff, objects, observed, patches, report, requests
+from kwokfleet.core.changes import Action, Change
 from kwokfleet.core.objects import Manifest, ObjectKey
 from kwokfleet.core.observed import Observed
-from kwokfleet.core.plan import Action, Change
 from kwokfleet.core.report import Outcome, Result
 from kwokfleet.core.requests import Answer
+from kwokfleet.core.situation import FleetRules
 from kwokfleet.edge import cluster
 
 log = structlog.get_logger()
@@ -40,7 +41,11 @@ class Applier:
     """Makes the changes of plans."""
 
     def __init__(
-        self, sender: sending.Sender, birth: Birth, pools: Mapping[str, plan.FleetRules], watcher: Watcher | None = None
+        self,
+        sender: sending.Sender,
+        birth: Birth,
+        pools: Mapping[str, FleetRules],
+        watcher: Watcher | None = None,
     ) -> None:
         self.sender = sender
         self._birth, self._pools = birth, pools

@@ -33,8 +33,8 @@ from kwokfleet import (
     tidying,
 )
 from kwokfleet import sync as syncing
-from kwokfleet.core import agenda, events, orders, plan, problems, render, standing
-from kwokfleet.core.plan import Plan
+from kwokfleet.core import agenda, events, orders, problems, render, standing
+from kwokfleet.core.changes import SHARED, Plan, digest
 from kwokfleet.edge import mirror, timer
 
 if TYPE_CHECKING:
@@ -297,7 +297,7 @@ class Daemon:
         for fleet in loaded.tree.fleets:
             if known.get(fleet.name) is not fleet:
                 self.foreman.changed(fleet.name)
-        self.foreman.changed(plan.SHARED)
+        self.foreman.changed(SHARED)
         wrong = problems.errors(loaded.problems)
         at, trouble = self.feed.revision, loaded.frozen or (f"{len(wrong)} problems" if wrong else "")
         count = len(loaded.snapshot.files)
@@ -319,7 +319,7 @@ class Daemon:
         meant = self._as_suspended(loaded)
         self.left = self.sync.plan(meant)
         self.foreman.cancel_outdated(meant)
-        made = foreman.Round(began, clock, "+".join(sorted(why)), plan.digest(self.left.changes), self.feed.revision)
+        made = foreman.Round(began, clock, "+".join(sorted(why)), digest(self.left.changes), self.feed.revision)
         made.withheld = len(self.left.withheld)
         if not self.suspended:
             self.foreman.carry_out(meant, self.left, made)
@@ -340,7 +340,7 @@ class Daemon:
             self.runs.rest()
             return
         open_ones = {change.fleet for change in self.left.changes} | self.foreman.busy
-        ready = lambda name: name not in open_ones and plan.SHARED not in open_ones  # noqa: E731  # said once, used once
+        ready = lambda name: name not in open_ones and SHARED not in open_ones  # noqa: E731  # said once, used once
         wanted = orders.of(each.manifest for each in self._fleets.view().objects.values())
         if self.runs.attend(self._as_suspended(loaded), ready, wanted):
             self._recorded = 0.0  # which is at once

@@ -11,10 +11,11 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from kwokfleet.core import fleet as model
-from kwokfleet.core import objects, observed, patches, plan, refusals, requests
+from kwokfleet.core import objects, observed, patches, refusals, requests
+from kwokfleet.core.changes import Change
 from kwokfleet.core.observed import Observed
-from kwokfleet.core.plan import Change
 from kwokfleet.core.report import Outcome, Result
+from kwokfleet.core.situation import FleetRules
 from kwokfleet.edge import mirror
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Drain:
     """Removes nodes."""
 
     def __init__(
-        self, applier: "apply.Applier", rules: Mapping[str, plan.FleetRules], inventory: observed.Inventory
+        self, applier: "apply.Applier", rules: Mapping[str, FleetRules], inventory: observed.Inventory
     ) -> None:
         self._applier, self._sender = applier, applier.sender
         self._rules, self._inventory = rules, inventory

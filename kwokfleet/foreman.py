@@ -13,9 +13,9 @@ from typing import Protocol
 
 from kwokfleet import hands, journal, recorder, source
 from kwokfleet import sync as syncing
-from kwokfleet.core import backoff, picture, plan, report
+from kwokfleet.core import backoff, picture, report
 from kwokfleet.core import fleet as model
-from kwokfleet.core.plan import Action, Change, Plan
+from kwokfleet.core.changes import SHARED, Action, Change, Plan, digest
 from kwokfleet.core.report import Outcome, Result
 
 PLANS = 10
@@ -116,7 +116,7 @@ class Foreman:
 
     def _waiting(self) -> list[backoff.Rest]:
         """Return the pauses of what no hand works at, or stands in the way of; when one is done, it asks."""
-        at_work = {*self._hands, *([plan.SHARED] if self._hands else [])}
+        at_work = {*self._hands, *([SHARED] if self._hands else [])}
         return [rest for name, rest in self._rests.items() if name not in at_work]
 
     # work
@@ -224,7 +224,7 @@ class Foreman:
         done = sum(each.result is Result.DONE for each in hand.outcomes)
         failed = len(report.bad(hand.outcomes))
         entry = {
-            "digest": plan.digest(hand.changes),
+            "digest": digest(hand.changes),
             "time": made.began.strftime("%Y-%m-%dT%H:%M:%SZ"),
             "revision": made.revision,
             "changes": done,

@@ -8,7 +8,7 @@ import structlog
 
 from kwokfleet import errors, source
 from kwokfleet import sync as syncing
-from kwokfleet.core.plan import Change
+from kwokfleet.core.changes import Change
 
 if TYPE_CHECKING:
     from kwokfleet.core.report import Outcome

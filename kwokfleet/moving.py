@@ -20,8 +20,8 @@ import structlog
 
 from kwokfleet import errors, leasing, sending
 from kwokfleet.core import bumps, leases, objects, observed
+from kwokfleet.core.changes import Action, Change
 from kwokfleet.core.diff import ABSENT
-from kwokfleet.core.plan import Action, Change
 
 log = structlog.get_logger()
 

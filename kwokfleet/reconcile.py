@@ -16,10 +16,11 @@ from typing import Protocol
 
 from kwokfleet import source
 from kwokfleet.core import diff, membership, plan, problems, render, report
+from kwokfleet.core.changes import Action, Cause, Plan
 from kwokfleet.core.objects import ObjectKey
 from kwokfleet.core.observed import Inventory, Observed
-from kwokfleet.core.plan import Action, Cause, Plan, Situation
 from kwokfleet.core.report import Outcome, Result
+from kwokfleet.core.situation import FleetRules, Situation, rules_of
 
 ROUNDS = 3
 """So often a field may come back changed before it is given up."""
@@ -71,7 +72,7 @@ class Reconciler:
         """What each field had to be set to, and when."""
         self._truces: dict[tuple[ObjectKey, diff.Path], datetime] = {}
         self.stalled: dict[tuple[ObjectKey, diff.Path], str] = {}
-        self.rules: Mapping[str, plan.FleetRules] = {}
+        self.rules: Mapping[str, FleetRules] = {}
         self._last = Plan()
         self._desired_last: render.Desired = {}
 
@@ -99,7 +100,7 @@ class Reconciler:
     def _situation(self, loaded: source.Loaded, now: datetime) -> Situation:
         inventory, unknown = self._world.inventory()
         desired = self._desired(loaded.tree, inventory, now)
-        self.rules = plan.rules(loaded.tree, now)
+        self.rules = rules_of(loaded.tree, now)
         missing = [key for key in desired if key not in inventory and key.kind not in unknown]
         going = [
             key.name

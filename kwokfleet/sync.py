@@ -12,9 +12,10 @@ from datetime import UTC, datetime
 
 from kwokfleet import apply, errors, reconcile, recorder, sending, source, world
 from kwokfleet.core import bumps, objects, render, report, requests, standing
+from kwokfleet.core.changes import Action, Cause, Change, Plan
 from kwokfleet.core.objects import Manifest, ObjectKey
-from kwokfleet.core.plan import Action, Cause, Change, FleetRules, Plan
 from kwokfleet.core.report import Outcome, Result
+from kwokfleet.core.situation import FleetRules
 from kwokfleet.edge import mirror
 
 PASSES = 5

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from kwokfleet import reconcile, source
+    from kwokfleet.core.changes import Plan
     from kwokfleet.core.observed import Inventory
-    from kwokfleet.core.plan import FleetRules, Plan
+    from kwokfleet.core.situation import FleetRules
 
 
 class DiffFormat(StrEnum):
@@ -167,7 +168,7 @@ def _diff_line(line: str) -> str:
 
 def exit_code(made: "Plan", loaded: "source.Loaded") -> errors.ExitCode:
     """Return what a plan that is not carried out ends with."""
-    from kwokfleet.core.plan import Cause
+    from kwokfleet.core.changes import Cause
 
     causes = {each.cause for each in made.withheld}
     if Cause.UNKNOWN in causes:

@@ -7,7 +7,7 @@ import typer
 
 from kwokfleet.cli import fleets, output
 from kwokfleet.core import report
-from kwokfleet.core.plan import Cause, Plan, Withheld
+from kwokfleet.core.changes import Cause, Plan, Withheld
 from kwokfleet.core.report import Outcome
 from kwokfleet.formats import plans
 

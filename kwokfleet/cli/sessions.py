@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from kwokfleet import reconcile, sending, source
     from kwokfleet import sync as syncing
+    from kwokfleet.core.changes import Plan
     from kwokfleet.core.objects import Manifest
-    from kwokfleet.core.plan import Plan
     from kwokfleet.edge import mirror
 
 Fleet = Annotated[

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from kwokfleet import source
     from kwokfleet import sync as syncing
+    from kwokfleet.core.changes import Plan
     from kwokfleet.core.objects import Manifest
-    from kwokfleet.core.plan import Plan
 
 ESTABLISHED_S = 30.0
 _GO_ON = "what was done stays, and another sync goes on from there"
@@ -149,7 +149,7 @@ def kwok_definitions() -> "list[Manifest]":
 
 def _ask(made: "Plan", *, yes: bool) -> None:
     """Ask whoever sits there before something is deleted."""
-    from kwokfleet.core.plan import Action
+    from kwokfleet.core.changes import Action
 
     going = sum(change.action in (Action.DELETE, Action.REPLACE) for change in made.changes)
     if going and not yes and sys.stdin.isatty() and sys.stderr.isatty():
@@ -180,7 +180,7 @@ def _told(session: "syncing.Sync", loaded: "source.Loaded", done: "syncing.Repor
     from kwokfleet import sync as syncing
     from kwokfleet.cli import plan_text
     from kwokfleet.core import report
-    from kwokfleet.core.plan import Cause
+    from kwokfleet.core.changes import Cause
 
     for line in plan_text.outcomes(report.bad(done.outcomes)):
         output.print_line(line)
@@ -204,7 +204,7 @@ def _record(session: "syncing.Sync", loaded: "source.Loaded", done: "syncing.Rep
     """Tell the cluster how its Fleets stand, and which commit they were made equal to."""
     from kwokfleet import feed
     from kwokfleet.core import report, standing
-    from kwokfleet.core.plan import Cause
+    from kwokfleet.core.changes import Cause
 
     about = standing.About(feed.told_of(where, loaded.snapshot.digest))
     if not session.record(loaded, done, about) and report.of_cause(done.left.withheld, Cause.APPROVAL):

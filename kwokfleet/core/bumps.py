@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import orjson
 
 from kwokfleet.core import objects, requests
+from kwokfleet.core.changes import Action
 from kwokfleet.core.objects import Manifest, ObjectKey
 from kwokfleet.core.observed import Observed, finished
 from kwokfleet.core.patches import Patch
-from kwokfleet.core.plan import Action
 from kwokfleet.core.report import Outcome, Result
 from kwokfleet.core.requests import NODE, POD, Request
 

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from kwokfleet.core import problems
 from kwokfleet.core.objects import Manifest
 from kwokfleet.core.observed import Inventory
-from kwokfleet.core.plan import FleetRules
 from kwokfleet.core.problems import Problem
+from kwokfleet.core.situation import FleetRules
 
 MOST_PASSES = 10
 """How many of the last passes are remembered."""

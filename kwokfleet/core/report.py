@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kwokfleet.core import diff, objects
-from kwokfleet.core.plan import Action, Cause, Change, Plan, Withheld
+from kwokfleet.core.changes import Action, Cause, Change, Plan, Withheld
 
 
 class Result(StrEnum):

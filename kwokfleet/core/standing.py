@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from kwokfleet.core import objects, report
+from kwokfleet.core.changes import Cause, Plan, Withheld
 from kwokfleet.core.objects import Manifest
 from kwokfleet.core.observed import Inventory
-from kwokfleet.core.plan import Cause, FleetRules, Plan, PoolRules, Withheld
 from kwokfleet.core.report import Outcome
+from kwokfleet.core.situation import FleetRules, PoolRules
 
 _WORDS = 1024
 """Characters of a condition's message."""

@@ -6,10 +6,10 @@ from typing import Any
 
 import orjson
 
-from kwokfleet.core import diff, plan, report, yamltext
+from kwokfleet.core import diff, report, yamltext
+from kwokfleet.core.changes import Action, Change, Plan, Withheld, digest
 from kwokfleet.core.diff import ABSENT
 from kwokfleet.core.objects import Manifest
-from kwokfleet.core.plan import Action, Change, Plan, Withheld
 
 SIGNS = {Action.CREATE: "+", Action.UPDATE: "~", Action.REPLACE: "±", Action.DELETE: "-"}
 MOST_IN_MARKDOWN = 200
@@ -20,7 +20,7 @@ def to_json(made: Plan, *, whole: bool) -> str:
     """Return a plan as JSON; *whole* manifests of what is created, if wanted."""
     document = {
         "differs": not made.empty,
-        "digest": plan.digest(made.changes),
+        "digest": digest(made.changes),
         "summary": _counts(made),
         "groups": [_group(group) for group in report.groups(made.changes)],
         "changes": [_change(change, whole=whole) for change in made.changes],

@@ -9,8 +9,8 @@ from pathlib import Path
 from kwokfleet import reconcile, sending, source
 from kwokfleet import sync as syncing
 from kwokfleet.core import objects, report, requests
+from kwokfleet.core.changes import Plan
 from kwokfleet.core.objects import ObjectKey
-from kwokfleet.core.plan import Plan
 from kwokfleet.core.requests import Request
 from kwokfleet.edge import cluster as edge
 from kwokfleet.edge import mirror

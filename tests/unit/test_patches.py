@@ -6,9 +6,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kwokfleet.core import diff, objects, patches
+from kwokfleet.core.changes import Action, Change
 from kwokfleet.core.objects import Manifest
 from kwokfleet.core.observed import Observed
-from kwokfleet.core.plan import Action, Change
 from kwokfleet.formats import plans
 from tests.harness import manifests
 

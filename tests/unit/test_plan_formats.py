@@ -3,8 +3,9 @@
 import json
 
 from kwokfleet.core import diff, objects, plan, report
+from kwokfleet.core.changes import DIGEST_LENGTH, Action, Change, Plan
 from kwokfleet.core.objects import Manifest
-from kwokfleet.core.plan import Action, Change, Plan, Situation
+from kwokfleet.core.situation import FleetRules, PoolRules, Situation
 from kwokfleet.formats import plans
 from tests.harness import manifests
 
@@ -22,7 +23,7 @@ def example() -> Plan:
     want = [manifests.node("new"), manifests.node("old", labels={"a": "b"}), manifests.namespace("work")]
     have = [manifests.node("old"), manifests.node("gone"), *(manifests.node(f"x{n}", fleet="x") for n in range(2))]
     observed = {each.key: each for each in map(manifests.live, have)}
-    rules = {"lab": plan.FleetRules(pools={"gpu": plan.PoolRules(size=2)})}
+    rules = {"lab": FleetRules(pools={"gpu": PoolRules(size=2)})}
     return plan.plan(Situation({objects.key(each): each for each in want}, observed, rules))
 
 
@@ -36,7 +37,7 @@ def test_json_says_everything_a_program_needs() -> None:
     assert (change["kind"], change["fleet"], change["pool"], change["action"]) == ("Node", "lab", "gpu", "update")
     [held] = read["withheld"]
     assert (held["cause"], held["fleet"], len(held["changes"])) == ("approval", "x", 2)
-    assert len(held["digest"]) == plan.DIGEST_LENGTH
+    assert len(held["digest"]) == DIGEST_LENGTH
     assert not any("want" in each for each in read["changes"])
 
 

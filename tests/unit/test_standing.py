@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from kwokfleet.core import objects, plan, standing
+from kwokfleet.core import objects, standing
+from kwokfleet.core.changes import Action, Cause, Change, Plan, Withheld, digest
 from kwokfleet.core.objects import Manifest
-from kwokfleet.core.plan import Action, Cause, Change, FleetRules, Plan, PoolRules, Withheld
 from kwokfleet.core.report import Outcome, Result
+from kwokfleet.core.situation import FleetRules, PoolRules
 from tests.harness import manifests
 
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
@@ -155,4 +156,4 @@ def test_a_digest_tells_plans_apart() -> None:
         change(want=manifests.node(labels={"a": "b"})),
         change(key=plain.key._replace(name="x")),
     ]
-    assert len({plan.digest([each]) for each in (plain, *others)}) == 4
+    assert len({digest([each]) for each in (plain, *others)}) == 4

@@ -1,0 +1,153 @@
+"""What speaks against a change: the prune budget, files that cannot be used, windows, suspension, objects of others.
+
+All guards are here, and nothing else decides. A change that a guard stops is not dropped but Withheld, with its
+reason, so that a preview shows it and a person can answer.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from kwokfleet.core import diff, objects
+from kwokfleet.core.changes import SHARED, Action, Cause, Change, Withheld, digest, owner
+from kwokfleet.core.observed import Observed
+from kwokfleet.core.situation import DEFAULT_MAX_PERCENT, Situation
+
+
+def guarded(situation: Situation, changes: Iterable[Change]) -> tuple[list[Change], list[Withheld]]:
+    """Part what may be done from what may not."""
+    free: list[Change] = []
+    stopped: dict[tuple[Cause, str, str], list[Change]] = {}
+    for change in changes:
+        if situation.only is not None and change.fleet not in situation.only:
+            continue
+        reason = _objection(situation, change)
+        if reason is None:
+            free.append(change)
+        else:
+            stopped.setdefault((reason[0], change.fleet, reason[1]), []).append(change)
+    allowed, over = _within_budget(situation, free)
+    allowed, following = _without_followers(situation, allowed, over)
+    withheld = [Withheld(cause, fleet, why, tuple(found)) for (cause, fleet, why), found in stopped.items()]
+    return allowed, [*withheld, *over, *following]
+
+
+def _objection(situation: Situation, change: Change) -> tuple[Cause, str] | None:
+    """Return what speaks against one change alone."""
+    return _not_ours(situation, change) or _not_sure(situation, change) or _not_now(situation, change)
+
+
+def _not_ours(situation: Situation, change: Change) -> tuple[Cause, str] | None:
+    have = change.have
+    if have is None:
+        return None
+    what = f"{change.key.kind.lower()} {change.key.name}"
+    if change.key in situation.foreign:
+        why = _not_to_be_taken(situation, change, have)
+        return (Cause.CONFLICT, f"{what} is there and {why}") if why else None
+    if not objects.is_ours(have.manifest):
+        return Cause.NOT_FAKE, f"{what} has our label but not the annotation {objects.FAKE_KEY}={objects.FAKE_VALUE}"
+    if change.key.name in situation.occupied and change.key.kind == "Namespace" and change.action is Action.DELETE:
+        return Cause.OCCUPIED, f"namespace {change.key.name} holds {situation.occupied[change.key.name]}"
+    return None
+
+
+def _not_to_be_taken(situation: Situation, change: Change, have: Observed) -> str:
+    """Return why somebody else's object is not made ours; empty if it is."""
+    if change.key.kind == "Node" and not objects.is_fake(have.manifest):
+        return "is not a fake node: it is never touched"
+    if not _adopts(situation, change):
+        return "is not ours"
+    # Only a new object could have another value there, and what others made is not deleted for that.
+    fixed = diff.needs_replacement(change.key.kind, change.differences)
+    return f"cannot be adopted: its {'.'.join(fixed.path)} cannot change" if fixed else ""
+
+
+def _adopts(situation: Situation, change: Change) -> bool:
+    fleet = situation.rules.get(change.fleet)
+    if change.fleet == SHARED:
+        return any(each.adopt for each in situation.rules.values())
+    pool = fleet.pools.get(change.pool) if fleet else None
+    return bool(fleet and fleet.adopt) or bool(pool and pool.adopt)
+
+
+def _not_sure(situation: Situation, change: Change) -> tuple[Cause, str] | None:
+    if situation.frozen:
+        return Cause.BROKEN, situation.frozen
+    for name in (change.fleet, change.have.fleet if change.have else change.fleet):
+        if name in situation.broken:
+            return Cause.BROKEN, situation.broken[name]
+    if change.key.kind in situation.unknown:
+        return Cause.UNKNOWN, situation.unknown[change.key.kind]
+    if situation.doubt and change.vanished:
+        return Cause.BROKEN, situation.doubt
+    if change.differences and situation.stalled:
+        rivals = [situation.stalled.get((change.key, each.path)) for each in change.differences]
+        if all(rivals):
+            what = ", ".join(".".join(each.path) for each in change.differences)
+            return Cause.STALLED, f"{rivals[0]} keeps changing {what} of {change.key.kind.lower()} {change.key.name}"
+    return None
+
+
+def _not_now(situation: Situation, change: Change) -> tuple[Cause, str] | None:
+    for name, pool in ((change.fleet, change.pool), owner(change.have.manifest) if change.have else ("", "")):
+        fleet = situation.rules.get(name)
+        if fleet is None:
+            continue
+        if fleet.suspended:
+            return Cause.SUSPENDED, f"fleet {name} is suspended"
+        if pool in fleet.pools and fleet.pools[pool].suspended:
+            return Cause.SUSPENDED, f"pool {pool} is suspended"
+        if not fleet.open:
+            return Cause.WINDOW, f"fleet {name} is outside its windows"
+    if not situation.prune and change.action in (Action.DELETE, Action.REPLACE):
+        return Cause.NO_PRUNE, "nothing is to be deleted"
+    return None
+
+
+def _within_budget(situation: Situation, changes: Sequence[Change]) -> tuple[list[Change], list[Withheld]]:
+    """Withhold all changes of Fleets of which more would vanish than they allow, unless exactly that was approved."""
+    vanishing: dict[str, int] = {}
+    for change in changes if situation.budget else ():
+        if change.vanished:
+            vanishing[change.fleet] = vanishing.get(change.fleet, 0) + 1
+    allowed = list(changes)
+    withheld: list[Withheld] = []
+    for name, count in vanishing.items():
+        rule = situation.rules.get(name)
+        percent = rule.max_percent if rule else DEFAULT_MAX_PERCENT
+        total = sum(each.fleet == name for each in situation.observed.values())
+        if count * 100 <= percent * total:
+            continue
+        mine = tuple(change for change in allowed if change.fleet == name)
+        mark = digest(mine)
+        if mark not in situation.approved:
+            why = f"{count} of {total} objects of fleet {name} would vanish, more than {percent:g} %"
+            withheld.append(Withheld(Cause.APPROVAL, name, why, mine, mark))
+            allowed = [change for change in allowed if change.fleet != name]
+    return allowed, withheld
+
+
+def _without_followers(
+    situation: Situation, changes: Sequence[Change], over: Sequence[Withheld]
+) -> tuple[list[Change], list[Withheld]]:
+    """Withhold what all Fleets share while it is open what one of them needs.
+
+    Which Stages are played follows from all Fleets together. As long as one cannot be read, or has vanished
+    and that is not approved, they stay as they are; where there are none yet, they are made.
+    """
+    reason = situation.doubt or next(iter(situation.broken.values()), "")
+    if over and not reason:
+        reason = f"fleet {over[0].fleet} may still need it"
+    if situation.others and not reason:
+        reason = f"fleet {min(situation.others)} is not in this file, and may need it"
+    if not reason:
+        return list(changes), []
+    played = any(key.kind == "Stage" and have.fleet == SHARED for key, have in situation.observed.items())
+    waiting = tuple(
+        change
+        for change in changes
+        if change.fleet == SHARED and (change.action is not Action.CREATE or (change.key.kind == "Stage" and played))
+    )
+    if not waiting:
+        return list(changes), []
+    held = set(map(id, waiting))
+    return [each for each in changes if id(each) not in held], [Withheld(Cause.FOLLOWS, SHARED, reason, waiting)]

@@ -1,0 +1,95 @@
+"""Everything that a plan follows from: what is desired and observed, what the files allow, what is in doubt."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from kwokfleet.core import diff, render, schedule
+from kwokfleet.core.changes import SHARED
+from kwokfleet.core.fleet import Drain
+from kwokfleet.core.objects import ObjectKey
+from kwokfleet.core.observed import Inventory, Observed
+
+DEFAULT_MAX_PERCENT = 25.0
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRules:
+    """What a pool's file says about its changes."""
+
+    suspended: bool = False
+    adopt: bool = False
+    drain: Drain = field(default_factory=Drain.model_construct)
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRules:
+    """What a Fleet's file says about its changes."""
+
+    suspended: bool = False
+    open: bool = True
+    adopt: bool = False
+    max_percent: float = DEFAULT_MAX_PERCENT
+    pools: Mapping[str, PoolRules] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """Everything that a plan follows from."""
+
+    desired: render.Desired = field(default_factory=dict)
+    observed: Inventory = field(default_factory=dict)
+    rules: Mapping[str, FleetRules] = field(default_factory=dict)
+    """Of the Fleets that the files declare."""
+    broken: Mapping[str, str] = field(default_factory=dict)
+    """Fleets that cannot be used, and why."""
+    doubt: str = ""
+    """Why the files may say more than could be read; empty if all of them could."""
+    frozen: str = ""
+    """Why nothing at all can be done."""
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    """Kinds that could not be listed, and why."""
+    foreign: Mapping[ObjectKey, Observed] = field(default_factory=dict)
+    """Live objects that are not ours, of names that the files ask for."""
+    occupied: Mapping[str, str] = field(default_factory=dict)
+    """Namespaces of ours, and an object of somebody else in each."""
+    stalled: Mapping[tuple[ObjectKey, diff.Path], str] = field(default_factory=dict)
+    """Fields that are given up, and to whom."""
+    approved: frozenset[str] = frozenset()
+    prune: bool = True
+    only: frozenset[str] | None = None
+    """The Fleets that are looked at; all without it."""
+    addresses: bool = True
+    """Whether it is known which addresses and ports nodes should show."""
+    budget: bool = True
+    """Whether the Fleets' prune budgets hold."""
+    partial: bool = False
+    """Whether the files speak only of the Fleets they declare: a single file does, a folder speaks of all."""
+
+    @property
+    def others(self) -> frozenset[str]:
+        """Fleets of the cluster that the files do not speak of."""
+        if not self.partial:
+            return frozenset()
+        there = {each.fleet for each in self.observed.values()}
+        return frozenset(there - self.rules.keys() - self.broken.keys() - {SHARED})
+
+
+def rules_of(tree: render.Tree, now: datetime) -> dict[str, FleetRules]:
+    """Return what the files say about changes at *now*."""
+    return {
+        fleet.name: FleetRules(
+            fleet.spec.suspend,
+            schedule.open_now(fleet.spec.windows, now),
+            fleet.spec.adopt,
+            fleet.spec.prune.max_percent,
+            {
+                pool.name: PoolRules(
+                    pool.suspend, pool.adopt or fleet.spec.adopt, pool.drain, render.pool_size(pool, now)
+                )
+                for pool in fleet.spec.node_pools
+            },
+        )
+        for fleet in tree.fleets
+    }

@@ -1,0 +1,41 @@
+"""Situations that plans are made of, and what is read from a plan."""
+
+from typing import Any
+
+from kwokfleet.core import objects
+from kwokfleet.core.changes import Cause, Plan
+from kwokfleet.core.objects import Manifest, ObjectKey
+from kwokfleet.core.observed import Observed
+from kwokfleet.core.situation import FleetRules, PoolRules
+from tests.harness import manifests
+
+
+def desired(*wanted: Manifest) -> dict[ObjectKey, Manifest]:
+    """Return objects as the files ask for them."""
+    return {objects.key(each): each for each in wanted}
+
+
+def inventory(*there: Observed | Manifest) -> dict[ObjectKey, Observed]:
+    """Return objects as the cluster has them."""
+    found = [each if isinstance(each, Observed) else manifests.live(each) for each in there]
+    return {each.key: each for each in found}
+
+
+def rules(*pools: str, **fields: Any) -> dict[str, FleetRules]:  # noqa: ANN401  # of a Fleet
+    """Return the rules of a Fleet `lab` with some pools."""
+    return {"lab": FleetRules(pools={name: PoolRules(size=1) for name in pools}, **fields)}
+
+
+def nodes(count: int, pool: str = "gpu", **parts: Any) -> list[Manifest]:  # noqa: ANN401  # of a manifest
+    """Return nodes of a pool of the Fleet `lab`."""
+    return [manifests.node(f"lab-{pool}-{number}", pool=pool, **parts) for number in range(count)]
+
+
+def actions(made: Plan) -> list[tuple[str, str]]:
+    """Return what is done to which object."""
+    return [(change.action.value, change.key.name) for change in made.changes]
+
+
+def causes(made: Plan) -> list[tuple[Cause, str, int]]:
+    """Return what is withheld: the cause, the Fleet, and how many changes."""
+    return [(each.cause, each.fleet, len(each.changes)) for each in made.withheld]
