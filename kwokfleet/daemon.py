@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -35,6 +34,7 @@ from kwokfleet import (
 from kwokfleet import sync as syncing
 from kwokfleet.core import agenda, events, orders, problems, render, standing
 from kwokfleet.core.changes import SHARED, Plan, digest
+from kwokfleet.core.triggers import Why
 from kwokfleet.edge import mirror, timer
 
 if TYPE_CHECKING:
@@ -53,23 +53,6 @@ BLIND_S = 3.0
 TELLING_S = 2.0
 """How long the API server may stay away before nobody waits any longer to tell it something."""
 LONGEST_WAIT_S = 5.0
-
-
-class Why(StrEnum):
-    """What asked for a pass."""
-
-    START = "start"
-    FILES = "files"
-    CLUSTER = "cluster"
-    TIME = "time"
-    ASKED = "asked"
-    RETRY = "retry"
-    DONE = "done"
-    """Something was done: is anything left?"""
-    LEADING = "leading"
-    KWOK = "kwok"
-    NEWS = "news"
-    """Only that something is to be told: no pass is needed."""
 
 
 class Trigger:
@@ -167,7 +150,7 @@ class Daemon:
     def __enter__(self) -> Self:
         """Begin."""
         self.mirror.tell(self._heard)
-        self._fleets.tell(lambda _kind, _names: self.ask(Why.ASKED))
+        self._fleets.tell(lambda _kind, _names: self.ask(Why.FLEETS))
         self.feed.begin(lambda: self.ask(Why.FILES))
         self.ask(Why.START)
         self.worker.start()
@@ -312,6 +295,7 @@ class Daemon:
     def _pass(self, loaded: source.Loaded, why: frozenset[str]) -> None:
         """Make one pass: what differs is found out, and set going."""
         clock, began = time.monotonic(), datetime.now(UTC)
+        why = why if self._passed else why | {Why.START}
         kinds = render.cluster_kinds(loaded.tree)
         if not self._prepared or kinds & self.mirror.view().missing:
             self.how.prepare(self.sync, kinds)

@@ -11,6 +11,7 @@ import kwokfleet
 from kwokfleet import daemon, recorder
 from kwokfleet.core import agenda, listing, objects, overview
 from kwokfleet.core import picture as shapes
+from kwokfleet.core.triggers import Why
 from kwokfleet.edge import shelf
 from kwokfleet.formats import plans
 
@@ -182,7 +183,7 @@ class Face:
         else:
             self._daemon.suspended = on
         self._daemon.journal.tell("suspended", f"{fleet or 'everything'} is {word}", fleet=fleet, on=on)
-        self._daemon.ask(daemon.Why.ASKED)
+        self._daemon.ask(Why.ASKED)
 
     def approve(self, digest: str) -> bool:
         """Release a withheld plan."""
@@ -190,7 +191,7 @@ class Face:
             if digest and each.digest == digest:
                 recorder.annotate(self._daemon.sync.sender, each.fleet, {objects.APPROVED: digest})
                 self._daemon.journal.tell("approved", f"{digest} was approved", fleet=each.fleet)
-                self._daemon.ask(daemon.Why.ASKED)
+                self._daemon.ask(Why.ASKED)
                 return True
         return False
 

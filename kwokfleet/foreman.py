@@ -13,7 +13,7 @@ from typing import Protocol
 
 from kwokfleet import hands, journal, recorder, source
 from kwokfleet import sync as syncing
-from kwokfleet.core import backoff, picture, report
+from kwokfleet.core import backoff, picture, report, triggers
 from kwokfleet.core import fleet as model
 from kwokfleet.core.changes import SHARED, Action, Change, Plan, digest
 from kwokfleet.core.report import Outcome, Result
@@ -236,7 +236,7 @@ class Foreman:
                 report.line(group)
                 for group in report.groups(each.change for each in hand.outcomes if each.result is Result.DONE)
             )
-            self._recorder.event(hand.fleet, "Reconciled", f"{groups} ({made.why})")
+            self._recorder.event(hand.fleet, "Reconciled", f"{groups}: {triggers.because(made.why)}")
 
     def drifted(self, found: Plan) -> None:
         """Tell of what somebody else has changed."""

@@ -244,11 +244,16 @@ def wait(sender: sending.Sender, goal: Goal, timeout_s: float, tell: Callable[[s
         if time.monotonic() > deadline:
             raise errors.DeadlineError(
                 f"not ready after {timeout_s:g} s: {lacking}",
-                hint=f"kubectl --namespace {goal.namespace} describe pods, or logs deployment/{installation.NAME}; "
-                "another install goes on waiting",
+                hint=f"{_where_to_look(lacking, goal)}; the same command once more goes on waiting",
             )
         if sender.stop.wait(LOOK_S):
             return
+
+
+def _where_to_look(lacking: str, goal: Goal) -> str:
+    if lacking.startswith("fleet "):
+        return "kubectl describe fleets says under Withheld what to do"
+    return f"kubectl --namespace {goal.namespace} describe pods, or logs deployment/{installation.NAME}"
 
 
 def _lacking(sender: sending.Sender, goal: Goal) -> str:

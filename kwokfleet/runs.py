@@ -16,7 +16,7 @@ _REASONS = {
     Verdict.PASSED: ("RunPassed", events.NORMAL, "all gates held"),
     Verdict.FAILED: ("RunFailed", events.WARNING, ""),
     Verdict.NO_DATA: ("RunNotMeasured", events.WARNING, "nothing was measured"),
-    Verdict.MEASURED: ("RunMeasured", events.NORMAL, "no gates"),
+    Verdict.MEASURED: ("RunMeasured", events.NORMAL, "its wave has no gates; kwokfleet report shows what was measured"),
 }
 
 _CANCELLED = ("RunCancelled", events.NORMAL, "it was cancelled; what was measured until then is kept")

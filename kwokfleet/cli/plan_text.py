@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import typer
 
 from kwokfleet.cli import fleets, output
-from kwokfleet.core import report
+from kwokfleet.core import guards, report
 from kwokfleet.core.changes import Cause, Plan, Withheld
 from kwokfleet.core.report import Outcome
 from kwokfleet.formats import plans
@@ -14,18 +14,6 @@ from kwokfleet.formats import plans
 MOST_NAMED = 10
 """Outcomes that are told one by one; with more of a kind, the rest is a number."""
 _COLOURS = {"+": typer.colors.GREEN, "-": typer.colors.RED, "~": typer.colors.YELLOW, "±": typer.colors.MAGENTA}
-_NEXT = {
-    Cause.SUSPENDED: "remove `suspend` from its file",
-    Cause.WINDOW: "wait, or change `windows` in its file",
-    Cause.BROKEN: "mend the file; kwokfleet validate shows every problem",
-    Cause.FOLLOWS: "it goes along once that is settled",
-    Cause.UNKNOWN: "see kubectl auth can-i --list",
-    Cause.CONFLICT: "choose another name, or `adopt: true` if it is a fake node that should become ours",
-    Cause.NOT_FAKE: "take our label off it: kubectl label node NAME app.kubernetes.io/managed-by-",
-    Cause.OCCUPIED: "move that away, or delete the namespace by hand",
-    Cause.NO_PRUNE: "leave out --no-prune",
-    Cause.STALLED: "stop that manager, or leave the field out of the file",
-}
 
 
 def coloured() -> bool:
@@ -55,9 +43,7 @@ def withheld(each: Withheld, *, details: bool = False) -> Iterator[str]:
     what = fleets.count(len(each.changes), "change")
     place = f"fleet {each.fleet}: " if each.fleet else ""
     yield f"{_styled('withheld', typer.colors.YELLOW)}: {place}{what}: {each.why}"
-    release = (
-        f"look at it, then: {output.program()} approve {each.digest}" if each.digest else _NEXT.get(each.cause, "")
-    )
+    release = guards.next_step(each, output.program())
     if release:
         yield f"    next: {release}"
     if details:

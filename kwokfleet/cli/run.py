@@ -368,7 +368,7 @@ def _address(listen: str) -> tuple[str, int] | None:
 
 def _until_stopped(made: "daemon.Daemon") -> None:
     """Wait for a signal; SIGHUP asks for another look at the files."""
-    from kwokfleet.daemon import Why
+    from kwokfleet.core.triggers import Why
 
     signal.signal(signal.SIGHUP, lambda _number, _frame: made.ask(Why.FILES))
     signals.wait_for(signal.SIGINT, signal.SIGTERM)

@@ -74,7 +74,7 @@ def _sending(site: Site) -> "Iterator[sending.Sender]":
 def sweep(made: "daemon.Daemon", site: Site) -> None:
     """Remove Fleets while their kwok still runs, because it lets pods go; the daemon only looks on meanwhile."""
     from kwokfleet import reconcile, sending, source
-    from kwokfleet.daemon import Why
+    from kwokfleet.core.triggers import Why
 
     made.suspended = True
     made.ask(Why.ASKED)

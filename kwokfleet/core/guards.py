@@ -11,6 +11,26 @@ from kwokfleet.core.changes import SHARED, Action, Cause, Change, Withheld, dige
 from kwokfleet.core.observed import Observed
 from kwokfleet.core.situation import DEFAULT_MAX_PERCENT, Situation
 
+_NEXT = {
+    Cause.SUSPENDED: "remove `suspend` from its file",
+    Cause.WINDOW: "wait, or change `windows` in its file",
+    Cause.BROKEN: "mend the file; kwokfleet validate shows every problem",
+    Cause.FOLLOWS: "it goes along once that is settled",
+    Cause.UNKNOWN: "see kubectl auth can-i --list",
+    Cause.CONFLICT: "choose another name, or `adopt: true` if it is a fake node that should become ours",
+    Cause.NOT_FAKE: "take our label off it: kubectl label node NAME app.kubernetes.io/managed-by-",
+    Cause.OCCUPIED: "move that away, or delete the namespace by hand",
+    Cause.NO_PRUNE: "leave out --no-prune",
+    Cause.STALLED: "stop that manager, or leave the field out of the file",
+}
+FOR_A_PERSON = frozenset(Cause) - {Cause.SUSPENDED, Cause.WINDOW, Cause.FOLLOWS, Cause.NO_PRUNE}
+"""What nobody has ordered and time does not heal: nothing goes on until somebody does something."""
+
+
+def next_step(each: Withheld, program: str = objects.US) -> str:
+    """Return what a person does about changes that are withheld."""
+    return f"look at it, then: {program} approve {each.digest}" if each.digest else _NEXT.get(each.cause, "")
+
 
 def guarded(situation: Situation, changes: Iterable[Change]) -> tuple[list[Change], list[Withheld]]:
     """Part what may be done from what may not."""

@@ -103,6 +103,8 @@ class Held:
     digest: str = ""
     """What an approval must name."""
     changes: int = 0
+    next: str = ""
+    """What a person does about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,9 +307,16 @@ def _fleet(name: str, rule: FleetRules, there: Mapping[tuple[str, str], Sequence
         total(pool.nodes for pool in pools),
         pools,
         tuple(status.get("conditions") or ()),
-        tuple(Held(**each) for each in status.get("withheld") or ()),
+        tuple(_held(each) for each in status.get("withheld") or ()),
         rule.suspended,
         tuple(sorted(due, key=lambda each: each.at)),
+    )
+
+
+def _held(told: Manifest) -> Held:
+    """Return what was told of a Fleet, perhaps by a daemon of another version."""
+    return Held(
+        told.get("cause", ""), told.get("why", ""), told.get("digest", ""), told.get("changes", 0), told.get("next", "")
     )
 
 

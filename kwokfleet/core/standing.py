@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from kwokfleet.core import objects, report
+from kwokfleet.core import guards, objects, report
 from kwokfleet.core.changes import Cause, Plan, Withheld
 from kwokfleet.core.objects import Manifest
 from kwokfleet.core.observed import Inventory
@@ -81,8 +81,8 @@ def _status(  # noqa: PLR0913  # everything that it follows from
     withheld = [each for each in left.withheld if each.fleet == name]
     bad = [each for each in report.bad(outcomes) if each.change.fleet == name]
     waiting = sum(change.fleet == name for change in left.changes)
-    stalled = [each for each in withheld if each.cause is Cause.STALLED]
-    why = [each.why for each in withheld] + [f"{each.change.key.name}: {each.message}" for each in bad]
+    stalled = [each for each in withheld if each.cause in guards.FOR_A_PERSON]
+    why = [_why(each) for each in withheld] + [f"{each.change.key.name}: {each.message}" for each in bad]
     if waiting and not why:
         why = [f"{waiting} changes are left"]
     ready = not why and nodes["present"] == nodes["ready"] == nodes["desired"]
@@ -97,14 +97,24 @@ def _status(  # noqa: PLR0913  # everything that it follows from
         "withheld": [_withheld(each) for each in withheld],
         "conditions": [
             _condition("Ready", ready, reason, message),
-            _condition("Reconciling", moving, "Progressing" if moving else "Done", f"{waiting} changes left"),
-            _condition("Stalled", bool(stalled), "FieldConflict" if stalled else "NotStalled",
-                       "; ".join(each.why for each in stalled)[:_WORDS]),
+            _condition("Reconciling", moving, "Progressing" if moving else "Done", _left(waiting, withheld)),
+            _condition("Stalled", bool(stalled), _reason(stalled) if stalled else "NotStalled",
+                       "; ".join(f"{each.why}; next: {guards.next_step(each)}" for each in stalled)[:_WORDS]),
             _condition("Degraded", bool(about.degraded), "KwokDown" if about.degraded else "AsExpected",
                        about.degraded[:_WORDS]),
             *([about.gates[name]] if name in about.gates else ()),
         ],
     }  # fmt: skip
+
+
+def _why(each: Withheld) -> str:
+    """Return why something is withheld, for a line that people see first: what an approval takes is nowhere else."""
+    return f"{each.why}; kwokfleet approve {each.digest} lets it go" if each.digest else each.why
+
+
+def _left(waiting: int, withheld: Sequence[Withheld]) -> str:
+    held = sum(len(each.changes) for each in withheld if each.cause is not Cause.BROKEN)  # those are not what is meant
+    return f"{waiting} changes left" + (f", {held} withheld" if held else "")
 
 
 def _reason(withheld: Sequence[Withheld]) -> str:
@@ -125,7 +135,12 @@ def _condition(kind: str, holds: bool, reason: str, message: str) -> Manifest:  
 
 
 def _withheld(each: Withheld) -> Manifest:
-    found: Manifest = {"cause": each.cause.value, "why": each.why, "changes": len(each.changes)}
+    found: Manifest = {
+        "cause": each.cause.value,
+        "why": each.why,
+        "changes": len(each.changes),
+        "next": guards.next_step(each),
+    }
     return found | ({"digest": each.digest} if each.digest else {})
 
 

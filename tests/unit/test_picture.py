@@ -56,7 +56,10 @@ def test_fleets_are_counted_by_pool() -> None:
         "lab": FleetRules(suspended=True, pools={"cpu": PoolRules(size=3), "gpu": PoolRules(size=2, suspended=True)}),
         "a": FleetRules(),
     }
-    status = {"conditions": [{"type": "Ready"}], "withheld": [{"cause": "approval", "why": "much", "changes": 4}]}
+    status = {
+        "conditions": [{"type": "Ready"}],
+        "withheld": [{"cause": "approval", "why": "much", "changes": 4, "newer": "?"}],
+    }
     late, soon = Due(NOW + timedelta(hours=2), "late"), Due(NOW, "soon")
     first, lab = picture.fleets(rules, {each.key: each for each in nodes}, {"lab": status}, {"lab": [late, soon]})
     assert (first.name, first.nodes, first.pools) == ("a", Nodes(), ())
@@ -102,7 +105,8 @@ def test_everything_of_a_picture_is_in_its_json() -> None:
     lab = made["fleets"][0]
     assert lab["nodes"] == {"desired": 5, "present": 4, "ready": 3, "schedulable": 2}
     assert lab["pools"][1]["suspended"] is True
-    assert lab["withheld"][0] == {"cause": "approval", "why": "too much would vanish", "digest": "w1", "changes": 7}
+    assert lab["withheld"][0] == {"cause": "approval", "why": "too much would vanish", "digest": "w1", "changes": 7,
+                                  "next": ""}  # fmt: skip
     assert lab["due"] == [{"at": "2026-03-02T09:00:00.000Z", "what": "pool gpu: 80 nodes"}]
     assert made["kwok"][0]["memoryBytes"] == 1 << 20
     assert [each["up"] for each in made["kwok"]] == [True, False]

@@ -86,25 +86,38 @@ def test_a_fleet_on_its_way_is_not_ready() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cause", "reason"),
+    ("cause", "reason", "for_a_person"),
     [
-        (Cause.APPROVAL, "PruneWithheld"),
-        (Cause.SUSPENDED, "Suspended"),
-        (Cause.WINDOW, "OutsideWindow"),
-        (Cause.BROKEN, "InvalidSource"),
-        (Cause.CONFLICT, "NotOurs"),
-        (Cause.NOT_FAKE, "NotOurs"),
-        (Cause.STALLED, "FieldConflict"),
-        (Cause.UNKNOWN, "Withheld"),
+        (Cause.SUSPENDED, "Suspended", False),
+        (Cause.WINDOW, "OutsideWindow", False),
+        (Cause.BROKEN, "InvalidSource", True),
+        (Cause.CONFLICT, "NotOurs", True),
+        (Cause.NOT_FAKE, "NotOurs", True),
+        (Cause.STALLED, "FieldConflict", True),
+        (Cause.UNKNOWN, "Withheld", True),
     ],
 )
-def test_what_is_withheld_is_the_reason(cause: Cause, reason: str) -> None:
-    """With its words, and the digest that releases it."""
-    made = status(3, 3, Plan((), (Withheld(cause, "lab", "because", (change(),), "d1"),)))
+def test_what_is_withheld_is_the_reason(cause: Cause, reason: str, for_a_person: bool) -> None:  # noqa: FBT001  # the example
+    """With its words and what to do; what neither an order nor the clock releases is stalled, as kstatus has it."""
+    made = status(3, 3, Plan((), (Withheld(cause, "lab", "because", (change(),)),)))
     assert conditions(made)["Ready"] == ("False", reason)
     assert made["conditions"][0]["message"] == "because"
-    assert made["withheld"] == [{"cause": cause.value, "why": "because", "changes": 1, "digest": "d1"}]
-    assert conditions(made)["Stalled"][0] == ("True" if cause is Cause.STALLED else "False")
+    [held] = made["withheld"]
+    assert (held["cause"], held["why"], held["changes"]) == (cause.value, "because", 1)
+    assert held["next"]
+    assert conditions(made)["Stalled"] == (("True", reason) if for_a_person else ("False", "NotStalled"))
+    assert (held["next"] in made["conditions"][2]["message"]) == for_a_person
+
+
+def test_whoever_sees_that_an_approval_is_missing_sees_how_to_give_it() -> None:
+    """In the line that `kubectl get fleets` shows, and in the Event made of it."""
+    made = status(3, 3, Plan((), (Withheld(Cause.APPROVAL, "lab", "too much would vanish", (change(),), "d1"),)))
+    assert conditions(made)["Ready"] == ("False", "PruneWithheld")
+    assert made["conditions"][0]["message"] == "too much would vanish; kwokfleet approve d1 lets it go"
+    assert made["conditions"][1]["message"] == "0 changes left, 1 withheld"
+    assert conditions(made)["Stalled"] == ("True", "PruneWithheld")
+    assert made["withheld"][0]["digest"] == "d1"
+    assert "kwokfleet approve d1" in made["withheld"][0]["next"]
 
 
 def test_what_failed_is_the_reason() -> None:
