@@ -60,9 +60,9 @@ class Trigger:
 
     def __init__(self) -> None:
         self._asked = threading.Condition()
-        self._why: set[str] = set()
+        self._why: set[Why] = set()
 
-    def ask(self, why: str) -> None:
+    def ask(self, why: Why) -> None:
         """Ask for a pass."""
         with self._asked:
             self._why.add(why)
@@ -73,7 +73,7 @@ class Trigger:
         with self._asked:
             return tuple(sorted(self._why))
 
-    def wait(self, timeout_s: float) -> frozenset[str]:
+    def wait(self, timeout_s: float) -> frozenset[Why]:
         """Return what asked for a pass, nothing if nobody did in time."""
         with self._asked:
             self._asked.wait_for(lambda: self._why, timeout_s)
@@ -191,7 +191,7 @@ class Daemon:
         self.journal.tell("leader", "we lead" if leads else "we stand by", leading=leads)
         self.ask(Why.LEADING)
 
-    def ask(self, why: str) -> None:
+    def ask(self, why: Why) -> None:
         """Ask for a pass; do not wait for it."""
         self.trigger.ask(why)
 
@@ -240,7 +240,7 @@ class Daemon:
             moments.append(self._recorded + STATUS_S)
         return max(0.0, min(moments) - now)
 
-    def _turn(self, why: frozenset[str]) -> None:
+    def _turn(self, why: frozenset[Why]) -> None:
         """Look what has happened, and make a pass if there is a reason for one."""
         self.foreman.collect()
         if why & {Why.FILES, Why.START} or self.loaded is None:
@@ -292,10 +292,10 @@ class Daemon:
             problems=[str(each) for each in wrong[:10]],
         )
 
-    def _pass(self, loaded: source.Loaded, why: frozenset[str]) -> None:
+    def _pass(self, loaded: source.Loaded, why: frozenset[Why]) -> None:
         """Make one pass: what differs is found out, and set going."""
         clock, began = time.monotonic(), datetime.now(UTC)
-        why = why if self._passed else why | {Why.START}
+        why = why if self._passed else why | {Why.START}  # whatever asked last while it was not known what there is
         kinds = render.cluster_kinds(loaded.tree)
         if not self._prepared or kinds & self.mirror.view().missing:
             self.how.prepare(self.sync, kinds)
@@ -303,7 +303,7 @@ class Daemon:
         meant = self._as_suspended(loaded)
         self.left = self.sync.plan(meant)
         self.foreman.cancel_outdated(meant)
-        made = foreman.Round(began, clock, "+".join(sorted(why)), digest(self.left.changes), self.feed.revision)
+        made = foreman.Round(began, clock, why, digest(self.left.changes), self.feed.revision)
         made.withheld = len(self.left.withheld)
         if not self.suspended:
             self.foreman.carry_out(meant, self.left, made)

@@ -167,7 +167,7 @@ class Face:
 
     # asking
 
-    def ask(self, why: str) -> None:
+    def ask(self, why: Why) -> None:
         """Ask for a pass."""
         self._daemon.ask(why)
 

@@ -17,6 +17,7 @@ from kwokfleet.core import backoff, picture, report, triggers
 from kwokfleet.core import fleet as model
 from kwokfleet.core.changes import SHARED, Action, Change, Plan, digest
 from kwokfleet.core.report import Outcome, Result
+from kwokfleet.core.triggers import Why
 
 PLANS = 10
 """So many of the last plans of a Fleet are told of."""
@@ -30,7 +31,7 @@ class Round:
 
     began: datetime
     clock: float
-    why: str
+    why: frozenset[Why]
     digest: str
     revision: str
     open: set[str] = field(default_factory=set)
@@ -208,7 +209,9 @@ class Foreman:
         )  # fmt: skip
         changes = {action.value: count for action in Action if (count := sum(e.change.action is action for e in done))}
         took = time.monotonic() - made.clock
-        over = picture.Pass(made.began, made.why, took, result, changes, made.failures, made.digest, made.revision)
+        over = picture.Pass(
+            made.began, triggers.word(made.why), took, result, changes, made.failures, made.digest, made.revision
+        )
         if self._watches is not None:
             self._watches.passed(over)
         last = self._journal.passes[-1:]
@@ -216,7 +219,7 @@ class Foreman:
             self._journal.passed(over)
         if changes or made.failures:
             self._journal.tell(
-                "pass", f"{_counted(changes)} in {took:.2f} s", why=made.why, failures=made.failures,
+                "pass", f"{_counted(changes)} in {took:.2f} s", why=triggers.word(made.why), failures=made.failures,
                 revision=made.revision, changes=changes,
             )  # fmt: skip
 

@@ -301,6 +301,7 @@ def _caretaker(
     from kwokfleet.cli import kwok as kwok_commands
     from kwokfleet.core import objects
     from kwokfleet.core.controller import Manage
+    from kwokfleet.core.triggers import Why
     from kwokfleet.edge import cluster
     from kwokfleet.embedded import binaries
 
@@ -324,7 +325,7 @@ def _caretaker(
 
     written = cluster.write_kubeconfig(*chosen, folder)
     home = os.environ.get("POD_NAMESPACE") or caretaker.HOME
-    return caretaker.Caretaker(sender, program, written, folder, nodes, lambda: made.ask("kwok"), api, home)
+    return caretaker.Caretaker(sender, program, written, folder, nodes, lambda: made.ask(Why.KWOK), api, home)
 
 
 def _prepare(session: "syncing.Sync", kinds: "AbstractSet[str]") -> None:

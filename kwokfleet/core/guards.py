@@ -12,7 +12,7 @@ from kwokfleet.core.observed import Observed
 from kwokfleet.core.situation import DEFAULT_MAX_PERCENT, Situation
 
 _NEXT = {
-    Cause.SUSPENDED: "remove `suspend` from its file",
+    Cause.SUSPENDED: "kwokfleet resume it, or remove `suspend` from its file",
     Cause.WINDOW: "wait, or change `windows` in its file",
     Cause.BROKEN: "mend the file; kwokfleet validate shows every problem",
     Cause.FOLLOWS: "it goes along once that is settled",

@@ -15,6 +15,7 @@ from kwokfleet.core.objects import Manifest
 from kwokfleet.core.observed import Inventory
 from kwokfleet.core.problems import Problem
 from kwokfleet.core.situation import FleetRules
+from kwokfleet.core.triggers import Why
 
 MOST_PASSES = 10
 """How many of the last passes are remembered."""
@@ -238,7 +239,7 @@ class Daemon(Protocol):
         """Return where a file of a Run's Result is kept: `result.json` or `pods.ndjson`; empty if it is not there."""
         ...
 
-    def ask(self, why: str) -> None:
+    def ask(self, why: Why) -> None:
         """Ask for a pass; do not wait for it."""
         ...
 

@@ -1,5 +1,6 @@
 """What asks a daemon for a pass, in one word and in a few."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 
@@ -11,6 +12,7 @@ class Why(StrEnum):
     CLUSTER = "cluster"
     TIME = "time"
     ASKED = "asked"
+    HTTP = "http"
     FLEETS = "fleets"
     """A Fleet in the cluster, which people write orders on, has changed."""
     RETRY = "retry"
@@ -23,22 +25,29 @@ class Why(StrEnum):
 
 
 _WORDS = {
-    Why.START: "the daemon has started",
+    Why.START: "the daemon has begun its work",
     Why.FILES: "files have changed",
     Why.CLUSTER: "the cluster has changed",
     Why.TIME: "it was time",
     Why.ASKED: "somebody asked for it",
+    Why.HTTP: "somebody asked for it over HTTP",
     Why.FLEETS: "a Fleet object has changed",
     Why.RETRY: "tried again",
     Why.DONE: "after other changes",
-    Why.LEADING: "the daemon leads now",
+    Why.LEADING: "the daemon has begun its work",
     Why.KWOK: "kwok has changed",
 }
 
 
-def because(why: str) -> str:
-    """Return in words what asked for a pass, of which *why* has the single words; what began it all says enough."""
-    asked = [Why(each) for each in why.split("+")]
-    if Why.START in asked:
-        return _WORDS[Why.START]
+def word(why: Iterable[Why]) -> str:
+    """Return what asked for a pass, as logs and programs have it."""
+    return "+".join(sorted(why))
+
+
+def because(why: Iterable[Why]) -> str:
+    """Return in words what asked for a pass; a beginning, alone or after another daemon, says enough."""
+    asked = sorted(why)
+    for each in (Why.START, Why.LEADING):
+        if each in asked:
+            return _WORDS[each]
     return ", ".join(_WORDS[each] for each in asked if each in _WORDS)

@@ -8,12 +8,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
 
 from tests.harness import forks
+from tests.harness.schemas import schema_of
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "fleets").glob("*.yaml"))
@@ -323,95 +323,9 @@ def test_the_examples_are_formatted() -> None:
 # schema
 
 
-def schema_of(path: Path) -> Path:
-    """Return the file that an editor would check *path* by."""
-    first = path.read_text().splitlines()[0]
-    assert first.startswith("# yaml-language-server: $schema=")
-    return path.parent / first.partition("=")[2]
-
-
 def test_the_published_schema_is_the_programs_own(tmp_path: Path) -> None:
     """Byte for byte."""
     assert ok(tmp_path, "schema") == (ROOT / "docs" / "fleet.schema.json").read_text()
-
-
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_an_editor_finds_nothing_wrong_with_an_example(path: Path) -> None:
-    """The schema that its first line names is there, and accepts it."""
-    schema = json.loads(schema_of(path).read_text())
-    for document in YAML(typ="safe").load_all(path):
-        assert complaints(document, schema, schema) == []
-
-
-@pytest.mark.parametrize(
-    ("part", "where"),
-    [
-        ({"nodePools": [{"name": "a", "replicas": -1}]}, "replicas"),
-        ({"nodePools": [{"name": "a", "replicas": 1, "label": {}}]}, "label"),
-        ({"waves": [{"name": "a", "template": {}, "start": {"cron": 5}}]}, "start"),
-        ({"seed": "x"}, "seed"),
-    ],
-)
-def test_an_editor_marks_what_is_wrong(part: dict[str, Any], where: str) -> None:
-    """The schema refuses what validate refuses."""
-    schema = json.loads((ROOT / "docs" / "fleet.schema.json").read_text())
-    document = {"apiVersion": "kwokfleet.dev/v1alpha1", "kind": "Fleet", "metadata": {"name": "f"}, "spec": part}
-    assert where in " ".join(complaints(document, schema, schema))
-
-
-TYPES: dict[str, type | tuple[type, ...]] = {
-    "object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "number": (int, float),
-    "null": type(None),
-}  # fmt: skip
-
-
-def complaints(value: Any, schema: Any, root: Any, where: str = "") -> list[str]:  # noqa: ANN401 - any JSON
-    """Return where *value* breaks as much of JSON Schema as ours is made of."""
-    if "$ref" in schema:
-        return complaints(value, root["definitions"][schema["$ref"].rpartition("/")[2]], root, where)
-    if "anyOf" in schema:
-        tried = [complaints(value, each, root, where) for each in schema["anyOf"]]
-        return [] if [] in tried else min(tried, key=len)
-    if "type" in schema:
-        wanted = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-        if not any(
-            isinstance(value, TYPES[each]) and (type(value) is not bool or each == "boolean") for each in wanted
-        ):
-            return [f"{where}: not {' or '.join(wanted)}"]
-    found = [f"{where}: {name}" for name, limit in schema.items() if name in LIMITS and not LIMITS[name](value, limit)]
-    if isinstance(value, dict):
-        found += _inside(value, schema, root, where)
-    if isinstance(value, list) and "items" in schema:
-        found += [each for item in value for each in complaints(item, schema["items"], root, f"{where}[]")]
-    for rule in schema.get("allOf", ()):
-        if not complaints(value, rule["if"], root):
-            found += complaints(value, rule["then"], root, where)
-    return found
-
-
-def _inside(value: dict[str, Any], schema: Any, root: Any, where: str) -> list[str]:  # noqa: ANN401 - any JSON
-    known, others = schema.get("properties", {}), schema.get("additionalProperties", True)
-    found = [f"{where}: needs {name}" for name in schema.get("required", ()) if name not in value]
-    for name, item in value.items():
-        inner = known.get(name, others)
-        if inner is False:
-            found.append(f"{where}.{name}: unknown")
-        elif inner is not True:
-            found += complaints(item, inner, root, f"{where}.{name}")
-    return found
-
-
-LIMITS: dict[str, Any] = {
-    "const": lambda value, wanted: value == wanted,
-    "enum": lambda value, wanted: value in wanted,
-    "pattern": lambda value, wanted: re.search(wanted, value),
-    "minimum": lambda value, wanted: value >= wanted,
-    "maximum": lambda value, wanted: value <= wanted,
-    "exclusiveMinimum": lambda value, wanted: value > wanted,
-    "minLength": lambda value, wanted: len(value) >= wanted,
-    "maxLength": lambda value, wanted: len(value) <= wanted,
-    "minItems": lambda value, wanted: len(value) >= wanted,
-}
 
 
 def test_standard_input_is_a_file_too(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from kwokfleet.core.picture import (
     Source,
 )
 from kwokfleet.core.problems import Problem
+from kwokfleet.core.triggers import Why
 from kwokfleet.edge import metrics, web
 
 TOKEN = "s3cret-t0ken-of-the-test"  # noqa: S105  # it opens nothing
@@ -132,7 +133,7 @@ class Memory:
         """Return the one file there is."""
         return self.kept.get((fleet, wave, run, file), "")
 
-    def ask(self, why: str) -> None:
+    def ask(self, why: Why) -> None:
         """Remember it."""
         self.asked.append(("ask", why))
 

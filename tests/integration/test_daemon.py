@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -324,3 +325,19 @@ def test_whoever_stops_it_while_it_starts_is_heard(lab: Lab) -> None:
         with lab.run() as daemon:
             time.sleep(0.12 * (number + 1))
             assert daemon.stop() in (0, errors.ExitCode.TERMINATED, -signal.SIGTERM)
+
+
+def test_whoever_asks_for_a_pass_that_has_something_to_do_gets_it(lab: Lab) -> None:
+    """Over HTTP, again and again, while nodes are deleted: all are made again, and no pass fails."""
+    lab.save(3)
+    with lab.run() as daemon:
+        lab.has(3)
+        daemon.wait_synced()
+        names = [each["metadata"]["name"] for each in lab.nodes()]
+        with ThreadPoolExecutor() as pool:
+            for name in names * 3:
+                deleting = pool.submit(lab.cluster.kubectl, "delete", "node", name)
+                while not deleting.done():
+                    assert daemon.post("/api/v1/sync") == 202
+                lab.has(3)
+        assert not daemon.events("pass_failed")

@@ -21,6 +21,7 @@ from starlette.routing import Route
 from kwokfleet import errors
 from kwokfleet.core import http_rules, picture_json
 from kwokfleet.core.picture import Daemon
+from kwokfleet.core.triggers import Why
 from kwokfleet.edge.web import threads
 from kwokfleet.edge.web.streams import Streams
 
@@ -214,7 +215,7 @@ class Routes:
 
     async def _sync(self, request: Request) -> Response:
         await self._asked(request, ())
-        await self._quick(self._daemon.ask, "http")
+        await self._quick(self._daemon.ask, Why.HTTP)
         return _json({"asked": True}, HTTPStatus.ACCEPTED)
 
     async def _suspend(self, request: Request) -> Response:
