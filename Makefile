@@ -14,7 +14,7 @@ VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' kwokfleet/__init__.py
 IMAGE   ?= ghcr.io/kwokfleet/kwokfleet:$(VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run down test faults image image-test soak lint format golden bench mcad lock clean
+.PHONY: help setup run down test coverage faults image image-test soak lint format golden bench mcad lock clean
 
 help:  ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,17 @@ down: $(STAMP)  ## stop and remove the cluster of `make run`
 test: $(STAMP)  ## every test, against a real control plane
 	$(BIN)/kwokfleet cluster binaries
 	$(BIN)/python -m tests
+
+# Without a control plane by default: ALL=1 measures what `make test` runs.
+coverage: $(STAMP)  ## lines and branches that tests run, as text and HTML in build/coverage; ALL=1: with a cluster
+	rm -rf build/coverage
+	mkdir -p build/coverage
+	$(if $(ALL),$(BIN)/kwokfleet cluster binaries)
+	$(BIN)/coverage run -m $(if $(ALL),tests,pytest -q -m "not cluster")
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage html --quiet
+	$(BIN)/coverage report > build/coverage/report.txt
+	@grep ^TOTAL build/coverage/report.txt
 
 faults: $(STAMP)  ## what sync does when connections, servers or sync itself die: minutes
 	$(BIN)/kwokfleet cluster binaries
