@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from kwokfleet.core import validation
+from kwokfleet.api import decode
 
 HEAD = """\
 # Every field of a Fleet file
@@ -16,7 +16,7 @@ them is told in [fleet-files.md](fleet-files.md).
 
 def text() -> str:
     """Return the page."""
-    schema = validation.schema()
+    schema = decode.schema()
     definitions = schema["definitions"]
     return HEAD + "".join(_section(name, definitions) for name in _ordered(definitions))
 

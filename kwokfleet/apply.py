@@ -14,15 +14,15 @@ from http import HTTPStatus
 
 import structlog
 
-from kwokfleet import drain, errors, moving, sending
-from kwokfleet.core import diff, objects, observed, patches, report, requests
+from kwokfleet import drain, errors, moving
+from kwokfleet.core import diff, patches, report
 from kwokfleet.core.changes import Action, Change
-from kwokfleet.core.objects import Manifest, ObjectKey
-from kwokfleet.core.observed import Observed
 from kwokfleet.core.report import Outcome, Result
-from kwokfleet.core.requests import Answer
 from kwokfleet.core.situation import FleetRules
-from kwokfleet.edge import cluster
+from kwokfleet.kube import client, objects, observed, requests, throttled_client
+from kwokfleet.kube.objects import Manifest, ObjectKey
+from kwokfleet.kube.observed import Observed
+from kwokfleet.kube.requests import Answer
 
 log = structlog.get_logger()
 
@@ -42,7 +42,7 @@ class Applier:
 
     def __init__(
         self,
-        sender: sending.Sender,
+        sender: throttled_client.Sender,
         birth: Birth,
         pools: Mapping[str, FleetRules],
         watcher: Watcher | None = None,
@@ -97,7 +97,7 @@ class Applier:
             for each in reversed(born)
             if each.change.want is not None and each.version and self._is_ready(each.change.want)
         ]
-        sending.send_all(self.sender, work, lambda done: self.watch("nodes opened", done, len(work)))
+        throttled_client.send_all(self.sender, work, lambda done: self.watch("nodes opened", done, len(work)))
         return outcomes
 
     def _is_ready(self, node: Manifest) -> bool:
@@ -136,7 +136,7 @@ class Applier:
         if not changes:
             return []
         self.watch(title, 0, len(changes))
-        sending.in_threads(run, min(len(changes), self.sender.limits.max_inflight))
+        throttled_client.in_threads(run, min(len(changes), self.sender.limits.max_inflight))
         if trouble:
             raise trouble[0]
         return [
@@ -229,7 +229,7 @@ class Applier:
         if answer.status == HTTPStatus.NOT_FOUND:
             return None
         if answer.status != HTTPStatus.OK:
-            raise cluster.refused(self.sender.api, answer, f"get {key.kind.lower()}s")
+            raise client.refused(self.sender.api, answer, f"get {key.kind.lower()}s")
         return self._observed(key, answer.json())
 
     def _observed(self, key: ObjectKey, manifest: Manifest) -> Observed:
@@ -257,7 +257,7 @@ def _is_stale(answer: Answer) -> bool:
 
 
 def _no(change: Change, answer: Answer) -> Outcome:
-    later = answer.status in sending.LATER
+    later = answer.status in throttled_client.LATER
     return Outcome(change, Result.FAILED if later else Result.REFUSED, f"{answer.status} {answer.message}")
 
 
@@ -271,7 +271,7 @@ def _version(answer: Answer) -> int:
     return int(answer.body[start : answer.body.index(b'"', start)] or 0)
 
 
-def install(sender: sending.Sender, definitions: Sequence[Manifest], timeout_s: float) -> Iterator[str]:
+def install(sender: throttled_client.Sender, definitions: Sequence[Manifest], timeout_s: float) -> Iterator[str]:
     """Put custom resource definitions in place, and wait until they can be used; yield the names of new ones.
 
     One that is there is left alone, whoever made it, unless we did, and it says something else by now.
@@ -285,7 +285,7 @@ def install(sender: sending.Sender, definitions: Sequence[Manifest], timeout_s: 
             continue
         answer = sender.send(requests.create(manifest))
         if answer.status not in (*_MADE, HTTPStatus.CONFLICT):
-            error = cluster.refused(sender.api, answer, "create customresourcedefinitions")
+            error = client.refused(sender.api, answer, "create customresourcedefinitions")
             error.hint = "let somebody who may put the definitions there: kwokfleet install"
             raise error
         waiting.append(key)
@@ -293,11 +293,11 @@ def install(sender: sending.Sender, definitions: Sequence[Manifest], timeout_s: 
     deadline = time.monotonic() + timeout_s
     for key in waiting:
         while not _established(sender.send(requests.get(key)).json()):
-            if time.monotonic() > deadline or sender.stop.wait(sending.FIRST_PAUSE_S):
+            if time.monotonic() > deadline or sender.stop.wait(throttled_client.FIRST_PAUSE_S):
                 raise errors.DeadlineError(f"{key.name} was not established within {timeout_s:g} s", hint="try again")
 
 
-def _renew(sender: sending.Sender, manifest: Manifest, there: Manifest) -> None:
+def _renew(sender: throttled_client.Sender, manifest: Manifest, there: Manifest) -> None:
     """Replace a definition that we made and that has another digest than this one; others keep up their own."""
     mine = manifest["metadata"].get("annotations", {}).get(objects.DIGEST)
     theirs = (there["metadata"].get("annotations") or {}).get(objects.DIGEST)

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from kwokfleet.api import fleet as fleet_api
+from kwokfleet.api import kwok_controller
 from kwokfleet.core import (
     checks,
-    controller,
     kwok_objects,
     node_templates,
-    problems,
     render,
     stagesets,
     tree_checks,
@@ -22,12 +22,12 @@ from kwokfleet.core import (
     wave_checks,
     workloads,
 )
-from kwokfleet.core import fleet as model
-from kwokfleet.core.documents import Document
-from kwokfleet.core.objects import Manifest
-from kwokfleet.core.problems import Finding, Problem, Where
+from kwokfleet.documents import problems
+from kwokfleet.documents.parser import Document
+from kwokfleet.documents.problems import Finding, Problem, Where
 from kwokfleet.edge import files, library
 from kwokfleet.formats import traces
+from kwokfleet.kube.objects import Manifest
 
 
 class Reader(Protocol):
@@ -47,8 +47,8 @@ class Reader(Protocol):
 class Found:
     """What is being put together."""
 
-    fleets: dict[str, tuple[model.Fleet, Document]] = field(default_factory=dict)
-    controllers: list[tuple[controller.KwokController, Document]] = field(default_factory=list)
+    fleets: dict[str, tuple[fleet_api.Fleet, Document]] = field(default_factory=dict)
+    controllers: list[tuple[kwok_controller.KwokController, Document]] = field(default_factory=list)
     stages: dict[str, Document] = field(default_factory=dict)
     foreign: list[Document] = field(default_factory=list)
     used: dict[str, set[str]] = field(default_factory=dict)
@@ -119,19 +119,19 @@ class Assembly:
         bad = fleets_with_errors(self.found)
         return replace(tree, fleets=tuple(fleet for fleet in tree.fleets if fleet.name not in bad))
 
-    def _controller(self) -> controller.KwokControllerSpec:
+    def _controller(self) -> kwok_controller.KwokControllerSpec:
         for _, document in self.found.controllers[1:]:
             first = self.found.controllers[0][1]
             what = f"there is another KwokController, in {first.path}"
             self.found.add(document, [Finding(("metadata", "name"), what, "keep one of them", rule="duplicate-name")])
         return self._spec()
 
-    def _spec(self) -> controller.KwokControllerSpec:
-        return self.found.controllers[0][0].spec if self.found.controllers else controller.KwokControllerSpec()
+    def _spec(self) -> kwok_controller.KwokControllerSpec:
+        return self.found.controllers[0][0].spec if self.found.controllers else kwok_controller.KwokControllerSpec()
 
     # what Fleets refer to
 
-    def _stage_uses(self, fleet: model.Fleet, document: Document) -> None:
+    def _stage_uses(self, fleet: fleet_api.Fleet, document: Document) -> None:
         uses: list[stagesets.Named] = []
         for index, use in enumerate(fleet.spec.stages):
             where: Where = ("spec", "stages", index)
@@ -182,7 +182,7 @@ class Assembly:
         name = stagesets.set_of(stage)
         return name in library.stage_sets() and stage in self.reader.library_set(name)
 
-    def _kwok_files(self, fleet: model.Fleet, document: Document) -> None:
+    def _kwok_files(self, fleet: fleet_api.Fleet, document: Document) -> None:
         """Read the files of kwok's own objects that a Fleet names."""
         for index, use in enumerate(fleet.spec.kwok_resources):
             file = self._referenced(use.file, document, ("spec", "kwokResources", index, "file"))
@@ -197,7 +197,7 @@ class Assembly:
                     made = kwok_objects.owned(each.value, fleet.name)
                     self.kwok_objects.setdefault(fleet.name, []).append((made, each))
 
-    def _pool_templates(self, fleet: model.Fleet, document: Document) -> None:
+    def _pool_templates(self, fleet: fleet_api.Fleet, document: Document) -> None:
         for index, pool in enumerate(fleet.spec.node_pools):
             source = pool.template_from
             where: Where = ("spec", "nodePools", index, "templateFrom")
@@ -208,7 +208,7 @@ class Assembly:
             if not any(checks.node_template(pool.template, ())):
                 self.found.add(document, checks.room(pool, made, ("spec", "nodePools", index, "podCIDR")))
 
-    def _from_file(self, source: model.TemplateFrom, document: Document, where: Where) -> list[Manifest]:
+    def _from_file(self, source: fleet_api.TemplateFrom, document: Document, where: Where) -> list[Manifest]:
         file = self._referenced(source.file or "", document, (*where, "file"))
         if file is None:
             return []
@@ -229,7 +229,7 @@ class Assembly:
             self.found.add(document, [Finding(place, what, hint, rule="no-template")])
         return chosen
 
-    def _live(self, source: model.TemplateFrom, document: Document, where: Where) -> list[Manifest]:
+    def _live(self, source: fleet_api.TemplateFrom, document: Document, where: Where) -> list[Manifest]:
         live = self.reader.live_nodes(source.context)
         selector = source.nodes
         if live is None or selector is None:
@@ -243,7 +243,7 @@ class Assembly:
             )
         return [node_templates.sanitised(node) for node in chosen]
 
-    def _waves(self, fleet: model.Fleet, document: Document) -> None:
+    def _waves(self, fleet: fleet_api.Fleet, document: Document) -> None:
         for index, wave in enumerate(fleet.spec.waves):
             where: Where = ("spec", "waves", index)
             trace = None
@@ -270,7 +270,7 @@ class Assembly:
 
     # what shows only in the whole
 
-    def _held_together(self, fleets: list[model.Fleet]) -> None:
+    def _held_together(self, fleets: list[fleet_api.Fleet]) -> None:
         for name, finding in checks.overlapping_networks(sorted(fleets, key=lambda fleet: fleet.name)):
             self.found.add(self.found.fleets[name][1], [finding])
         for name, finding in tree_checks.together(fleets, self.sets):

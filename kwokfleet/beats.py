@@ -6,8 +6,9 @@ that something is wrong must be asked for.
 
 from collections.abc import Sequence
 
-from kwokfleet.core import leases, requests
-from kwokfleet.edge import mirror
+from kwokfleet.core import leases
+from kwokfleet.kube import requests
+from kwokfleet.kube.informer import informer
 
 _LEASE = requests.within(requests.LEASE, leases.NAMESPACE)
 """Nobody needs rights to leases anywhere else."""
@@ -16,16 +17,16 @@ _LEASE = requests.within(requests.LEASE, leases.NAMESPACE)
 class Beats:
     """Watches some leases, each by its name. Close it."""
 
-    def __init__(self, api: mirror.Api) -> None:
+    def __init__(self, api: informer.Api) -> None:
         self._api = api
-        self._watched: dict[str, mirror.Mirror] = {}
+        self._watched: dict[str, informer.Mirror] = {}
 
     def heard(self, nodes: Sequence[str]) -> list[leases.Lease] | None:
         """Return the leases of these nodes; None unless each is known. Others are no longer watched."""
         for name in self._watched.keys() - set(nodes):
             self._watched.pop(name).close()
         for name in set(nodes) - self._watched.keys():
-            watch = mirror.Mirror(self._api, (_LEASE,), "", f"metadata.name={name}")
+            watch = informer.Mirror(self._api, (_LEASE,), "", f"metadata.name={name}")
             self._watched[name] = watch.__enter__()
         found = [lease for each in self._watched.values() if (lease := _lease(each)) is not None]
         return found if len(found) == len(nodes) else None
@@ -35,7 +36,7 @@ class Beats:
         self.heard(())
 
 
-def _lease(watch: mirror.Mirror) -> leases.Lease | None:
+def _lease(watch: informer.Mirror) -> leases.Lease | None:
     view = watch.view()
     found = next(iter(view.objects.values()), None) if view.settled and not view.unknown else None
     return leases.read(found.manifest) if found is not None else None

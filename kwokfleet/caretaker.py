@@ -7,10 +7,11 @@ from pathlib import Path
 
 import structlog
 
-from kwokfleet import errors, keeper, places, pods, sending, shard, source, takeover
+from kwokfleet import errors, keeper, places, pods, shard, source, takeover
+from kwokfleet.api.kwok_controller import KwokControllerSpec
 from kwokfleet.core import kwok, render, rivals, stateful
-from kwokfleet.core.controller import KwokControllerSpec
-from kwokfleet.edge import mirror
+from kwokfleet.kube import throttled_client
+from kwokfleet.kube.informer import informer
 
 log = structlog.get_logger()
 
@@ -35,7 +36,9 @@ def wanted(loaded: source.Loaded, before: places.Wanted) -> places.Wanted:
     )
 
 
-def site(spec: KwokControllerSpec, home: str, folder: Path, api: sending.Sender, watched: mirror.Api) -> keeper.Site:
+def site(
+    spec: KwokControllerSpec, home: str, folder: Path, api: throttled_client.Sender, watched: informer.Api
+) -> keeper.Site:
     """Return where kwok should run by what the files say."""
     name = stateful.named(spec, home)
     return pods.Pods(api, watched, name) if name else keeper.Here(folder)
@@ -58,13 +61,13 @@ class Caretaker:
 
     def __init__(  # noqa: PLR0913, PLR0917  # what a process is looked after with
         self,
-        sender: sending.Sender,
+        sender: throttled_client.Sender,
         program: Path,
         kubeconfig: Path | None,
         folder: Path,
         nodes: places.Nodes,
         changed: Callable[[], None],
-        watched: mirror.Api,
+        watched: informer.Api,
         home: str = HOME,
     ) -> None:
         self._home = home

@@ -17,28 +17,18 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import structlog
 
-from kwokfleet import (
-    caretaker,
-    errors,
-    feed,
-    foreman,
-    journal,
-    leader,
-    reconcile,
-    recorder,
-    runs,
-    sending,
-    source,
-    tidying,
-)
+from kwokfleet import caretaker, errors, feed, foreman, journal, reconcile, recorder, runs, source, tidying
 from kwokfleet import sync as syncing
-from kwokfleet.core import agenda, events, orders, problems, render, standing
+from kwokfleet.core import agenda, orders, render, standing
 from kwokfleet.core.changes import SHARED, Plan, digest
 from kwokfleet.core.triggers import Why
-from kwokfleet.edge import mirror, timer
+from kwokfleet.documents import problems
+from kwokfleet.edge import timer
+from kwokfleet.kube import events, leader, throttled_client
+from kwokfleet.kube.informer import informer
 
 if TYPE_CHECKING:
-    from kwokfleet.core.observed import Inventory
+    from kwokfleet.kube.observed import Inventory
 
 log = structlog.get_logger()
 
@@ -87,7 +77,7 @@ class How:
 
     me: str
     interval: timedelta = timedelta(minutes=10)
-    limits: sending.Limits = field(default_factory=sending.Limits)
+    limits: throttled_client.Limits = field(default_factory=throttled_client.Limits)
     stop_s: float = 20.0
     prepare: Callable[[syncing.Sync, AbstractSet[str]], None] = lambda _sync, _kinds: None
     """Puts definitions of kinds that are needed in place."""
@@ -106,8 +96,8 @@ class Daemon:
         self,
         api: leader.Guarded,
         source_feed: feed.Feed,
-        follower: mirror.Mirror,
-        fleets: mirror.Mirror,
+        follower: informer.Mirror,
+        fleets: informer.Mirror,
         how: How,
         watches: Watches | None = None,
     ) -> None:

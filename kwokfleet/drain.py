@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from kwokfleet.core import fleet as model
-from kwokfleet.core import objects, observed, patches, refusals, requests
+from kwokfleet.api import fleet as fleet_api
+from kwokfleet.core import patches
 from kwokfleet.core.changes import Change
-from kwokfleet.core.observed import Observed
 from kwokfleet.core.report import Outcome, Result
 from kwokfleet.core.situation import FleetRules
-from kwokfleet.edge import mirror
+from kwokfleet.kube import objects, observed, rejections, requests
+from kwokfleet.kube.informer import informer
+from kwokfleet.kube.observed import Observed
 
 if TYPE_CHECKING:
     from kwokfleet import apply
@@ -47,14 +48,14 @@ class Drain:
             pools.setdefault((change.fleet, change.pool), []).append(change)
         names = [change.key.name for change in changes]
         fields = ",".join(f"spec.nodeName={name}" for name in names) if len(names) == 1 else "spec.nodeName!="
-        with mirror.Mirror(self._sender.api, (requests.POD,), "", fields) as pods:
+        with informer.Mirror(self._sender.api, (requests.POD,), "", fields) as pods:
             view = pods.wait_until_known(LISTING_S)
             if view.unknown:
                 why = f"its pods are unknown: {view.unknown['Pod']}"
                 return [Outcome(each, Result.REFUSED, why) for each in changes]
             return [outcome for name, mine in pools.items() for outcome in self._pool(name, mine, pods)]
 
-    def _pool(self, name: tuple[str, str], changes: list[Change], pods: mirror.Mirror) -> list[Outcome]:
+    def _pool(self, name: tuple[str, str], changes: list[Change], pods: informer.Mirror) -> list[Outcome]:
         busy = {observed.node_of(pod) for pod in pods.view().objects.values() if not observed.finished(pod)}
         idle = not any(change.key.name in busy for change in changes)
         if idle and not self._applier.dry_run and self._is_whole(name, changes):
@@ -66,10 +67,10 @@ class Drain:
             self._sweep(gone, pods)
         return outcomes
 
-    def _policy(self, name: tuple[str, str]) -> model.Drain:
+    def _policy(self, name: tuple[str, str]) -> fleet_api.Drain:
         fleet = self._rules.get(name[0])
         pool = fleet.pools.get(name[1]) if fleet else None
-        return pool.drain if pool else model.Drain()
+        return pool.drain if pool else fleet_api.Drain()
 
     # a whole pool at once
 
@@ -123,7 +124,7 @@ class Drain:
 
     # node by node
 
-    def _one_by_one(self, changes: Sequence[Change], pods: mirror.Mirror, policy: model.Drain) -> list[Outcome]:
+    def _one_by_one(self, changes: Sequence[Change], pods: informer.Mirror, policy: fleet_api.Drain) -> list[Outcome]:
         cordoned = self._applier.each("nodes cordoned", changes, self._cordon)
         stays = {each.change.key: each for each in cordoned if each.result not in (Result.DONE, Result.ALREADY)}
         open_ones = [change for change in changes if change.key not in stays]
@@ -151,7 +152,7 @@ class Drain:
             return Outcome(change, Result.AGAIN, "it is another object by now")
         return Outcome(change, Result.REFUSED, f"{answer.status} {answer.message}")
 
-    def _emptied(self, nodes: set[str], pods: mirror.Mirror, policy: model.Drain) -> dict[str, str]:
+    def _emptied(self, nodes: set[str], pods: informer.Mirror, policy: fleet_api.Drain) -> dict[str, str]:
         """Ask all pods on some nodes to go until they have; return the nodes that are not empty in time, and why."""
         deadline = time.monotonic() + policy.timeout.total_seconds()
         said: dict[str, str] = {}
@@ -177,11 +178,11 @@ class Drain:
         answer = self._sender.send(request)
         said.pop(pod.uid, None)
         if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
-            said[pod.uid] = f"pod {_name(pod)} may not go: {' '.join([answer.message, *refusals.budgets(answer)])}"
+            said[pod.uid] = f"pod {_name(pod)} may not go: {' '.join([answer.message, *rejections.budgets(answer)])}"
         elif answer.status not in (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.ACCEPTED, HTTPStatus.NOT_FOUND):
             said[pod.uid] = f"pod {_name(pod)} cannot be moved: {answer.status} {answer.message}"
 
-    def _sweep(self, gone: set[str], pods: mirror.Mirror) -> None:
+    def _sweep(self, gone: set[str], pods: informer.Mirror) -> None:
         """Delete what came onto nodes at the last moment, or belongs to them: nobody else would for a minute."""
         for pod in pods.view().objects.values():
             if observed.node_of(pod) in gone and not observed.finished(pod):

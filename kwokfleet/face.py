@@ -9,11 +9,12 @@ import orjson
 
 import kwokfleet
 from kwokfleet import daemon, recorder
-from kwokfleet.core import agenda, listing, objects, overview
+from kwokfleet.core import agenda, listing, overview
 from kwokfleet.core import picture as shapes
 from kwokfleet.core.triggers import Why
 from kwokfleet.edge import shelf
 from kwokfleet.formats import plans
+from kwokfleet.kube import objects
 
 HUNG_S = 180.0
 """A worker that has not come round for so long hangs."""

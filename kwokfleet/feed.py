@@ -12,8 +12,8 @@ import structlog
 
 from kwokfleet import errors, source
 from kwokfleet.core import hooks
-from kwokfleet.core.objects import Manifest
 from kwokfleet.edge import files, git, revisions, watch
+from kwokfleet.kube.objects import Manifest
 
 log = structlog.get_logger()
 

@@ -13,8 +13,8 @@ from typing import Protocol
 
 from kwokfleet import hands, journal, recorder, source
 from kwokfleet import sync as syncing
+from kwokfleet.api import fleet as fleet_api
 from kwokfleet.core import backoff, picture, report, triggers
-from kwokfleet.core import fleet as model
 from kwokfleet.core.changes import SHARED, Action, Change, Plan, digest
 from kwokfleet.core.report import Outcome, Result
 from kwokfleet.core.triggers import Why
@@ -252,7 +252,7 @@ class Foreman:
                 self._watches.drifted(len(mine))
 
 
-def fleet_of(loaded: source.Loaded, name: str) -> model.Fleet | None:
+def fleet_of(loaded: source.Loaded, name: str) -> fleet_api.Fleet | None:
     """Return a Fleet as the files have it, None if they do not."""
     return next((each for each in loaded.tree.fleets if each.name == name), None)
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from http import HTTPStatus
 
-from kwokfleet import errors, sending
-from kwokfleet.core import installation, marks, objects, requests, rollout
+from kwokfleet import errors
+from kwokfleet.core import installation, marks, rollout
 from kwokfleet.core.marks import Whose
-from kwokfleet.core.objects import Manifest, ObjectKey
-from kwokfleet.core.requests import Answer
-from kwokfleet.edge import cluster
+from kwokfleet.kube import client, objects, requests, throttled_client
+from kwokfleet.kube.objects import Manifest, ObjectKey
+from kwokfleet.kube.requests import Answer
 
 LOOK_S = 0.5
 _MADE = (HTTPStatus.OK, HTTPStatus.CREATED)
@@ -63,7 +63,7 @@ class Survey:
 class Installer:
     """Puts an installation into a cluster."""
 
-    def __init__(self, sender: sending.Sender, *, force: bool = False) -> None:
+    def __init__(self, sender: throttled_client.Sender, *, force: bool = False) -> None:
         self._sender, self._force = sender, force
 
     def survey(self, wanted: Sequence[Manifest], namespace: str) -> Survey:
@@ -130,7 +130,7 @@ class Installer:
             if each["kind"] != "CustomResourceDefinition":
                 continue
             while not rollout.is_established(self._sender.send(requests.get_any(marks.kind(each), each)).json()):
-                if time.monotonic() > deadline or self._sender.stop.wait(sending.FIRST_PAUSE_S):
+                if time.monotonic() > deadline or self._sender.stop.wait(throttled_client.FIRST_PAUSE_S):
                     raise errors.DeadlineError(
                         f"{each['metadata']['name']} was not established within {timeout_s:g} s", hint="try again"
                     )
@@ -145,7 +145,7 @@ def installed(api: requests.Sends, namespace: str = "") -> list[tuple[requests.K
     found: list[tuple[requests.Kind, Manifest]] = []
     for kind in marks.KINDS:
         try:
-            found += [(kind, each) for each in cluster.items(api, kind, selector, metadata_only=True)]
+            found += [(kind, each) for each in client.items(api, kind, selector, metadata_only=True)]
         except errors.ClusterError as error:
             if error.status != HTTPStatus.NOT_FOUND:  # a kind that this cluster does not know has no objects
                 raise
@@ -162,7 +162,7 @@ def remove(api: requests.Sends, kind: requests.Kind, manifest: Manifest) -> None
     """Delete one object, if it is still there."""
     answer = api.send(requests.delete_any(kind, manifest, manifest["metadata"]["uid"]))
     if answer.status not in (*_MADE, HTTPStatus.ACCEPTED, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
-        raise cluster.refused(api, answer, f"delete {kind.plural}")
+        raise client.refused(api, answer, f"delete {kind.plural}")
 
 
 # what is in the way
@@ -207,7 +207,7 @@ def _said(key: ObjectKey, answer: Answer) -> str:
     return f"{named(key)}: {answer.status} {answer.message}"
 
 
-def _refusal(sender: sending.Sender, refused: Sequence[str]) -> errors.ClusterError:
+def _refusal(sender: throttled_client.Sender, refused: Sequence[str]) -> errors.ClusterError:
     """Return all that the API server had to say, as one error."""
     whole = "; ".join(refused[:_FEW]) + (f"; and {len(refused) - _FEW} more" if len(refused) > _FEW else "")
     hint = "what was done stays, and another install goes on from there"
@@ -234,7 +234,7 @@ class Goal:
     """Of the files that they must have been made from."""
 
 
-def wait(sender: sending.Sender, goal: Goal, timeout_s: float, tell: Callable[[str], None]) -> None:
+def wait(sender: throttled_client.Sender, goal: Goal, timeout_s: float, tell: Callable[[str], None]) -> None:
     """Wait until the daemon runs and its Fleets are Ready; tell each thing that is waited for."""
     deadline, told = time.monotonic() + timeout_s, set[str]()
     while lacking := _lacking(sender, goal):
@@ -256,11 +256,11 @@ def _where_to_look(lacking: str, goal: Goal) -> str:
     return f"kubectl --namespace {goal.namespace} describe pods, or logs deployment/{installation.NAME}"
 
 
-def _lacking(sender: sending.Sender, goal: Goal) -> str:
+def _lacking(sender: throttled_client.Sender, goal: Goal) -> str:
     key = ObjectKey("apps/v1", "Deployment", goal.namespace, installation.NAME)
     answer = sender.send(requests.get(key))
     if answer.status != HTTPStatus.OK:
-        raise cluster.refused(sender.api, answer, "get deployments")
+        raise client.refused(sender.api, answer, "get deployments")
     if lacking := rollout.daemon_lacks(answer.json(), daemon_pods(sender, goal.namespace)):
         return f"deployment {installation.NAME}: {lacking}"
     if goal.fleets is not None and not goal.fleets:
@@ -271,8 +271,8 @@ def _lacking(sender: sending.Sender, goal: Goal) -> str:
 def daemon_pods(api: requests.Sends, namespace: str) -> list[Manifest]:
     """Return the daemon's pods."""
     selector = f"app.kubernetes.io/name={installation.NAME},app.kubernetes.io/component=daemon"
-    return list(cluster.items(api, requests.POD, selector, namespace=namespace))
+    return list(client.items(api, requests.POD, selector, namespace=namespace))
 
 
 def _fleets(api: requests.Sends) -> Iterable[Manifest]:
-    return cluster.items(api, requests.FLEET)
+    return client.items(api, requests.FLEET)

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from kwokfleet import beats, places, shard
-from kwokfleet.core import kwok, requests
+from kwokfleet.core import kwok
 from kwokfleet.edge import kwok as edge
-from kwokfleet.edge import mirror
+from kwokfleet.kube import requests
+from kwokfleet.kube.informer import informer
 
 BOOKS_S = 0.25
 STATUS_FILE, RESTART_FILE = "status.json", "restart"
@@ -76,7 +77,7 @@ class Keeper:
         wanted: places.Wanted,
         folder: Path,
         nodes: places.Nodes,
-        watched: mirror.Api,
+        watched: informer.Api,
         site: Site | None = None,
     ) -> None:
         self._api, self.wanted, self._folder, self._nodes, self._watched = api, wanted, folder, nodes, watched

@@ -7,8 +7,8 @@ from contextlib import suppress
 from http import HTTPStatus
 
 from kwokfleet import errors
-from kwokfleet.core import bumps, leases, requests
-from kwokfleet.edge import cluster
+from kwokfleet.core import bumps, leases
+from kwokfleet.kube import client, requests
 
 SENDERS = 32
 HEARD_S = 0.5
@@ -17,7 +17,7 @@ HEARD_S = 0.5
 
 def held(api: requests.Sends) -> list[leases.Lease]:
     """Return all node leases that somebody holds."""
-    found = cluster.items(api, requests.LEASE, namespace=leases.NAMESPACE)
+    found = client.items(api, requests.LEASE, namespace=leases.NAMESPACE)
     return [each for each in map(leases.read, found) if each.holder]
 
 
@@ -34,7 +34,7 @@ def show_again(api: requests.Sends, nodes: AbstractSet[str], stamp: str) -> int:
     """
     found = [
         pod
-        for pod in cluster.items(api, requests.POD, fields="spec.nodeName!=")
+        for pod in client.items(api, requests.POD, fields="spec.nodeName!=")
         if pod["spec"].get("nodeName") in nodes
         and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
     ]

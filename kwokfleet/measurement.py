@@ -10,14 +10,15 @@ import structlog
 
 import kwokfleet
 from kwokfleet import errors
-from kwokfleet.core import gates, requests, workloads
+from kwokfleet.core import gates, workloads
 from kwokfleet.core.latency import Book, Seen, Subject
 from kwokfleet.core.ledger import Entry
 from kwokfleet.core.ledger import State as Played
-from kwokfleet.core.objects import Manifest
-from kwokfleet.core.requests import Kind
 from kwokfleet.core.result import Result, State
-from kwokfleet.edge import cluster, shelf
+from kwokfleet.edge import shelf
+from kwokfleet.kube import client, requests
+from kwokfleet.kube.objects import Manifest
+from kwokfleet.kube.requests import Kind
 
 log = structlog.get_logger()
 
@@ -195,7 +196,7 @@ class Measurement:
         """Add what the schedulers' Events say; they tell it to the microsecond, and are gone after an hour."""
         try:
             for namespace in sorted(self._namespaces):
-                for event in cluster.items(api, requests.EVENT, namespace=namespace, fields="reason=Scheduled"):
+                for event in client.items(api, requests.EVENT, namespace=namespace, fields="reason=Scheduled"):
                     found = _binding(event)
                     if found is not None:
                         self._book.scheduled_event(*found)

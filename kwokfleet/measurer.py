@@ -18,17 +18,18 @@ from typing import Any
 
 import structlog
 
-from kwokfleet import errors, kinds, sights
-from kwokfleet.core import objects, render, requests, verdicts, workloads
+from kwokfleet import errors, sights
+from kwokfleet.core import render, verdicts, workloads
 from kwokfleet.core.ledger import Entry, Page, State, Verdict
-from kwokfleet.core.objects import Manifest
-from kwokfleet.core.observed import Inventory
 from kwokfleet.core.picture import Measured
-from kwokfleet.core.requests import Kind
 from kwokfleet.core.result import Result
 from kwokfleet.core.result import State as End
-from kwokfleet.edge import mirror, shelf
-from kwokfleet.edge.mirror import witness
+from kwokfleet.edge import shelf
+from kwokfleet.kube import discovery, objects, requests
+from kwokfleet.kube.informer import informer, timed_events
+from kwokfleet.kube.objects import Manifest
+from kwokfleet.kube.observed import Inventory
+from kwokfleet.kube.requests import Kind
 from kwokfleet.measurement import Measurement
 from kwokfleet.performance import Name
 
@@ -62,9 +63,9 @@ class Around:
 class Measurer:
     """Measures all Runs of a daemon. An Audience of the player, and told by the watches; by any thread."""
 
-    def __init__(self, api: mirror.Api, sender: requests.Sends, kept: shelf.Shelf, around: Around) -> None:
+    def __init__(self, api: informer.Api, sender: requests.Sends, kept: shelf.Shelf, around: Around) -> None:
         self._api, self._sender, self._shelf, self._around = api, sender, kept, around
-        self._kinds = kinds.Kinds(sender)
+        self._kinds = discovery.Kinds(sender)
         self._waiting: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
@@ -248,7 +249,7 @@ class Measurer:
     def event(self, kind: Kind, what: str, thing: Manifest, received: float) -> None:
         """Take an event. What is listed can wait until there is room: a long list must not lie in memory whole."""
         thing["metadata"].pop("managedFields", None)
-        while what == witness.LISTED and len(self._waiting) > MOST_WAITING and not self._stopping:
+        while what == timed_events.LISTED and len(self._waiting) > MOST_WAITING and not self._stopping:
             time.sleep(ROOM_S)
         self._waiting.append((self._event, (kind, what, thing, received)))
 

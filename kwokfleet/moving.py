@@ -18,10 +18,11 @@ from datetime import UTC, datetime
 
 import structlog
 
-from kwokfleet import errors, leasing, sending
-from kwokfleet.core import bumps, leases, objects, observed
+from kwokfleet import errors, leasing
+from kwokfleet.core import bumps, leases
 from kwokfleet.core.changes import Action, Change
 from kwokfleet.core.diff import ABSENT
+from kwokfleet.kube import objects, observed, throttled_client
 
 log = structlog.get_logger()
 
@@ -43,7 +44,9 @@ def moves(change: Change) -> bool:
 class Move:
     """Some nodes on their way from one kwok to another."""
 
-    def __init__(self, sender: sending.Sender, changes: Sequence[Change], inventory: observed.Inventory) -> None:
+    def __init__(
+        self, sender: throttled_client.Sender, changes: Sequence[Change], inventory: observed.Inventory
+    ) -> None:
         self._sender = sender
         self._nodes = {each.key.name: each for each in changes}
         self._shards = {each.key.name: _shard(each.manifest) for each in inventory.values() if each.key.kind == "Node"}
@@ -52,7 +55,7 @@ class Move:
 
     def leave(self) -> None:
         """Take the nodes from their kwoks."""
-        sending.send_all(self._sender, [bumps.hidden(name, self._shards[name]) for name in self._nodes])
+        throttled_client.send_all(self._sender, [bumps.hidden(name, self._shards[name]) for name in self._nodes])
         try:
             self._release()
         except errors.ClusterError as error:  # they run out by themselves, if later

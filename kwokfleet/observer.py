@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 import structlog
 
 from kwokfleet import errors, leasing
-from kwokfleet.core import drivers, requests
-from kwokfleet.core.controller import KwokControllerSpec
-from kwokfleet.core.objects import Manifest
-from kwokfleet.edge import cluster
+from kwokfleet.api.kwok_controller import KwokControllerSpec
+from kwokfleet.core import drivers
+from kwokfleet.kube import client, requests
+from kwokfleet.kube.objects import Manifest
 
 log = structlog.get_logger()
 
@@ -27,7 +27,7 @@ def driving(api: requests.Sends, spec: KwokControllerSpec) -> drivers.Driving:
 
 def _nodes(api: requests.Sends, spec: KwokControllerSpec, *, metadata_only: bool) -> list[Manifest]:
     selector = ",".join(filter(None, (requests.OURS, spec.manage.label)))
-    return list(cluster.items(api, requests.NODE, selector, metadata_only=metadata_only))
+    return list(client.items(api, requests.NODE, selector, metadata_only=metadata_only))
 
 
 class Observer:

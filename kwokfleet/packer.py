@@ -5,8 +5,9 @@ import os
 from pathlib import Path
 
 from kwokfleet import errors, source
-from kwokfleet.core import documents, kustomization, parcel, revision
+from kwokfleet.core import kustomization, parcel, revision
 from kwokfleet.core.parcel import Parcel
+from kwokfleet.documents import parser
 from kwokfleet.edge import files, library
 
 _KIB = 1024
@@ -14,9 +15,7 @@ _KIB = 1024
 
 def manifests() -> kustomization.Tree:
     """Return the documents of deploy/, by the paths of their files."""
-    return {
-        path: [each.value for each in documents.parse(path, text)[0]] for path, text in library.deployment().items()
-    }
+    return {path: [each.value for each in parser.parse(path, text)[0]] for path, text in library.deployment().items()}
 
 
 def pack(path: Path, loaded: source.Loaded, extra: dict[str, str] | None = None) -> Parcel:
@@ -43,7 +42,7 @@ def pack(path: Path, loaded: source.Loaded, extra: dict[str, str] | None = None)
 
 def declares_kwok(loaded: source.Loaded) -> bool:
     """Return whether fleet files say how kwok runs."""
-    found = (each.value for file in loaded.snapshot.files for each in documents.parse(file.path, file.text)[0])
+    found = (each.value for file in loaded.snapshot.files for each in parser.parse(file.path, file.text)[0])
     return any(isinstance(each, dict) and each.get("kind") == "KwokController" for each in found)
 
 

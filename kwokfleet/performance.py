@@ -18,12 +18,13 @@ from typing import Protocol
 
 import structlog
 
-from kwokfleet import errors, pacer, sending
-from kwokfleet.core import ledger, objects, refusals, requests, upkeep, workloads
+from kwokfleet import errors, pacer
+from kwokfleet.api.wave import Churn
+from kwokfleet.core import ledger, upkeep, workloads
 from kwokfleet.core.ledger import Entry, State
-from kwokfleet.core.objects import Manifest
-from kwokfleet.core.waves import Churn
-from kwokfleet.kinds import Kinds, Namespaces
+from kwokfleet.kube import objects, rejections, requests, throttled_client
+from kwokfleet.kube.discovery import Kinds, Namespaces
+from kwokfleet.kube.objects import Manifest
 
 log = structlog.get_logger()
 
@@ -61,7 +62,7 @@ class Audience(Protocol):
 class Tools:
     """What all Runs share."""
 
-    sender: sending.Sender
+    sender: throttled_client.Sender
     pacer: pacer.Pacer
     kinds: Kinds
     audience: Audience
@@ -80,7 +81,7 @@ class Piece:
     """The same moment, by the monotonic clock."""
     request: requests.Request | None = None
     """Made ahead; None if that was not possible, or must be done again."""
-    passage: sending.Passage = field(default_factory=sending.Passage)
+    passage: throttled_client.Passage = field(default_factory=throttled_client.Passage)
     pause_s: float = FIRST_AGAIN_S
     """How long to wait if it is refused for a reason that may pass."""
     queued: bool = True
@@ -115,7 +116,7 @@ class Performance(threading.Thread):
     def entry(self) -> Entry:
         """How far it is."""
         with self._changed:
-            why = refusals.summary(self._groups) or self._entry.why
+            why = rejections.summary(self._groups) or self._entry.why
             return replace(self._entry, refused=ledger.ranges(self._refused), why=why)
 
     def cancel(self) -> None:
@@ -189,7 +190,7 @@ class Performance(threading.Thread):
             piece.request = None
             answer = self._sender.send(request, piece.passage)
             trouble = self._trouble(piece, answer)
-            passing = bool(trouble) and refusals.may_pass(answer)
+            passing = bool(trouble) and rejections.may_pass(answer)
         except errors.NotLeadingError:
             self.cancel()
             return
@@ -217,11 +218,11 @@ class Performance(threading.Thread):
         if answer.status in (HTTPStatus.CREATED, HTTPStatus.OK):
             return ""
         manifest = self._make(piece.index)
-        if answer.status == HTTPStatus.CONFLICT and not refusals.may_pass(answer):
+        if answer.status == HTTPStatus.CONFLICT and not rejections.may_pass(answer):
             there = self._sender.send(requests.get_any(self._tools.kinds.kind(manifest), manifest)).json()
             return "" if upkeep.is_of(there, self._name) else "there is one already, and it is not of this Run"
         self._namespaces.forget(manifest)
-        return refusals.said(answer)
+        return rejections.said(answer)
 
     def _passes_until(self, piece: Piece) -> float:
         expect = self._context.wave.expect
@@ -331,5 +332,5 @@ class Performance(threading.Thread):
         answer = self._sender.send(requests.create_any(kind, manifest))
         if answer.status == HTTPStatus.CREATED:
             return True, ""
-        later = answer.status == HTTPStatus.CONFLICT or refusals.may_pass(answer)
-        return not later, refusals.said(answer)
+        later = answer.status == HTTPStatus.CONFLICT or rejections.may_pass(answer)
+        return not later, rejections.said(answer)

@@ -12,10 +12,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
+from kwokfleet.api.kwok_controller import KwokControllerSpec
 from kwokfleet.core import kwok
-from kwokfleet.core.controller import KwokControllerSpec
-from kwokfleet.core.objects import Manifest
 from kwokfleet.edge import kwok as edge
+from kwokfleet.kube.objects import Manifest
 
 Nodes = Callable[[], Sequence[tuple[str, str]]]
 """Returns the names of the nodes that kwok should drive, each with the shard that its label names."""

@@ -9,13 +9,14 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
-from kwokfleet import kinds, pacer, performance, sending, sweeper
-from kwokfleet.core import fleet as model
+from kwokfleet import pacer, performance, sweeper
+from kwokfleet.api import fleet as fleet_api
+from kwokfleet.api.wave import Wave
 from kwokfleet.core import ledger, render, workloads
 from kwokfleet.core.ledger import Entry, Page, State, Upkeep, Verdict
-from kwokfleet.core.objects import Manifest
 from kwokfleet.core.orders import Order
-from kwokfleet.core.waves import Wave
+from kwokfleet.kube import discovery, throttled_client
+from kwokfleet.kube.objects import Manifest
 
 LEAVING_S = 1.0
 """How long a Run that is to rest is given to end what it has under way."""
@@ -44,14 +45,16 @@ class Nobody:
 class Player:
     """Starts Runs when they are due, and knows how each one fares. Used by the worker alone."""
 
-    def __init__(self, sender: sending.Sender, news: Callable[[], None], audience: Audience | None = None) -> None:
+    def __init__(
+        self, sender: throttled_client.Sender, news: Callable[[], None], audience: Audience | None = None
+    ) -> None:
         self._audience = audience or Nobody()
         threads = pacer.Pacer(lambda: sender.room)
-        self._tools = performance.Tools(sender, threads, kinds.Kinds(sender), self._audience, news)
+        self._tools = performance.Tools(sender, threads, discovery.Kinds(sender), self._audience, news)
         self._pages: dict[str, dict[str, Page]] = {}
         self._playing: dict[Name, performance.Performance] = {}
         self._sweeping: dict[Name, sweeper.Sweeper] = {}
-        self._wanted: dict[Name, tuple[model.Fleet, Wave]] = {}
+        self._wanted: dict[Name, tuple[fleet_api.Fleet, Wave]] = {}
         """The Runs that are open and not suspended."""
 
     def learn(self, fleet: str, status: Manifest) -> None:
@@ -89,7 +92,7 @@ class Player:
         self._leave_off()
         return begun
 
-    def _attended(self, fleet: model.Fleet, wave: Wave, wanted: Sequence[Order], now: datetime) -> list[Entry]:
+    def _attended(self, fleet: fleet_api.Fleet, wave: Wave, wanted: Sequence[Order], now: datetime) -> list[Entry]:
         """Bring one Wave's page up to date; return the Runs that are new in it."""
         pages, suspended = self._pages[fleet.name], _is_suspended(fleet, wave)
         before = pages.get(wave.name) or ledger.new(now + ledger.LEAD)
@@ -105,7 +108,7 @@ class Player:
         return [each for each in page.runs if before.run(each.name) is None]
 
     @staticmethod
-    def _drop(pages: dict[str, Page], fleet: model.Fleet) -> None:
+    def _drop(pages: dict[str, Page], fleet: fleet_api.Fleet) -> None:
         for name in pages.keys() - {wave.name for wave in fleet.spec.waves}:
             del pages[name]
 
@@ -238,7 +241,7 @@ def _advanced(entry: Entry, played: performance.Performance) -> Entry:
     return replace(entry, submitted=far.submitted, total=far.total, refused=far.refused, why=far.why, rounds=far.rounds)
 
 
-def _is_suspended(fleet: model.Fleet, wave: Wave) -> bool:
+def _is_suspended(fleet: fleet_api.Fleet, wave: Wave) -> bool:
     return fleet.spec.suspend or wave.suspend
 
 

@@ -16,9 +16,9 @@ from http import HTTPStatus
 import structlog
 
 from kwokfleet import errors, leasing, places, shard
-from kwokfleet.core import drivers, kwok, requests, stateful
-from kwokfleet.edge import cluster
-from kwokfleet.edge.mirror import follower, whole
+from kwokfleet.core import drivers, kwok, stateful
+from kwokfleet.kube import client, requests
+from kwokfleet.kube.informer import full_objects, reflector
 
 log = structlog.get_logger()
 
@@ -37,11 +37,11 @@ _MEMORY = b"\nprocess_resident_memory_bytes "
 class Pods:
     """All pods of one StatefulSet."""
 
-    def __init__(self, api: requests.Sends, watched: follower.Api, name: stateful.Name) -> None:
+    def __init__(self, api: requests.Sends, watched: reflector.Api, name: stateful.Name) -> None:
         self._api, self.stateful_set, self.name = api, name, str(name)
         kinds = (requests.within(each, name.namespace) for each in (requests.STATEFUL_SET, requests.POD))
-        self._set = whole.Whole(watched, next(kinds), fields=f"metadata.name={name.name}")
-        self._pods = whole.Whole(watched, next(kinds), selector=stateful.SELECTOR)
+        self._set = full_objects.Whole(watched, next(kinds), fields=f"metadata.name={name.name}")
+        self._pods = full_objects.Whole(watched, next(kinds), selector=stateful.SELECTOR)
         self._target: tuple[stateful.Layout, int] | None = None
         self._configured = ""
         """The digest of the layout that the ConfigMap was last written for."""
@@ -104,7 +104,7 @@ class Pods:
         for what, request in (*wanted, ("patch statefulsets", sized)):
             answer = self._api.send(request)
             if answer.status != HTTPStatus.OK:
-                raise cluster.refused(self._api, answer, what)
+                raise client.refused(self._api, answer, what)
         log.info("kwok_pods_laid_out", name=self.name, replicas=count)
 
     def place(self, index: int) -> "Place":
@@ -264,11 +264,11 @@ class Pod:
 
 def statuses(api: requests.Sends, name: stateful.Name, now: drivers.Driving, late_s: float) -> list[shard.Status]:
     """Return how each pod fares as anybody can see it, who drives the nodes being known; *late_s* behind is lagging."""
-    found = cluster.items(api, requests.POD, stateful.SELECTOR, namespace=name.namespace)
+    found = client.items(api, requests.POD, stateful.SELECTOR, namespace=name.namespace)
     there = {each["metadata"]["name"]: stateful.life(each) for each in found}
     answer = api.send(_asking(name))
     if answer.status != HTTPStatus.OK:
-        raise cluster.refused(api, answer, f"list statefulsets {name.name}")
+        raise client.refused(api, answer, f"list statefulsets {name.name}")
     sets = answer.json()["items"]
     if not sets:
         raise _missing(name)
@@ -295,7 +295,7 @@ def end_former(api: requests.Sends, name: stateful.Name, stop: threading.Event) 
         return False
     sized = api.send(stateful.sized(name, 0))
     if sized.status != HTTPStatus.OK:
-        raise cluster.refused(api, sized, "patch statefulsets")
+        raise client.refused(api, sized, "patch statefulsets")
     log.info("kwok_pods_ended", name=str(name))
     deadline = time.monotonic() + GONE_S
     while any((each.get("status") or {}).get("replicas") for each in api.send(_asking(name)).json().get("items") or ()):

@@ -15,12 +15,13 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from kwokfleet import source
-from kwokfleet.core import diff, membership, plan, problems, render, report
+from kwokfleet.core import diff, membership, plan, render, report
 from kwokfleet.core.changes import Action, Cause, Plan
-from kwokfleet.core.objects import ObjectKey
-from kwokfleet.core.observed import Inventory, Observed
 from kwokfleet.core.report import Outcome, Result
 from kwokfleet.core.situation import FleetRules, Situation, rules_of
+from kwokfleet.documents import problems
+from kwokfleet.kube.objects import ObjectKey
+from kwokfleet.kube.observed import Inventory, Observed
 
 ROUNDS = 3
 """So often a field may come back changed before it is given up."""

@@ -12,10 +12,10 @@ from http import HTTPStatus
 import structlog
 
 from kwokfleet import errors
-from kwokfleet.core import events, objects, orders, requests, standing
-from kwokfleet.core.objects import Manifest, ObjectKey
+from kwokfleet.core import orders, standing
 from kwokfleet.core.patches import Patch
-from kwokfleet.edge import cluster
+from kwokfleet.kube import client, events, objects, requests
+from kwokfleet.kube.objects import Manifest, ObjectKey
 
 log = structlog.get_logger()
 
@@ -40,7 +40,7 @@ def annotate(api: requests.Sends, fleet: str, annotations: Manifest, version: st
             f"the cluster knows no Fleet {fleet!r}", hint="kubectl get fleets lists those that were synced once"
         )
     if answer.status != HTTPStatus.OK:
-        raise cluster.refused(api, answer, "patch fleets")
+        raise client.refused(api, answer, "patch fleets")
 
 
 def order(  # noqa: PLR0913  # what an order says

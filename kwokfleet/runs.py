@@ -5,12 +5,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from kwokfleet import journal, measurer, player, recorder, sending, source
-from kwokfleet.core import events, verdicts
+from kwokfleet import journal, measurer, player, recorder, source
+from kwokfleet.core import verdicts
 from kwokfleet.core.ledger import Verdict
-from kwokfleet.core.objects import Manifest
 from kwokfleet.core.picture import Measured
-from kwokfleet.edge import mirror, shelf
+from kwokfleet.edge import shelf
+from kwokfleet.kube import events, throttled_client
+from kwokfleet.kube.informer import informer
+from kwokfleet.kube.objects import Manifest
 
 _REASONS = {
     Verdict.PASSED: ("RunPassed", events.NORMAL, "all gates held"),
@@ -37,8 +39,8 @@ class Runs:
 
     def __init__(  # noqa: PLR0913, PLR0917  # what it is made of
         self,
-        api: mirror.Api,
-        sender: sending.Sender,
+        api: informer.Api,
+        sender: throttled_client.Sender,
         told: journal.Journal,
         writes: recorder.Recorder,
         around: Around,

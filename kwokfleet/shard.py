@@ -17,7 +17,9 @@ from http import HTTPStatus
 import structlog
 
 from kwokfleet import beats, errors, leasing, places
-from kwokfleet.core import kwok, leases, requests, units
+from kwokfleet.api import units
+from kwokfleet.core import kwok, leases
+from kwokfleet.kube import requests
 
 log = structlog.get_logger()
 

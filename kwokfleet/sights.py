@@ -4,11 +4,11 @@ import time
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 
-from kwokfleet.core import capacity, objects
-from kwokfleet.core.observed import Inventory
-from kwokfleet.core.requests import Kind
-from kwokfleet.edge import mirror
-from kwokfleet.edge.mirror import witness
+from kwokfleet.core import capacity
+from kwokfleet.kube import objects
+from kwokfleet.kube.informer import informer, timed_events
+from kwokfleet.kube.observed import Inventory
+from kwokfleet.kube.requests import Kind
 
 SELECTOR = objects.RUN
 """Whatever belongs to a Run."""
@@ -17,9 +17,9 @@ SELECTOR = objects.RUN
 class Sights:
     """The watches that are open. Changed by one thread; any may look."""
 
-    def __init__(self, api: mirror.Api, hears: witness.Hears) -> None:
+    def __init__(self, api: informer.Api, hears: timed_events.Hears) -> None:
         self._api, self._hears = api, hears
-        self._open: dict[Kind, witness.Witness] = {}
+        self._open: dict[Kind, timed_events.Witness] = {}
         self.blind: dict[Kind, str] = {}
         """Kinds of which nobody sees what happens, and why."""
 
@@ -28,7 +28,7 @@ class Sights:
         if anew and kind in self._open:
             self._close(kind)
         if kind not in self._open:
-            made = self._open[kind] = witness.Witness(self._api, kind, SELECTOR, self._hears, gathers=True)
+            made = self._open[kind] = timed_events.Witness(self._api, kind, SELECTOR, self._hears, gathers=True)
             made.start()
 
     def tell(self) -> None:

@@ -13,19 +13,14 @@ from typing import Any
 import orjson
 
 from kwokfleet import assembly
-from kwokfleet.core import (
-    controller,
-    documents,
-    problems,
-    render,
-    tree_checks,
-    validation,
-)
-from kwokfleet.core import fleet as model
-from kwokfleet.core.documents import Document
-from kwokfleet.core.objects import STAGE_API_VERSION, Manifest
-from kwokfleet.core.problems import Finding, Problem, Severity
+from kwokfleet.api import decode, kwok_controller
+from kwokfleet.api import fleet as fleet_api
+from kwokfleet.core import render, tree_checks
+from kwokfleet.documents import parser, problems
+from kwokfleet.documents.parser import Document
+from kwokfleet.documents.problems import Finding, Problem, Severity
 from kwokfleet.edge import files, library
+from kwokfleet.kube.objects import STAGE_API_VERSION, Manifest
 
 LiveNodes = Callable[[str | None], list[Manifest]]
 """Returns the nodes of the cluster that a kubeconfig context names."""
@@ -106,7 +101,7 @@ class Loader:
     def _parse(self, path: str, text: str, digest: str) -> tuple[list[Document], list[Problem]]:
         known = self._parsed.get((path, digest))
         if known is None:
-            known = self._parsed[path, digest] = documents.parse(path, text)
+            known = self._parsed[path, digest] = parser.parse(path, text)
         return known
 
     def _forget(self, snapshot: files.Snapshot) -> None:
@@ -124,7 +119,7 @@ class Loader:
             found.add(document, wrong)
             return
         value: Mapping[str, Any] = document.value  # type: ignore[assignment]  # a mapping: just checked
-        if value.get("apiVersion") == model.API_VERSION:
+        if value.get("apiVersion") == fleet_api.API_VERSION:
             self._model(document, digest, value, found)
         elif value.get("apiVersion") == STAGE_API_VERSION and value.get("kind") == "Stage":
             _stage(document, value, found)
@@ -136,14 +131,14 @@ class Loader:
         if value["kind"] == "KwokController":
             found.controller_paths.add(document.path)
         if key not in self._models:
-            self._models[key] = validation.read(model.KINDS[value["kind"]], value)
+            self._models[key] = decode.read(fleet_api.KINDS[value["kind"]], value)
         made, wrong = self._models[key]
         found.add(document, wrong)
         if made is None:
             name = (value.get("metadata") or {}).get("name") if isinstance(value.get("metadata"), Mapping) else None
             if value["kind"] == "Fleet" and isinstance(name, str):
                 found.broken.add(name)
-        elif isinstance(made, controller.KwokController):
+        elif isinstance(made, kwok_controller.KwokController):
             found.controllers.append((made, document))
         elif made.name in found.fleets:
             first = found.fleets[made.name][1]
@@ -156,14 +151,14 @@ class Loader:
     def library_set(self, name: str) -> tuple[Manifest, ...]:
         """Return the documents of one of the library's sets."""
         if name not in self._sets:
-            parsed, _ = documents.parse(f"{name}.yaml", library.stage_set(name))
+            parsed, _ = parser.parse(f"{name}.yaml", library.stage_set(name))
             self._sets[name] = tuple(document.value for document in parsed if isinstance(document.value, dict))
         return self._sets[name]
 
     def file_documents(self, file: files.File) -> tuple[list[Document], list[Problem]]:
         """Return the documents of a file that another one refers to."""
         if len(file.text) <= files.MAX_FILE_BYTES:
-            return documents.parse(file.path, file.text)
+            return parser.parse(file.path, file.text)
         try:
             return [Document(file.path, orjson.loads(file.text))], []
         except orjson.JSONDecodeError as error:

@@ -13,11 +13,11 @@ from functools import partial
 import structlog
 
 from kwokfleet import errors, performance, world
-from kwokfleet.core import objects, requests, upkeep, workloads
+from kwokfleet.core import upkeep, workloads
 from kwokfleet.core.ledger import Page, State, Upkeep
-from kwokfleet.core.objects import Manifest
 from kwokfleet.core.upkeep import Thing
-from kwokfleet.edge import cluster
+from kwokfleet.kube import client, objects, requests
+from kwokfleet.kube.objects import Manifest
 
 log = structlog.get_logger()
 
@@ -77,7 +77,7 @@ class Sweeper(threading.Thread):
         if entry is None or (wave.ttl is None and entry.ended is None):
             return
         kind = self._tools.kinds.kind(wave.template)
-        found = cluster.items(self._sender, kind, self._selector, metadata_only=not self._ends)
+        found = client.items(self._sender, kind, self._selector, metadata_only=not self._ends)
         mine = (each for each in found if objects.is_ours({**each, "kind": kind.kind}))
         things = [upkeep.thing(each, ends=self._ends) for each in mine]
         self._remove(kind, upkeep.expired(things, wave.ttl, now))
@@ -105,7 +105,7 @@ class Sweeper(threading.Thread):
             self._tools.news()
 
     def _listed(self, kind: requests.Kind) -> Iterator[Manifest]:
-        return cluster.items(self._sender, kind, self._selector, metadata_only=True)
+        return client.items(self._sender, kind, self._selector, metadata_only=True)
 
     # deleting
 
@@ -138,7 +138,7 @@ class Sweeper(threading.Thread):
         in_use = {each.name for each in page.running} if page else set[str]()
         mine = {
             each["metadata"]["name"]: upkeep.thing(each, ends=False)
-            for each in cluster.items(self._sender, requests.NAMESPACE, selector, metadata_only=True)
+            for each in client.items(self._sender, requests.NAMESPACE, selector, metadata_only=True)
             if objects.labels(each).get(objects.RUN) not in in_use
         }
         until, kept = time.monotonic() + PATIENCE_S, dict[str, str]()

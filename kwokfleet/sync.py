@@ -10,13 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from kwokfleet import apply, errors, reconcile, recorder, sending, source, world
-from kwokfleet.core import bumps, objects, render, report, requests, standing
+from kwokfleet import apply, errors, reconcile, recorder, source, world
+from kwokfleet.core import bumps, render, report, standing
 from kwokfleet.core.changes import Action, Cause, Change, Plan
-from kwokfleet.core.objects import Manifest, ObjectKey
 from kwokfleet.core.report import Outcome, Result
 from kwokfleet.core.situation import FleetRules
-from kwokfleet.edge import mirror
+from kwokfleet.kube import objects, requests, throttled_client
+from kwokfleet.kube.informer import informer
+from kwokfleet.kube.objects import Manifest, ObjectKey
 
 PASSES = 5
 STAGE_S = 0.3
@@ -67,12 +68,12 @@ class _Written:
                 made.versions[change.key.kind] = max(each.version, made.versions.get(change.key.kind, 0))
         return made
 
-    def known_to(self, view: mirror.View) -> bool:
+    def known_to(self, view: informer.View) -> bool:
         """Return whether these kinds are known at all; of others, somebody may have no right to know anything."""
         kinds = {*self.versions, *(key.kind for key in (*self.gone, *self.going))}
         return kinds.isdisjoint(view.unknown)
 
-    def shown_by(self, view: mirror.View) -> bool:
+    def shown_by(self, view: informer.View) -> bool:
         """Return whether everything has arrived."""
         if not self.known_to(view) or any(view.versions[kind] < version for kind, version in self.versions.items()):
             return False
@@ -86,15 +87,15 @@ class Sync:
 
     def __init__(
         self,
-        api: sending.Api,
-        follower: mirror.Mirror,
+        api: throttled_client.Api,
+        follower: informer.Mirror,
         options: reconcile.Options,
-        limits: sending.Limits,
+        limits: throttled_client.Limits,
         mended_s: float = world.MENDED_S,
     ) -> None:
         self.stop = threading.Event()
         self.api, self.mirror = api, follower
-        self.sender = sending.Sender(api, limits, self.stop)
+        self.sender = throttled_client.Sender(api, limits, self.stop)
         self.watcher: apply.Watcher = lambda _title, _done, _total: None
         self._world = world.Live(self.sender, follower, mended_s)
         self._reconciler = reconcile.Reconciler(self._world, options)
@@ -125,7 +126,7 @@ class Sync:
         return done
 
     def make(
-        self, loaded: source.Loaded, changes: Sequence[Change], sender: sending.Sender | None = None
+        self, loaded: source.Loaded, changes: Sequence[Change], sender: throttled_client.Sender | None = None
     ) -> list[Outcome]:
         """Make some changes, and return once the mirror shows them: the next plan must not repeat them."""
         self.mirror.follow({change.key.kind for change in changes})
@@ -145,7 +146,7 @@ class Sync:
         """Remember which fields somebody else keeps changing."""
         self._reconciler.learn(outcomes, self._world.rival, datetime.now(UTC))
 
-    def _show_again(self, stages: list[Manifest], sender: sending.Sender) -> None:
+    def _show_again(self, stages: list[Manifest], sender: throttled_client.Sender) -> None:
         """Let kwok look again at the objects that changed Stages may act on; by itself it would not."""
         on_nodes, on_pods = bumps.of_kind(stages, "Node"), bumps.of_kind(stages, "Pod")
         inventory, _ = self._world.inventory()
@@ -157,7 +158,7 @@ class Sync:
         if on_pods:
             pods = self._world.pods_on({each.key.name for each in nodes})
             work += [(each, bumps.patch(each, on_pods)) for each in bumps.concerned(on_pods, pods)]
-        sending.send_all(sender, [requests.patch(each.key, what) for each, what in work])
+        throttled_client.send_all(sender, [requests.patch(each.key, what) for each, what in work])
 
     def _wait_until_seen(self, outcomes: Iterable[Outcome]) -> None:
         """Wait until the mirror shows what was written."""
@@ -199,10 +200,10 @@ class Sync:
         """Wait until all nodes are Ready, and open to pods unless they were declared closed."""
         wanted = self._reconciler.nodes()
 
-        def waiting(view: mirror.View) -> list[ObjectKey]:
+        def waiting(view: informer.View) -> list[ObjectKey]:
             return [key for key in wanted if not _is_ready(view, key)]
 
-        def is_so(view: mirror.View) -> bool:
+        def is_so(view: informer.View) -> bool:
             left = len(waiting(view))
             self.watcher("nodes ready", len(wanted) - left, len(wanted))
             return not left
@@ -217,7 +218,7 @@ class Sync:
             )
 
 
-def _is_ready(view: mirror.View, key: ObjectKey) -> bool:
+def _is_ready(view: informer.View, key: ObjectKey) -> bool:
     there = view.objects.get(key)
     if there is None or not there.ready:
         return False

@@ -9,10 +9,10 @@ from threading import Event
 import structlog
 
 from kwokfleet import errors, leasing, places, pods
-from kwokfleet.core import leases, requests, rivals, stateful
-from kwokfleet.core.controller import KwokControllerSpec
+from kwokfleet.api.kwok_controller import KwokControllerSpec
+from kwokfleet.core import leases, rivals, stateful
 from kwokfleet.core.rivals import Rival
-from kwokfleet.edge import cluster
+from kwokfleet.kube import client, requests
 
 log = structlog.get_logger()
 
@@ -54,7 +54,7 @@ def running(api: requests.Sends, only: str | None) -> list[Rival]:
     namespace, _, name = (only or "").partition("/")
     return [
         rivals.rival(each)
-        for each in cluster.items(api, requests.DEPLOYMENT, namespace=namespace)
+        for each in client.items(api, requests.DEPLOYMENT, namespace=namespace)
         if (each["metadata"]["name"] == name if only else rivals.runs_kwok(each))
     ]
 
@@ -64,7 +64,7 @@ def _put_to_rest(api: requests.Sends, one: Rival, stop: Event) -> None:
     if answer.status == HTTPStatus.NOT_FOUND:
         return  # somebody has deleted it meanwhile
     if answer.status != HTTPStatus.OK:
-        raise cluster.refused(api, answer, "patch deployments")
+        raise client.refused(api, answer, "patch deployments")
     log.info("rival_scaled_down", deployment=f"{one.namespace}/{one.name}", replicas=one.replicas)
     deadline = time.monotonic() + GONE_S
     while _has_pods(api, one):
@@ -77,7 +77,7 @@ def _has_pods(api: requests.Sends, one: Rival) -> bool:
     if answer.status == HTTPStatus.NOT_FOUND:
         return False  # somebody has deleted it meanwhile
     if answer.status != HTTPStatus.OK:
-        raise cluster.refused(api, answer, "get deployments")
+        raise client.refused(api, answer, "get deployments")
     return bool((answer.json().get("status") or {}).get("replicas"))
 
 
@@ -133,12 +133,12 @@ def _held(api: requests.Sends, nodes: set[str]) -> list[leases.Lease]:
 
 def restore(api: requests.Sends) -> list[Rival]:
     """Give every Deployment that we put to rest what it had; return them."""
-    found = [one for one in map(rivals.rival, cluster.items(api, requests.DEPLOYMENT)) if one.remembered is not None]
+    found = [one for one in map(rivals.rival, client.items(api, requests.DEPLOYMENT)) if one.remembered is not None]
     for one in found:
         answer = api.send(requests.patch(one.key, rivals.restored(one)))
         if answer.status == HTTPStatus.NOT_FOUND:
             continue  # somebody has deleted it meanwhile: there is nothing to give back
         if answer.status != HTTPStatus.OK:
-            raise cluster.refused(api, answer, "patch deployments")
+            raise client.refused(api, answer, "patch deployments")
         log.info("rival_restored", deployment=f"{one.namespace}/{one.name}", replicas=one.remembered)
     return found

@@ -13,7 +13,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from kwokfleet import daemon, errors, face
-from kwokfleet.core import ledger, picture, trial, units
+from kwokfleet.api import units
+from kwokfleet.core import ledger, picture, trial
 from kwokfleet.core.result import Result
 from kwokfleet.core.trial import Awaited, Name, Part
 from kwokfleet.edge import shelf

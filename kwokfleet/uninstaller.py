@@ -10,11 +10,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from kwokfleet import errors, installer, reconcile, recorder, sending, source, takeover, world
+from kwokfleet import errors, installer, reconcile, recorder, source, takeover, world
 from kwokfleet import sync as syncing
-from kwokfleet.core import installation, leases, marks, objects, patches, report, requests
-from kwokfleet.core.objects import Manifest, ObjectKey
-from kwokfleet.edge import cluster, mirror
+from kwokfleet.core import installation, leases, marks, patches, report
+from kwokfleet.kube import client, objects, requests, throttled_client
+from kwokfleet.kube.informer import informer
+from kwokfleet.kube.objects import Manifest, ObjectKey
 
 LOOK_S = 0.5
 LISTED_S = 60.0
@@ -25,7 +26,7 @@ _PLAYED = f"{requests.OURS},{objects.WAVE}"
 class Uninstaller:
     """Takes an installation away; tells what it does, and what it leaves."""
 
-    sender: sending.Sender
+    sender: throttled_client.Sender
     namespace: str
     tell: Callable[[str], None]
     left: Callable[[str], None]
@@ -81,7 +82,7 @@ class Uninstaller:
     # the fleet
 
     def _tell_kept(self) -> None:
-        nodes = sum(1 for _ in cluster.items(self.sender, requests.NODE, requests.OURS, metadata_only=True))
+        nodes = sum(1 for _ in client.items(self.sender, requests.NODE, requests.OURS, metadata_only=True))
         fleets = [each["metadata"]["name"] for each in world.fleets(self.sender)]
         if nodes or fleets:
             self.left(
@@ -92,7 +93,7 @@ class Uninstaller:
     def _remove_fleet(self) -> bool:
         """Remove what the daemon made; return whether all of it went."""
         self._remove_played()
-        with mirror.Mirror(self.sender.api, requests.MANAGED) as follower:
+        with informer.Mirror(self.sender.api, requests.MANAGED) as follower:
             view = follower.wait_until_known(LISTED_S)
             nodes = {
                 key.name for key, each in view.objects.items() if key.kind == "Node" and objects.is_ours(each.manifest)
@@ -121,19 +122,19 @@ class Uninstaller:
             if kind.kind in ("Event", "Namespace"):
                 continue
             try:
-                found = list(cluster.items(self.sender, kind, _PLAYED, metadata_only=True))
+                found = list(client.items(self.sender, kind, _PLAYED, metadata_only=True))
             except errors.ClusterError as error:
                 if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
                     self.left(f"{kind.plural} that waves may have made: {error}")
                 continue
             work += [requests.delete_any(kind, each, each["metadata"]["uid"]) for each in found]
-        sending.send_all(self.sender, work)
+        throttled_client.send_all(self.sender, work)
         if work:
             self.tell(f"{len(work)} objects that waves have made removed")
         self._remove_places()
 
     def _remove_places(self) -> None:
-        found = cluster.items(self.sender, requests.NAMESPACE, _PLAYED, metadata_only=True)
+        found = client.items(self.sender, requests.NAMESPACE, _PLAYED, metadata_only=True)
         places = {each["metadata"]["name"]: each for each in found}
         used = world.occupants(self.sender, places.keys(), requests.NOT_OURS)
         for name, each in sorted(places.items()):
@@ -142,7 +143,7 @@ class Uninstaller:
             else:
                 installer.remove(self.sender, requests.NAMESPACE, each)
 
-    def _empty(self, view: mirror.View, nodes: AbstractSet[str]) -> None:
+    def _empty(self, view: informer.View, nodes: AbstractSet[str]) -> None:
         """Take all pods off nodes that are about to go. No kubelet and no kwok stops them: they exist on paper only."""
         if not self._pods_on(nodes):
             return
@@ -151,11 +152,11 @@ class Uninstaller:
             for each in view.objects.values()
             if each.key.kind == "Node" and each.key.name in nodes and not each.manifest["spec"].get("unschedulable")
         ]
-        sending.send_all(self.sender, closing)
+        throttled_client.send_all(self.sender, closing)
 
         def is_so() -> bool:
             pods = self._pods_on(nodes)
-            sending.send_all(self.sender, [_forced(each) for each in pods])
+            throttled_client.send_all(self.sender, [_forced(each) for each in pods])
             return not pods
 
         self._wait("pods to leave the fake nodes", is_so)
@@ -163,13 +164,13 @@ class Uninstaller:
     def _pods_on(self, nodes: AbstractSet[str]) -> list[Manifest]:
         if not nodes:
             return []
-        found = cluster.items(self.sender, requests.POD, fields="spec.nodeName!=")
+        found = client.items(self.sender, requests.POD, fields="spec.nodeName!=")
         return [each for each in found if each["spec"]["nodeName"] in nodes and not _stays(each)]
 
     def _release(self, nodes: AbstractSet[str]) -> None:
         """Remove the leases of nodes that are gone."""
-        found = map(leases.read, cluster.items(self.sender, requests.LEASE, namespace=leases.NAMESPACE))
-        sending.send_all(self.sender, [leases.release(each) for each in found if each.node in nodes])
+        found = map(leases.read, client.items(self.sender, requests.LEASE, namespace=leases.NAMESPACE))
+        throttled_client.send_all(self.sender, [leases.release(each) for each in found if each.node in nodes])
 
     # the installation
 
@@ -199,7 +200,7 @@ class Uninstaller:
 
     def _own_pods(self) -> list[Manifest]:
         selector = f"app.kubernetes.io/name={installation.NAME}"
-        return list(cluster.items(self.sender, requests.POD, selector, namespace=self.namespace))
+        return list(client.items(self.sender, requests.POD, selector, namespace=self.namespace))
 
     def _remove_definition(self, kind: requests.Kind, manifest: Manifest, *, lasting: bool) -> None:
         name = manifest["metadata"]["name"]
@@ -222,7 +223,7 @@ class Uninstaller:
         version = next(each["name"] for each in spec["versions"] if each["served"])
         kind = requests.Kind(f"{spec['group']}/{version}", spec["names"]["kind"], spec["names"]["plural"])
         try:
-            found = cluster.items(self.sender, kind, metadata_only=True)
+            found = client.items(self.sender, kind, metadata_only=True)
             return [each["metadata"]["name"] for each in found]
         except errors.ClusterError as error:
             if error.status != HTTPStatus.NOT_FOUND:

@@ -6,10 +6,11 @@ from http import HTTPStatus
 from typing import Any
 
 from kwokfleet import errors
-from kwokfleet.core import diff, objects, observed, requests
-from kwokfleet.core.objects import Manifest, ObjectKey
-from kwokfleet.core.observed import Inventory, Observed
-from kwokfleet.edge import cluster, mirror
+from kwokfleet.core import diff
+from kwokfleet.kube import client, objects, observed, requests
+from kwokfleet.kube.informer import informer
+from kwokfleet.kube.objects import Manifest, ObjectKey
+from kwokfleet.kube.observed import Inventory, Observed
 
 MENDED_S = 60.0
 """How long a mirror may be without the API server before what it should show counts as unknown."""
@@ -24,7 +25,7 @@ _KINDS = {each.kind: each for each in requests.MANAGED}
 class Live:
     """A cluster that is followed."""
 
-    def __init__(self, api: requests.Sends, follower: mirror.Mirror, mended_s: float = MENDED_S) -> None:
+    def __init__(self, api: requests.Sends, follower: informer.Mirror, mended_s: float = MENDED_S) -> None:
         self._api, self._mirror, self._mended_s = api, follower, mended_s
         self._projector = observed.Projector()
 
@@ -52,7 +53,7 @@ class Live:
             yield from (each for key in sorted(wanted) if (each := self._get(key)) and not _has_our_label(each))
             return
         try:
-            for item in cluster.items(self._api, kind, requests.NOT_OURS, metadata_only=True):
+            for item in client.items(self._api, kind, requests.NOT_OURS, metadata_only=True):
                 metadata = item["metadata"]
                 key = ObjectKey(kind.api_version, kind.kind, metadata.get("namespace", ""), metadata["name"])
                 if key in wanted:
@@ -70,7 +71,7 @@ class Live:
         if answer.status == HTTPStatus.NOT_FOUND:
             return None
         if answer.status != HTTPStatus.OK:
-            raise cluster.refused(self._api, answer, f"get {key.kind.lower()}s")
+            raise client.refused(self._api, answer, f"get {key.kind.lower()}s")
         return self._projector.observed(key.api_version, key.kind, answer.json())
 
     def strangers(self, namespaces: Iterable[str]) -> Mapping[str, str]:
@@ -83,7 +84,7 @@ class Live:
         counts = dict.fromkeys(nodes, 0)
         fields = [f"spec.nodeName={name}" for name in nodes] if len(nodes) <= FEW else ["spec.nodeName!="]
         for field in fields:
-            for item in cluster.items(self._api, requests.POD, fields=field):
+            for item in client.items(self._api, requests.POD, fields=field):
                 pod = self._projector.observed("v1", "Pod", item)
                 if observed.node_of(pod) in counts and not observed.finished(pod):
                     counts[observed.node_of(pod)] += 1
@@ -95,7 +96,7 @@ class Live:
         return [each for each in found if observed.node_of(each) in nodes]
 
     def _bound_pods(self) -> Iterable[Manifest]:
-        return cluster.items(self._api, requests.POD, fields="spec.nodeName!=")
+        return client.items(self._api, requests.POD, fields="spec.nodeName!=")
 
     def approved(self) -> frozenset[str]:
         """Return the digests of plans that were approved."""
@@ -144,7 +145,7 @@ def occupants(api: requests.Sends, namespaces: AbstractSet[str], selector: str =
     for kind in _namespaced(api) if namespaces - found.keys() else ():
         for place in sorted(namespaces - found.keys()) if len(namespaces) <= FEW else [""]:
             try:
-                for item in cluster.items(api, kind, selector, namespace=place, metadata_only=True):
+                for item in client.items(api, kind, selector, namespace=place, metadata_only=True):
                     metadata = item["metadata"]
                     if metadata["namespace"] in namespaces and _counts(metadata):
                         found.setdefault(metadata["namespace"], f"{kind.plural}/{metadata['name']}")
@@ -193,7 +194,7 @@ def _read(api: requests.Sends, path: str) -> Manifest:
 def fleets(api: requests.Sends) -> list[Manifest]:
     """Return the Fleets that the cluster knows of; none if it does not know what a Fleet is."""
     try:
-        return list(cluster.items(api, requests.FLEET))
+        return list(client.items(api, requests.FLEET))
     except errors.ClusterError as error:
         if error.status != HTTPStatus.NOT_FOUND:
             raise

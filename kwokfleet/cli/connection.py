@@ -14,8 +14,9 @@ from kwokfleet.cli import output
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kwokfleet.core.requests import Answer, Kind, Request
-    from kwokfleet.edge import cluster, mirror
+    from kwokfleet.kube import client
+    from kwokfleet.kube.informer import informer
+    from kwokfleet.kube.requests import Answer, Kind, Request
 
 BUSY = HTTPStatus.TOO_MANY_REQUESTS
 RESTART_S, PAUSE_S = 3.0, 0.2
@@ -32,27 +33,26 @@ Kubeconfig = Annotated[
 ]
 
 
-def connected(context: str | None, kubeconfig: Path | None) -> "cluster.Cluster":
+def connected(context: str | None, kubeconfig: Path | None) -> "client.Cluster":
     """Return a way to the cluster; raise if nobody answers there."""
-    from kwokfleet.core import requests
-    from kwokfleet.edge import cluster
+    from kwokfleet.kube import client, requests
 
-    api = cluster.connect(context, kubeconfig)
+    api = client.connect(context, kubeconfig)
     answer = _first_answer(api, requests.Request("GET", "/version"))
     # Whoever is too busy for an answer is there; what follows is asked with more patience.
     if HTTPStatus.BAD_REQUEST <= answer.status < HTTPStatus.INTERNAL_SERVER_ERROR and answer.status != BUSY:
-        raise cluster.refused(api, answer, "tell its version")
+        raise client.refused(api, answer, "tell its version")
     return api
 
 
-def _first_answer(api: "cluster.Cluster", request: "Request") -> "Answer":
+def _first_answer(api: "client.Cluster", request: "Request") -> "Answer":
     """Ask, and for a moment ask again: an API server that restarts takes connections and drops them."""
-    from kwokfleet.edge import cluster
+    from kwokfleet.kube import client
 
     began, told = time.monotonic(), False
     while True:
         try:
-            return api.send(request, timeout_s=cluster.CONNECT_S)
+            return api.send(request, timeout_s=client.CONNECT_S)
         except errors.UnreachableError as error:
             if time.monotonic() - began > RESTART_S:
                 raise
@@ -63,20 +63,20 @@ def _first_answer(api: "cluster.Cluster", request: "Request") -> "Answer":
 
 
 @contextmanager
-def following(api: "cluster.Cluster", kinds: "tuple[Kind, ...] | None" = None) -> "Iterator[mirror.Mirror]":
+def following(api: "client.Cluster", kinds: "tuple[Kind, ...] | None" = None) -> "Iterator[informer.Mirror]":
     """Follow our objects from here to the end of the block; what the mirror logs never meets results."""
-    from kwokfleet.core import requests
-    from kwokfleet.edge import mirror
+    from kwokfleet.kube import requests
+    from kwokfleet.kube.informer import informer
 
     output.start_logging()
     try:
-        with mirror.Mirror(api, kinds or requests.MANAGED) as follower:
+        with informer.Mirror(api, kinds or requests.MANAGED) as follower:
             yield follower
     finally:
         api.close()
 
 
-def known(follower: "mirror.Mirror") -> "mirror.View":
+def known(follower: "informer.Mirror") -> "informer.View":
     """Wait until it is known what there is; raise if that cannot be found out at all."""
     view = follower.wait_until_known(LIST_S)
     if len(view.unknown) == len(view.versions):

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from kwokfleet import reconcile, source
     from kwokfleet.core.changes import Plan
-    from kwokfleet.core.observed import Inventory
     from kwokfleet.core.situation import FleetRules
+    from kwokfleet.kube.observed import Inventory
 
 
 class DiffFormat(StrEnum):
@@ -78,9 +78,9 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
 def _live_plan(
     where: Path, context: str | None, kubeconfig: Path | None, options: "reconcile.Options"
 ) -> "tuple[Plan, source.Loaded]":
-    from kwokfleet import sending
+    from kwokfleet.kube import throttled_client
 
-    with sessions.opened(context, kubeconfig, options, sending.Limits()) as session:
+    with sessions.opened(context, kubeconfig, options, throttled_client.Limits()) as session:
         loaded = sessions.in_force(session, sessions.loaded(where, render.live_nodes(None, session.sender)))
         sessions.note_missing(connection.known(session.mirror), sessions.kwok_kinds(loaded))
         return session.plan(loaded), loaded
@@ -104,9 +104,11 @@ def compared(
     where: Path, context: str | None, kubeconfig: Path | None, fleet: list[str] | None
 ) -> "tuple[Plan, source.Loaded, Inventory, Mapping[str, FleetRules]]":
     """Return what differs between files and cluster, with what is in both."""
-    from kwokfleet import sending
+    from kwokfleet.kube import throttled_client
 
-    with sessions.opened(context, kubeconfig, sessions.options(fleet, no_prune=False), sending.Limits()) as session:
+    with sessions.opened(
+        context, kubeconfig, sessions.options(fleet, no_prune=False), throttled_client.Limits()
+    ) as session:
         loaded = sessions.in_force(session, sessions.loaded(where, render.live_nodes(None, session.sender)))
         view = connection.known(session.mirror)
         made = session.plan(loaded)
@@ -132,7 +134,8 @@ def print_plan(made: "Plan", loaded: "source.Loaded", form: DiffFormat, *, detai
 
 def _summary(made: "Plan", loaded: "source.Loaded") -> str:
     """Return all of it in a line; what a broken file asks for, nobody can tell."""
-    from kwokfleet.core import problems, report
+    from kwokfleet.core import report
+    from kwokfleet.documents import problems
 
     wrong = sorted({each.path for each in problems.errors(loaded.problems)})
     if not wrong:

@@ -15,9 +15,9 @@ from kwokfleet.cli import output
 
 if TYPE_CHECKING:
     from kwokfleet import source
-    from kwokfleet.core.objects import Manifest
-    from kwokfleet.core.problems import Problem
+    from kwokfleet.documents.problems import Problem
     from kwokfleet.edge import files
+    from kwokfleet.kube.objects import Manifest
 
 SCHEMA_FILE = "fleet.schema.json"
 
@@ -87,7 +87,7 @@ def validate(
     """
     gc.disable()  # this process makes many small things, drops none, and ends
     from kwokfleet import source
-    from kwokfleet.core import problems
+    from kwokfleet.documents import problems
 
     loader = source.Loader()
     loaded = [load(loader, path) for path in paths or [default_path()]]
@@ -120,7 +120,7 @@ def _print_report(report: ReportFormat, found: "list[Problem]", summary: dict[st
 
 def problem_line(problem: "Problem", *, coloured: bool = False) -> str:
     """Return a Problem as one line; a warning says that it is one."""
-    from kwokfleet.core import problems
+    from kwokfleet.documents import problems
 
     text = str(problem)
     place = f"{problem.path}:{problem.line}:{problem.column}: "
@@ -134,7 +134,7 @@ def problem_line(problem: "Problem", *, coloured: bool = False) -> str:
 
 
 def _summary(found: "list[Problem]", files: int, fleets: int) -> str:
-    from kwokfleet.core import problems
+    from kwokfleet.documents import problems
 
     wrong = len(problems.errors(found))
     warned = len(found) - wrong
@@ -158,13 +158,13 @@ def refuse_if_wrong(loaded: "source.Loaded") -> None:
 
 def saved_objects(path: Path, hint: str = "make it with: kubectl get nodes -o json") -> "list[Manifest]":
     """Return the objects of a file that kubectl wrote: JSON or YAML, a List or one object."""
-    from kwokfleet.core import documents
+    from kwokfleet.documents import parser
 
     try:
         content = path.read_bytes()
         is_json = content.lstrip()[:1] in (b"{", b"[")
         values = [json.loads(content)] if is_json else []
-        parsed, wrong = ([], []) if is_json else documents.parse(str(path), content.decode())
+        parsed, wrong = ([], []) if is_json else parser.parse(str(path), content.decode())
     except (OSError, ValueError) as error:
         raise errors.InputError(f"{path} cannot be read as JSON or YAML: {error}", hint=hint) from error
     if wrong:
@@ -202,9 +202,9 @@ def schema() -> None:
 
 
 def _schema_text() -> str:
-    from kwokfleet.core import validation
+    from kwokfleet.api import decode
 
-    return json.dumps(validation.schema(), indent=2) + "\n"
+    return json.dumps(decode.schema(), indent=2) + "\n"
 
 
 def format_files(
@@ -213,7 +213,7 @@ def format_files(
     diff: Annotated[bool, typer.Option("--diff", help="Write nothing; show what would change.")] = False,
 ) -> None:
     """Write fleet files in one style; comments, order and quotes stay."""
-    from kwokfleet.core import formatting
+    from kwokfleet.documents import formatter
     from kwokfleet.edge import files
 
     changed = 0
@@ -222,9 +222,9 @@ def format_files(
         snapshot = files.read(path)
         refused += snapshot.problems
         for file in snapshot.files:
-            if file.path.endswith(".json") or (path.is_dir() and not formatting.is_ours(file.path, file.text)):
+            if file.path.endswith(".json") or (path.is_dir() and not formatter.is_ours(file.path, file.text)):
                 continue
-            made = formatting.formatted(file.path, file.text)
+            made = formatter.formatted(file.path, file.text)
             if not isinstance(made, str):
                 refused.append(made)
             elif str(path) == files.STANDARD_INPUT and not (check or diff):

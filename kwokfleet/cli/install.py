@@ -13,10 +13,11 @@ from kwokfleet.cli import connection, fleets, output, render, sync
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from kwokfleet import installer, sending, source
+    from kwokfleet import installer, source
     from kwokfleet.core.installation import Git, Options
-    from kwokfleet.core.objects import Manifest, ObjectKey
     from kwokfleet.core.parcel import Parcel
+    from kwokfleet.kube import throttled_client
+    from kwokfleet.kube.objects import Manifest, ObjectKey
 
 _GO_ON = "what was done stays: another install goes on from there, uninstall takes it away"
 
@@ -156,16 +157,16 @@ def _refuse_contradictions(
 
 
 @contextmanager
-def sending_to(context: str | None, kubeconfig: Path | None) -> "Iterator[sending.Sender]":
+def sending_to(context: str | None, kubeconfig: Path | None) -> "Iterator[throttled_client.Sender]":
     """Connect, until the block ends."""
     import threading
 
-    from kwokfleet import sending
+    from kwokfleet.kube import throttled_client
 
     api = connection.connected(context, kubeconfig)
     stop = threading.Event()
     try:
-        yield sending.Sender(api, sending.Limits(), stop)
+        yield throttled_client.Sender(api, throttled_client.Limits(), stop)
     finally:
         stop.set()
         api.close()
@@ -177,7 +178,9 @@ class _Asked:
     def __init__(self, options: "Options", path: Path | None, shards: int, kwok_kinds: bool) -> None:  # noqa: FBT001  # handed on
         self._options, self._path, self._shards, self._kwok_kinds = options, path, shards, kwok_kinds
 
-    def manifests(self, connected: "Callable[[], sending.Sender] | None") -> "tuple[list[Manifest], installer.Goal]":
+    def manifests(
+        self, connected: "Callable[[], throttled_client.Sender] | None"
+    ) -> "tuple[list[Manifest], installer.Goal]":
         """Return the manifests, and what to wait for; a cluster is asked only if the files are about live nodes."""
         from dataclasses import replace
 
@@ -192,7 +195,9 @@ class _Asked:
         made += sync.kwok_definitions() if self._kwok_kinds else []
         return sorted(made, key=marks.rank), goal
 
-    def _packed(self, path: Path, connected: "Callable[[], sending.Sender] | None") -> "tuple[Parcel, installer.Goal]":
+    def _packed(
+        self, path: Path, connected: "Callable[[], throttled_client.Sender] | None"
+    ) -> "tuple[Parcel, installer.Goal]":
         from kwokfleet import installer, packer, source
 
         def live(context: str | None) -> "list[Manifest]":
@@ -226,7 +231,7 @@ class _Asked:
 
 
 def _carry_out(  # noqa: PLR0913  # all that was asked for
-    sender: "sending.Sender",
+    sender: "throttled_client.Sender",
     options: "Options",
     made: "list[Manifest]",
     goal: "installer.Goal | None",

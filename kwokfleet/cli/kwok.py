@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from kwokfleet import keeper
     from kwokfleet import shard as shards
+    from kwokfleet.api.kwok_controller import KwokControllerSpec
     from kwokfleet.cli import kwok_files
     from kwokfleet.core import drivers
-    from kwokfleet.core.controller import KwokControllerSpec
-    from kwokfleet.core.requests import Sends
+    from kwokfleet.kube.requests import Sends
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="The kwok controller that animates the nodes, looked after."
@@ -97,10 +97,11 @@ def _observe(files: "kwok_files.Files", context: str | None, kubeconfig: Path | 
     """Say who drives the nodes for as long as the files say that kwok is somebody else's."""
     import threading
 
-    from kwokfleet import observer, sending
+    from kwokfleet import observer
+    from kwokfleet.kube import throttled_client
 
     with closing(connection.connected(context, kubeconfig)) as api:
-        sender = sending.Sender(api, sending.Limits(patience_s=IMPATIENT_S), threading.Event())
+        sender = throttled_client.Sender(api, throttled_client.Limits(patience_s=IMPATIENT_S), threading.Event())
         output.print_line(f"{EXTERNAL}; who drives the nodes is said here; Ctrl-C ends it")
         spec = files.last.tree.controller
         watching = observer.Observer(sender, spec)
@@ -119,12 +120,11 @@ def _kept(
     """Keep kwok going from here to the end of the block."""
     import threading
 
-    from kwokfleet import apply, caretaker, keeper, places, sending, takeover
+    from kwokfleet import apply, caretaker, keeper, places, takeover
     from kwokfleet.cli import display
-    from kwokfleet.core import objects, requests
     from kwokfleet.core import render as rendering
-    from kwokfleet.edge import cluster
     from kwokfleet.embedded import binaries
+    from kwokfleet.kube import client, objects, requests, throttled_client
 
     loaded = files.last
     spec = loaded.tree.controller
@@ -132,7 +132,7 @@ def _kept(
         program = binaries.ensure(cluster_commands.settings_with(bin_dir), report, "kwok").path("kwok")
     api = connection.connected(context, kubeconfig)
     stop = threading.Event()
-    sender = sending.Sender(api, sending.Limits(patience_s=IMPATIENT_S), stop)
+    sender = throttled_client.Sender(api, throttled_client.Limits(patience_s=IMPATIENT_S), stop)
     folder = folder_of(api.host)
     with connection.following(api, (requests.NODE,)) as follower:
         connection.known(follower)
@@ -148,7 +148,7 @@ def _kept(
             for name in apply.install(sender, sync.kwok_definitions(), sync.ESTABLISHED_S):
                 output.print_line(f"installed {name}")
         wanted = caretaker.wanted(
-            loaded, places.Wanted(program, spec, cluster.write_kubeconfig(context, kubeconfig, folder))
+            loaded, places.Wanted(program, spec, client.write_kubeconfig(context, kubeconfig, folder))
         )
         where = caretaker.site(spec, _home(), folder, sender, api)
         try:
@@ -168,7 +168,7 @@ def _home() -> str:
 
 def _kinds(api: "Sends") -> set[str]:
     """Return which of kwok's kinds the cluster knows."""
-    from kwokfleet.core import objects, requests
+    from kwokfleet.kube import objects, requests
 
     found = api.send(requests.Request("GET", f"/apis/{objects.STAGE_API_VERSION}")).json().get("resources") or ()
     return {each["kind"] for each in found}
@@ -207,7 +207,7 @@ def status(
 def _declared(path: Path | None) -> "KwokControllerSpec":
     """Return how kwok runs by the files, if there are any: with a path they must be readable, without it they may."""
     from kwokfleet import source
-    from kwokfleet.core.controller import KwokControllerSpec
+    from kwokfleet.api.kwok_controller import KwokControllerSpec
 
     where = path or Path("fleets")
     return source.Loader().load(where).tree.controller if path or where.is_dir() else KwokControllerSpec()
@@ -322,11 +322,12 @@ def restore(context: connection.Context = None, kubeconfig: connection.Kubeconfi
     """Give kwok controllers that were scaled down for ours the replicas they had."""
     import threading
 
-    from kwokfleet import sending, takeover
+    from kwokfleet import takeover
+    from kwokfleet.kube import throttled_client
 
     output.start_logging()
     api = connection.connected(context, kubeconfig)
-    restored = takeover.restore(sending.Sender(api, sending.Limits(), threading.Event()))
+    restored = takeover.restore(throttled_client.Sender(api, throttled_client.Limits(), threading.Event()))
     for one in restored:
         typer.echo(f"restored Deployment {one.namespace}/{one.name}: {one.remembered} replicas")
     if not restored:

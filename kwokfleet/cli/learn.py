@@ -35,7 +35,7 @@ class LessonFormat(StrEnum):
 
 
 def _duration(text: str) -> float:
-    from kwokfleet.core import units
+    from kwokfleet.api import units
 
     try:
         return units.duration(text).total_seconds()

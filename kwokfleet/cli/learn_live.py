@@ -13,11 +13,11 @@ from types import FrameType
 
 from kwokfleet import errors
 from kwokfleet.cli import connection, output
-from kwokfleet.core import learning, requests
-from kwokfleet.core.objects import Manifest
-from kwokfleet.core.requests import Kind
-from kwokfleet.edge import cluster
-from kwokfleet.edge.mirror import witness
+from kwokfleet.core import learning
+from kwokfleet.kube import client, requests
+from kwokfleet.kube.informer import timed_events
+from kwokfleet.kube.objects import Manifest
+from kwokfleet.kube.requests import Kind
 
 LOOK_S = 0.5
 """How often it is looked whether enough was seen."""
@@ -58,7 +58,7 @@ class _Listener:
     def event(self, _kind: Kind, what: str, thing: Manifest, received: float) -> None:
         """Take an event; when something in a list has happened is not known."""
         with self.lock:
-            self.study.take(what, thing, None if what == witness.LISTED else received)
+            self.study.take(what, thing, None if what == timed_events.LISTED else received)
 
     def listing(self, _kind: Kind) -> None:
         """Do nothing: what is listed comes as events."""
@@ -83,7 +83,7 @@ def watched(where: Where, lasting_s: float, pods: int | None) -> learning.Study:
     api = connection.connected(where.context, where.kubeconfig)
     _refuse_unlisted(api, where)
     listener = _Listener()
-    sight = witness.Witness(api, where.kind, where.selector, listener)
+    sight = timed_events.Witness(api, where.kind, where.selector, listener)
     sight.start()
     try:
         with _interruptible() as stop:
@@ -101,12 +101,12 @@ def watched(where: Where, lasting_s: float, pods: int | None) -> learning.Study:
         return listener.study
 
 
-def _refuse_unlisted(api: cluster.Cluster, where: Where) -> None:
+def _refuse_unlisted(api: client.Cluster, where: Where) -> None:
     """Raise if pods cannot be listed for a reason that lasts: a Witness would go on trying."""
     answer = api.send(requests.page(where.kind, where.selector, metadata_only=True))
     if HTTPStatus.BAD_REQUEST <= answer.status < HTTPStatus.INTERNAL_SERVER_ERROR and answer.status != connection.BUSY:
         scope = f"-n {where.namespace}" if where.namespace else "--all-namespaces"
-        raise cluster.refused(api, answer, f"list pods {scope}")
+        raise client.refused(api, answer, f"list pods {scope}")
 
 
 @contextmanager
@@ -124,7 +124,7 @@ def _interruptible() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
-def _wait_until_known(sight: witness.Witness, listener: _Listener, where: Where, stop: threading.Event) -> None:
+def _wait_until_known(sight: timed_events.Witness, listener: _Listener, where: Where, stop: threading.Event) -> None:
     deadline = time.monotonic() + connection.LIST_S
     while not sight.settled.wait(LOOK_S) and time.monotonic() < deadline and not stop.is_set():
         pass

@@ -12,13 +12,14 @@ from rich.text import Text
 
 from kwokfleet import errors, world
 from kwokfleet.cli import connection, output
-from kwokfleet.core import overview, requests
+from kwokfleet.core import overview
+from kwokfleet.kube import requests
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from kwokfleet.core.overview import Overview, Row
-    from kwokfleet.edge import mirror
+    from kwokfleet.kube.informer import informer
 
 LOOK_S = 1.0
 """How often it is looked at what the cluster was told of the Fleets."""
@@ -50,7 +51,7 @@ def watch(fleet: list[str] | None, context: str | None, kubeconfig: "Path | None
             _wait(follower)
 
 
-def _wait(follower: "mirror.Mirror") -> None:
+def _wait(follower: "informer.Mirror") -> None:
     """Wait until nodes have changed, or it is time for another look."""
     follower.wait(lambda _view: False, GLANCE_S)
     before = follower.view().versions

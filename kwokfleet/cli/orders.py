@@ -26,7 +26,7 @@ def approve(
 ) -> None:
     """Let exactly one withheld plan through: the daemon or the next sync carries it out, if it is still the same."""
     from kwokfleet import recorder, world
-    from kwokfleet.core import objects
+    from kwokfleet.kube import objects
 
     api = connection.connected(context, kubeconfig)
     waiting = [
@@ -83,6 +83,6 @@ def _named(fleet: str | None, command: str) -> str:
 
 def _marked(fleet: str, suspended: str | None, context: str | None, kubeconfig: "Path | None") -> None:
     from kwokfleet import recorder
-    from kwokfleet.core import objects
+    from kwokfleet.kube import objects
 
     recorder.annotate(connection.connected(context, kubeconfig), fleet, {objects.SUSPEND: suspended})

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from kwokfleet import source
     from kwokfleet.core import render as rendering
     from kwokfleet.core import schedule, workloads
-    from kwokfleet.core.objects import Manifest
-    from kwokfleet.core.requests import Sends
+    from kwokfleet.kube.objects import Manifest
+    from kwokfleet.kube.requests import Sends
 
 LOOK_AHEAD = timedelta(days=366)
 """How far from now `--waves` looks for the next Run of a Wave."""
@@ -38,7 +38,7 @@ class ManifestFormat(StrEnum):
 
 
 def _instant(text: str) -> datetime:
-    from kwokfleet.core import units
+    from kwokfleet.api import units
 
     try:
         return units.instant(text)
@@ -78,7 +78,7 @@ def render(  # noqa: PLR0913, PLR0917  # one for each option
     live: Annotated[
         Path | None,
         typer.Option(
-            help="Read live nodes from this file (kubectl get nodes -o json) instead of a cluster.", show_default=False
+            help="Read live nodes from this file (kubectl get nodes -o json) instead of a client.", show_default=False
         ),
     ] = None,
     form: Annotated[
@@ -110,7 +110,7 @@ def render(  # noqa: PLR0913, PLR0917  # one for each option
 
 
 def _refuse_unknown(fleet: str | None, loaded: "source.Loaded") -> None:
-    from kwokfleet.core import problems
+    from kwokfleet.documents import problems
 
     names = [each.name for each in loaded.tree.fleets]
     if fleet is not None and fleet not in names:
@@ -123,9 +123,9 @@ def live_nodes(path: Path | None, api: "Sends | None" = None) -> "Callable[[str 
     def read(context: str | None) -> "list[Manifest]":
         if path is not None:
             return _saved_nodes(path)
-        from kwokfleet.edge import cluster
+        from kwokfleet.kube import client
 
-        return cluster.live_nodes(context, api)
+        return client.live_nodes(context, api)
 
     return read
 
@@ -208,7 +208,7 @@ def _both(
 def _chosen(
     manifests: "Iterator[tuple[str, Manifest]]", fleet: str | None, kind: str | None
 ) -> "Iterator[tuple[str, Manifest]]":
-    from kwokfleet.core import objects
+    from kwokfleet.kube import objects
 
     for note, manifest in manifests:
         if kind is not None and manifest["kind"].lower() != kind.lower():
@@ -247,7 +247,7 @@ def _json_lines(manifests: "Iterator[tuple[str, Manifest]]") -> "Iterator[str]":
 
 
 def _yaml_documents(manifests: "Iterator[tuple[str, Manifest]]") -> "Iterator[str]":
-    from kwokfleet.core import yamltext
+    from kwokfleet.documents import writer as yamltext
 
     writer = yamltext.Writer()
     for note, manifest in manifests:

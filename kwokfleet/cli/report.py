@@ -273,7 +273,8 @@ def _one(name: str, shelf: "Shelf") -> "reporting.Run":
 
 
 def _limits(max_regression: str, min_delta: str) -> "compare.Limits":
-    from kwokfleet.core import compare, units
+    from kwokfleet.api import units
+    from kwokfleet.core import compare
 
     try:
         return compare.Limits(units.percent(max_regression) / 100, units.duration(min_delta).total_seconds())

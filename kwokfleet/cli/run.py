@@ -13,16 +13,18 @@ import typer
 
 from kwokfleet import errors
 from kwokfleet.cli import cluster as cluster_commands
-from kwokfleet.cli import connection, fleets, identity, output, render, signals, sync
+from kwokfleet.cli import connection, fleets, output, render, signals, sync
+from kwokfleet.kube import leader_identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from collections.abc import Set as AbstractSet
 
-    from kwokfleet import caretaker, daemon, face, feed, leader, sending
+    from kwokfleet import caretaker, daemon, face, feed
     from kwokfleet import sync as syncing
-    from kwokfleet.core.observed import Inventory
-    from kwokfleet.edge import cluster, metrics
+    from kwokfleet.edge import metrics
+    from kwokfleet.kube import client, leader, throttled_client
+    from kwokfleet.kube.observed import Inventory
 
 DEFAULT_LISTEN = "127.0.0.1:8265"
 LEASE = "kwokfleet"
@@ -231,9 +233,10 @@ def _run(options: Options, context: str | None, kubeconfig: Path | None) -> None
 @contextmanager
 def opened(options: Options, context: str | None, kubeconfig: Path | None) -> "Iterator[daemon.Daemon]":
     """Put a daemon together, let it run until the block ends, and take it apart again, in reverse order."""
-    from kwokfleet import daemon, face, leader
-    from kwokfleet.core import requests
-    from kwokfleet.edge import metrics, mirror
+    from kwokfleet import daemon, face
+    from kwokfleet.edge import metrics
+    from kwokfleet.kube import leader, requests
+    from kwokfleet.kube.informer import informer
 
     with ExitStack() as stack:
         api = connection.connected(context, kubeconfig)
@@ -241,11 +244,11 @@ def opened(options: Options, context: str | None, kubeconfig: Path | None) -> "I
         counted = metrics.Metrics(lambda: shown.picture())  # noqa: PLW0108  # made below
         elected = _elected(api, options, lambda leads: made.leading(leads)) if options.elect else None  # noqa: PLW0108  # made below
         guarded = leader.Guarded(api, elected, counted.api_request)
-        follower = stack.enter_context(mirror.Mirror(guarded, requests.MANAGED))
-        told = stack.enter_context(mirror.Mirror(guarded, (requests.FLEET,)))
+        follower = stack.enter_context(informer.Mirror(guarded, requests.MANAGED))
+        told = stack.enter_context(informer.Mirror(guarded, (requests.FLEET,)))
         follower.tell_restarts(counted.watch_restarted)
         how = daemon.How(
-            identity.name(), options.interval, _limits(options), prepare=_prepare, results=options.results_dir
+            leader_identity.name(), options.interval, _limits(options), prepare=_prepare, results=options.results_dir
         )
         made = daemon.Daemon(guarded, _feed(options, guarded), follower, told, how, counted)
         shown = face.Face(made)
@@ -258,18 +261,17 @@ def opened(options: Options, context: str | None, kubeconfig: Path | None) -> "I
         yield made
 
 
-def _elected(api: "cluster.Cluster", options: Options, changed: "Callable[[bool], None]") -> "leader.Leader":
-    from kwokfleet import leader
-    from kwokfleet.core import election
+def _elected(api: "client.Cluster", options: Options, changed: "Callable[[bool], None]") -> "leader.Leader":
+    from kwokfleet.kube import election, leader
 
-    seat = election.Seat(options.lease_namespace, LEASE, identity.name())
-    return leader.Leader(api, seat, election.Timing(), changed, identity.is_dead)
+    seat = election.Seat(options.lease_namespace, LEASE, leader_identity.name())
+    return leader.Leader(api, seat, election.Timing(), changed, leader_identity.is_dead)
 
 
-def _limits(options: Options) -> "sending.Limits":
-    from kwokfleet import sending
+def _limits(options: Options) -> "throttled_client.Limits":
+    from kwokfleet.kube import throttled_client
 
-    return sending.Limits(options.max_inflight, options.qps)
+    return throttled_client.Limits(options.max_inflight, options.qps)
 
 
 def _feed(options: Options, api: "leader.Guarded") -> "feed.Feed":
@@ -291,24 +293,23 @@ def _feed(options: Options, api: "leader.Guarded") -> "feed.Feed":
 
 def _caretaker(
     options: Options,
-    api: "cluster.Cluster",
+    api: "client.Cluster",
     guarded: "leader.Guarded",
     made: "daemon.Daemon",
     chosen: tuple[str | None, Path | None],
 ) -> "caretaker.Caretaker":
-    from kwokfleet import caretaker, sending
+    from kwokfleet import caretaker
+    from kwokfleet.api.kwok_controller import Manage
     from kwokfleet.cli import display
     from kwokfleet.cli import kwok as kwok_commands
-    from kwokfleet.core import objects
-    from kwokfleet.core.controller import Manage
     from kwokfleet.core.triggers import Why
-    from kwokfleet.edge import cluster
     from kwokfleet.embedded import binaries
+    from kwokfleet.kube import client, objects, throttled_client
 
     with display.shown(output.console(stderr=True)) as report:
         program = binaries.ensure(cluster_commands.settings_with(options.bin_dir), report, "kwok").path("kwok")
     folder = kwok_commands.folder_of(api.host)
-    sender = sending.Sender(guarded, sending.Limits(patience_s=IMPATIENT_S), threading.Event())
+    sender = throttled_client.Sender(guarded, throttled_client.Limits(patience_s=IMPATIENT_S), threading.Event())
 
     known: list[tuple[Inventory, Manage, list[tuple[str, str]]]] = []
 
@@ -323,7 +324,7 @@ def _caretaker(
             known[:] = [(there, manage, named)]
         return known[0][2]
 
-    written = cluster.write_kubeconfig(*chosen, folder)
+    written = client.write_kubeconfig(*chosen, folder)
     home = os.environ.get("POD_NAMESPACE") or caretaker.HOME
     return caretaker.Caretaker(sender, program, written, folder, nodes, lambda: made.ask(Why.KWOK), api, home)
 

@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from collections.abc import Set as AbstractSet
 
-    from kwokfleet import reconcile, sending, source
+    from kwokfleet import reconcile, source
     from kwokfleet import sync as syncing
     from kwokfleet.core.changes import Plan
-    from kwokfleet.core.objects import Manifest
-    from kwokfleet.edge import mirror
+    from kwokfleet.kube import throttled_client
+    from kwokfleet.kube.informer import informer
+    from kwokfleet.kube.objects import Manifest
 
 Fleet = Annotated[
     list[str] | None,
@@ -41,7 +42,7 @@ def options(fleet: list[str] | None, *, no_prune: bool, approved: list[str] | No
 
 @contextmanager
 def opened(
-    context: str | None, kubeconfig: Path | None, options: "reconcile.Options", limits: "sending.Limits"
+    context: str | None, kubeconfig: Path | None, options: "reconcile.Options", limits: "throttled_client.Limits"
 ) -> "Iterator[syncing.Sync]":
     """Connect, and follow our objects; whatever ends the block, ends all that it began."""
     from kwokfleet import sync as syncing
@@ -74,7 +75,7 @@ def loaded(
 
 def refuse_unknown(fleet: list[str] | None, loaded: "source.Loaded", made: "Plan") -> None:
     """Refuse the name of a Fleet that neither the files nor the cluster know."""
-    from kwokfleet.core import problems
+    from kwokfleet.documents import problems
 
     known = {each.name for each in loaded.tree.fleets} | set(loaded.broken)
     known |= {change.fleet for change in made.changes} | {each.fleet for each in made.withheld} - {""}
@@ -83,9 +84,9 @@ def refuse_unknown(fleet: list[str] | None, loaded: "source.Loaded", made: "Plan
             raise errors.InputError(f"there is no Fleet {name!r}", hint=problems.meant(name, sorted(known)))
 
 
-def note_missing(view: "mirror.View", kinds: "AbstractSet[str]") -> None:
+def note_missing(view: "informer.View", kinds: "AbstractSet[str]") -> None:
     """Say what of the cluster is not known; kwok's other kinds are nobody's concern unless the files need them."""
-    from kwokfleet.core import requests
+    from kwokfleet.kube import requests
 
     if kinds & view.missing:
         output.print_line("note: the cluster does not know kwok's kinds yet; sync installs their definitions")

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from kwokfleet.core.observed import Observed
-    from kwokfleet.edge import cluster
+    from kwokfleet.kube import client
+    from kwokfleet.kube.observed import Observed
 
 _PLAYED = "kwokfleet run plays them"
 
@@ -67,7 +67,7 @@ def get(
     _print(listing.LISTS[thing.value](found), form, f"there are no {thing} of ours in this cluster")
 
 
-def _played(api: "cluster.Cluster", thing: Thing, fleet: list[str] | None) -> list[dict[str, object]]:
+def _played(api: "client.Cluster", thing: Thing, fleet: list[str] | None) -> list[dict[str, object]]:
     from kwokfleet import world
     from kwokfleet.core import overview
 

@@ -11,9 +11,10 @@ from kwokfleet.cli import connection, output, sessions
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kwokfleet import daemon, sending
-    from kwokfleet.core.fleet import Fleet
-    from kwokfleet.core.objects import Manifest
+    from kwokfleet import daemon
+    from kwokfleet.api.fleet import Fleet
+    from kwokfleet.kube import throttled_client
+    from kwokfleet.kube.objects import Manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +60,23 @@ def refuse_known(site: Site) -> None:
 
 
 @contextmanager
-def _sending(site: Site) -> "Iterator[sending.Sender]":
+def _sending(site: Site) -> "Iterator[throttled_client.Sender]":
     import threading
 
-    from kwokfleet import sending
+    from kwokfleet.kube import throttled_client
 
     api = connection.connected(site.context, site.kubeconfig)
     try:
-        yield sending.Sender(api, sending.Limits(), threading.Event())
+        yield throttled_client.Sender(api, throttled_client.Limits(), threading.Event())
     finally:
         api.close()
 
 
 def sweep(made: "daemon.Daemon", site: Site) -> None:
     """Remove Fleets while their kwok still runs, because it lets pods go; the daemon only looks on meanwhile."""
-    from kwokfleet import reconcile, sending, source
+    from kwokfleet import reconcile, source
     from kwokfleet.core.triggers import Why
+    from kwokfleet.kube import throttled_client
 
     made.suspended = True
     made.ask(Why.ASKED)
@@ -82,7 +84,7 @@ def sweep(made: "daemon.Daemon", site: Site) -> None:
         _remove_played(sender, site)
     for name in site.names:
         ordered = reconcile.Options(only=frozenset({name, ""}), budget=False)
-        with sessions.opened(site.context, site.kubeconfig, ordered, sending.Limits()) as session:
+        with sessions.opened(site.context, site.kubeconfig, ordered, throttled_client.Limits()) as session:
             view = connection.known(session.mirror)
             if {each.fleet for each in view.objects.values()} - {name, ""}:
                 session.limit_to({name})  # what Fleets share is still needed by the others
@@ -93,26 +95,26 @@ def sweep(made: "daemon.Daemon", site: Site) -> None:
         output.print_line(f"fleet {name}: {rest}")
 
 
-def _remove_played(sender: "sending.Sender", site: Site) -> None:
+def _remove_played(sender: "throttled_client.Sender", site: Site) -> None:
     """Remove what the Waves have made, wherever it is, and namespaces of theirs that nobody else uses."""
-    from kwokfleet import kinds, sending, world
-    from kwokfleet.core import requests, upkeep
-    from kwokfleet.edge import cluster
+    from kwokfleet import world
+    from kwokfleet.core import upkeep
+    from kwokfleet.kube import client, discovery, requests, throttled_client
 
-    known, work = kinds.Kinds(sender), list[requests.Request]()
+    known, work = discovery.Kinds(sender), list[requests.Request]()
     places: dict[str, Manifest] = {}
     for fleet in site.fleets:
         for wave in fleet.spec.waves:
             try:
                 kind = known.kind(wave.template)
                 mine = upkeep.wave_selector(fleet.name, wave.name)
-                found = cluster.items(sender, kind, mine, metadata_only=True)
+                found = client.items(sender, kind, mine, metadata_only=True)
                 work += [requests.delete_any(kind, each, each["metadata"]["uid"]) for each in found]
-                made = cluster.items(sender, requests.NAMESPACE, mine, metadata_only=True)
+                made = client.items(sender, requests.NAMESPACE, mine, metadata_only=True)
                 places |= {each["metadata"]["name"]: each for each in made}
             except errors.ClusterError as error:
                 output.print_line(f"note: what wave {wave.name} has made may stay: {error}")
     for name in places.keys() - world.occupants(sender, places.keys(), requests.NOT_OURS).keys():
         work.append(requests.delete_any(requests.NAMESPACE, places[name], places[name]["metadata"]["uid"]))
     if work:
-        sending.send_all(sender, work)
+        throttled_client.send_all(sender, work)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kwokfleet import source
     from kwokfleet import sync as syncing
     from kwokfleet.core.changes import Plan
-    from kwokfleet.core.objects import Manifest
+    from kwokfleet.kube.objects import Manifest
 
 ESTABLISHED_S = 30.0
 _GO_ON = "what was done stays, and another sync goes on from there"
@@ -68,10 +68,10 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
     What would vanish beyond a Fleet's prune budget is withheld (exit code 3) until it is approved. Objects
     that kwokfleet did not make are never touched.
     """
-    from kwokfleet import sending
+    from kwokfleet.kube import throttled_client
 
     output.start_logging()
-    limits = sending.Limits(max_inflight, qps, dry_run=dry_run is DryRun.SERVER)
+    limits = throttled_client.Limits(max_inflight, qps, dry_run=dry_run is DryRun.SERVER)
     options = sessions.options(fleet, no_prune=no_prune, approved=approve)
     deadline_s = seconds(timeout)
     where = path or fleets.default_path()
@@ -123,11 +123,12 @@ def own_definition() -> "list[Manifest]":
     """Return the definition of our own kind."""
     import hashlib
 
-    from kwokfleet.core import documents, objects
+    from kwokfleet.documents import parser
     from kwokfleet.edge import library
+    from kwokfleet.kube import objects
 
     text = library.definition()
-    parsed, _ = documents.parse("crd", text)
+    parsed, _ = parser.parse("crd", text)
     definition: Manifest = parsed[0].value  # type: ignore[assignment]  # our own file, and a test reads it
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     return [{**definition, "metadata": {**definition["metadata"], "annotations": {objects.DIGEST: digest}}}]
@@ -136,15 +137,13 @@ def own_definition() -> "list[Manifest]":
 def kwok_definitions() -> "list[Manifest]":
     """Return the definitions of kwok's kinds, as the pinned version of kwok has them."""
     from kwokfleet.cli import display
-    from kwokfleet.core import documents
+    from kwokfleet.documents import parser
     from kwokfleet.embedded import crds
 
     with display.shown(output.console(stderr=True)) as report:
         found = crds.files(output.read_settings(), report)
     texts = [(str(path), path.read_text(encoding="utf-8")) for path in found]
-    return [
-        each.value for path, text in texts for each in documents.parse(path, text)[0] if isinstance(each.value, dict)
-    ]
+    return [each.value for path, text in texts for each in parser.parse(path, text)[0] if isinstance(each.value, dict)]
 
 
 def _ask(made: "Plan", *, yes: bool) -> None:
@@ -213,7 +212,7 @@ def _record(session: "syncing.Sync", loaded: "source.Loaded", done: "syncing.Rep
 
 def seconds(text: str, option: str = "--timeout") -> float:
     """Read a duration that somebody typed."""
-    from kwokfleet.core import units
+    from kwokfleet.api import units
 
     try:
         return units.duration(text).total_seconds()
@@ -241,11 +240,12 @@ def delete(  # noqa: PLR0913, PLR0917  # one for each option
     Nodes are drained first. Stages and namespaces that other Fleets share stay. Nothing is done before you
     say yes to what is shown; where nobody can be asked, without --yes it exits 3.
     """
-    from kwokfleet import reconcile, sending, source
+    from kwokfleet import reconcile, source
+    from kwokfleet.kube import throttled_client
 
     output.start_logging()
     ordered = reconcile.Options(only=frozenset({fleet, ""}), budget=False)
-    with sessions.opened(context, kubeconfig, ordered, sending.Limits(max_inflight, qps)) as session:
+    with sessions.opened(context, kubeconfig, ordered, throttled_client.Limits(max_inflight, qps)) as session:
         view = connection.known(session.mirror)
         sessions.note_missing(view, {"Stage"})
         if {each.fleet for each in view.objects.values()} - {fleet, ""}:

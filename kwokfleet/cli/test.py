@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from kwokfleet import daemon, trial
-    from kwokfleet.core.fleet import Fleet
+    from kwokfleet.api.fleet import Fleet
     from kwokfleet.core.trial import Awaited, Casting, Part
     from kwokfleet.embedded import cluster as embedded
 
@@ -117,7 +117,7 @@ def _refuse_contradictions(options: _Options, *, foreign: bool) -> None:
 
 
 def _shown(seconds: float) -> str:
-    from kwokfleet.core import units
+    from kwokfleet.api import units
 
     return units.show(timedelta(seconds=seconds))
 
@@ -129,7 +129,8 @@ def _shown(seconds: float) -> str:
 def _planned(options: _Options) -> _Plan:
     """Check the files, and return what is to be played; raise if that is nothing, or if a wave would never be."""
     from kwokfleet import source
-    from kwokfleet.core import problems, trial
+    from kwokfleet.core import trial
+    from kwokfleet.documents import problems
 
     loaded = fleets.load(source.Loader(), options.path)
     for problem in loaded.problems:

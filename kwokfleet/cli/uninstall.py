@@ -9,7 +9,7 @@ from kwokfleet import errors
 from kwokfleet.cli import connection, install, output, sync
 
 if TYPE_CHECKING:
-    from kwokfleet import sending
+    from kwokfleet.kube import throttled_client
 
 _GO_ON = "what was removed is gone: another uninstall goes on from there"
 
@@ -66,10 +66,11 @@ def uninstall(
             raise typer.Exit(errors.ExitCode.NOT_OURS)
 
 
-def _found(sender: "sending.Sender", namespace: str | None) -> str | None:
+def _found(sender: "throttled_client.Sender", namespace: str | None) -> str | None:
     """Return the namespace of the installation, None if there is none."""
     from kwokfleet import installer
-    from kwokfleet.core import marks, objects
+    from kwokfleet.core import marks
+    from kwokfleet.kube import objects
 
     found = sorted({objects.labels(each)[marks.MARK] for _, each in installer.installed(sender, namespace or "")})
     if len(found) > 1:

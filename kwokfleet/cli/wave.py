@@ -10,8 +10,8 @@ from kwokfleet.cli import connection, output, render
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kwokfleet.core.objects import Manifest
     from kwokfleet.core.orders import What
+    from kwokfleet.kube.objects import Manifest
 
 app = typer.Typer(
     no_args_is_help=True,

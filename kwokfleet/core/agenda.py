@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
+from kwokfleet.api.fleet import Fleet, NodePool, Window
 from kwokfleet.core import dice, schedule
-from kwokfleet.core.fleet import Fleet, NodePool, Window
 
 _MINUTE = timedelta(minutes=1)
 _FAR = timedelta(days=1)

@@ -2,8 +2,8 @@
 
 from functools import lru_cache
 
-from kwokfleet.core import units
-from kwokfleet.core.observed import Inventory
+from kwokfleet.api import units
+from kwokfleet.kube.observed import Inventory
 
 
 def places(inventory: Inventory) -> dict[str, tuple[str, str]]:

@@ -11,11 +11,13 @@ from typing import Any
 
 from pydantic import ConfigDict
 
-from kwokfleet.core import fleet as model
-from kwokfleet.core import lifecycles, node_templates, nodes, problems, schedule, validation
-from kwokfleet.core.fields import Annotations, Items, Labels, Model, Resources
-from kwokfleet.core.objects import Manifest
-from kwokfleet.core.problems import Finding, Severity, Where
+from kwokfleet.api import decode
+from kwokfleet.api import fleet as fleet_api
+from kwokfleet.api.fields import Annotations, Items, Labels, Model, Resources
+from kwokfleet.core import lifecycles, node_templates, nodes, schedule
+from kwokfleet.documents import problems
+from kwokfleet.documents.problems import Finding, Severity, Where
+from kwokfleet.kube.objects import Manifest
 
 MAX_LABEL = 63
 """Characters in a label's value; a node's name is the value of kubernetes.io/hostname."""
@@ -40,7 +42,7 @@ _OURS = {
 }
 
 
-def check(fleet: model.Fleet) -> Iterator[Finding]:
+def check(fleet: fleet_api.Fleet) -> Iterator[Finding]:
     """Yield everything wrong with a Fleet that its parts do not show by themselves."""
     spec = fleet.spec
     yield from _unique("nodePools", spec.node_pools)
@@ -67,7 +69,7 @@ def _unique(field: str, items: Sequence[Model]) -> Iterator[Finding]:
 # lifecycles
 
 
-def _lifecycle(fleet: model.Fleet, lifecycle: model.Lifecycle, where: Where) -> Iterator[Finding]:
+def _lifecycle(fleet: fleet_api.Fleet, lifecycle: fleet_api.Lifecycle, where: Where) -> Iterator[Finding]:
     scope = lifecycles.label(fleet.name, lifecycle.name)
     if len(scope) > MAX_LABEL:
         what = f"{scope!r} is longer than a label may be ({MAX_LABEL} characters)"
@@ -85,7 +87,7 @@ def _lifecycle(fleet: model.Fleet, lifecycle: model.Lifecycle, where: Where) -> 
         yield Finding((*where, "name"), what, hint, Severity.WARNING, "unused-lifecycle")
 
 
-def reference(fleet: model.Fleet, name: str | None, side: str, where: Where) -> Iterator[Finding]:
+def reference(fleet: fleet_api.Fleet, name: str | None, side: str, where: Where) -> Iterator[Finding]:
     """Yield what is wrong with the Lifecycle that a pool (side node) or a Wave (side pod) names."""
     if name is None:
         return
@@ -102,7 +104,7 @@ def reference(fleet: model.Fleet, name: str | None, side: str, where: Where) -> 
 # pools
 
 
-def _pool(fleet: model.Fleet, pool: model.NodePool, where: Where) -> Iterator[Finding]:
+def _pool(fleet: fleet_api.Fleet, pool: fleet_api.NodePool, where: Where) -> Iterator[Finding]:
     yield from reference(fleet, pool.lifecycle, "node", where)
     yield from _autoscaled(pool, where)
     for key in pool.labels:
@@ -124,7 +126,7 @@ def _pool(fleet: model.Fleet, pool: model.NodePool, where: Where) -> Iterator[Fi
             yield Finding((*where, "labels", key), what, "remove one of the two", rule="conflict", at_key=True)
 
 
-def room(pool: model.NodePool, templates: Sequence[Manifest], where: Where) -> Iterator[Finding]:
+def room(pool: fleet_api.NodePool, templates: Sequence[Manifest], where: Where) -> Iterator[Finding]:
     """Yield a podCIDR that is too small for the pool's nodes, which are made from *templates*."""
     if pool.pod_cidr is None:
         return
@@ -137,7 +139,7 @@ def room(pool: model.NodePool, templates: Sequence[Manifest], where: Where) -> I
         yield Finding(where, what, "use a larger network, or fewer pods per node", rule="pod-cidr-too-small")
 
 
-def _autoscaled(pool: model.NodePool, where: Where) -> Iterator[Finding]:
+def _autoscaled(pool: fleet_api.NodePool, where: Where) -> Iterator[Finding]:
     """Yield what the autoscaler cannot do: it makes all nodes of a group from one template."""
     if pool.autoscaler is None:
         return
@@ -150,7 +152,7 @@ def _autoscaled(pool: model.NodePool, where: Where) -> Iterator[Finding]:
         yield Finding((*where, "podCIDR"), what, "remove it", rule="conflict", at_key=True)
 
 
-def _same_node_names(fleet: model.Fleet) -> Iterator[Finding]:
+def _same_node_names(fleet: fleet_api.Fleet) -> Iterator[Finding]:
     seen: dict[str, str] = {}
     for index, pool in enumerate(fleet.spec.node_pools):
         first = nodes.name(pool, fleet.name, 0)
@@ -161,7 +163,7 @@ def _same_node_names(fleet: model.Fleet) -> Iterator[Finding]:
         seen.setdefault(first, pool.name)
 
 
-def overlapping_networks(fleets: Iterable[model.Fleet]) -> Iterator[tuple[str, Finding]]:
+def overlapping_networks(fleets: Iterable[fleet_api.Fleet]) -> Iterator[tuple[str, Finding]]:
     """Yield pools whose podCIDR overlaps that of an earlier one, with the name of their Fleet."""
     taken: list[tuple[int, int, int, str]] = []
     """Version, first and last address, and whose they are; sorted, and without those that overlap others."""
@@ -243,7 +245,7 @@ class _AnyNode(_Loose):
 
 def misshapen(node: Manifest) -> str:
     """Return what keeps a Node of a file from being a template, empty if nothing does."""
-    found = validation.read(_AnyNode, node)[1]
+    found = decode.read(_AnyNode, node)[1]
     return f"{problems.field(found[0].where)} {found[0].what}" if found else ""
 
 
@@ -255,7 +257,7 @@ class _TemplateParts(Model):
     capacity: Resources | None = None
     allocatable: Resources | None = None
     node_info: _NodeInfo | None = None
-    taints: Items[model.Taint] = ()
+    taints: Items[fleet_api.Taint] = ()
 
 
 _TEMPLATE_PLACES = {
@@ -274,7 +276,7 @@ def _template_values(template: Manifest, where: Where) -> Iterator[Finding]:
         around = template.get(place)
         if isinstance(around, dict) and around.get(name) is not None:
             parts[name] = around[name]
-    found = validation.read(_TemplateParts, parts)[1] if parts else []
+    found = decode.read(_TemplateParts, parts)[1] if parts else []
     for finding in found:
         name = str(finding.where[0])
         yield Finding((*where, _TEMPLATE_PLACES[name], *finding.where), finding.what, finding.hint, rule=finding.rule)

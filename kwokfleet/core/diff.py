@@ -17,9 +17,10 @@ Some things are not as simple:
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from kwokfleet.core import objects, units
-from kwokfleet.core.objects import Manifest
-from kwokfleet.core.observed import TTL, Fields, Observed
+from kwokfleet.api import units
+from kwokfleet.kube import objects
+from kwokfleet.kube.objects import Manifest
+from kwokfleet.kube.observed import TTL, Fields, Observed
 
 Path = tuple[str, ...]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from kwokfleet.core import leases
 from kwokfleet.core.leases import Lease
-from kwokfleet.core.objects import Manifest
+from kwokfleet.kube.objects import Manifest
 
 NAMELESS = "(no leases)"
 """Who drives nodes that have heartbeats instead of leases: nobody can tell."""

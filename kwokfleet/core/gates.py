@@ -7,10 +7,10 @@ does, and the gate says so. What was not measured has not been held: no data is 
 from collections.abc import Iterator
 from datetime import timedelta
 
-from kwokfleet.core import units
+from kwokfleet.api import units
+from kwokfleet.api.wave import Expect, Percentiles
 from kwokfleet.core.measure import milestones
 from kwokfleet.core.result import Clock, Gate, Latency, Result
-from kwokfleet.core.waves import Expect, Percentiles
 
 NO_DATA = "no data"
 POD = "Pod"

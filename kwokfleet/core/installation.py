@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from posixpath import join, normpath
 from typing import Any
 
-from kwokfleet.core import kustomization, marks, objects
+from kwokfleet.core import kustomization, marks
 from kwokfleet.core.kustomization import Tree
-from kwokfleet.core.objects import Manifest
 from kwokfleet.core.parcel import Parcel
+from kwokfleet.kube import objects
+from kwokfleet.kube.objects import Manifest
 
 NAME = "kwokfleet"
 NAMESPACE = "kwokfleet"

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from posixpath import join, normpath
 from typing import Any
 
-from kwokfleet.core import documents, objects
-from kwokfleet.core.objects import Manifest
+from kwokfleet.documents import parser
+from kwokfleet.kube import objects
+from kwokfleet.kube.objects import Manifest
 
 Tree = Mapping[str, Sequence[Any]]
 """The documents of each file, by its path."""
@@ -57,7 +58,7 @@ def _resources(tree: Tree, path: str, below: Sequence[Manifest] | None) -> list[
 def _documents(tree: Tree, folder: str, patch: Mapping[str, Any]) -> Sequence[Any]:
     if "path" in patch:
         return tree[normpath(join(folder, patch["path"]))]
-    return [each.value for each in documents.parse(folder, patch["patch"])[0]]
+    return [each.value for each in parser.parse(folder, patch["patch"])[0]]
 
 
 def _patched(made: list[Manifest], patches: Sequence[Any], target: Mapping[str, str] | None) -> list[Manifest]:

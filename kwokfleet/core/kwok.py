@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from kwokfleet.core import objects
-from kwokfleet.core.controller import LOOPBACK, KwokControllerSpec
-from kwokfleet.core.objects import Manifest
+from kwokfleet.api.kwok_controller import LOOPBACK, KwokControllerSpec
+from kwokfleet.kube import objects
+from kwokfleet.kube.objects import Manifest
 
 CONFIG_API_VERSION = "config.kwok.x-k8s.io/v1alpha1"
 POD_INDEX, POD_IP = "POD_INDEX", "POD_IP"

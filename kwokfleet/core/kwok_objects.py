@@ -12,13 +12,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, create_model, model_validator
 
-from kwokfleet.core import kwok, objects, problems, usage, validation
-from kwokfleet.core.controller import KwokControllerSpec
-from kwokfleet.core.documents import Document
-from kwokfleet.core.fields import Annotations, Items, Labels, Model, Quantity, wrong
-from kwokfleet.core.objects import Manifest
-from kwokfleet.core.problems import Finding, Where
+from kwokfleet.api import decode
+from kwokfleet.api.fields import Annotations, Items, Labels, Model, Quantity, wrong
+from kwokfleet.api.kwok_controller import KwokControllerSpec
+from kwokfleet.core import kwok, usage
 from kwokfleet.core.stagelint import cel_text
+from kwokfleet.documents import problems
+from kwokfleet.documents.parser import Document
+from kwokfleet.documents.problems import Finding, Where
+from kwokfleet.kube import objects
+from kwokfleet.kube.objects import Manifest
 
 KINDS = (*objects.KWOK_CLUSTER_KINDS, *objects.KWOK_NAMESPACED_KINDS)
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -245,7 +248,7 @@ def check(value: object) -> list[Finding]:
     if kind not in KINDS or not isinstance(value, dict):
         hint = "name it under spec.stages" if kind == "Stage" else problems.meant(str(kind), sorted(KINDS))
         return [Finding(("kind",), f"{kind!r} is not one of kwok's kinds", hint, rule="unknown-kind")]
-    wrong = validation.read(_model(kind), value)[1]
+    wrong = decode.read(_model(kind), value)[1]
     return wrong or [finding for where, text, takes in _expressions(value) for finding in _compiled(where, text, takes)]
 
 

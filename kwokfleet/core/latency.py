@@ -25,9 +25,9 @@ from kwokfleet.core.measure.columns import NONE, Note
 from kwokfleet.core.measure.pods import Pods, Seen
 from kwokfleet.core.measure.submissions import Submissions, Troubles
 from kwokfleet.core.measure.works import Works
-from kwokfleet.core.objects import Manifest
 from kwokfleet.core.result import Counts, Gap, Latency, Mark, PodTimes, Result, Series, WorkloadTimes
 from kwokfleet.core.series import Recorder, throughput
+from kwokfleet.kube.objects import Manifest
 
 __all__ = ["Book", "Seen", "Subject"]
 

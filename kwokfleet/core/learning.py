@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kwokfleet.core import fitting, stories
-from kwokfleet.core.objects import Manifest
 from kwokfleet.core.result import Clock
 from kwokfleet.core.stories import Story
+from kwokfleet.kube.objects import Manifest
 
 GRID_S = {Clock.API: 1.0, Clock.WATCH: 0.05}
 """How exact the times of a clock are; what is received is late by some hundredths now and then."""

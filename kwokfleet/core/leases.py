@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 
 import orjson
 
-from kwokfleet.core.objects import Manifest
-from kwokfleet.core.requests import LEASE, Request, collection
+from kwokfleet.kube.objects import Manifest
+from kwokfleet.kube.requests import LEASE, Request, collection
 
 NAMESPACE = "kube-node-lease"
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
+from kwokfleet.api.wave import Start
 from kwokfleet.core import schedule
-from kwokfleet.core.objects import Manifest
 from kwokfleet.core.orders import Order, What
-from kwokfleet.core.waves import Start
+from kwokfleet.kube.objects import Manifest
 
 MOST_RUNS = 10
 """Runs of a Wave that are remembered when they are over."""

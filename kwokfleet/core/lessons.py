@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from kwokfleet.core import fleet, formatting, shapes, yamltext
+from kwokfleet.api import fleet as fleet_api
+from kwokfleet.core import shapes
 from kwokfleet.core.learning import GRID_S, Lesson, Step, Trouble, counted
-from kwokfleet.core.objects import Manifest
+from kwokfleet.documents import formatter, writer
+from kwokfleet.kube.objects import Manifest
 
 PERCENTILES = (0.5, 0.9, 0.99)
 QUANTILES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
@@ -124,9 +126,9 @@ def text(lesson: Lesson, about: About) -> str:
 
 def fleet_text(lesson: Lesson, about: About, called: str) -> str:
     """Return a whole Fleet file: some nodes, the Lifecycle, and a Wave of pods that go through it."""
-    whole = yamltext.document(
+    whole = writer.document(
         {
-            "apiVersion": fleet.API_VERSION,
+            "apiVersion": fleet_api.API_VERSION,
             "kind": "Fleet",
             "metadata": {"name": called},
             "spec": {
@@ -137,7 +139,7 @@ def fleet_text(lesson: Lesson, about: About, called: str) -> str:
     )
     entry = [f"  {line}" for line in ("lifecycles:", *_entry(lesson, about))]
     plain = "".join(f"{line}\n" for line in (*_head(lesson, about), whole.rstrip("\n"), *entry))
-    tidy = formatting.formatted(called, plain)
+    tidy = formatter.formatted(called, plain)
     return tidy if isinstance(tidy, str) else plain
 
 
@@ -251,7 +253,7 @@ def flow(said: object) -> str:
         return "{" + ", ".join(f"{key}: {flow(each)}" for key, each in said.items()) + "}"
     if isinstance(said, str) and _DELAY.fullmatch(said):
         return said  # a duration needs no quotes, though it begins like a number
-    return yamltext.document({"a": said}).removeprefix("a:").strip()
+    return writer.document({"a": said}).removeprefix("a:").strip()
 
 
 def _line(said: str) -> str:

@@ -13,10 +13,12 @@ they come or go, so their delays are all reckoned.
 from collections.abc import Mapping
 from datetime import timedelta
 
-from kwokfleet.core import delays, objects, units
-from kwokfleet.core import fleet as model
+from kwokfleet.api import delay as delays
+from kwokfleet.api import fleet as fleet_api
+from kwokfleet.api import units
 from kwokfleet.core.dice import Die
-from kwokfleet.core.objects import Manifest
+from kwokfleet.kube import objects
+from kwokfleet.kube.objects import Manifest
 
 Library = Mapping[str, Manifest]
 """The library's Stages by their names."""
@@ -80,7 +82,7 @@ def annotation(part: str) -> str:
     return f"{objects.PREFIX}/{part}-after"
 
 
-def stages(fleet: str, lifecycle: model.Lifecycle, library: Library, *, lease: bool) -> list[Manifest]:
+def stages(fleet: str, lifecycle: fleet_api.Lifecycle, library: Library, *, lease: bool) -> list[Manifest]:
     """Return the Stages that a Lifecycle stands for."""
     scope = _Scope(fleet, lifecycle.name, library)
     if lifecycle.pod is not None:
@@ -90,7 +92,7 @@ def stages(fleet: str, lifecycle: model.Lifecycle, library: Library, *, lease: b
     return []
 
 
-def drawn(lifecycle: model.Lifecycle) -> dict[str, delays.Delay]:
+def drawn(lifecycle: fleet_api.Lifecycle) -> dict[str, delays.Delay]:
     """Return the delays of a Lifecycle that are drawn for each object, by the part they belong to."""
     parts: dict[str, delays.Delay | None] = {}
     if lifecycle.pod is not None:
@@ -122,7 +124,7 @@ def _is_drawn(delay: delays.Delay) -> bool:
     return delay.shape in {"exponential", "normal", "lognormal"}
 
 
-def boots(lifecycle: model.Lifecycle | None) -> bool:
+def boots(lifecycle: fleet_api.Lifecycle | None) -> bool:
     """Return whether nodes with this Lifecycle are born not ready."""
     return lifecycle is not None and lifecycle.node is not None and lifecycle.node.boot is not None
 
@@ -131,7 +133,7 @@ def boots(lifecycle: model.Lifecycle | None) -> bool:
 # pods
 
 
-def _pod_stages(scope: "_Scope", pod: model.PodLifecycle) -> list[Manifest]:
+def _pod_stages(scope: "_Scope", pod: fleet_api.PodLifecycle) -> list[Manifest]:
     made = [
         scope.stage("create", "pod-general-create", _delay(pod.create, "create", None)),
         scope.stage("init-running", "pod-general-init-running", {"durationMilliseconds": 0}),
@@ -145,7 +147,7 @@ def _pod_stages(scope: "_Scope", pod: model.PodLifecycle) -> list[Manifest]:
     return [stage for stage in made if stage["spec"].get("weight") != 0]
 
 
-def _endings(scope: "_Scope", pod: model.PodLifecycle) -> list[Manifest]:
+def _endings(scope: "_Scope", pod: fleet_api.PodLifecycle) -> list[Manifest]:
     """Return how a pod completes or fails: two Stages that match at once, and kwok throws the die."""
     made: list[Manifest] = []
     failing = _weight(pod.fail.probability) if pod.fail else 0
@@ -192,7 +194,7 @@ def _spare(scope: "_Scope", failed: Manifest, weight: int) -> Manifest:
     return {**failed, "metadata": scope.metadata("spare"), "spec": spec}
 
 
-def _restarts(scope: "_Scope", restart: model.Restart | None) -> list[Manifest]:
+def _restarts(scope: "_Scope", restart: fleet_api.Restart | None) -> list[Manifest]:
     if restart is None:
         return []
     said = {"reason": restart.reason, "exit-code": str(restart.exit_code), "message": restart.reason}
@@ -210,7 +212,7 @@ def _owner_requirements(stage: Manifest) -> list[Manifest]:
 # nodes
 
 
-def _node_stages(scope: "_Scope", node: model.NodeLifecycle, *, lease: bool) -> list[Manifest]:
+def _node_stages(scope: "_Scope", node: fleet_api.NodeLifecycle, *, lease: bool) -> list[Manifest]:
     boot = _delay(node.boot, "boot", _BORN, reckon_from=units.ZERO) if node.boot else None
     beat = "node-heartbeat-with-lease-beat" if lease else "node-heartbeat-beat"
     fails = node.not_ready

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from kwokfleet.core.observed import Observed
+from kwokfleet.kube.observed import Observed
 
 Row = dict[str, object]
 

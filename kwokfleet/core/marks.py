@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from kwokfleet.core import objects, observed
-from kwokfleet.core.objects import Manifest, ObjectKey
-from kwokfleet.core.requests import CRD_API_VERSION, Kind
+from kwokfleet.kube import objects, observed
+from kwokfleet.kube.objects import Manifest, ObjectKey
+from kwokfleet.kube.requests import CRD_API_VERSION, Kind
 
 MARK = f"{objects.PREFIX}/install"
 """A label of everything that `kwokfleet install` made; its value is the namespace of that installation."""

@@ -9,9 +9,10 @@ about the cluster that comes of it, the answer is the same nodes.
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from kwokfleet.core import nodes, objects, render
-from kwokfleet.core.fleet import Fleet, NodePool
-from kwokfleet.core.observed import Inventory, Observed
+from kwokfleet.api.fleet import Fleet, NodePool
+from kwokfleet.core import nodes, render
+from kwokfleet.kube import objects
+from kwokfleet.kube.observed import Inventory, Observed
 
 Present = Mapping[render.Name, Sequence[tuple[int, Observed]]]
 """The live nodes of pools that choose, with their indices."""

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from kwokfleet.core import diff, kwok, lifecycles, node_templates, objects, usage
-from kwokfleet.core.delays import Delay
+from kwokfleet.api.delay import Delay
+from kwokfleet.api.fleet import NodeGroups, NodePool
+from kwokfleet.core import diff, kwok, lifecycles, node_templates, usage
 from kwokfleet.core.dice import Die
-from kwokfleet.core.fleet import NodeGroups, NodePool
-from kwokfleet.core.objects import Manifest
-from kwokfleet.core.observed import TTL
+from kwokfleet.kube import objects
+from kwokfleet.kube.objects import Manifest
+from kwokfleet.kube.observed import TTL
 
 DEFAULT_RESOURCES = {"cpu": "32", "memory": "256Gi", "pods": "110"}
 """What `kwokctl scale` gives a node."""

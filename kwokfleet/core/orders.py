@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kwokfleet.core import objects
-from kwokfleet.core.objects import Manifest
+from kwokfleet.kube import objects
+from kwokfleet.kube.objects import Manifest
 
 MOST = 20
 """Orders that are kept: the daemon heeds them within a moment."""

@@ -5,8 +5,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from kwokfleet.core import standing
-from kwokfleet.core.objects import Manifest
-from kwokfleet.core.observed import Inventory
+from kwokfleet.kube.objects import Manifest
+from kwokfleet.kube.observed import Inventory
 
 Row = dict[str, object]
 """What a line of a table shows, by column."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from posixpath import basename, splitext
 
-from kwokfleet.core.objects import Manifest
+from kwokfleet.kube.objects import Manifest
 
 MOST_BYTES = 1 << 20
 """What the API server lets a ConfigMap hold."""

@@ -12,8 +12,8 @@ from typing import Any
 
 from kwokfleet.core import diff
 from kwokfleet.core.diff import ABSENT, Difference, Path
-from kwokfleet.core.objects import Manifest
-from kwokfleet.core.observed import Observed
+from kwokfleet.kube.objects import Manifest
+from kwokfleet.kube.observed import Observed
 
 MERGE = "application/merge-patch+json"
 

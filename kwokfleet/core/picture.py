@@ -10,12 +10,12 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
-from kwokfleet.core import problems
-from kwokfleet.core.objects import Manifest
-from kwokfleet.core.observed import Inventory
-from kwokfleet.core.problems import Problem
 from kwokfleet.core.situation import FleetRules
 from kwokfleet.core.triggers import Why
+from kwokfleet.documents import problems
+from kwokfleet.documents.problems import Problem
+from kwokfleet.kube.objects import Manifest
+from kwokfleet.kube.observed import Inventory
 
 MOST_PASSES = 10
 """How many of the last passes are remembered."""

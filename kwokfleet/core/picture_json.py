@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kwokfleet.core.picture import Event, Fleet, Pass, Picture, Shard, Source
-from kwokfleet.core.problems import Problem
+from kwokfleet.documents.problems import Problem
 
 _USERINFO = re.compile(r"(?<=://)[^/\s]+@")
 

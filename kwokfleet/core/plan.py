@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 
-from kwokfleet.core import diff, guards, objects, usage
+from kwokfleet.core import diff, guards, usage
 from kwokfleet.core.changes import SHARED, Action, Change, Plan, owner
-from kwokfleet.core.objects import Manifest, ObjectKey
-from kwokfleet.core.observed import Observed
 from kwokfleet.core.situation import Situation
+from kwokfleet.kube import objects
+from kwokfleet.kube.objects import Manifest, ObjectKey
+from kwokfleet.kube.observed import Observed
 
 _METRICS: diff.Path = ("metadata", "annotations", usage.METRICS_PATH)
 

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from kwokfleet.core import fleet as model
-from kwokfleet.core import lifecycles, nodes, objects, schedule, stagesets, usage, workloads, yamltext
-from kwokfleet.core.controller import KwokControllerSpec
-from kwokfleet.core.objects import Manifest, ObjectKey
-from kwokfleet.core.waves import Wave
+from kwokfleet.api import fleet as fleet_api
+from kwokfleet.api.kwok_controller import KwokControllerSpec
+from kwokfleet.api.wave import Wave
+from kwokfleet.core import lifecycles, nodes, schedule, stagesets, usage, workloads
+from kwokfleet.documents import writer
+from kwokfleet.kube import objects
+from kwokfleet.kube.objects import Manifest, ObjectKey
 
 Desired = dict[ObjectKey, Manifest]
 
@@ -28,7 +30,7 @@ TEMPLATES_MAP = "kwok-provider-templates"
 class Tree:
     """Everything the files say, validated, with what they refer to."""
 
-    fleets: tuple[model.Fleet, ...] = ()
+    fleets: tuple[fleet_api.Fleet, ...] = ()
     controller: KwokControllerSpec = field(default_factory=KwokControllerSpec)
     library: Mapping[str, tuple[Manifest, ...]] = field(default_factory=dict)
     """The library's sets by name; read when somebody asks."""
@@ -88,7 +90,7 @@ class Renderer:
         return made
 
     def _pool(
-        self, tree: Tree, fleet: model.Fleet, pool: model.NodePool, indices: Sequence[int]
+        self, tree: Tree, fleet: fleet_api.Fleet, pool: fleet_api.NodePool, indices: Sequence[int]
     ) -> tuple[Any, Desired]:
         """Return a pool's nodes with everything they depend on: if that is as it was, so are they."""
         name = (fleet.name, pool.name)
@@ -116,12 +118,12 @@ class Renderer:
             made[key] = manifest
 
 
-def pool_size(pool: model.NodePool, now: datetime) -> int:
+def pool_size(pool: fleet_api.NodePool, now: datetime) -> int:
     """Return how many nodes of a pool are ours to make."""
     return 0 if pool.autoscaler else schedule.replicas(pool, now)
 
 
-def wave_context(tree: Tree, fleet: model.Fleet, wave: Wave, run: str) -> workloads.Context:
+def wave_context(tree: Tree, fleet: fleet_api.Fleet, wave: Wave, run: str) -> workloads.Context:
     """Return what a Wave's objects depend on."""
     taints = {
         pool.name: nodes.taints(pool, tree.templates.get((fleet.name, pool.name), ()))
@@ -131,7 +133,7 @@ def wave_context(tree: Tree, fleet: model.Fleet, wave: Wave, run: str) -> worklo
     return workloads.Context(fleet, wave, run, tree.traces.get((fleet.name, wave.name)), taints)
 
 
-def node_context(tree: Tree, fleet: model.Fleet, pool: model.NodePool) -> nodes.Context:
+def node_context(tree: Tree, fleet: fleet_api.Fleet, pool: fleet_api.NodePool) -> nodes.Context:
     """Return what a pool's nodes depend on beside the pool."""
     lifecycle = _lifecycle(fleet, pool.lifecycle)
     drawn = lifecycles.drawn(lifecycle) if lifecycle else {}
@@ -233,7 +235,7 @@ def namespace(name: str) -> Manifest:
 
 def autoscaler_maps(tree: Tree) -> Iterator[Manifest]:
     """Yield the configuration and templates of the cluster-autoscaler's kwok provider, by namespace."""
-    found: dict[str, tuple[model.NodeGroups, list[Manifest]]] = {}
+    found: dict[str, tuple[fleet_api.NodeGroups, list[Manifest]]] = {}
     for fleet in tree.fleets:
         for pool in fleet.spec.node_pools:
             if pool.autoscaler is not None:
@@ -246,7 +248,7 @@ def autoscaler_maps(tree: Tree) -> Iterator[Manifest]:
         yield _config_map(namespace, TEMPLATES_MAP, "templates", {"apiVersion": "v1", "kind": "List", "items": items})
 
 
-def _autoscaler_config(groups: model.NodeGroups) -> Manifest:
+def _autoscaler_config(groups: fleet_api.NodeGroups) -> Manifest:
     by = {"fromNodeAnnotationKey": groups.annotation} if groups.annotation else {}
     config: Manifest = {
         "apiVersion": "v1alpha1",
@@ -265,9 +267,9 @@ def _config_map(namespace: str, name: str, key: str, content: Manifest) -> Manif
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": name, "namespace": namespace, "labels": {objects.MANAGED_BY: objects.US}},
-        "data": {key: yamltext.document(content)},
+        "data": {key: writer.document(content)},
     }
 
 
-def _lifecycle(fleet: model.Fleet, name: str | None) -> model.Lifecycle | None:
+def _lifecycle(fleet: fleet_api.Fleet, name: str | None) -> fleet_api.Lifecycle | None:
     return next((each for each in fleet.spec.lifecycles if each.name == name), None)

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kwokfleet.core import diff, objects
+from kwokfleet.core import diff
 from kwokfleet.core.changes import Action, Cause, Change, Plan, Withheld
+from kwokfleet.kube import objects
 
 
 class Result(StrEnum):

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from kwokfleet.core.objects import Manifest
+from kwokfleet.kube.objects import Manifest
 
 _HARMLESS = ("ContainerCreating", "PodInitializing")
 """Reasons of a container that is on its way."""

@@ -13,9 +13,9 @@ from zoneinfo import ZoneInfo
 
 import cronsim
 
-from kwokfleet.core import waves
+from kwokfleet.api import wave as wave_api
+from kwokfleet.api.fleet import NodePool, Window
 from kwokfleet.core.dice import Die
-from kwokfleet.core.fleet import NodePool, Window
 
 _MINUTE = timedelta(minutes=1)
 _INSTANT = timedelta(microseconds=1)
@@ -81,7 +81,7 @@ def _within(cron: str, time_zone: str, now: datetime) -> bool:
     return next(cronsim.CronSim(cron, minute - _MINUTE), None) == minute
 
 
-def runs(start: waves.Start, anchor: datetime, after: datetime, until: datetime) -> Iterator[Run]:
+def runs(start: wave_api.Start, anchor: datetime, after: datetime, until: datetime) -> Iterator[Run]:
     """Yield the Runs that start after *after*, up to and including *until*.
 
     *anchor* is when the Wave was first seen: `after` and `every` count from it.
@@ -102,7 +102,7 @@ def runs(start: waves.Start, anchor: datetime, after: datetime, until: datetime)
             yield Run(moment, str(int(moment.timestamp()) // 60))
 
 
-def due(start: waves.Start, anchor: datetime, last: datetime, now: datetime, *, grace: timedelta) -> list[Run]:
+def due(start: wave_api.Start, anchor: datetime, last: datetime, now: datetime, *, grace: timedelta) -> list[Run]:
     """Return the Runs to start now, none of which has been seen at *last*.
 
     A Run that is late by more than *grace* was missed: the Wave says whether the latest such one
@@ -114,7 +114,7 @@ def due(start: waves.Start, anchor: datetime, last: datetime, now: datetime, *, 
     return list(_latest(start, anchor, last, now))
 
 
-def _latest(start: waves.Start, anchor: datetime, last: datetime, now: datetime) -> Iterator[Run]:
+def _latest(start: wave_api.Start, anchor: datetime, last: datetime, now: datetime) -> Iterator[Run]:
     """Yield the latest Run after *last*, without counting all that a long absence has missed."""
     if start.cron is not None:
         moment = fired(start.cron, start.time_zone, now)
@@ -128,7 +128,7 @@ def _latest(start: waves.Start, anchor: datetime, last: datetime, now: datetime)
 # instants
 
 
-def offsets(wave: waves.Wave, die: Die, trace: Sequence[float] = ()) -> Iterator[timedelta]:
+def offsets(wave: wave_api.Wave, die: Die, trace: Sequence[float] = ()) -> Iterator[timedelta]:
     """Yield when each object of a Run is due, counted from the Run's start, in order."""
     endless = wave.arrivals is not None and (wave.duration is not None or wave.arrivals.trace is not None)
     limit = wave.count if wave.count is not None else (None if endless else 1)
@@ -139,7 +139,7 @@ def offsets(wave: waves.Wave, die: Die, trace: Sequence[float] = ()) -> Iterator
         yield timedelta(microseconds=round(seconds * 1e6))
 
 
-def total(wave: waves.Wave, die: Die, trace: Sequence[float] = ()) -> int:
+def total(wave: wave_api.Wave, die: Die, trace: Sequence[float] = ()) -> int:
     """Return how many objects a Run has: quickly, if a count, a trace or an even rate decides that alone."""
     if wave.duration is None:
         recorded = wave.arrivals is not None and wave.arrivals.trace is not None
@@ -154,7 +154,7 @@ def total(wave: waves.Wave, die: Die, trace: Sequence[float] = ()) -> int:
     return sum(1 for _ in offsets(wave, die, trace))
 
 
-def arrived(arrivals: waves.Arrivals, seconds: float) -> float:
+def arrived(arrivals: wave_api.Arrivals, seconds: float) -> float:
     """Return about how many objects arrive within so many seconds; a trace is what its file says."""
     rate = arrivals.rate or arrivals.poisson
     if rate is not None:
@@ -170,7 +170,7 @@ def arrived(arrivals: waves.Arrivals, seconds: float) -> float:
     return total
 
 
-def _seconds(arrivals: waves.Arrivals | None, die: Die, trace: Sequence[float]) -> Iterable[float]:
+def _seconds(arrivals: wave_api.Arrivals | None, die: Die, trace: Sequence[float]) -> Iterable[float]:
     if arrivals is None:
         return _endlessly(0.0)
     if arrivals.rate is not None:
@@ -205,7 +205,7 @@ def _poisson(rate: float, die: Die) -> Iterator[float]:
         index += 1
 
 
-def _bursts(burst: waves.Burst) -> Iterator[float]:
+def _bursts(burst: wave_api.Burst) -> Iterator[float]:
     distance = burst.every.total_seconds()
     index = 0
     while True:
@@ -233,7 +233,7 @@ class _Piece:
         return (math.sqrt(max(0.0, self.first**2 + 2 * slope * objects)) - self.first) / slope
 
 
-def _stretches(arrivals: waves.Arrivals) -> list[_Piece]:
+def _stretches(arrivals: wave_api.Arrivals) -> list[_Piece]:
     """Return a rate that changes, piece by piece; the last one stays for ever."""
     pieces: list[_Piece] = []
     if arrivals.ramp is not None:
@@ -245,7 +245,7 @@ def _stretches(arrivals: waves.Arrivals) -> list[_Piece]:
     return pieces
 
 
-def _pieces(arrivals: waves.Arrivals, marks: Iterator[float]) -> Iterator[float]:
+def _pieces(arrivals: wave_api.Arrivals, marks: Iterator[float]) -> Iterator[float]:
     """Yield the instants of a rate that changes: an object arrives when the rate's integral reaches its mark.
 
     Marks of even distance give an even rate, those of a Poisson process a random one.

@@ -12,7 +12,7 @@ from datetime import timedelta
 from statistics import NormalDist
 from typing import Protocol
 
-from kwokfleet.core import units
+from kwokfleet.api import units
 
 _STANDARD = NormalDist()
 _FEWEST_DIGITS, _DIGITS = 2, 4

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from kwokfleet.api.fleet import Drain
 from kwokfleet.core import diff, render, schedule
 from kwokfleet.core.changes import SHARED
-from kwokfleet.core.fleet import Drain
-from kwokfleet.core.objects import ObjectKey
-from kwokfleet.core.observed import Inventory, Observed
+from kwokfleet.kube.objects import ObjectKey
+from kwokfleet.kube.observed import Inventory, Observed
 
 DEFAULT_MAX_PERCENT = 25.0
 

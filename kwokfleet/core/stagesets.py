@@ -7,8 +7,8 @@ a role; a role that nobody filled is filled by the set that is right for most.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kwokfleet.core import objects
-from kwokfleet.core.objects import Manifest
+from kwokfleet.kube import objects
+from kwokfleet.kube.objects import Manifest
 
 ROLES = {
     "node-fast": "node",

@@ -4,12 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from kwokfleet.core import guards, objects, report
+from kwokfleet.core import guards, report
 from kwokfleet.core.changes import Cause, Plan, Withheld
-from kwokfleet.core.objects import Manifest
-from kwokfleet.core.observed import Inventory
 from kwokfleet.core.report import Outcome
 from kwokfleet.core.situation import FleetRules, PoolRules
+from kwokfleet.kube import objects
+from kwokfleet.kube.objects import Manifest
+from kwokfleet.kube.observed import Inventory
 
 _WORDS = 1024
 """Characters of a condition's message."""

@@ -14,10 +14,11 @@ from datetime import datetime
 
 import orjson
 
-from kwokfleet.core import kwok, objects
-from kwokfleet.core.controller import KwokControllerSpec
-from kwokfleet.core.objects import Manifest, ObjectKey
-from kwokfleet.core.requests import CONFIG_MAP, POD, STATEFUL_SET, Request, path, writing
+from kwokfleet.api.kwok_controller import KwokControllerSpec
+from kwokfleet.core import kwok
+from kwokfleet.kube import objects
+from kwokfleet.kube.objects import Manifest, ObjectKey
+from kwokfleet.kube.requests import CONFIG_MAP, POD, STATEFUL_SET, Request, path, writing
 
 STRATEGIC = "application/strategic-merge-patch+json"
 DIGEST = f"{objects.PREFIX}/kwok-digest"

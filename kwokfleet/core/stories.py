@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from kwokfleet.core.objects import Manifest
+from kwokfleet.kube.objects import Manifest
 
 _OVER = {"Succeeded", "Failed"}
 _WRITTEN_LATER = {"bound", "over"}

@@ -3,21 +3,12 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kwokfleet.core import (
-    checks,
-    documents,
-    nodes,
-    problems,
-    render,
-    schedule,
-    stagesets,
-    wave_checks,
-    waves,
-    workloads,
-)
-from kwokfleet.core import fleet as model
-from kwokfleet.core.objects import Manifest
-from kwokfleet.core.problems import Finding, Where
+from kwokfleet.api import fleet as fleet_api
+from kwokfleet.api import wave as wave_api
+from kwokfleet.core import checks, nodes, render, schedule, stagesets, wave_checks, workloads
+from kwokfleet.documents import parser, problems
+from kwokfleet.documents.problems import Finding, Where
+from kwokfleet.kube.objects import Manifest
 
 AUTOSCALER_KEY = "templates"
 
@@ -42,26 +33,29 @@ def document(value: object) -> list[Finding]:
     return _version(str(version), str(kind))
 
 
-_SAMPLE = {"apiVersion": model.API_VERSION, "kind": "Fleet"}
+_SAMPLE = {"apiVersion": fleet_api.API_VERSION, "kind": "Fleet"}
 
 
 def _version(version: str, kind: str) -> list[Finding]:
-    if version == model.API_VERSION:
-        if kind in model.KINDS:
+    if version == fleet_api.API_VERSION:
+        if kind in fleet_api.KINDS:
             return []
         return [
             Finding(
-                ("kind",), f"there is no kind {kind!r}", problems.meant(kind, sorted(model.KINDS)), rule="unknown-kind"
+                ("kind",),
+                f"there is no kind {kind!r}",
+                problems.meant(kind, sorted(fleet_api.KINDS)),
+                rule="unknown-kind",
             )
         ]
-    close = problems.nearest(version, [model.API_VERSION])
+    close = problems.nearest(version, [fleet_api.API_VERSION])
     if (
-        kind in model.KINDS
-        or version.startswith(model.GROUP)
+        kind in fleet_api.KINDS
+        or version.startswith(fleet_api.GROUP)
         or (close and kind.lower() in {"fleet", "kwokcontroller"})
     ):
-        what = f"there is no {version}" if version.startswith(model.GROUP) else f"{version!r} has no kind {kind!r}"
-        return [Finding(("apiVersion",), what, f"write {model.API_VERSION}", rule="unknown-version")]
+        what = f"there is no {version}" if version.startswith(fleet_api.GROUP) else f"{version!r} has no kind {kind!r}"
+        return [Finding(("apiVersion",), what, f"write {fleet_api.API_VERSION}", rule="unknown-version")]
     return []
 
 
@@ -98,7 +92,7 @@ def _config_map(value: Manifest) -> tuple[list[Manifest], str]:
     text = data.get(AUTOSCALER_KEY) if isinstance(data, dict) else None
     if not isinstance(text, str):
         return [], f"holds a ConfigMap without the key {AUTOSCALER_KEY!r}"
-    parsed, wrong = documents.parse(AUTOSCALER_KEY, text)
+    parsed, wrong = parser.parse(AUTOSCALER_KEY, text)
     if wrong:
         return [], f"holds a ConfigMap whose templates are not YAML (line {wrong[0].line} of the text)"
     return node_templates([each.value for each in parsed if not _is_config_map(each.value)])
@@ -109,7 +103,7 @@ def _is_config_map(value: object) -> bool:
 
 
 def together(
-    fleets: Iterable[model.Fleet], sets: Mapping[str, Sequence[stagesets.Named]]
+    fleets: Iterable[fleet_api.Fleet], sets: Mapping[str, Sequence[stagesets.Named]]
 ) -> Iterator[tuple[str, Finding]]:
     """Yield what Fleets cannot both have, with the name of the Fleet at which to mend it."""
     ordered = sorted(fleets, key=lambda fleet: fleet.name)
@@ -124,7 +118,7 @@ def together(
     yield from _same_names(ordered)
 
 
-def _same_names(fleets: Sequence[model.Fleet]) -> Iterator[tuple[str, Finding]]:
+def _same_names(fleets: Sequence[fleet_api.Fleet]) -> Iterator[tuple[str, Finding]]:
     """Yield pools, Lifecycles and Waves that would ask for objects of the same name."""
     owners: dict[tuple[str, ...], tuple[str, Where]] = {}
     for fleet in fleets:
@@ -136,7 +130,7 @@ def _same_names(fleets: Sequence[model.Fleet]) -> Iterator[tuple[str, Finding]]:
                 yield fleet.name, Finding(where, what, "give one another name", rule="same-name")
 
 
-def _claims(fleet: model.Fleet) -> Iterator[tuple[tuple[str, ...], Where]]:
+def _claims(fleet: fleet_api.Fleet) -> Iterator[tuple[tuple[str, ...], Where]]:
     """Yield the names that a Fleet lays claim to, and where."""
     for index, pool in enumerate(fleet.spec.node_pools):
         yield ("node", nodes.name(pool, fleet.name, 0)), ("spec", "nodePools", index, "nodeName")
@@ -152,8 +146,8 @@ def _claims(fleet: model.Fleet) -> Iterator[tuple[tuple[str, ...], Where]]:
             yield claim, ("spec", "waves", index, "template", "metadata", "name")
 
 
-def _same_groups(fleets: Sequence[model.Fleet]) -> Iterator[tuple[str, Finding]]:
-    seen: dict[str, model.Fleet] = {}
+def _same_groups(fleets: Sequence[fleet_api.Fleet]) -> Iterator[tuple[str, Finding]]:
+    seen: dict[str, fleet_api.Fleet] = {}
     for fleet in fleets:
         if not any(pool.autoscaler for pool in fleet.spec.node_pools):
             continue
@@ -175,7 +169,7 @@ def played(tree: render.Tree) -> Iterator[tuple[str, Finding]]:
         yield from _heartbeats(tree)
 
 
-def _own_lifecycle(fleet: model.Fleet, wave: waves.Wave, where: Where) -> Iterator[Finding]:
+def _own_lifecycle(fleet: fleet_api.Fleet, wave: wave_api.Wave, where: Where) -> Iterator[Finding]:
     """Yield a Job whose Lifecycle never ends. What our own Stages match need not be tried out."""
     lifecycle = next(each for each in fleet.spec.lifecycles if each.name == wave.lifecycle)
     ends = lifecycle.pod is not None and (lifecycle.pod.complete or lifecycle.pod.fail)
@@ -184,7 +178,7 @@ def _own_lifecycle(fleet: model.Fleet, wave: waves.Wave, where: Where) -> Iterat
         yield Finding(where, what, "add complete to it, as in complete: args", rule="workload-never-completes")
 
 
-def _at_large(tree: render.Tree, fleet: model.Fleet, wave: waves.Wave, where: Where) -> Iterator[Finding]:
+def _at_large(tree: render.Tree, fleet: fleet_api.Fleet, wave: wave_api.Wave, where: Where) -> Iterator[Finding]:
     """Yield what Stages of the author's own leave to wish; each set of the library completes Jobs."""
     named = [one for uses in tree.stage_sets.values() for one in uses]
     if all(one.from_library for one in named if "pod" in stagesets.role(one)):

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from kwokfleet.core import fleet as model
-from kwokfleet.core import objects
+from kwokfleet.api import fleet as fleet_api
+from kwokfleet.api.wave import Wave
 from kwokfleet.core.dice import Die
-from kwokfleet.core.objects import Manifest
-from kwokfleet.core.waves import Wave
+from kwokfleet.kube import objects
+from kwokfleet.kube.objects import Manifest
 
 _OVER = ("Complete", "Failed")
 _FINISHED = ("Succeeded", "Failed")
@@ -53,7 +53,7 @@ def is_of(manifest: Manifest, name: tuple[str, str, str]) -> bool:
 # churn
 
 
-def chosen(fleet: model.Fleet, wave: Wave, run: str, number: int, total: int) -> list[int]:
+def chosen(fleet: fleet_api.Fleet, wave: Wave, run: str, number: int, total: int) -> list[int]:
     """Return which objects a round of churn renews: a share of them, the same whoever asks."""
     if wave.churn is None:
         return []

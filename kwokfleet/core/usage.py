@@ -8,10 +8,11 @@ expression for each resource reads them. One Metric shows the result as a kubele
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from kwokfleet.core import fleet as model
-from kwokfleet.core import objects, units
-from kwokfleet.core.objects import Manifest
-from kwokfleet.core.waves import MOST_PHASES, PodUsage, Usage
+from kwokfleet.api import fleet as fleet_api
+from kwokfleet.api import units
+from kwokfleet.api.wave import MOST_PHASES, PodUsage, Usage
+from kwokfleet.kube import objects
+from kwokfleet.kube.objects import Manifest
 
 NAME = "kwokfleet-usage"
 PATH = "/metrics/nodes/{nodeName}/metrics/resource"
@@ -68,7 +69,7 @@ def _value(said: str) -> str:
 # what kwok reads
 
 
-def declared(fleets: Iterable[model.Fleet]) -> bool:
+def declared(fleets: Iterable[fleet_api.Fleet]) -> bool:
     """Return whether any Fleet says what its pods use."""
     return any(
         any(pool.usage for pool in fleet.spec.node_pools) or any(wave.usage for wave in fleet.spec.waves)
@@ -76,7 +77,7 @@ def declared(fleets: Iterable[model.Fleet]) -> bool:
     )
 
 
-def manifests(fleets: Iterable[model.Fleet]) -> Iterator[Manifest]:
+def manifests(fleets: Iterable[fleet_api.Fleet]) -> Iterator[Manifest]:
     """Yield what kwok needs to show usage, if any Fleet declares some."""
     if declared(fleets):
         yield _object("ClusterResourceUsage", {"usages": [{"usage": _expressions()}]})

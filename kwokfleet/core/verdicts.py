@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 
+from kwokfleet.api.wave import Wave
 from kwokfleet.core.ledger import Entry, Page, Verdict
-from kwokfleet.core.objects import Manifest
 from kwokfleet.core.picture import Measured
 from kwokfleet.core.result import Gate, Result
-from kwokfleet.core.waves import Wave
+from kwokfleet.kube.objects import Manifest
 
 CONDITION = "GatesPassed"
 _WORDS = 1024

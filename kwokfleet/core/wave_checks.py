@@ -5,11 +5,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kwokfleet.core import checks, problems, schedule, units, workloads
-from kwokfleet.core import fleet as model
-from kwokfleet.core.objects import Manifest
-from kwokfleet.core.problems import Finding, Severity, Where
-from kwokfleet.core.waves import Wave
+from kwokfleet.api import fleet as fleet_api
+from kwokfleet.api import units
+from kwokfleet.api.wave import Wave
+from kwokfleet.core import checks, schedule, workloads
+from kwokfleet.documents import problems
+from kwokfleet.documents.problems import Finding, Severity, Where
+from kwokfleet.kube.objects import Manifest
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -40,7 +42,7 @@ _MAX_NAME = 63
 """Characters in the name of a Job, since it is a label of its pods."""
 
 
-def check(fleet: model.Fleet, wave: Wave, where: Where, trace: workloads.Trace | None) -> Iterator[Finding]:
+def check(fleet: fleet_api.Fleet, wave: Wave, where: Where, trace: workloads.Trace | None) -> Iterator[Finding]:
     """Yield everything wrong with a Wave."""
     yield from checks.reference(fleet, wave.lifecycle, "pod", where)
     yield from _pools(fleet, wave, where)
@@ -52,7 +54,7 @@ def check(fleet: model.Fleet, wave: Wave, where: Where, trace: workloads.Trace |
     yield from _gates(fleet, wave, where, trace)
 
 
-def _pools(fleet: model.Fleet, wave: Wave, where: Where) -> Iterator[Finding]:
+def _pools(fleet: fleet_api.Fleet, wave: Wave, where: Where) -> Iterator[Finding]:
     known = [pool.name for pool in fleet.spec.node_pools]
     for index, name in enumerate(wave.pools):
         if name not in known:
@@ -230,7 +232,7 @@ def _shaped(part: Any, shape: Any, where: Where) -> Iterator[Finding]:  # noqa: 
             yield from _shaped(() if item is None else item, shape[0], (*where, index))
 
 
-def _names(fleet: model.Fleet, wave: Wave, where: Where, trace: workloads.Trace | None) -> Iterator[Finding]:
+def _names(fleet: fleet_api.Fleet, wave: Wave, where: Where, trace: workloads.Trace | None) -> Iterator[Finding]:
     """Yield objects of one Wave that would have the same name, or one that is too long."""
     metadata = wave.template.get("metadata")
     given = metadata.get("name") if isinstance(metadata, Mapping) else None
@@ -260,7 +262,7 @@ def _namespace(wave: Wave, where: Where) -> Iterator[Finding]:
         yield Finding((*where, "namespace"), what, "as in load-test", rule="invalid-name")
 
 
-def _gates(fleet: model.Fleet, wave: Wave, where: Where, trace: workloads.Trace | None) -> Iterator[Finding]:
+def _gates(fleet: fleet_api.Fleet, wave: Wave, where: Where, trace: workloads.Trace | None) -> Iterator[Finding]:
     """Yield gates that no Run can pass. The workload is played all the same, and fails them."""
     kind = wave.template.get("kind")
     if wave.expect is None or not isinstance(kind, str) or not isinstance(wave.template.get("apiVersion"), str):

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from kwokfleet.core import fleet as model
-from kwokfleet.core import lifecycles, objects, schedule, usage
+from kwokfleet.api import fleet as fleet_api
+from kwokfleet.api.wave import Variable, Wave
+from kwokfleet.core import lifecycles, schedule, usage
 from kwokfleet.core.dice import Die
-from kwokfleet.core.objects import Manifest
-from kwokfleet.core.waves import Variable, Wave
+from kwokfleet.kube import objects
+from kwokfleet.kube.objects import Manifest
 
 VARIABLE = re.compile(r"\\?\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 """`{{name}}`; with a backslash before it, it is left alone."""
@@ -64,7 +65,7 @@ class Instant:
 class Context:
     """What a Wave's objects depend on beside the Wave."""
 
-    fleet: model.Fleet
+    fleet: fleet_api.Fleet
     wave: Wave
     run: str
     trace: Trace | None = None
@@ -287,7 +288,7 @@ def _tolerations(given: Sequence[Manifest], context: Context) -> list[Manifest]:
     return [*given, *(each for each in wanted if (each["key"], each["effect"]) not in have)]
 
 
-def _affinity(given: Mapping[str, Any], fleet: model.Fleet, wave: Wave) -> Manifest:
+def _affinity(given: Mapping[str, Any], fleet: fleet_api.Fleet, wave: Wave) -> Manifest:
     """Return an affinity that also asks for the Fleet's nodes: its terms are alternatives, so each must."""
     asks: list[Manifest] = [{"key": objects.FLEET, "operator": "In", "values": [fleet.name]}]
     if wave.pools:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kwokfleet import errors
 from kwokfleet.core import revision
-from kwokfleet.core.problems import Problem
+from kwokfleet.documents.problems import Problem
 
 SUFFIXES = (".yaml", ".yml", ".json")
 MAX_FILE_BYTES = 4 * 1024 * 1024

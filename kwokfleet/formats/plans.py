@@ -6,10 +6,11 @@ from typing import Any
 
 import orjson
 
-from kwokfleet.core import diff, report, yamltext
+from kwokfleet.core import diff, report
 from kwokfleet.core.changes import Action, Change, Plan, Withheld, digest
 from kwokfleet.core.diff import ABSENT
-from kwokfleet.core.objects import Manifest
+from kwokfleet.documents import writer
+from kwokfleet.kube.objects import Manifest
 
 SIGNS = {Action.CREATE: "+", Action.UPDATE: "~", Action.REPLACE: "±", Action.DELETE: "-"}
 MOST_IN_MARKDOWN = 200
@@ -150,8 +151,8 @@ def file_name(change: Change) -> str:
 
 def sides(change: Change) -> tuple[str, str]:
     """Return an object as YAML before and after a change."""
-    live = "" if change.have is None else yamltext.document(_sorted(change.have.manifest))
-    return live, "" if change.action is Action.DELETE else yamltext.document(_sorted(merged(change)))
+    live = "" if change.have is None else writer.document(_sorted(change.have.manifest))
+    return live, "" if change.action is Action.DELETE else writer.document(_sorted(merged(change)))
 
 
 def _sorted(manifest: Manifest) -> Manifest:

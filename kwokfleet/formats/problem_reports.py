@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from kwokfleet.core.problems import Problem, Severity
+from kwokfleet.documents.problems import Problem, Severity
 
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 

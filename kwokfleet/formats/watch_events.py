@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kwokfleet.core.objects import Manifest
+from kwokfleet.kube.objects import Manifest
 
 _BETWEEN = re.compile(r"[\s,\[\]]*")
 """Also what is around the values of a JSON list, as other programs write them."""

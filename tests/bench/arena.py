@@ -12,10 +12,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from kwokfleet import settings
-from kwokfleet.core import requests
-from kwokfleet.edge import cluster as edge
-from kwokfleet.edge import mirror
 from kwokfleet.embedded import binaries, cluster, progress, state
+from kwokfleet.kube import client, requests
+from kwokfleet.kube.informer import informer
 from tests.harness import control_plane, kwok
 from tests.harness import requests as counting
 
@@ -30,8 +29,8 @@ class Arena:
     """A cluster, and what is seen of it."""
 
     plane: control_plane.ControlPlane
-    api: edge.Cluster
-    nodes: mirror.Mirror
+    api: client.Cluster
+    nodes: informer.Mirror
     folder: Path
     data_dir: Path
 
@@ -124,8 +123,8 @@ def opened(*, driven: bool = True) -> Iterator[Arena]:
         plane = control_plane.ControlPlane(state.folder(data_dir, "bench"), tools)
         try:
             kwok.install_crds(plane)
-            api = edge.connect(kubeconfig=plane.kubeconfig)
-            with _stages(plane), mirror.Mirror(api, (requests.NODE,), SELECTOR) as nodes:
+            api = client.connect(kubeconfig=plane.kubeconfig)
+            with _stages(plane), informer.Mirror(api, (requests.NODE,), SELECTOR) as nodes:
                 nodes.wait_until_known(60)
                 place = Arena(plane, api, nodes, folder, data_dir)
                 with kwok_beside(place) if driven else nullcontext():

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import psutil
 
-from kwokfleet.core import debounce, objects, requests
-from kwokfleet.core.objects import ObjectKey
-from kwokfleet.edge import mirror
+from kwokfleet.core import debounce
+from kwokfleet.kube import objects, requests
+from kwokfleet.kube.informer import informer
+from kwokfleet.kube.objects import ObjectKey
 from tests.bench import arena, table
 from tests.harness import cli, faulty, running, waiting
 
@@ -133,7 +134,7 @@ def _follows(files: Path, proxy: faulty.Proxy) -> table.Result:
 
 def _drifts(place: arena.Arena) -> table.Result:
     """Measure from the moment of a change behind our back until a watch shows that it is repaired."""
-    with mirror.Mirror(place.api, (requests.NODE,), "drifting=yes") as seen:
+    with informer.Mirror(place.api, (requests.NODE,), "drifting=yes") as seen:
         view = seen.wait(lambda view: len(view.objects) == DRIFTING, 60)
         keys = sorted(view.objects)
         samples: dict[str, list[float]] = {}
@@ -166,12 +167,12 @@ def _relabel(place: arena.Arena, key: ObjectKey) -> int:
     return int(answer.json()["metadata"]["resourceVersion"])
 
 
-def _repaired(place: arena.Arena, seen: mirror.Mirror, key: ObjectKey, meddle: Meddle) -> float:
+def _repaired(place: arena.Arena, seen: informer.Mirror, key: ObjectKey, meddle: Meddle) -> float:
     before = seen.view().objects[key]
     began = time.monotonic()
     after = meddle(place, key)
 
-    def is_so(view: mirror.View) -> bool:
+    def is_so(view: informer.View) -> bool:
         now = view.objects.get(key)
         if now is None or objects.labels(now.manifest).get("tier") != "gold":
             return False

@@ -18,9 +18,8 @@ import psutil
 
 from kwokfleet import keeper, leasing
 from kwokfleet.cli import kwok as commands
-from kwokfleet.core import requests
-from kwokfleet.core.objects import ObjectKey
-from kwokfleet.edge import cluster as edge
+from kwokfleet.kube import client, requests
+from kwokfleet.kube.objects import ObjectKey
 from tests.bench import table
 from tests.harness import cli, control_plane, kwok, waiting
 
@@ -53,7 +52,7 @@ class Lab:
 
     plane: control_plane.ControlPlane
     program: cli.Cli
-    api: edge.Cluster
+    api: client.Cluster
     folder: Path
     numbers: Iterator[int] = field(default_factory=count)
 
@@ -146,7 +145,7 @@ def _opened() -> Iterator[Lab]:
             for program in cli.opened(folder):
                 kwok.install_crds(plane)
                 named = cli.Cli(program.data_dir, program.environment | {"KUBECONFIG": str(plane.kubeconfig)})
-                with closing(edge.connect(kubeconfig=plane.kubeconfig)) as api:
+                with closing(client.connect(kubeconfig=plane.kubeconfig)) as api:
                     lab = Lab(plane, named, api, folder)
                     lab.write("10h")
                     lab.sync()

@@ -17,9 +17,10 @@ import orjson
 import psutil
 
 from kwokfleet import errors, source
-from kwokfleet.core import render, requests, workloads
+from kwokfleet.core import render, workloads
 from kwokfleet.core.result import Result
 from kwokfleet.edge import shelf
+from kwokfleet.kube import requests
 from tests.bench import arena, measuring, table
 from tests.harness import cli, running, waiting
 

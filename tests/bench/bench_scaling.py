@@ -12,10 +12,10 @@ from pathlib import Path
 
 import psutil
 
-from kwokfleet.core import objects, requests
-from kwokfleet.core.observed import Observed
-from kwokfleet.edge import mirror
 from kwokfleet.embedded import processes
+from kwokfleet.kube import objects, requests
+from kwokfleet.kube.informer import informer
+from kwokfleet.kube.observed import Observed
 from tests.bench import arena, pods, table
 from tests.harness import cli, running, waiting
 
@@ -105,7 +105,7 @@ def _lives(place: arena.Arena, daemon: running.Running) -> Row:
     """Let pods come, run and go, and return what each of them cost."""
     parts = _parts(place, daemon)
     before, size, began = _cpu(parts), _db_size(place), time.monotonic()
-    with mirror.Mirror(place.api, (requests.POD,), f"{objects.WAVE}=load") as seen:
+    with informer.Mirror(place.api, (requests.POD,), f"{objects.WAVE}=load") as seen:
         pods.fill(place, PODS)
         seen.wait(lambda view: sum(map(_runs, view.objects.values())) == PODS, arena.DEADLINE_S)
         ran, held = time.monotonic() - began, _db_size(place)

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import psutil
 
-from kwokfleet import reconcile, sending, source, sync
-from kwokfleet.core import requests
-from kwokfleet.edge import cluster as edge
-from kwokfleet.edge import mirror
+from kwokfleet import reconcile, source, sync
+from kwokfleet.kube import client, requests, throttled_client
+from kwokfleet.kube.informer import informer
 from tests.bench import arena, pods, table
 
 SIZE = int(os.environ.get("BENCH_NODES", "1000"))
@@ -155,13 +154,13 @@ def _large(place: arena.Arena, file: Path, small: table.Result) -> list[table.Re
     ]  # fmt: skip
 
 
-class _Counting(edge.Cluster):
+class _Counting(client.Cluster):
     """A way to the cluster that counts what goes through it."""
 
     sent = 0
 
     def send(
-        self, request: requests.Request, timeout_s: float = edge.ANSWER_S, ask: Callable[[], None] | None = None
+        self, request: requests.Request, timeout_s: float = client.ANSWER_S, ask: Callable[[], None] | None = None
     ) -> requests.Answer:
         """Count and send."""
         type(self).sent += 1
@@ -170,12 +169,12 @@ class _Counting(edge.Cluster):
 
 def _passes(place: arena.Arena, file: Path) -> tuple[list[float], int]:
     """Return the CPU milliseconds of passes over a settled fleet, and the requests they took."""
-    api = edge.connect(kubeconfig=place.plane.kubeconfig)
+    api = client.connect(kubeconfig=place.plane.kubeconfig)
     api.__class__ = _Counting
-    with mirror.Mirror(api) as follower:
+    with informer.Mirror(api) as follower:
         follower.wait_until_known(60)
         loader = source.Loader()
-        session = sync.Sync(api, follower, reconcile.Options(), sending.Limits())
+        session = sync.Sync(api, follower, reconcile.Options(), throttled_client.Limits())
         assert session.plan(loader.load(file)).empty
         _Counting.sent = 0
         costs = []

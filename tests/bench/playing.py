@@ -14,9 +14,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from kwokfleet import kinds, performance, player, sending, source
-from kwokfleet.core import render, requests, workloads
-from kwokfleet.edge import cluster
+from kwokfleet import performance, player, source
+from kwokfleet.core import render, workloads
+from kwokfleet.kube import client, discovery, requests, throttled_client
 
 THREADS = 16
 QPS, BURST = 100.0, 100
@@ -43,8 +43,8 @@ class Listener(player.Nobody):
 def main(who: str, kubeconfig: str, file: str) -> None:
     """Play the Wave of a file."""
     tree = source.Loader().load(Path(file)).tree
-    api = cluster.connect(kubeconfig=Path(kubeconfig))
-    sender = sending.Sender(api, sending.Limits(), threading.Event())
+    api = client.connect(kubeconfig=Path(kubeconfig))
+    sender = throttled_client.Sender(api, throttled_client.Limits(), threading.Event())
     cpu = time.process_time()
     listener = {"player": _play, "limiter": _limit}[who](tree, sender)
     assert not listener.troubles, listener.troubles[:3]
@@ -61,7 +61,7 @@ def main(who: str, kubeconfig: str, file: str) -> None:
     )
 
 
-def _play(tree: render.Tree, sender: sending.Sender) -> Listener:
+def _play(tree: render.Tree, sender: throttled_client.Sender) -> Listener:
     listener, done = Listener(), threading.Event()
     [fleet] = tree.fleets
     made = player.Player(sender, lambda: None, listener)
@@ -94,13 +94,13 @@ class Bucket:
             time.sleep(pause)
 
 
-def _limit(tree: render.Tree, sender: sending.Sender) -> Listener:
+def _limit(tree: render.Tree, sender: throttled_client.Sender) -> Listener:
     """Submit as fast as a rate limiter lets through; what the plan was is reckoned beside it."""
     listener, bucket = Listener(), Bucket(QPS, BURST)
     [fleet] = tree.fleets
     [wave] = fleet.spec.waves
     context = render.wave_context(tree, fleet, wave, "0")
-    make, known = workloads.maker(context), kinds.Kinds(sender)
+    make, known = workloads.maker(context), discovery.Kinds(sender)
     known.kind(make(0))
     start = datetime.now(UTC) + timedelta(seconds=0.5)
     clock = time.monotonic() - datetime.now(UTC).timestamp()
@@ -115,7 +115,7 @@ def _limit(tree: render.Tree, sender: sending.Sender) -> Listener:
                 return
             manifest = make(instant.index)
             bucket.wait()
-            passage = sending.Passage()
+            passage = throttled_client.Passage()
             sender.send(requests.create_any(known.kind(manifest), manifest), passage)
             sent = datetime.fromtimestamp(passage.at - clock, UTC)
             listener.submitted(("", "", ""), instant.index, instant.at, sent, "", 0)

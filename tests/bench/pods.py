@@ -7,9 +7,8 @@ from pathlib import Path
 import kubernetes  # noqa: F401 - what it is compared with has it too
 import orjson
 
-from kwokfleet.core import objects, requests
-from kwokfleet.edge import cluster as edge
-from kwokfleet.edge import mirror
+from kwokfleet.kube import client, objects, requests
+from kwokfleet.kube.informer import informer
 from tests.bench import arena
 
 NAMESPACE = "bench-pods"
@@ -57,8 +56,8 @@ def _pod(number: int, node: str) -> objects.Manifest:
 
 def hold(kubeconfig: str) -> None:
     """Mirror all our nodes and pods, say so, and stay."""
-    api = edge.connect(kubeconfig=Path(kubeconfig))
-    with mirror.Mirror(api, (*requests.MANAGED, requests.POD), requests.OURS) as follower:
+    api = client.connect(kubeconfig=Path(kubeconfig))
+    with informer.Mirror(api, (*requests.MANAGED, requests.POD), requests.OURS) as follower:
         view = follower.wait_until_known(120)
         print(f"ready: {len(view.objects)} objects", flush=True)
         time.sleep(600)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kwokfleet import settings
-from kwokfleet.core import documents
+from kwokfleet.documents import parser
 from kwokfleet.embedded import binaries, progress
 from tests.harness import cli
 
@@ -41,7 +41,7 @@ def kustomized(folder: Path) -> dict[str, Manifest]:
     """Return what kubectl makes of a kustomization."""
     kubectl = str(binaries.ensure(settings.from_environment(os.environ), progress.silent).path("kubectl"))
     text = subprocess.run([kubectl, "kustomize", str(folder)], capture_output=True, text=True, check=True).stdout
-    return by_name([each.value for each in documents.parse("k", text)[0]])  # type: ignore[misc]  # mappings all
+    return by_name([each.value for each in parser.parse("k", text)[0]])  # type: ignore[misc]  # mappings all
 
 
 def printed(kwokfleet: cli.Cli, *options: str) -> dict[str, Manifest]:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kwokfleet.core.requests import Request
-from kwokfleet.edge import cluster as edge
+from kwokfleet.kube import client
+from kwokfleet.kube.requests import Request
 from tests.harness import accounts, audit, cli, full_run, grants, waiting
 from tests.harness.audit import Asked
 from tests.harness.control_plane import ControlPlane
@@ -25,7 +25,7 @@ class Played:
     """What a full run has asked for, and the API server that answered."""
 
     cluster: ControlPlane
-    api: edge.Cluster
+    api: client.Cluster
     asked: list[Asked]
 
     def needing(self, grant: Grant) -> Asked | None:
@@ -59,7 +59,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
         accounts.install(cluster)
         cluster.kubectl("apply", "--filename", "-", stdin=accounts.granted("More for kwok"))
         _play(cluster, folder)
-        api = edge.connect(kubeconfig=cluster.kubeconfig)
+        api = client.connect(kubeconfig=cluster.kubeconfig)
         yield Played(cluster, api, [each for each in log.asked() if each.user in US])
         api.close()
 
@@ -79,7 +79,7 @@ def reduced(played: Played) -> Played:
     return played
 
 
-def _make(api: edge.Cluster, role: grants.Manifest, name: str, rules: list[grants.Manifest]) -> None:
+def _make(api: client.Cluster, role: grants.Manifest, name: str, rules: list[grants.Manifest]) -> None:
     namespace, kind = role["metadata"].get("namespace", ""), role["kind"]
     user = {"kind": "User", "name": name, "apiGroup": "rbac.authorization.k8s.io"}
     made = {**role, "metadata": {"name": name}, "rules": rules}

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from kwokfleet import errors
-from kwokfleet.core import requests
-from kwokfleet.edge import cluster as edge
+from kwokfleet.kube import client, requests
 from tests.harness import cli, faulty, labs, running, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.harness.faulty import Asked, Cut
@@ -96,7 +95,7 @@ BODY = b'{"metadata": {"name": "late"}, "data": {"text": "%s"}}' % (b"a" * 100_0
 @pytest.mark.parametrize("pieces", [0, 1])
 def test_a_write_is_given_up_until_its_last_byte(lab: Lab, proxy: faulty.Proxy, tmp_path: Path, pieces: int) -> None:
     """Who may not write any more when a part of a request is out, does not send the rest."""
-    api = edge.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "through.json")))
+    api = client.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "through.json")))
     asked: list[None] = []
 
     def ask() -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kwokfleet.core import election
 from kwokfleet.embedded import state
+from kwokfleet.kube import election
 from tests.harness import accounts, cli, control_plane, labs, running, waiting, watch
 from tests.harness.control_plane import ControlPlane
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kwokfleet import settings
-from kwokfleet.core import requests
 from kwokfleet.embedded import binaries, progress
+from kwokfleet.kube import requests
 from tests.harness import cli, control_plane, faulty, foreign, keeping, scenes, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.harness.faulty import Asked, Fault, Refuse

@@ -6,8 +6,8 @@ import pytest
 
 import kwokfleet
 from kwokfleet import source
-from kwokfleet.core import objects
 from kwokfleet.embedded import versions
+from kwokfleet.kube import objects
 from tests.harness import deploying
 from tests.harness.golden import Golden
 

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from kwokfleet import source
-from kwokfleet.core import objects, render, schedule, workloads, yamltext
-from kwokfleet.core.fleet import Fleet
-from kwokfleet.core.objects import Manifest
-from kwokfleet.core.waves import Wave
+from kwokfleet.api.fleet import Fleet
+from kwokfleet.api.wave import Wave
+from kwokfleet.core import render, schedule, workloads
+from kwokfleet.documents import writer
+from kwokfleet.kube import objects
+from kwokfleet.kube.objects import Manifest
 from tests.harness.golden import Golden
 
 FLEETS = Path(__file__).parents[2] / "fleets"
@@ -36,10 +38,10 @@ def _shown(tree: render.Tree) -> Iterator[str]:
         pool = manifest["metadata"].get("labels", {}).get(objects.POOL)
         if manifest["kind"] == "Stage":
             if objects.STAGE_SET not in manifest["metadata"]["labels"]:
-                yield "---\n" + yamltext.document(_without_steps(manifest))
+                yield "---\n" + writer.document(_without_steps(manifest))
         elif pool is None or pool not in seen:
             seen.add(pool or "")
-            yield "---\n" + yamltext.document(manifest)
+            yield "---\n" + writer.document(manifest)
     for fleet in tree.fleets:
         for wave in fleet.spec.waves:
             yield from _wave(tree, fleet, wave)
@@ -71,4 +73,4 @@ def _wave(tree: render.Tree, fleet: Fleet, wave: Wave) -> Iterator[str]:
     until = instants[-1].at.isoformat()
     yield f"---\n# wave {wave.name}: run {run.name}, {len(instants)} objects until {until}\n"
     for instant in islice(instants, 2):
-        yield f"---\n# due {instant.at.isoformat()}\n" + yamltext.document(make(instant.index))
+        yield f"---\n# due {instant.at.isoformat()}\n" + writer.document(make(instant.index))

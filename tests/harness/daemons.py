@@ -24,8 +24,8 @@ from kwokfleet.core.picture import (
     Shard,
     Source,
 )
-from kwokfleet.core.problems import Problem
 from kwokfleet.core.triggers import Why
+from kwokfleet.documents.problems import Problem
 from kwokfleet.edge import metrics, web
 
 TOKEN = "s3cret-t0ken-of-the-test"  # noqa: S105  # it opens nothing

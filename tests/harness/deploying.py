@@ -11,8 +11,8 @@ import pytest
 from ruamel.yaml import YAML
 
 from kwokfleet import settings
-from kwokfleet.core import objects
 from kwokfleet.embedded import binaries, progress
+from kwokfleet.kube import objects
 
 Manifest = dict[str, Any]
 DEPLOY = Path(__file__).parents[2] / "deploy"

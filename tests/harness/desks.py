@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from kwokfleet.core import objects
+from kwokfleet.kube import objects
 from tests.harness import cli, sessions
 from tests.harness.control_plane import ControlPlane
 

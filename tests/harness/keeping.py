@@ -10,13 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kwokfleet import caretaker, leasing, places, reconcile, sending, source, sync
+from kwokfleet import caretaker, leasing, places, reconcile, source, sync
 from kwokfleet import keeper as keeping
 from kwokfleet import shard as shards
-from kwokfleet.core import objects, requests
-from kwokfleet.core.controller import KwokControllerSpec
-from kwokfleet.edge import cluster as edge
-from kwokfleet.edge import mirror
+from kwokfleet.api.kwok_controller import KwokControllerSpec
+from kwokfleet.kube import client, objects, requests, throttled_client
+from kwokfleet.kube.informer import informer
 from tests.harness import control_plane, kwok, waiting
 
 READY_S = 60
@@ -27,9 +26,9 @@ class Kept:
     """A keeper, and what it works with."""
 
     cluster: control_plane.ControlPlane
-    api: edge.Cluster
-    sender: sending.Sender
-    nodes: mirror.Mirror
+    api: client.Cluster
+    sender: throttled_client.Sender
+    nodes: informer.Mirror
     keeper: keeping.Keeper
     folder: Path
 
@@ -59,9 +58,9 @@ class Kept:
         file.write_text(text)
         loaded = source.Loader().load(file)
         assert loaded.usable, loaded.problems
-        with mirror.Mirror(self.api) as follower:
+        with informer.Mirror(self.api) as follower:
             follower.wait_until_known(READY_S)
-            session = sync.Sync(self.api, follower, reconcile.Options(budget=False), sending.Limits())
+            session = sync.Sync(self.api, follower, reconcile.Options(budget=False), throttled_client.Limits())
             return session.carry_out(loaded, session.plan(loaded))
 
     def leases(self) -> dict[str, str]:
@@ -80,12 +79,12 @@ def kept(
 ) -> Iterator[Kept]:
     """Keep a kwok for the nodes of one fleet; *home* is where a StatefulSet is looked for."""
     folder.mkdir(parents=True, exist_ok=True)
-    api = edge.connect(kubeconfig=cluster.kubeconfig)
-    sender = sending.Sender(api, sending.Limits(patience_s=2), threading.Event())
+    api = client.connect(kubeconfig=cluster.kubeconfig)
+    sender = throttled_client.Sender(api, throttled_client.Limits(patience_s=2), threading.Event())
     manage = {"label": f"{objects.FLEET}={fleet}"}
     spec = KwokControllerSpec.model_validate({"manage": manage, **fields})
     wanted = places.Wanted(cluster.tools.path("kwok"), spec, cluster.kubeconfig)
-    with closing(api), mirror.Mirror(api, (requests.NODE,), f"{objects.FLEET}={fleet}") as nodes:
+    with closing(api), informer.Mirror(api, (requests.NODE,), f"{objects.FLEET}={fleet}") as nodes:
         nodes.wait_until_known(READY_S)
 
         def names() -> list[tuple[str, str]]:

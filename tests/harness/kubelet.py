@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from kwokfleet import errors
-from kwokfleet.core.requests import Request
-from kwokfleet.edge import cluster as edge
+from kwokfleet.kube import client
+from kwokfleet.kube.requests import Request
 from tests.harness import pods, waiting
 from tests.harness.control_plane import ControlPlane
 
@@ -37,7 +37,7 @@ class Machine:
 
     name: str
     folder: Path
-    api: edge.Cluster
+    api: client.Cluster
     namespaces: Sequence[str]
     programs: Mapping[str, Sequence[str]]
     """What runs instead of a command's first word or, if there is no command, of an image (without its tag)."""
@@ -165,7 +165,7 @@ def running(
     name: str = "",
 ) -> Iterator[Machine]:
     """Run the pods of some namespaces, here, inside the block; give each of several machines namespaces of its own."""
-    api = edge.connect(kubeconfig=cluster.kubeconfig)
+    api = client.connect(kubeconfig=cluster.kubeconfig)
     kwokfleet, kwok = [sys.executable, "-m", "kwokfleet"], [str(cluster.tools.path("kwok"))]
     usual = {IMAGE: kwokfleet, "kwokfleet": kwokfleet, "kwok": kwok, "/usr/local/bin/kwok": kwok}
     usual |= {"/usr/local/bin/kwokfleet": kwokfleet}

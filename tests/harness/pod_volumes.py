@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from kwokfleet import errors
-from kwokfleet.core.requests import Request
-from kwokfleet.edge import cluster as edge
+from kwokfleet.kube import client
+from kwokfleet.kube.requests import Request
 
 Manifest = dict[str, Any]
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -19,7 +19,7 @@ SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 class Volumes:
     """All volumes of one pod."""
 
-    api: edge.Cluster
+    api: client.Cluster
     folder: Path
     pod: Manifest
     _written: dict[str, dict[str, str]] = field(default_factory=dict)

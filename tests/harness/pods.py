@@ -25,8 +25,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from kwokfleet import errors
-from kwokfleet.core.requests import Request
-from kwokfleet.edge import cluster as edge
+from kwokfleet.kube import client
+from kwokfleet.kube.requests import Request
 from tests.harness import in_pod, pod_volumes
 
 Manifest = dict[str, Any]
@@ -42,7 +42,7 @@ _VARIABLE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 class Surroundings:
     """What a pod finds on its machine."""
 
-    api: edge.Cluster
+    api: client.Cluster
     folder: Path
     programs: Mapping[str, Sequence[str]]
     paths: Mapping[str, str]

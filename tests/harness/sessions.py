@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
-from kwokfleet import reconcile, sending, source
+from kwokfleet import reconcile, source
 from kwokfleet import sync as syncing
-from kwokfleet.core import objects, report, requests
+from kwokfleet.core import report
 from kwokfleet.core.changes import Plan
-from kwokfleet.core.objects import ObjectKey
-from kwokfleet.core.requests import Request
-from kwokfleet.edge import cluster as edge
-from kwokfleet.edge import mirror
+from kwokfleet.kube import client, objects, requests, throttled_client
+from kwokfleet.kube.informer import informer
+from kwokfleet.kube.objects import ObjectKey
+from kwokfleet.kube.requests import Request
 from tests.harness import control_plane, waiting
 
 KNOWN_S = 60.0
@@ -24,8 +24,8 @@ OURS = ("--selector", f"{objects.MANAGED_BY}={objects.US}", "--ignore-not-found"
 class Sessions:
     """A followed cluster."""
 
-    api: edge.Cluster
-    follower: mirror.Mirror
+    api: client.Cluster
+    follower: informer.Mirror
 
     def sync(self, path: Path) -> syncing.Report:
         """Make the cluster what files say, which must succeed."""
@@ -42,15 +42,15 @@ class Sessions:
     def _begun(self, path: Path) -> tuple[syncing.Sync, source.Loaded]:
         loaded = source.Loader().load(path)
         assert loaded.usable, loaded.problems
-        return syncing.Sync(self.api, self.follower, reconcile.Options(), sending.Limits()), loaded
+        return syncing.Sync(self.api, self.follower, reconcile.Options(), throttled_client.Limits()), loaded
 
 
 @contextmanager
 def opened(cluster: control_plane.ControlPlane) -> Iterator[Sessions]:
     """Follow a cluster from here to the end of the block."""
-    api = edge.connect(None, cluster.kubeconfig)
+    api = client.connect(None, cluster.kubeconfig)
     try:
-        with mirror.Mirror(api) as follower:
+        with informer.Mirror(api) as follower:
             follower.wait_until_known(KNOWN_S)
             yield Sessions(api, follower)
     finally:
@@ -59,7 +59,7 @@ def opened(cluster: control_plane.ControlPlane) -> Iterator[Sessions]:
 
 def clear(cluster: control_plane.ControlPlane) -> None:
     """Remove everything that is kwokfleet's, whoever made it: tests share the cluster, one after the other."""
-    api = edge.connect(None, cluster.kubeconfig)
+    api = client.connect(None, cluster.kubeconfig)
     try:
         api.send(Request("DELETE", f"{requests.collection(requests.NODE)}?labelSelector={requests.OURS}"))
         for kind in (*requests.MANAGED, requests.FLEET):
@@ -69,7 +69,7 @@ def clear(cluster: control_plane.ControlPlane) -> None:
         api.close()
 
 
-def _ours(api: edge.Cluster, kind: requests.Kind) -> list[tuple[ObjectKey, str]]:
+def _ours(api: client.Cluster, kind: requests.Kind) -> list[tuple[ObjectKey, str]]:
     page = requests.page(kind, requests.OURS, metadata_only=True)
     # A kind that has just been defined is not to be had for a moment; one that is not defined has no objects.
     busy = HTTPStatus.TOO_MANY_REQUESTS

@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 from kwokfleet import world
-from kwokfleet.edge import cluster as edge
+from kwokfleet.kube import client
 from tests.harness import waiting
 from tests.harness.control_plane import ControlPlane
 
@@ -18,7 +18,7 @@ _RESTLESS = ("leases", "endpointslices", "endpoints")
 
 def taken(cluster: ControlPlane) -> dict[tuple[str, str, str], Manifest]:
     """Return every object of every kind that can be listed, to the last field; of restless ones the names."""
-    api = edge.connect(kubeconfig=cluster.kubeconfig)
+    api = client.connect(kubeconfig=cluster.kubeconfig)
     try:
         return {
             (kind.plural, each["metadata"].get("namespace", ""), each["metadata"]["name"]): (
@@ -26,7 +26,7 @@ def taken(cluster: ControlPlane) -> dict[tuple[str, str, str], Manifest]:
             )
             for kind in world.listed(api)
             if kind.plural not in _FLEETING
-            for each in edge.items(api, kind)
+            for each in client.items(api, kind)
         }
     finally:
         api.close()

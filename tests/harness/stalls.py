@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from kwokfleet import errors
 from kwokfleet.core.patches import MERGE
-from kwokfleet.core.requests import Request
-from kwokfleet.edge import cluster as edge
+from kwokfleet.kube import client
+from kwokfleet.kube.requests import Request
 from tests.harness.control_plane import ControlPlane
 
 TICK_S = 0.1
@@ -63,7 +63,7 @@ class About:
 def counted(cluster: ControlPlane) -> Iterator[Stalls]:
     """Let the clock tick inside the block."""
     stalls, ended = Stalls(), threading.Event()
-    api = edge.connect(kubeconfig=cluster.kubeconfig)
+    api = client.connect(kubeconfig=cluster.kubeconfig)
     cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME, "namespace": "default"}})
 
     def tick() -> None:

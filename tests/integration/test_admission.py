@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kwokfleet import world
-from kwokfleet.core import patches, requests
-from kwokfleet.edge import cluster as edge
+from kwokfleet.core import patches
+from kwokfleet.kube import client, requests
 from tests.harness import accounts, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.harness.sandbox import Sandbox
@@ -49,7 +49,7 @@ class Token:
 
     def patch_status(self, name: str, status: object) -> requests.Answer:
         """Patch a node's status, as kwok does; kubectl would read it first."""
-        api = edge.connect(kubeconfig=self._kubeconfig)
+        api = client.connect(kubeconfig=self._kubeconfig)
         body = json.dumps({"status": status}).encode()
         try:
             return api.send(requests.Request("PATCH", f"/api/v1/nodes/{name}/status", body, patches.MERGE))
@@ -171,7 +171,7 @@ def test_a_namespace_that_cannot_be_looked_into_is_not_taken_for_empty(
     installed: ControlPlane, box: Sandbox, tmp_path: Path
 ) -> None:
     """Until somebody lets us look, as docs/rights.md tells; then it is found to be empty."""
-    api = edge.connect(kubeconfig=accounts.kubeconfig(installed, tmp_path))
+    api = client.connect(kubeconfig=accounts.kubeconfig(installed, tmp_path))
     more = accounts.granted("Let it remove namespaces")
     try:
         assert world.occupants(api, {box.name}) == {box.name: "secrets/(may not be listed)"}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kwokfleet.core import objects
+from kwokfleet.kube import objects
 from tests.harness import desks, faulty
 
 Manifest = dict[str, Any]

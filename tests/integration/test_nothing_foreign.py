@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kwokfleet.core import objects
+from kwokfleet.kube import objects
 from tests.harness import cli, sessions, waiting
 from tests.harness.control_plane import ControlPlane
 

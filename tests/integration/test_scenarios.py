@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from kwokfleet.core.result import Clock, Result
-from kwokfleet.edge import cluster as edge
 from kwokfleet.edge import shelf
+from kwokfleet.kube import client
 from tests.harness import cli, sessions, tiny_scheduler
 from tests.harness.control_plane import ControlPlane
 
@@ -98,7 +98,7 @@ def played(session_cluster: ControlPlane, tmp_path_factory: pytest.TempPathFacto
     (folder / "fleets" / "own-scheduler.yaml").write_text(OWN_SCHEDULER)
     sessions.clear(session_cluster)
     for program in cli.opened(folder):
-        api = edge.connect(kubeconfig=session_cluster.kubeconfig)
+        api = client.connect(kubeconfig=session_cluster.kubeconfig)
         with tiny_scheduler.running(api, "kwokfleet.dev/fleet=own-scheduler"):
             arguments = ("--kubeconfig", str(session_cluster.kubeconfig), "--report-dir", str(folder / "reports"))
             with program.start("test", str(folder / "fleets"), *arguments, "--timeout", "120s") as process:

@@ -14,8 +14,10 @@ import pytest
 from ruamel.yaml import YAML
 
 from kwokfleet import settings, source
-from kwokfleet.core import diff, objects, render, units
+from kwokfleet.api import units
+from kwokfleet.core import diff, render
 from kwokfleet.embedded import crds, progress
+from kwokfleet.kube import objects
 from tests.harness import cli, kwok, manifests, sessions, waiting
 from tests.harness.control_plane import ControlPlane
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from kwokfleet import takeover
-from kwokfleet.core.controller import KwokControllerSpec
-from kwokfleet.edge import cluster as edge
+from kwokfleet.api.kwok_controller import KwokControllerSpec
+from kwokfleet.kube import client
 from tests.harness import faulty
 from tests.harness.control_plane import ControlPlane
 from tests.harness.sandbox import Sandbox
@@ -32,7 +32,7 @@ def test_one_that_is_deleted_meanwhile_is_at_rest(
     spec = KwokControllerSpec.model_validate({"takeover": {"deployment": rival, "policy": "scaleDown"}})
     with faulty.proxied(cluster) as proxy:
         proxy.rule = lambda asked: faulty.Then(lambda: cluster.kubectl(*delete)) if asked.method == "PATCH" else None
-        api = edge.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "through.json")))
+        api = client.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "through.json")))
         try:
             [rested] = takeover.clear_the_way(api, spec, bool, list, threading.Event(), "kwokfleet")
         finally:
@@ -47,7 +47,7 @@ def test_one_that_another_kwokfleet_has_put_to_rest_is_ours_to_restore(
     """Whoever put it to rest was killed; who goes on finds it at rest, and gives it back what it had."""
     namespace, _, name = rival.partition("/")
     spec = KwokControllerSpec.model_validate({"takeover": {"deployment": rival, "policy": "scaleDown"}})
-    api = edge.connect(kubeconfig=cluster.kubeconfig)
+    api = client.connect(kubeconfig=cluster.kubeconfig)
     try:
         how = (api, spec, bool, list, threading.Event(), "kwokfleet")
         first, second = takeover.clear_the_way(*how), takeover.clear_the_way(*how)

@@ -8,8 +8,8 @@ import pytest
 from kubernetes import client
 from kubernetes.config import incluster_config
 
-from kwokfleet.core.requests import Request
-from kwokfleet.edge import cluster as edge
+from kwokfleet.kube import client as edge
+from kwokfleet.kube.requests import Request
 from tests.harness import cli, faulty
 from tests.harness.control_plane import ControlPlane
 from tests.harness.faulty import Answer, Asked, Fault, Refuse

@@ -17,9 +17,9 @@ from typing import IO
 import pytest
 
 from kwokfleet import keeper, places, settings, shard, source
-from kwokfleet.core import kwok, nodes, render, requests, usage, workloads
-from kwokfleet.edge import cluster as edge
+from kwokfleet.core import kwok, nodes, render, usage, workloads
 from kwokfleet.embedded import binaries, progress
+from kwokfleet.kube import client, requests
 from tests.harness import cli, control_plane, waiting
 from tests.harness.control_plane import ControlPlane
 
@@ -178,7 +178,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         tree = source.Loader().load(files).tree
         tools = binaries.ensure(settings.from_environment(os.environ), progress.silent)
         wanted = _wanted(tools.path("kwok"), where.kubeconfig, tree)
-        api = edge.connect(kubeconfig=where.kubeconfig)
+        api = client.connect(kubeconfig=where.kubeconfig)
         with keeper.Keeper(api, wanted, folder / "kwok", lambda: [(name, "") for name in NODES], api) as kept:
             _until_ready(kept)
             yield Lab(program, control_plane.ControlPlane(where, tools), files, kept, tree, port)

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from kwokfleet.core import requests
-from kwokfleet.core.requests import Kind
-from kwokfleet.edge import cluster as edge
-from kwokfleet.edge.mirror import witness
+from kwokfleet.kube import client, requests
+from kwokfleet.kube.informer import timed_events
+from kwokfleet.kube.requests import Kind
 from tests.harness import faulty, waiting
 from tests.harness.sandbox import Sandbox
 
@@ -62,12 +61,12 @@ class Ear:
 def listening(box: Sandbox, tmp_path: Path) -> Iterator[Callable[[], Any]]:
     """Return what follows the ConfigMaps of this test, through a proxy on which things go wrong."""
     with faulty.proxied(box.cluster) as proxy:
-        api = edge.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "through.json")))
+        api = client.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "through.json")))
 
         @contextmanager
-        def follow(*, gathers: bool = False) -> Iterator[tuple[Ear, faulty.Proxy, witness.Witness]]:
+        def follow(*, gathers: bool = False) -> Iterator[tuple[Ear, faulty.Proxy, timed_events.Witness]]:
             ear = Ear()
-            made = witness.Witness(api, requests.CONFIG_MAP, box.selector, ear, gathers=gathers)
+            made = timed_events.Witness(api, requests.CONFIG_MAP, box.selector, ear, gathers=gathers)
             made.start()
             try:
                 yield ear, proxy, made

@@ -15,10 +15,10 @@ from pathlib import Path
 import psutil
 
 from kwokfleet import keeper, observer, shard
+from kwokfleet.api.kwok_controller import KwokControllerSpec
 from kwokfleet.cli import kwok as commands
 from kwokfleet.core import drivers
-from kwokfleet.core.controller import KwokControllerSpec
-from kwokfleet.edge import cluster as edge
+from kwokfleet.kube import client
 from tests.harness import cli, control_plane, kwok, waiting
 from tests.soak.samples import Sample
 
@@ -58,7 +58,7 @@ class Lab:
 
     plane: control_plane.ControlPlane
     program: cli.Cli
-    api: edge.Cluster
+    api: client.Cluster
     folder: Path
     wish: Wish = field(default_factory=Wish)
     chance: random.Random = field(default_factory=lambda: random.Random(6))  # noqa: S311 - the same at every run
@@ -208,7 +208,7 @@ def opened(folder: Path) -> Iterator[Lab]:
         for program in cli.opened(folder):
             kwok.install_crds(plane)
             named = cli.Cli(program.data_dir, program.environment | {"KUBECONFIG": str(plane.kubeconfig)})
-            with closing(edge.connect(kubeconfig=plane.kubeconfig)) as api:
+            with closing(client.connect(kubeconfig=plane.kubeconfig)) as api:
                 lab = Lab(plane, named, api, folder)
                 lab.sync()
                 _deploy(plane)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from kwokfleet.api import fleet as fleet_api
 from kwokfleet.core import agenda
-from kwokfleet.core import fleet as model
 
 
 def at(text: str) -> datetime:
@@ -14,22 +14,22 @@ def at(text: str) -> datetime:
     return datetime.fromisoformat(text).astimezone(UTC)
 
 
-def fleet(**spec: Any) -> model.Fleet:  # noqa: ANN401  # any part of a file
+def fleet(**spec: Any) -> fleet_api.Fleet:  # noqa: ANN401  # any part of a file
     """Return a Fleet as a file has it."""
     spec.setdefault("nodePools", [{"name": "pool", "replicas": 1}])
-    return model.Fleet.model_validate(
+    return fleet_api.Fleet.model_validate(
         {"apiVersion": "kwokfleet.dev/v1alpha1", "kind": "Fleet", "metadata": {"name": "lab"}, "spec": spec}
     )
 
 
-def scheduled(*entries: dict[str, Any], **spec: Any) -> model.Fleet:  # noqa: ANN401  # any part of a file
+def scheduled(*entries: dict[str, Any], **spec: Any) -> fleet_api.Fleet:  # noqa: ANN401  # any part of a file
     """Return a Fleet of one pool with a schedule."""
     return fleet(nodePools=[{"name": "pool", "replicas": 1, "schedule": list(entries)}], **spec)
 
 
 def opening(now: str, *windows: dict[str, str]) -> datetime:
     """Return when windows open."""
-    return agenda.opening([model.Window.model_validate(each) for each in windows], at(now))
+    return agenda.opening([fleet_api.Window.model_validate(each) for each in windows], at(now))
 
 
 BERLIN = {"cron": "0 8 * * *", "timeZone": "Europe/Berlin", "replicas": 9}

@@ -22,7 +22,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kwokfleet import source
-from kwokfleet.core import documents, formatting, problems, render, schedule, workloads, yamltext
+from kwokfleet.core import render, schedule, workloads
+from kwokfleet.documents import formatter, parser, problems, writer
 from kwokfleet.edge import files
 
 ROOT = Path(__file__).parents[2]
@@ -158,12 +159,12 @@ def swapped(value: Any, changes: list[tuple[str, int, Any]]) -> Any:  # noqa: AN
 
 def parsed(text: str) -> list[Any]:
     """Return the values of an example's documents."""
-    return [document.value for document in documents.parse("example", text)[0]]
+    return [document.value for document in parser.parse("example", text)[0]]
 
 
 def dumped(values: list[Any]) -> str:
     """Return values as the documents of a file."""
-    return "".join(f"---\n{yamltext.document(value)}" for value in values)
+    return "".join(f"---\n{writer.document(value)}" for value in values)
 
 
 # ----------------------------------------------------------------------------------------
@@ -221,7 +222,7 @@ def objects_of(context: workloads.Context, start: datetime) -> list[Any]:
     make = workloads.maker(context)
     made = [make(each.index) for each in itertools.islice(workloads.instants(context, start), FEW_OBJECTS)]
     for manifest in made[:2]:
-        assert parsed(yamltext.document(manifest)) == [json.loads(json.dumps(manifest, allow_nan=False))]
+        assert parsed(writer.document(manifest)) == [json.loads(json.dumps(manifest, allow_nan=False))]
     return made
 
 
@@ -239,7 +240,7 @@ def objects_of(context: workloads.Context, start: datetime) -> list[Any]:
 @example("s[pec: 1\napiVersion: kwokfleet.dev/v1alpha1\nkind: Fleet\n")
 def test_any_text_is_documents_and_problems(text: str) -> None:
     """Every place that is reported lies in the text."""
-    found, wrong = documents.parse("any.yaml", text)
+    found, wrong = parser.parse("any.yaml", text)
     assert all(1 <= problem.line <= lines_in(text) for problem in wrong)
     for document in found:
         line, column = document.position(("spec", "nodePools", 0))
@@ -332,10 +333,10 @@ def test_formatting_changes_looks_only(name: str, changes: list[Edit]) -> None:
     """What comes out has the same values and would not be changed again; or it is left alone, with a reason."""
     text = damaged(EXAMPLES[name], changes)
     with soon():
-        made = formatting.formatted(name, text)
+        made = formatter.formatted(name, text)
     if isinstance(made, str):
         assert parsed(made) == parsed(text)
-        assert formatting.formatted(name, made) == made
+        assert formatter.formatted(name, made) == made
     else:
         assert made.what
 
@@ -351,6 +352,6 @@ def test_formatting_changes_looks_only(name: str, changes: list[Edit]) -> None:
 @example({"a": [[], {}, [[1]], [{}], "a\nb\n", " a\n", "1e3", "10m", "0x1", 1e22, -0.0]})
 def test_what_is_written_is_read_back(manifest: dict[str, Any]) -> None:
     """Every text, number and structure, without a Problem."""
-    found, wrong = documents.parse("made.yaml", yamltext.document(manifest))
+    found, wrong = parser.parse("made.yaml", writer.document(manifest))
     assert wrong == []
     assert [document.value for document in found] == [manifest]

@@ -1,7 +1,8 @@
 """What nodes offer to pods, by Fleet and pool."""
 
-from kwokfleet.core import capacity, objects
-from kwokfleet.core.observed import Observed
+from kwokfleet.core import capacity
+from kwokfleet.kube import objects
+from kwokfleet.kube.observed import Observed
 from tests.harness import manifests
 
 

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from kwokfleet.core import diff, objects
+from kwokfleet.core import diff
 from kwokfleet.core.diff import ABSENT
-from kwokfleet.core.objects import Manifest
-from kwokfleet.core.observed import Observed
+from kwokfleet.kube import objects
+from kwokfleet.kube.objects import Manifest
+from kwokfleet.kube.observed import Observed
 from tests.harness import manifests
 
 Found = dict[str, tuple[Any, Any]]

@@ -2,20 +2,20 @@
 
 import pytest
 
-from kwokfleet.core import documents
-from kwokfleet.core.problems import Finding
+from kwokfleet.documents import parser
+from kwokfleet.documents.problems import Finding
 
 
 def value(text: str) -> object:
     """Return the one document in *text*, in which nothing is wrong."""
-    found, problems = documents.parse("x.yaml", text)
+    found, problems = parser.parse("x.yaml", text)
     assert not problems
     return found[0].value
 
 
 def wrong(text: str) -> tuple[int, int, str]:
     """Return line, column and rule of the one thing wrong in *text*."""
-    _, problems = documents.parse("x.yaml", text)
+    _, problems = parser.parse("x.yaml", text)
     assert len(problems) == 1, problems
     return problems[0].line, problems[0].column, problems[0].rule
 
@@ -55,12 +55,12 @@ def test_what_yaml_versions_read_differently_is_a_problem(trap: str) -> None:
 @pytest.mark.parametrize("fine", ["y", "n", "nothing", "yesterday", "0.10", "10.0.0.1", "1.2.3", "a:b", "-", "--x"])
 def test_what_only_looks_like_a_trap_is_a_text_or_number(fine: str) -> None:
     """Nobody is bothered for words that begin like one."""
-    assert documents.parse("x", f"a: {fine}" if fine != "-" else "a: '-'")[1] == []
+    assert parser.parse("x", f"a: {fine}" if fine != "-" else "a: '-'")[1] == []
 
 
 def test_a_key_given_twice_names_both_lines() -> None:
     """The second one is the problem, and says where the first one is."""
-    _, problems = documents.parse("x.yaml", "a: 1\nb: 2\na: 3\n")
+    _, problems = parser.parse("x.yaml", "a: 1\nb: 2\na: 3\n")
     assert (problems[0].line, problems[0].field) == (3, "a")
     assert "line 1" in problems[0].what
 
@@ -133,14 +133,14 @@ def test_windows_files_are_read() -> None:
 
 def test_a_file_may_hold_many_documents() -> None:
     """Documents are counted; empty ones are none; an error leaves those before it."""
-    found, problems = documents.parse("x", "---\n# nothing\n---\na: 1\n---\nb: 2\n---\nc: [\n")
+    found, problems = parser.parse("x", "---\n# nothing\n---\na: 1\n---\nb: 2\n---\nc: [\n")
     assert [(each.value, each.index) for each in found] == [({"a": 1}, 1), ({"b": 2}, 2)]
     assert len(problems) == 1
 
 
 def test_every_place_has_a_line_and_column() -> None:
     """A value, its key, what a merge brought in, and what is missing."""
-    document = documents.parse("x", "a: &b {q: 1}\nm:\n  <<: *b\n  k: [x, y]\n")[0][0]
+    document = parser.parse("x", "a: &b {q: 1}\nm:\n  <<: *b\n  k: [x, y]\n")[0][0]
     assert document.position(("m", "k", 1)) == (4, 10)
     assert document.position(("m", "k"), at_key=True) == (4, 3)
     assert document.position(("m", "q")) == (1, 11)
@@ -149,6 +149,6 @@ def test_every_place_has_a_line_and_column() -> None:
 
 def test_a_problem_reads_as_one_line() -> None:
     """path:line:column: field: what, what to do."""
-    document = documents.parse("fleets/a.yaml", "spec:\n  nodePools:\n    - replicas: -3\n")[0][0]
+    document = parser.parse("fleets/a.yaml", "spec:\n  nodePools:\n    - replicas: -3\n")[0][0]
     problem = document.problem(Finding(("spec", "nodePools", 0, "replicas"), "must be 0 or more, got -3", "write 0"))
     assert str(problem) == "fleets/a.yaml:3:17: spec.nodePools[0].replicas: must be 0 or more, got -3, write 0"

@@ -4,9 +4,9 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from kwokfleet.core import election
-from kwokfleet.core.election import Record, Seat, Sight, Step, Timing
-from kwokfleet.core.requests import Request
+from kwokfleet.kube import election
+from kwokfleet.kube.election import Record, Seat, Sight, Step, Timing
+from kwokfleet.kube.requests import Request
 
 TIMING = Timing()
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)

@@ -3,8 +3,8 @@
 import re
 from datetime import UTC, datetime, timedelta, timezone
 
-from kwokfleet.core import events
-from kwokfleet.core.objects import Manifest
+from kwokfleet.kube import events
+from kwokfleet.kube.objects import Manifest
 
 NOW = datetime(2026, 3, 2, 12, 0, 0, 123456, tzinfo=UTC)
 SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")

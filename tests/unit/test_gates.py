@@ -5,15 +5,16 @@ from typing import Any
 
 import pytest
 
-from kwokfleet.core import gates, waves
+from kwokfleet.api import wave as wave_api
+from kwokfleet.core import gates
 from kwokfleet.core.result import Clock, Counts, Gate, Latency, Pacing, Result, Throughput
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
 
-def expect(**fields: object) -> waves.Expect:
+def expect(**fields: object) -> wave_api.Expect:
     """Return what a file expects."""
-    return waves.Expect.model_validate(fields)
+    return wave_api.Expect.model_validate(fields)
 
 
 def latency(name: str, of: str = "pods", clock: Clock = Clock.WATCH, **fields: Any) -> Latency:  # noqa: ANN401  # of a Latency
@@ -26,7 +27,7 @@ def result(*latencies: Latency, **fields: Any) -> Result:  # noqa: ANN401  # of 
     return Result(fleet="lab", wave="w", run="0", start=NOON, latencies=latencies, **fields)
 
 
-def judge(expected: waves.Expect, made: Result) -> Gate:
+def judge(expected: wave_api.Expect, made: Result) -> Gate:
     """Return the one gate."""
     (gate,) = gates.judged(expected, made)
     return gate

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from kwokfleet.core import diff, objects, plan
+from kwokfleet.core import diff, plan
 from kwokfleet.core.changes import DIGEST_LENGTH, Action, Cause
-from kwokfleet.core.objects import ObjectKey
-from kwokfleet.core.observed import Observed
 from kwokfleet.core.situation import FleetRules, PoolRules, Situation
+from kwokfleet.kube import objects
+from kwokfleet.kube.objects import ObjectKey
+from kwokfleet.kube.observed import Observed
 from tests.harness import manifests
 from tests.harness.situations import actions, causes, desired, inventory, nodes, rules
 

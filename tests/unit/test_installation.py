@@ -5,9 +5,12 @@ from typing import Any
 import pytest
 
 from kwokfleet import packer
-from kwokfleet.core import controller, documents, installation, kustomization, marks, objects, parcel, rollout
+from kwokfleet.api import kwok_controller
+from kwokfleet.core import installation, kustomization, marks, parcel, rollout
 from kwokfleet.core.installation import Git, Options
 from kwokfleet.core.marks import Whose
+from kwokfleet.documents import parser
+from kwokfleet.kube import objects
 
 Manifest = dict[str, Any]
 TREE = packer.manifests()
@@ -327,6 +330,6 @@ def test_what_fleets_wait_for() -> None:
 
 def test_kwok_in_pods_of_its_own_is_a_document_that_can_be_read() -> None:
     """It names the StatefulSet that is installed along."""
-    [document] = documents.parse("x", installation.kwok_document(3))[0]
-    spec = controller.KwokController.model_validate(document.value).spec
+    [document] = parser.parse("x", installation.kwok_document(3))[0]
+    spec = kwok_controller.KwokController.model_validate(document.value).spec
     assert (spec.shards, f"StatefulSet/{spec.stateful_set}" in made(kwok_pods=True)) == (3, True)

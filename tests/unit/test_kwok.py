@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from kwokfleet.api.kwok_controller import KwokControllerSpec
 from kwokfleet.core import bumps, kwok, leases, rivals
-from kwokfleet.core.controller import KwokControllerSpec
-from kwokfleet.core.objects import ObjectKey
-from kwokfleet.core.observed import Observed
+from kwokfleet.kube.objects import ObjectKey
+from kwokfleet.kube.observed import Observed
 
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
 NODES = [f"fleet-pool-{number}" for number in range(2000)]

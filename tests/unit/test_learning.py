@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from kwokfleet import source
-from kwokfleet.core import documents, formatting, learning, lessons, lifecycles
-from kwokfleet.core import fleet as model
+from kwokfleet.api import fleet as fleet_api
+from kwokfleet.core import learning, lessons, lifecycles
 from kwokfleet.core.dice import Die
 from kwokfleet.core.result import Clock
 from kwokfleet.core.shapes import Constant, Exponential
 from kwokfleet.core.stagelint import rules
+from kwokfleet.documents import formatter, parser
 from kwokfleet.edge import library
 from tests.harness import real_pods
 from tests.harness.real_pods import EPOCH, Pod
@@ -245,7 +246,7 @@ def everything() -> list[learning.Lesson]:
 LIBRARY: lifecycles.Library = {
     document.value["metadata"]["name"]: document.value
     for name in library.stage_sets()
-    for document in documents.parse(name, library.stage_set(name))[0]
+    for document in parser.parse(name, library.stage_set(name))[0]
     if isinstance(document.value, dict)
 }
 
@@ -255,7 +256,7 @@ def test_what_is_written_is_a_lifecycle_that_kwok_can_play(lesson: learning.Less
     """The text says what the value says, it is valid, and its Stages pass the linter."""
     [entry] = YAML(typ="safe", pure=True).load(lessons.text(lesson, ABOUT))["lifecycles"]
     assert entry == lessons.lifecycle(lesson, "web")
-    made = model.Lifecycle.model_validate(entry)
+    made = fleet_api.Lifecycle.model_validate(entry)
     for stage in lifecycles.stages("lab", made, LIBRARY, lease=True):
         assert rules.check(stage) == []
 
@@ -269,7 +270,7 @@ def test_a_whole_fleet_is_valid_and_in_style(lesson: learning.Lesson, tmp_path: 
     assert not loaded.problems
     [fleet] = loaded.tree.fleets
     assert fleet.spec.waves[0].lifecycle == "web"
-    assert formatting.formatted("learnt.yaml", file.read_text()) == file.read_text()
+    assert formatter.formatted("learnt.yaml", file.read_text()) == file.read_text()
 
 
 @settings(max_examples=50)
@@ -288,7 +289,7 @@ def test_whatever_was_seen_can_be_written(times: list[tuple[float, float]], reas
     lesson = told(*pods).lesson()
     text = lessons.text(lesson, lessons.About("web", f"{reason}\nname: x", "1"))
     [entry] = YAML(typ="safe", pure=True).load(text)["lifecycles"]
-    model.Lifecycle.model_validate(entry)
+    fleet_api.Lifecycle.model_validate(entry)
 
 
 @pytest.mark.parametrize(

@@ -7,18 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwokfleet.core import ledger, orders, waves
+from kwokfleet.api import wave as wave_api
+from kwokfleet.core import ledger, orders
 from kwokfleet.core.ledger import Entry, Page, State, Upkeep
-from kwokfleet.core.objects import Manifest
 from kwokfleet.core.orders import What
+from kwokfleet.kube.objects import Manifest
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 
 
-def start(**fields: str) -> waves.Start:
+def start(**fields: str) -> wave_api.Start:
     """Return a Wave's start as a file has it."""
-    return waves.Start.model_validate(fields)
+    return wave_api.Start.model_validate(fields)
 
 
 def names(found: list[Entry]) -> list[str]:

@@ -5,16 +5,17 @@ from typing import Any
 import jq  # type: ignore[import-not-found,unused-ignore]  # a compiled module without types
 import pytest
 
-from kwokfleet.core import documents, lifecycles
-from kwokfleet.core import fleet as model
-from kwokfleet.core.objects import Manifest
+from kwokfleet.api import fleet as fleet_api
+from kwokfleet.core import lifecycles
 from kwokfleet.core.stagelint import rules
+from kwokfleet.documents import parser
 from kwokfleet.edge import library
+from kwokfleet.kube.objects import Manifest
 
 LIBRARY: lifecycles.Library = {
     document.value["metadata"]["name"]: document.value
     for name in library.stage_sets()
-    for document in documents.parse(name, library.stage_set(name))[0]
+    for document in parser.parse(name, library.stage_set(name))[0]
     if isinstance(document.value, dict)
 }
 
@@ -41,7 +42,9 @@ EVERYTHING: list[dict[str, Any]] = [
 
 def compiled(lifecycle: dict[str, Any], *, lease: bool = True) -> dict[str, Manifest]:
     """Return a Lifecycle's Stages by their part."""
-    made = lifecycles.stages("lab", model.Lifecycle.model_validate({"name": "l", **lifecycle}), LIBRARY, lease=lease)
+    made = lifecycles.stages(
+        "lab", fleet_api.Lifecycle.model_validate({"name": "l", **lifecycle}), LIBRARY, lease=lease
+    )
     return {stage["metadata"]["name"].removeprefix("lab-l-"): stage for stage in made}
 
 

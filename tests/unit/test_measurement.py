@@ -8,11 +8,12 @@ import orjson
 import structlog
 
 from kwokfleet import errors, measurement
-from kwokfleet.core import fleet as model
-from kwokfleet.core import requests, workloads
+from kwokfleet.api import fleet as fleet_api
+from kwokfleet.core import workloads
 from kwokfleet.core.ledger import Entry, State
-from kwokfleet.core.requests import Answer, Request
 from kwokfleet.edge.shelf import Kept, Shelf
+from kwokfleet.kube import requests
+from kwokfleet.kube.requests import Answer, Request
 from kwokfleet.measurement import Measurement
 from tests.harness.lives import T0, PodLife
 
@@ -49,8 +50,8 @@ def context(**wave: Any) -> workloads.Context:  # noqa: ANN401  # any part of a 
         "lifecycles": [{"name": "ends", "pod": {"complete": {"after": "1s", "when": "always"}}}],
         "waves": [{"name": "stress", "template": POD, "lifecycle": "ends", **wave}],
     }
-    fleet = model.Fleet.model_validate(
-        {"apiVersion": model.API_VERSION, "kind": "Fleet", "metadata": {"name": "lab"}, "spec": spec}
+    fleet = fleet_api.Fleet.model_validate(
+        {"apiVersion": fleet_api.API_VERSION, "kind": "Fleet", "metadata": {"name": "lab"}, "spec": spec}
     )
     return workloads.Context(fleet, fleet.spec.waves[0], "0")
 

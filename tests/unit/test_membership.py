@@ -4,9 +4,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kwokfleet.core import fleet as model
-from kwokfleet.core import membership, objects, render
-from kwokfleet.core.observed import Inventory
+from kwokfleet.api import fleet as fleet_api
+from kwokfleet.core import membership, render
+from kwokfleet.kube import objects
+from kwokfleet.kube.observed import Inventory
 from tests.harness import manifests
 
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
@@ -22,7 +23,7 @@ def tree(replicas: int, scale_down: str) -> render.Tree:
         "metadata": {"name": "lab"},
         "spec": {"nodePools": [pool]},
     }
-    return render.Tree((model.Fleet.model_validate(fleet),))
+    return render.Tree((fleet_api.Fleet.model_validate(fleet),))
 
 
 def live(*indices: int, created: dict[int, str] | None = None) -> Inventory:

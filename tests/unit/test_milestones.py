@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kwokfleet.core.measure import milestones, sizes
-from kwokfleet.core.objects import Manifest
+from kwokfleet.kube.objects import Manifest
 from tests.harness.lives import T0, PodLife, condition, written
 
 

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from kwokfleet.core import fleet as model
+from kwokfleet.api import fleet as fleet_api
 from kwokfleet.core import node_templates, nodes
-from kwokfleet.core.objects import Manifest
 from kwokfleet.core.stagelint import rules
+from kwokfleet.kube.objects import Manifest
 
 CONTEXT = nodes.Context("lab")
 NOW = datetime(2026, 3, 1, 8, tzinfo=UTC)
 ZONE = "topology.kubernetes.io/zone"
 
 
-def pool(**fields: Any) -> model.NodePool:  # noqa: ANN401  # any part of a file
+def pool(**fields: Any) -> fleet_api.NodePool:  # noqa: ANN401  # any part of a file
     """Return a pool as a file has it."""
-    return model.NodePool.model_validate({"name": "gpu", "replicas": 3, **fields})
+    return fleet_api.NodePool.model_validate({"name": "gpu", "replicas": 3, **fields})
 
 
 def rendered(count: int, templates: tuple[Manifest, ...] = (), **fields: Any) -> list[Manifest]:  # noqa: ANN401  # as above
@@ -243,7 +243,7 @@ def test_the_autoscaler_gets_a_template_it_accepts() -> None:
     assert annotations["cluster-autoscaler.kwok.nodegroup/max-count"] == "50"
     assert annotations["cluster-autoscaler.kwok.nodegroup/desired-count"] == "2"
     assert labels(node, "app.kubernetes.io/managed-by") is None
-    by_annotation = nodes.Context("lab", groups=model.NodeGroups(annotation="example.com/group"))
+    by_annotation = nodes.Context("lab", groups=fleet_api.NodeGroups(annotation="example.com/group"))
     assert (
         nodes.autoscaler_template(owned, (), by_annotation, ready=True)["metadata"]["annotations"]["example.com/group"]
         == "lab-gpu"

@@ -3,7 +3,7 @@
 from typing import Any
 
 from kwokfleet.core import overview
-from kwokfleet.core.objects import Manifest
+from kwokfleet.kube.objects import Manifest
 from tests.harness import manifests
 
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}

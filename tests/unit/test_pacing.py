@@ -1,7 +1,7 @@
 """How many requests are under way at once."""
 
-from kwokfleet.core import pacing
-from kwokfleet.core.pacing import Pace
+from kwokfleet.kube import adaptive_limit
+from kwokfleet.kube.adaptive_limit import Pace
 
 
 def answered(pace: Pace, count: int, took_s: float) -> None:
@@ -31,8 +31,8 @@ def test_slow_answers_let_it_shrink_to_one() -> None:
 def test_answers_between_quick_and_slow_change_nothing() -> None:
     """That is the pace the API server bears."""
     pace = Pace()
-    answered(pace, 1_000, (pacing.QUICK_S + pacing.SLOW_S) / 2)
-    assert pace.limit == pacing.FIRST
+    answered(pace, 1_000, (adaptive_limit.QUICK_S + adaptive_limit.SLOW_S) / 2)
+    assert pace.limit == adaptive_limit.FIRST
 
 
 def test_a_small_limit_is_kept_from_the_start() -> None:
@@ -45,7 +45,7 @@ def test_a_refusal_halves_it_and_brings_silence() -> None:
     """Nothing is sent before the API server wants to hear of us again."""
     pace = Pace()
     pace.refused(100.0, 3.0)
-    assert pace.limit == pacing.FIRST / 2
+    assert pace.limit == adaptive_limit.FIRST / 2
     assert pace.slot(101.0) == 2.0
     assert pace.slot(103.5) == 0.0
 
@@ -55,7 +55,7 @@ def test_what_is_refused_together_is_one_refusal() -> None:
     pace = Pace()
     for _ in range(10):
         pace.refused(100.0, 3.0)
-    assert pace.limit == pacing.FIRST / 2
+    assert pace.limit == adaptive_limit.FIRST / 2
     for moment in range(10):
         pace.refused(200.0 + 10 * moment, 3.0)
     assert pace.limit == 1

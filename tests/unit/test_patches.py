@@ -5,11 +5,12 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kwokfleet.core import diff, objects, patches
+from kwokfleet.core import diff, patches
 from kwokfleet.core.changes import Action, Change
-from kwokfleet.core.objects import Manifest
-from kwokfleet.core.observed import Observed
 from kwokfleet.formats import plans
+from kwokfleet.kube import objects
+from kwokfleet.kube.objects import Manifest
+from kwokfleet.kube.observed import Observed
 from tests.harness import manifests
 
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}

@@ -9,9 +9,9 @@ import pytest
 from kwokfleet import source
 from kwokfleet.core import diff, plan
 from kwokfleet.core.changes import Action, Plan
-from kwokfleet.core.objects import Manifest
-from kwokfleet.core.observed import Observed
 from kwokfleet.core.situation import Situation, rules_of
+from kwokfleet.kube.objects import Manifest
+from kwokfleet.kube.observed import Observed
 from tests.harness import manifests
 from tests.harness.situations import actions, desired, inventory, nodes, rules
 

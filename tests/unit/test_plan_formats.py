@@ -2,11 +2,12 @@
 
 import json
 
-from kwokfleet.core import diff, objects, plan, report
+from kwokfleet.core import diff, plan, report
 from kwokfleet.core.changes import DIGEST_LENGTH, Action, Change, Plan
-from kwokfleet.core.objects import Manifest
 from kwokfleet.core.situation import FleetRules, PoolRules, Situation
 from kwokfleet.formats import plans
+from kwokfleet.kube import objects
+from kwokfleet.kube.objects import Manifest
 from tests.harness import manifests
 
 SPOT = {"key": "spot", "value": "yes", "effect": "NoSchedule"}

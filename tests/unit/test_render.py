@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from kwokfleet import source
-from kwokfleet.core import objects, render, stagesets
-from kwokfleet.core.problems import errors
+from kwokfleet.core import render, stagesets
+from kwokfleet.documents.problems import errors
+from kwokfleet.kube import objects
 
 NOW = datetime(2026, 3, 2, 7, 30, tzinfo=UTC)
 HEAD = "apiVersion: kwokfleet.dev/v1alpha1\nkind: Fleet\nmetadata: {name: NAME}\nspec:\n"

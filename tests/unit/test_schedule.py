@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwokfleet.core import fleet as model
-from kwokfleet.core import schedule, waves
+from kwokfleet.api import fleet as fleet_api
+from kwokfleet.api import wave as wave_api
+from kwokfleet.core import schedule
 from kwokfleet.core.dice import Die
 
 
@@ -19,18 +20,18 @@ def at(text: str) -> datetime:
     return datetime.fromisoformat(text).astimezone(UTC)
 
 
-def start(**fields: str) -> waves.Start:
+def start(**fields: str) -> wave_api.Start:
     """Return a Wave's start as a file has it."""
-    return waves.Start.model_validate(fields)
+    return wave_api.Start.model_validate(fields)
 
 
 def seconds(trace: Sequence[float] = (), **fields: Any) -> list[float]:  # noqa: ANN401  # any part of a file
     """Return when a Wave's objects are due."""
-    wave = waves.Wave.model_validate({"name": "w", "template": {}, **fields})
+    wave = wave_api.Wave.model_validate({"name": "w", "template": {}, **fields})
     return [round(offset.total_seconds(), 3) for offset in islice(schedule.offsets(wave, Die("x"), trace), 100_000)]
 
 
-OFFICE = model.NodePool.model_validate(
+OFFICE = fleet_api.NodePool.model_validate(
     {
         "name": "office",
         "replicas": 50,
@@ -60,7 +61,7 @@ def test_a_pool_follows_its_schedule(now: str, replicas: int) -> None:
 
 def test_replicas_hold_until_the_first_entry() -> None:
     """An entry in the future changes nothing yet."""
-    pool = model.NodePool.model_validate(
+    pool = fleet_api.NodePool.model_validate(
         {"name": "a", "replicas": 5, "schedule": [{"at": "2027-01-01T00:00:00Z", "replicas": 9}]}
     )
     assert schedule.replicas(pool, at("2026-12-31T23:59:59Z")) == 5
@@ -144,15 +145,15 @@ def test_a_missed_run_is_made_up_for_only_if_asked() -> None:
 def test_windows_say_when_changes_may_be_made(now: str, is_open: bool) -> None:  # noqa: FBT001  # a column of the table
     """Working hours, but not at lunch: deny wins."""
     windows = [
-        model.Window.model_validate({"allow": "* 8-20 * * mon-fri", "timeZone": "Europe/Berlin"}),
-        model.Window.model_validate({"deny": "* 12 * * *", "timeZone": "Europe/Berlin"}),
+        fleet_api.Window.model_validate({"allow": "* 8-20 * * mon-fri", "timeZone": "Europe/Berlin"}),
+        fleet_api.Window.model_validate({"deny": "* 12 * * *", "timeZone": "Europe/Berlin"}),
     ]
     assert schedule.open_now(windows, at(now)) is is_open
 
 
 def test_a_window_is_open_in_both_of_two_equal_hours() -> None:
     """A window goes by the clock on the wall."""
-    windows = [model.Window.model_validate({"allow": "* 2 * * *", "timeZone": "Europe/Berlin"})]
+    windows = [fleet_api.Window.model_validate({"allow": "* 2 * * *", "timeZone": "Europe/Berlin"})]
     assert schedule.open_now(windows, at("2026-10-25T02:30:00+02:00"))
     assert schedule.open_now(windows, at("2026-10-25T02:30:00+01:00"))
 
@@ -209,7 +210,7 @@ def test_arrivals_never_go_back() -> None:
 @pytest.mark.parametrize("now", ["00:29", "00:30", "00:59", "01:00", "01:15", "01:29", "01:30", "02:00"])
 def test_an_hour_that_clocks_repeat_takes_nothing_back(now: str) -> None:
     """02:30 has come true at its first occurrence: nobody loses nodes in the second 02:15."""
-    pool = model.NodePool.model_validate(
+    pool = fleet_api.NodePool.model_validate(
         {
             "name": "a",
             "replicas": 1,
@@ -257,6 +258,6 @@ def test_the_number_of_objects_is_that_of_the_instants(
     """However it is found out: a Run is done when all of them are submitted."""
     given_fields = {"arrivals": arrivals, "count": count, "duration": duration}
     fields = {name: value for name, value in given_fields.items() if value is not None}
-    wave = waves.Wave.model_validate({"name": "w", "template": {}, **fields})
+    wave = wave_api.Wave.model_validate({"name": "w", "template": {}, **fields})
     trace = sorted(float(each) for each in recorded)
     assert schedule.total(wave, Die("x"), trace) == sum(1 for _ in schedule.offsets(wave, Die("x"), trace))

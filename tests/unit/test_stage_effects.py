@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwokfleet.core.problems import Severity
 from kwokfleet.core.stagelint import effects
+from kwokfleet.documents.problems import Severity
 
 JOB = {"jq": {"key": ".metadata.ownerReferences.[].kind", "operator": "In", "values": ["Job"]}}
 RUNNING = {"jq": {"key": ".status.phase", "operator": "In", "values": ["Running"]}}

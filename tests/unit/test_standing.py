@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from kwokfleet.core import objects, standing
+from kwokfleet.core import standing
 from kwokfleet.core.changes import Action, Cause, Change, Plan, Withheld, digest
-from kwokfleet.core.objects import Manifest
 from kwokfleet.core.report import Outcome, Result
 from kwokfleet.core.situation import FleetRules, PoolRules
+from kwokfleet.kube import objects
+from kwokfleet.kube.objects import Manifest
 from tests.harness import manifests
 
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from kwokfleet.api.fleet import NodePool
+from kwokfleet.api.kwok_controller import KwokControllerSpec
 from kwokfleet.core import kwok, nodes, stateful
-from kwokfleet.core.controller import KwokControllerSpec
-from kwokfleet.core.fleet import NodePool
 
 NAME = stateful.Name("lab", "kwokfleet-kwok")
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from kwokfleet.api.fleet import Fleet
 from kwokfleet.core import trial
-from kwokfleet.core.fleet import Fleet
 from kwokfleet.core.ledger import Entry, Page, State, Verdict
 from kwokfleet.core.result import Gate, Result
 from kwokfleet.core.trial import Awaited, Step

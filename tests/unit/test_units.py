@@ -5,7 +5,7 @@ from decimal import Decimal
 
 import pytest
 
-from kwokfleet.core import units
+from kwokfleet.api import units
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwokfleet.core import fleet as model
-from kwokfleet.core import objects, refusals, upkeep, validation, workloads
-from kwokfleet.core.requests import Answer
+from kwokfleet.api import decode
+from kwokfleet.api import fleet as fleet_api
+from kwokfleet.core import upkeep, workloads
 from kwokfleet.core.upkeep import Thing
+from kwokfleet.kube import objects, rejections
+from kwokfleet.kube.requests import Answer
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {"spec": {"restartPolicy": "Never"}}}}
 POD = {"apiVersion": "v1", "kind": "Pod", "spec": {"restartPolicy": "Never", "containers": [{"name": "main"}]}}
 
 
-def fleet(wave: dict[str, Any], **spec: Any) -> model.Fleet:  # noqa: ANN401  # parts of a file
+def fleet(wave: dict[str, Any], **spec: Any) -> fleet_api.Fleet:  # noqa: ANN401  # parts of a file
     """Return a Fleet with one Wave, as its file has it."""
     waves = [{"name": "load", "template": {"apiVersion": "v1", "kind": "ConfigMap"}, **wave}]
     document = {
@@ -26,10 +28,10 @@ def fleet(wave: dict[str, Any], **spec: Any) -> model.Fleet:  # noqa: ANN401  # 
         "metadata": {"name": "lab"},
         "spec": {"waves": waves, **spec},
     }
-    return model.Fleet.model_validate(document)
+    return fleet_api.Fleet.model_validate(document)
 
 
-def churning(percent: str, seed: int = 0) -> model.Fleet:
+def churning(percent: str, seed: int = 0) -> fleet_api.Fleet:
     """Return a Fleet whose Wave churns."""
     return fleet({"churn": {"percent": percent, "every": "30s", "for": "2m"}}, seed=seed)
 
@@ -187,7 +189,7 @@ def no(status: int, message: str, kind: str = "") -> Answer:
 )
 def test_what_may_pass_is_told_from_what_will_not(answer: Answer, *, passes: bool) -> None:
     """A quota frees up, a namespace is made; what the file says wrong stays wrong."""
-    assert refusals.may_pass(answer) is passes
+    assert rejections.may_pass(answer) is passes
 
 
 def test_refusals_are_said_by_reason() -> None:
@@ -195,13 +197,13 @@ def test_refusals_are_said_by_reason() -> None:
     answers = [
         Answer(403, f'{{"message": "jobs.batch \\"j-{n}\\" is forbidden: exceeded quota: q"}}'.encode()) for n in (1, 2)
     ]
-    assert {refusals.said(each) for each in answers} == {"403 exceeded quota: q"}
+    assert {rejections.said(each) for each in answers} == {"403 exceeded quota: q"}
     groups = {"403 exceeded quota: q": (3, "Job a"), "422 no": (1, "Job b")}
-    assert refusals.summary(groups) == "Job a and 2 more: 403 exceeded quota: q; Job b: 422 no"
-    assert refusals.summary({}) == ""
+    assert rejections.summary(groups) == "Job a and 2 more: 403 exceeded quota: q; Job b: 422 no"
+    assert rejections.summary({}) == ""
 
 
 def test_the_schema_knows_the_new_fields() -> None:
     """What a file may say, editors know."""
-    properties = validation.schema()["definitions"]["Wave"]["properties"]
+    properties = decode.schema()["definitions"]["Wave"]["properties"]
     assert {"churn", "ttl", "cleanup"} <= set(properties)

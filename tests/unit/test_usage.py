@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from kwokfleet import places
-from kwokfleet.core import kwok, kwok_objects, objects, render, validation
-from kwokfleet.core.controller import KwokControllerSpec
-from kwokfleet.core.documents import Document
-from kwokfleet.core.fleet import Fleet
+from kwokfleet.api import decode
+from kwokfleet.api.fleet import Fleet
+from kwokfleet.api.kwok_controller import KwokControllerSpec
+from kwokfleet.core import kwok, kwok_objects, render
 from kwokfleet.core.stagelint import cel_text
+from kwokfleet.documents.parser import Document
+from kwokfleet.kube import objects
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
 Manifest = dict[str, Any]
@@ -26,7 +28,7 @@ LOGS: Manifest = {
 def fleet(**pool: Any) -> Fleet:  # noqa: ANN401  # fields of a pool
     """Return a Fleet with one pool."""
     spec = {"nodePools": [{"name": "general", "replicas": 4, **pool}]}
-    made, wrong = validation.read(
+    made, wrong = decode.read(
         Fleet,
         {"apiVersion": "kwokfleet.dev/v1alpha1", "kind": "Fleet", "metadata": {"name": "lab"}, "spec": spec},
     )
@@ -36,7 +38,7 @@ def fleet(**pool: Any) -> Fleet:  # noqa: ANN401  # fields of a pool
 
 def controller(**fields: Any) -> KwokControllerSpec:  # noqa: ANN401  # fields of a KwokController
     """Return how kwok runs."""
-    made, wrong = validation.read(KwokControllerSpec, fields)
+    made, wrong = decode.read(KwokControllerSpec, fields)
     assert made is not None, wrong
     return made
 

@@ -4,27 +4,28 @@ from typing import Any
 
 import pytest
 
-from kwokfleet.core import fleet as model
-from kwokfleet.core import problems, validation
-from kwokfleet.core.problems import Finding
+from kwokfleet.api import decode
+from kwokfleet.api import fleet as fleet_api
+from kwokfleet.documents import problems
+from kwokfleet.documents.problems import Finding
 
 
 def fleet(**spec: Any) -> dict[str, Any]:  # noqa: ANN401  # any part of a file
     """Return a Fleet as a file has it."""
-    return {"apiVersion": model.API_VERSION, "kind": "Fleet", "metadata": {"name": "lab"}, "spec": spec}
+    return {"apiVersion": fleet_api.API_VERSION, "kind": "Fleet", "metadata": {"name": "lab"}, "spec": spec}
 
 
 def findings(value: object) -> dict[str, Finding]:
     """Return what is wrong, by place."""
-    made, found = validation.read(model.Fleet, value)
+    made, found = decode.read(fleet_api.Fleet, value)
     assert (made is None) == bool(found)
     return {problems.field(finding.where): finding for finding in found}
 
 
 def test_the_design_s_own_example_is_understood() -> None:
     """Short forms and long forms come to the same model."""
-    short, _ = validation.read(
-        model.Fleet,
+    short, _ = decode.read(
+        fleet_api.Fleet,
         fleet(
             nodePools=[{"name": "gpu", "replicas": 5, "taints": ["a=b:NoSchedule"]}],
             lifecycles=[{"name": "job", "pod": {"ready": "10s..11s", "complete": "args"}}],
@@ -32,8 +33,8 @@ def test_the_design_s_own_example_is_understood() -> None:
             waves=[{"name": "w", "start": "30s", "template": {}}],
         ),
     )
-    long, _ = validation.read(
-        model.Fleet,
+    long, _ = decode.read(
+        fleet_api.Fleet,
         fleet(
             nodePools=[{"name": "gpu", "replicas": 5, "taints": [{"key": "a", "value": "b", "effect": "NoSchedule"}]}],
             lifecycles=[{"name": "job", "pod": {"ready": {"span": "10s..11s"}, "complete": {"after": {"args": True}}}}],
@@ -116,7 +117,7 @@ def test_anything_at_all_gets_an_answer(value: object) -> None:
 
 def test_the_schema_describes_every_field() -> None:
     """Whoever writes a file in an editor is told what each field means."""
-    made = validation.schema()
+    made = decode.schema()
     bare = [
         f"{name}.{field}"
         for name, definition in made["definitions"].items()
@@ -130,7 +131,7 @@ def test_the_schema_describes_every_field() -> None:
 
 def test_the_schema_s_references_lead_somewhere() -> None:
     """No reference dangles."""
-    made = validation.schema()
+    made = decode.schema()
 
     def references(part: object) -> set[str]:
         if isinstance(part, dict):

@@ -3,8 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwokfleet.core import objects, orders
+from kwokfleet.core import orders
 from kwokfleet.core.orders import Order, What
+from kwokfleet.kube import objects
 
 
 def test_orders_are_added_with_growing_numbers() -> None:

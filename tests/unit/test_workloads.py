@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kwokfleet.core import fleet as model
+from kwokfleet.api import fleet as fleet_api
 from kwokfleet.core import nodes, workloads
-from kwokfleet.core.objects import Manifest
+from kwokfleet.kube.objects import Manifest
 
 START = datetime(2026, 3, 1, 8, tzinfo=UTC)
 JOB: Manifest = {
@@ -20,9 +20,9 @@ JOB: Manifest = {
 
 def context(*, run: str = "0", seed: int = 1, trace: workloads.Trace | None = None, **wave: Any) -> workloads.Context:  # noqa: ANN401  # any part of a file
     """Return a Wave of a Fleet, as a file has it."""
-    fleet = model.Fleet.model_validate(
+    fleet = fleet_api.Fleet.model_validate(
         {
-            "apiVersion": model.API_VERSION,
+            "apiVersion": fleet_api.API_VERSION,
             "kind": "Fleet",
             "metadata": {"name": "lab"},
             "spec": {

@@ -10,7 +10,7 @@ from functools import lru_cache
 from math import nan
 from typing import Any, NamedTuple
 
-from kwokfleet.core.objects import Manifest
+from kwokfleet.kube.objects import Manifest
 
 NEVER = nan
 OVER = frozenset({"Succeeded", "Failed"})

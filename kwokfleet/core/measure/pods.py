@@ -7,11 +7,11 @@ from math import isnan
 
 import orjson
 
-from kwokfleet.core import objects
 from kwokfleet.core.measure import columns, milestones, sizes
 from kwokfleet.core.measure.columns import NONE, Note
 from kwokfleet.core.measure.submissions import Submissions
-from kwokfleet.core.objects import Manifest
+from kwokfleet.kube import objects
+from kwokfleet.kube.objects import Manifest
 
 CREATED, SCHEDULED, RUNNING, READY, OVER, GONE = range(6)
 """When our watch received it."""

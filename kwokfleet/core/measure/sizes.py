@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from kwokfleet.core import units
-from kwokfleet.core.objects import Manifest
+from kwokfleet.api import units
+from kwokfleet.kube.objects import Manifest
 
 Size = tuple[tuple[str, float], ...]
 """Resource and amount, sorted."""

@@ -12,7 +12,7 @@ from kwokfleet.core.measure import columns, milestones
 from kwokfleet.core.measure.columns import NONE, Note
 from kwokfleet.core.measure.pods import Seen, index_of
 from kwokfleet.core.measure.submissions import Submissions
-from kwokfleet.core.objects import Manifest
+from kwokfleet.kube.objects import Manifest
 
 CREATED, STARTED, READY, OVER, GONE, POD_CREATED, POD_RUNNING = range(7)
 """When our watch received it; the last two: of its first pod."""

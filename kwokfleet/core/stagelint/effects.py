@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kwokfleet.core.problems import Finding, Severity, Where
 from kwokfleet.core.stagelint import jq_text, shape
+from kwokfleet.documents.problems import Finding, Severity, Where
 
 GRACE_S = 40.0
 """How long kube-controller-manager waits for a sign of life before a node is Unknown (its default)."""

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kwokfleet.core import problems
-from kwokfleet.core.problems import Finding, Severity, Where
 from kwokfleet.core.stagelint import cel_text, jq_text, shape
+from kwokfleet.documents import problems
+from kwokfleet.documents.problems import Finding, Severity, Where
 
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 _PLAIN_PATH = re.compile(r"(?:\.[A-Za-z_]\w*|\.?\[[0-9]*\]\??)+")

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kwokfleet.core import problems
-from kwokfleet.core.problems import Finding, Severity, Where
 from kwokfleet.core.stagelint import expression_rules, shape, step_rules
+from kwokfleet.documents import problems
+from kwokfleet.documents.problems import Finding, Severity, Where
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 _KIND = re.compile(r"[A-Z][A-Za-z0-9]*")

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kwokfleet.core import problems
-from kwokfleet.core.problems import Finding, Where
+from kwokfleet.documents import problems
+from kwokfleet.documents.problems import Finding, Where
 
 API_VERSION = "kwok.x-k8s.io/v1alpha1"
 ORDER = ("event", "finalizers", "delete", "patch", "apply")

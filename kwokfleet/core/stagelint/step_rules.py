@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kwokfleet.core import problems
-from kwokfleet.core.problems import Finding, Severity, Where
 from kwokfleet.core.stagelint import shape, templates
 from kwokfleet.core.stagelint.shape import Action
+from kwokfleet.documents import problems
+from kwokfleet.documents.problems import Finding, Severity, Where
 
 PATCH_TYPES = ("json", "merge", "strategic")
 APPLY_TYPES = ("apply", "merge", "strategic")

@@ -9,7 +9,7 @@ import functools
 import re
 from dataclasses import dataclass, field
 
-from kwokfleet.core import problems
+from kwokfleet.documents import problems
 
 BUILTINS = frozenset({
     "and", "call", "eq", "ge", "gt", "html", "index", "js", "le", "len", "lt", "ne", "not", "or", "print", "printf",

@@ -11,8 +11,8 @@ from enum import StrEnum
 
 import orjson
 
-from kwokfleet.core.objects import Manifest
-from kwokfleet.core.requests import LEASE, Request, collection, writing
+from kwokfleet.kube.objects import Manifest
+from kwokfleet.kube.requests import LEASE, Request, collection, writing
 
 
 @dataclass(frozen=True, slots=True)

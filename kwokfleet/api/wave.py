@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from kwokfleet.core import units
-from kwokfleet.core.fields import (
+from kwokfleet.api import units
+from kwokfleet.api.fields import (
     Annotations,
     Count,
     Cron,

@@ -25,7 +25,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-from kwokfleet.core import units
+from kwokfleet.api import units
 
 Item = TypeVar("Item")
 Items = Annotated[tuple[Item, ...], Strict(False)]  # noqa: FBT003  # a YAML list becomes a tuple; its items stay strict

@@ -6,7 +6,7 @@ A quota frees up when objects complete; a namespace that is being deleted is mad
 import re
 from collections.abc import Mapping
 
-from kwokfleet.core.requests import Answer
+from kwokfleet.kube.requests import Answer
 
 _QUOTED = re.compile(r'^\S+ "[^"]*" is (forbidden|invalid): ')
 _PASSING = ("exceeded quota", "error looking up service account", "because it is being terminated")

@@ -5,8 +5,9 @@ import time
 from http import HTTPStatus
 
 from kwokfleet import errors
-from kwokfleet.core import objects, requests, workloads
-from kwokfleet.core.objects import Manifest
+from kwokfleet.core import workloads
+from kwokfleet.kube import objects, requests
+from kwokfleet.kube.objects import Manifest
 
 UNKNOWN_S = 5.0
 """How long a kind that the cluster does not know is not asked for again."""

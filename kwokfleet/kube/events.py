@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime
 
-from kwokfleet.core import objects
-from kwokfleet.core.objects import Manifest
+from kwokfleet.kube import objects
+from kwokfleet.kube.objects import Manifest
 
 NAMESPACE = "default"
 """Where Events about objects without a namespace live."""

@@ -11,9 +11,9 @@ from urllib.parse import quote, urlencode
 
 import orjson
 
-from kwokfleet.core import objects
-from kwokfleet.core.objects import Manifest, ObjectKey
 from kwokfleet.core.patches import MERGE, Patch
+from kwokfleet.kube import objects
+from kwokfleet.kube.objects import Manifest, ObjectKey
 
 JSON = "application/json"
 APPLY = "application/apply-patch+yaml"

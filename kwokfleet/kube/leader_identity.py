@@ -1,20 +1,20 @@
 """Who this process is to other daemons, and whether one of them is no more."""
 
+import hashlib
 import os
+import socket
 from pathlib import Path
+
+import psutil
 
 
 def name() -> str:
     """Return a name that no other daemon has: a container that is started again has the same, and goes on at once."""
-    import socket
-
     return f"{os.environ.get('POD_NAME') or socket.gethostname()}_{_realm()}_{os.getpid()}"
 
 
 def _realm() -> str:
     """Return what tells the processes that this one can see from all others: the kernel's life, and our part of it."""
-    import hashlib
-
     parts = []
     for name in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"):
         try:
@@ -28,7 +28,5 @@ def _realm() -> str:
 
 def is_dead(holder: str) -> bool:
     """Return whether a Lease is held by a process of this machine that is no more: nobody need wait for its end."""
-    import psutil
-
     theirs, _, pid = holder.rpartition("_")
     return theirs == name().rpartition("_")[0] and pid.isdigit() and not psutil.pid_exists(int(pid))

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kwokfleet.core.objects import Manifest
+from kwokfleet.kube.objects import Manifest
 
 _PLAIN = re.compile(r"[A-Za-z/_](?:[A-Za-z0-9/_.+@=()~-]|:(?=[^\s,\[\]{}])| (?=[A-Za-z0-9/_(]))*")
 _AMOUNT = re.compile(r"[0-9]+(?:[KMGTPE]i|[mk])")

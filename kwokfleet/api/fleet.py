@@ -10,10 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from kwokfleet.core import problems
-from kwokfleet.core.controller import KwokController
-from kwokfleet.core.delays import AnyDelay, fixed
-from kwokfleet.core.fields import (
+from kwokfleet.api.delay import AnyDelay, fixed
+from kwokfleet.api.fields import (
     Annotations,
     Count,
     Cron,
@@ -32,7 +30,9 @@ from kwokfleet.core.fields import (
     TimeZone,
     wrong,
 )
-from kwokfleet.core.waves import PodUsage, Wave, exactly_one
+from kwokfleet.api.kwok_controller import KwokController
+from kwokfleet.api.wave import PodUsage, Wave, exactly_one
+from kwokfleet.documents import problems
 
 GROUP = "kwokfleet.dev"
 API_VERSION = f"{GROUP}/v1alpha1"

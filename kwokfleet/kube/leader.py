@@ -9,10 +9,10 @@ from http import HTTPStatus
 import structlog
 
 from kwokfleet import errors
-from kwokfleet.core import election
-from kwokfleet.core.election import Record, Seat, Sight, Step, Timing
-from kwokfleet.core.requests import Answer, Request
-from kwokfleet.edge import cluster, mirror
+from kwokfleet.kube import client, election
+from kwokfleet.kube.election import Record, Seat, Sight, Step, Timing
+from kwokfleet.kube.informer import informer
+from kwokfleet.kube.requests import Answer, Request
 
 log = structlog.get_logger()
 
@@ -32,7 +32,7 @@ class Leader(threading.Thread):
 
     def __init__(
         self,
-        api: cluster.Cluster,
+        api: client.Cluster,
         seat: Seat,
         timing: Timing,
         on_change: Callable[[bool], None],
@@ -92,7 +92,7 @@ class Leader(threading.Thread):
         elif answer.status == HTTPStatus.OK:
             self._seen(election.read(answer.json()))
         else:
-            raise cluster.refused(self._api, answer, "get leases")
+            raise client.refused(self._api, answer, "get leases")
 
     def _hold(self, began: float) -> None:
         answer = self._api.send(self.seat.hold(self._sight.record, self._timing, datetime.now(UTC)), timeout_s=_ASK_S)
@@ -105,7 +105,7 @@ class Leader(threading.Thread):
             if self.holder != self.seat.me:
                 self._until = 0.0
         else:
-            raise cluster.refused(self._api, answer, "write leases")
+            raise client.refused(self._api, answer, "write leases")
 
     def _seen(self, record: Record | None) -> None:
         self._sight = self._sight.updated(record, _clock())
@@ -135,7 +135,7 @@ class Guarded:
     """A way to the cluster on which writes are possible only while we lead, and last no longer than that."""
 
     def __init__(
-        self, api: cluster.Cluster, leader: Leader | None = None, count: Callable[[str, int], None] | None = None
+        self, api: client.Cluster, leader: Leader | None = None, count: Callable[[str, int], None] | None = None
     ) -> None:
         self._api, self._leader = api, leader
         self._count = count or (lambda _method, _status: None)
@@ -146,7 +146,7 @@ class Guarded:
         return self._api.host
 
     def send(
-        self, request: Request, timeout_s: float = cluster.ANSWER_S, ask: Callable[[], None] | None = None
+        self, request: Request, timeout_s: float = client.ANSWER_S, ask: Callable[[], None] | None = None
     ) -> Answer:
         """Send a request; a write, only if we lead. *ask* is called at the last moment."""
         if self._leader is not None and request.changes_something:
@@ -184,7 +184,7 @@ class Guarded:
         if self._leader is not None:
             self._leader.resign()
 
-    def stream(self, request: Request, silence_s: float) -> mirror.Stream:
+    def stream(self, request: Request, silence_s: float) -> informer.Stream:
         """Send a request whose answer goes on."""
         return self._api.stream(request, silence_s)
 

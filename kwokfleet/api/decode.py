@@ -13,10 +13,11 @@ from pydantic import TypeAdapter
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from kwokfleet.core import controller, problems
-from kwokfleet.core import fleet as model
-from kwokfleet.core.fields import Model
-from kwokfleet.core.problems import Finding, Where
+from kwokfleet.api import fleet as fleet_api
+from kwokfleet.api import kwok_controller
+from kwokfleet.api.fields import Model
+from kwokfleet.documents import problems
+from kwokfleet.documents.problems import Finding, Where
 
 Kind = TypeVar("Kind", bound=Model)
 
@@ -198,20 +199,20 @@ def _is_model(kind: Any) -> bool:  # noqa: ANN401  # a type, or what typing make
 
 def schema() -> dict[str, Any]:
     """Return the JSON Schema of everything a file may hold."""
-    adapter: TypeAdapter[Any] = TypeAdapter(model.Fleet | controller.KwokController)
+    adapter: TypeAdapter[Any] = TypeAdapter(fleet_api.Fleet | kwok_controller.KwokController)
     made = adapter.json_schema(by_alias=True)
     definitions = made.pop("$defs")
     _lay_out(definitions)
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "kwokfleet",
-        "description": f"Documents of {model.API_VERSION}: Fleet and KwokController.",
+        "description": f"Documents of {fleet_api.API_VERSION}: Fleet and KwokController.",
         "type": "object",
         "required": ["apiVersion", "kind", "metadata"],
-        "properties": {"kind": {"enum": sorted(model.KINDS)}},
+        "properties": {"kind": {"enum": sorted(fleet_api.KINDS)}},
         "allOf": [
             {"if": {"properties": {"kind": {"const": kind}}}, "then": {"$ref": f"#/definitions/{kind}"}}
-            for kind in sorted(model.KINDS)
+            for kind in sorted(fleet_api.KINDS)
         ],
         "definitions": definitions,
     }

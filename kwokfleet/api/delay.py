@@ -4,9 +4,9 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from kwokfleet.core import units
-from kwokfleet.core.fields import Duration, Model, Span
-from kwokfleet.core.waves import exactly_one
+from kwokfleet.api import units
+from kwokfleet.api.fields import Duration, Model, Span
+from kwokfleet.api.wave import exactly_one
 
 
 class ExponentialDelay(Model):

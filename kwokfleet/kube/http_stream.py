@@ -8,8 +8,8 @@ from typing import Any
 import urllib3
 
 from kwokfleet import errors
-from kwokfleet.core.requests import Answer
-from kwokfleet.edge.cluster import wire
+from kwokfleet.kube import http_connection
+from kwokfleet.kube.requests import Answer
 
 MOST_SIZE_LINE = 1024
 
@@ -33,7 +33,9 @@ class Stream:
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:  # ValueError: closed by us
             if self._stopped:
                 return
-            raise errors.UnreachableError(f"the connection to {self._host} broke: {wire.cause(error)}") from error
+            raise errors.UnreachableError(
+                f"the connection to {self._host} broke: {http_connection.cause(error)}"
+            ) from error
 
     def read(self) -> Answer:
         """Return the whole answer; for one that is an error."""
@@ -60,7 +62,7 @@ def _pieces(response: Any) -> Iterator[bytes]:  # noqa: ANN401  # what lies belo
     most of it for what a watch never is (compressed, cached, seekable); read from the connection, it is 40.
     """
     if not getattr(response, "chunked", False):
-        yield from iter(partial(response.read1, wire.CHUNK), b"")
+        yield from iter(partial(response.read1, http_connection.CHUNK), b"")
         return
     connection = response._fp.fp  # noqa: SLF001  # the buffered file of the socket: urllib3 has no name for it
     while (line := connection.readline(MOST_SIZE_LINE)) and (size := int(line.partition(b";")[0], 16)):

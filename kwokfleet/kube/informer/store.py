@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager
 from http import HTTPStatus
 
 from kwokfleet import errors
-from kwokfleet.core import observed, requests
-from kwokfleet.core.objects import Manifest, ObjectKey
-from kwokfleet.core.observed import Observed
-from kwokfleet.core.requests import Kind
-from kwokfleet.edge.mirror import follower
-from kwokfleet.edge.mirror.follower import Api
+from kwokfleet.kube import observed, requests
+from kwokfleet.kube.informer import reflector
+from kwokfleet.kube.informer.reflector import Api
+from kwokfleet.kube.objects import Manifest, ObjectKey
+from kwokfleet.kube.observed import Observed
+from kwokfleet.kube.requests import Kind
 
 LOOK_S = 290.0
 """How often a kind of which nothing of ours was there is looked at."""
@@ -32,7 +32,7 @@ class Looker(threading.Thread):
 
     def run(self) -> None:
         """Look at each that nobody follows, again soon if that failed, until all are followed or we are stopped."""
-        pause = follower.FIRST_PAUSE_S
+        pause = reflector.FIRST_PAUSE_S
         while waiting := [each for each in self._kinds if not each.is_begun]:
             for each in waiting:
                 if self._stopping.is_set():
@@ -40,10 +40,10 @@ class Looker(threading.Thread):
                 each.look()
             settled = all(each.is_settled for each in waiting if not each.is_begun)
             self._stopping.wait(LOOK_S if settled else pause)
-            pause = follower.FIRST_PAUSE_S if settled else min(pause * 2, follower.LONGEST_PAUSE_S)
+            pause = reflector.FIRST_PAUSE_S if settled else min(pause * 2, reflector.LONGEST_PAUSE_S)
 
 
-class Kept(follower.Follower):
+class Kept(reflector.Follower):
     """The objects of one kind, as they are now."""
 
     def __init__(

@@ -15,9 +15,9 @@ import orjson
 import structlog
 
 from kwokfleet import errors
-from kwokfleet.core import requests
-from kwokfleet.core.objects import Manifest
-from kwokfleet.core.requests import Answer, Kind, Request
+from kwokfleet.kube import requests
+from kwokfleet.kube.objects import Manifest
+from kwokfleet.kube.requests import Answer, Kind, Request
 
 log = structlog.get_logger()
 

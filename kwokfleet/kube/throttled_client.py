@@ -15,9 +15,9 @@ from typing import Protocol
 import structlog
 
 from kwokfleet import errors
-from kwokfleet.core import pacing, refusals
-from kwokfleet.core.requests import Answer, Request
-from kwokfleet.edge import cluster, mirror
+from kwokfleet.kube import adaptive_limit, client, rejections
+from kwokfleet.kube.informer import informer
+from kwokfleet.kube.requests import Answer, Request
 
 log = structlog.get_logger()
 
@@ -39,14 +39,14 @@ LATER = {
 class Limits:
     """How hard the API server may be asked."""
 
-    max_inflight: int = pacing.MOST
+    max_inflight: int = adaptive_limit.MOST
     qps: float = 0.0
     patience_s: float = PATIENCE_S
     dry_run: bool = False
     """Let the API server check every write, and keep none."""
 
 
-class Api(mirror.Api, Protocol):
+class Api(informer.Api, Protocol):
     """A way to the cluster that tells when a request leaves."""
 
     def send(self, request: Request, *, ask: Callable[[], None] | None = None) -> Answer:
@@ -71,7 +71,7 @@ class Passage:
 class _Gate:
     """How many requests are under way, and how many may be."""
 
-    pace: pacing.Pace
+    pace: adaptive_limit.Pace
     turn: threading.Condition = field(default_factory=threading.Condition)
     inflight: int = 0
 
@@ -81,7 +81,7 @@ class Sender:
 
     def __init__(self, api: Api, limits: Limits, stop: threading.Event, gate: "_Gate | None" = None) -> None:
         self.api, self.limits, self.stop = api, limits, stop
-        self._gate = gate or _Gate(pacing.Pace(limits.max_inflight, limits.qps))
+        self._gate = gate or _Gate(adaptive_limit.Pace(limits.max_inflight, limits.qps))
         self._silent_since: float | None = None
 
     def lane(self, stop: threading.Event, patience_s: float | None = None) -> "Sender":
@@ -137,10 +137,10 @@ class Sender:
         except BaseException:
             self._release(None, 0.0)
             raise
-        took = None if answer.status in LATER and not refusals.is_budget(answer) else time.monotonic() - began
+        took = None if answer.status in LATER and not rejections.is_budget(answer) else time.monotonic() - began
         self._release(took, answer.retry_after_s)
         if answer.status == HTTPStatus.UNAUTHORIZED:
-            raise cluster.refused(self.api, answer, "know us")
+            raise client.refused(self.api, answer, "know us")
         return answer
 
     def _wait_for_slot(self) -> None:
@@ -174,7 +174,7 @@ class Sender:
         if answer.status not in LATER or since_s > self.limits.patience_s:
             return False
         if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
-            return not refusals.is_budget(answer)  # a PodDisruptionBudget's no is an answer, not a matter of pace
+            return not rejections.is_budget(answer)  # a PodDisruptionBudget's no is an answer, not a matter of pace
         return answer.status == HTTPStatus.SERVICE_UNAVAILABLE or tries < MOST_TRIES
 
 

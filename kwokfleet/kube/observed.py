@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
-from kwokfleet.core import objects
-from kwokfleet.core.objects import Manifest, ObjectKey
+from kwokfleet.kube import objects
+from kwokfleet.kube.objects import Manifest, ObjectKey
 
 Fields = Mapping[str, Any]
 """Fields as `metadata.managedFields` lists them: `{"f:metadata": {"f:labels": {"f:a": {}}}}`."""

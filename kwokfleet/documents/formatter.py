@@ -11,8 +11,8 @@ from collections import Counter
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from kwokfleet.core import documents
-from kwokfleet.core.problems import Problem
+from kwokfleet.documents import parser
+from kwokfleet.documents.problems import Problem
 
 _COMMENT = re.compile(r"(?:^|\s)#(.*)")
 
@@ -34,7 +34,7 @@ class _Text:
 
 def is_ours(path: str, text: str) -> bool:
     """Return whether a file holds fleet documents or Stages, or cannot be read: others have a style of their own."""
-    found, wrong = documents.parse(path, text)
+    found, wrong = parser.parse(path, text)
     versions = [each.value.get("apiVersion") for each in found if isinstance(each.value, dict)]
     ours = any(str(version).startswith(("kwokfleet.dev/", "kwok.x-k8s.io/")) for version in versions)
     return ours or (bool(wrong) and "kwokfleet.dev/" in text)
@@ -42,7 +42,7 @@ def is_ours(path: str, text: str) -> bool:
 
 def formatted(path: str, text: str) -> str | Problem:
     """Return the text of a file in the common style, or why it is left as it is."""
-    before, wrong = documents.parse(path, text)
+    before, wrong = parser.parse(path, text)
     if wrong:
         return wrong[0]
     source = text.removeprefix("\ufeff").replace("\r\n", "\n")
@@ -51,7 +51,7 @@ def formatted(path: str, text: str) -> str | Problem:
     except (YAMLError, AttributeError, ValueError, RecursionError) as error:
         what = f"cannot be formatted ({str(error).splitlines()[0]})"
         return Problem(path, 1, 1, "", what, "it is left as it is", rule="not-formatted")
-    after, wrong = documents.parse(path, made)
+    after, wrong = parser.parse(path, made)
     if (
         wrong
         or [each.value for each in before] != [each.value for each in after]
@@ -86,7 +86,7 @@ def _indented_comments(text: str) -> str:
     put out of use, at the end of its block.
     """
     lines = text.split("\n")
-    inside = documents.lines_inside_texts(text)
+    inside = parser.lines_inside_texts(text)
     following = _following(lines, inside)
     levels: list[int] = [0]
     for number, line in enumerate(lines):
@@ -115,7 +115,7 @@ def _following(lines: list[str], inside: set[int]) -> list[int]:
 
 
 def _trimmed(text: str) -> str:
-    inside = documents.lines_inside_texts(text)
+    inside = parser.lines_inside_texts(text)
     lines = [line if number in inside else line.rstrip() for number, line in enumerate(text.split("\n"))]
     while lines and not lines[-1]:
         lines.pop()

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from kwokfleet.core.fields import Address, Duration, Metadata, Model, Network, Quantity, wrong
+from kwokfleet.api.fields import Address, Duration, Metadata, Model, Network, Quantity, wrong
 
 LOOPBACK = "127.0.0.1"
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"

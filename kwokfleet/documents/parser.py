@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from kwokfleet.core import problems, yamlvalues
-from kwokfleet.core.problems import Finding, Problem, Where
+from kwokfleet.documents import problems, values
+from kwokfleet.documents.problems import Finding, Problem, Where
 
 MAX_CRUDE_DEPTH = 200
 """Nesting that is refused unparsed: the C parser recurses, and a thread's stack is small."""
@@ -37,7 +37,7 @@ class Document:
     """One YAML document: its plain value, and where each part of it stands."""
 
     path: str
-    value: yamlvalues.Value
+    value: values.Value
     index: int = 0
     """Which document of its file it is, from 0."""
     node: Node | None = field(default=None, repr=False, compare=False)
@@ -88,7 +88,7 @@ class Document:
         if not isinstance(node, MappingNode):
             return None
         if id(node) not in self.children:
-            self.children[id(node)] = yamlvalues.keyed(node)
+            self.children[id(node)] = values.keyed(node)
         return self.children[id(node)].get(str(step))
 
 
@@ -102,7 +102,7 @@ def parse(path: str, text: str) -> tuple[list[Document], list[Problem]]:
     found: list[Problem] = []
     lines = _count_lines(text)
     try:
-        for index, node in enumerate(yamlvalues.nodes(text)):
+        for index, node in enumerate(values.nodes(text)):
             document, wrong = _document(path, index, node, lines)
             found += wrong
             if document is not None and document.value is not None:
@@ -127,10 +127,10 @@ def lines_inside_texts(text: str) -> set[int]:
         seen.add(id(node))
         if isinstance(node, ScalarNode):
             inside.update(range(node.start_mark.line + 1, node.end_mark.line + (1 if node.end_mark.column else 0)))
-        for child in yamlvalues.children(node):
+        for child in values.children(node):
             collect(child)
 
-    for node in yamlvalues.nodes(text):
+    for node in values.nodes(text):
         collect(node)
     return inside
 
@@ -217,13 +217,13 @@ def _reader_problem(path: str, text: str, error: YAMLError) -> Problem:
 
 
 def _document(path: str, index: int, node: Node, lines: int) -> tuple[Document | None, list[Problem]]:
-    shape = yamlvalues.Shape()
+    shape = values.Shape()
     trouble = shape.check(node)
     if trouble is not None:
         at, what, hint = trouble
         problem = Problem(path, at.start_mark.line + 1, at.start_mark.column + 1, "", what, hint, rule="yaml-shape")
         return None, [problem]
-    builder = yamlvalues.Builder()
+    builder = values.Builder()
     value = builder.value(node)
     document = Document(path, value, index, node, lines)
     return document, list(_problems(path, node, builder.wrong))

@@ -4,15 +4,15 @@ import threading
 from collections.abc import Mapping
 from typing import Self
 
-from kwokfleet.core.objects import Manifest
-from kwokfleet.core.requests import Kind
-from kwokfleet.edge.mirror import follower
+from kwokfleet.kube.informer import reflector
+from kwokfleet.kube.objects import Manifest
+from kwokfleet.kube.requests import Kind
 
 
-class Whole(follower.Follower):
+class Whole(reflector.Follower):
     """Follows objects by their names in one namespace. Close it, or use it in a `with` block."""
 
-    def __init__(self, api: follower.Api, kind: Kind, *, selector: str = "", fields: str = "") -> None:
+    def __init__(self, api: reflector.Api, kind: Kind, *, selector: str = "", fields: str = "") -> None:
         super().__init__(api, kind, (selector, fields), threading.Event())
         self._found: dict[str, Manifest] = {}
         self._objects: dict[str, Manifest] = {}
@@ -29,7 +29,7 @@ class Whole(follower.Follower):
         """Stop following."""
         self._stopping.set()
         self.interrupt()
-        self.join(follower.LONGEST_PAUSE_S)
+        self.join(reflector.LONGEST_PAUSE_S)
 
     def objects(self) -> Mapping[str, Manifest] | None:
         """Return what is there; None if that is not known."""

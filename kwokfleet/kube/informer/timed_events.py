@@ -9,10 +9,10 @@ import time
 from collections import deque
 from typing import Protocol
 
-from kwokfleet.core.objects import Manifest
-from kwokfleet.core.requests import Kind
-from kwokfleet.edge.mirror import follower
-from kwokfleet.edge.mirror.follower import Api
+from kwokfleet.kube.informer import reflector
+from kwokfleet.kube.informer.reflector import Api
+from kwokfleet.kube.objects import Manifest
+from kwokfleet.kube.requests import Kind
 
 CLOSING_S = 2.0
 LISTED = "LISTED"
@@ -41,7 +41,7 @@ class Hears(Protocol):
         """Take note that it is seen again."""
 
 
-class Witness(follower.Follower):
+class Witness(reflector.Follower):
     """Follows a kind, and tells of everything that happens to its objects."""
 
     def __init__(self, api: Api, kind: Kind, selector: str, hears: Hears, *, gathers: bool = False) -> None:
@@ -128,7 +128,7 @@ class Witness(follower.Follower):
         """Tell of a connection that is lost, or is back; what is told twice is told once."""
         now = time.time()
         if trouble and self._blind is not True:
-            silent = now - self._last >= follower.SILENCE_S
+            silent = now - self._last >= reflector.SILENCE_S
             self._hears.lost(self.kind, self._last if silent else now, trouble)
         elif not trouble and self._blind is not False:
             self._hears.back(self.kind, now)
