@@ -11,23 +11,14 @@ from typing import Any, Protocol
 
 from kwokfleet.api import fleet as fleet_api
 from kwokfleet.api import kwok_controller
-from kwokfleet.core import (
-    checks,
-    kwok_objects,
-    node_templates,
-    render,
-    stagesets,
-    tree_checks,
-    usage,
-    wave_checks,
-    workloads,
-)
 from kwokfleet.documents import problems
 from kwokfleet.documents.parser import Document
 from kwokfleet.documents.problems import Finding, Problem, Where
 from kwokfleet.edge import files, library
 from kwokfleet.formats import traces
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.render import desired, node_templates, stage_sets, usage, workloads
+from kwokfleet.validate import fleet_checks, kwok_resources, tree_checks, wave_checks
 
 
 class Reader(Protocol):
@@ -87,18 +78,18 @@ class Assembly:
 
     def __init__(self, reader: Reader, found: Found, boundary: Path) -> None:
         self.reader, self.found, self.boundary = reader, found, boundary
-        self.sets: dict[str, tuple[stagesets.Named, ...]] = {}
-        self.templates: dict[render.Name, tuple[Manifest, ...]] = {}
-        self.traces: dict[render.Name, workloads.Trace] = {}
+        self.sets: dict[str, tuple[stage_sets.Named, ...]] = {}
+        self.templates: dict[desired.Name, tuple[Manifest, ...]] = {}
+        self.traces: dict[desired.Name, workloads.Trace] = {}
         self.kwok_objects: dict[str, list[tuple[Manifest, Document]]] = {}
         self.own_stages: dict[tuple[str, int], Document] = {}
         """The Stages of an author's own that some Fleet names, by file and document."""
 
-    def tree(self) -> render.Tree:
+    def tree(self) -> desired.Tree:
         """Return the tree, with only what can be used."""
         fleets = [fleet for fleet, _ in self.found.fleets.values()]
         for fleet, document in self.found.fleets.values():
-            self.found.add(document, checks.check(fleet))
+            self.found.add(document, fleet_checks.check(fleet))
             self._stage_uses(fleet, document)
             self._kwok_files(fleet, document)
             self._pool_templates(fleet, document)
@@ -106,7 +97,7 @@ class Assembly:
         spec = self._controller()
         self._held_together(fleets)
         bad = fleets_with_errors(self.found) | self.found.broken
-        tree = render.Tree(
+        tree = desired.Tree(
             tuple(fleet for fleet in sorted(fleets, key=lambda each: each.name) if fleet.name not in bad),
             spec,
             _Library(self.reader),
@@ -132,7 +123,7 @@ class Assembly:
     # what Fleets refer to
 
     def _stage_uses(self, fleet: fleet_api.Fleet, document: Document) -> None:
-        uses: list[stagesets.Named] = []
+        uses: list[stage_sets.Named] = []
         for index, use in enumerate(fleet.spec.stages):
             where: Where = ("spec", "stages", index)
             made = (
@@ -142,22 +133,22 @@ class Assembly:
                 uses.append(made)
         self.sets[fleet.name] = tuple(uses)
 
-    def _named(self, name: str, document: Document, where: Where) -> stagesets.Named | None:
+    def _named(self, name: str, document: Document, where: Where) -> stage_sets.Named | None:
         if name in self.found.stages:
             own = self.found.stages[name]
             stage: Any = own.value
             self.own_stages[own.path, own.index] = own
             self.found.used.setdefault(document.path, set()).add(own.path)
-            return stagesets.Named(name, (stage,))
+            return stage_sets.Named(name, (stage,))
         known = library.stage_sets()
         if name in known:
-            return stagesets.Named(name, from_library=True)
+            return stage_sets.Named(name, from_library=True)
         what = f"there is no set of Stages and no Stage {name!r}"
         hint = problems.meant(name, [*known, *self.found.stages])
         self.found.add(document, [Finding(where, what, hint, rule="unknown-reference")])
         return None
 
-    def _stages_of(self, name: str, document: Document, where: Where) -> stagesets.Named | None:
+    def _stages_of(self, name: str, document: Document, where: Where) -> stage_sets.Named | None:
         file = self._referenced(name, document, (*where, "file"))
         if file is None:
             return None
@@ -175,11 +166,11 @@ class Assembly:
         if not stages and not wrong:
             what = f"{file.path} holds no Stage"
             self.found.add(document, [Finding((*where, "file"), what, "name a file with some", rule="no-stage")])
-        return stagesets.Named(name, tuple(stages))
+        return stage_sets.Named(name, tuple(stages))
 
     def _from_library(self, stage: Manifest) -> bool:
         """Return whether a Stage is one of the library's, as it is there."""
-        name = stagesets.set_of(stage)
+        name = stage_sets.set_of(stage)
         return name in library.stage_sets() and stage in self.reader.library_set(name)
 
     def _kwok_files(self, fleet: fleet_api.Fleet, document: Document) -> None:
@@ -191,10 +182,10 @@ class Assembly:
             parsed, wrong = self.reader.file_documents(file)
             self.found.problems += wrong
             for each in parsed:
-                trouble = kwok_objects.check(each.value)
+                trouble = kwok_resources.check(each.value)
                 self.found.add(each, trouble)
                 if not trouble and isinstance(each.value, dict):
-                    made = kwok_objects.owned(each.value, fleet.name)
+                    made = kwok_resources.owned(each.value, fleet.name)
                     self.kwok_objects.setdefault(fleet.name, []).append((made, each))
 
     def _pool_templates(self, fleet: fleet_api.Fleet, document: Document) -> None:
@@ -205,8 +196,8 @@ class Assembly:
                 continue
             made = self._live(source, document, where) if source.nodes else self._from_file(source, document, where)
             self.templates[fleet.name, pool.name] = tuple(made)
-            if not any(checks.node_template(pool.template, ())):
-                self.found.add(document, checks.room(pool, made, ("spec", "nodePools", index, "podCIDR")))
+            if not any(fleet_checks.node_template(pool.template, ())):
+                self.found.add(document, fleet_checks.room(pool, made, ("spec", "nodePools", index, "podCIDR")))
 
     def _from_file(self, source: fleet_api.TemplateFrom, document: Document, where: Where) -> list[Manifest]:
         file = self._referenced(source.file or "", document, (*where, "file"))
@@ -271,22 +262,22 @@ class Assembly:
     # what shows only in the whole
 
     def _held_together(self, fleets: list[fleet_api.Fleet]) -> None:
-        for name, finding in checks.overlapping_networks(sorted(fleets, key=lambda fleet: fleet.name)):
+        for name, finding in fleet_checks.overlapping_networks(sorted(fleets, key=lambda fleet: fleet.name)):
             self.found.add(self.found.fleets[name][1], [finding])
         for name, finding in tree_checks.together(fleets, self.sets):
             self.found.add(self.found.fleets[name][1], [finding])
         raw = [each for _, found in sorted(self.kwok_objects.items()) for each in found]
-        for document, finding in kwok_objects.together(raw, uses=usage.declared(fleets)):
+        for document, finding in kwok_resources.together(raw, uses=usage.declared(fleets)):
             self.found.add(document, [finding])
         if self.found.controllers:  # without one, it may be in a file that is not looked at
             for name, found in self.kwok_objects.items():
                 own = [each for each, _ in found]
-                self.found.add(self.found.fleets[name][1], kwok_objects.unreachable(own, self._spec()))
+                self.found.add(self.found.fleets[name][1], kwok_resources.unreachable(own, self._spec()))
         if len(self.own_stages) > 1:
             self._stages_together(list(self.own_stages.values()))
 
     def _stages_together(self, own: list[Document]) -> None:
-        from kwokfleet.core.stagelint import rules  # noqa: PLC0415  # slow to import
+        from kwokfleet.stagelint import rules  # noqa: PLC0415  # slow to import
 
         stages = [((index,), document.value) for index, document in enumerate(own) if isinstance(document.value, dict)]
         for finding in rules.check_together(stages):
@@ -295,7 +286,7 @@ class Assembly:
             if not any((each.path, each.line) == (problem.path, problem.line) for each in self.found.problems):
                 self.found.problems.append(problem)
 
-    def _played(self, tree: render.Tree) -> None:
+    def _played(self, tree: desired.Tree) -> None:
         """Hold the Stages that would be played against the workload and the nodes they would play it on."""
         for name, finding in tree_checks.played(tree):
             self.found.add(self.found.fleets[name][1], [finding])
@@ -303,7 +294,7 @@ class Assembly:
 
 def linted(stage: Mapping[str, Any]) -> list[Finding]:
     """Return what kwok would stumble over. Most trees have no Stage of their own, and need no linter."""
-    from kwokfleet.core.stagelint import rules  # noqa: PLC0415  # slow to import
+    from kwokfleet.stagelint import rules  # noqa: PLC0415  # slow to import
 
     return rules.check(stage)
 

@@ -9,9 +9,10 @@ import structlog
 
 from kwokfleet import errors, keeper, places, pods, shard, source, takeover
 from kwokfleet.api.kwok_controller import KwokControllerSpec
-from kwokfleet.core import kwok, render, rivals, stateful
+from kwokfleet.core import kwok, rivals, stateful
 from kwokfleet.kube import throttled_client
 from kwokfleet.kube.informer import informer
+from kwokfleet.render import desired
 
 log = structlog.get_logger()
 
@@ -26,12 +27,12 @@ HOME = "kwokfleet"
 def wanted(loaded: source.Loaded, before: places.Wanted) -> places.Wanted:
     """Return how kwok should run by what the files say now; what it plays comes in its file unless in the cluster."""
     tree = loaded.tree
-    own = tuple(render.kwok_manifests(tree))
+    own = tuple(desired.kwok_manifests(tree))
     return replace(
         before,
         spec=tree.controller,
-        documents=(*render.stages(tree), *own) if tree.controller.stages_as == "file" else (),
-        kinds=render.kwok_kinds(tree),
+        documents=(*desired.stages(tree), *own) if tree.controller.stages_as == "file" else (),
+        kinds=desired.kwok_kinds(tree),
         mark=kwok.read_once(own),
     )
 

@@ -19,13 +19,14 @@ import structlog
 
 from kwokfleet import caretaker, errors, feed, foreman, journal, reconcile, recorder, runs, source, tidying
 from kwokfleet import sync as syncing
-from kwokfleet.core import agenda, orders, render, standing
+from kwokfleet.core import agenda, orders, standing
 from kwokfleet.core.changes import SHARED, Plan, digest
 from kwokfleet.core.triggers import Why
 from kwokfleet.documents import problems
 from kwokfleet.edge import timer
 from kwokfleet.kube import events, leader, throttled_client
 from kwokfleet.kube.informer import informer
+from kwokfleet.render import desired
 
 if TYPE_CHECKING:
     from kwokfleet.kube.observed import Inventory
@@ -286,7 +287,7 @@ class Daemon:
         """Make one pass: what differs is found out, and set going."""
         clock, began = time.monotonic(), datetime.now(UTC)
         why = why if self._passed else why | {Why.START}  # whatever asked last while it was not known what there is
-        kinds = render.cluster_kinds(loaded.tree)
+        kinds = desired.cluster_kinds(loaded.tree)
         if not self._prepared or kinds & self.mirror.view().missing:
             self.how.prepare(self.sync, kinds)
             self._prepared = self.recorder.begin()

@@ -10,7 +10,7 @@ import structlog
 
 import kwokfleet
 from kwokfleet import errors
-from kwokfleet.core import gates, workloads
+from kwokfleet.core import gates
 from kwokfleet.core.latency import Book, Seen, Subject
 from kwokfleet.core.ledger import Entry
 from kwokfleet.core.ledger import State as Played
@@ -19,6 +19,7 @@ from kwokfleet.edge import shelf
 from kwokfleet.kube import client, requests
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.requests import Kind
+from kwokfleet.render import workloads
 
 log = structlog.get_logger()
 

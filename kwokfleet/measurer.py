@@ -19,7 +19,7 @@ from typing import Any
 import structlog
 
 from kwokfleet import errors, sights
-from kwokfleet.core import render, verdicts, workloads
+from kwokfleet.core import verdicts
 from kwokfleet.core.ledger import Entry, Page, State, Verdict
 from kwokfleet.core.picture import Measured
 from kwokfleet.core.result import Result
@@ -32,6 +32,7 @@ from kwokfleet.kube.observed import Inventory
 from kwokfleet.kube.requests import Kind
 from kwokfleet.measurement import Measurement
 from kwokfleet.performance import Name
+from kwokfleet.render import desired, workloads
 
 log = structlog.get_logger()
 
@@ -93,7 +94,7 @@ class Measurer:
         with self._lock:
             self._fresh.add(name)
 
-    def heed(self, tree: render.Tree, pages: Mapping[str, Mapping[str, Page]], *, whole: bool) -> None:
+    def heed(self, tree: desired.Tree, pages: Mapping[str, Mapping[str, Page]], *, whole: bool) -> None:
         """Go on with what the Ledger says is not judged yet; leave off what belongs to a Wave that has vanished.
 
         *whole*: whether the tree is all there is, so that what is not in it has vanished.
@@ -114,7 +115,7 @@ class Measurer:
             for entry in page.runs if page is not None else ():
                 name = (fleet_name, wave_name, entry.name)
                 if entry.state is not State.RUNNING and not entry.verdict and not self._is_known(name):
-                    context = render.wave_context(tree, fleet, wave, entry.name)
+                    context = desired.wave_context(tree, fleet, wave, entry.name)
                     self._aside(self.began, context, entry, entry.total)
 
     def learn(self, pages: Mapping[str, Mapping[str, Page]]) -> None:

@@ -20,11 +20,12 @@ import structlog
 
 from kwokfleet import errors, pacer
 from kwokfleet.api.wave import Churn
-from kwokfleet.core import ledger, upkeep, workloads
+from kwokfleet.core import ledger, upkeep
 from kwokfleet.core.ledger import Entry, State
 from kwokfleet.kube import objects, rejections, requests, throttled_client
 from kwokfleet.kube.discovery import Kinds, Namespaces
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.render import workloads
 
 log = structlog.get_logger()
 

@@ -12,11 +12,12 @@ from functools import partial
 from kwokfleet import pacer, performance, sweeper
 from kwokfleet.api import fleet as fleet_api
 from kwokfleet.api.wave import Wave
-from kwokfleet.core import ledger, render, workloads
+from kwokfleet.core import ledger
 from kwokfleet.core.ledger import Entry, Page, State, Upkeep, Verdict
 from kwokfleet.core.orders import Order
 from kwokfleet.kube import discovery, throttled_client
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.render import desired, workloads
 
 LEAVING_S = 1.0
 """How long a Run that is to rest is given to end what it has under way."""
@@ -72,7 +73,7 @@ class Player:
         self._pages.clear()
 
     def attend(
-        self, tree: render.Tree, ready: Callable[[str], bool], now: datetime, wanted: Orders | None = None
+        self, tree: desired.Tree, ready: Callable[[str], bool], now: datetime, wanted: Orders | None = None
     ) -> list[tuple[str, str, Entry]]:
         """Note what is due, leave off what is not wanted, heed orders; return what is new.
 
@@ -152,7 +153,7 @@ class Player:
         page = self._pages[name[0]][name[1]]
         return next(each for each in page.runs if each.name == name[2])
 
-    def perform(self, tree: render.Tree, status: Callable[[str], Manifest]) -> None:
+    def perform(self, tree: desired.Tree, status: Callable[[str], Manifest]) -> None:
         """Begin, and go on with, the Runs that the cluster's Ledger knows of.
 
         What is written there first is finished by whoever leads next, however soon this one dies.
@@ -162,7 +163,7 @@ class Player:
             written = ledger.read(status(fleet.name).get("waves") or ()).get(wave.name)
             if written is None or written.run(entry.name) is None:
                 continue
-            context = render.wave_context(tree, fleet, wave, entry.name)
+            context = desired.wave_context(tree, fleet, wave, entry.name)
             if entry.state is State.RUNNING and name not in self._playing:
                 self._playing[name] = performance.Performance(self._tools, context, entry)
                 self._playing[name].start()
@@ -200,7 +201,7 @@ class Player:
         for name, verdict in verdicts.items():
             self._update(name, partial(replace, verdict=verdict))
 
-    def next_start(self, tree: render.Tree, now: datetime) -> datetime | None:
+    def next_start(self, tree: desired.Tree, now: datetime) -> datetime | None:
         """Return when somebody must attend to the next Run, None if none is near."""
         moments = [
             moment - ledger.LEAD

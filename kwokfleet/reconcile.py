@@ -15,13 +15,14 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from kwokfleet import source
-from kwokfleet.core import diff, membership, plan, render, report
+from kwokfleet.core import diff, membership, plan, report
 from kwokfleet.core.changes import Action, Cause, Plan
 from kwokfleet.core.report import Outcome, Result
 from kwokfleet.core.situation import FleetRules, Situation, rules_of
 from kwokfleet.documents import problems
 from kwokfleet.kube.objects import ObjectKey
 from kwokfleet.kube.observed import Inventory, Observed
+from kwokfleet.render import desired
 
 ROUNDS = 3
 """So often a field may come back changed before it is given up."""
@@ -67,7 +68,7 @@ class Reconciler:
 
     def __init__(self, world: World, options: Options) -> None:
         self._world, self._options = world, options
-        self._renderer = render.Renderer()
+        self._renderer = desired.Renderer()
         self._planner = plan.Planner()
         self._fights: dict[tuple[ObjectKey, diff.Path], tuple[object, list[datetime]]] = {}
         """What each field had to be set to, and when."""
@@ -75,7 +76,7 @@ class Reconciler:
         self.stalled: dict[tuple[ObjectKey, diff.Path], str] = {}
         self.rules: Mapping[str, FleetRules] = {}
         self._last = Plan()
-        self._desired_last: render.Desired = {}
+        self._desired_last: desired.Desired = {}
 
     def limit_to(self, names: Iterable[str]) -> None:
         """Look at nothing but what belongs to some Fleets alone."""
@@ -126,7 +127,7 @@ class Reconciler:
             budget=self._options.budget,
         )
 
-    def _desired(self, tree: render.Tree, inventory: Inventory, now: datetime) -> render.Desired:
+    def _desired(self, tree: desired.Tree, inventory: Inventory, now: datetime) -> desired.Desired:
         there = membership.present(tree, inventory)
         counted = membership.busy(tree, there, now)
         pods = self._world.pods(counted) if counted else {}
@@ -171,7 +172,7 @@ class Rival(Protocol):
         """Return the manager's name."""
 
 
-def _broken(loaded: source.Loaded, clashes: Sequence[render.Clash]) -> dict[str, str]:
+def _broken(loaded: source.Loaded, clashes: Sequence[desired.Clash]) -> dict[str, str]:
     """Return the Fleets that must be left alone, and why."""
     wrong = problems.errors(loaded.problems)
     first = str(wrong[0]) if wrong else "see the problems of the files"

@@ -15,12 +15,13 @@ import orjson
 from kwokfleet import assembly
 from kwokfleet.api import decode, kwok_controller
 from kwokfleet.api import fleet as fleet_api
-from kwokfleet.core import render, tree_checks
 from kwokfleet.documents import parser, problems
 from kwokfleet.documents.parser import Document
 from kwokfleet.documents.problems import Finding, Problem, Severity
 from kwokfleet.edge import files, library
 from kwokfleet.kube.objects import STAGE_API_VERSION, Manifest
+from kwokfleet.render import desired
+from kwokfleet.validate import tree_checks
 
 LiveNodes = Callable[[str | None], list[Manifest]]
 """Returns the nodes of the cluster that a kubeconfig context names."""
@@ -30,7 +31,7 @@ LiveNodes = Callable[[str | None], list[Manifest]]
 class Loaded:
     """What a path holds."""
 
-    tree: render.Tree
+    tree: desired.Tree
     problems: tuple[Problem, ...]
     snapshot: files.Snapshot
     broken: frozenset[str] = frozenset()
@@ -59,7 +60,7 @@ class Loaded:
 
 def nothing() -> Loaded:
     """Return what no file at all would say."""
-    return Loaded(render.Tree(), (), files.Snapshot(Path(), (), (), ""))
+    return Loaded(desired.Tree(), (), files.Snapshot(Path(), (), (), ""))
 
 
 class Loader:

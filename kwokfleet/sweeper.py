@@ -13,11 +13,12 @@ from functools import partial
 import structlog
 
 from kwokfleet import errors, performance, world
-from kwokfleet.core import upkeep, workloads
+from kwokfleet.core import upkeep
 from kwokfleet.core.ledger import Page, State, Upkeep
 from kwokfleet.core.upkeep import Thing
 from kwokfleet.kube import client, objects, requests
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.render import workloads
 
 log = structlog.get_logger()
 

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from kwokfleet import apply, errors, reconcile, recorder, source, world
-from kwokfleet.core import bumps, render, report, standing
+from kwokfleet.core import bumps, report, standing
 from kwokfleet.core.changes import Action, Cause, Change, Plan
 from kwokfleet.core.report import Outcome, Result
 from kwokfleet.core.situation import FleetRules
 from kwokfleet.kube import objects, requests, throttled_client
 from kwokfleet.kube.informer import informer
 from kwokfleet.kube.objects import Manifest, ObjectKey
+from kwokfleet.render import desired
 
 PASSES = 5
 STAGE_S = 0.3
@@ -134,7 +135,7 @@ class Sync:
         size = sum(key.kind == "Node" for key in inventory) + sum(
             change.action is Action.CREATE and change.key.kind == "Node" for change in changes
         )
-        birth = render.newborn(loaded.tree, datetime.now(UTC), size)
+        birth = desired.newborn(loaded.tree, datetime.now(UTC), size)
         applier = apply.Applier(sender or self.sender, birth, self._reconciler.rules, self.watcher)
         outcomes = applier.apply(changes, inventory)
         if not self.sender.limits.dry_run:

@@ -108,14 +108,14 @@ def _print_report(report: ReportFormat, found: "list[Problem]", summary: dict[st
         for problem in found:
             typer.echo(problem_line(problem, coloured=coloured))
         return
-    from kwokfleet.formats import problem_reports
+    from kwokfleet.validate import problem_formats
 
     if report is ReportFormat.JSON:
-        typer.echo(problem_reports.to_json(found, summary))
+        typer.echo(problem_formats.to_json(found, summary))
     elif report is ReportFormat.SARIF:
-        typer.echo(problem_reports.to_sarif(found, kwokfleet.__version__))
+        typer.echo(problem_formats.to_sarif(found, kwokfleet.__version__))
     elif found:
-        typer.echo(problem_reports.to_github(found))
+        typer.echo(problem_formats.to_github(found))
 
 
 def problem_line(problem: "Problem", *, coloured: bool = False) -> str:

@@ -122,9 +122,9 @@ def _kept(
 
     from kwokfleet import apply, caretaker, keeper, places, takeover
     from kwokfleet.cli import display
-    from kwokfleet.core import render as rendering
     from kwokfleet.embedded import binaries
     from kwokfleet.kube import client, objects, requests, throttled_client
+    from kwokfleet.render import desired
 
     loaded = files.last
     spec = loaded.tree.controller
@@ -144,7 +144,7 @@ def _kept(
 
         known = caretaker.ours(spec, _home(), folder)
         rested = takeover.clear_the_way(sender, spec, known, nodes, stop, _home())
-        if not rendering.cluster_kinds(loaded.tree) <= _kinds(sender):
+        if not desired.cluster_kinds(loaded.tree) <= _kinds(sender):
             for name in apply.install(sender, sync.kwok_definitions(), sync.ESTABLISHED_S):
                 output.print_line(f"installed {name}")
         wanted = caretaker.wanted(

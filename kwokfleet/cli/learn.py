@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import IO
 
-    from kwokfleet.core.learning import Lesson, Study
-    from kwokfleet.core.lessons import About
+    from kwokfleet.learn.lifecycle_writer import About
+    from kwokfleet.learn.model import Lesson, Study
 
 STANDARD_INPUT = "-"
 MOST_TOLD = 10
@@ -96,7 +96,7 @@ def learn(  # noqa: PLR0913, PLR0917  # one for each option
     kwokfleet learn --selector job-name --pods 200 --fleet batch --to fleets/batch.yaml
     kubectl get pods --watch --output-watch-events -o json > pods.json; kwokfleet learn pods.json
     """  # noqa: D301  # the backspace keeps typer from filling the lines after it
-    from kwokfleet.core import lessons
+    from kwokfleet.learn import lifecycle_writer
 
     _refuse_wrong(recorded, selector, name, fleet, to)
     if recorded is not None:
@@ -106,8 +106,8 @@ def learn(  # noqa: PLR0913, PLR0917  # one for each option
 
         where = learn_live.Where(selector or "", "" if all_namespaces else namespace, context, kubeconfig)
         study, source = learn_live.watched(where, lasting, pods), str(where)
-    called = name or lessons.name(_usual_name(recorded, selector))
-    about = lessons.About(called, source, kwokfleet.__version__)
+    called = name or lifecycle_writer.name(_usual_name(recorded, selector))
+    about = lifecycle_writer.About(called, source, kwokfleet.__version__)
     lesson = _learnt(study, source)
     _write(_printed(lesson, about, fleet, form), to)
     _show(lesson, source)
@@ -123,13 +123,13 @@ def _refuse_wrong(
             hint=f"either watch: {output.program()} learn --selector app=web; or record: {_RECORD}, "
             f"then {output.program()} learn FILE",
         )
-    from kwokfleet.core import lessons
+    from kwokfleet.learn import lifecycle_writer
 
     for option, given in (("--name", name), ("--fleet", fleet)):
-        if given is not None and given != lessons.name(given):
+        if given is not None and given != lifecycle_writer.name(given):
             raise errors.InputError(
-                f"{option} {given!r}: must be up to {lessons.LONGEST_NAME} lower-case letters, digits and '-'",
-                hint=f"for instance {lessons.name(given)}",
+                f"{option} {given!r}: must be up to {lifecycle_writer.LONGEST_NAME} lower-case letters, digits and '-'",
+                hint=f"for instance {lifecycle_writer.name(given)}",
             )
     if to is not None and to.exists():
         raise errors.NotOursError(f"{to} is there already", hint="name another file, or move it away")
@@ -148,9 +148,9 @@ def _usual_name(recorded: Path | None, selector: str | None) -> str:
 
 def _read(path: Path) -> "Study":
     """Return what a recording says; what of it is broken is told and left out."""
-    from kwokfleet.core import learning
+    from kwokfleet.learn import model
 
-    study, troubles = learning.Study(), _Troubles(str(path))
+    study, troubles = model.Study(), _Troubles(str(path))
     try:
         with _opened(path) as stream:
             _take(study, _lines(stream), troubles)
@@ -178,7 +178,7 @@ def _lines(stream: "IO[bytes]") -> "Iterator[str]":
 
 
 def _take(study: "Study", lines: "Iterable[str]", troubles: "_Troubles") -> None:
-    from kwokfleet.formats import watch_events
+    from kwokfleet.learn import watch_events
 
     for each in watch_events.read(lines):
         if isinstance(each, watch_events.Broken):
@@ -214,7 +214,7 @@ class _Troubles:
 
 
 def _learnt(study: "Study", source: str) -> "Lesson":
-    from kwokfleet.core import learning
+    from kwokfleet.learn import model
 
     if not study.pods:
         raise errors.InputError(
@@ -224,18 +224,18 @@ def _learnt(study: "Study", source: str) -> "Lesson":
     lesson = study.lesson()
     if not lesson.steps:
         raise errors.InputError(
-            f"nothing can be learnt from {learning.counted(lesson.pods)} of {source}: none went through a step",
+            f"nothing can be learnt from {model.counted(lesson.pods)} of {source}: none went through a step",
             hint="watch while pods start: --for a longer time, or restart a deployment meanwhile",
         )
     return lesson
 
 
 def _printed(lesson: "Lesson", about: "About", fleet: str | None, form: LessonFormat) -> str:
-    from kwokfleet.core import lessons
+    from kwokfleet.learn import lifecycle_writer
 
     if form is LessonFormat.JSON:
-        return json.dumps(lessons.value(lesson, about), indent=2) + "\n"
-    return lessons.fleet_text(lesson, about, fleet) if fleet else lessons.text(lesson, about)
+        return json.dumps(lifecycle_writer.value(lesson, about), indent=2) + "\n"
+    return lifecycle_writer.fleet_text(lesson, about, fleet) if fleet else lifecycle_writer.text(lesson, about)
 
 
 def _write(text: str, to: Path | None) -> None:
@@ -251,9 +251,9 @@ def _write(text: str, to: Path | None) -> None:
 def _show(lesson: "Lesson", source: str) -> None:
     """Show on standard error what was seen beside what was made of it."""
     from kwokfleet.cli import learn_table
-    from kwokfleet.core import learning
+    from kwokfleet.learn import model
 
-    output.print_line(f"\n{learning.counted(lesson.pods)} of {source}\n")
+    output.print_line(f"\n{model.counted(lesson.pods)} of {source}\n")
     blocks = learn_table.can_draw(sys.stderr.encoding)
     output.print_line(learn_table.table(lesson, blocks=blocks))
     for line in learn_table.remarks(lesson):

@@ -13,11 +13,11 @@ from types import FrameType
 
 from kwokfleet import errors
 from kwokfleet.cli import connection, output
-from kwokfleet.core import learning
 from kwokfleet.kube import client, requests
 from kwokfleet.kube.informer import timed_events
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.requests import Kind
+from kwokfleet.learn import model
 
 LOOK_S = 0.5
 """How often it is looked whether enough was seen."""
@@ -48,7 +48,7 @@ class _Listener:
     """Takes in what a Witness tells, in its thread."""
 
     def __init__(self) -> None:
-        self.study = learning.Study()
+        self.study = model.Study()
         self.lock = threading.Lock()
         self.trouble = ""
         self.known = False
@@ -77,7 +77,7 @@ class _Listener:
         self.trouble = ""
 
 
-def watched(where: Where, lasting_s: float, pods: int | None) -> learning.Study:
+def watched(where: Where, lasting_s: float, pods: int | None) -> model.Study:
     """Watch until enough was seen, the time is over, or somebody presses Ctrl-C; return all that was seen."""
     output.start_logging()
     api = connection.connected(where.context, where.kubeconfig)
@@ -143,7 +143,7 @@ def _wait(listener: _Listener, where: Where, lasting_s: float, pods: int | None,
                 seen, through = listener.study.pods, listener.study.through
             if pods is not None and through >= pods:
                 return
-            show(f"{learning.counted(seen)}, {through:,} seen through; {output.age_of(left)} left")
+            show(f"{model.counted(seen)}, {through:,} seen through; {output.age_of(left)} left")
             stop.wait(min(left, LOOK_S))
 
 

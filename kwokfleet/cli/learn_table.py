@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from kwokfleet.cli import output
-from kwokfleet.core import fitting, lessons
-from kwokfleet.core.learning import GRID_S, Lesson, Step, counted
 from kwokfleet.core.result import Clock
+from kwokfleet.learn import fitting, lifecycle_writer
+from kwokfleet.learn.model import GRID_S, Lesson, Step, counted
 
 BINS = 16
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -33,7 +33,10 @@ def _rows(name: str, step: Step, *, blocks: bool) -> Iterator[dict[str, object]]
     yield {
         "step": name,
         "seen": f"{fit.sample.size:,} ({GRID_S[step.clock]:g} s)",
-        **{f"p{share * 100:g}": lessons.shown(step, fit.sample, share) for share in lessons.PERCENTILES},
+        **{
+            f"p{share * 100:g}": lifecycle_writer.shown(step, fit.sample, share)
+            for share in lifecycle_writer.PERCENTILES
+        },
         "distribution": _bars(seen, top, blocks=blocks),
         "KS": "",
         "lifecycle": "",
@@ -41,10 +44,10 @@ def _rows(name: str, step: Step, *, blocks: bool) -> Iterator[dict[str, object]]
     yield {
         "step": "",
         "seen": "fitted",
-        **{f"p{share * 100:g}": lessons.shown(step, fit, share) for share in lessons.PERCENTILES},
+        **{f"p{share * 100:g}": lifecycle_writer.shown(step, fit, share) for share in lifecycle_writer.PERCENTILES},
         "distribution": _bars(expected, top, blocks=blocks),
         "KS": f"{fit.distance:.3f}{'!' * fit.is_poor}{'?' * fit.is_guess}",
-        "lifecycle": lessons.flow(fit.shape.written()),
+        "lifecycle": lifecycle_writer.flow(fit.shape.written()),
     }
 
 
@@ -64,7 +67,7 @@ def remarks(lesson: Lesson) -> Iterator[str]:
     for name, step in lesson.steps.items():
         fit = step.fit
         if fit.is_poor:
-            seen = lessons.detail(step)
+            seen = lifecycle_writer.detail(step)
             yield f"! {name}: no distribution that a lifecycle can say fits well; this is the nearest. Seen: {seen}"
         if fit.is_guess:
             yield f"? {name}: {fit.sample.size} are too few to tell a distribution; {fitting.FEW} or more are needed"

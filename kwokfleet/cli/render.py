@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kwokfleet import source
-    from kwokfleet.core import render as rendering
-    from kwokfleet.core import schedule, workloads
     from kwokfleet.kube.objects import Manifest
     from kwokfleet.kube.requests import Sends
+    from kwokfleet.render import desired as rendering
+    from kwokfleet.render import schedule, workloads
 
 LOOK_AHEAD = timedelta(days=366)
 """How far from now `--waves` looks for the next Run of a Wave."""
@@ -91,7 +91,7 @@ def render(  # noqa: PLR0913, PLR0917  # one for each option
     """
     gc.disable()  # this process makes many small things, drops none, and ends
     from kwokfleet import source
-    from kwokfleet.core import render as rendering
+    from kwokfleet.render import desired as rendering
 
     loaded = fleets.load(source.Loader(live_nodes(live)), path or fleets.default_path())
     fleets.refuse_if_wrong(loaded)
@@ -131,7 +131,7 @@ def live_nodes(path: Path | None, api: "Sends | None" = None) -> "Callable[[str 
 
 
 def _saved_nodes(path: Path) -> "list[Manifest]":
-    from kwokfleet.core import tree_checks
+    from kwokfleet.validate import tree_checks
 
     hint = "make it with: kubectl get nodes -o json"
     saved = [each for each in fleets.saved_objects(path, hint) if each.get("kind") == "Node"]
@@ -153,8 +153,8 @@ def _refuse_clashes(renderer: "rendering.Renderer") -> None:
 
 def _next_runs(tree: "rendering.Tree", now: datetime) -> "Iterator[tuple[workloads.Context, schedule.Run]]":
     """Yield the next Run of each Wave, as if the daemon saw them first now."""
-    from kwokfleet.core import render as rendering
-    from kwokfleet.core import schedule
+    from kwokfleet.render import desired as rendering
+    from kwokfleet.render import schedule
 
     for fleet in tree.fleets:
         for wave in fleet.spec.waves:
@@ -165,7 +165,7 @@ def _next_runs(tree: "rendering.Tree", now: datetime) -> "Iterator[tuple[workloa
 
 def _wave_notes(tree: "rendering.Tree", now: datetime, fleet: str | None) -> "Iterator[str]":
     """Yield a comment for each Wave: what would happen when."""
-    from kwokfleet.core import workloads
+    from kwokfleet.render import workloads
 
     for context, run in _next_runs(tree, now):
         if fleet in {None, context.fleet.name}:
@@ -182,8 +182,8 @@ def _shown(moment: datetime) -> str:
 
 def _workload(tree: "rendering.Tree", now: datetime) -> "Iterator[tuple[str, Manifest]]":
     """Yield each object of each Wave's next Run, with when it is due, and the namespaces that vary before them."""
-    from kwokfleet.core import render as rendering
-    from kwokfleet.core import workloads
+    from kwokfleet.render import desired as rendering
+    from kwokfleet.render import workloads
 
     made: set[str] = set()
     for context, run in _next_runs(tree, now):

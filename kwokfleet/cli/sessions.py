@@ -113,6 +113,6 @@ def in_force(session: "syncing.Sync", loaded: "source.Loaded") -> "source.Loaded
 
 def kwok_kinds(loaded: "source.Loaded") -> "AbstractSet[str]":
     """Return the kinds of kwok's that the cluster must know for these files."""
-    from kwokfleet.core import render as rendering
+    from kwokfleet.render import desired
 
-    return rendering.cluster_kinds(loaded.tree)
+    return desired.cluster_kinds(loaded.tree)

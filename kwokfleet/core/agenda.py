@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 from kwokfleet.api.fleet import Fleet, NodePool, Window
-from kwokfleet.core import dice, schedule
+from kwokfleet.render import schedule, seeded_random
 
 _MINUTE = timedelta(minutes=1)
 _FAR = timedelta(days=1)
@@ -62,5 +62,5 @@ def _opening(windows: tuple[Window, ...], minute: datetime) -> datetime:
 
 def resync(interval: timedelta, name: str, number: int) -> timedelta:
     """Return how long to wait until everything is looked at again: not all daemons at the same moment."""
-    share = dice.Die(0, name, "resync").uniform(number)
+    share = seeded_random.Die(0, name, "resync").uniform(number)
     return interval * (1 + JITTER * (2 * share - 1))

@@ -10,18 +10,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from kwokfleet.api.fleet import Fleet, NodePool
-from kwokfleet.core import nodes, render
 from kwokfleet.kube import objects
 from kwokfleet.kube.observed import Inventory, Observed
+from kwokfleet.render import desired, nodes
 
-Present = Mapping[render.Name, Sequence[tuple[int, Observed]]]
+Present = Mapping[desired.Name, Sequence[tuple[int, Observed]]]
 """The live nodes of pools that choose, with their indices."""
 
 
-def present(tree: render.Tree, inventory: Inventory) -> Present:
+def present(tree: desired.Tree, inventory: Inventory) -> Present:
     """Return the live nodes of all pools that do not simply keep the first so many."""
     choosy = {(fleet.name, pool.name): pool for fleet, pool in _choosy(tree)}
-    found: dict[render.Name, list[tuple[int, Observed]]] = {name: [] for name in choosy}
+    found: dict[desired.Name, list[tuple[int, Observed]]] = {name: [] for name in choosy}
     for node in inventory.values() if choosy else ():
         name = (node.fleet, node.pool)
         if node.key.kind == "Node" and name in choosy and not node.deleting and objects.is_fake(node.manifest):
@@ -31,30 +31,30 @@ def present(tree: render.Tree, inventory: Inventory) -> Present:
     return found
 
 
-def busy(tree: render.Tree, there: Present, now: datetime) -> list[str]:
+def busy(tree: desired.Tree, there: Present, now: datetime) -> list[str]:
     """Return the nodes whose pods must be counted before it can be said which ones go."""
     return [
         node.key.name
         for fleet, pool in _choosy(tree)
-        if pool.scale_down == "emptiest" and len(there[fleet.name, pool.name]) > render.pool_size(pool, now)
+        if pool.scale_down == "emptiest" and len(there[fleet.name, pool.name]) > desired.pool_size(pool, now)
         for _, node in there[fleet.name, pool.name]
     ]
 
 
 def members(
-    tree: render.Tree, there: Present, pods: Mapping[str, int], now: datetime
-) -> dict[render.Name, Sequence[int]]:
+    tree: desired.Tree, there: Present, pods: Mapping[str, int], now: datetime
+) -> dict[desired.Name, Sequence[int]]:
     """Return the indices of the nodes that each such pool should have."""
-    found: dict[render.Name, Sequence[int]] = {}
+    found: dict[desired.Name, Sequence[int]] = {}
     for fleet, pool in _choosy(tree):
         name = (fleet.name, pool.name)
-        size = render.pool_size(pool, now)
+        size = desired.pool_size(pool, now)
         kept = sorted(there[name], key=lambda each, pool=pool: _parting(pool, each, pods))[:size]  # type: ignore[misc]
         found[name] = _filled({index for index, _ in kept}, size)
     return found
 
 
-def _choosy(tree: render.Tree) -> Iterable[tuple[Fleet, NodePool]]:
+def _choosy(tree: desired.Tree) -> Iterable[tuple[Fleet, NodePool]]:
     for fleet in tree.fleets:
         for pool in fleet.spec.node_pools:
             if pool.scale_down != "highestIndex":

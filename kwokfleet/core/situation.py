@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from kwokfleet.api.fleet import Drain
-from kwokfleet.core import diff, render, schedule
+from kwokfleet.core import diff
 from kwokfleet.core.changes import SHARED
 from kwokfleet.kube.objects import ObjectKey
 from kwokfleet.kube.observed import Inventory, Observed
+from kwokfleet.render import desired as render
+from kwokfleet.render import schedule
 
 DEFAULT_MAX_PERCENT = 25.0
 

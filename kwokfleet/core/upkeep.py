@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 
 from kwokfleet.api import fleet as fleet_api
 from kwokfleet.api.wave import Wave
-from kwokfleet.core.dice import Die
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.render.seeded_random import Die
 
 _OVER = ("Complete", "Failed")
 _FINISHED = ("Succeeded", "Failed")

@@ -4,8 +4,8 @@ import csv
 import math
 import re
 
-from kwokfleet.core.workloads import Trace
 from kwokfleet.documents.problems import Problem, Severity, errors
+from kwokfleet.render.workloads import Trace
 
 _SWF_COLUMNS = {
     "job": 0, "waited": 2, "seconds": 3, "procs": 4, "requested_procs": 7, "requested_seconds": 8,

@@ -5,9 +5,9 @@ import time
 from http import HTTPStatus
 
 from kwokfleet import errors
-from kwokfleet.core import workloads
 from kwokfleet.kube import objects, requests
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.render import workloads
 
 UNKNOWN_S = 5.0
 """How long a kind that the cluster does not know is not asked for again."""

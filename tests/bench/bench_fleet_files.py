@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from kwokfleet import source
-from kwokfleet.core import render
+from kwokfleet.render import desired
 from tests.bench import table
 
 ROUNDS = 7
@@ -96,7 +96,7 @@ def run() -> table.Result:
 
 def _renders(file: Path) -> tuple[float, float]:
     """Return the CPU seconds of rendering a fleet, and of rendering it again with one pool changed."""
-    loader, renderer = source.Loader(), render.Renderer()
+    loader, renderer = source.Loader(), desired.Renderer()
     file.write_text(fleet())
     whole = loader.load(file).tree
     begun = time.process_time()

@@ -17,10 +17,10 @@ import orjson
 import psutil
 
 from kwokfleet import errors, source
-from kwokfleet.core import render, workloads
 from kwokfleet.core.result import Result
 from kwokfleet.edge import shelf
 from kwokfleet.kube import requests
+from kwokfleet.render import desired, workloads
 from tests.bench import arena, measuring, table
 from tests.harness import cli, running, waiting
 
@@ -213,7 +213,7 @@ def _posted(place: arena.Arena, file: Path, wave: str) -> Callable[[], None]:
     mine.write_text(JOBS_FILE.format(nodes=NODES, wave=wave, after="0s", count=JOBS))
     tree = source.Loader().load(mine).tree
     [fleet] = tree.fleets
-    make = workloads.maker(render.wave_context(tree, fleet, fleet.spec.waves[0], "0"))
+    make = workloads.maker(desired.wave_context(tree, fleet, fleet.spec.waves[0], "0"))
     bodies = place.folder / f"{wave}.json"
     bodies.write_bytes(b"\n".join(orjson.dumps(make(index)) for index in range(JOBS)))
     path = "/apis/batch/v1/namespaces/default/jobs"

@@ -15,8 +15,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from kwokfleet import performance, player, source
-from kwokfleet.core import render, workloads
 from kwokfleet.kube import client, discovery, requests, throttled_client
+from kwokfleet.render import desired, workloads
 
 THREADS = 16
 QPS, BURST = 100.0, 100
@@ -61,7 +61,7 @@ def main(who: str, kubeconfig: str, file: str) -> None:
     )
 
 
-def _play(tree: render.Tree, sender: throttled_client.Sender) -> Listener:
+def _play(tree: desired.Tree, sender: throttled_client.Sender) -> Listener:
     listener, done = Listener(), threading.Event()
     [fleet] = tree.fleets
     made = player.Player(sender, lambda: None, listener)
@@ -94,12 +94,12 @@ class Bucket:
             time.sleep(pause)
 
 
-def _limit(tree: render.Tree, sender: throttled_client.Sender) -> Listener:
+def _limit(tree: desired.Tree, sender: throttled_client.Sender) -> Listener:
     """Submit as fast as a rate limiter lets through; what the plan was is reckoned beside it."""
     listener, bucket = Listener(), Bucket(QPS, BURST)
     [fleet] = tree.fleets
     [wave] = fleet.spec.waves
-    context = render.wave_context(tree, fleet, wave, "0")
+    context = desired.wave_context(tree, fleet, wave, "0")
     make, known = workloads.maker(context), discovery.Kinds(sender)
     known.kind(make(0))
     start = datetime.now(UTC) + timedelta(seconds=0.5)

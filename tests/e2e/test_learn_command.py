@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kwokfleet.core.dice import Die
+from kwokfleet.render.seeded_random import Die
 from tests.harness import cli, real_pods
 
 PODS = 40

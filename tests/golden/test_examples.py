@@ -10,10 +10,11 @@ import pytest
 from kwokfleet import source
 from kwokfleet.api.fleet import Fleet
 from kwokfleet.api.wave import Wave
-from kwokfleet.core import render, schedule, workloads
 from kwokfleet.documents import writer
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.render import desired as render
+from kwokfleet.render import schedule, workloads
 from tests.harness.golden import Golden
 
 FLEETS = Path(__file__).parents[2] / "fleets"

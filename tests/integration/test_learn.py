@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from kwokfleet.core import learning, shapes
 from kwokfleet.core.result import Clock
+from kwokfleet.learn import distributions, model
 from tests.harness import cli, labs, real_pods, stalls, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.harness.labs import Lab
@@ -76,22 +76,30 @@ def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[L
     yield from labs.opened(cluster, kwokfleet, tmp_path)
 
 
-def declared() -> dict[str, dict[str, shapes.Shape]]:
+def declared() -> dict[str, dict[str, distributions.Shape]]:
     """Return what the file says, step by step."""
     return {
         "batch": {
-            "create": shapes.Uniform(0.5, 1.5),
-            "init": shapes.Constant(2),
-            "ready": shapes.Normal(4, 0.5),
-            "complete": shapes.LogNormal(5, 0.5),
-            "fail": shapes.Exponential(4),
+            "create": distributions.Uniform(0.5, 1.5),
+            "init": distributions.Constant(2),
+            "ready": distributions.Normal(4, 0.5),
+            "complete": distributions.LogNormal(5, 0.5),
+            "fail": distributions.Exponential(4),
         },
-        "service": {"create": shapes.Constant(0), "ready": shapes.Uniform(1, 3), "delete": shapes.Uniform(2, 5)},
-        "loop": {"create": shapes.Constant(0), "every": shapes.Uniform(3, 5), "backoff": shapes.Constant(4)},
+        "service": {
+            "create": distributions.Constant(0),
+            "ready": distributions.Uniform(1, 3),
+            "delete": distributions.Uniform(2, 5),
+        },
+        "loop": {
+            "create": distributions.Constant(0),
+            "every": distributions.Uniform(3, 5),
+            "backoff": distributions.Constant(4),
+        },
     }
 
 
-def assert_agrees(name: str, learnt: Manifest, said: shapes.Shape, lost_s: float) -> None:
+def assert_agrees(name: str, learnt: Manifest, said: distributions.Shape, lost_s: float) -> None:
     """Check that a learnt distribution is the declared one, as far as so many values and such clocks can tell.
 
     The shares of values up to any time differ from the true ones by more than `chance` only once in a million
@@ -189,7 +197,7 @@ def test_pods_played_by_known_distributions_are_learnt(lab: Lab) -> None:
         for step, said in steps.items():
             assert_agrees(f"{wave} {step}", made[wave]["steps"][step], said, stood.lost_s)
     assert {each["resolutionSeconds"] for each in made["recorded"]["steps"].values()} == {1.0}
-    by_watch = learning.GRID_S[Clock.WATCH]
+    by_watch = model.GRID_S[Clock.WATCH]
     assert made["batch"]["steps"]["complete"]["resolutionSeconds"] == by_watch
     whole = lab.folder / "learnt.yaml"
     lab.program.ok("learn", str(file), "--fleet", "learnt", "--to", str(whole))

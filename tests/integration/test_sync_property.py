@@ -15,9 +15,10 @@ from ruamel.yaml import YAML
 
 from kwokfleet import settings, source
 from kwokfleet.api import units
-from kwokfleet.core import diff, render
+from kwokfleet.core import diff
 from kwokfleet.embedded import crds, progress
 from kwokfleet.kube import objects
+from kwokfleet.render import desired
 from tests.harness import cli, kwok, manifests, sessions, waiting
 from tests.harness.control_plane import ControlPlane
 
@@ -281,11 +282,11 @@ def assert_as_asked_for(cluster: ControlPlane, path: Path, fleet: str) -> None:
     tree = source.Loader().load(path).tree
     wanted = {
         key.name: node
-        for key, node in render.Renderer().desired(tree, datetime.now(UTC)).items()
+        for key, node in desired.Renderer().desired(tree, datetime.now(UTC)).items()
         if key.kind == "Node" and objects.labels(node)[objects.FLEET] == fleet
     }
     live = cluster.get("nodes", "--selector", f"{objects.FLEET}={fleet}")["items"]
-    sizes = {pool.name: render.pool_size(pool, datetime.now(UTC)) for pool in tree.fleets[0].spec.node_pools}
+    sizes = {pool.name: desired.pool_size(pool, datetime.now(UTC)) for pool in tree.fleets[0].spec.node_pools}
     assert len(live) == sum(sizes.values())
     for node in live:
         want = wanted.get(node["metadata"]["name"])

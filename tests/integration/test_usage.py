@@ -17,9 +17,11 @@ from typing import IO
 import pytest
 
 from kwokfleet import keeper, places, settings, shard, source
-from kwokfleet.core import kwok, nodes, render, usage, workloads
+from kwokfleet.core import kwok
 from kwokfleet.embedded import binaries, progress
 from kwokfleet.kube import client, requests
+from kwokfleet.render import desired as render
+from kwokfleet.render import nodes, usage, workloads
 from tests.harness import cli, control_plane, waiting
 from tests.harness.control_plane import ControlPlane
 

@@ -22,9 +22,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kwokfleet import source
-from kwokfleet.core import render, schedule, workloads
 from kwokfleet.documents import formatter, parser, problems, writer
 from kwokfleet.edge import files
+from kwokfleet.render import desired as render
+from kwokfleet.render import schedule, workloads
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 3, 1, 8, tzinfo=UTC)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwokfleet.core import fitting, shapes
-from kwokfleet.core.dice import Die
-from kwokfleet.core.shapes import Constant, Exponential, LogNormal, Normal, Shape, Uniform
+from kwokfleet.learn import distributions, fitting
+from kwokfleet.learn.distributions import Constant, Exponential, LogNormal, Normal, Shape, Uniform
+from kwokfleet.render.seeded_random import Die
 
 SIZE = 1000
 SURE = 5.0
@@ -259,7 +259,9 @@ def test_the_least_of_a_valley_is_found() -> None:
 
 def test_what_is_written_has_no_more_digits_than_are_known() -> None:
     """Whole seconds and a hundred values let one know a tenth."""
-    assert shapes.tidied(Constant(5.3456), 1).written() == "5.3s"
-    assert shapes.tidied(LogNormal(123.456, 0.98765), 1).written() == {"lognormal": {"median": "123.5s", "sigma": 0.99}}
-    assert shapes.tidied(Exponential(1e-9), 1).written() == {"exponential": {"mean": "1ms"}}
-    assert shapes.tidied(Uniform(0.0123, 86_431.0), 0).written() == "12ms..86430s"
+    assert distributions.tidied(Constant(5.3456), 1).written() == "5.3s"
+    assert distributions.tidied(LogNormal(123.456, 0.98765), 1).written() == {
+        "lognormal": {"median": "123.5s", "sigma": 0.99}
+    }
+    assert distributions.tidied(Exponential(1e-9), 1).written() == {"exponential": {"mean": "1ms"}}
+    assert distributions.tidied(Uniform(0.0123, 86_431.0), 0).written() == "12ms..86430s"

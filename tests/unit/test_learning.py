@@ -10,23 +10,24 @@ from ruamel.yaml import YAML
 
 from kwokfleet import source
 from kwokfleet.api import fleet as fleet_api
-from kwokfleet.core import learning, lessons, lifecycles
-from kwokfleet.core.dice import Die
 from kwokfleet.core.result import Clock
-from kwokfleet.core.shapes import Constant, Exponential
-from kwokfleet.core.stagelint import rules
 from kwokfleet.documents import formatter, parser
 from kwokfleet.edge import library
+from kwokfleet.learn import lifecycle_writer, model
+from kwokfleet.learn.distributions import Constant, Exponential
+from kwokfleet.render import lifecycles
+from kwokfleet.render.seeded_random import Die
+from kwokfleet.stagelint import rules
 from tests.harness import real_pods
 from tests.harness.real_pods import EPOCH, Pod
 
 Manifest = dict[str, Any]
-ABOUT = lessons.About("web", "namespace shop", "1.2.3")
+ABOUT = lifecycle_writer.About("web", "namespace shop", "1.2.3")
 
 
-def told(*pods: list[Manifest]) -> learning.Study:
+def told(*pods: list[Manifest]) -> model.Study:
     """Return what pods teach whose states are known without the times at which they were received."""
-    study = learning.Study()
+    study = model.Study()
     for states in pods:
         for state in states:
             study.take("MODIFIED", state)
@@ -49,7 +50,7 @@ def jobs(count: int = 200, failing: float = 0.1) -> list[list[Manifest]]:
     ]
 
 
-def spans(lesson: learning.Lesson) -> dict[str, tuple[object, int]]:
+def spans(lesson: model.Lesson) -> dict[str, tuple[object, int]]:
     """Return the median of each step, and of how many pods."""
     return {name: (step.fit.sample.quantile(0.5), step.fit.sample.size) for name, step in lesson.steps.items()}
 
@@ -77,7 +78,7 @@ def test_the_last_states_alone_teach_nearly_as_much() -> None:
 
 def test_times_of_receipt_are_used_where_they_are_known() -> None:
     """They are exact to hundredths; a pod that was there before has none."""
-    study = learning.Study()
+    study = model.Study()
     for index, start in enumerate(range(0, 1000, 100)):
         pod = Pod(f"seen-{index}", policy="Always")
         study.take("ADDED", pod.now, EPOCH + start)
@@ -99,7 +100,7 @@ def test_times_of_receipt_are_used_where_they_are_known() -> None:
 
 def test_what_a_pod_was_when_it_was_first_seen_did_not_happen_then() -> None:
     """A pod that gets a label which is watched for appears as if new."""
-    study = learning.Study()
+    study = model.Study()
     pod = Pod("late", policy="Always")
     pod.bound(0)
     pod.creating(7)
@@ -132,7 +133,7 @@ def test_init_containers_are_a_step_of_their_own() -> None:
 
 def test_a_pod_that_was_deleted_neither_completed_nor_failed() -> None:
     """Its end is somebody else's doing; how long it took to go is learnt."""
-    study = learning.Study()
+    study = model.Study()
     for index in range(10):
         pod = Pod(f"gone-{index}", policy="Always")
         pod.bound(0)
@@ -174,7 +175,7 @@ def test_crash_loops_become_restarts() -> None:
     study = told(looping("a"), looping("b"), looping("a"))
     lesson = study.lesson()
     assert spans(lesson) == {"create": (1, 2), "ready": (1, 2), "every": (4, 6), "backoff": (10, 4)}
-    made = lessons.lifecycle(lesson, "web")["pod"]["restart"]
+    made = lifecycle_writer.lifecycle(lesson, "web")["pod"]["restart"]
     assert made == {"every": "4s", "backoff": "10s", "reason": "Segfault", "exitCode": 139}
 
 
@@ -198,7 +199,7 @@ def test_clocks_that_differ_make_no_negative_times() -> None:
     lesson = told(*([pod.bound(10), pod.creating(7)] for pod in pods)).lesson()
     assert spans(lesson)["create"][1] == lesson.steps["create"].backwards == 9
     assert lesson.steps["create"].fit.shape == Constant(0)
-    assert "clocks differ" in lessons.verdict(lesson.steps["create"])
+    assert "clocks differ" in lifecycle_writer.verdict(lesson.steps["create"])
 
 
 def test_pods_without_a_node_teach_nothing() -> None:
@@ -232,7 +233,7 @@ def test_what_is_no_pod_is_refused_and_changes_nothing(data: st.DataObject) -> N
 # written down
 
 
-def everything() -> list[learning.Lesson]:
+def everything() -> list[model.Lesson]:
     """Return lessons that differ in what they hold."""
     return [
         told(*jobs()).lesson(),
@@ -252,20 +253,20 @@ LIBRARY: lifecycles.Library = {
 
 
 @pytest.mark.parametrize("lesson", everything(), ids=range(5))
-def test_what_is_written_is_a_lifecycle_that_kwok_can_play(lesson: learning.Lesson) -> None:
+def test_what_is_written_is_a_lifecycle_that_kwok_can_play(lesson: model.Lesson) -> None:
     """The text says what the value says, it is valid, and its Stages pass the linter."""
-    [entry] = YAML(typ="safe", pure=True).load(lessons.text(lesson, ABOUT))["lifecycles"]
-    assert entry == lessons.lifecycle(lesson, "web")
+    [entry] = YAML(typ="safe", pure=True).load(lifecycle_writer.text(lesson, ABOUT))["lifecycles"]
+    assert entry == lifecycle_writer.lifecycle(lesson, "web")
     made = fleet_api.Lifecycle.model_validate(entry)
     for stage in lifecycles.stages("lab", made, LIBRARY, lease=True):
         assert rules.check(stage) == []
 
 
 @pytest.mark.parametrize("lesson", everything(), ids=range(5))
-def test_a_whole_fleet_is_valid_and_in_style(lesson: learning.Lesson, tmp_path: Path) -> None:
+def test_a_whole_fleet_is_valid_and_in_style(lesson: model.Lesson, tmp_path: Path) -> None:
     """Without a warning."""
     file = tmp_path / "learnt.yaml"
-    file.write_text(lessons.fleet_text(lesson, ABOUT, "learnt"))
+    file.write_text(lifecycle_writer.fleet_text(lesson, ABOUT, "learnt"))
     loaded = source.Loader().load(file)
     assert not loaded.problems
     [fleet] = loaded.tree.fleets
@@ -287,7 +288,7 @@ def test_whatever_was_seen_can_be_written(times: list[tuple[float, float]], reas
         states = [pod.bound(start), pod.creating(start), pod.started(start)]
         pods.append([*states, pod.over(start, start + run, code, reason)])
     lesson = told(*pods).lesson()
-    text = lessons.text(lesson, lessons.About("web", f"{reason}\nname: x", "1"))
+    text = lifecycle_writer.text(lesson, lifecycle_writer.About("web", f"{reason}\nname: x", "1"))
     [entry] = YAML(typ="safe", pure=True).load(text)["lifecycles"]
     fleet_api.Lifecycle.model_validate(entry)
 
@@ -297,4 +298,4 @@ def test_whatever_was_seen_can_be_written(times: list[tuple[float, float]], reas
 )
 def test_a_name_is_made_of_anything(given_text: str, name: str) -> None:
     """It is one that a Lifecycle may have."""
-    assert lessons.name(given_text) == name
+    assert lifecycle_writer.name(given_text) == name

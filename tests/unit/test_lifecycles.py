@@ -6,11 +6,11 @@ import jq  # type: ignore[import-not-found,unused-ignore]  # a compiled module w
 import pytest
 
 from kwokfleet.api import fleet as fleet_api
-from kwokfleet.core import lifecycles
-from kwokfleet.core.stagelint import rules
 from kwokfleet.documents import parser
 from kwokfleet.edge import library
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.render import lifecycles
+from kwokfleet.stagelint import rules
 
 LIBRARY: lifecycles.Library = {
     document.value["metadata"]["name"]: document.value

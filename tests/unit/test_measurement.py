@@ -9,12 +9,12 @@ import structlog
 
 from kwokfleet import errors, measurement
 from kwokfleet.api import fleet as fleet_api
-from kwokfleet.core import workloads
 from kwokfleet.core.ledger import Entry, State
 from kwokfleet.edge.shelf import Kept, Shelf
 from kwokfleet.kube import requests
 from kwokfleet.kube.requests import Answer, Request
 from kwokfleet.measurement import Measurement
+from kwokfleet.render import workloads
 from tests.harness.lives import T0, PodLife
 
 START = datetime.fromtimestamp(T0, UTC)

@@ -5,16 +5,17 @@ from datetime import UTC, datetime
 import pytest
 
 from kwokfleet.api import fleet as fleet_api
-from kwokfleet.core import membership, render
+from kwokfleet.core import membership
 from kwokfleet.kube import objects
 from kwokfleet.kube.observed import Inventory
+from kwokfleet.render import desired
 from tests.harness import manifests
 
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
 POOL = ("lab", "gpu")
 
 
-def tree(replicas: int, scale_down: str) -> render.Tree:
+def tree(replicas: int, scale_down: str) -> desired.Tree:
     """Return a tree of one Fleet with one pool."""
     pool = {"name": "gpu", "replicas": replicas, "scaleDown": scale_down}
     fleet = {
@@ -23,7 +24,7 @@ def tree(replicas: int, scale_down: str) -> render.Tree:
         "metadata": {"name": "lab"},
         "spec": {"nodePools": [pool]},
     }
-    return render.Tree((fleet_api.Fleet.model_validate(fleet),))
+    return desired.Tree((fleet_api.Fleet.model_validate(fleet),))
 
 
 def live(*indices: int, created: dict[int, str] | None = None) -> Inventory:

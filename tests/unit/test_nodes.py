@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kwokfleet.api import fleet as fleet_api
-from kwokfleet.core import node_templates, nodes
-from kwokfleet.core.stagelint import rules
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.render import node_templates, nodes
+from kwokfleet.stagelint import rules
 
 CONTEXT = nodes.Context("lab")
 NOW = datetime(2026, 3, 1, 8, tzinfo=UTC)

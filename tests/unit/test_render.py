@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from kwokfleet import source
-from kwokfleet.core import render, stagesets
 from kwokfleet.documents.problems import errors
 from kwokfleet.kube import objects
+from kwokfleet.render import desired as render
+from kwokfleet.render import stage_sets
 
 NOW = datetime(2026, 3, 2, 7, 30, tzinfo=UTC)
 HEAD = "apiVersion: kwokfleet.dev/v1alpha1\nkind: Fleet\nmetadata: {name: NAME}\nspec:\n"
@@ -157,7 +158,7 @@ def test_loading_again_reads_no_model_twice(tmp_path: Path) -> None:
 def test_every_default_set_exists(lease: bool) -> None:  # noqa: FBT001  # a column of the table
     """What is needed beside the named sets is in the library."""
     tree = source.Loader().load(Path(__file__).parents[2] / "fleets" / "quickstart.yaml").tree
-    assert all(tree.library[name] for name in stagesets.missing([], lease=lease))
+    assert all(tree.library[name] for name in stage_sets.missing([], lease=lease))
 
 
 def test_a_fleet_is_no_better_than_what_it_refers_to(tmp_path: Path) -> None:

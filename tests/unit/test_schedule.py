@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from kwokfleet.api import fleet as fleet_api
 from kwokfleet.api import wave as wave_api
-from kwokfleet.core import schedule
-from kwokfleet.core.dice import Die
+from kwokfleet.render import schedule
+from kwokfleet.render.seeded_random import Die
 
 
 def at(text: str) -> datetime:

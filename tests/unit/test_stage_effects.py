@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwokfleet.core.stagelint import effects
 from kwokfleet.documents.problems import Severity
+from kwokfleet.stagelint import coverage
 
 JOB = {"jq": {"key": ".metadata.ownerReferences.[].kind", "operator": "In", "values": ["Job"]}}
 RUNNING = {"jq": {"key": ".status.phase", "operator": "In", "values": ["Running"]}}
@@ -34,14 +34,14 @@ def need(key: str, operator: str = "Exists", *values: str) -> dict[str, Any]:
 
 def test_a_stage_for_jobs_completes_a_job() -> None:
     """The owner's kind is known before the pod is made."""
-    assert effects.completes([stage(RUNNING, JOB)], POD, "Job")
-    assert not effects.completes([stage(RUNNING, JOB)], POD, "ReplicaSet")
+    assert coverage.completes([stage(RUNNING, JOB)], POD, "Job")
+    assert not coverage.completes([stage(RUNNING, JOB)], POD, "ReplicaSet")
 
 
 def test_a_job_that_nothing_completes_is_an_error() -> None:
     """It would run for ever."""
     ready = stage(RUNNING, step={"patch": {"template": "phase: Running"}})
-    found = effects.pod_findings([ready], POD, ("spec", "workloads", 0), "Job")
+    found = coverage.pod_findings([ready], POD, ("spec", "workloads", 0), "Job")
     assert [(each.rule, each.severity, each.where) for each in found] == [
         ("workload-never-completes", Severity.ERROR, ("spec", "workloads", 0))
     ]
@@ -49,13 +49,13 @@ def test_a_job_that_nothing_completes_is_an_error() -> None:
 
 def test_pods_of_other_owners_need_not_complete() -> None:
     """A Deployment's pods are meant to stay."""
-    assert effects.pod_findings([], POD, (), "ReplicaSet") == []
+    assert coverage.pod_findings([], POD, (), "ReplicaSet") == []
 
 
 def test_next_counts_like_steps() -> None:
     """The deprecated spelling completes pods as well."""
     old = {"spec": {"resourceRef": {"kind": "Pod"}, "selector": {}, "next": {"statusTemplate": "phase: Succeeded"}}}
-    assert effects.completes([old], POD, "Job")
+    assert coverage.completes([old], POD, "Job")
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_next_counts_like_steps() -> None:
 )
 def test_a_stage_that_surely_does_not_match_completes_nothing(needs: list[Any]) -> None:
     """What the template and the owner tell is enough to know."""
-    assert not effects.completes([stage(*needs)], POD, "Job")
+    assert not coverage.completes([stage(*needs)], POD, "Job")
 
 
 @pytest.mark.parametrize(
@@ -89,24 +89,24 @@ def test_a_stage_that_surely_does_not_match_completes_nothing(needs: list[Any]) 
 )
 def test_in_doubt_a_stage_may_match(needs: list[Any]) -> None:
     """What comes later, from defaults or controllers, and what is not run, counts as met."""
-    assert effects.completes([stage(*needs)], POD, "Job")
+    assert coverage.completes([stage(*needs)], POD, "Job")
 
 
 def test_labels_of_a_selector_are_compared_exactly() -> None:
     """Both matchLabels and matchAnnotations."""
-    assert effects.completes([stage(selector={"matchLabels": {"app": "web"}})], POD, "Job")
-    assert not effects.completes([stage(selector={"matchLabels": {"app": "db"}})], POD, "Job")
-    assert not effects.completes([stage(selector={"matchAnnotations": {"app": "web"}})], POD, "Job")
+    assert coverage.completes([stage(selector={"matchLabels": {"app": "web"}})], POD, "Job")
+    assert not coverage.completes([stage(selector={"matchLabels": {"app": "db"}})], POD, "Job")
+    assert not coverage.completes([stage(selector={"matchAnnotations": {"app": "web"}})], POD, "Job")
 
 
 def test_a_stage_without_a_selector_completes_nothing() -> None:
     """It is dropped."""
-    assert not effects.completes([stage(selector=None)], POD, "Job")
+    assert not coverage.completes([stage(selector=None)], POD, "Job")
 
 
 def test_deleting_completes_too() -> None:
     """A pod that is gone does not run for ever."""
-    assert effects.completes([stage(RUNNING, step={"delete": True})], POD, "Job")
+    assert coverage.completes([stage(RUNNING, step={"delete": True})], POD, "Job")
 
 
 def with_container(**fields: object) -> dict[str, Any]:
@@ -119,7 +119,7 @@ READS_ARGS = stage(RUNNING, delay={"durationFrom": {"jq": {"expression": '.spec.
 
 def test_a_command_where_the_stage_reads_args_is_a_warning() -> None:
     """`command: [sleep, "10"]` would complete at once."""
-    found = effects.pod_findings([READS_ARGS], with_container(command=["sleep", "10"]))
+    found = coverage.pod_findings([READS_ARGS], with_container(command=["sleep", "10"]))
     assert [(each.rule, each.severity, each.where) for each in found] == [
         ("workload-command-not-read", Severity.WARNING, ("spec", "containers", 0, "command"))
     ]
@@ -128,7 +128,7 @@ def test_a_command_where_the_stage_reads_args_is_a_warning() -> None:
 @pytest.mark.parametrize("fields", [{"args": ["sleep", "10"]}, {"command": ["sh"], "args": ["10"]}, {}])
 def test_args_are_fine_where_the_stage_reads_args(fields: dict[str, Any]) -> None:
     """There is something to read, or nothing was meant."""
-    assert effects.pod_findings([READS_ARGS], with_container(**fields)) == []
+    assert coverage.pod_findings([READS_ARGS], with_container(**fields)) == []
 
 
 def test_a_stage_that_reads_command_as_well_is_fine() -> None:
@@ -136,7 +136,7 @@ def test_a_stage_that_reads_command_as_well_is_fine() -> None:
     both = stage(
         RUNNING, delay={"durationFrom": {"jq": {"expression": "[.spec.containers[0] | .command[]?, .args[]?] | last"}}}
     )
-    assert effects.pod_findings([both], with_container(command=["sleep", "10"])) == []
+    assert coverage.pod_findings([both], with_container(command=["sleep", "10"])) == []
 
 
 def beat(low_ms: int, high_ms: int | None = None) -> dict[str, Any]:
@@ -150,12 +150,12 @@ def beat(low_ms: int, high_ms: int | None = None) -> dict[str, Any]:
 
 def test_a_few_nodes_with_a_quick_heartbeat_are_fine() -> None:
     """That is kwok without leases."""
-    assert effects.heartbeat_findings([beat(20_000, 25_000)], 1_000, lease=False) == []
+    assert coverage.heartbeat_findings([beat(20_000, 25_000)], 1_000, lease=False) == []
 
 
 def test_many_nodes_with_a_quick_heartbeat_are_a_warning() -> None:
     """Each beat is a patch of the whole status."""
-    found = effects.heartbeat_findings([beat(20_000, 25_000)], 5_000, lease=False, where=("spec",))
+    found = coverage.heartbeat_findings([beat(20_000, 25_000)], 5_000, lease=False, where=("spec",))
     assert [(each.rule, each.severity, each.where) for each in found] == [
         ("heartbeat-load", Severity.WARNING, ("spec",))
     ]
@@ -165,30 +165,30 @@ def test_many_nodes_with_a_quick_heartbeat_are_a_warning() -> None:
 @pytest.mark.parametrize("stages", [[], [beat(600_000, 610_000)], [stage(READY, kind="Node")]])
 def test_nodes_without_a_quick_heartbeat_and_without_leases_are_an_error(stages: list[dict[str, Any]]) -> None:
     """The controller manager takes them for lost."""
-    found = effects.heartbeat_findings(stages, 1, lease=False)
+    found = coverage.heartbeat_findings(stages, 1, lease=False)
     assert [(each.rule, each.severity) for each in found] == [("nodes-without-heartbeat", Severity.ERROR)]
 
 
 def test_a_longer_grace_allows_a_slower_heartbeat() -> None:
     """It is a setting of the controller manager."""
-    assert effects.heartbeat_findings([beat(60_000)], 1, lease=False, grace_s=200) == []
+    assert coverage.heartbeat_findings([beat(60_000)], 1, lease=False, grace_s=200) == []
 
 
 def test_a_slow_heartbeat_with_leases_is_fine() -> None:
     """The lease is the sign of life."""
-    assert effects.heartbeat_findings([beat(600_000, 610_000)], 20_000, lease=True) == []
+    assert coverage.heartbeat_findings([beat(600_000, 610_000)], 20_000, lease=True) == []
 
 
 def test_a_stage_for_some_nodes_is_no_heartbeat() -> None:
     """An opt-in label keeps it from the others."""
     some = beat(20_000)
     some["spec"]["selector"]["matchLabels"] = {"opt": "in"}
-    assert effects.heartbeat_findings([some], 1, lease=False) != []
+    assert coverage.heartbeat_findings([some], 1, lease=False) != []
 
 
 def test_no_nodes_need_no_heartbeat() -> None:
     """Nothing can fall silent."""
-    assert effects.heartbeat_findings([], 0, lease=False) == []
+    assert coverage.heartbeat_findings([], 0, lease=False) == []
 
 
 JSON = st.recursive(
@@ -209,5 +209,5 @@ def test_any_pod_and_any_stage_get_an_answer(pod: dict[str, Any], wild: object) 
     """However broken they are: their own rules tell, these do not raise."""
     wild_stage = {"spec": {"resourceRef": {"kind": "Pod"}, "selector": wild, "delay": wild, "steps": [SUCCEED]}}
     stages = [wild_stage, READS_ARGS, stage(JOB, need('.metadata.labels["a"]', "In", "b"))]
-    effects.pod_findings(stages, pod, (), "Job")
-    effects.heartbeat_findings(stages, 2_000, lease=False)
+    coverage.pod_findings(stages, pod, (), "Job")
+    coverage.heartbeat_findings(stages, 2_000, lease=False)

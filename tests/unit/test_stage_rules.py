@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from kwokfleet.core.stagelint import rules
 from kwokfleet.documents import problems
 from kwokfleet.documents.problems import Finding, Severity, Where
+from kwokfleet.stagelint import rules
 
 STAGES = Path(__file__).parents[2] / "stages"
 MISSING = object()

@@ -7,7 +7,8 @@ import pytest
 
 from kwokfleet.api.fleet import NodePool
 from kwokfleet.api.kwok_controller import KwokControllerSpec
-from kwokfleet.core import kwok, nodes, stateful
+from kwokfleet.core import kwok, stateful
+from kwokfleet.render import nodes
 
 NAME = stateful.Name("lab", "kwokfleet-kwok")
 

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from kwokfleet.api import decode
 from kwokfleet.api import fleet as fleet_api
-from kwokfleet.core import upkeep, workloads
+from kwokfleet.core import upkeep
 from kwokfleet.core.upkeep import Thing
 from kwokfleet.kube import objects, rejections
 from kwokfleet.kube.requests import Answer
+from kwokfleet.render import workloads
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {"spec": {"restartPolicy": "Never"}}}}

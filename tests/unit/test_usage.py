@@ -10,10 +10,12 @@ from kwokfleet import places
 from kwokfleet.api import decode
 from kwokfleet.api.fleet import Fleet
 from kwokfleet.api.kwok_controller import KwokControllerSpec
-from kwokfleet.core import kwok, kwok_objects, render
-from kwokfleet.core.stagelint import cel_text
+from kwokfleet.core import kwok
 from kwokfleet.documents.parser import Document
 from kwokfleet.kube import objects
+from kwokfleet.render import desired as render
+from kwokfleet.stagelint import cel
+from kwokfleet.validate import kwok_resources
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
 Manifest = dict[str, Any]
@@ -104,7 +106,7 @@ def test_the_metric_has_the_names_that_a_kubelet_has() -> None:
 def test_an_expression_is_short_enough_for_kwok(resource: str) -> None:
     """Far below what the compiler of CEL gives up at."""
     [made] = [each for each in desired(tree(usage={"cpu": 1})) if each["kind"] == "ClusterResourceUsage"]
-    assert len(made["spec"]["usages"][0]["usage"][resource]["expression"]) < cel_text.MAX_LENGTH / 10
+    assert len(made["spec"]["usages"][0]["usage"][resource]["expression"]) < cel.MAX_LENGTH / 10
 
 
 # where kwok answers
@@ -159,7 +161,7 @@ def test_who_listens_everywhere_is_found_on_loopback() -> None:
 # kwok's own objects
 
 
-@pytest.mark.parametrize("kind", kwok_objects.KINDS)
+@pytest.mark.parametrize("kind", kwok_resources.KINDS)
 def test_a_kind_is_ranked_before_nodes_and_after_its_namespace(kind: str) -> None:
     """Those that act cluster-wide go with the Stages."""
     namespaced = kind in objects.KWOK_NAMESPACED_KINDS
@@ -171,7 +173,7 @@ def test_an_object_becomes_ours() -> None:
     """With our label and its Fleet's, and its own kept; without what is null."""
     given = {**LOGS, "metadata": {"name": "all", "labels": {"why": "tests"}}, "status": {}}
     given["spec"] = {**given["spec"], "selector": None}
-    made = kwok_objects.owned(given, "lab")
+    made = kwok_resources.owned(given, "lab")
     assert made["metadata"]["labels"] == {"why": "tests", objects.MANAGED_BY: "kwokfleet", objects.FLEET: "lab"}
     assert made["spec"] == LOGS["spec"]
     assert "status" not in made
@@ -181,8 +183,8 @@ def test_defaults_inside_lists_are_filled_in() -> None:
     """The API server does it too, and a list is compared as a whole."""
     metric = {"name": "one", "kind": "gauge", "value": "1.0"}
     given = {**LOGS, "kind": "Metric", "spec": {"path": "/metrics/mine", "metrics": [metric]}}
-    assert kwok_objects.check(given) == []
-    assert kwok_objects.owned(given, "lab")["spec"]["metrics"] == [{**metric, "dimension": "node"}]
+    assert kwok_resources.check(given) == []
+    assert kwok_resources.owned(given, "lab")["spec"]["metrics"] == [{**metric, "dimension": "node"}]
 
 
 @pytest.mark.parametrize(
@@ -200,34 +202,34 @@ def test_cel_of_a_metric_is_compiled_before_kwok_does(value: str, label: str, ru
     """It knows a node, a pod and a container, and what they use; kwok would show 0, and say nothing."""
     metric = {"name": "one", "kind": "gauge", "value": value, "labels": [{"name": "who", "value": label}]}
     given = {**LOGS, "kind": "Metric", "spec": {"path": "/metrics/mine", "metrics": [metric]}}
-    assert [each.rule for each in kwok_objects.check(given)] == rules
+    assert [each.rule for each in kwok_resources.check(given)] == rules
 
 
 def test_our_own_cel_compiles() -> None:
     """What usage is shown by."""
-    made = [each for each in desired(tree(usage={"cpu": 1})) if each["kind"] in kwok_objects.KINDS]
+    made = [each for each in desired(tree(usage={"cpu": 1})) if each["kind"] in kwok_resources.KINDS]
     assert len(made) == 2
-    assert [finding for each in made for finding in kwok_objects.check(each)] == []
+    assert [finding for each in made for finding in kwok_resources.check(each)] == []
 
 
 def test_a_namespace_that_an_object_needs_is_made() -> None:
     """As for waves."""
     given = {**LOGS, "kind": "Logs", "metadata": {"name": "pod", "namespace": "web"}}
-    found = desired(tree(kwok_objects.owned(given, "lab")))
+    found = desired(tree(kwok_resources.owned(given, "lab")))
     assert [each["metadata"]["name"] for each in found if each["kind"] == "Namespace"] == ["web"]
 
 
 def test_two_objects_of_one_name_are_one_too_many() -> None:
     """Said at the second."""
     first, second = Document("a.yaml", LOGS), Document("b.yaml", LOGS)
-    found = list(kwok_objects.together([(LOGS, first), (LOGS, second)], uses=False))
+    found = list(kwok_resources.together([(LOGS, first), (LOGS, second)], uses=False))
     assert [(document.path, finding.rule) for document, finding in found] == [("b.yaml", "duplicate-name")]
 
 
 def test_logs_without_a_way_to_kwok_are_warned_of() -> None:
     """Nobody could read them."""
-    assert [each.rule for each in kwok_objects.unreachable([LOGS], controller())] == ["unreachable-kwok"]
-    assert list(kwok_objects.unreachable([LOGS], controller(port=10247))) == []
+    assert [each.rule for each in kwok_resources.unreachable([LOGS], controller())] == ["unreachable-kwok"]
+    assert list(kwok_resources.unreachable([LOGS], controller(port=10247))) == []
 
 
 # what kwok is started with
@@ -236,7 +238,7 @@ def test_logs_without_a_way_to_kwok_are_warned_of() -> None:
 def test_kwok_follows_only_what_is_declared() -> None:
     """Exec runs commands: it is off unless a file declares it, and so are the endpoints for it."""
     runs, shard = KwokControllerSpec(), kwok.Shard()
-    logs = kwok_objects.owned(LOGS, "lab")
+    logs = kwok_resources.owned(LOGS, "lab")
     assert render.kwok_kinds(tree(logs)) == ("ClusterLogs",)
     assert '"enableDebuggingHandlers":false' in kwok.configuration(runs, shard, (), ("ClusterResourceUsage", "Metric"))
     assert '"enableDebuggingHandlers":true' in kwok.configuration(runs, shard, (), ("ClusterLogs",))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwokfleet.formats import watch_events
-from kwokfleet.formats.watch_events import Broken, Record
+from kwokfleet.learn import watch_events
+from kwokfleet.learn.watch_events import Broken, Record
 from tests.harness import real_pods
 
 Manifest = dict[str, Any]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kwokfleet.api import fleet as fleet_api
-from kwokfleet.core import nodes, workloads
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.render import nodes, workloads
 
 START = datetime(2026, 3, 1, 8, tzinfo=UTC)
 JOB: Manifest = {

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from kwokfleet.api import fleet as fleet_api
-from kwokfleet.core import shapes
-from kwokfleet.core.learning import GRID_S, Lesson, Step, Trouble, counted
 from kwokfleet.documents import formatter, writer
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.learn import distributions
+from kwokfleet.learn.model import GRID_S, Lesson, Step, Trouble, counted
 
 PERCENTILES = (0.5, 0.9, 0.99)
 QUANTILES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
@@ -241,7 +241,7 @@ def verdict(step: Step) -> str:
 def shown(step: Step, known: Known, share: float) -> str:
     """Return a percentile with no more digits than its grid gives it."""
     width = GRID_S[step.clock]
-    return shapes.seconds(round(known.quantile(share) / width, 1) * width)
+    return distributions.seconds(round(known.quantile(share) / width, 1) * width)
 
 
 _DELAY = re.compile(r"[0-9.]+m?s(\.\.[0-9.]+m?s)?")

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kwokfleet.core.stagelint import expression_rules, shape, step_rules
 from kwokfleet.documents import problems
 from kwokfleet.documents.problems import Finding, Severity, Where
+from kwokfleet.stagelint import expression_rules, schema, step_rules
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 _KIND = re.compile(r"[A-Z][A-Za-z0-9]*")
@@ -26,7 +26,7 @@ _ALWAYS_NEW = re.compile(r"\{\{[^}]*\b(?:Now|now|uuidv4|rand\w+)\b")
 def check(stage: Mapping[str, Any], where: Where = ()) -> list[Finding]:
     """Return all that is wrong in one Stage, in the order of its fields; *where* is the place of the Stage itself."""
     found = [
-        *shape.check(stage, shape.STAGE, ()),
+        *schema.check(stage, schema.STAGE, ()),
         *_identity(stage),
         *_selector(stage),
         *_weight(stage),
@@ -52,15 +52,15 @@ def _warning(where: Where, what: str, hint: str, rule: str) -> Finding:
 
 def _identity(stage: Mapping[str, Any]) -> Iterator[Finding]:
     """Check what a Stage is, what it is called, and what it is for."""
-    for key, wanted in (("apiVersion", shape.API_VERSION), ("kind", "Stage")):
-        if shape.get(stage, key) != wanted:
+    for key, wanted in (("apiVersion", schema.API_VERSION), ("kind", "Stage")):
+        if schema.get(stage, key) != wanted:
             yield Finding(
                 (key,),
                 f"must be {wanted}, or it is not a kwok Stage",
                 f"write {key}: {wanted}",
                 rule="stage-wrong-kind",
             )
-    name = shape.text(stage, "metadata", "name")
+    name = schema.text(stage, "metadata", "name")
     if not name:
         yield Finding(("metadata", "name"), "a Stage needs a name", "add metadata.name", rule="stage-missing-name")
     elif not _NAME.fullmatch(name):
@@ -68,7 +68,7 @@ def _identity(stage: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(
             ("metadata", "name"), f"{name!r} is not a name that Kubernetes takes", hint, rule="stage-bad-name"
         )
-    yield from _resource(shape.kind(stage), shape.text(stage, "spec", "resourceRef", "apiGroup") or "v1")
+    yield from _resource(schema.kind(stage), schema.text(stage, "spec", "resourceRef", "apiGroup") or "v1")
 
 
 def _resource(kind: str, group: str) -> Iterator[Finding]:
@@ -108,15 +108,15 @@ def _resource(kind: str, group: str) -> Iterator[Finding]:
 
 def _selector(stage: Mapping[str, Any]) -> Iterator[Finding]:
     where: Where = ("spec", "selector")
-    if shape.get(stage, *map(str, where)) is None:
-        given = "selector" in shape.mapping(stage, "spec")
+    if schema.get(stage, *map(str, where)) is None:
+        given = "selector" in schema.mapping(stage, "spec")
         what = "kwok drops a Stage without a selector and says nothing"
         yield Finding(
             where if given else ("spec",), what, "write selector: {} to match every object", rule="stage-null-selector"
         )
-    for index, found in shape.maps(stage, *map(str, where), "matchExpressions"):
+    for index, found in schema.maps(stage, *map(str, where), "matchExpressions"):
         yield from _written_twice(found, (*where, "matchExpressions", index))
-    for place, language, content in shape.requirements(stage):
+    for place, language, content in schema.requirements(stage):
         if language == "jq":
             yield from expression_rules.jq_requirement(content, place)
         elif language == "cel":
@@ -134,7 +134,7 @@ def _written_twice(found: Mapping[str, Any], where: Where) -> Iterator[Finding]:
     """Check which of the three spellings of a requirement is used, and that it is one."""
     bare = [name for name in ("key", "operator", "values") if found.get(name) is not None]
     is_jq, is_cel = isinstance(found.get("jq"), Mapping), isinstance(found.get("cel"), Mapping)
-    if is_cel and (is_jq or shape.text(found, "key")):
+    if is_cel and (is_jq or schema.text(found, "key")):
         yield Finding(
             (*where, "cel"),
             "kwok ignores cel beside jq in one requirement",
@@ -163,7 +163,7 @@ def _weight(stage: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _not_negative(stage: Mapping[str, Any], where: Where) -> Iterator[Finding]:
-    value = shape.number(stage, *map(str, where))
+    value = schema.number(stage, *map(str, where))
     if value is not None and value < 0:
         yield Finding(
             where, f"must be 0 or more, got {value}", "the API server refuses the Stage", rule="stage-negative"
@@ -174,10 +174,10 @@ def _delay(stage: Mapping[str, Any]) -> Iterator[Finding]:
     where: Where = ("spec", "delay")
     for name in ("durationMilliseconds", "jitterDurationMilliseconds"):
         yield from _not_negative(stage, (*where, name))
-    delay = shape.mapping(stage, "spec", "delay")
+    delay = schema.mapping(stage, "spec", "delay")
     base, jitter = (
-        shape.number(delay, "durationMilliseconds"),
-        shape.number(delay, "jitterDurationMilliseconds"),
+        schema.number(delay, "durationMilliseconds"),
+        schema.number(delay, "jitterDurationMilliseconds"),
     )
     if base is not None and jitter is not None and 0 <= jitter < base:
         what = f"is below durationMilliseconds, so kwok waits {jitter} ms, not {base} ms"
@@ -187,7 +187,7 @@ def _delay(stage: Mapping[str, Any]) -> Iterator[Finding]:
             "the jitter is the upper end of the delay: make it larger, or leave it out",
             rule="stage-jitter-below-duration",
         )
-    elif jitter is not None and shape.mapping(delay, "durationFrom") and not delay.get("jitterDurationFrom"):
+    elif jitter is not None and schema.mapping(delay, "durationFrom") and not delay.get("jitterDurationFrom"):
         what = f"a durationFrom above {jitter} ms has no effect: the jitter is the longest that kwok waits"
         yield _warning(
             (*where, "jitterDurationMilliseconds"),
@@ -201,15 +201,15 @@ def _delay(stage: Mapping[str, Any]) -> Iterator[Finding]:
 
 def _loop(stage: Mapping[str, Any]) -> Iterator[Finding]:
     """Warn of a Stage that undoes nothing of what made it match, changes the object each time, and never waits."""
-    if shape.get(stage, "spec", "selector") is None or shape.mapping(stage, "spec", "delay"):
+    if schema.get(stage, "spec", "selector") is None or schema.mapping(stage, "spec", "delay"):
         return
-    if not all(_LASTING.match(shape.text(content, "key")) for _, _, content in shape.requirements(stage)):
+    if not all(_LASTING.match(schema.text(content, "key")) for _, _, content in schema.requirements(stage)):
         return
-    done = shape.actions(stage)
+    done = schema.actions(stage)
     changing = [
         action
         for action in done
-        if action.does == "patch" and _ALWAYS_NEW.search(shape.text(action.content, "template"))
+        if action.does == "patch" and _ALWAYS_NEW.search(schema.text(action.content, "template"))
     ]
     if changing and not any(action.does in ("delete", "finalizers") for action in done):
         what = "the Stage still matches after it has played, changes the object each time and never waits"
@@ -224,7 +224,7 @@ def _loop(stage: Mapping[str, Any]) -> Iterator[Finding]:
 def _names_given_twice(stages: Sequence[tuple[Where, Mapping[str, Any]]]) -> Iterator[Finding]:
     seen: set[str] = set()
     for where, stage in stages:
-        name = shape.text(stage, "metadata", "name")
+        name = schema.text(stage, "metadata", "name")
         if name and name in seen:
             what = f"another Stage is called {name!r} too: in a cluster one replaces the other"
             yield Finding((*where, "metadata", "name"), what, "rename one of them", rule="stage-duplicate-name")
@@ -234,11 +234,15 @@ def _names_given_twice(stages: Sequence[tuple[Where, Mapping[str, Any]]]) -> Ite
 def _never_chosen(stages: Sequence[tuple[Where, Mapping[str, Any]]]) -> Iterator[Finding]:
     """Find the Stages of weight 0 that match only where a Stage with a weight matches too."""
     for where, stage in stages:
-        if shape.get(stage, "spec", "weightFrom") or shape.number(stage, "spec", "weight"):
+        if schema.get(stage, "spec", "weightFrom") or schema.number(stage, "spec", "weight"):
             continue
         for _, other in stages:
-            if (shape.number(other, "spec", "weight") or 0) > 0 and _same_kind(stage, other) and _implies(stage, other):
-                name = shape.text(other, "metadata", "name")
+            if (
+                (schema.number(other, "spec", "weight") or 0) > 0
+                and _same_kind(stage, other)
+                and _implies(stage, other)
+            ):
+                name = schema.text(other, "metadata", "name")
                 what = f"is never chosen: its weight is 0, and where it matches {name!r} with a weight does too"
                 yield Finding(
                     (*where, "spec", "weight"),
@@ -252,16 +256,16 @@ def _never_chosen(stages: Sequence[tuple[Where, Mapping[str, Any]]]) -> Iterator
 def _same_kind(stage: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return (
         all(
-            shape.text(stage, "spec", "resourceRef", name) == shape.text(other, "spec", "resourceRef", name)
+            schema.text(stage, "spec", "resourceRef", name) == schema.text(other, "spec", "resourceRef", name)
             for name in ("apiGroup", "kind")
         )
-        and shape.get(stage, "spec", "selector") is not None
+        and schema.get(stage, "spec", "selector") is not None
     )
 
 
 def _implies(stage: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return whether every object that *stage* matches is surely matched by *other* too."""
-    if shape.get(other, "spec", "selector") is None:
+    if schema.get(other, "spec", "selector") is None:
         return False
     mine = _needs(stage)
     return all(any(_stronger(need, wanted) for need in mine) for wanted in _needs(other))
@@ -272,12 +276,12 @@ def _needs(stage: Mapping[str, Any]) -> list[tuple[str, str, frozenset[str]]]:
     found = [
         (f".metadata.{of}[{name}]", "In", frozenset({str(value)}))
         for of, field in (("labels", "matchLabels"), ("annotations", "matchAnnotations"))
-        for name, value in shape.mapping(stage, "spec", "selector", field).items()
+        for name, value in schema.mapping(stage, "spec", "selector", field).items()
     ]
-    for _, language, content in shape.requirements(stage):
-        key = shape.text(content, "key" if language == "jq" else "expression")
+    for _, language, content in schema.requirements(stage):
+        key = schema.text(content, "key" if language == "jq" else "expression")
         key = re.sub(r"\s+", "", key).replace(".[", "[").replace('"', "")
-        found.append((key, shape.text(content, "operator"), frozenset(shape.texts(content, "values"))))
+        found.append((key, schema.text(content, "operator"), frozenset(schema.texts(content, "values"))))
     return found
 
 

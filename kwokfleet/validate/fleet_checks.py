@@ -14,10 +14,10 @@ from pydantic import ConfigDict
 from kwokfleet.api import decode
 from kwokfleet.api import fleet as fleet_api
 from kwokfleet.api.fields import Annotations, Items, Labels, Model, Resources
-from kwokfleet.core import lifecycles, node_templates, nodes, schedule
 from kwokfleet.documents import problems
 from kwokfleet.documents.problems import Finding, Severity, Where
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.render import lifecycles, node_templates, nodes, schedule
 
 MAX_LABEL = 63
 """Characters in a label's value; a node's name is the value of kubernetes.io/hostname."""

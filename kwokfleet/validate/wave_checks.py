@@ -8,10 +8,11 @@ from typing import Any
 from kwokfleet.api import fleet as fleet_api
 from kwokfleet.api import units
 from kwokfleet.api.wave import Wave
-from kwokfleet.core import checks, schedule, workloads
 from kwokfleet.documents import problems
 from kwokfleet.documents.problems import Finding, Severity, Where
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.render import schedule, workloads
+from kwokfleet.validate import fleet_checks
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -44,7 +45,7 @@ _MAX_NAME = 63
 
 def check(fleet: fleet_api.Fleet, wave: Wave, where: Where, trace: workloads.Trace | None) -> Iterator[Finding]:
     """Yield everything wrong with a Wave."""
-    yield from checks.reference(fleet, wave.lifecycle, "pod", where)
+    yield from fleet_checks.reference(fleet, wave.lifecycle, "pod", where)
     yield from _pools(fleet, wave, where)
     yield from _amount(wave, where, trace)
     yield from _variables(wave, where, trace)

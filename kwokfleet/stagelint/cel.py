@@ -10,8 +10,8 @@ is `dyn`, which agrees with everything: what is reported here is really refused 
 import functools
 from dataclasses import dataclass
 
-from kwokfleet.core.stagelint import cel_types
 from kwokfleet.documents import problems
+from kwokfleet.stagelint import cel_types
 
 MAX_LENGTH = 100_000
 """Characters that cel-go reads before it gives up."""

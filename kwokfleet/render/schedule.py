@@ -15,7 +15,7 @@ import cronsim
 
 from kwokfleet.api import wave as wave_api
 from kwokfleet.api.fleet import NodePool, Window
-from kwokfleet.core.dice import Die
+from kwokfleet.render.seeded_random import Die
 
 _MINUTE = timedelta(minutes=1)
 _INSTANT = timedelta(microseconds=1)

@@ -19,8 +19,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kwokfleet.core import shapes
-from kwokfleet.core.shapes import Shape
+from kwokfleet.learn import distributions
+from kwokfleet.learn.distributions import Shape
 
 FEW = 8
 """Below it no distribution can be told from another."""
@@ -133,7 +133,7 @@ def fit(seen: Sample) -> Fit:
 def _fitted(shape: Shape, seen: Sample, rivals: Mapping[str, float]) -> Fit:
     """Return a fit, judged as it will be written down: with the digits that the grid lets one know."""
     places = math.ceil(math.log10(math.sqrt(seen.size) / seen.width))
-    tidy = shapes.tidied(shape, places)
+    tidy = distributions.tidied(shape, places)
     return Fit(tidy, seen, distance(tidy, seen), rivals)
 
 
@@ -180,8 +180,8 @@ def _chance(shape: Shape, number: int, width: float) -> float:
 def _of_few(seen: Sample) -> Shape:
     low, high = min(seen.counts), max(seen.counts)
     if high - low <= 1:  # as one and the same duration is seen, begun here or there in a second
-        return shapes.Constant(_mean(seen.counts) * seen.width)
-    return shapes.Uniform(low * seen.width, high * seen.width)
+        return distributions.Constant(_mean(seen.counts) * seen.width)
+    return distributions.Uniform(low * seen.width, high * seen.width)
 
 
 def _mean(counts: Mapping[int, int]) -> float:
@@ -231,14 +231,14 @@ def _best(seen: Sample, made: Callable[[Point], Shape], starts: Sequence[Point],
 
 def _constant(seen: Sample) -> Shape:
     starts = [(_mean(counts) * seen.width,) for counts in (seen.counts, _inner(seen))]
-    return _best(seen, lambda point: shapes.Constant(max(0.0, point[0])), starts, (seen.width / 8,))
+    return _best(seen, lambda point: distributions.Constant(max(0.0, point[0])), starts, (seen.width / 8,))
 
 
 def _uniform(seen: Sample) -> Shape:
     def made(point: Point) -> Shape:
         middle, half = point[0], abs(point[1])
         low = max(0.0, middle - half)
-        return shapes.Uniform(low, max(low, middle + half))
+        return distributions.Uniform(low, max(low, middle + half))
 
     starts = []
     for counts in (seen.counts, _inner(seen)):
@@ -249,7 +249,7 @@ def _uniform(seen: Sample) -> Shape:
 
 def _exponential(seen: Sample) -> Shape:
     def made(point: Point) -> Shape:
-        return shapes.Exponential(_exp(point[0]))
+        return distributions.Exponential(_exp(point[0]))
 
     starts = [(_log(_mean(counts) * seen.width, seen.width),) for counts in (seen.counts, _inner(seen))]
     return _best(seen, made, starts, (0.1,))
@@ -257,7 +257,7 @@ def _exponential(seen: Sample) -> Shape:
 
 def _normal(seen: Sample) -> Shape:
     def made(point: Point) -> Shape:
-        return shapes.Normal(max(0.0, point[0]), _exp(point[1]))
+        return distributions.Normal(max(0.0, point[0]), _exp(point[1]))
 
     starts = []
     for counts in (seen.counts, _inner(seen)):
@@ -270,7 +270,9 @@ def _normal(seen: Sample) -> Shape:
 
 def _lognormal(seen: Sample) -> Shape:
     def made(point: Point) -> Shape:
-        return shapes.LogNormal(_exp(point[0]), min(shapes.MOST_SIGMA, max(shapes.LEAST_SIGMA, _exp(point[1]))))
+        return distributions.LogNormal(
+            _exp(point[0]), min(distributions.MOST_SIGMA, max(distributions.LEAST_SIGMA, _exp(point[1])))
+        )
 
     starts = []
     for counts in (seen.counts, _inner(seen)):

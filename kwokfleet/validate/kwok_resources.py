@@ -15,13 +15,14 @@ from pydantic import AfterValidator, Field, create_model, model_validator
 from kwokfleet.api import decode
 from kwokfleet.api.fields import Annotations, Items, Labels, Model, Quantity, wrong
 from kwokfleet.api.kwok_controller import KwokControllerSpec
-from kwokfleet.core import kwok, usage
-from kwokfleet.core.stagelint import cel_text
+from kwokfleet.core import kwok
 from kwokfleet.documents import problems
 from kwokfleet.documents.parser import Document
 from kwokfleet.documents.problems import Finding, Where
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.render import usage
+from kwokfleet.stagelint import cel
 
 KINDS = (*objects.KWOK_CLUSTER_KINDS, *objects.KWOK_NAMESPACED_KINDS)
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -274,7 +275,7 @@ def _expressions(value: Manifest) -> Iterator[tuple[Where, str, tuple[str, ...]]
 
 
 def _compiled(where: Where, text: str, takes: tuple[str, ...]) -> Iterator[Finding]:
-    verdict = cel_text.check(text, cel_text.METRIC)
+    verdict = cel.check(text, cel.METRIC)
     if verdict.problem:
         what = f"kwok cannot compile this CEL, {verdict.problem}: it shows nothing"
         yield Finding(where, what, "there are node, pod and container, of Kubernetes' own fields", rule="kwok-bad-cel")

@@ -12,10 +12,11 @@ from typing import Any
 from kwokfleet.api import fleet as fleet_api
 from kwokfleet.api.kwok_controller import KwokControllerSpec
 from kwokfleet.api.wave import Wave
-from kwokfleet.core import lifecycles, nodes, schedule, stagesets, usage, workloads
 from kwokfleet.documents import writer
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest, ObjectKey
+from kwokfleet.render import lifecycles, nodes, schedule, usage, workloads
+from kwokfleet.render import stage_sets as stagesets
 
 Desired = dict[ObjectKey, Manifest]
 

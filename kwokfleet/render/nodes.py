@@ -15,11 +15,12 @@ from typing import Any
 
 from kwokfleet.api.delay import Delay
 from kwokfleet.api.fleet import NodeGroups, NodePool
-from kwokfleet.core import diff, kwok, lifecycles, node_templates, usage
-from kwokfleet.core.dice import Die
+from kwokfleet.core import diff, kwok
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.observed import TTL
+from kwokfleet.render import lifecycles, node_templates, usage
+from kwokfleet.render.seeded_random import Die
 
 DEFAULT_RESOURCES = {"cpu": "32", "memory": "256Gi", "pods": "110"}
 """What `kwokctl scale` gives a node."""

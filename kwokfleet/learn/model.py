@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kwokfleet.core import fitting, stories
 from kwokfleet.core.result import Clock
-from kwokfleet.core.stories import Story
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.learn import fitting, pod_history
+from kwokfleet.learn.pod_history import Story
 
 GRID_S = {Clock.API: 1.0, Clock.WATCH: 0.05}
 """How exact the times of a clock are; what is received is late by some hundredths now and then."""
@@ -78,7 +78,7 @@ class Study:
         try:
             metadata = pod["metadata"]
             name = str(metadata.get("uid") or f"{metadata.get('namespace', '')}/{metadata['name']}")
-            state = stories.state(pod, gone=what == "DELETED")
+            state = pod_history.state(pod, gone=what == "DELETED")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not a pod as the API server writes it ({type(error).__name__}: {error})") from None
         story = self._stories.setdefault(name, Story())

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kwokfleet.core.stagelint import shape, templates
-from kwokfleet.core.stagelint.shape import Action
 from kwokfleet.documents import problems
 from kwokfleet.documents.problems import Finding, Severity, Where
+from kwokfleet.stagelint import gotemplate, schema
+from kwokfleet.stagelint.schema import Action
 
 PATCH_TYPES = ("json", "merge", "strategic")
 APPLY_TYPES = ("apply", "merge", "strategic")
@@ -23,14 +23,14 @@ def check(stage: Mapping[str, Any]) -> Iterator[Finding]:
     yield from _steps_or_next(stage)
     yield from _each_step(stage)
     checks = {"event": _event, "finalizers": _finalizers, "patch": _patch, "apply": _apply}
-    for action in shape.actions(stage):
+    for action in schema.actions(stage):
         if action.does in checks:
             yield from checks[action.does](action, stage)
 
 
 def _steps_or_next(stage: Mapping[str, Any]) -> Iterator[Finding]:
-    spec = shape.mapping(stage, "spec")
-    steps, after = shape.get(spec, "steps"), shape.mapping(spec, "next")
+    spec = schema.mapping(stage, "spec")
+    steps, after = schema.get(spec, "steps"), schema.mapping(spec, "next")
     where: Where = ("spec", "next")
     if steps and after:
         yield Finding(
@@ -53,7 +53,7 @@ def _steps_or_next(stage: Mapping[str, Any]) -> Iterator[Finding]:
             hint,
             rule="stage-template-ignored",
         )
-    if not steps and not shape.actions(stage):
+    if not steps and not schema.actions(stage):
         place: Where = where if after else ("spec",)
         yield Finding(
             place,
@@ -66,9 +66,9 @@ def _steps_or_next(stage: Mapping[str, Any]) -> Iterator[Finding]:
 def _each_step(stage: Mapping[str, Any]) -> Iterator[Finding]:
     """Check what one step holds together, and what comes after a delete."""
     deleted = False
-    for index, step in shape.maps(stage, "spec", "steps"):
+    for index, step in schema.maps(stage, "spec", "steps"):
         where: Where = ("spec", "steps", index)
-        does = [word for word in shape.ORDER if step.get(word) not in (None, False)]
+        does = [word for word in schema.ORDER if step.get(word) not in (None, False)]
         if not does:
             yield Finding(
                 where,
@@ -99,7 +99,7 @@ def _each_step(stage: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _event(action: Action, _: Mapping[str, Any]) -> Iterator[Finding]:
-    given = shape.text(action.content, "type")
+    given = schema.text(action.content, "type")
     if given not in EVENT_TYPES:
         what = (
             f"{given!r} is not a type of event: kwok sends none" if given else "an event without a type is never sent"
@@ -131,8 +131,8 @@ def _finalizers(action: Action, _: Mapping[str, Any]) -> Iterator[Finding]:
             "stage-empty-step",
         )
     for name in ("add", "remove"):
-        for index, item in shape.maps(content, name):
-            if not shape.text(item, "value"):
+        for index, item in schema.maps(content, name):
+            if not schema.text(item, "value"):
                 yield Finding(
                     (*action.at(name), index),
                     "a finalizer needs a value",
@@ -142,11 +142,11 @@ def _finalizers(action: Action, _: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _patch(action: Action, stage: Mapping[str, Any]) -> Iterator[Finding]:
-    content, kind = action.content, shape.kind(stage)
-    given, subresource = shape.text(content, "type"), shape.text(content, "subresource")
+    content, kind = action.content, schema.kind(stage)
+    given, subresource = schema.text(content, "type"), schema.text(content, "subresource")
     yield from _type(action, PATCH_TYPES)
     yield from _template(action, kind)
-    if given == "strategic" and _CUSTOM_GROUP.fullmatch(shape.text(stage, "spec", "resourceRef", "apiGroup")):
+    if given == "strategic" and _CUSTOM_GROUP.fullmatch(schema.text(stage, "spec", "resourceRef", "apiGroup")):
         yield Finding(
             action.at("type"),
             "custom resources take no strategic patch: the API server refuses it",
@@ -161,19 +161,19 @@ def _patch(action: Action, stage: Mapping[str, Any]) -> Iterator[Finding]:
             problems.meant(subresource, known),
             rule="stage-bad-subresource",
         )
-    root = shape.text(content, "root")
+    root = schema.text(content, "root")
     if known and root == "status" and not subresource:
         what = f"the API server ignores the status in a patch of the {kind} itself"
         yield Finding(action.at("root"), what, "add subresource: status", rule="stage-status-not-patched")
-    if subresource == "status" and not root and "status" not in shape.text(content, "template"):
+    if subresource == "status" and not root and "status" not in schema.text(content, "template"):
         what = "a patch of the status subresource changes nothing but status, and this one does not name it"
         yield Finding(action.at("template"), what, "add root: status", Severity.WARNING, "stage-status-not-patched")
 
 
 def _apply(action: Action, stage: Mapping[str, Any]) -> Iterator[Finding]:
     yield from _type(action, APPLY_TYPES)
-    yield from _template(action, shape.kind(stage))
-    template = shape.text(action.content, "template")
+    yield from _template(action, schema.kind(stage))
+    template = schema.text(action.content, "template")
     for name in ("apiVersion", "kind"):
         if template and "{{" not in template and not re.search(rf"^\W*{name}\W*:", template, re.MULTILINE):
             yield Finding(
@@ -185,12 +185,12 @@ def _apply(action: Action, stage: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _type(action: Action, known: tuple[str, ...]) -> Iterator[Finding]:
-    given = shape.text(action.content, "type")
+    given = schema.text(action.content, "type")
     if given and given not in known:
         what = f"{given!r} is not a type of {action.does}: kwok fails each time the Stage plays"
         yield Finding(action.at("type"), what, problems.meant(given, known), rule="stage-bad-patch-type")
     who = action.content.get("impersonation")
-    if isinstance(who, Mapping) and not shape.text(who, "username"):
+    if isinstance(who, Mapping) and not schema.text(who, "username"):
         yield Finding(
             action.at("impersonation"),
             "names nobody: the API server refuses the Stage",
@@ -200,7 +200,7 @@ def _type(action: Action, known: tuple[str, ...]) -> Iterator[Finding]:
 
 
 def _template(action: Action, kind: str) -> Iterator[Finding]:
-    text = shape.text(action.content, "template")
+    text = schema.text(action.content, "template")
     if not text.strip():
         place = action.at("template") if "template" in action.content else action.where
         yield Finding(
@@ -210,7 +210,7 @@ def _template(action: Action, kind: str) -> Iterator[Finding]:
             rule="stage-missing-template",
         )
         return
-    fault = templates.fault(text, kind)
+    fault = gotemplate.fault(text, kind)
     if fault:
         what = f"kwok cannot parse the template, line {fault.line}: {fault.what}"
         yield Finding(action.at("template"), what, fault.hint, rule="stage-bad-template")

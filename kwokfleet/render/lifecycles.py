@@ -16,9 +16,9 @@ from datetime import timedelta
 from kwokfleet.api import delay as delays
 from kwokfleet.api import fleet as fleet_api
 from kwokfleet.api import units
-from kwokfleet.core.dice import Die
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.render.seeded_random import Die
 
 Library = Mapping[str, Manifest]
 """The library's Stages by their names."""

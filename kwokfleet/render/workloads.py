@@ -12,10 +12,10 @@ from typing import Any
 
 from kwokfleet.api import fleet as fleet_api
 from kwokfleet.api.wave import Variable, Wave
-from kwokfleet.core import lifecycles, schedule, usage
-from kwokfleet.core.dice import Die
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.render import lifecycles, schedule, usage
+from kwokfleet.render.seeded_random import Die
 
 VARIABLE = re.compile(r"\\?\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 """`{{name}}`; with a backslash before it, it is left alone."""

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kwokfleet.core.stagelint import jq_text, shape
 from kwokfleet.documents.problems import Finding, Severity, Where
+from kwokfleet.stagelint import jq, schema
 
 GRACE_S = 40.0
 """How long kube-controller-manager waits for a sign of life before a node is Unknown (its default)."""
@@ -78,12 +78,12 @@ def _command_not_read(
     stages: Sequence[Mapping[str, Any]], pod: Mapping[str, Any], where: Where, owner_kind: str
 ) -> Iterator[Finding]:
     """Find the pod that says `command: [sleep, "10"]` to a Stage that reads `args`."""
-    containers = shape.maps(pod, "spec", "containers")
+    containers = schema.maps(pod, "spec", "containers")
     if not containers or not containers[0][1].get("command") or containers[0][1].get("args"):
         return
     for stage in stages:
-        if shape.kind(stage) == "Pod" and _reads_only_args(stage) and _may_match(stage, _made_from(pod, owner_kind)):
-            name = shape.text(stage, "metadata", "name")
+        if schema.kind(stage) == "Pod" and _reads_only_args(stage) and _may_match(stage, _made_from(pod, owner_kind)):
+            name = schema.text(stage, "metadata", "name")
             what = f"the Stage {name!r} reads args, and this container gives its program as command"
             place = (*where, "spec", "containers", containers[0][0], "command")
             yield Finding(place, what, "write args instead of command", Severity.WARNING, "workload-command-not-read")
@@ -92,74 +92,74 @@ def _command_not_read(
 
 def _reads_only_args(stage: Mapping[str, Any]) -> bool:
     written = _written(stage)
-    return any(jq_text.reads(text, "args") for text in written) and not any(
-        jq_text.reads(text, "command") for text in written
-    )
+    return any(jq.reads(text, "args") for text in written) and not any(jq.reads(text, "command") for text in written)
 
 
 def _written(stage: Mapping[str, Any]) -> list[str]:
     """Return every expression of a Stage."""
     found = [
-        shape.text(shape.get(stage, "spec", *place), *field)
+        schema.text(schema.get(stage, "spec", *place), *field)
         for place in (("delay", "durationFrom"), ("delay", "jitterDurationFrom"), ("weightFrom",))
         for field in (("jq", "expression"), ("cel", "expression"), ("expressionFrom",))
     ]
-    for _, language, content in shape.requirements(stage):
-        found.append(shape.text(content, "key" if language == "jq" else "expression"))
+    for _, language, content in schema.requirements(stage):
+        found.append(schema.text(content, "key" if language == "jq" else "expression"))
     return [text for text in found if text]
 
 
 def _made_from(pod: Mapping[str, Any], owner_kind: str) -> dict[str, Any]:
     """Return the pod that a controller makes from a template, as far as that is known before."""
-    metadata: dict[str, Any] = {name: dict(shape.mapping(pod, "metadata", name)) for name in ("labels", "annotations")}
+    metadata: dict[str, Any] = {name: dict(schema.mapping(pod, "metadata", name)) for name in ("labels", "annotations")}
     if owner_kind:
         version = {"Job": "batch/v1", "ReplicationController": "v1"}.get(owner_kind, "apps/v1")
         owner = {"apiVersion": version, "kind": owner_kind, "name": "?", "uid": "?"}
         metadata["ownerReferences"] = [{**owner, "controller": True, "blockOwnerDeletion": True}]
     # The API server's own default, which selectors may ask for.
-    spec = {"restartPolicy": "Always", **shape.mapping(pod, "spec")}
+    spec = {"restartPolicy": "Always", **schema.mapping(pod, "spec")}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 def _may_end(stage: Mapping[str, Any]) -> bool:
     """Return whether a Stage may end a pod that nobody has asked to go."""
-    if shape.kind(stage) != "Pod" or _needs_deletion(stage):
+    if schema.kind(stage) != "Pod" or _needs_deletion(stage):
         return False
     return any(
         action.does == "delete"
-        or (action.does in ("patch", "apply") and _COMPLETED.search(shape.text(action.content, "template")) is not None)
-        for action in shape.actions(stage)
+        or (
+            action.does in ("patch", "apply") and _COMPLETED.search(schema.text(action.content, "template")) is not None
+        )
+        for action in schema.actions(stage)
     )
 
 
 def _needs_deletion(stage: Mapping[str, Any]) -> bool:
     return any(
         language == "jq"
-        and shape.text(content, "key").strip() == ".metadata.deletionTimestamp"
-        and shape.text(content, "operator") in ("Exists", "In")
-        for _, language, content in shape.requirements(stage)
+        and schema.text(content, "key").strip() == ".metadata.deletionTimestamp"
+        and schema.text(content, "operator") in ("Exists", "In")
+        for _, language, content in schema.requirements(stage)
     )
 
 
 def _may_match(stage: Mapping[str, Any], made: Mapping[str, Any]) -> bool:
     """Return whether a Stage may match an object, now or later in its life."""
-    if shape.get(stage, "spec", "selector") is None:
+    if schema.get(stage, "spec", "selector") is None:
         return False
     for field, of in (("matchLabels", "labels"), ("matchAnnotations", "annotations")):
-        wanted = shape.mapping(stage, "spec", "selector", field)
-        given = shape.mapping(made, "metadata", of)
+        wanted = schema.mapping(stage, "spec", "selector", field)
+        given = schema.mapping(made, "metadata", of)
         if any(given.get(name) != value and name not in _GIVEN for name, value in wanted.items()):
             return False
     return not any(
-        language == "jq" and _surely_unmet(content, made) for _, language, content in shape.requirements(stage)
+        language == "jq" and _surely_unmet(content, made) for _, language, content in schema.requirements(stage)
     )
 
 
 def _surely_unmet(content: Mapping[str, Any], made: Mapping[str, Any]) -> bool:
-    key, operator = shape.text(content, "key"), shape.text(content, "operator")
+    key, operator = schema.text(content, "key"), schema.text(content, "operator")
     if "status" not in made and (_depends_on_later(key, made) or _asks_which_owner(key, operator)):
         return False
-    return jq_text.meets(key, operator, shape.texts(content, "values"), made) is False
+    return jq.meets(key, operator, schema.texts(content, "values"), made) is False
 
 
 def _asks_which_owner(key: str, operator: str) -> bool:
@@ -168,7 +168,7 @@ def _asks_which_owner(key: str, operator: str) -> bool:
         return False
     if operator in ("Exists", "DoesNotExist"):
         key = _TRAILING_NAME.sub("", key)
-    return jq_text.reads(key, "name") or jq_text.reads(key, "uid")
+    return jq.reads(key, "name") or jq.reads(key, "uid")
 
 
 def _depends_on_later(key: str, made: Mapping[str, Any]) -> bool:
@@ -185,15 +185,15 @@ def _is_heartbeat(stage: Mapping[str, Any]) -> bool:
         "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
     }
     return (
-        shape.kind(stage) == "Node"
-        and any("lastHeartbeatTime" in shape.text(each.content, "template") for each in shape.actions(stage))
+        schema.kind(stage) == "Node"
+        and any("lastHeartbeatTime" in schema.text(each.content, "template") for each in schema.actions(stage))
         and _may_match(stage, well)
     )
 
 
 def _period_s(stage: Mapping[str, Any]) -> tuple[float, float]:
     """Return the shortest and longest delay of a Stage in seconds."""
-    low = (shape.number(stage, "spec", "delay", "durationMilliseconds") or 0) / 1000
-    jitter = shape.number(stage, "spec", "delay", "jitterDurationMilliseconds")
+    low = (schema.number(stage, "spec", "delay", "durationMilliseconds") or 0) / 1000
+    jitter = schema.number(stage, "spec", "delay", "jitterDurationMilliseconds")
     high = low if jitter is None else jitter / 1000
     return min(low, high), high

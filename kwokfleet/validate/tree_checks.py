@@ -5,10 +5,11 @@ from typing import Any
 
 from kwokfleet.api import fleet as fleet_api
 from kwokfleet.api import wave as wave_api
-from kwokfleet.core import checks, nodes, render, schedule, stagesets, wave_checks, workloads
 from kwokfleet.documents import parser, problems
 from kwokfleet.documents.problems import Finding, Where
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.render import desired, nodes, schedule, stage_sets, workloads
+from kwokfleet.validate import fleet_checks, wave_checks
 
 AUTOSCALER_KEY = "templates"
 
@@ -81,7 +82,7 @@ def node_templates(values: Sequence[Any]) -> tuple[list[Manifest], str]:
             if trouble:
                 return [], trouble
             found += inner
-    unfit = next((trouble for trouble in map(checks.misshapen, found) if trouble), "")
+    unfit = next((trouble for trouble in map(fleet_checks.misshapen, found) if trouble), "")
     if unfit:
         return [], f"holds a Node that cannot be a template: {unfit}"
     return found, "" if found else "holds no Node"
@@ -103,12 +104,12 @@ def _is_config_map(value: object) -> bool:
 
 
 def together(
-    fleets: Iterable[fleet_api.Fleet], sets: Mapping[str, Sequence[stagesets.Named]]
+    fleets: Iterable[fleet_api.Fleet], sets: Mapping[str, Sequence[stage_sets.Named]]
 ) -> Iterator[tuple[str, Finding]]:
     """Yield what Fleets cannot both have, with the name of the Fleet at which to mend it."""
     ordered = sorted(fleets, key=lambda fleet: fleet.name)
     named = [(fleet.name, index, one) for fleet in ordered for index, one in enumerate(sets.get(fleet.name, ()))]
-    for first, second in stagesets.rivals([one for _, _, one in named]):
+    for first, second in stage_sets.rivals([one for _, _, one in named]):
         name, index, one = named[second]
         other = named[first]
         rival = f"{other[2].name!r} (Fleet {other[0]!r})"
@@ -158,7 +159,7 @@ def _same_groups(fleets: Sequence[fleet_api.Fleet]) -> Iterator[tuple[str, Findi
             yield fleet.name, Finding(("spec", "nodeGroups"), what, "make them equal", rule="conflict")
 
 
-def played(tree: render.Tree) -> Iterator[tuple[str, Finding]]:
+def played(tree: desired.Tree) -> Iterator[tuple[str, Finding]]:
     """Yield workload that no Stage would bring to its end, and heartbeats that would not do."""
     for fleet in tree.fleets:
         for index, wave in enumerate(fleet.spec.waves):
@@ -178,30 +179,30 @@ def _own_lifecycle(fleet: fleet_api.Fleet, wave: wave_api.Wave, where: Where) ->
         yield Finding(where, what, "add complete to it, as in complete: args", rule="workload-never-completes")
 
 
-def _at_large(tree: render.Tree, fleet: fleet_api.Fleet, wave: wave_api.Wave, where: Where) -> Iterator[Finding]:
+def _at_large(tree: desired.Tree, fleet: fleet_api.Fleet, wave: wave_api.Wave, where: Where) -> Iterator[Finding]:
     """Yield what Stages of the author's own leave to wish; each set of the library completes Jobs."""
     named = [one for uses in tree.stage_sets.values() for one in uses]
-    if all(one.from_library for one in named if "pod" in stagesets.role(one)):
+    if all(one.from_library for one in named if "pod" in stage_sets.role(one)):
         return
-    from kwokfleet.core.stagelint import effects  # noqa: PLC0415  # slow to import, and needed by few
+    from kwokfleet.stagelint import coverage  # noqa: PLC0415  # slow to import, and needed by few
 
-    context = render.wave_context(tree, fleet, wave, "0")
+    context = desired.wave_context(tree, fleet, wave, "0")
     made = workloads.maker(context)(0)
-    stages = [stage for stage in render.stages(tree) if stagesets.kind(stage) == "Pod"]
+    stages = [stage for stage in desired.stages(tree) if stage_sets.kind(stage) == "Pod"]
     for place, pod in wave_checks.pods(made, where):
-        yield from effects.pod_findings(stages, pod, place, str(made["kind"]))
+        yield from coverage.pod_findings(stages, pod, place, str(made["kind"]))
 
 
-def _heartbeats(tree: render.Tree) -> Iterator[tuple[str, Finding]]:
+def _heartbeats(tree: desired.Tree) -> Iterator[tuple[str, Finding]]:
     """Yield whether kwok could keep the nodes Ready, unless it is plain that it can."""
     named = [one for uses in tree.stage_sets.values() for one in uses]
-    if tree.lease and not any("heartbeat" in stagesets.role(one) for one in named):
+    if tree.lease and not any("heartbeat" in stage_sets.role(one) for one in named):
         return
-    from kwokfleet.core.stagelint import effects  # noqa: PLC0415  # slow to import, and needed by few
+    from kwokfleet.stagelint import coverage  # noqa: PLC0415  # slow to import, and needed by few
 
     total = sum(schedule.most_replicas(pool) for fleet in tree.fleets for pool in fleet.spec.node_pools)
-    stages = [stage for stage in render.stages(tree) if stagesets.kind(stage) == "Node"]
+    stages = [stage for stage in desired.stages(tree) if stage_sets.kind(stage) == "Node"]
     last = tree.fleets[-1]
     place = ("spec", "stages") if last.spec.stages else ("spec", "nodePools")
-    for finding in effects.heartbeat_findings(stages, total, lease=tree.lease, where=place):
+    for finding in coverage.heartbeat_findings(stages, total, lease=tree.lease, where=place):
         yield last.name, finding

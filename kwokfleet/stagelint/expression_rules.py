@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kwokfleet.core.stagelint import cel_text, jq_text, shape
 from kwokfleet.documents import problems
 from kwokfleet.documents.problems import Finding, Severity, Where
+from kwokfleet.stagelint import cel, jq, schema
 
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 _PLAIN_PATH = re.compile(r"(?:\.[A-Za-z_]\w*|\.?\[[0-9]*\]\??)+")
@@ -22,17 +22,15 @@ _TAKES = {
 
 def jq_requirement(content: Mapping[str, Any], where: Where) -> Iterator[Finding]:
     """Check a requirement of a selector that is written in jq."""
-    key, operator = shape.text(content, "key"), shape.text(content, "operator")
-    values = shape.texts(content, "values")
+    key, operator = schema.text(content, "key"), schema.text(content, "operator")
+    values = schema.texts(content, "values")
     yield from _jq(key, (*where, "key"))
-    if operator not in jq_text.OPERATORS:
+    if operator not in jq.OPERATORS:
         what = f"{operator!r} is not an operator: {OUTAGE}" if operator else f"the operator is missing: {OUTAGE}"
-        yield Finding(
-            (*where, "operator"), what, problems.meant(operator, jq_text.OPERATORS), rule="stage-bad-operator"
-        )
-    elif operator in ("In", "NotIn") and not shape.get(content, "values"):
+        yield Finding((*where, "operator"), what, problems.meant(operator, jq.OPERATORS), rule="stage-bad-operator")
+    elif operator in ("In", "NotIn") and not schema.get(content, "values"):
         yield Finding((*where, "operator"), f"{operator} needs values: {OUTAGE}", "add values", rule="stage-bad-values")
-    elif operator in ("Exists", "DoesNotExist") and shape.get(content, "values"):
+    elif operator in ("Exists", "DoesNotExist") and schema.get(content, "values"):
         yield Finding(
             (*where, "values"), f"{operator} takes no values: {OUTAGE}", "remove them", rule="stage-bad-values"
         )
@@ -43,15 +41,15 @@ def jq_requirement(content: Mapping[str, Any], where: Where) -> Iterator[Finding
 
 def taken_from(stage: Mapping[str, Any], where: Where, used_for: str) -> Iterator[Finding]:
     """Check a durationFrom, jitterDurationFrom or weightFrom."""
-    found = shape.get(stage, *map(str, where))
+    found = schema.get(stage, *map(str, where))
     if not isinstance(found, Mapping):
         return
-    old = shape.text(found, "expressionFrom")
+    old = schema.text(found, "expressionFrom")
     is_jq, is_cel = isinstance(found.get("jq"), Mapping), isinstance(found.get("cel"), Mapping)
     if not (is_jq or is_cel or old):
         yield _warning(where, "has no expression: kwok ignores it", "add jq: {expression: ...}", "stage-empty-from")
     if is_jq:
-        yield from _jq(shape.text(found, "jq", "expression"), (*where, "jq", "expression"))
+        yield from _jq(schema.text(found, "jq", "expression"), (*where, "jq", "expression"))
     elif old:
         yield from _jq(old, (*where, "expressionFrom"))
     if old:
@@ -70,7 +68,7 @@ def cel_expression(
     content: Mapping[str, Any], where: Where, stage: Mapping[str, Any], used_for: str
 ) -> Iterator[Finding]:
     """Check one CEL expression and, as far as that shows, what it yields."""
-    verdict = cel_text.check(shape.text(content, "expression"), shape.kind(stage))
+    verdict = cel.check(schema.text(content, "expression"), schema.kind(stage))
     place = (*where, "expression")
     if verdict.problem:
         what = f"kwok cannot compile this CEL, {verdict.problem}: {OUTAGE}"
@@ -88,10 +86,10 @@ def cel_expression(
 def _asked_elsewhere(stage: Mapping[str, Any], name: str) -> bool:
     """Return whether another requirement rules out that something is missing: kwok stops at the first that fails."""
     return any(
-        jq_text.reads(shape.text(content, "key"), name.strip("\"'"))
+        jq.reads(schema.text(content, "key"), name.strip("\"'"))
         if language == "jq"
-        else cel_text.check(shape.text(content, "expression"), shape.kind(stage)).asks
-        for _, language, content in shape.requirements(stage)
+        else cel.check(schema.text(content, "expression"), schema.kind(stage)).asks
+        for _, language, content in schema.requirements(stage)
     )
 
 
@@ -108,7 +106,7 @@ def _yielded(yields: str, place: Where, used_for: str) -> Iterator[Finding]:
 
 
 def _jq(expression: str, where: Where) -> Iterator[Finding]:
-    problem = jq_text.problem(expression)
+    problem = jq.problem(expression)
     if problem:
         hint = "a path starts with a dot: .status.phase" if "/0 is not defined" in problem else "correct the expression"
         yield Finding(where, f"kwok cannot compile this jq, {problem}: {OUTAGE}", hint, rule="stage-bad-jq")
