@@ -7,12 +7,13 @@ from pathlib import Path
 
 import structlog
 
-from kwokfleet import errors, keeper, places, pods, shard, source, takeover
+from kwokfleet import errors
 from kwokfleet.api.kwok_controller import KwokControllerSpec
-from kwokfleet.core import kwok, rivals, stateful
 from kwokfleet.kube import throttled_client
 from kwokfleet.kube.informer import informer
+from kwokfleet.kwok import backend, flags, foreign_controllers, pod_backend, shard, statefulset, supervisor, takeover
 from kwokfleet.render import desired
+from kwokfleet.source import loader
 
 log = structlog.get_logger()
 
@@ -24,7 +25,7 @@ HOME = "kwokfleet"
 """The namespace that kwokfleet is usually installed in."""
 
 
-def wanted(loaded: source.Loaded, before: places.Wanted) -> places.Wanted:
+def wanted(loaded: loader.Loaded, before: backend.Wanted) -> backend.Wanted:
     """Return how kwok should run by what the files say now; what it plays comes in its file unless in the cluster."""
     tree = loaded.tree
     own = tuple(desired.kwok_manifests(tree))
@@ -33,27 +34,27 @@ def wanted(loaded: source.Loaded, before: places.Wanted) -> places.Wanted:
         spec=tree.controller,
         documents=(*desired.stages(tree), *own) if tree.controller.stages_as == "file" else (),
         kinds=desired.kwok_kinds(tree),
-        mark=kwok.read_once(own),
+        mark=flags.read_once(own),
     )
 
 
 def site(
     spec: KwokControllerSpec, home: str, folder: Path, api: throttled_client.Sender, watched: informer.Api
-) -> keeper.Site:
+) -> supervisor.Site:
     """Return where kwok should run by what the files say."""
-    name = stateful.named(spec, home)
-    return pods.Pods(api, watched, name) if name else keeper.Here(folder)
+    name = statefulset.named(spec, home)
+    return pod_backend.Pods(api, watched, name) if name else supervisor.Here(folder)
 
 
-def is_moving(spec: KwokControllerSpec, home: str, kept: keeper.Keeper) -> bool:
+def is_moving(spec: KwokControllerSpec, home: str, kept: supervisor.Keeper) -> bool:
     """Return whether kwok should run somewhere else than it does."""
-    name = stateful.named(spec, home)
+    name = statefulset.named(spec, home)
     return kept.site.name != (str(name) if name else "")
 
 
-def ours(spec: KwokControllerSpec, home: str, folder: Path) -> rivals.Ours:
+def ours(spec: KwokControllerSpec, home: str, folder: Path) -> foreign_controllers.Ours:
     """Return what tells kwoks of ours from others."""
-    known, name = keeper.identities(folder), stateful.named(spec, home)
+    known, name = supervisor.identities(folder), statefulset.named(spec, home)
     return lambda holder: holder in known or (name is not None and name.holds(holder))
 
 
@@ -66,7 +67,7 @@ class Caretaker:
         program: Path,
         kubeconfig: Path | None,
         folder: Path,
-        nodes: places.Nodes,
+        nodes: backend.Nodes,
         changed: Callable[[], None],
         watched: informer.Api,
         home: str = HOME,
@@ -75,16 +76,16 @@ class Caretaker:
         self._sender, self._program, self._kubeconfig, self._watched = sender, program, kubeconfig, watched
         self._folder, self._nodes, self._changed = folder, nodes, changed
         self._lock = threading.Lock()
-        self._loaded: source.Loaded | None = None
+        self._loaded: loader.Loaded | None = None
         self._digest = ""
-        self._keeper: keeper.Keeper | None = None
+        self._keeper: supervisor.Keeper | None = None
         self._rested = False
         self._starter: threading.Thread | None = None
         self._leaving = threading.Event()
         self.trouble = ""
         """Why there is no kwok although there should be one."""
 
-    def attend(self, loaded: source.Loaded) -> None:
+    def attend(self, loaded: loader.Loaded) -> None:
         """Let kwok run as the files say; costs nothing if they say the same as before."""
         if loaded.tree.controller.mode == "external":
             self.dismiss(for_good=True)
@@ -101,17 +102,17 @@ class Caretaker:
             elif self._keeper is not None:
                 self._follow(self._keeper, loaded)
 
-    def _let_start(self, former: keeper.Keeper | None) -> None:
+    def _let_start(self, former: supervisor.Keeper | None) -> None:
         self._starter = threading.Thread(target=self._start, args=(former,), name="kwok-start", daemon=True)
         self._starter.start()
 
-    def _follow(self, kept: keeper.Keeper, loaded: source.Loaded) -> None:
+    def _follow(self, kept: supervisor.Keeper, loaded: loader.Loaded) -> None:
         if loaded.snapshot.digest != self._digest:
             self._digest = loaded.snapshot.digest
             kept.change(wanted(loaded, kept.wanted))
         kept.retire()
 
-    def _start(self, former: keeper.Keeper | None) -> None:
+    def _start(self, former: supervisor.Keeper | None) -> None:
         if former is not None:
             former.end()
         while not self._leaving.is_set():
@@ -140,9 +141,9 @@ class Caretaker:
         spec = loaded.tree.controller
         known = ours(spec, self._home, self._folder)
         self._rested |= bool(takeover.clear_the_way(self._sender, spec, known, self._nodes, self._leaving, self._home))
-        how = wanted(loaded, places.Wanted(self._program, spec, self._kubeconfig))
+        how = wanted(loaded, backend.Wanted(self._program, spec, self._kubeconfig))
         where = site(spec, self._home, self._folder, self._sender, self._watched)
-        made = keeper.Keeper(self._sender, how, self._folder, self._nodes, self._watched, where)
+        made = supervisor.Keeper(self._sender, how, self._folder, self._nodes, self._watched, where)
         made.__enter__()
         with self._lock:
             self._keeper, self._digest = made, loaded.snapshot.digest

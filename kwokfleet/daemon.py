@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import structlog
 
-from kwokfleet import caretaker, errors, feed, foreman, journal, reconcile, recorder, runs, source, tidying
+from kwokfleet import caretaker, errors, foreman, journal, reconcile, recorder, runs, tidying
 from kwokfleet import sync as syncing
 from kwokfleet.core import agenda, orders, standing
 from kwokfleet.core.changes import SHARED, Plan, digest
@@ -27,6 +27,7 @@ from kwokfleet.edge import timer
 from kwokfleet.kube import events, leader, throttled_client
 from kwokfleet.kube.informer import informer
 from kwokfleet.render import desired
+from kwokfleet.source import loader, sources
 
 if TYPE_CHECKING:
     from kwokfleet.kube.observed import Inventory
@@ -96,7 +97,7 @@ class Daemon:
     def __init__(  # noqa: PLR0913, PLR0917  # what a daemon is made of
         self,
         api: leader.Guarded,
-        source_feed: feed.Feed,
+        source_feed: sources.Feed,
         follower: informer.Mirror,
         fleets: informer.Mirror,
         how: How,
@@ -119,7 +120,7 @@ class Daemon:
         self.began = datetime.now(UTC)
         self.turned = time.monotonic()
         """When the worker last came round."""
-        self.loaded: source.Loaded | None = None
+        self.loaded: loader.Loaded | None = None
         self.read_at: datetime | None = None
         """When the files were last read."""
         self.left = Plan()
@@ -127,7 +128,7 @@ class Daemon:
         self.suspended = False
         self.synced = False
         """Whether nothing was left to do, once."""
-        self._in_force: tuple[source.Loaded, frozenset[str], source.Loaded] | None = None
+        self._in_force: tuple[loader.Loaded, frozenset[str], loader.Loaded] | None = None
         self._prepared = self._unrecorded = self._lost = False
         self._recorded = self._passed = 0.0
         self.blind, self._sighted = "", time.monotonic()
@@ -283,7 +284,7 @@ class Daemon:
             problems=[str(each) for each in wrong[:10]],
         )
 
-    def _pass(self, loaded: source.Loaded, why: frozenset[Why]) -> None:
+    def _pass(self, loaded: loader.Loaded, why: frozenset[Why]) -> None:
         """Make one pass: what differs is found out, and set going."""
         clock, began = time.monotonic(), datetime.now(UTC)
         why = why if self._passed else why | {Why.START}  # whatever asked last while it was not known what there is
@@ -307,7 +308,7 @@ class Daemon:
             self.caretaker.attend(loaded)
         self._passed = time.monotonic()
 
-    def _play(self, loaded: source.Loaded) -> None:
+    def _play(self, loaded: loader.Loaded) -> None:
         """Note the Runs that are due; they begin once the Ledger in the cluster has them."""
         if not self._prepared:
             return
@@ -320,7 +321,7 @@ class Daemon:
         if self.runs.attend(self._as_suspended(loaded), ready, wanted):
             self._recorded = 0.0  # which is at once
 
-    def _as_suspended(self, loaded: source.Loaded) -> source.Loaded:
+    def _as_suspended(self, loaded: loader.Loaded) -> loader.Loaded:
         """Return what is loaded, with those Fleets suspended that somebody suspended in the cluster."""
         names = standing.suspended(each.manifest for each in self._fleets.view().objects.values())
         if self._in_force is None or self._in_force[0] is not loaded or self._in_force[1] != names:
@@ -329,7 +330,7 @@ class Daemon:
 
     # what others are told
 
-    def _record(self, loaded: source.Loaded, *, asked: bool) -> None:
+    def _record(self, loaded: loader.Loaded, *, asked: bool) -> None:
         """Tell the cluster how the Fleets stand, not more often than anybody could read."""
         now = time.monotonic()
         if not self._prepared or not self.mirror.settled:
@@ -365,7 +366,7 @@ class Daemon:
         kind = events.NORMAL if good else events.WARNING
         self.recorder.event(fleet, after["reason"], after["message"], kind=kind)
 
-    def _set_alarm(self, loaded: source.Loaded) -> None:
+    def _set_alarm(self, loaded: loader.Loaded) -> None:
         now = datetime.now(UTC)
         if self._resync_at <= now:
             self._resyncs += 1
@@ -374,7 +375,7 @@ class Daemon:
         self._alarm.set(min(moment for moment in due if moment is not None))
 
 
-def _same(before: source.Loaded, after: source.Loaded) -> bool:
+def _same(before: loader.Loaded, after: loader.Loaded) -> bool:
     return (
         before.snapshot.digest == after.snapshot.digest
         and before.references == after.references

@@ -11,13 +11,14 @@ from datetime import datetime
 from queue import SimpleQueue
 from typing import Protocol
 
-from kwokfleet import hands, journal, recorder, source
+from kwokfleet import hands, journal, recorder
 from kwokfleet import sync as syncing
 from kwokfleet.api import fleet as fleet_api
 from kwokfleet.core import backoff, picture, report, triggers
 from kwokfleet.core.changes import SHARED, Action, Change, Plan, digest
 from kwokfleet.core.report import Outcome, Result
 from kwokfleet.core.triggers import Why
+from kwokfleet.source import loader
 
 PLANS = 10
 """So many of the last plans of a Fleet are told of."""
@@ -122,13 +123,13 @@ class Foreman:
 
     # work
 
-    def cancel_outdated(self, loaded: source.Loaded) -> None:
+    def cancel_outdated(self, loaded: loader.Loaded) -> None:
         """Let hands leave off whose Fleet has another file by now: what they wait for may never come."""
         for name, hand in self._hands.items():
             if fleet_of(hand.loaded, name) != fleet_of(loaded, name):
                 hand.cancel()
 
-    def carry_out(self, loaded: source.Loaded, wanted: Plan, made: Round) -> None:
+    def carry_out(self, loaded: loader.Loaded, wanted: Plan, made: Round) -> None:
         """Set going what a plan asks for, but for Fleets that hands work for already or that are left alone."""
         now = time.monotonic()
         busy = self._hands.keys()
@@ -154,7 +155,7 @@ class Foreman:
             self._rests.pop(name, None)
             self._bad.pop(name, None)
 
-    def _share(self, loaded: source.Loaded, changes: Sequence[Change], made: Round) -> None:
+    def _share(self, loaded: loader.Loaded, changes: Sequence[Change], made: Round) -> None:
         if changes:
             self._judge("", self._sync.make(loaded, changes), made)
             self._done()
@@ -252,7 +253,7 @@ class Foreman:
                 self._watches.drifted(len(mine))
 
 
-def fleet_of(loaded: source.Loaded, name: str) -> fleet_api.Fleet | None:
+def fleet_of(loaded: loader.Loaded, name: str) -> fleet_api.Fleet | None:
     """Return a Fleet as the files have it, None if they do not."""
     return next((each for each in loaded.tree.fleets if each.name == name), None)
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from kwokfleet import errors, source
+from kwokfleet import errors
 from kwokfleet import sync as syncing
 from kwokfleet.core.changes import Change
+from kwokfleet.source import loader
 
 if TYPE_CHECKING:
     from kwokfleet.core.report import Outcome
@@ -22,7 +23,7 @@ class Hand(threading.Thread):
     def __init__(
         self,
         sync: syncing.Sync,
-        loaded: source.Loaded,
+        loaded: loader.Loaded,
         fleet: str,
         changes: Sequence[Change],
         finished: Callable[["Hand"], None],

@@ -18,11 +18,11 @@ from datetime import UTC, datetime
 
 import structlog
 
-from kwokfleet import errors, leasing
-from kwokfleet.core import bumps, leases
+from kwokfleet import errors
 from kwokfleet.core.changes import Action, Change
 from kwokfleet.core.diff import ABSENT
 from kwokfleet.kube import objects, observed, throttled_client
+from kwokfleet.kwok import lease_client, node_leases, requeue
 
 log = structlog.get_logger()
 
@@ -55,23 +55,23 @@ class Move:
 
     def leave(self) -> None:
         """Take the nodes from their kwoks."""
-        throttled_client.send_all(self._sender, [bumps.hidden(name, self._shards[name]) for name in self._nodes])
+        throttled_client.send_all(self._sender, [requeue.hidden(name, self._shards[name]) for name in self._nodes])
         try:
             self._release()
         except errors.ClusterError as error:  # they run out by themselves, if later
             log.warning("leases_not_released", error=str(error))
-        self._sender.stop.wait(leasing.HEARD_S)
+        self._sender.stop.wait(lease_client.HEARD_S)
 
     def _release(self) -> None:
         """Remove the nodes' leases, and learn who else drives nodes."""
         for turn in range(ROUNDS):
-            held = leasing.held(self._sender)
+            held = lease_client.held(self._sender)
             if turn == 0:
                 self._driving = self._at_work([each for each in held if each.node not in self._nodes])
             theirs = [each for each in held if each.node in self._nodes]
             if not theirs:
                 return
-            leasing.release_all(self._sender, theirs)
+            lease_client.release_all(self._sender, theirs)
 
     def arrive(self, shown: AbstractSet[str]) -> None:
         """When nodes that are shown to a new kwok are held by it, let it look at the pods on them."""
@@ -79,7 +79,7 @@ class Move:
         try:
             held = self._held(waiting)
             if held:
-                leasing.show_again(self._sender, held, f"moved-{secrets.token_hex(4)}")
+                lease_client.show_again(self._sender, held, f"moved-{secrets.token_hex(4)}")
         except errors.ClusterError as error:
             log.warning("pods_not_shown_again", error=str(error))
 
@@ -88,8 +88,8 @@ class Move:
         began, waiting = time.monotonic(), nodes
         looked, before = began, nodes
         while waiting and time.monotonic() < began + ARRIVED_S and not self._sender.stop.is_set():
-            waiting = nodes - {each.node for each in leasing.held(self._sender)}
-            self._sender.stop.wait(LOOK_S if waiting else leasing.HEARD_S)
+            waiting = nodes - {each.node for each in lease_client.held(self._sender)}
+            self._sender.stop.wait(LOOK_S if waiting else lease_client.HEARD_S)
             if waiting and time.monotonic() > looked + NUDGE_S:
                 if waiting == before:  # none has come for a while
                     self._nudge(waiting)
@@ -101,12 +101,12 @@ class Move:
         log.debug("nodes_shown_again", nodes=len(nodes))
         by_shard = itertools.groupby(sorted(nodes, key=self._target), key=self._target)
         for shard, names in by_shard:
-            leasing.show_nodes_again(self._sender, set(names), shard, self._sender.stop.wait)
+            lease_client.show_nodes_again(self._sender, set(names), shard, self._sender.stop.wait)
 
     def _target(self, node: str) -> str:
         return _shard(self._nodes[node].want)
 
-    def _at_work(self, held: Sequence[leases.Lease]) -> set[str]:
+    def _at_work(self, held: Sequence[node_leases.Lease]) -> set[str]:
         now = datetime.now(UTC)
         return {self._shards[each.node] for each in held if each.node in self._shards and each.is_fresh(now)} - {""}
 

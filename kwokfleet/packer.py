@@ -4,11 +4,11 @@ import hashlib
 import os
 from pathlib import Path
 
-from kwokfleet import errors, source
-from kwokfleet.core import kustomization, parcel, revision
+from kwokfleet import errors
+from kwokfleet.core import kustomization, parcel
 from kwokfleet.core.parcel import Parcel
 from kwokfleet.documents import parser
-from kwokfleet.edge import files, library
+from kwokfleet.source import files, library, loader, revision
 
 _KIB = 1024
 
@@ -18,7 +18,7 @@ def manifests() -> kustomization.Tree:
     return {path: [each.value for each in parser.parse(path, text)[0]] for path, text in library.deployment().items()}
 
 
-def pack(path: Path, loaded: source.Loaded, extra: dict[str, str] | None = None) -> Parcel:
+def pack(path: Path, loaded: loader.Loaded, extra: dict[str, str] | None = None) -> Parcel:
     """Return the fleet files at a path, and all that they refer to; *extra*: files of ours, by name.
 
     Files may refer into the folder beside theirs (`../stages/chaos.yaml`): then that goes along as well.
@@ -40,7 +40,7 @@ def pack(path: Path, loaded: source.Loaded, extra: dict[str, str] | None = None)
     return made
 
 
-def declares_kwok(loaded: source.Loaded) -> bool:
+def declares_kwok(loaded: loader.Loaded) -> bool:
     """Return whether fleet files say how kwok runs."""
     found = (each.value for file in loaded.snapshot.files for each in parser.parse(file.path, file.text)[0])
     return any(isinstance(each, dict) and each.get("kind") == "KwokController" for each in found)

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from kwokfleet import source
 from kwokfleet.core import diff, membership, plan, report
 from kwokfleet.core.changes import Action, Cause, Plan
 from kwokfleet.core.report import Outcome, Result
@@ -23,6 +22,7 @@ from kwokfleet.documents import problems
 from kwokfleet.kube.objects import ObjectKey
 from kwokfleet.kube.observed import Inventory, Observed
 from kwokfleet.render import desired
+from kwokfleet.source import loader
 
 ROUNDS = 3
 """So often a field may come back changed before it is given up."""
@@ -87,7 +87,7 @@ class Reconciler:
         withheld = {change.key for each in self._last.withheld for change in each.changes}
         return {key for key in self._desired_last if key.kind == "Node" and key not in withheld}
 
-    def plan(self, loaded: source.Loaded, now: datetime) -> Plan:
+    def plan(self, loaded: loader.Loaded, now: datetime) -> Plan:
         """Return what is to be done to make the cluster what the files say at *now*."""
         self._forget(now)
         situation = self._situation(loaded, now)
@@ -99,7 +99,7 @@ class Reconciler:
         self._last, self._desired_last = made, situation.desired
         return made
 
-    def _situation(self, loaded: source.Loaded, now: datetime) -> Situation:
+    def _situation(self, loaded: loader.Loaded, now: datetime) -> Situation:
         inventory, unknown = self._world.inventory()
         desired = self._desired(loaded.tree, inventory, now)
         self.rules = rules_of(loaded.tree, now)
@@ -154,7 +154,7 @@ class Reconciler:
         self._fights = {mark: each for mark, each in self._fights.items() if now - each[1][-1] < FIGHT}
 
 
-def as_suspended(loaded: source.Loaded, names: AbstractSet[str]) -> source.Loaded:
+def as_suspended(loaded: loader.Loaded, names: AbstractSet[str]) -> loader.Loaded:
     """Return what is loaded, with those Fleets suspended that somebody suspended in the cluster."""
     if not names:
         return loaded
@@ -172,7 +172,7 @@ class Rival(Protocol):
         """Return the manager's name."""
 
 
-def _broken(loaded: source.Loaded, clashes: Sequence[desired.Clash]) -> dict[str, str]:
+def _broken(loaded: loader.Loaded, clashes: Sequence[desired.Clash]) -> dict[str, str]:
     """Return the Fleets that must be left alone, and why."""
     wrong = problems.errors(loaded.problems)
     first = str(wrong[0]) if wrong else "see the problems of the files"
@@ -183,7 +183,7 @@ def _broken(loaded: source.Loaded, clashes: Sequence[desired.Clash]) -> dict[str
     return found
 
 
-def _doubt(loaded: source.Loaded) -> str:
+def _doubt(loaded: loader.Loaded) -> str:
     """Return why what is not in the files may be meant to stay: it may be in one that cannot be used."""
     wrong = problems.errors(loaded.problems)
     return f"a file has errors, and may say that it should stay: {wrong[0]}" if wrong else ""

@@ -7,9 +7,10 @@ from pathlib import Path
 from kwokfleet import errors
 from kwokfleet.core import result
 from kwokfleet.core.result import PodTimes, Result, WorkloadTimes
-from kwokfleet.edge import library, shelf
+from kwokfleet.edge import shelf
 from kwokfleet.edge.shelf import Kept
 from kwokfleet.formats import clusterloader2, figures, junit, kube_burner, report_csv, report_html
+from kwokfleet.source import library
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from kwokfleet import journal, measurer, player, recorder, source
+from kwokfleet import journal, measurer, player, recorder
 from kwokfleet.core import verdicts
 from kwokfleet.core.ledger import Verdict
 from kwokfleet.core.picture import Measured
@@ -13,6 +13,7 @@ from kwokfleet.edge import shelf
 from kwokfleet.kube import events, throttled_client
 from kwokfleet.kube.informer import informer
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.source import loader
 
 _REASONS = {
     Verdict.PASSED: ("RunPassed", events.NORMAL, "all gates held"),
@@ -66,7 +67,7 @@ class Runs:
         """Let everything rest until it is attended to again."""
         self._player.rest(datetime.now(UTC))
 
-    def attend(self, loaded: source.Loaded, ready: Callable[[str], bool], wanted: player.Orders) -> bool:
+    def attend(self, loaded: loader.Loaded, ready: Callable[[str], bool], wanted: player.Orders) -> bool:
         """Note the Runs that are due, heed orders, go on with what is not judged; return whether there are new ones.
 
         They begin once the Ledger in the cluster has them.
@@ -91,7 +92,7 @@ class Runs:
             self._measurer.learn(self._player.pages())
         return self._player.ledgers()
 
-    def conditions(self, loaded: source.Loaded) -> dict[str, Manifest]:
+    def conditions(self, loaded: loader.Loaded) -> dict[str, Manifest]:
         """Return of each Fleet with gates whether they held."""
         pages, known = self._player.pages(), self._measurer.last() if self._measurer is not None else {}
         found = {

@@ -10,15 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from kwokfleet import apply, errors, reconcile, recorder, source, world
-from kwokfleet.core import bumps, report, standing
+from kwokfleet import apply, errors, reconcile, recorder, world
+from kwokfleet.core import report, standing
 from kwokfleet.core.changes import Action, Cause, Change, Plan
 from kwokfleet.core.report import Outcome, Result
 from kwokfleet.core.situation import FleetRules
 from kwokfleet.kube import objects, requests, throttled_client
 from kwokfleet.kube.informer import informer
 from kwokfleet.kube.objects import Manifest, ObjectKey
+from kwokfleet.kwok import requeue
 from kwokfleet.render import desired
+from kwokfleet.source import loader
 
 PASSES = 5
 STAGE_S = 0.3
@@ -106,11 +108,11 @@ class Sync:
         """What the files of the last plan say about changes."""
         return self._reconciler.rules
 
-    def plan(self, loaded: source.Loaded) -> Plan:
+    def plan(self, loaded: loader.Loaded) -> Plan:
         """Return what is to be done."""
         return self._reconciler.plan(loaded, datetime.now(UTC))
 
-    def carry_out(self, loaded: source.Loaded, first: Plan) -> Report:
+    def carry_out(self, loaded: loader.Loaded, first: Plan) -> Report:
         """Do it, and look again until there is nothing left that could be done."""
         done = Report(left=first)
         while done.left.changes and done.passes < PASSES:
@@ -127,7 +129,7 @@ class Sync:
         return done
 
     def make(
-        self, loaded: source.Loaded, changes: Sequence[Change], sender: throttled_client.Sender | None = None
+        self, loaded: loader.Loaded, changes: Sequence[Change], sender: throttled_client.Sender | None = None
     ) -> list[Outcome]:
         """Make some changes, and return once the mirror shows them: the next plan must not repeat them."""
         self.mirror.follow({change.key.kind for change in changes})
@@ -139,7 +141,7 @@ class Sync:
         applier = apply.Applier(sender or self.sender, birth, self._reconciler.rules, self.watcher)
         outcomes = applier.apply(changes, inventory)
         if not self.sender.limits.dry_run:
-            self._show_again(bumps.changed(outcomes), sender or self.sender)
+            self._show_again(requeue.changed(outcomes), sender or self.sender)
             self._wait_until_seen(outcomes)
         return outcomes
 
@@ -149,16 +151,16 @@ class Sync:
 
     def _show_again(self, stages: list[Manifest], sender: throttled_client.Sender) -> None:
         """Let kwok look again at the objects that changed Stages may act on; by itself it would not."""
-        on_nodes, on_pods = bumps.of_kind(stages, "Node"), bumps.of_kind(stages, "Pod")
+        on_nodes, on_pods = requeue.of_kind(stages, "Node"), requeue.of_kind(stages, "Pod")
         inventory, _ = self._world.inventory()
         nodes = [each for each in inventory.values() if each.key.kind == "Node" and objects.is_ours(each.manifest)]
         if not nodes or not (on_nodes or on_pods):
             return
         sender.stop.wait(STAGE_S)
-        work = [(each, bumps.patch(each, on_nodes)) for each in bumps.concerned(on_nodes, nodes)]
+        work = [(each, requeue.patch(each, on_nodes)) for each in requeue.concerned(on_nodes, nodes)]
         if on_pods:
             pods = self._world.pods_on({each.key.name for each in nodes})
-            work += [(each, bumps.patch(each, on_pods)) for each in bumps.concerned(on_pods, pods)]
+            work += [(each, requeue.patch(each, on_pods)) for each in requeue.concerned(on_pods, pods)]
         throttled_client.send_all(sender, [requests.patch(each.key, what) for each, what in work])
 
     def _wait_until_seen(self, outcomes: Iterable[Outcome]) -> None:
@@ -167,7 +169,7 @@ class Sync:
         if not written.known_to(self.mirror.wait(written.shown_by, SEEN_S)):
             self.mirror.wait(written.known_to, self.sender.limits.patience_s)
 
-    def record(self, loaded: source.Loaded, done: Report, about: standing.About | None = None) -> bool:
+    def record(self, loaded: loader.Loaded, done: Report, about: standing.About | None = None) -> bool:
         """Tell the cluster how each Fleet stands; return whether that was possible. What is the same is not written."""
         inventory, _ = self._world.inventory()
         made = self.standing(loaded, done.left, done.outcomes, about)
@@ -179,7 +181,7 @@ class Sync:
 
     def standing(
         self,
-        loaded: source.Loaded,
+        loaded: loader.Loaded,
         left: Plan,
         outcomes: Sequence[Outcome],
         about: standing.About | None = None,

@@ -10,12 +10,14 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from kwokfleet import errors, installer, reconcile, recorder, source, takeover, world
+from kwokfleet import errors, installer, reconcile, recorder, world
 from kwokfleet import sync as syncing
-from kwokfleet.core import installation, leases, marks, patches, report
+from kwokfleet.core import installation, marks, patches, report
 from kwokfleet.kube import client, objects, requests, throttled_client
 from kwokfleet.kube.informer import informer
 from kwokfleet.kube.objects import Manifest, ObjectKey
+from kwokfleet.kwok import node_leases, takeover
+from kwokfleet.source import loader
 
 LOOK_S = 0.5
 LISTED_S = 60.0
@@ -102,7 +104,7 @@ class Uninstaller:
             names = {each.fleet for each in view.objects.values()}
             ordered = reconcile.Options(only=frozenset(names) | {""}, budget=False)
             session = syncing.Sync(self.sender.api, follower, ordered, self.sender.limits)
-            done = session.carry_out(source.nothing(), session.plan(source.nothing()))
+            done = session.carry_out(loader.nothing(), session.plan(loader.nothing()))
         self._release(nodes)
         known = recorder.Recorder(self.sender)
         for fleet in world.fleets(self.sender):
@@ -169,8 +171,8 @@ class Uninstaller:
 
     def _release(self, nodes: AbstractSet[str]) -> None:
         """Remove the leases of nodes that are gone."""
-        found = map(leases.read, client.items(self.sender, requests.LEASE, namespace=leases.NAMESPACE))
-        throttled_client.send_all(self.sender, [leases.release(each) for each in found if each.node in nodes])
+        found = map(node_leases.read, client.items(self.sender, requests.LEASE, namespace=node_leases.NAMESPACE))
+        throttled_client.send_all(self.sender, [node_leases.release(each) for each in found if each.node in nodes])
 
     # the installation
 

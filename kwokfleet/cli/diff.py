@@ -16,10 +16,11 @@ from kwokfleet.cli import connection, fleets, output, render, sessions
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from kwokfleet import reconcile, source
+    from kwokfleet import reconcile
     from kwokfleet.core.changes import Plan
     from kwokfleet.core.situation import FleetRules
     from kwokfleet.kube.observed import Inventory
+    from kwokfleet.source import loader
 
 
 class DiffFormat(StrEnum):
@@ -77,7 +78,7 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
 
 def _live_plan(
     where: Path, context: str | None, kubeconfig: Path | None, options: "reconcile.Options"
-) -> "tuple[Plan, source.Loaded]":
+) -> "tuple[Plan, loader.Loaded]":
     from kwokfleet.kube import throttled_client
 
     with sessions.opened(context, kubeconfig, options, throttled_client.Limits()) as session:
@@ -86,7 +87,7 @@ def _live_plan(
         return session.plan(loaded), loaded
 
 
-def _saved_plan(where: Path, live: Path, options: "reconcile.Options") -> "tuple[Plan, source.Loaded]":
+def _saved_plan(where: Path, live: Path, options: "reconcile.Options") -> "tuple[Plan, loader.Loaded]":
     from kwokfleet import reconcile, world
 
     loaded = sessions.loaded(where, render.live_nodes(live))
@@ -102,7 +103,7 @@ def _saved_plan(where: Path, live: Path, options: "reconcile.Options") -> "tuple
 
 def compared(
     where: Path, context: str | None, kubeconfig: Path | None, fleet: list[str] | None
-) -> "tuple[Plan, source.Loaded, Inventory, Mapping[str, FleetRules]]":
+) -> "tuple[Plan, loader.Loaded, Inventory, Mapping[str, FleetRules]]":
     """Return what differs between files and cluster, with what is in both."""
     from kwokfleet.kube import throttled_client
 
@@ -116,7 +117,7 @@ def compared(
         return made, loaded, view.objects, session.rules
 
 
-def print_plan(made: "Plan", loaded: "source.Loaded", form: DiffFormat, *, details: bool) -> None:
+def print_plan(made: "Plan", loaded: "loader.Loaded", form: DiffFormat, *, details: bool) -> None:
     """Print what is to be done, and what is withheld."""
     from kwokfleet.cli import plan_text
     from kwokfleet.formats import plans
@@ -132,7 +133,7 @@ def print_plan(made: "Plan", loaded: "source.Loaded", form: DiffFormat, *, detai
         output.print_line(_summary(made, loaded))
 
 
-def _summary(made: "Plan", loaded: "source.Loaded") -> str:
+def _summary(made: "Plan", loaded: "loader.Loaded") -> str:
     """Return all of it in a line; what a broken file asks for, nobody can tell."""
     from kwokfleet.core import report
     from kwokfleet.documents import problems
@@ -169,7 +170,7 @@ def _diff_line(line: str) -> str:
     return typer.style(line, fg=colour) if colour else line
 
 
-def exit_code(made: "Plan", loaded: "source.Loaded") -> errors.ExitCode:
+def exit_code(made: "Plan", loaded: "loader.Loaded") -> errors.ExitCode:
     """Return what a plan that is not carried out ends with."""
     from kwokfleet.core.changes import Cause
 

@@ -14,10 +14,10 @@ from kwokfleet import errors
 from kwokfleet.cli import output
 
 if TYPE_CHECKING:
-    from kwokfleet import source
     from kwokfleet.documents.problems import Problem
-    from kwokfleet.edge import files
     from kwokfleet.kube.objects import Manifest
+    from kwokfleet.source import files
+    from kwokfleet.source import loader as source
 
 SCHEMA_FILE = "fleet.schema.json"
 
@@ -86,8 +86,8 @@ def validate(
     Needs no cluster. Exits 2 if anything is wrong.
     """
     gc.disable()  # this process makes many small things, drops none, and ends
-    from kwokfleet import source
     from kwokfleet.documents import problems
+    from kwokfleet.source import loader as source
 
     loader = source.Loader()
     loaded = [load(loader, path) for path in paths or [default_path()]]
@@ -214,7 +214,7 @@ def format_files(
 ) -> None:
     """Write fleet files in one style; comments, order and quotes stay."""
     from kwokfleet.documents import formatter
-    from kwokfleet.edge import files
+    from kwokfleet.source import files
 
     changed = 0
     refused: list[Problem] = []
@@ -243,7 +243,7 @@ def format_files(
 
 def _formatted(file: "files.File", made: str, *, write: bool, diff: bool) -> None:
     if write:
-        from kwokfleet.edge import files
+        from kwokfleet.source import files
 
         files.write(Path(file.path), made)
     if diff:
@@ -261,7 +261,7 @@ def init(
     folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Where to put it.")] = Path(),
 ) -> None:
     """Write a starter tree: a fleet file to change, how kwok runs, and the schema for your editor."""
-    from kwokfleet.edge import files, library
+    from kwokfleet.source import files, library
 
     texts = {
         folder / "fleets" / "quickstart.yaml": library.example("quickstart"),

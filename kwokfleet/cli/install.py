@@ -13,11 +13,12 @@ from kwokfleet.cli import connection, fleets, output, render, sync
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from kwokfleet import installer, source
+    from kwokfleet import installer
     from kwokfleet.core.installation import Git, Options
     from kwokfleet.core.parcel import Parcel
     from kwokfleet.kube import throttled_client
     from kwokfleet.kube.objects import Manifest, ObjectKey
+    from kwokfleet.source import loader
 
 _GO_ON = "what was done stays: another install goes on from there, uninstall takes it away"
 
@@ -198,12 +199,13 @@ class _Asked:
     def _packed(
         self, path: Path, connected: "Callable[[], throttled_client.Sender] | None"
     ) -> "tuple[Parcel, installer.Goal]":
-        from kwokfleet import installer, packer, source
+        from kwokfleet import installer, packer
+        from kwokfleet.source import loader
 
         def live(context: str | None) -> "list[Manifest]":
             return render.live_nodes(None, connected() if connected else None)(context)
 
-        loaded = fleets.load(source.Loader(live), path)
+        loaded = fleets.load(loader.Loader(live), path)
         fleets.refuse_if_wrong(loaded)
         made = packer.pack(path, loaded, self._said_of_kwok(loaded))
         names = sorted(each.name for each in loaded.tree.fleets)
@@ -212,7 +214,7 @@ class _Asked:
         awake = frozenset(each.name for each in loaded.tree.fleets if not each.spec.suspend)
         return made, installer.Goal(self._options.namespace, awake, packer.digest(made))
 
-    def _said_of_kwok(self, loaded: "source.Loaded") -> dict[str, str]:
+    def _said_of_kwok(self, loaded: "loader.Loaded") -> dict[str, str]:
         """Return the file that puts kwok into pods of its own, unless the fleet files do."""
         from kwokfleet import packer
         from kwokfleet.core import installation

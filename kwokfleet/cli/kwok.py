@@ -17,12 +17,10 @@ from kwokfleet.cli import connection, fleets, output, sync
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kwokfleet import keeper
-    from kwokfleet import shard as shards
     from kwokfleet.api.kwok_controller import KwokControllerSpec
     from kwokfleet.cli import kwok_files
-    from kwokfleet.core import drivers
     from kwokfleet.kube.requests import Sends
+    from kwokfleet.kwok import lease_health, shard, supervisor
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="The kwok controller that animates the nodes, looked after."
@@ -97,18 +95,18 @@ def _observe(files: "kwok_files.Files", context: str | None, kubeconfig: Path | 
     """Say who drives the nodes for as long as the files say that kwok is somebody else's."""
     import threading
 
-    from kwokfleet import observer
     from kwokfleet.kube import throttled_client
+    from kwokfleet.kwok import external
 
     with closing(connection.connected(context, kubeconfig)) as api:
         sender = throttled_client.Sender(api, throttled_client.Limits(patience_s=IMPATIENT_S), threading.Event())
         output.print_line(f"{EXTERNAL}; who drives the nodes is said here; Ctrl-C ends it")
         spec = files.last.tree.controller
-        watching = observer.Observer(sender, spec)
+        watching = external.Observer(sender, spec)
         while files.look().tree.controller.mode == "external":
             if files.last.tree.controller != spec:
                 spec = files.last.tree.controller
-                watching = observer.Observer(sender, spec)
+                watching = external.Observer(sender, spec)
             watching.look()
             time.sleep(OBSERVE_S)
 
@@ -116,14 +114,15 @@ def _observe(files: "kwok_files.Files", context: str | None, kubeconfig: Path | 
 @contextmanager
 def _kept(
     files: "kwok_files.Files", bin_dir: Path | None, context: str | None, kubeconfig: Path | None
-) -> "Iterator[keeper.Keeper]":
+) -> "Iterator[supervisor.Keeper]":
     """Keep kwok going from here to the end of the block."""
     import threading
 
-    from kwokfleet import apply, caretaker, keeper, places, takeover
+    from kwokfleet import apply, caretaker
     from kwokfleet.cli import display
     from kwokfleet.embedded import binaries
     from kwokfleet.kube import client, objects, requests, throttled_client
+    from kwokfleet.kwok import backend, supervisor, takeover
     from kwokfleet.render import desired
 
     loaded = files.last
@@ -148,11 +147,11 @@ def _kept(
             for name in apply.install(sender, sync.kwok_definitions(), sync.ESTABLISHED_S):
                 output.print_line(f"installed {name}")
         wanted = caretaker.wanted(
-            loaded, places.Wanted(program, spec, client.write_kubeconfig(context, kubeconfig, folder))
+            loaded, backend.Wanted(program, spec, client.write_kubeconfig(context, kubeconfig, folder))
         )
         where = caretaker.site(spec, _home(), folder, sender, api)
         try:
-            with keeper.Keeper(sender, wanted, folder, nodes, api, where) as kept:
+            with supervisor.Keeper(sender, wanted, folder, nodes, api, where) as kept:
                 yield kept
         finally:
             if rested:
@@ -185,16 +184,15 @@ def status(
 
     Exit code 1 unless every process or pod is ready; if the files say `mode: external`, unless every node is driven.
     """
-    from kwokfleet import keeper, observer, pods
-    from kwokfleet.core import stateful
-    from kwokfleet.shard import State
+    from kwokfleet.kwok import external, pod_backend, statefulset, supervisor
+    from kwokfleet.kwok.shard import State
 
     spec = _declared(path)
     api = connection.connected(context, kubeconfig)
-    statuses = keeper.read_status(folder_of(api.host)) or []
-    now = observer.driving(api, spec)
-    if not statuses and (name := stateful.named(spec, _home())):
-        statuses = pods.statuses(api, name, now, spec.lease_duration.total_seconds() / 4)
+    statuses = supervisor.read_status(folder_of(api.host)) or []
+    now = external.driving(api, spec)
+    if not statuses and (name := statefulset.named(spec, _home())):
+        statuses = pod_backend.statuses(api, name, now, spec.lease_duration.total_seconds() / 4)
     if form:
         typer.echo(json.dumps(_as_json(spec.mode, statuses, now), indent=2))
     else:
@@ -206,14 +204,14 @@ def status(
 
 def _declared(path: Path | None) -> "KwokControllerSpec":
     """Return how kwok runs by the files, if there are any: with a path they must be readable, without it they may."""
-    from kwokfleet import source
     from kwokfleet.api.kwok_controller import KwokControllerSpec
+    from kwokfleet.source import loader
 
     where = path or Path("fleets")
-    return source.Loader().load(where).tree.controller if path or where.is_dir() else KwokControllerSpec()
+    return loader.Loader().load(where).tree.controller if path or where.is_dir() else KwokControllerSpec()
 
 
-def _as_json(mode: str, statuses: "list[shards.Status]", now: "drivers.Driving") -> dict[str, object]:
+def _as_json(mode: str, statuses: "list[shard.Status]", now: "lease_health.Driving") -> dict[str, object]:
     return {
         "mode": mode,
         "processes": [asdict(each) for each in statuses],
@@ -222,7 +220,7 @@ def _as_json(mode: str, statuses: "list[shards.Status]", now: "drivers.Driving")
     }
 
 
-def _holders(now: "drivers.Driving") -> list[dict[str, object]]:
+def _holders(now: "lease_health.Driving") -> list[dict[str, object]]:
     return [
         {
             "holder": each.holder,
@@ -235,7 +233,7 @@ def _holders(now: "drivers.Driving") -> list[dict[str, object]]:
     ]
 
 
-def _print_status(mode: str, statuses: "list[shards.Status]", now: "drivers.Driving") -> None:
+def _print_status(mode: str, statuses: "list[shard.Status]", now: "lease_health.Driving") -> None:
     if mode == "external":
         output.print_line(EXTERNAL)
     elif not statuses:
@@ -249,7 +247,7 @@ def _print_status(mode: str, statuses: "list[shards.Status]", now: "drivers.Driv
     typer.echo(f"{driven} of {fleets.count(now.nodes, 'node')} driven{first}")
 
 
-def _row(each: "shards.Status") -> dict[str, object]:
+def _row(each: "shard.Status") -> dict[str, object]:
     return {
         "shard": each.shard,
         "state": each.state.value,
@@ -294,21 +292,21 @@ def restart(
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
     """Start kwok anew, and wait until it drives its nodes again."""
-    from kwokfleet import keeper
-    from kwokfleet.shard import State
+    from kwokfleet.kwok import supervisor
+    from kwokfleet.kwok.shard import State
 
     folder = folder_of(connection.connected(context, kubeconfig).host)
-    before = keeper.read_status(folder)
+    before = supervisor.read_status(folder)
     if not before:
         raise errors.ClusterError(
             "kwokfleet looks after no kwok here",
             hint="start one: kwokfleet kwok run; pods start anew by kubectl rollout restart statefulset",
         )
     lives = {(each.pid, each.identity) for each in before if shard is None or each.shard == shard}
-    (folder / keeper.RESTART_FILE).write_text("" if shard is None else str(shard))
+    (folder / supervisor.RESTART_FILE).write_text("" if shard is None else str(shard))
     deadline = time.monotonic() + RESTART_S
     while time.monotonic() < deadline:
-        now = keeper.read_status(folder) or []
+        now = supervisor.read_status(folder) or []
         chosen = [each for each in now if shard in (None, each.shard)]
         if chosen and all(each.state is State.READY and (each.pid, each.identity) not in lives for each in chosen):
             output.print_line("kwok drives its nodes again")
@@ -322,8 +320,8 @@ def restore(context: connection.Context = None, kubeconfig: connection.Kubeconfi
     """Give kwok controllers that were scaled down for ours the replicas they had."""
     import threading
 
-    from kwokfleet import takeover
     from kwokfleet.kube import throttled_client
+    from kwokfleet.kwok import takeover
 
     output.start_logging()
     api = connection.connected(context, kubeconfig)

@@ -7,22 +7,22 @@ from kwokfleet import errors
 from kwokfleet.cli import fleets, output, render
 
 if TYPE_CHECKING:
-    from kwokfleet import source
+    from kwokfleet.source import loader
 
 
 class Files:
     """What files say, or what they said before something became wrong in them."""
 
     def __init__(self, path: Path) -> None:
-        from kwokfleet import source
+        from kwokfleet.source import loader
 
         self._path = path
-        self._loader = source.Loader(render.live_nodes(None))
+        self._loader = loader.Loader(render.live_nodes(None))
         self._complaint: tuple[str, ...] = ()
-        self.last: source.Loaded = self._loader.load(path)
+        self.last: loader.Loaded = self._loader.load(path)
         fleets.refuse_if_wrong(self.last)
 
-    def look(self) -> "source.Loaded":
+    def look(self) -> "loader.Loaded":
         """Return what they say now, the last good if that is wrong; say so, once."""
         complaint, loaded = self._read()
         if complaint and complaint != self._complaint:
@@ -36,7 +36,7 @@ class Files:
             self.last = loaded
         return self.last
 
-    def _read(self) -> "tuple[tuple[str, ...], source.Loaded | None]":
+    def _read(self) -> "tuple[tuple[str, ...], loader.Loaded | None]":
         """Return what is wrong, and what the files say."""
         try:
             loaded = self._loader.load(self._path)

@@ -242,7 +242,7 @@ def _write(text: str, to: Path | None) -> None:
     if to is None:
         typer.echo(text, nl=False)
         return
-    from kwokfleet.edge import files
+    from kwokfleet.source import files
 
     files.write(to, text)
     output.print_line(f"wrote {to}; next: {output.program()} validate {to}")

@@ -15,11 +15,11 @@ from kwokfleet.cli import fleets
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from kwokfleet import source
     from kwokfleet.kube.objects import Manifest
     from kwokfleet.kube.requests import Sends
     from kwokfleet.render import desired as rendering
     from kwokfleet.render import schedule, workloads
+    from kwokfleet.source import loader
 
 LOOK_AHEAD = timedelta(days=366)
 """How far from now `--waves` looks for the next Run of a Wave."""
@@ -48,9 +48,9 @@ def _instant(text: str) -> datetime:
 
 def fleet_names() -> list[str]:
     """Return the Fleets here, for the shell to complete."""
-    from kwokfleet import source
+    from kwokfleet.source import loader
 
-    return [fleet.name for fleet in source.Loader().load(fleets.default_path()).tree.fleets]
+    return [fleet.name for fleet in loader.Loader().load(fleets.default_path()).tree.fleets]
 
 
 def render(  # noqa: PLR0913, PLR0917  # one for each option
@@ -90,10 +90,10 @@ def render(  # noqa: PLR0913, PLR0917  # one for each option
     The same files, seed and time give the same bytes on every machine. Prints nothing if a file is wrong.
     """
     gc.disable()  # this process makes many small things, drops none, and ends
-    from kwokfleet import source
     from kwokfleet.render import desired as rendering
+    from kwokfleet.source import loader
 
-    loaded = fleets.load(source.Loader(live_nodes(live)), path or fleets.default_path())
+    loaded = fleets.load(loader.Loader(live_nodes(live)), path or fleets.default_path())
     fleets.refuse_if_wrong(loaded)
     _refuse_unknown(fleet, loaded)
     at = now or datetime.now(UTC)
@@ -109,7 +109,7 @@ def render(  # noqa: PLR0913, PLR0917  # one for each option
             typer.echo(line)
 
 
-def _refuse_unknown(fleet: str | None, loaded: "source.Loaded") -> None:
+def _refuse_unknown(fleet: str | None, loaded: "loader.Loaded") -> None:
     from kwokfleet.documents import problems
 
     names = [each.name for each in loaded.tree.fleets]

@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from collections.abc import Set as AbstractSet
 
-    from kwokfleet import caretaker, daemon, face, feed
+    from kwokfleet import caretaker, daemon, face
     from kwokfleet import sync as syncing
     from kwokfleet.edge import metrics
     from kwokfleet.kube import client, leader, throttled_client
     from kwokfleet.kube.observed import Inventory
+    from kwokfleet.source import sources
 
 DEFAULT_LISTEN = "127.0.0.1:8265"
 LEASE = "kwokfleet"
@@ -220,10 +221,10 @@ def _run(options: Options, context: str | None, kubeconfig: Path | None) -> None
     import structlog
 
     import kwokfleet
-    from kwokfleet.core import git
+    from kwokfleet.source import git_command
 
     log = structlog.get_logger()
-    log.info("starting", version=kwokfleet.__version__, files=git.public(options.git_url or str(options.path)))
+    log.info("starting", version=kwokfleet.__version__, files=git_command.public(options.git_url or str(options.path)))
     with opened(options, context, kubeconfig) as made:
         _until_stopped(made)
         log.info("stopping")
@@ -274,19 +275,19 @@ def _limits(options: Options) -> "throttled_client.Limits":
     return throttled_client.Limits(options.max_inflight, options.qps)
 
 
-def _feed(options: Options, api: "leader.Guarded") -> "feed.Feed":
+def _feed(options: Options, api: "leader.Guarded") -> "sources.Feed":
     import hashlib
 
-    from kwokfleet import feed, source
-    from kwokfleet.edge import git
+    from kwokfleet.source import git_repository, sources
+    from kwokfleet.source import loader as source
 
     loader = source.Loader(render.live_nodes(None, api))
     if options.git_url is None:
-        return feed.Folder(options.path, loader, events=not options.poll)
+        return sources.Folder(options.path, loader, events=not options.poll)
     name = hashlib.sha256(f"{options.git_url}\n{options.git_ref}".encode()).hexdigest()[:12]
     folder = output.read_settings().data_dir / "git" / name
-    repository = git.Repository(options.git_url, options.git_ref, options.git_path, folder)
-    return feed.Git(
+    repository = git_repository.Repository(options.git_url, options.git_ref, options.git_path, folder)
+    return sources.Git(
         repository, loader, interval_s=options.git_interval_s, ref=options.git_ref, secret=options.hook_secret
     )
 

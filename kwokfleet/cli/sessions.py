@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from collections.abc import Set as AbstractSet
 
-    from kwokfleet import reconcile, source
+    from kwokfleet import reconcile
     from kwokfleet import sync as syncing
     from kwokfleet.core.changes import Plan
     from kwokfleet.kube import throttled_client
     from kwokfleet.kube.informer import informer
     from kwokfleet.kube.objects import Manifest
+    from kwokfleet.source import loader
 
 Fleet = Annotated[
     list[str] | None,
@@ -58,11 +59,11 @@ def opened(
 
 def loaded(
     where: Path, live_nodes: "Callable[[str | None], list[Manifest]]", *, stable: bool = False
-) -> "source.Loaded":
+) -> "loader.Loaded":
     """Load files; say what is wrong with them, and go on with what is right."""
-    from kwokfleet import source
+    from kwokfleet.source import loader
 
-    loaded = source.Loader(live_nodes).load(where, stable=stable)
+    loaded = loader.Loader(live_nodes).load(where, stable=stable)
     for problem in loaded.problems:
         output.print_line(fleets.problem_line(problem))
     if not loaded.snapshot.files:
@@ -73,7 +74,7 @@ def loaded(
     return loaded
 
 
-def refuse_unknown(fleet: list[str] | None, loaded: "source.Loaded", made: "Plan") -> None:
+def refuse_unknown(fleet: list[str] | None, loaded: "loader.Loaded", made: "Plan") -> None:
     """Refuse the name of a Fleet that neither the files nor the cluster know."""
     from kwokfleet.documents import problems
 
@@ -96,7 +97,7 @@ def note_missing(view: "informer.View", kinds: "AbstractSet[str]") -> None:
             output.print_line(f"note: {why}")
 
 
-def in_force(session: "syncing.Sync", loaded: "source.Loaded") -> "source.Loaded":
+def in_force(session: "syncing.Sync", loaded: "loader.Loaded") -> "loader.Loaded":
     """Return what is loaded, as the daemon would take it: what was suspended in the cluster stays as it is."""
     from kwokfleet import reconcile, world
     from kwokfleet.core import standing
@@ -111,7 +112,7 @@ def in_force(session: "syncing.Sync", loaded: "source.Loaded") -> "source.Loaded
     return reconcile.as_suspended(loaded, standing.suspended(found))
 
 
-def kwok_kinds(loaded: "source.Loaded") -> "AbstractSet[str]":
+def kwok_kinds(loaded: "loader.Loaded") -> "AbstractSet[str]":
     """Return the kinds of kwok's that the cluster must know for these files."""
     from kwokfleet.render import desired
 

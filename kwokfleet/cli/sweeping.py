@@ -74,9 +74,10 @@ def _sending(site: Site) -> "Iterator[throttled_client.Sender]":
 
 def sweep(made: "daemon.Daemon", site: Site) -> None:
     """Remove Fleets while their kwok still runs, because it lets pods go; the daemon only looks on meanwhile."""
-    from kwokfleet import reconcile, source
+    from kwokfleet import reconcile
     from kwokfleet.core.triggers import Why
     from kwokfleet.kube import throttled_client
+    from kwokfleet.source import loader
 
     made.suspended = True
     made.ask(Why.ASKED)
@@ -88,7 +89,7 @@ def sweep(made: "daemon.Daemon", site: Site) -> None:
             view = connection.known(session.mirror)
             if {each.fleet for each in view.objects.values()} - {name, ""}:
                 session.limit_to({name})  # what Fleets share is still needed by the others
-            nothing = source.nothing()
+            nothing = loader.nothing()
             left = session.carry_out(nothing, session.plan(nothing)).left
         stays = len(left.changes) + sum(len(each.changes) for each in left.withheld)
         rest = f"{stays} objects stay; see kwokfleet delete {name}" if stays else "gone from the cluster"

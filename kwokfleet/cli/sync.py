@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
-    from kwokfleet import source
     from kwokfleet import sync as syncing
     from kwokfleet.core.changes import Plan
     from kwokfleet.kube.objects import Manifest
+    from kwokfleet.source import loader
 
 ESTABLISHED_S = 30.0
 _GO_ON = "what was done stays, and another sync goes on from there"
@@ -124,8 +124,8 @@ def own_definition() -> "list[Manifest]":
     import hashlib
 
     from kwokfleet.documents import parser
-    from kwokfleet.edge import library
     from kwokfleet.kube import objects
+    from kwokfleet.source import library
 
     text = library.definition()
     parsed, _ = parser.parse("crd", text)
@@ -155,7 +155,7 @@ def _ask(made: "Plan", *, yes: bool) -> None:
         typer.confirm(f"delete {fleets.count(going, 'object')}?", abort=True, err=True)
 
 
-def _carried_out(session: "syncing.Sync", loaded: "source.Loaded", made: "Plan", wait_s: float) -> "syncing.Report":
+def _carried_out(session: "syncing.Sync", loaded: "loader.Loaded", made: "Plan", wait_s: float) -> "syncing.Report":
     from kwokfleet.cli import bars
     from kwokfleet.core import report
 
@@ -174,7 +174,7 @@ def _carried_out(session: "syncing.Sync", loaded: "source.Loaded", made: "Plan",
     return done
 
 
-def _told(session: "syncing.Sync", loaded: "source.Loaded", done: "syncing.Report") -> errors.ExitCode:
+def _told(session: "syncing.Sync", loaded: "loader.Loaded", done: "syncing.Report") -> errors.ExitCode:
     """Tell what became of it, and return the exit code."""
     from kwokfleet import sync as syncing
     from kwokfleet.cli import plan_text
@@ -199,13 +199,13 @@ def _told(session: "syncing.Sync", loaded: "source.Loaded", done: "syncing.Repor
     return code
 
 
-def _record(session: "syncing.Sync", loaded: "source.Loaded", done: "syncing.Report", where: "Path") -> None:
+def _record(session: "syncing.Sync", loaded: "loader.Loaded", done: "syncing.Report", where: "Path") -> None:
     """Tell the cluster how its Fleets stand, and which commit they were made equal to."""
-    from kwokfleet import feed
     from kwokfleet.core import report, standing
     from kwokfleet.core.changes import Cause
+    from kwokfleet.source import sources
 
-    about = standing.About(feed.told_of(where, loaded.snapshot.digest))
+    about = standing.About(sources.told_of(where, loaded.snapshot.digest))
     if not session.record(loaded, done, about) and report.of_cause(done.left.withheld, Cause.APPROVAL):
         output.print_line("note: this could not be recorded in the cluster; approve with: sync --approve DIGEST")
 
@@ -240,8 +240,9 @@ def delete(  # noqa: PLR0913, PLR0917  # one for each option
     Nodes are drained first. Stages and namespaces that other Fleets share stay. Nothing is done before you
     say yes to what is shown; where nobody can be asked, without --yes it exits 3.
     """
-    from kwokfleet import reconcile, source
+    from kwokfleet import reconcile
     from kwokfleet.kube import throttled_client
+    from kwokfleet.source import loader
 
     output.start_logging()
     ordered = reconcile.Options(only=frozenset({fleet, ""}), budget=False)
@@ -250,7 +251,7 @@ def delete(  # noqa: PLR0913, PLR0917  # one for each option
         sessions.note_missing(view, {"Stage"})
         if {each.fleet for each in view.objects.values()} - {fleet, ""}:
             session.limit_to({fleet})  # what Fleets share is still needed by the others
-        nothing = source.nothing()
+        nothing = loader.nothing()
         made = session.plan(nothing)
         if made.empty:
             raise errors.InputError(f"the cluster has nothing of a Fleet {fleet!r}", hint="see kwokfleet get fleets")

@@ -128,11 +128,11 @@ def _shown(seconds: float) -> str:
 
 def _planned(options: _Options) -> _Plan:
     """Check the files, and return what is to be played; raise if that is nothing, or if a wave would never be."""
-    from kwokfleet import source
     from kwokfleet.core import trial
     from kwokfleet.documents import problems
+    from kwokfleet.source import loader
 
-    loaded = fleets.load(source.Loader(), options.path)
+    loaded = fleets.load(loader.Loader(), options.path)
     for problem in loaded.problems:
         output.print_line(fleets.problem_line(problem))
     wrong = problems.errors(loaded.problems)

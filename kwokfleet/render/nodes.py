@@ -15,10 +15,11 @@ from typing import Any
 
 from kwokfleet.api.delay import Delay
 from kwokfleet.api.fleet import NodeGroups, NodePool
-from kwokfleet.core import diff, kwok
+from kwokfleet.core import diff
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.observed import TTL
+from kwokfleet.kwok import flags
 from kwokfleet.render import lifecycles, node_templates, usage
 from kwokfleet.render.seeded_random import Die
 
@@ -308,7 +309,7 @@ def _node(  # noqa: PLR0913, PLR0917  # what one node is made of
 
 def _shard(name: str, count: int) -> dict[str, str]:
     """Return the label that says which kwok drives a node; one that drives all needs none."""
-    return {objects.SHARD: str(kwok.shard_of(name, count))} if count else {}
+    return {objects.SHARD: str(flags.shard_of(name, count))} if count else {}
 
 
 def _kubelet(context: Context) -> Callable[[str], tuple[Manifest, dict[str, str]]]:
@@ -328,7 +329,7 @@ def _kubelet(context: Context) -> Callable[[str], tuple[Manifest, dict[str, str]
     addresses = [internal]
     ports = [{"kubeletEndpoint": {"Port": port + shard}} for shard in range(shards)]
     return lambda name: (
-        {"addresses": addresses, "daemonEndpoints": ports[kwok.shard_of(name, shards) if shards > 1 else 0]},
+        {"addresses": addresses, "daemonEndpoints": ports[flags.shard_of(name, shards) if shards > 1 else 0]},
         {usage.METRICS_PATH: usage.PATH.replace("{nodeName}", name)},
     )
 

@@ -15,12 +15,12 @@ from pydantic import AfterValidator, Field, create_model, model_validator
 from kwokfleet.api import decode
 from kwokfleet.api.fields import Annotations, Items, Labels, Model, Quantity, wrong
 from kwokfleet.api.kwok_controller import KwokControllerSpec
-from kwokfleet.core import kwok
 from kwokfleet.documents import problems
 from kwokfleet.documents.parser import Document
 from kwokfleet.documents.problems import Finding, Where
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.kwok import flags
 from kwokfleet.render import usage
 from kwokfleet.stagelint import cel
 
@@ -307,7 +307,7 @@ def _without_nothing(part: Any) -> Any:  # noqa: ANN401  # any part of a manifes
 
 def unreachable(own: Iterable[Manifest], runs: KwokControllerSpec) -> Iterator[Finding]:
     """Yield that kubectl will not find what a Fleet declares for it, if nodes do not say where kwok is."""
-    kinds = sorted({each["kind"] for each in own} & set(kwok.DEBUG_KINDS))
+    kinds = sorted({each["kind"] for each in own} & set(flags.DEBUG_KINDS))
     if kinds and runs.port is None:
         what = f"kubectl cannot reach kwok for {', '.join(kinds)}: nodes do not say where it is"
         hint = "give the KwokController a port"

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import psutil
 
-from kwokfleet.core import debounce
 from kwokfleet.kube import objects, requests
 from kwokfleet.kube.informer import informer
 from kwokfleet.kube.objects import ObjectKey
+from kwokfleet.source import debounce
 from tests.bench import arena, table
 from tests.harness import cli, faulty, running, waiting
 

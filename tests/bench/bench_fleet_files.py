@@ -13,8 +13,8 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from kwokfleet import source
 from kwokfleet.render import desired
+from kwokfleet.source import loader as source
 from tests.bench import table
 
 ROUNDS = 7

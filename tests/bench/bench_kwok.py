@@ -16,10 +16,10 @@ from pathlib import Path
 
 import psutil
 
-from kwokfleet import keeper, leasing
 from kwokfleet.cli import kwok as commands
 from kwokfleet.kube import client, requests
 from kwokfleet.kube.objects import ObjectKey
+from kwokfleet.kwok import lease_client, supervisor
 from tests.bench import table
 from tests.harness import cli, control_plane, kwok, waiting
 
@@ -101,7 +101,7 @@ class Lab:
 
     def holders(self) -> set[str]:
         """Return who holds the nodes' leases, nobody if not every node has one."""
-        held = leasing.held(self.api)
+        held = lease_client.held(self.api)
         return {each.holder for each in held} if len(held) == SIZE else set()
 
 
@@ -114,7 +114,7 @@ def run() -> list[table.Result]:
             table.say(f"file saved and synced: {', '.join(f'{each:.2f}' for each in edits)}")
             by_hand = [_edited(lab, _by_kubectl, NEVER_S)]
             table.say(f"kubectl apply: {by_hand[0]:.2f}")
-        waiting.until(lambda: not leasing.held(lab.api))
+        waiting.until(lambda: not lease_client.held(lab.api))
         with _in_a_loop(lab) as pid:
             peers = [_killed(lab, pid, PEER) for _ in range(max(1, ROUNDS - 1))]
     never = f"kubectl apply of the Stage (not within {NEVER_S:g} s: never)"
@@ -163,7 +163,7 @@ def _looked_after(lab: Lab) -> Iterator[Pid]:
     command = [sys.executable, "-m", "kwokfleet", "kwok", "run", str(lab.file)]
     with subprocess.Popen(command, env=lab.program.environment, stderr=subprocess.DEVNULL) as process:
         try:
-            yield lambda: next((each.pid for each in keeper.read_status(books) or ()), 0)
+            yield lambda: next((each.pid for each in supervisor.read_status(books) or ()), 0)
         finally:
             process.terminate()
 

@@ -16,11 +16,12 @@ from pathlib import Path
 import orjson
 import psutil
 
-from kwokfleet import errors, source
+from kwokfleet import errors
 from kwokfleet.core.result import Result
 from kwokfleet.edge import shelf
 from kwokfleet.kube import requests
 from kwokfleet.render import desired, workloads
+from kwokfleet.source import loader
 from tests.bench import arena, measuring, table
 from tests.harness import cli, running, waiting
 
@@ -211,7 +212,7 @@ def _posted(place: arena.Arena, file: Path, wave: str) -> Callable[[], None]:
     """Return what posts the same Jobs under other names."""
     mine = place.folder / f"{wave}.yaml"
     mine.write_text(JOBS_FILE.format(nodes=NODES, wave=wave, after="0s", count=JOBS))
-    tree = source.Loader().load(mine).tree
+    tree = loader.Loader().load(mine).tree
     [fleet] = tree.fleets
     make = workloads.maker(desired.wave_context(tree, fleet, fleet.spec.waves[0], "0"))
     bodies = place.folder / f"{wave}.json"

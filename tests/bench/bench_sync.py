@@ -11,9 +11,10 @@ from pathlib import Path
 
 import psutil
 
-from kwokfleet import reconcile, source, sync
+from kwokfleet import reconcile, sync
 from kwokfleet.kube import client, requests, throttled_client
 from kwokfleet.kube.informer import informer
+from kwokfleet.source import loader as source
 from tests.bench import arena, pods, table
 
 SIZE = int(os.environ.get("BENCH_NODES", "1000"))

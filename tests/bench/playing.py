@@ -14,9 +14,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from kwokfleet import performance, player, source
+from kwokfleet import performance, player
 from kwokfleet.kube import client, discovery, requests, throttled_client
 from kwokfleet.render import desired, workloads
+from kwokfleet.source import loader
 
 THREADS = 16
 QPS, BURST = 100.0, 100
@@ -42,7 +43,7 @@ class Listener(player.Nobody):
 
 def main(who: str, kubeconfig: str, file: str) -> None:
     """Play the Wave of a file."""
-    tree = source.Loader().load(Path(file)).tree
+    tree = loader.Loader().load(Path(file)).tree
     api = client.connect(kubeconfig=Path(kubeconfig))
     sender = throttled_client.Sender(api, throttled_client.Limits(), threading.Event())
     cpu = time.process_time()

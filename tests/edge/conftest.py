@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kwokfleet.edge import watch
+from kwokfleet.source import file_watcher
 from tests.harness.reading import NEVER_S
 from tests.harness.repositories import Repository
 
@@ -22,7 +22,7 @@ def no_thread_is_left() -> Iterator[None]:
 @pytest.fixture
 def by_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nothing be found by looking: events alone must tell."""
-    monkeypatch.setattr(watch, "PULSE_S", NEVER_S)
+    monkeypatch.setattr(file_watcher, "PULSE_S", NEVER_S)
 
 
 @pytest.fixture

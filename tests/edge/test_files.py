@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kwokfleet import errors
-from kwokfleet.edge import files
+from kwokfleet.source import files
 
 
 def names(snapshot: files.Snapshot) -> list[str]:
@@ -131,11 +131,11 @@ def test_a_tree_is_stable_when_two_readings_agree(tmp_path: Path, monkeypatch: p
     target.write_text("a: 0\n")
     numbers = itertools.count(1)
     # Whoever waits between two readings gives the writer the time for a word, on however busy a machine.
-    monkeypatch.setattr("kwokfleet.edge.files.time.sleep", lambda _s: target.write_text(f"a: {next(numbers)}\n"))
+    monkeypatch.setattr("kwokfleet.source.files.time.sleep", lambda _s: target.write_text(f"a: {next(numbers)}\n"))
     with pytest.raises(errors.DeadlineError, match="still being written"):
         files.read_stable(tmp_path, timeout_s=0.1)
     words = iter(["a: almost\n", "a: last\n", "a: last\n"])
-    monkeypatch.setattr("kwokfleet.edge.files.time.sleep", lambda _s: target.write_text(next(words)))
+    monkeypatch.setattr("kwokfleet.source.files.time.sleep", lambda _s: target.write_text(next(words)))
     assert [file.text for file in files.read_stable(tmp_path).files] == ["a: last\n"]
     assert list(words) == []
 

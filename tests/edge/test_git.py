@@ -8,8 +8,8 @@ import pytest
 import structlog
 
 from kwokfleet import errors
-from kwokfleet.core.revision import Revision
-from kwokfleet.edge import files, git
+from kwokfleet.source import files, git_repository
+from kwokfleet.source.revision import Revision
 from tests.harness.repositories import Repository
 
 
@@ -19,12 +19,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "state" / "git"
 
 
-def followed(upstream: Repository, folder: Path, ref: str = "main", path: str = "fleets") -> git.Repository:
+def followed(upstream: Repository, folder: Path, ref: str = "main", path: str = "fleets") -> git_repository.Repository:
     """Follow a repository."""
-    return git.Repository(upstream.url, ref, path, folder)
+    return git_repository.Repository(upstream.url, ref, path, folder)
 
 
-def text(checkout: git.Checkout | None) -> str:
+def text(checkout: git_repository.Checkout | None) -> str:
     """Return what `a.yaml` says."""
     assert checkout is not None
     return (checkout.path / "a.yaml").read_text()
@@ -91,7 +91,7 @@ def test_only_the_newest_commit_is_fetched(upstream: Repository, folder: Path) -
 def test_a_bare_repository_is_followed_by_its_plain_path(upstream: Repository, folder: Path, tmp_path: Path) -> None:
     """As `git clone` takes it."""
     upstream.git("clone", "--quiet", "--bare", str(upstream.root), str(tmp_path / "bare.git"))
-    with git.Repository(str(tmp_path / "bare.git"), "HEAD", "fleets", folder) as repository:
+    with git_repository.Repository(str(tmp_path / "bare.git"), "HEAD", "fleets", folder) as repository:
         assert text(repository.fetch()) == "a: 1\n"
 
 
@@ -269,7 +269,7 @@ def test_a_damaged_store_is_made_anew(upstream: Repository, folder: Path) -> Non
 def test_what_git_might_misunderstand_is_refused_at_once(folder: Path, url: str, ref: str, path: str) -> None:
     """Before anything is run or made."""
     with pytest.raises(errors.InputError) as caught:
-        git.Repository(url, ref, path, folder)
+        git_repository.Repository(url, ref, path, folder)
     assert caught.value.hint
     assert not folder.exists()
 
@@ -279,12 +279,12 @@ def test_no_password_is_said(folder: Path) -> None:
     url = "http://me:hunter2@127.0.0.1:1/a.git"
     with (
         structlog.testing.capture_logs() as logged,
-        git.Repository(url, "main", "", folder) as repository,
+        git_repository.Repository(url, "main", "", folder) as repository,
         pytest.raises(errors.HostError) as caught,
     ):
         repository.fetch()
     with pytest.raises(errors.InputError) as refused:
-        git.Repository("ftp://me:hunter2@127.0.0.1/a.git", "main", "", folder)
+        git_repository.Repository("ftp://me:hunter2@127.0.0.1/a.git", "main", "", folder)
     assert "http://127.0.0.1:1/a.git" in str(caught.value)
     assert "hunter2" not in f"{caught.value} {caught.value.hint} {refused.value} {refused.value.hint} {logged}"
 

@@ -14,7 +14,7 @@ import pytest
 import structlog
 
 from kwokfleet import errors
-from kwokfleet.edge import files, git
+from kwokfleet.source import files, git_repository
 from tests.harness import waiting
 from tests.harness.repositories import Repository
 
@@ -55,9 +55,9 @@ def test_links_out_of_the_checkout_are_not_followed(upstream: Repository, folder
     (upstream.root / "fleets" / "link.yaml").symlink_to("/etc/passwd")
     (upstream.root / "fleets" / "folder").symlink_to("../..")
     upstream.commit()
-    with git.Repository(upstream.url, "main", "fleets", folder) as repository:
+    with git_repository.Repository(upstream.url, "main", "fleets", folder) as repository:
         found = repository.fetch()
-        top = git.Checkout(found.root, found.root, found.revision)
+        top = git_repository.Checkout(found.root, found.root, found.revision)
     snapshot = files.read(found.path)
     assert [file.text for file in snapshot.files] == ["a: 1\n"]
     assert [problem.rule for problem in snapshot.problems] == ["outside", "outside"]
@@ -76,7 +76,7 @@ def test_no_hook_is_run(upstream: Repository, folder: Path, tmp_path: Path, monk
     hook.chmod(0o755)
     (tmp_path / "gitconfig").write_text(f"[core]\n\thooksPath = {hook.parent}\n")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
-    with git.Repository(upstream.url, "main", "", folder) as repository:
+    with git_repository.Repository(upstream.url, "main", "", folder) as repository:
         repository.fetch()
     assert not (tmp_path / "ran").exists()
     environment = os.environ | {"GIT_CONFIG_GLOBAL": str(tmp_path / "gitconfig")}
@@ -90,7 +90,7 @@ def test_submodules_are_left_empty(upstream: Repository, folder: Path) -> None:
     upstream.git("add", ".gitmodules")
     upstream.git("update-index", "--add", "--cacheinfo", f"160000,{upstream.git('rev-parse', 'HEAD')},sub")
     upstream.git("commit", "--quiet", "--message=sub")
-    with git.Repository(upstream.url, "main", "", folder) as repository:
+    with git_repository.Repository(upstream.url, "main", "", folder) as repository:
         found = repository.fetch()
     assert list((found.root / "sub").iterdir()) == []
 
@@ -102,7 +102,7 @@ def test_a_folder_with_other_files_is_not_touched(upstream: Repository, folder: 
     """Somebody may have named it by mistake."""
     folder.mkdir(parents=True)
     (folder / "precious").write_text("x")
-    with git.Repository(upstream.url, "main", "", folder) as repository, pytest.raises(errors.NotOursError):
+    with git_repository.Repository(upstream.url, "main", "", folder) as repository, pytest.raises(errors.NotOursError):
         repository.fetch()
     assert [path.name for path in folder.iterdir()] == ["precious"]
 
@@ -110,14 +110,14 @@ def test_a_folder_with_other_files_is_not_touched(upstream: Repository, folder: 
 @pytest.mark.parametrize("changed", ["url", "ref"])
 def test_another_source_begins_anew(upstream: Repository, folder: Path, tmp_path: Path, changed: str) -> None:
     """The last checkout of one is none of the other's."""
-    with git.Repository(upstream.url, "main", "fleets", folder) as repository:
+    with git_repository.Repository(upstream.url, "main", "fleets", folder) as repository:
         repository.fetch()
     other = upstream
     if changed == "url":
         other = Repository(tmp_path / "other")
         other.commit(fleets__a="a: other\n")
     ref = "HEAD" if changed == "ref" else "main"
-    with git.Repository(other.url, ref, "fleets", folder) as repository:
+    with git_repository.Repository(other.url, ref, "fleets", folder) as repository:
         assert repository.current() is None
         repository.fetch()
         assert repository.current() is not None
@@ -127,9 +127,9 @@ def test_who_is_interrupted_while_clearing_finds_the_folder_still_its_own(
     upstream: Repository, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Wherever that was."""
-    with git.Repository(upstream.url, "main", "fleets", folder) as repository:
+    with git_repository.Repository(upstream.url, "main", "fleets", folder) as repository:
         repository.fetch()
-    real, allowed = git._remove, 0  # noqa: SLF001 - to die in the middle
+    real, allowed = git_repository._remove, 0  # noqa: SLF001 - to die in the middle
 
     def remove(path: Path) -> None:
         nonlocal allowed
@@ -138,21 +138,24 @@ def test_who_is_interrupted_while_clearing_finds_the_folder_still_its_own(
             raise OSError(5, "Input/output error")
         real(path)
 
-    monkeypatch.setattr(git, "_remove", remove)
+    monkeypatch.setattr(git_repository, "_remove", remove)
     for allowed in range(2):  # noqa: B007 - read by the stand-in
-        with git.Repository(upstream.url, "HEAD", "fleets", folder) as repository, pytest.raises(errors.HostError):
+        with (
+            git_repository.Repository(upstream.url, "HEAD", "fleets", folder) as repository,
+            pytest.raises(errors.HostError),
+        ):
             repository.fetch()
     allowed = 100
-    with git.Repository(upstream.url, "HEAD", "fleets", folder) as repository:
+    with git_repository.Repository(upstream.url, "HEAD", "fleets", folder) as repository:
         assert (repository.fetch().path / "a.yaml").read_text() == "a: 1\n"
 
 
 def test_a_password_that_changes_is_no_other_source(folder: Path, upstream: Repository) -> None:
     """And nothing of it is on the disk."""
-    with git.Repository(f"file://me:hunter2@{upstream.root}", "main", "", folder) as repository:
+    with git_repository.Repository(f"file://me:hunter2@{upstream.root}", "main", "", folder) as repository:
         assert repository.current() is None
     mark = (folder / "source").read_text()
-    with git.Repository(f"file://me:hunter3@{upstream.root}", "main", "", folder) as repository:
+    with git_repository.Repository(f"file://me:hunter3@{upstream.root}", "main", "", folder) as repository:
         assert repository.current() is None
     assert (folder / "source").read_text() == mark
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -160,14 +163,14 @@ def test_a_password_that_changes_is_no_other_source(folder: Path, upstream: Repo
 
 def test_two_do_not_share_a_folder(upstream: Repository, folder: Path) -> None:
     """The second is told, and may have it when the first is done."""
-    with git.Repository(upstream.url, "main", "", folder) as first:
+    with git_repository.Repository(upstream.url, "main", "", folder) as first:
         first.fetch()
         with (
-            git.Repository(upstream.url, "main", "", folder) as second,
+            git_repository.Repository(upstream.url, "main", "", folder) as second,
             pytest.raises(errors.HostError, match="another kwokfleet"),
         ):
             second.fetch()
-    with git.Repository(upstream.url, "main", "", folder) as second:
+    with git_repository.Repository(upstream.url, "main", "", folder) as second:
         second.fetch()
 
 
@@ -179,14 +182,14 @@ def test_a_git_that_hangs_is_ended_with_its_children(
 ) -> None:
     """By the deadline; the next one may succeed."""
     slow_git(tmp_path / "bin", tmp_path / "started", monkeypatch)
-    monkeypatch.setattr(git, "ASK_S", 1.0)
-    with git.Repository(upstream.url, "main", "", folder) as repository:
+    monkeypatch.setattr(git_repository, "ASK_S", 1.0)
+    with git_repository.Repository(upstream.url, "main", "", folder) as repository:
         with pytest.raises(errors.DeadlineError, match="git ls-remote"):
             repository.fetch()
         assert (tmp_path / "started").exists()
         waiting.until(lambda: not gits(folder), deadline_s=20)
         (tmp_path / "bin" / "git").unlink()
-        monkeypatch.setattr(git, "ASK_S", 30.0)
+        monkeypatch.setattr(git_repository, "ASK_S", 30.0)
         repository.fetch()
 
 
@@ -195,8 +198,8 @@ def test_closing_ends_a_fetch_under_way(
 ) -> None:
     """With its processes, and it does not begin another."""
     slow_git(tmp_path / "bin", tmp_path / "started", monkeypatch)
-    monkeypatch.setattr(git, "ASK_S", 300.0)
-    repository = git.Repository(upstream.url, "main", "", folder)
+    monkeypatch.setattr(git_repository, "ASK_S", 300.0)
+    repository = git_repository.Repository(upstream.url, "main", "", folder)
     failed: list[errors.KwokfleetError] = []
 
     def fetch() -> None:
@@ -220,7 +223,7 @@ def test_closing_ends_a_fetch_under_way(
 
 def test_what_a_killed_git_left_is_no_hindrance(upstream: Repository, folder: Path) -> None:
     """Locks, halves of packs, halves of checkouts, links that were not swapped."""
-    with git.Repository(upstream.url, "main", "fleets", folder) as repository:
+    with git_repository.Repository(upstream.url, "main", "fleets", folder) as repository:
         repository.fetch()
     commit = upstream.commit(fleets__a="a: 2\n")
     bare = folder / "repo.git"
@@ -238,7 +241,7 @@ def test_what_a_killed_git_left_is_no_hindrance(upstream: Repository, folder: Pa
     (folder / ".current.part").symlink_to(commit)
     with (
         structlog.testing.capture_logs() as logged,
-        git.Repository(upstream.url, "main", "fleets", folder) as repository,
+        git_repository.Repository(upstream.url, "main", "fleets", folder) as repository,
     ):
         found = repository.fetch()
     assert not logged, "it need not begin anew for that"
@@ -290,7 +293,7 @@ def test_kill_9_at_any_moment_leaves_nothing_that_the_next_cannot_mend(upstream:
         waiting.until(lambda: not gits(folder), deadline_s=20)
         if (folder / "current").is_symlink():
             assert len(list((folder / "current" / "fleets").iterdir())) == 51
-    with git.Repository(upstream.url, "main", "fleets", folder) as repository:
+    with git_repository.Repository(upstream.url, "main", "fleets", folder) as repository:
         found = repository.fetch()
     assert (found.path / "a.yaml").read_text() == "a: 7\n"
     assert len(list(found.path.iterdir())) == 51

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from kwokfleet import errors, packer, source
+from kwokfleet import errors, packer
 from kwokfleet.core.parcel import Parcel
-from kwokfleet.edge import files
+from kwokfleet.source import files, loader
 
 FLEET = """
 apiVersion: kwokfleet.dev/v1alpha1
@@ -32,7 +32,7 @@ def packed(folder: Path, stage: str) -> Parcel:
     for path, text in ((folder / "lab.yaml", FLEET.replace("STAGE", stage)), (folder / stage, STAGE)):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    loaded = source.Loader().load(folder)
+    loaded = loader.Loader().load(folder)
     assert loaded.usable, loaded.problems
     return packer.pack(folder, loaded)
 
@@ -50,7 +50,7 @@ def test_what_arrives_is_what_was_packed(tmp_path: Path, stage: str) -> None:
     """The Stage is found from where the fleet file lies, and the digest is the one that the daemon will tell."""
     made = packed(tmp_path / "fleets", stage)
     there = unpacked(made, tmp_path / "mounted")
-    assert source.Loader().load(there).usable
+    assert loader.Loader().load(there).usable
     assert files.read(there).digest == packer.digest(made)
 
 
@@ -59,7 +59,7 @@ def test_one_file_is_packed_alone(tmp_path: Path) -> None:
     packed(tmp_path, "slow.yaml")
     (tmp_path / "other.yaml").write_text("a: 1")
     alone = tmp_path / "lab.yaml"
-    assert set(packer.pack(alone, source.Loader().load(alone)).data) == {"lab.yaml", "slow.yaml"}
+    assert set(packer.pack(alone, loader.Loader().load(alone)).data) == {"lab.yaml", "slow.yaml"}
 
 
 def test_a_file_that_is_too_far_out_is_refused(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from kwokfleet import source
+from kwokfleet.source import loader
 
 FLEET = """\
 apiVersion: kwokfleet.dev/v1alpha1
@@ -18,7 +18,7 @@ def referred(tmp_path: Path, name: str) -> dict[str, str]:
     """Return what a Fleet in a folder of its own refers to."""
     (tmp_path / "fleets").mkdir(exist_ok=True)
     (tmp_path / "fleets" / "a.yaml").write_text(FLEET.format(name=name))
-    return dict(source.Loader().load(tmp_path / "fleets").references)
+    return dict(loader.Loader().load(tmp_path / "fleets").references)
 
 
 def test_a_file_beside_the_folder_is_told_with_its_digest(tmp_path: Path) -> None:

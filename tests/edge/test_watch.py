@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kwokfleet.core import debounce
+from kwokfleet.source import debounce
 from tests.harness import waiting
 from tests.harness.reading import DEADLINE_S, Reader, watched
 

@@ -12,7 +12,7 @@ import pytest
 import structlog
 from watchdog import observers
 
-from kwokfleet.edge import watch
+from kwokfleet.source import file_watcher
 from tests.harness import waiting
 from tests.harness.reading import DEADLINE_S, Reader, watched
 
@@ -85,15 +85,15 @@ def full(_: object = None) -> None:
 @pytest.mark.usefixtures("by_events")
 def test_a_full_table_of_watches_is_said_and_done_without(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are looked at instead, more often; when there is room again, events are back."""
-    monkeypatch.setattr(watch, "QUICK_POLL_S", 0.05)
-    monkeypatch.setattr(watch, "SLOW_POLL_S", 0.2)
-    monkeypatch.setattr(watch, "Observer", full)
+    monkeypatch.setattr(file_watcher, "QUICK_POLL_S", 0.05)
+    monkeypatch.setattr(file_watcher, "SLOW_POLL_S", 0.2)
+    monkeypatch.setattr(file_watcher, "Observer", full)
     reader = Reader(tree)
     with structlog.testing.capture_logs() as logged, watched(tree, reader) as watching:
         assert watching.polling == "inotify watch limit reached"
         (tree / "a.yaml").write_text("second")
         reader.sees("second")
-        monkeypatch.setattr(watch, "Observer", observers.Observer)
+        monkeypatch.setattr(file_watcher, "Observer", observers.Observer)
         waiting.until(lambda: not watching.polling, deadline_s=DEADLINE_S)
         (tree / "a.yaml").write_text("third")
         reader.sees("third")
@@ -116,7 +116,7 @@ def test_a_table_that_becomes_full_further_down_is_noticed(tree: Path, monkeypat
         return real(descriptor, path, mask)
 
     monkeypatch.setattr(inotify_c, "inotify_add_watch", limited)
-    monkeypatch.setattr(watch, "QUICK_POLL_S", 0.05)
+    monkeypatch.setattr(file_watcher, "QUICK_POLL_S", 0.05)
     reader = Reader(tree)
     with watched(tree, reader) as watching:
         assert "limit" in watching.polling
@@ -143,13 +143,13 @@ def test_a_listener_that_dies_is_replaced(tree: Path) -> None:
 def test_closing_ends_all_and_may_be_done_twice_or_from_within(tree: Path) -> None:
     """Nobody is called afterwards."""
     closed = threading.Event()
-    watching: list[watch.Watch] = []
+    watching: list[file_watcher.Watch] = []
 
     def close() -> None:
         watching[0].close()
         closed.set()
 
-    watching.append(watch.Watch(tree, close))
+    watching.append(file_watcher.Watch(tree, close))
     (tree / "a.yaml").write_text("second")
     assert closed.wait(DEADLINE_S)
     waiting.until(lambda: "source-watch" not in {thread.name for thread in threading.enumerate()})

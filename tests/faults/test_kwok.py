@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kwokfleet import shard
+from kwokfleet.kwok import shard
 from tests.harness import cli, control_plane, keeping, waiting
 from tests.harness.control_plane import ControlPlane
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 import kwokfleet
-from kwokfleet import source
 from kwokfleet.embedded import versions
 from kwokfleet.kube import objects
+from kwokfleet.source import loader
 from tests.harness import deploying
 from tests.harness.golden import Golden
 
@@ -80,7 +80,7 @@ def test_fleet_files_that_overlays_bring_along_are_sound(overlay: str, tmp_path:
     folder.mkdir()
     for name, text in files.items():
         (folder / name).write_text(text)
-    loaded = source.Loader().load(folder)
+    loaded = loader.Loader().load(folder)
     assert loaded.problems == ()
     assert loaded.tree.fleets
     kwok_pods = {each["metadata"]["name"] for each in made if each["kind"] == "StatefulSet"}

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from kwokfleet import source
 from kwokfleet.api.fleet import Fleet
 from kwokfleet.api.wave import Wave
 from kwokfleet.documents import writer
@@ -15,6 +14,7 @@ from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.render import desired as render
 from kwokfleet.render import schedule, workloads
+from kwokfleet.source import loader
 from tests.harness.golden import Golden
 
 FLEETS = Path(__file__).parents[2] / "fleets"
@@ -25,7 +25,7 @@ EXAMPLES = sorted(path.stem for path in FLEETS.glob("*.yaml") if path.stem != "k
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_example(name: str, golden_file: Golden) -> None:
     """An example renders as it did: all names, a node of each pool, how each Stage is chosen, the first objects."""
-    loaded = source.Loader().load(FLEETS / f"{name}.yaml")
+    loaded = loader.Loader().load(FLEETS / f"{name}.yaml")
     assert loaded.problems == ()
     golden_file.check(f"example-{name}.yaml", "".join(_shown(loaded.tree)))
 

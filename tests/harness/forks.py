@@ -117,12 +117,12 @@ def _bytes(channel: socket.socket, count: int) -> bytes:
 def _prepare() -> None:
     """Do once what each command would do again: import, and build the models that files are checked by."""
     import kwokfleet  # noqa: PLC0415  # not needed by whoever asks
-    from kwokfleet import source  # noqa: PLC0415
+    from kwokfleet.source import loader  # noqa: PLC0415
 
     for module in pkgutil.walk_packages(kwokfleet.__path__, "kwokfleet."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    assert source.Loader().load(ROOT / "fleets" / "quickstart.yaml").usable
+    assert loader.Loader().load(ROOT / "fleets" / "quickstart.yaml").usable
     gc.collect()
     gc.freeze()
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kwokfleet import caretaker, leasing, places, reconcile, source, sync
-from kwokfleet import keeper as keeping
-from kwokfleet import shard as shards
+from kwokfleet import caretaker, reconcile, sync
 from kwokfleet.api.kwok_controller import KwokControllerSpec
 from kwokfleet.kube import client, objects, requests, throttled_client
 from kwokfleet.kube.informer import informer
+from kwokfleet.kwok import backend, lease_client, shard, supervisor
+from kwokfleet.source import loader
 from tests.harness import control_plane, kwok, waiting
 
 READY_S = 60
@@ -29,10 +29,10 @@ class Kept:
     api: client.Cluster
     sender: throttled_client.Sender
     nodes: informer.Mirror
-    keeper: keeping.Keeper
+    keeper: supervisor.Keeper
     folder: Path
 
-    def status(self, shard: int = 0) -> shards.Status:
+    def status(self, shard: int = 0) -> shard.Status:
         """Return how a shard fares."""
         return self.keeper.statuses()[shard]
 
@@ -43,7 +43,7 @@ class Kept:
     def wait_ready(self) -> None:
         """Wait until every shard drives its nodes."""
         waiting.until(
-            lambda: all(each.state is shards.State.READY and each.identity for each in self.keeper.statuses()),
+            lambda: all(each.state is shard.State.READY and each.identity for each in self.keeper.statuses()),
             deadline_s=READY_S,
         )
 
@@ -56,7 +56,7 @@ class Kept:
         """Make the cluster what a fleet file says."""
         file = self.folder / "fleet.yaml"
         file.write_text(text)
-        loaded = source.Loader().load(file)
+        loaded = loader.Loader().load(file)
         assert loaded.usable, loaded.problems
         with informer.Mirror(self.api) as follower:
             follower.wait_until_known(READY_S)
@@ -66,7 +66,7 @@ class Kept:
     def leases(self) -> dict[str, str]:
         """Return who holds the lease of each node of this test."""
         mine = {key.name for key in self.nodes.view().objects}
-        return {lease.node: lease.holder for lease in leasing.held(self.sender) if lease.node in mine}
+        return {lease.node: lease.holder for lease in lease_client.held(self.sender) if lease.node in mine}
 
 
 @contextmanager
@@ -83,7 +83,7 @@ def kept(
     sender = throttled_client.Sender(api, throttled_client.Limits(patience_s=2), threading.Event())
     manage = {"label": f"{objects.FLEET}={fleet}"}
     spec = KwokControllerSpec.model_validate({"manage": manage, **fields})
-    wanted = places.Wanted(cluster.tools.path("kwok"), spec, cluster.kubeconfig)
+    wanted = backend.Wanted(cluster.tools.path("kwok"), spec, cluster.kubeconfig)
     with closing(api), informer.Mirror(api, (requests.NODE,), f"{objects.FLEET}={fleet}") as nodes:
         nodes.wait_until_known(READY_S)
 
@@ -92,7 +92,7 @@ def kept(
             return sorted((each.key.name, objects.labels(each.manifest).get(objects.SHARD, "")) for each in found)
 
         site = caretaker.site(spec, home, folder / "kwok", sender, api)
-        with keeping.Keeper(sender, wanted, folder / "kwok", names, api, site) as made:
+        with supervisor.Keeper(sender, wanted, folder / "kwok", names, api, site) as made:
             yield Kept(cluster, api, sender, nodes, made, folder)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kwokfleet.edge import files, watch
+from kwokfleet.source import file_watcher, files
 from tests.harness import waiting
 
 NEVER_S = 3600.0
@@ -50,6 +50,6 @@ def read(path: Path) -> list[str] | None:
         return None
 
 
-def watched(path: Path, reader: Reader, **options: object) -> watch.Watch:
+def watched(path: Path, reader: Reader, **options: object) -> file_watcher.Watch:
     """Watch by events alone, unless told otherwise."""
-    return watch.Watch(path, reader, **({"poll_s": NEVER_S} | options))  # type: ignore[arg-type]  # the tests' own
+    return file_watcher.Watch(path, reader, **({"poll_s": NEVER_S} | options))  # type: ignore[arg-type]  # the tests' own

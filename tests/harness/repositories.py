@@ -4,7 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from kwokfleet.core import git as calls
+from kwokfleet.source import git_command
 
 _WHO = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@example.org", "GIT_COMMITTER_NAME": "a",
         "GIT_COMMITTER_EMAIL": "a@example.org", "GIT_CONFIG_GLOBAL": "/dev/null"}  # fmt: skip
@@ -25,8 +25,8 @@ class Repository:
 
     def git(self, *arguments: str) -> str:
         """Run git in it."""
-        environment = calls.environment(os.environ, _WHO)
-        command = calls.command("git", *arguments)
+        environment = git_command.environment(os.environ, _WHO)
+        command = git_command.command("git", *arguments)
         done = subprocess.run(command, cwd=self.root, env=environment, check=True, capture_output=True, text=True)
         return done.stdout.strip()
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
-from kwokfleet import reconcile, source
+from kwokfleet import reconcile
 from kwokfleet import sync as syncing
 from kwokfleet.core import report
 from kwokfleet.core.changes import Plan
@@ -14,6 +14,7 @@ from kwokfleet.kube import client, objects, requests, throttled_client
 from kwokfleet.kube.informer import informer
 from kwokfleet.kube.objects import ObjectKey
 from kwokfleet.kube.requests import Request
+from kwokfleet.source import loader
 from tests.harness import control_plane, waiting
 
 KNOWN_S = 60.0
@@ -39,8 +40,8 @@ class Sessions:
         session, loaded = self._begun(path)
         return session.plan(loaded)
 
-    def _begun(self, path: Path) -> tuple[syncing.Sync, source.Loaded]:
-        loaded = source.Loader().load(path)
+    def _begun(self, path: Path) -> tuple[syncing.Sync, loader.Loaded]:
+        loaded = loader.Loader().load(path)
         assert loaded.usable, loaded.problems
         return syncing.Sync(self.api, self.follower, reconcile.Options(), throttled_client.Limits()), loaded
 

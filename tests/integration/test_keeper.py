@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kwokfleet import keeper, shard
+from kwokfleet.kwok import shard, supervisor
 from tests.harness import keeping, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.harness.watch import watching
@@ -189,7 +189,7 @@ def test_a_kwok_that_grows_too_large_is_restarted_and_not_in_a_loop(
         waiting.until(lambda: kept.status().restarts)
         assert not keeping.alive(pid)
         waiting.until(lambda: kept.status().pause_s >= 1, deadline_s=90)
-        [seen] = keeper.read_status(kept.folder / "kwok") or []
+        [seen] = supervisor.read_status(kept.folder / "kwok") or []
         assert seen.why.endswith("more than 8Mi")
         kept.change(memory_limit="1Gi")
         kept.wait_ready()

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from kwokfleet import settings, source
+from kwokfleet import settings
 from kwokfleet.api import units
 from kwokfleet.core import diff
 from kwokfleet.embedded import crds, progress
 from kwokfleet.kube import objects
 from kwokfleet.render import desired
+from kwokfleet.source import loader
 from tests.harness import cli, kwok, manifests, sessions, waiting
 from tests.harness.control_plane import ControlPlane
 
@@ -279,7 +280,7 @@ def written(path: Path, fleet: Manifest) -> Path:
 
 def assert_as_asked_for(cluster: ControlPlane, path: Path, fleet: str) -> None:
     """Hold the nodes of a fleet, as kubectl shows them, against those that its file stands for, field by field."""
-    tree = source.Loader().load(path).tree
+    tree = loader.Loader().load(path).tree
     wanted = {
         key.name: node
         for key, node in desired.Renderer().desired(tree, datetime.now(UTC)).items()

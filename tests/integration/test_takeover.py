@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kwokfleet import takeover
 from kwokfleet.api.kwok_controller import KwokControllerSpec
 from kwokfleet.kube import client
+from kwokfleet.kwok import takeover
 from tests.harness import faulty
 from tests.harness.control_plane import ControlPlane
 from tests.harness.sandbox import Sandbox

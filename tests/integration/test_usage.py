@@ -16,12 +16,13 @@ from typing import IO
 
 import pytest
 
-from kwokfleet import keeper, places, settings, shard, source
-from kwokfleet.core import kwok
+from kwokfleet import settings
 from kwokfleet.embedded import binaries, progress
 from kwokfleet.kube import client, requests
+from kwokfleet.kwok import backend, flags, shard, supervisor
 from kwokfleet.render import desired as render
 from kwokfleet.render import nodes, usage, workloads
+from kwokfleet.source import loader
 from tests.harness import cli, control_plane, waiting
 from tests.harness.control_plane import ControlPlane
 
@@ -136,7 +137,7 @@ class Lab:
     program: cli.Cli
     cluster: ControlPlane
     files: Path
-    kept: keeper.Keeper
+    kept: supervisor.Keeper
     tree: render.Tree
     port: int
 
@@ -177,17 +178,17 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         where = program.where()
         port, files = _written(folder)
         program.ok("sync", str(files), "--yes", KUBECONFIG=str(where.kubeconfig))
-        tree = source.Loader().load(files).tree
+        tree = loader.Loader().load(files).tree
         tools = binaries.ensure(settings.from_environment(os.environ), progress.silent)
         wanted = _wanted(tools.path("kwok"), where.kubeconfig, tree)
         api = client.connect(kubeconfig=where.kubeconfig)
-        with keeper.Keeper(api, wanted, folder / "kwok", lambda: [(name, "") for name in NODES], api) as kept:
+        with supervisor.Keeper(api, wanted, folder / "kwok", lambda: [(name, "") for name in NODES], api) as kept:
             _until_ready(kept)
             yield Lab(program, control_plane.ControlPlane(where, tools), files, kept, tree, port)
         api.close()
 
 
-def _until_ready(kept: keeper.Keeper) -> None:
+def _until_ready(kept: supervisor.Keeper) -> None:
     waiting.until(lambda: [each.state for each in kept.statuses()] == [shard.State.READY])
 
 
@@ -209,14 +210,14 @@ def _console(files: Path) -> Path:
     return files.parent / "console.log"
 
 
-def _wanted(program: Path, kubeconfig: Path, tree: render.Tree) -> places.Wanted:
+def _wanted(program: Path, kubeconfig: Path, tree: render.Tree) -> backend.Wanted:
     desired = render.Renderer().desired(tree, datetime.now(UTC))
-    return places.Wanted(
+    return backend.Wanted(
         program,
         tree.controller,
         kubeconfig,
         kinds=render.kwok_kinds(tree),
-        mark=kwok.read_once(desired.values()),
+        mark=flags.read_once(desired.values()),
     )
 
 

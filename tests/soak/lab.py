@@ -14,11 +14,10 @@ from pathlib import Path
 
 import psutil
 
-from kwokfleet import keeper, observer, shard
 from kwokfleet.api.kwok_controller import KwokControllerSpec
 from kwokfleet.cli import kwok as commands
-from kwokfleet.core import drivers
 from kwokfleet.kube import client
+from kwokfleet.kwok import external, lease_health, shard, supervisor
 from tests.harness import cli, control_plane, kwok, waiting
 from tests.soak.samples import Sample
 
@@ -125,11 +124,11 @@ class Lab:
 
     def statuses(self) -> list[shard.Status]:
         """Return how the shards fare."""
-        return keeper.read_status(self.books) or []
+        return supervisor.read_status(self.books) or []
 
-    def driving(self) -> drivers.Driving:
+    def driving(self) -> lease_health.Driving:
         """Return who drives the nodes."""
-        return observer.driving(self.api, KwokControllerSpec())
+        return external.driving(self.api, KwokControllerSpec())
 
     def settle(self) -> None:
         """Wait until as many processes as the file says drive all nodes, and every node has one lease."""

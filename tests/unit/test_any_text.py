@@ -21,11 +21,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from kwokfleet import source
 from kwokfleet.documents import formatter, parser, problems, writer
-from kwokfleet.edge import files
 from kwokfleet.render import desired as render
 from kwokfleet.render import schedule, workloads
+from kwokfleet.source import files, loader
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 3, 1, 8, tzinfo=UTC)
@@ -185,12 +184,12 @@ def lines_in(text: str) -> int:
     return len(re.split(r"\r\n|\r|\n", text))
 
 
-def load(name: str, text: str) -> source.Loaded:
+def load(name: str, text: str) -> loader.Loaded:
     """Load one text as if it were a file among the examples."""
     path = str(ROOT / "fleets" / name)
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     snapshot = files.Snapshot(ROOT / "fleets", (files.File(path, text, digest),), (), digest)
-    loaded = source.Loader().loaded(snapshot, ROOT)
+    loaded = loader.Loader().loaded(snapshot, ROOT)
     for problem in loaded.problems:
         assert problem.what
         assert "\n" not in str(problem)
@@ -198,7 +197,7 @@ def load(name: str, text: str) -> source.Loaded:
     return loaded
 
 
-def use(loaded: source.Loaded) -> None:
+def use(loaded: loader.Loaded) -> None:
     """Make everything that usable files stand for, or the first few of it."""
     if not loaded.usable:
         return
@@ -270,7 +269,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_any_bytes_are_a_snapshot(folder: Path, content: bytes) -> None:
     """A file that is no text is a Problem, too."""
     (folder / "any.yaml").write_bytes(content)
-    loaded = source.Loader().load(folder)
+    loaded = loader.Loader().load(folder)
     assert loaded.snapshot.files or problems.errors(loaded.problems)
 
 
@@ -323,7 +322,7 @@ def test_a_damaged_file_that_others_refer_to(
     (tree / name).write_bytes(bad.encode())
     try:
         with soon():
-            use(source.Loader().load(tree / f"{fleet}.yaml"))
+            use(loader.Loader().load(tree / f"{fleet}.yaml"))
     finally:
         (tree / name).write_text(good, encoding="utf-8")
 

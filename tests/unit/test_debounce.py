@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwokfleet.core.debounce import MAX_S, QUIET_S, Debouncer
+from kwokfleet.source.debounce import MAX_S, QUIET_S, Debouncer
 
 
 def test_nothing_happens_without_an_event() -> None:

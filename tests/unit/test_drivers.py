@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from kwokfleet.core import drivers
-from kwokfleet.core.leases import Lease
+from kwokfleet.kwok import lease_health
+from kwokfleet.kwok.node_leases import Lease
 
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
 NODES = ("a", "b", "c")
@@ -15,14 +15,14 @@ def lease(node: str, holder: str = "one", age_s: float = 1) -> Lease:
     return Lease(node, holder, NOW - timedelta(seconds=age_s), 40)
 
 
-def driving(*held: Lease) -> drivers.Driving:
+def driving(*held: Lease) -> lease_health.Driving:
     """Return who drives our nodes."""
-    return drivers.driving(NODES, held, NOW)
+    return lease_health.driving(NODES, held, NOW)
 
 
-def events(before: drivers.Driving | None, now: drivers.Driving) -> list[str]:
+def events(before: lease_health.Driving | None, now: lease_health.Driving) -> list[str]:
     """Return what is said."""
-    return [event for _, event, _ in drivers.news(before, now, lagging_s=10)]
+    return [event for _, event, _ in lease_health.news(before, now, lagging_s=10)]
 
 
 def all_of(holder: str, age_s: float = 1) -> Iterable[Lease]:
@@ -69,6 +69,6 @@ def test_each_change_is_said_once() -> None:
 def test_heartbeats_stand_in_for_leases() -> None:
     """The Ready condition tells when a node was heard of; one without was never."""
     beat = {"type": "Ready", "lastHeartbeatTime": (NOW - timedelta(seconds=20)).isoformat()}
-    heard = drivers.heartbeat({"metadata": {"name": "a"}, "status": {"conditions": [beat]}})
-    silent = drivers.heartbeat({"metadata": {"name": "b"}})
-    assert drivers.driving(("a", "b"), (heard, silent), NOW).undriven == ("b",)
+    heard = lease_health.heartbeat({"metadata": {"name": "a"}, "status": {"conditions": [beat]}})
+    silent = lease_health.heartbeat({"metadata": {"name": "b"}})
+    assert lease_health.driving(("a", "b"), (heard, silent), NOW).undriven == ("b",)

@@ -9,8 +9,8 @@ from urllib.parse import quote_plus
 
 import pytest
 
-from kwokfleet.core import hooks
-from kwokfleet.core.hooks import Meaning, Verdict
+from kwokfleet.source import webhooks
+from kwokfleet.source.webhooks import Meaning, Verdict
 
 SECRET = "It's a Secret to Everybody"  # noqa: S105 - an example
 NOW = 1_700_000_000.0
@@ -41,7 +41,7 @@ def push(ref: str = "refs/heads/main", **more: Any) -> bytes:  # noqa: ANN401 - 
 
 def judge(headers: dict[str, str], body: bytes, *, secret: str = SECRET, ref: str = "main") -> Verdict:
     """Judge a hook that comes now."""
-    return hooks.judge(headers, body, secret=secret, ref=ref, now=NOW)
+    return webhooks.judge(headers, body, secret=secret, ref=ref, now=NOW)
 
 
 # who it is from
@@ -64,7 +64,7 @@ def test_the_standard_s_own_example_is_trusted() -> None:
     }
     body = b'{"test": 2432232314}'
     secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - the example's
-    found = hooks.judge(headers, body, secret=secret, ref="main", now=1614265330)
+    found = webhooks.judge(headers, body, secret=secret, ref="main", now=1614265330)
     assert found.meaning is Meaning.IGNORED
     assert found.authentic
 

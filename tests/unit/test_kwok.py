@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from kwokfleet.api.kwok_controller import KwokControllerSpec
-from kwokfleet.core import bumps, kwok, leases, rivals
 from kwokfleet.kube.objects import ObjectKey
 from kwokfleet.kube.observed import Observed
+from kwokfleet.kwok import flags, foreign_controllers, node_leases, requeue
 
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
 NODES = [f"fleet-pool-{number}" for number in range(2000)]
@@ -21,20 +21,20 @@ def spec(**fields: Any) -> KwokControllerSpec:  # noqa: ANN401 - fields of the d
 
 def test_shards_get_their_fair_share() -> None:
     """No shard has half as many nodes again as another."""
-    sizes = [sum(kwok.shard_of(node, 4) == shard for node in NODES) for shard in range(4)]
+    sizes = [sum(flags.shard_of(node, 4) == shard for node in NODES) for shard in range(4)]
     assert max(sizes) < 1.5 * min(sizes)
 
 
 def test_one_more_shard_takes_nodes_and_moves_no_other() -> None:
     """Going from three to four, whatever moves moves to the new one."""
-    moved = {(kwok.shard_of(node, 3), kwok.shard_of(node, 4)) for node in NODES}
+    moved = {(flags.shard_of(node, 3), flags.shard_of(node, 4)) for node in NODES}
     assert {after for before, after in moved if before != after} == {3}
 
 
 def test_a_shard_drives_the_nodes_with_its_label() -> None:
     """Alone it goes by the annotation; one of several by the label, and by the annotation too."""
-    alone = kwok.arguments(spec(), kwok.Shard(), ())
-    second = kwok.arguments(spec(shards=2), kwok.Shard(1, 2), ())
+    alone = flags.arguments(spec(), flags.Shard(), ())
+    second = flags.arguments(spec(shards=2), flags.Shard(1, 2), ())
     assert not any(flag.startswith("--manage-nodes-with-label-selector") for flag in alone)
     assert "--manage-nodes-with-label-selector=kwokfleet.dev/shard=1" in second
     assert all("--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake" in each for each in (alone, second))
@@ -62,34 +62,34 @@ def test_nodes_of_others_are_not_driven() -> None:
 )
 def test_every_line_is_read(text: str, level: str, event: str) -> None:
     """Its own, those of libraries below it, and what is neither."""
-    assert (kwok.line(text).level, kwok.line(text).event) == (level, event)
+    assert (flags.line(text).level, flags.line(text).event) == (level, event)
 
 
 @pytest.mark.parametrize(
     ("code", "words", "ending"),
     [
-        (-9, "", kwok.Ending.KILLED),
-        (1, "Execute exit err=no stages found", kwok.Ending.CONFIGURATION),
-        (1, "dial tcp 127.0.0.1:1: connect: connection refused", kwok.Ending.AWAY),
-        (1, "listen tcp 127.0.0.1:1: bind: address already in use", kwok.Ending.PORT),
-        (2, "panic: assignment to entry in nil map", kwok.Ending.CRASHED),
-        (1, "something else", kwok.Ending.CRASHED),
+        (-9, "", flags.Ending.KILLED),
+        (1, "Execute exit err=no stages found", flags.Ending.CONFIGURATION),
+        (1, "dial tcp 127.0.0.1:1: connect: connection refused", flags.Ending.AWAY),
+        (1, "listen tcp 127.0.0.1:1: bind: address already in use", flags.Ending.PORT),
+        (2, "panic: assignment to entry in nil map", flags.Ending.CRASHED),
+        (1, "something else", flags.Ending.CRASHED),
     ],
 )
-def test_endings_are_told_apart_by_the_last_words(code: int, words: str, ending: kwok.Ending) -> None:
+def test_endings_are_told_apart_by_the_last_words(code: int, words: str, ending: flags.Ending) -> None:
     """The exit code alone is always 1."""
-    assert kwok.ending(code, words, asked=False) is ending
-    assert kwok.ending(code, words, asked=True) is kwok.Ending.ASKED
+    assert flags.ending(code, words, asked=False) is ending
+    assert flags.ending(code, words, asked=True) is flags.Ending.ASKED
 
 
 def test_pauses_grow_to_a_limit_and_a_steady_process_begins_anew() -> None:
     """Twice at once, then longer and longer; a minute of good work is forgiven."""
-    record, pauses = kwok.Record(), []
+    record, pauses = flags.Record(), []
     for _ in range(15):
         record = record.after(ran_s=1)
         pauses.append(record.pause_s)
     assert pauses[:4] == [0, 0, 0.25, 0.5]
-    assert pauses[-1] == kwok.LONGEST_PAUSE_S
+    assert pauses[-1] == flags.LONGEST_PAUSE_S
     assert record.after(ran_s=61).pause_s == 0
     assert record.after(ran_s=61).restarts == 16
 
@@ -103,39 +103,39 @@ def deployment(name: str, image: str = "nginx", **fields: Any) -> dict[str, Any]
 
 def test_other_kwoks_are_known_by_name_label_or_image() -> None:
     """And what only sounds like one is not taken for it."""
-    assert rivals.runs_kwok(deployment("kwok-controller"))
-    assert rivals.runs_kwok(deployment("x", labels={"app": "kwok-controller"}))
-    assert rivals.runs_kwok(deployment("x", "registry.example/kwok/kwok:v0.8.0"))
-    assert not rivals.runs_kwok(deployment("x", "registry.example/kwokfleet:1"))
+    assert foreign_controllers.runs_kwok(deployment("kwok-controller"))
+    assert foreign_controllers.runs_kwok(deployment("x", labels={"app": "kwok-controller"}))
+    assert foreign_controllers.runs_kwok(deployment("x", "registry.example/kwok/kwok:v0.8.0"))
+    assert not foreign_controllers.runs_kwok(deployment("x", "registry.example/kwokfleet:1"))
 
 
 def test_what_is_put_to_rest_remembers_and_gets_back_what_it_had() -> None:
     """Unless somebody has scaled it meanwhile: that stays."""
-    one = rivals.rival(deployment("x"))
-    body = rivals.put_to_rest(one).body
-    assert (body["spec"], body["metadata"]["annotations"]) == ({"replicas": 0}, {rivals.REPLICAS: "2"})
-    resting = rivals.Rival("n", "x", "u", 0, 2)
-    scaled = rivals.Rival("n", "x", "u", 5, 2)
-    assert rivals.restored(resting).body["spec"] == {"replicas": 2}
-    assert "spec" not in rivals.restored(scaled).body
+    one = foreign_controllers.rival(deployment("x"))
+    body = foreign_controllers.put_to_rest(one).body
+    assert (body["spec"], body["metadata"]["annotations"]) == ({"replicas": 0}, {foreign_controllers.REPLICAS: "2"})
+    resting = foreign_controllers.Rival("n", "x", "u", 0, 2)
+    scaled = foreign_controllers.Rival("n", "x", "u", 5, 2)
+    assert foreign_controllers.restored(resting).body["spec"] == {"replicas": 2}
+    assert "spec" not in foreign_controllers.restored(scaled).body
 
 
-def lease(holder: str, age_s: float) -> leases.Lease:
+def lease(holder: str, age_s: float) -> node_leases.Lease:
     """Make a lease of 40 s that was renewed a while ago."""
-    return leases.Lease("node", holder, NOW - timedelta(seconds=age_s), 40, "u", "1")
+    return node_leases.Lease("node", holder, NOW - timedelta(seconds=age_s), 40, "u", "1")
 
 
 def test_strangers_are_those_who_may_still_renew() -> None:
     """Not ours, and heard of within half of the time that leases last; one lease that was renewed is enough."""
     held = [lease("ours", 1), lease("stranger", 39), lease("stranger", 19), lease("dead", 21), lease("dead", 41)]
-    assert set(rivals.strangers(held, "ours".__eq__, NOW)) == {"stranger"}
+    assert set(foreign_controllers.strangers(held, "ours".__eq__, NOW)) == {"stranger"}
 
 
 def test_a_lease_is_removed_only_as_it_was_read() -> None:
     """By its UID and version; without them it is a mistake."""
-    assert b'"resourceVersion":"1"' in (leases.release(lease("dead", 50)).body or b"")
+    assert b'"resourceVersion":"1"' in (node_leases.release(lease("dead", 50)).body or b"")
     with pytest.raises(ValueError, match="without identity"):
-        leases.release(leases.Lease("node", "x", NOW, 40))
+        node_leases.release(node_leases.Lease("node", "x", NOW, 40))
 
 
 def pod(phase: str, **labels: str) -> Observed:
@@ -152,5 +152,5 @@ def test_only_objects_that_a_stage_may_act_on_are_shown_again() -> None:
     others = {"spec": {"resourceRef": reference, "selector": {"matchLabels": {"app": "web"}}}}
     mine, other = pod("Running", **{"kwokfleet.dev/lifecycle": "f.a"}), pod("Running")
     ended = pod("Succeeded", **{"kwokfleet.dev/lifecycle": "f.a"})
-    assert list(bumps.concerned([own], [mine, other, ended])) == [mine]
-    assert list(bumps.concerned([others], [mine, other])) == [mine, other]
+    assert list(requeue.concerned([own], [mine, other, ended])) == [mine]
+    assert list(requeue.concerned([others], [mine, other])) == [mine, other]

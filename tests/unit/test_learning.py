@@ -8,15 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from kwokfleet import source
 from kwokfleet.api import fleet as fleet_api
 from kwokfleet.core.result import Clock
 from kwokfleet.documents import formatter, parser
-from kwokfleet.edge import library
 from kwokfleet.learn import lifecycle_writer, model
 from kwokfleet.learn.distributions import Constant, Exponential
 from kwokfleet.render import lifecycles
 from kwokfleet.render.seeded_random import Die
+from kwokfleet.source import library, loader
 from kwokfleet.stagelint import rules
 from tests.harness import real_pods
 from tests.harness.real_pods import EPOCH, Pod
@@ -267,7 +266,7 @@ def test_a_whole_fleet_is_valid_and_in_style(lesson: model.Lesson, tmp_path: Pat
     """Without a warning."""
     file = tmp_path / "learnt.yaml"
     file.write_text(lifecycle_writer.fleet_text(lesson, ABOUT, "learnt"))
-    loaded = source.Loader().load(file)
+    loaded = loader.Loader().load(file)
     assert not loaded.problems
     [fleet] = loaded.tree.fleets
     assert fleet.spec.waves[0].lifecycle == "web"

@@ -7,9 +7,9 @@ import pytest
 
 from kwokfleet.api import fleet as fleet_api
 from kwokfleet.documents import parser
-from kwokfleet.edge import library
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.render import lifecycles
+from kwokfleet.source import library
 from kwokfleet.stagelint import rules
 
 LIBRARY: lifecycles.Library = {

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from kwokfleet import source
 from kwokfleet.core import diff, plan
 from kwokfleet.core.changes import Action, Plan
 from kwokfleet.core.situation import Situation, rules_of
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.observed import Observed
+from kwokfleet.source import loader
 from tests.harness import manifests
 from tests.harness.situations import actions, desired, inventory, nodes, rules
 
@@ -113,7 +113,7 @@ spec:
     - {name: b, replicas: 3, adopt: true, schedule: [{cron: "0 7 * * *", replicas: 5}]}
 """
     )
-    tree = source.Loader().load(tmp_path).tree
+    tree = loader.Loader().load(tmp_path).tree
     lab = rules_of(tree, NOW)["lab"]
     assert (lab.suspended, lab.adopt, lab.max_percent, lab.open) == (False, False, 10.0, False)
     assert (lab.pools["a"].suspended, lab.pools["a"].adopt, lab.pools["a"].size) == (True, False, 3)

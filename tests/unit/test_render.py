@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from kwokfleet import source
 from kwokfleet.documents.problems import errors
 from kwokfleet.kube import objects
 from kwokfleet.render import desired as render
 from kwokfleet.render import stage_sets
+from kwokfleet.source import loader as source
 
 NOW = datetime(2026, 3, 2, 7, 30, tzinfo=UTC)
 HEAD = "apiVersion: kwokfleet.dev/v1alpha1\nkind: Fleet\nmetadata: {name: NAME}\nspec:\n"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kwokfleet.core import git, revision
-from kwokfleet.core.revision import Revision
+from kwokfleet.source import git_command, revision
+from kwokfleet.source.revision import Revision
 
 A, B = "a" * 40, "b" * 40
 
@@ -77,19 +77,19 @@ def test_packed_refs_are_found_by_their_whole_name() -> None:
 @pytest.mark.parametrize(
     ("ref", "text", "found"),
     [
-        ("main", f"{A}\trefs/heads/main\n", git.Remote("refs/heads/main", A, "main")),
-        ("x", f"{A}\trefs/tags/x\n{B}\trefs/heads/x\n", git.Remote("refs/heads/x", B, "x")),
-        ("v1", f"{A}\trefs/tags/v1\n{B}\trefs/tags/v1^{{}}\n", git.Remote("refs/tags/v1", B, "v1")),
-        ("HEAD", f"ref: refs/heads/trunk\tHEAD\n{A}\tHEAD\n", git.Remote("HEAD", A, "trunk")),
-        ("HEAD", f"{A}\tHEAD\n", git.Remote("HEAD", A, "")),
-        ("refs/pull/7/head", f"{A}\trefs/pull/7/head\n", git.Remote("refs/pull/7/head", A, "refs/pull/7/head")),
+        ("main", f"{A}\trefs/heads/main\n", git_command.Remote("refs/heads/main", A, "main")),
+        ("x", f"{A}\trefs/tags/x\n{B}\trefs/heads/x\n", git_command.Remote("refs/heads/x", B, "x")),
+        ("v1", f"{A}\trefs/tags/v1\n{B}\trefs/tags/v1^{{}}\n", git_command.Remote("refs/tags/v1", B, "v1")),
+        ("HEAD", f"ref: refs/heads/trunk\tHEAD\n{A}\tHEAD\n", git_command.Remote("HEAD", A, "trunk")),
+        ("HEAD", f"{A}\tHEAD\n", git_command.Remote("HEAD", A, "")),
+        ("refs/pull/7/head", f"{A}\trefs/pull/7/head\n", git_command.Remote("refs/pull/7/head", A, "refs/pull/7/head")),
         ("main", f"{A}\trefs/heads/feature/refs/heads/main\n", None),
         ("main", "", None),
     ],
 )
-def test_a_name_stands_for_a_branch_before_a_tag(ref: str, text: str, found: git.Remote | None) -> None:
+def test_a_name_stands_for_a_branch_before_a_tag(ref: str, text: str, found: git_command.Remote | None) -> None:
     """A tag with a message stands for the commit it is on; HEAD for the branch it names."""
-    assert git.of_remote(text, ref) == found
+    assert git_command.of_remote(text, ref) == found
 
 
 # what people give
@@ -108,7 +108,7 @@ def test_a_name_stands_for_a_branch_before_a_tag(ref: str, text: str, found: git
 )
 def test_usual_addresses_are_taken(url: str) -> None:
     """Of all the kinds that git knows by itself."""
-    assert git.wrong_url(url) == ""
+    assert git_command.wrong_url(url) == ""
 
 
 @pytest.mark.parametrize(
@@ -127,13 +127,13 @@ def test_usual_addresses_are_taken(url: str) -> None:
 )
 def test_addresses_that_run_something_are_refused(url: str) -> None:
     """Options, helpers, other protocols, lines."""
-    assert git.wrong_url(url)
+    assert git_command.wrong_url(url)
 
 
 @pytest.mark.parametrize("ref", ["main", "feature/x-1", "v1.2.3", "HEAD", "refs/pull/7/head", A])
 def test_usual_refs_are_taken(ref: str) -> None:
     """Branches, tags, commits."""
-    assert git.wrong_ref(ref) == ""
+    assert git_command.wrong_ref(ref) == ""
 
 
 @pytest.mark.parametrize(
@@ -143,20 +143,20 @@ def test_usual_refs_are_taken(ref: str) -> None:
 )  # fmt: skip
 def test_refs_that_git_would_take_for_something_else_are_refused(ref: str) -> None:
     """Options, ranges, refspecs, patterns."""
-    assert git.wrong_ref(ref)
+    assert git_command.wrong_ref(ref)
 
 
 @pytest.mark.parametrize(("path", "inside"), [("", ""), (".", ""), ("./a/", "a"), ("a//b", "a/b"), ("a/..b", "a/..b")])
 def test_paths_inside_are_made_plain(path: str, inside: str) -> None:
     """The top is nothing at all."""
-    assert git.wrong_path(path) == ""
-    assert git.inside(path) == inside
+    assert git_command.wrong_path(path) == ""
+    assert git_command.inside(path) == inside
 
 
 @pytest.mark.parametrize("path", ["/etc", "..", "a/../..", "../x", ".git/hooks", "a/.GIT", "a\0b"])
 def test_paths_that_lead_out_are_refused(path: str) -> None:
     """Also into git's own folder."""
-    assert git.wrong_path(path)
+    assert git_command.wrong_path(path)
 
 
 # what is shown
@@ -175,23 +175,23 @@ def test_paths_that_lead_out_are_refused(path: str) -> None:
 )
 def test_no_password_is_shown(text: str, shown: str) -> None:
     """Of no address, wherever in a text it stands."""
-    assert git.public(text) == shown
+    assert git_command.public(text) == shown
 
 
 def test_the_gist_of_an_error_is_its_telling_line() -> None:
     """Without passwords, and with something to do."""
     said = "warning: x\nremote: hm\nfatal: Authentication failed for 'https://me:pw@host/a'\n"
-    assert git.gist(said) == "Authentication failed for 'https://host/a'"
-    assert "credentials" in git.advice(said)
-    assert git.gist("") == "it said nothing"
-    assert git.advice("something new")
+    assert git_command.gist(said) == "Authentication failed for 'https://host/a'"
+    assert "credentials" in git_command.advice(said)
+    assert git_command.gist("") == "it said nothing"
+    assert git_command.advice("something new")
 
 
 def test_git_is_run_with_its_own_credentials_and_nobody_else_s_place() -> None:
     """What helps to log in stays; what would have it work elsewhere, ask or print secrets goes."""
     inherited = {"GIT_DIR": "/x", "GIT_INDEX_FILE": "/y", "GIT_TRACE_CURL": "1", "GIT_ASKPASS": "/ask",
                  "GIT_SSH_COMMAND": "ssh -i k", "SSH_AUTH_SOCK": "/s", "GIT_TERMINAL_PROMPT": "1"}  # fmt: skip
-    made = git.environment(inherited, {"GIT_DIR": "/ours"})
+    made = git_command.environment(inherited, {"GIT_DIR": "/ours"})
     assert made["GIT_DIR"] == "/ours"
     assert {"GIT_INDEX_FILE", "GIT_TRACE_CURL"}.isdisjoint(made)
     assert (made["GIT_ASKPASS"], made["GIT_SSH_COMMAND"], made["SSH_AUTH_SOCK"]) == ("/ask", "ssh -i k", "/s")

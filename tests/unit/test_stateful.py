@@ -7,10 +7,11 @@ import pytest
 
 from kwokfleet.api.fleet import NodePool
 from kwokfleet.api.kwok_controller import KwokControllerSpec
-from kwokfleet.core import kwok, stateful
+from kwokfleet.kwok import flags as kwok
+from kwokfleet.kwok import statefulset
 from kwokfleet.render import nodes
 
-NAME = stateful.Name("lab", "kwokfleet-kwok")
+NAME = statefulset.Name("lab", "kwokfleet-kwok")
 
 
 def spec(**fields: Any) -> KwokControllerSpec:  # noqa: ANN401 - fields of the spec
@@ -25,9 +26,9 @@ def pod(**status: Any) -> dict[str, Any]:  # noqa: ANN401 - fields of a status
 
 def test_a_name_without_a_namespace_is_at_home() -> None:
     """And without a name there are no pods."""
-    assert stateful.named(spec(), "home") == stateful.Name("home", "kwokfleet-kwok")
-    assert stateful.named(spec(statefulSet="lab/kwok"), "home") == stateful.Name("lab", "kwok")
-    assert stateful.named(KwokControllerSpec(), "home") is None
+    assert statefulset.named(spec(), "home") == statefulset.Name("home", "kwokfleet-kwok")
+    assert statefulset.named(spec(statefulSet="lab/kwok"), "home") == statefulset.Name("lab", "kwok")
+    assert statefulset.named(KwokControllerSpec(), "home") is None
 
 
 @pytest.mark.parametrize(
@@ -61,15 +62,15 @@ def test_pods_differ_by_their_variables_alone() -> None:
 )
 def test_what_kwok_is_told_changes_the_digest(change: dict[str, Any]) -> None:
     """So that Kubernetes replaces the pods; how many there are does not."""
-    before = stateful.layout(spec(), (), "")
-    assert stateful.layout(spec(**change), (), "").digest != before.digest
-    assert stateful.layout(spec(shards=3, memoryLimit="1Gi"), (), "").digest == before.digest
-    assert stateful.layout(spec(), (), "metrics").digest != before.digest
+    before = statefulset.layout(spec(), (), "")
+    assert statefulset.layout(spec(**change), (), "").digest != before.digest
+    assert statefulset.layout(spec(shards=3, memoryLimit="1Gi"), (), "").digest == before.digest
+    assert statefulset.layout(spec(), (), "metrics").digest != before.digest
 
 
 def test_a_size_alone_leaves_the_pods_as_they_are() -> None:
     """Who ends them says nothing of how they would run."""
-    assert json.loads(stateful.sized(NAME, 0).body or b"") == {"spec": {"replicas": 0}}
+    assert json.loads(statefulset.sized(NAME, 0).body or b"") == {"spec": {"replicas": 0}}
 
 
 def test_a_pod_that_runs() -> None:
@@ -80,10 +81,10 @@ def test_a_pod_that_runs() -> None:
         "restartCount": 2,
         "state": {"running": {"startedAt": "2026-03-02T08:00:00Z"}},
     }
-    life = stateful.life(pod(podIP="192.0.2.1", containerStatuses=[running]))
+    life = statefulset.life(pod(podIP="192.0.2.1", containerStatuses=[running]))
     assert (life.ready, life.address, life.restarts, life.lacks) == (True, "192.0.2.1", 2, "")
     assert life.began is not None
-    again = stateful.life(pod(containerStatuses=[{**running, "restartCount": 3}]))
+    again = statefulset.life(pod(containerStatuses=[{**running, "restartCount": 3}]))
     assert not life.is_same(again)
 
 
@@ -107,7 +108,7 @@ def test_a_pod_that_runs() -> None:
 )
 def test_a_pod_that_does_not_run_says_why(status: dict[str, Any], why: str) -> None:
     """In Kubernetes' own words."""
-    assert stateful.life(pod(**status)).lacks == why
+    assert statefulset.life(pod(**status)).lacks == why
 
 
 def test_the_last_words_of_a_container_are_kept() -> None:
@@ -116,7 +117,7 @@ def test_the_last_words_of_a_container_are_kept() -> None:
         "terminated": {"exitCode": 1, "message": '{"level":"ERROR","msg":"Execute exit","err":"no stages found"}\n'}
     }
     waiting = {"waiting": {"reason": "CrashLoopBackOff"}}
-    life = stateful.life(
+    life = statefulset.life(
         pod(containerStatuses=[{"name": "kwok", "restartCount": 1, "state": waiting, "lastState": ended}])
     )
     assert kwok.ending(life.code, life.last_words, asked=False) is kwok.Ending.CONFIGURATION

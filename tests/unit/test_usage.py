@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from kwokfleet import places
 from kwokfleet.api import decode
 from kwokfleet.api.fleet import Fleet
 from kwokfleet.api.kwok_controller import KwokControllerSpec
-from kwokfleet.core import kwok
 from kwokfleet.documents.parser import Document
 from kwokfleet.kube import objects
+from kwokfleet.kwok import backend, flags
 from kwokfleet.render import desired as render
 from kwokfleet.stagelint import cel
 from kwokfleet.validate import kwok_resources
@@ -132,10 +131,10 @@ def test_each_shard_has_a_port_and_its_nodes_show_it() -> None:
     """The process that drives a node is the one that answers for it."""
     runs = controller(port=10247, shards=3)
     for node in nodes(tree(runs=runs, replicas=20)):
-        shard = kwok.Shard(kwok.shard_of(node["metadata"]["name"], 3), 3)
+        shard = flags.Shard(flags.shard_of(node["metadata"]["name"], 3), 3)
         port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
-        assert port == kwok.address(runs, shard).port
-        assert f"--node-port={port}" in kwok.arguments(runs, shard, ())
+        assert port == flags.address(runs, shard).port
+        assert f"--node-port={port}" in flags.arguments(runs, shard, ())
 
 
 @pytest.mark.parametrize(
@@ -149,13 +148,13 @@ def test_each_shard_has_a_port_and_its_nodes_show_it() -> None:
 )
 def test_kwok_listens_on_loopback_unless_told_otherwise(fields: Manifest, at: tuple[str, int]) -> None:
     """Nobody has to log in there."""
-    assert kwok.address(controller(**fields), kwok.Shard()) == at
+    assert flags.address(controller(**fields), flags.Shard()) == at
 
 
 def test_who_listens_everywhere_is_found_on_loopback() -> None:
     """Also by IPv6, whose addresses are put in brackets."""
-    assert kwok.Address("0.0.0.0", 80).near.text == "127.0.0.1:80"  # noqa: S104  # what is asked for
-    assert kwok.Address("::", 80).near.text == "[::1]:80"
+    assert flags.Address("0.0.0.0", 80).near.text == "127.0.0.1:80"  # noqa: S104  # what is asked for
+    assert flags.Address("::", 80).near.text == "[::1]:80"
 
 
 # kwok's own objects
@@ -237,12 +236,12 @@ def test_logs_without_a_way_to_kwok_are_warned_of() -> None:
 
 def test_kwok_follows_only_what_is_declared() -> None:
     """Exec runs commands: it is off unless a file declares it, and so are the endpoints for it."""
-    runs, shard = KwokControllerSpec(), kwok.Shard()
+    runs, shard = KwokControllerSpec(), flags.Shard()
     logs = kwok_resources.owned(LOGS, "lab")
     assert render.kwok_kinds(tree(logs)) == ("ClusterLogs",)
-    assert '"enableDebuggingHandlers":false' in kwok.configuration(runs, shard, (), ("ClusterResourceUsage", "Metric"))
-    assert '"enableDebuggingHandlers":true' in kwok.configuration(runs, shard, (), ("ClusterLogs",))
-    assert "--enable-crds=Stage,ClusterLogs" in kwok.arguments(runs, shard, render.kwok_kinds(tree(logs)))
+    assert '"enableDebuggingHandlers":false' in flags.configuration(runs, shard, (), ("ClusterResourceUsage", "Metric"))
+    assert '"enableDebuggingHandlers":true' in flags.configuration(runs, shard, (), ("ClusterLogs",))
+    assert "--enable-crds=Stage,ClusterLogs" in flags.arguments(runs, shard, render.kwok_kinds(tree(logs)))
 
 
 @pytest.mark.parametrize(
@@ -257,13 +256,13 @@ def test_kwok_follows_only_what_is_declared() -> None:
 def test_what_kwok_reads_once_takes_a_restart(change: Manifest) -> None:
     """Its flags, its address, and Metrics, though it follows them."""
     before: Manifest = {"program": Path("kwok"), "spec": controller(), "kubeconfig": None}
-    assert places.Wanted(**before | change).differs(places.Wanted(**before), 0)
-    assert not places.Wanted(**before).differs(places.Wanted(**before), 0)
+    assert backend.Wanted(**before | change).differs(backend.Wanted(**before), 0)
+    assert not backend.Wanted(**before).differs(backend.Wanted(**before), 0)
 
 
 def test_metrics_are_what_kwok_reads_once() -> None:
     """Usage may change under way."""
     made = desired(tree(usage={"cpu": 1}))
-    assert kwok.read_once(made)
-    assert kwok.read_once(made) == kwok.read_once(reversed(made))
-    assert not kwok.read_once(each for each in made if each["kind"] != "Metric")
+    assert flags.read_once(made)
+    assert flags.read_once(made) == flags.read_once(reversed(made))
+    assert not flags.read_once(each for each in made if each["kind"] != "Metric")

@@ -6,8 +6,8 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-from kwokfleet.core import git, revision
-from kwokfleet.core.revision import Revision
+from kwokfleet.source import git_command, revision
+from kwokfleet.source.revision import Revision
 
 LOOK_S = 10.0
 
@@ -52,9 +52,9 @@ def _run(folder: Path, *arguments: str) -> tuple[int, str, str]:
         raise _UntoldError
     try:
         done = subprocess.run(
-            git.command(program, *arguments),
+            git_command.command(program, *arguments),
             cwd=folder,
-            env=git.environment(os.environ),
+            env=git_command.environment(os.environ),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=LOOK_S,

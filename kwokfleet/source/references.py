@@ -14,10 +14,9 @@ from kwokfleet.api import kwok_controller
 from kwokfleet.documents import problems
 from kwokfleet.documents.parser import Document
 from kwokfleet.documents.problems import Finding, Problem, Where
-from kwokfleet.edge import files, library
-from kwokfleet.formats import traces
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.render import desired, node_templates, stage_sets, usage, workloads
+from kwokfleet.source import files, library, traces
 from kwokfleet.validate import fleet_checks, kwok_resources, tree_checks, wave_checks
 
 

@@ -15,10 +15,10 @@ from datetime import datetime
 import orjson
 
 from kwokfleet.api.kwok_controller import KwokControllerSpec
-from kwokfleet.core import kwok
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest, ObjectKey
 from kwokfleet.kube.requests import CONFIG_MAP, POD, STATEFUL_SET, Request, path, writing
+from kwokfleet.kwok import flags
 
 STRATEGIC = "application/strategic-merge-patch+json"
 DIGEST = f"{objects.PREFIX}/kwok-digest"
@@ -97,8 +97,8 @@ class Layout:
 
 def layout(spec: KwokControllerSpec, kinds: Sequence[str], mark: str) -> Layout:
     """Return how the files let pods run."""
-    config = kwok.configuration(spec, kwok.shard(spec, 0), (), kinds)
-    return Layout(tuple(kwok.pod_arguments(spec, kinds)), config, spec.port or kwok.POD_PORT, mark)
+    config = flags.configuration(spec, flags.shard(spec, 0), (), kinds)
+    return Layout(tuple(flags.pod_arguments(spec, kinds)), config, spec.port or flags.POD_PORT, mark)
 
 
 def replicas(stateful_set: Manifest) -> int:

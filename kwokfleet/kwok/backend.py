@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Protocol
 
 from kwokfleet.api.kwok_controller import KwokControllerSpec
-from kwokfleet.core import kwok
-from kwokfleet.edge import kwok as edge
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.kwok import flags as kwok
+from kwokfleet.kwok import process
 
 Nodes = Callable[[], Sequence[tuple[str, str]]]
 """Returns the names of the nodes that kwok should drive, each with the shard that its label names."""
@@ -122,17 +122,17 @@ class Here:
 
     renews = False
 
-    def __init__(self, folder: edge.Folder) -> None:
+    def __init__(self, folder: process.Folder) -> None:
         self._folder = folder
 
     def leftover(self) -> str:
         """End a process that outlived us."""
-        return edge.end_leftover(self._folder)
+        return process.end_leftover(self._folder)
 
-    def start(self, wanted: Wanted, shard: kwok.Shard, listener: Listener) -> edge.Process:
+    def start(self, wanted: Wanted, shard: kwok.Shard, listener: Listener) -> process.Process:
         """Start a process."""
         flags, config = wanted.command(shard)
-        return edge.start(
+        return process.start(
             wanted.program,
             flags,
             kubeconfig=wanted.kubeconfig,
@@ -144,7 +144,7 @@ class Here:
 
     def note(self, pid: int, identity: str) -> None:
         """Write it into the folder."""
-        edge.note(self._folder, pid, identity)
+        process.note(self._folder, pid, identity)
 
     def names(self, holder: str) -> bool:
         """Tell by the name of this machine, which kwok's own begins with."""

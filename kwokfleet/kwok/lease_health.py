@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from kwokfleet.core import leases
-from kwokfleet.core.leases import Lease
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.kwok import node_leases
+from kwokfleet.kwok.node_leases import Lease
 
 NAMELESS = "(no leases)"
 """Who drives nodes that have heartbeats instead of leases: nobody can tell."""
@@ -62,7 +62,7 @@ def driving(nodes: Iterable[str], held: Iterable[Lease], now: datetime) -> Drivi
 
 
 def _driver(holder: str, held: list[Lease], now: datetime) -> Driver:
-    lag = max(leases.lag_s([each], each.duration_s, now) for each in held)
+    lag = max(node_leases.lag_s([each], each.duration_s, now) for each in held)
     oldest = max(each.age_s(now) for each in held)
     return Driver(
         holder, len(held), round(oldest, 1), round(max(lag, 0.0), 1), sum(each.is_fresh(now) for each in held)

@@ -7,23 +7,23 @@ from contextlib import suppress
 from http import HTTPStatus
 
 from kwokfleet import errors
-from kwokfleet.core import bumps, leases
 from kwokfleet.kube import client, requests
+from kwokfleet.kwok import node_leases, requeue
 
 SENDERS = 32
 HEARD_S = 0.5
 """How long a kwok may take to hear of a lease that has gone or come."""
 
 
-def held(api: requests.Sends) -> list[leases.Lease]:
+def held(api: requests.Sends) -> list[node_leases.Lease]:
     """Return all node leases that somebody holds."""
-    found = client.items(api, requests.LEASE, namespace=leases.NAMESPACE)
-    return [each for each in map(leases.read, found) if each.holder]
+    found = client.items(api, requests.LEASE, namespace=node_leases.NAMESPACE)
+    return [each for each in map(node_leases.read, found) if each.holder]
 
 
-def release_all(api: requests.Sends, held: Sequence[leases.Lease]) -> None:
+def release_all(api: requests.Sends, held: Sequence[node_leases.Lease]) -> None:
     """Let many leases go at once: each second counts for the nodes that nobody drives."""
-    send_all(api, [leases.release(lease) for lease in held])
+    send_all(api, [node_leases.release(lease) for lease in held])
 
 
 def show_again(api: requests.Sends, nodes: AbstractSet[str], stamp: str) -> int:
@@ -38,7 +38,7 @@ def show_again(api: requests.Sends, nodes: AbstractSet[str], stamp: str) -> int:
         if pod["spec"].get("nodeName") in nodes
         and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
     ]
-    send_all(api, [bumps.request(pod["metadata"], stamp) for pod in found])
+    send_all(api, [requeue.request(pod["metadata"], stamp) for pod in found])
     return len(found)
 
 
@@ -49,10 +49,10 @@ def show_nodes_again(api: requests.Sends, nodes: AbstractSet[str], shard: str, w
     of their duration. Each node is left alone that is no longer that shard's.
     """
     names = sorted(nodes)
-    answers = send_all(api, [bumps.hidden(each, shard) for each in names])
+    answers = send_all(api, [requeue.hidden(each, shard) for each in names])
     wait(HEARD_S)
     hidden = [name for name, answer in zip(names, answers, strict=True) if answer and answer.status == HTTPStatus.OK]
-    send_all(api, [bumps.shown(each, shard) for each in hidden])
+    send_all(api, [requeue.shown(each, shard) for each in hidden])
 
 
 def send_all(api: requests.Sends, work: Sequence[requests.Request]) -> list[requests.Answer | None]:

@@ -8,11 +8,11 @@ from threading import Event
 
 import structlog
 
-from kwokfleet import errors, leasing, places, pods
+from kwokfleet import errors
 from kwokfleet.api.kwok_controller import KwokControllerSpec
-from kwokfleet.core import leases, rivals, stateful
-from kwokfleet.core.rivals import Rival
 from kwokfleet.kube import client, requests
+from kwokfleet.kwok import backend, foreign_controllers, lease_client, node_leases, pod_backend, statefulset
+from kwokfleet.kwok.foreign_controllers import Rival
 
 log = structlog.get_logger()
 
@@ -24,7 +24,12 @@ PATIENCE_FACTOR = 1.25
 
 
 def clear_the_way(  # noqa: PLR0913, PLR0917  # who is ours, and where
-    api: requests.Sends, spec: KwokControllerSpec, ours: rivals.Ours, nodes: places.Nodes, stop: Event, home: str
+    api: requests.Sends,
+    spec: KwokControllerSpec,
+    ours: foreign_controllers.Ours,
+    nodes: backend.Nodes,
+    stop: Event,
+    home: str,
 ) -> list[Rival]:
     """See to it that no other kwok drives our nodes; return the Deployments that are at rest for that.
 
@@ -53,14 +58,14 @@ def running(api: requests.Sends, only: str | None) -> list[Rival]:
     """Return the Deployments that run kwok, or the one that was named."""
     namespace, _, name = (only or "").partition("/")
     return [
-        rivals.rival(each)
+        foreign_controllers.rival(each)
         for each in client.items(api, requests.DEPLOYMENT, namespace=namespace)
-        if (each["metadata"]["name"] == name if only else rivals.runs_kwok(each))
+        if (each["metadata"]["name"] == name if only else foreign_controllers.runs_kwok(each))
     ]
 
 
 def _put_to_rest(api: requests.Sends, one: Rival, stop: Event) -> None:
-    answer = api.send(requests.patch(one.key, rivals.put_to_rest(one)))
+    answer = api.send(requests.patch(one.key, foreign_controllers.put_to_rest(one)))
     if answer.status == HTTPStatus.NOT_FOUND:
         return  # somebody has deleted it meanwhile
     if answer.status != HTTPStatus.OK:
@@ -81,33 +86,35 @@ def _has_pods(api: requests.Sends, one: Rival) -> bool:
     return bool((answer.json().get("status") or {}).get("replicas"))
 
 
-def _end_former(api: requests.Sends, ours: rivals.Ours, nodes: places.Nodes, stop: Event, home: str) -> bool:
+def _end_former(
+    api: requests.Sends, ours: foreign_controllers.Ours, nodes: backend.Nodes, stop: Event, home: str
+) -> bool:
     """End a StatefulSet as which kwok ran before the files said otherwise, told by who holds our nodes' leases."""
-    held = rivals.strangers(_held(api, {name for name, _ in nodes()}), ours, datetime.now(UTC))
-    suspects = {stateful.suspected(holder, home) for holder in held}
-    ended = [pods.end_former(api, name, stop) for name in sorted(filter(None, suspects), key=str)]
+    held = foreign_controllers.strangers(_held(api, {name for name, _ in nodes()}), ours, datetime.now(UTC))
+    suspects = {statefulset.suspected(holder, home) for holder in held}
+    ended = [pod_backend.end_former(api, name, stop) for name in sorted(filter(None, suspects), key=str)]
     return any(ended)
 
 
 def _refuse_strangers(
-    api: requests.Sends, ours: rivals.Ours, nodes: places.Nodes, stop: Event, *, waited: bool
+    api: requests.Sends, ours: foreign_controllers.Ours, nodes: backend.Nodes, stop: Event, *, waited: bool
 ) -> None:
     """Refuse if somebody renews the leases of our nodes; who does not renew any more is dead, and lets go of them."""
     mine = {name for name, _ in nodes()}
-    first = rivals.strangers(_held(api, mine), ours, datetime.now(UTC))
+    first = foreign_controllers.strangers(_held(api, mine), ours, datetime.now(UTC))
     if first and not waited:  # if so, whoever held them has just been put to rest by us
         _wait_for_silence(api, ours, mine, first, stop)
     if stop.is_set():
         return
     # A kwok that starts and meets a lease tries again only after a quarter of its duration.
-    leasing.release_all(api, [lease for lease in _held(api, mine) if not ours(lease.holder)])
+    lease_client.release_all(api, [lease for lease in _held(api, mine) if not ours(lease.holder)])
 
 
 def _wait_for_silence(
     api: requests.Sends,
-    ours: rivals.Ours,
+    ours: foreign_controllers.Ours,
     mine: set[str],
-    first: Mapping[str, Sequence[leases.Lease]],
+    first: Mapping[str, Sequence[node_leases.Lease]],
     stop: Event,
 ) -> None:
     """Wait until nobody else may renew the leases of our nodes; refuse if somebody does."""
@@ -116,7 +123,7 @@ def _wait_for_silence(
     log.info("waiting_for_leases", holders=sorted(first), at_most_s=longest * PATIENCE_FACTOR)
     renewed = {lease.node: lease.renewed for held in first.values() for lease in held}
     while time.monotonic() < deadline and not stop.wait(LOOK_S):
-        now = rivals.strangers(_held(api, mine), ours, datetime.now(UTC))
+        now = foreign_controllers.strangers(_held(api, mine), ours, datetime.now(UTC))
         if not now:
             return
         for holder, held in now.items():
@@ -127,15 +134,19 @@ def _wait_for_silence(
                 )
 
 
-def _held(api: requests.Sends, nodes: set[str]) -> list[leases.Lease]:
-    return [lease for lease in leasing.held(api) if lease.node in nodes]
+def _held(api: requests.Sends, nodes: set[str]) -> list[node_leases.Lease]:
+    return [lease for lease in lease_client.held(api) if lease.node in nodes]
 
 
 def restore(api: requests.Sends) -> list[Rival]:
     """Give every Deployment that we put to rest what it had; return them."""
-    found = [one for one in map(rivals.rival, client.items(api, requests.DEPLOYMENT)) if one.remembered is not None]
+    found = [
+        one
+        for one in map(foreign_controllers.rival, client.items(api, requests.DEPLOYMENT))
+        if one.remembered is not None
+    ]
     for one in found:
-        answer = api.send(requests.patch(one.key, rivals.restored(one)))
+        answer = api.send(requests.patch(one.key, foreign_controllers.restored(one)))
         if answer.status == HTTPStatus.NOT_FOUND:
             continue  # somebody has deleted it meanwhile: there is nothing to give back
         if answer.status != HTTPStatus.OK:

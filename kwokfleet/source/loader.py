@@ -12,15 +12,15 @@ from typing import Any
 
 import orjson
 
-from kwokfleet import assembly
 from kwokfleet.api import decode, kwok_controller
 from kwokfleet.api import fleet as fleet_api
 from kwokfleet.documents import parser, problems
 from kwokfleet.documents.parser import Document
 from kwokfleet.documents.problems import Finding, Problem, Severity
-from kwokfleet.edge import files, library
 from kwokfleet.kube.objects import STAGE_API_VERSION, Manifest
 from kwokfleet.render import desired
+from kwokfleet.source import files, library
+from kwokfleet.source import references as assembly
 from kwokfleet.validate import tree_checks
 
 LiveNodes = Callable[[str | None], list[Manifest]]

@@ -4,11 +4,11 @@ from datetime import UTC, datetime
 
 import structlog
 
-from kwokfleet import errors, leasing
+from kwokfleet import errors
 from kwokfleet.api.kwok_controller import KwokControllerSpec
-from kwokfleet.core import drivers
 from kwokfleet.kube import client, requests
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.kwok import lease_client, lease_health
 
 log = structlog.get_logger()
 
@@ -16,13 +16,13 @@ LAGS = 0.25
 """The part of a lease's duration by which renewals may be behind before that is said."""
 
 
-def driving(api: requests.Sends, spec: KwokControllerSpec) -> drivers.Driving:
+def driving(api: requests.Sends, spec: KwokControllerSpec) -> lease_health.Driving:
     """Return who drives our nodes now."""
     if spec.lease_duration:
         names = [each["metadata"]["name"] for each in _nodes(api, spec, metadata_only=True)]
-        return drivers.driving(names, leasing.held(api), datetime.now(UTC))
-    beats = [drivers.heartbeat(each) for each in _nodes(api, spec, metadata_only=False)]
-    return drivers.driving([each.node for each in beats], beats, datetime.now(UTC))
+        return lease_health.driving(names, lease_client.held(api), datetime.now(UTC))
+    beats = [lease_health.heartbeat(each) for each in _nodes(api, spec, metadata_only=False)]
+    return lease_health.driving([each.node for each in beats], beats, datetime.now(UTC))
 
 
 def _nodes(api: requests.Sends, spec: KwokControllerSpec, *, metadata_only: bool) -> list[Manifest]:
@@ -35,10 +35,10 @@ class Observer:
 
     def __init__(self, api: requests.Sends, spec: KwokControllerSpec) -> None:
         self._api, self._spec = api, spec
-        self._last: drivers.Driving | None = None
+        self._last: lease_health.Driving | None = None
         self._away = False
 
-    def look(self) -> drivers.Driving | None:
+    def look(self) -> lease_health.Driving | None:
         """Say what is new; return who drives, None if the API server does not tell."""
         try:
             now = driving(self._api, self._spec)
@@ -48,8 +48,8 @@ class Observer:
             self._away = True
             return None
         self._away = False
-        lagging_s = LAGS * (self._spec.lease_duration.total_seconds() or drivers.HEARTBEAT_S)
-        for level, event, keys in drivers.news(self._last, now, lagging_s):
+        lagging_s = LAGS * (self._spec.lease_duration.total_seconds() or lease_health.HEARTBEAT_S)
+        for level, event, keys in lease_health.news(self._last, now, lagging_s):
             getattr(log, level)(event, **keys)
         self._last = now
         return now

@@ -16,10 +16,10 @@ from http import HTTPStatus
 
 import structlog
 
-from kwokfleet import beats, errors, leasing, places
+from kwokfleet import errors
 from kwokfleet.api import units
-from kwokfleet.core import kwok, leases
 from kwokfleet.kube import requests
+from kwokfleet.kwok import backend, flags, lease_client, lease_watch, node_leases
 
 log = structlog.get_logger()
 
@@ -79,11 +79,11 @@ class Shard(threading.Thread):
     def __init__(  # noqa: PLR0913, PLR0917  # what a process is kept going with
         self,
         api: requests.Sends,
-        wanted: places.Wanted,
-        shard: kwok.Shard,
-        place: places.Place,
-        nodes: places.Nodes,
-        heard: beats.Beats,
+        wanted: backend.Wanted,
+        shard: flags.Shard,
+        place: backend.Place,
+        nodes: backend.Nodes,
+        heard: lease_watch.Beats,
     ) -> None:
         super().__init__(name=f"kwok-{shard.index}", daemon=True)
         self._api, self._wanted, self.shard, self._place, self._nodes = api, wanted, shard, place, nodes
@@ -95,7 +95,7 @@ class Shard(threading.Thread):
         """Whether its kwok goes on without us."""
         self._why = ""
         """Why the last kwok ended, if nobody asked it to."""
-        self._record = kwok.Record()
+        self._record = flags.Record()
         self._said = _Throttle()
         self._reachable = 0.0
         """Since when the API server has answered."""
@@ -133,13 +133,13 @@ class Shard(threading.Thread):
         """Ask for a new process."""
         self._again.set()
 
-    def follow(self, wanted: places.Wanted) -> bool:
+    def follow(self, wanted: backend.Wanted) -> bool:
         """Go by another wish from now on; return whether that takes a new process, which is then asked for."""
         if wanted is self._wanted:
             return False
         stale = wanted.differs(self._wanted, self.shard.index)
         self._wanted = wanted
-        self.shard = kwok.shard(wanted.spec, self.shard.index)
+        self.shard = flags.shard(wanted.spec, self.shard.index)
         if stale and not self._place.renews:
             self.restart()
         return stale
@@ -188,7 +188,7 @@ class Shard(threading.Thread):
         if not self._leaving:
             self._ended(process, planned, asked=asked)
 
-    def _watch(self, process: places.Kwok) -> str:
+    def _watch(self, process: backend.Kwok) -> str:
         """Look after a process until it ends or is to end; return why, if we decided that."""
         checked, self._met = 0.0, process.ran_s > READY_S
         while process.ended() is None and not self._again.wait(LOOK_S):
@@ -206,21 +206,21 @@ class Shard(threading.Thread):
                 return "it stopped driving its nodes"
         return ""
 
-    def _ended(self, process: places.Kwok, planned: str, *, asked: bool) -> None:
+    def _ended(self, process: backend.Kwok, planned: str, *, asked: bool) -> None:
         """Note how a process ended, let its leases go, and wait for the next start."""
         ending = process.ended()
         self._began = process.until  # whatever was renewed before is not the next one's doing
         freed = self.release(self.status.identity, all_of_ours=True)
         self._left = self.status.identity if freed is None else None
         self.runs_as = self.shard
-        if asked or (ending is kwok.Ending.ASKED and not planned):
+        if asked or (ending is flags.Ending.ASKED and not planned):
             self._why = ""
             self._tell(why="")
             return
         self._record = self._record.after(process.ran_s)
         self._why = why = planned or f"{ending}: {process.last_words()}"
-        pause = REFUSED_PAUSE_S if ending is kwok.Ending.CONFIGURATION else self._record.pause_s
-        state = State.REFUSED if ending is kwok.Ending.CONFIGURATION else State.WAITING
+        pause = REFUSED_PAUSE_S if ending is flags.Ending.CONFIGURATION else self._record.pause_s
+        state = State.REFUSED if ending is flags.Ending.CONFIGURATION else State.WAITING
         log.warning("kwok_ended", shard=self.shard.index, why=why, pause_s=pause, restarts=self._record.restarts)
         pause = 0.0 if self._place.renews else pause
         self._tell(state=state, pid=0, why=why, restarts=self._record.restarts, pause_s=pause)
@@ -228,7 +228,7 @@ class Shard(threading.Thread):
 
     # whether it drives
 
-    def _is_stuck(self, process: places.Kwok) -> bool:
+    def _is_stuck(self, process: backend.Kwok) -> bool:
         """Look whether nodes are driven; return whether a process that lives has stopped doing its work."""
         duration = self._wanted.spec.lease_duration.total_seconds()
         healthy = self.status.state is not State.STARTING or process.is_healthy()
@@ -244,7 +244,7 @@ class Shard(threading.Thread):
             self._reachable = time.monotonic()
             return False  # the API server is away: kwok comes back by itself when it does
         mine = [each for each in sampled if each.renewed >= process.since and each.holder not in self._dead]
-        lag = leases.lag_s(sampled, duration, now)
+        lag = node_leases.lag_s(sampled, duration, now)
         if mine and mine[0].holder != self.status.identity:
             self._tell(identity=mine[0].holder)
             self._place.note(process.pid, mine[0].holder)
@@ -268,13 +268,15 @@ class Shard(threading.Thread):
             return
         mine = {name for name, _ in self._mine()}
         try:
-            leased = leasing.held(self._api)
-            leasing.release_all(self._api, [lease for lease in leased if lease.node in mine and self._is_dead(lease)])
+            leased = lease_client.held(self._api)
+            lease_client.release_all(
+                self._api, [lease for lease in leased if lease.node in mine and self._is_dead(lease)]
+            )
             held = {lease.node for lease in leased if lease.holder == self.status.identity}
             fresh = (mine & held) - self._shown
             if fresh:
-                self._stopping.wait(leasing.HEARD_S)
-                count = leasing.show_again(self._api, fresh, f"kwok-{self.status.identity.rpartition('_')[2]}")
+                self._stopping.wait(lease_client.HEARD_S)
+                count = lease_client.show_again(self._api, fresh, f"kwok-{self.status.identity.rpartition('_')[2]}")
                 log.debug("pods_shown_again", shard=self.shard.index, nodes=len(fresh), pods=count)
             self._shown |= fresh
         except errors.ClusterError as error:
@@ -282,29 +284,29 @@ class Shard(threading.Thread):
         if mine <= self._shown or time.monotonic() - self._new_since > READY_S:
             self._new_since = None
 
-    def _show_nodes_again(self, process: places.Kwok) -> None:
+    def _show_nodes_again(self, process: backend.Kwok) -> None:
         """Show nodes once more to a new process that has not got hold of them, and gets hold of no others either."""
         new = self.status.state is State.STARTING or self._new_since is not None
         if self.shard.drives_all or not new or process.ran_s < NUDGE_S or time.monotonic() < self._lacking_at:
             return
         self._lacking_at = time.monotonic() + NUDGE_S
         try:
-            lacking = {name for name, _ in self._mine()} - {each.node for each in leasing.held(self._api)}
+            lacking = {name for name, _ in self._mine()} - {each.node for each in lease_client.held(self._api)}
             if lacking and lacking == self._lacking:
                 log.debug("nodes_shown_again", shard=self.shard.index, nodes=len(lacking))
-                leasing.show_nodes_again(self._api, lacking, self.shard.name, self._stopping.wait)
+                lease_client.show_nodes_again(self._api, lacking, self.shard.name, self._stopping.wait)
             self._lacking = lacking
         except errors.ClusterError as error:
             log.debug("nodes_not_shown_again", shard=self.shard.index, error=str(error))
 
-    def _show_the_way(self, process: places.Kwok) -> None:
+    def _show_the_way(self, process: backend.Kwok) -> None:
         """Let nodes that have come since the last look show where their kwok answers."""
         mine = frozenset(name for name, _ in self._mine())
         if mine != self._placed:
             process.place(mine - self._placed)
             self._placed = mine
 
-    def _is_dead(self, lease: leases.Lease) -> bool:
+    def _is_dead(self, lease: node_leases.Lease) -> bool:
         """Return whether a lease of our nodes is held by a process of ours that is no more.
 
         That is so of one we saw end, and of any from its place that was last heard of before the present one
@@ -317,7 +319,7 @@ class Shard(threading.Thread):
     def _mine(self) -> list[tuple[str, str]]:
         return [each for each in self._nodes() if self.shard.drives_all or each[1] == self.shard.name]
 
-    def _sampled(self) -> list[leases.Lease] | None:
+    def _sampled(self) -> list[node_leases.Lease] | None:
         """Return the leases of a few of its nodes; None if the API server does not answer."""
         names = [name for name, _ in self._mine()]
         chosen = names[:: max(1, len(names) // SAMPLE)][:SAMPLE]
@@ -326,20 +328,20 @@ class Shard(threading.Thread):
         found = []
         for name in chosen:
             try:
-                answer = self._api.send(leases.get(name))
+                answer = self._api.send(node_leases.get(name))
             except errors.ClusterError:
                 return None
             if answer.status == HTTPStatus.OK:
-                found.append(leases.read(answer.json()))
+                found.append(node_leases.read(answer.json()))
         return found
 
-    def _heard(self, chosen: Sequence[str]) -> list[leases.Lease] | None:
+    def _heard(self, chosen: Sequence[str]) -> list[node_leases.Lease] | None:
         """Return what was heard of some leases, if that is enough: all is well, and nothing has just begun."""
         if self.status.state is not State.READY or self._new_since is not None:
             return None
         heard = self._beats.heard(chosen)
         late_s = self._wanted.spec.lease_duration.total_seconds() / 4
-        well = heard is not None and leases.lag_s(heard, 4 * late_s, datetime.now(UTC)) <= late_s
+        well = heard is not None and node_leases.lag_s(heard, 4 * late_s, datetime.now(UTC)) <= late_s
         return heard if well and all(each.holder == self.status.identity for each in heard or ()) else None
 
     def release(self, identity: str, *, all_of_ours: bool = False) -> int | None:
@@ -354,12 +356,12 @@ class Shard(threading.Thread):
         try:
             held = [
                 each
-                for each in leasing.held(self._api)
+                for each in lease_client.held(self._api)
                 if each.holder == identity or (each.node in mine and self._is_dead(each))
             ]
         except errors.ClusterError:
             return None
-        leasing.release_all(self._api, held)
+        lease_client.release_all(self._api, held)
         log.info("leases_released", shard=self.shard.index, count=len(held))
         return len(held)
 
@@ -368,14 +370,14 @@ class Shard(threading.Thread):
     def _tell(self, **fields: object) -> None:
         self.status = replace(self.status, **fields)  # type: ignore[arg-type]  # fields of Status
 
-    def _listen(self, line: kwok.Line) -> None:
+    def _listen(self, line: flags.Line) -> None:
         if self._said.may_speak():
             ending = line.keys.get("err") == "context canceled"  # what it says when it was told to end
             level = getattr(log, line.level if line.level != "info" and not ending else "debug")
             level("kwok_said", shard=self.shard.index, said=line.event, **_safe(line.keys))
 
 
-def _who(process: places.Kwok) -> dict[str, object]:
+def _who(process: backend.Kwok) -> dict[str, object]:
     return {"pod": process.pod} if process.pod else {"pid": process.pid}
 
 

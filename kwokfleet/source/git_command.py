@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kwokfleet.core.revision import BAD_IN_REF, is_commit, short_ref
+from kwokfleet.source.revision import BAD_IN_REF, is_commit, short_ref
 
 SCHEMES = ("file", "git", "http", "https", "ssh")
 MAX_REF = 255

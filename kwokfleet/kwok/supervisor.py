@@ -11,11 +11,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Protocol, Self
 
-from kwokfleet import beats, places, shard
-from kwokfleet.core import kwok
-from kwokfleet.edge import kwok as edge
 from kwokfleet.kube import requests
 from kwokfleet.kube.informer import informer
+from kwokfleet.kwok import backend, flags, lease_watch, process, shard
 
 BOOKS_S = 0.25
 STATUS_FILE, RESTART_FILE = "status.json", "restart"
@@ -30,13 +28,13 @@ class Site(Protocol):
     def open(self) -> None:
         """Begin; raise if that is not possible."""
 
-    def lay_out(self, wanted: places.Wanted, count: int) -> None:
+    def lay_out(self, wanted: backend.Wanted, count: int) -> None:
         """Let there be so many places, for kwoks that run so; what cannot be done now is done by `mend`."""
 
     def mend(self) -> None:
         """Do what could not be done, or what somebody else has undone."""
 
-    def place(self, index: int) -> places.Place:
+    def place(self, index: int) -> backend.Place:
         """Return where one shard runs."""
 
     def close(self) -> None:
@@ -54,15 +52,15 @@ class Here:
     def open(self) -> None:
         """Do nothing: a folder is made when it is needed."""
 
-    def lay_out(self, wanted: places.Wanted, count: int) -> None:
+    def lay_out(self, wanted: backend.Wanted, count: int) -> None:
         """Do nothing: processes come and go with their shards."""
 
     def mend(self) -> None:
         """Do nothing: nobody else has a hand in it."""
 
-    def place(self, index: int) -> places.Here:
+    def place(self, index: int) -> backend.Here:
         """Return the folder of a shard."""
-        return places.Here(edge.Folder(self._folder / f"shard-{index}"))
+        return backend.Here(process.Folder(self._folder / f"shard-{index}"))
 
     def close(self) -> None:
         """Do nothing: processes have ended with their shards."""
@@ -74,16 +72,16 @@ class Keeper:
     def __init__(  # noqa: PLR0913, PLR0917  # what kwok is kept going with
         self,
         api: requests.Sends,
-        wanted: places.Wanted,
+        wanted: backend.Wanted,
         folder: Path,
-        nodes: places.Nodes,
+        nodes: backend.Nodes,
         watched: informer.Api,
         site: Site | None = None,
     ) -> None:
         self._api, self.wanted, self._folder, self._nodes, self._watched = api, wanted, folder, nodes, watched
         self.site = site or Here(folder)
         self._shards: list[shard.Shard] = []
-        self._claim = edge.claim(folder)
+        self._claim = process.claim(folder)
         (folder / STATUS_FILE).unlink(missing_ok=True)  # of one that was killed
         self._ending = threading.Event()
         self._clerk = threading.Thread(target=self._keep_books, name="kwok-clerk", daemon=True)
@@ -118,7 +116,7 @@ class Keeper:
         (self._folder / STATUS_FILE).unlink(missing_ok=True)
         self._claim.close()
 
-    def change(self, wanted: places.Wanted) -> bool:
+    def change(self, wanted: backend.Wanted) -> bool:
         """Let kwok run in another way; return whether a running process was ended for it.
 
         What must wait until nodes have moved is done by `retire`.
@@ -152,7 +150,7 @@ class Keeper:
         return any(ended)
 
     def _must_wait(self, each: shard.Shard) -> bool:
-        alone, will_be = each.shard.drives_all, kwok.shard(self.wanted.spec, 0).drives_all
+        alone, will_be = each.shard.drives_all, flags.shard(self.wanted.spec, 0).drives_all
         if alone == will_be:
             return False
         return len(self._shards) > 1 if will_be else any(not name for _, name in self._nodes())
@@ -171,8 +169,8 @@ class Keeper:
         if len(self._shards) < count:
             self.site.lay_out(self.wanted, count)
         for index in range(len(self._shards), count):
-            heard, place = beats.Beats(self._watched), self.site.place(index)
-            made = shard.Shard(self._api, self.wanted, kwok.shard(self.wanted.spec, index), place, self._nodes, heard)
+            heard, place = lease_watch.Beats(self._watched), self.site.place(index)
+            made = shard.Shard(self._api, self.wanted, flags.shard(self.wanted.spec, index), place, self._nodes, heard)
             self._shards.append(made)
             made.start()
 
@@ -210,7 +208,7 @@ def write_status(folder: Path, statuses: Sequence[shard.Status]) -> None:
 
 def read_status(folder: Path) -> list[shard.Status] | None:
     """Return what a keeper has written down, None if none runs."""
-    if not edge.is_claimed(folder):  # one that was killed leaves its books behind
+    if not process.is_claimed(folder):  # one that was killed leaves its books behind
         return None
     try:
         found = json.loads((folder / STATUS_FILE).read_text())
@@ -221,5 +219,5 @@ def read_status(folder: Path) -> list[shard.Status] | None:
 
 def identities(folder: Path) -> frozenset[str]:
     """Return the names under which processes of ours, now or in a former life, hold leases."""
-    notes = (edge.noted(edge.Folder(each)) for each in folder.glob("shard-*"))
+    notes = (process.noted(process.Folder(each)) for each in folder.glob("shard-*"))
     return frozenset(each.identity for each in notes if each and each.identity)

@@ -26,8 +26,9 @@ from typing import IO, Self
 import structlog
 
 from kwokfleet import errors
-from kwokfleet.core import git, revision
-from kwokfleet.core.revision import Revision
+from kwokfleet.kwok import parent_death
+from kwokfleet.source import git_command, revision
+from kwokfleet.source.revision import Revision
 
 log = structlog.get_logger()
 
@@ -39,7 +40,6 @@ TICK_S = 0.1
 BURY_S = 1.0
 """For killed processes to be gone."""
 _MOST_WORDS = 1 << 20
-_TETHER = Path(__file__).with_name("tether.py")
 _WANTED = "refs/kwokfleet/wanted"
 
 
@@ -69,15 +69,15 @@ class Repository:
 
     def __init__(self, url: str, ref: str, path: str, folder: Path, *, fetch_s: float = FETCH_S) -> None:
         for name, value, wrong in (
-            ("url", git.public(url), git.wrong_url(url)),
-            ("ref", ref, git.wrong_ref(ref)),
-            ("path", path, git.wrong_path(path)),
+            ("url", git_command.public(url), git_command.wrong_url(url)),
+            ("ref", ref, git_command.wrong_ref(ref)),
+            ("path", path, git_command.wrong_path(path)),
         ):
             if wrong:
                 raise errors.InputError(f"the git {name} {value!r} {wrong}", hint=f"mend --git-{name}")
-        self.shown = git.public(url)
+        self.shown = git_command.public(url)
         """The address, fit to be shown."""
-        self._url, self._ref, self._path, self._fetch_s = url, ref, git.inside(path), fetch_s
+        self._url, self._ref, self._path, self._fetch_s = url, ref, git_command.inside(path), fetch_s
         self.folder = folder.absolute()
         self._bare = self.folder / "repo.git"
         self._git = _Git(self.folder, {"GIT_DIR": str(self._bare)})
@@ -123,15 +123,15 @@ class Repository:
 
     # asking and fetching
 
-    def _remote(self) -> git.Remote:
+    def _remote(self) -> git_command.Remote:
         if revision.is_commit(self._ref):
-            return git.Remote(self._ref, self._ref, "")
+            return git_command.Remote(self._ref, self._ref, "")
         done = self._git.run(
-            "ls-remote", "--symref", "--quiet", "--", self._url, *git.patterns(self._ref), timeout_s=ASK_S
+            "ls-remote", "--symref", "--quiet", "--", self._url, *git_command.patterns(self._ref), timeout_s=ASK_S
         )
         if done.code:
             raise self._failed("cannot be asked", done)
-        found = git.of_remote(done.out, self._ref)
+        found = git_command.of_remote(done.out, self._ref)
         if found is None:
             raise errors.InputError(
                 f"there is no branch or tag {self._ref!r} in {self.shown}",
@@ -139,7 +139,7 @@ class Repository:
             )
         return found
 
-    def _got_anyhow(self, remote: git.Remote) -> str:
+    def _got_anyhow(self, remote: git_command.Remote) -> str:
         try:
             return self._got(remote)
         except errors.HostError as error:
@@ -154,7 +154,7 @@ class Repository:
             self._open()
             return self._got(remote)
 
-    def _got(self, remote: git.Remote) -> str:
+    def _got(self, remote: git_command.Remote) -> str:
         """Fetch a commit and lay out its files; return which it is."""
         done = self._git.run(
             "fetch", "--quiet", "--depth=1", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules",
@@ -187,7 +187,7 @@ class Repository:
         return done
 
     def _failed(self, what: str, done: _Done) -> errors.KwokfleetError:
-        return errors.HostError(f"{self.shown} {what}: {git.gist(done.err)}", hint=git.advice(done.err))
+        return errors.HostError(f"{self.shown} {what}: {git_command.gist(done.err)}", hint=git_command.advice(done.err))
 
     # the folder
 
@@ -303,9 +303,16 @@ class _Git:
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             self._must_go_on()
             process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_TETHER), str(os.getpid()), *git.command(program, *arguments)],
+                [
+                    sys.executable,
+                    "-I",
+                    "-S",
+                    parent_death.__file__,
+                    str(os.getpid()),
+                    *git_command.command(program, *arguments),
+                ],
                 cwd=self._folder,
-                env=git.environment(os.environ, self._environment),
+                env=git_command.environment(os.environ, self._environment),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,

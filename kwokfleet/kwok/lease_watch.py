@@ -6,11 +6,11 @@ that something is wrong must be asked for.
 
 from collections.abc import Sequence
 
-from kwokfleet.core import leases
 from kwokfleet.kube import requests
 from kwokfleet.kube.informer import informer
+from kwokfleet.kwok import node_leases
 
-_LEASE = requests.within(requests.LEASE, leases.NAMESPACE)
+_LEASE = requests.within(requests.LEASE, node_leases.NAMESPACE)
 """Nobody needs rights to leases anywhere else."""
 
 
@@ -21,7 +21,7 @@ class Beats:
         self._api = api
         self._watched: dict[str, informer.Mirror] = {}
 
-    def heard(self, nodes: Sequence[str]) -> list[leases.Lease] | None:
+    def heard(self, nodes: Sequence[str]) -> list[node_leases.Lease] | None:
         """Return the leases of these nodes; None unless each is known. Others are no longer watched."""
         for name in self._watched.keys() - set(nodes):
             self._watched.pop(name).close()
@@ -36,7 +36,7 @@ class Beats:
         self.heard(())
 
 
-def _lease(watch: informer.Mirror) -> leases.Lease | None:
+def _lease(watch: informer.Mirror) -> node_leases.Lease | None:
     view = watch.view()
     found = next(iter(view.objects.values()), None) if view.settled and not view.unknown else None
-    return leases.read(found.manifest) if found is not None else None
+    return node_leases.read(found.manifest) if found is not None else None

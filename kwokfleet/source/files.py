@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kwokfleet import errors
-from kwokfleet.core import revision
 from kwokfleet.documents.problems import Problem
+from kwokfleet.source import revision
 
 SUFFIXES = (".yaml", ".yml", ".json")
 MAX_FILE_BYTES = 4 * 1024 * 1024

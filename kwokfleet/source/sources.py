@@ -10,10 +10,9 @@ from typing import Protocol
 
 import structlog
 
-from kwokfleet import errors, source
-from kwokfleet.core import hooks
-from kwokfleet.edge import files, git, revisions, watch
+from kwokfleet import errors
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.source import file_watcher, files, git_repository, loader, revision_lookup, webhooks
 
 log = structlog.get_logger()
 
@@ -34,7 +33,7 @@ class Feed(Protocol):
     def begin(self, changed: Callable[[], None]) -> None:
         """Call *changed* from now on whenever something may be different."""
 
-    def load(self) -> source.Loaded:
+    def load(self) -> loader.Loaded:
         """Return what the files say now."""
 
     def told(self) -> Manifest:
@@ -49,33 +48,33 @@ class Feed(Protocol):
 
 def told_of(path: Path, digest: str) -> Manifest:
     """Return what the cluster is told of files in a folder: which commit they are of, if they are of one."""
-    return {"kind": "folder", "where": str(path), "revision": str(revisions.of(path, digest)), "digest": digest}
+    return {"kind": "folder", "where": str(path), "revision": str(revision_lookup.of(path, digest)), "digest": digest}
 
 
 class Folder:
     """A folder, or one file."""
 
     def __init__(
-        self, path: Path, loader: source.Loader, *, poll_s: float = watch.SLOW_POLL_S, events: bool = True
+        self, path: Path, loader: loader.Loader, *, poll_s: float = file_watcher.SLOW_POLL_S, events: bool = True
     ) -> None:
         self._path, self._loader, self._poll_s, self._events = path, loader, poll_s, events
-        self._watch: watch.Watch | None = None
+        self._watch: file_watcher.Watch | None = None
         self._told: Manifest = {"kind": "folder", "where": str(path), "revision": "", "digest": ""}
         self.revision = self.trouble = ""
 
     def begin(self, changed: Callable[[], None]) -> None:
         """Watch the folder, and git's files if it is a checkout: a commit may change no file."""
-        also = revisions.landmarks(self._path)
-        self._watch = watch.Watch(self._path, changed, also=also, poll_s=self._poll_s, events=self._events)
+        also = revision_lookup.landmarks(self._path)
+        self._watch = file_watcher.Watch(self._path, changed, also=also, poll_s=self._poll_s, events=self._events)
 
-    def load(self) -> source.Loaded:
+    def load(self) -> loader.Loaded:
         """Read the folder, once nobody is writing there."""
         try:
             loaded = self._loader.load(self._path, stable=True, pause_s=self._pause_s)
         except errors.InputError as error:  # it is gone, or may not be read: that says nothing about what is wanted
-            return replace(source.nothing(), frozen=str(error))
+            return replace(loader.nothing(), frozen=str(error))
         if self._watch is not None:
-            self._watch.retarget([*revisions.landmarks(self._path), *map(Path, loaded.references)])
+            self._watch.retarget([*revision_lookup.landmarks(self._path), *map(Path, loaded.references)])
         self._told = told_of(self._path, loaded.snapshot.digest)
         self.revision = self._told["revision"]
         return loaded
@@ -105,11 +104,17 @@ class Git:
     """A git repository elsewhere."""
 
     def __init__(
-        self, repository: git.Repository, loader: source.Loader, *, interval_s: float, ref: str, secret: str = ""
+        self,
+        repository: git_repository.Repository,
+        loader: loader.Loader,
+        *,
+        interval_s: float,
+        ref: str,
+        secret: str = "",
     ) -> None:
         self._repository, self._loader, self._interval_s = repository, loader, interval_s
         self._ref, self._secret = ref, secret
-        self._checkout: git.Checkout | None = None
+        self._checkout: git_repository.Checkout | None = None
         self._changed: Callable[[], None] = lambda: None
         self._poke, self._stopping = threading.Event(), False
         self._thread = threading.Thread(target=self._fetch, name="git", daemon=True)
@@ -134,18 +139,18 @@ class Git:
             self._poke.wait(self._interval_s)
             self._poke.clear()
 
-    def _fetched(self, now: git.Checkout) -> None:
+    def _fetched(self, now: git_repository.Checkout) -> None:
         before, mended = self._checkout, bool(self.trouble)
         self._checkout, self.trouble = now, ""
         if mended or before is None or before.revision != now.revision:
             self._changed()
 
-    def load(self) -> source.Loaded:
+    def load(self) -> loader.Loaded:
         """Read the last commit that could be had."""
         checkout = self._checkout
         if checkout is None:
             why = self.trouble or f"{self._repository.shown} has not been fetched yet"
-            return replace(source.nothing(), frozen=why)
+            return replace(loader.nothing(), frozen=why)
         loaded = self._loader.load(checkout.path)
         self.revision, self._digest = str(checkout.revision), loaded.snapshot.digest
         return loaded
@@ -158,10 +163,10 @@ class Git:
         """Fetch now, if the word is good."""
         if not self._secret:
             return HTTPStatus.FORBIDDEN, "hooks are not taken: start with --hook-secret-file"
-        word = hooks.judge(headers, body, secret=self._secret, ref=self._ref, now=time.time())
-        if word.meaning is hooks.Meaning.REFUSED:
+        word = webhooks.judge(headers, body, secret=self._secret, ref=self._ref, now=time.time())
+        if word.meaning is webhooks.Meaning.REFUSED:
             return HTTPStatus.BAD_REQUEST if word.authentic else HTTPStatus.UNAUTHORIZED, word.why
-        if word.meaning is hooks.Meaning.PUSH:
+        if word.meaning is webhooks.Meaning.PUSH:
             self._poke.set()
             return HTTPStatus.ACCEPTED, "fetching"
         return HTTPStatus.OK, word.why

@@ -26,7 +26,7 @@ from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver
 from watchdog.utils import BaseThread
 
-from kwokfleet.core import debounce
+from kwokfleet.source import debounce
 
 log = structlog.get_logger()
 

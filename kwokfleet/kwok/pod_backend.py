@@ -15,10 +15,10 @@ from http import HTTPStatus
 
 import structlog
 
-from kwokfleet import errors, leasing, places, shard
-from kwokfleet.core import drivers, kwok, stateful
+from kwokfleet import errors
 from kwokfleet.kube import client, requests
 from kwokfleet.kube.informer import full_objects, reflector
+from kwokfleet.kwok import backend, flags, lease_client, lease_health, shard, statefulset
 
 log = structlog.get_logger()
 
@@ -37,12 +37,12 @@ _MEMORY = b"\nprocess_resident_memory_bytes "
 class Pods:
     """All pods of one StatefulSet."""
 
-    def __init__(self, api: requests.Sends, watched: reflector.Api, name: stateful.Name) -> None:
+    def __init__(self, api: requests.Sends, watched: reflector.Api, name: statefulset.Name) -> None:
         self._api, self.stateful_set, self.name = api, name, str(name)
         kinds = (requests.within(each, name.namespace) for each in (requests.STATEFUL_SET, requests.POD))
         self._set = full_objects.Whole(watched, next(kinds), fields=f"metadata.name={name.name}")
-        self._pods = full_objects.Whole(watched, next(kinds), selector=stateful.SELECTOR)
-        self._target: tuple[stateful.Layout, int] | None = None
+        self._pods = full_objects.Whole(watched, next(kinds), selector=statefulset.SELECTOR)
+        self._target: tuple[statefulset.Layout, int] | None = None
         self._configured = ""
         """The digest of the layout that the ConfigMap was last written for."""
         self._lock = threading.Lock()
@@ -74,10 +74,10 @@ class Pods:
             self.mend()
             time.sleep(LOOK_S)
 
-    def lay_out(self, wanted: places.Wanted, count: int) -> None:
+    def lay_out(self, wanted: backend.Wanted, count: int) -> None:
         """Let there be so many pods, which run as the files say."""
         with self._lock:
-            self._target = stateful.layout(wanted.spec, wanted.kinds, wanted.mark), count
+            self._target = statefulset.layout(wanted.spec, wanted.kinds, wanted.mark), count
             self._next = 0.0
         self.mend()
 
@@ -89,7 +89,7 @@ class Pods:
                 return
             how, count = self._target
             there = found[self.stateful_set.name]
-            if stateful.replicas(there) == count and (stateful.digest(there) == how.digest or not count):
+            if statefulset.replicas(there) == count and (statefulset.digest(there) == how.digest or not count):
                 return
             self._next = time.monotonic() + MEND_S  # also: until the watch has told of it
             try:
@@ -97,10 +97,10 @@ class Pods:
             except errors.ClusterError as error:
                 log.warning("kwok_pods_not_laid_out", name=self.name, error=str(error))
 
-    def _write(self, how: stateful.Layout, count: int) -> None:
+    def _write(self, how: statefulset.Layout, count: int) -> None:
         """Write the configuration first: pods that come read it once."""
-        wanted = [("patch configmaps", stateful.configured(self.stateful_set, how))] if count else []
-        sized = stateful.sized(self.stateful_set, count, how if count else None)
+        wanted = [("patch configmaps", statefulset.configured(self.stateful_set, how))] if count else []
+        sized = statefulset.sized(self.stateful_set, count, how if count else None)
         for what, request in (*wanted, ("patch statefulsets", sized)):
             answer = self._api.send(request)
             if answer.status != HTTPStatus.OK:
@@ -111,13 +111,13 @@ class Pods:
         """Return the pod of a shard."""
         return Place(self, index)
 
-    def life(self, index: int) -> stateful.Life | None:
+    def life(self, index: int) -> statefulset.Life | None:
         """Return how a pod fares, None if there is none; raise if nobody knows."""
         found = self._pods.objects()
         if found is None:
             raise errors.UnreachableError(f"nobody knows of the pods of {self.name}: {self._pods.trouble}")
         pod = found.get(self.stateful_set.pod(index).name)
-        return stateful.life(pod) if pod and stateful.is_told(pod) else None
+        return statefulset.life(pod) if pod and statefulset.is_told(pod) else None
 
     def delete(self, index: int, uid: str, grace_s: int | None = None) -> None:
         """Let one pod be replaced."""
@@ -126,7 +126,7 @@ class Pods:
 
     def show(self, nodes: AbstractSet[str], address: str) -> None:
         """Let nodes show an address."""
-        leasing.send_all(self._api, [stateful.placed(each, address) for each in sorted(nodes)])
+        lease_client.send_all(self._api, [statefulset.placed(each, address) for each in sorted(nodes)])
 
 
 class Place:
@@ -141,7 +141,7 @@ class Place:
         """Leave the pod alone: it goes on from one of our lives to the next."""
         return ""
 
-    def start(self, wanted: places.Wanted, shard: kwok.Shard, listener: places.Listener) -> "Pod":
+    def start(self, wanted: backend.Wanted, shard: flags.Shard, listener: backend.Listener) -> "Pod":
         """Return the pod that is there, or the next one that comes."""
         del shard, listener
         return Pod(self._site, self._index, wanted.spec.port)
@@ -161,11 +161,11 @@ class Pod:
 
     def __init__(self, site: Pods, index: int, shown_port: int | None) -> None:
         self._site, self._index, self._shown_port = site, index, shown_port
-        self.port = shown_port or kwok.POD_PORT
+        self.port = shown_port or flags.POD_PORT
         self.pod = site.stateful_set.pod(index).name
-        self._life: stateful.Life | None = None
+        self._life: statefulset.Life | None = None
         """The life that this is about, as it was last seen; None before its beginning."""
-        self._next: stateful.Life | None = None
+        self._next: statefulset.Life | None = None
         """What came after it, or is there before it has begun."""
         self._asked = False
         self._lost = 0.0
@@ -173,7 +173,7 @@ class Pod:
         self._memory, self._ask_at = 0, 0.0
         self.ended()
 
-    def ended(self) -> kwok.Ending | None:
+    def ended(self) -> flags.Ending | None:
         """Look at the pod; return why its kwok ended, None while it lives, has not begun, or nobody knows."""
         try:
             now = self._site.life(self._index)
@@ -190,10 +190,10 @@ class Pod:
             return None
         self._next = now
         if self._asked or self._life.deleting or now is None or now.uid != self._life.uid:
-            return kwok.Ending.ASKED
-        return kwok.ending(now.code, now.last_words, asked=False)
+            return flags.Ending.ASKED
+        return flags.ending(now.code, now.last_words, asked=False)
 
-    def _hurry(self, now: stateful.Life) -> None:
+    def _hurry(self, now: statefulset.Life) -> None:
         """Do not wait for a machine that is lost to tell of a pod's end: leases keep its kwok from its nodes."""
         if not now.deleting:
             return
@@ -221,7 +221,7 @@ class Pod:
     def last_words(self) -> str:
         """Return the end of its log, as far as Kubernetes has it."""
         lines = (self._next.last_words if self._next else "").splitlines()
-        return kwok.last_words(lines)
+        return flags.last_words(lines)
 
     def lacks(self) -> str:
         """Return why its container does not run."""
@@ -239,7 +239,7 @@ class Pod:
             return self._memory
         self._ask_at = time.monotonic() + MEMORY_S
         try:
-            url = f"http://{kwok.Address(self._life.address, self.port).text}/metrics"
+            url = f"http://{flags.Address(self._life.address, self.port).text}/metrics"
             with urllib.request.urlopen(url, timeout=1) as answer:
                 _, _, rest = answer.read().partition(_MEMORY)
             self._memory = int(float(rest.split(b"\n", 1)[0] or 0))
@@ -262,21 +262,25 @@ class Pod:
             time.sleep(LOOK_S)
 
 
-def statuses(api: requests.Sends, name: stateful.Name, now: drivers.Driving, late_s: float) -> list[shard.Status]:
+def statuses(
+    api: requests.Sends, name: statefulset.Name, now: lease_health.Driving, late_s: float
+) -> list[shard.Status]:
     """Return how each pod fares as anybody can see it, who drives the nodes being known; *late_s* behind is lagging."""
-    found = client.items(api, requests.POD, stateful.SELECTOR, namespace=name.namespace)
-    there = {each["metadata"]["name"]: stateful.life(each) for each in found}
+    found = client.items(api, requests.POD, statefulset.SELECTOR, namespace=name.namespace)
+    there = {each["metadata"]["name"]: statefulset.life(each) for each in found}
     answer = api.send(_asking(name))
     if answer.status != HTTPStatus.OK:
         raise client.refused(api, answer, f"list statefulsets {name.name}")
     sets = answer.json()["items"]
     if not sets:
         raise _missing(name)
-    names = [name.pod(index).name for index in range(stateful.replicas(sets[0]))]
+    names = [name.pod(index).name for index in range(statefulset.replicas(sets[0]))]
     return [_status(index, pod, there.get(pod), now, late_s) for index, pod in enumerate(names)]
 
 
-def _status(index: int, pod: str, life: stateful.Life | None, now: drivers.Driving, late_s: float) -> shard.Status:
+def _status(
+    index: int, pod: str, life: statefulset.Life | None, now: lease_health.Driving, late_s: float
+) -> shard.Status:
     mine = [each for each in now.drivers if each.holder.startswith(f"{pod}_") and each.fresh]
     if life is None or not life.ready:
         why = life.lacks or life.last_words if life else "there is no pod yet"
@@ -287,13 +291,13 @@ def _status(index: int, pod: str, life: stateful.Life | None, now: drivers.Drivi
     return shard.Status(index, state, restarts=life.restarts, why=life.last_words, identity=holder, lag_s=lag, pod=pod)
 
 
-def end_former(api: requests.Sends, name: stateful.Name, stop: threading.Event) -> bool:
+def end_former(api: requests.Sends, name: statefulset.Name, stop: threading.Event) -> bool:
     """End the pods of a StatefulSet that kwok ran as before the files said otherwise; return whether it was one."""
     answer = api.send(_asking(name))
     found = answer.json()["items"] if answer.status == HTTPStatus.OK else ()
-    if not any(stateful.digest(each) and stateful.replicas(each) for each in found):
+    if not any(statefulset.digest(each) and statefulset.replicas(each) for each in found):
         return False
-    sized = api.send(stateful.sized(name, 0))
+    sized = api.send(statefulset.sized(name, 0))
     if sized.status != HTTPStatus.OK:
         raise client.refused(api, sized, "patch statefulsets")
     log.info("kwok_pods_ended", name=str(name))
@@ -304,13 +308,13 @@ def end_former(api: requests.Sends, name: stateful.Name, stop: threading.Event) 
     return True
 
 
-def _missing(name: stateful.Name, trouble: str = "") -> errors.ClusterError:
+def _missing(name: statefulset.Name, trouble: str = "") -> errors.ClusterError:
     return errors.ClusterError(
         f"kwok cannot run as {name}: {trouble or 'there is none'}",
         hint="install it: kubectl apply -k deploy/overlays/shards; or take statefulSet out of the document",
     )
 
 
-def _asking(name: stateful.Name) -> requests.Request:
+def _asking(name: statefulset.Name) -> requests.Request:
     """Return the request for one StatefulSet: a list, for which the right that it takes to watch it is enough."""
     return requests.page(requests.STATEFUL_SET, namespace=name.namespace, fields=f"metadata.name={name.name}")

@@ -23,7 +23,7 @@ from typing import IO, Self
 import psutil
 
 from kwokfleet import errors
-from kwokfleet.core import kwok
+from kwokfleet.kwok import flags, parent_death
 
 STOP_S = 5.0
 LOOK_S = 0.1
@@ -31,11 +31,10 @@ LOCK_FILE = "keeper.lock"
 LAST_WORDS = 40
 """Lines that are kept to tell why it ended."""
 MOST_LOG_BYTES = 4 * 1024 * 1024
-_TETHER = Path(__file__).with_name("tether.py")
 _KEPT_ENVIRONMENT = ("PATH", "HOME", "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "TZ")
-_ANYWHERE = kwok.Address("127.0.0.1", 0)
+_ANYWHERE = flags.Address("127.0.0.1", 0)
 
-Listener = Callable[[kwok.Line], None]
+Listener = Callable[[flags.Line], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ class Process:
     """A running kwok."""
 
     def __init__(
-        self, popen: "subprocess.Popen[bytes]", folder: Folder, address: kwok.Address, listener: Listener
+        self, popen: "subprocess.Popen[bytes]", folder: Folder, address: flags.Address, listener: Listener
     ) -> None:
         self._popen, self.folder, self.address, self.port = popen, folder, address, address.port
         self.pid, self.pod = popen.pid, ""
@@ -85,7 +84,7 @@ class Process:
                 log.write(raw)
                 text = raw.decode(errors="replace").rstrip("\n")
                 self._last.append(text)
-                self._listener(kwok.line(text))
+                self._listener(flags.line(text))
 
     @property
     def until(self) -> datetime:
@@ -97,13 +96,13 @@ class Process:
         """How long it has run."""
         return time.monotonic() - self.began
 
-    def ended(self) -> kwok.Ending | None:
+    def ended(self) -> flags.Ending | None:
         """Return why it ended, None while it lives."""
         code = self._popen.poll()
         if code is None:
             return None
         self._reader.join(STOP_S)
-        return kwok.ending(code, "\n".join(self._last), asked=self._asked)
+        return flags.ending(code, "\n".join(self._last), asked=self._asked)
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for its end; return whether it came."""
@@ -115,7 +114,7 @@ class Process:
 
     def last_words(self) -> str:
         """Return the last thing it said that sounds like an error, or the last at all."""
-        return kwok.last_words(self._last)
+        return flags.last_words(self._last)
 
     def lacks(self) -> str:
         """Return nothing: a process is there at once."""
@@ -158,17 +157,17 @@ def start(  # noqa: PLR0913 - what a process is made of
     folder: Folder,
     config: str,
     listener: Listener,
-    address: kwok.Address = _ANYWHERE,
+    address: flags.Address = _ANYWHERE,
 ) -> Process:
     """Start kwok in a folder of its own, with nothing of the user's mixed in."""
     folder.root.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder.config.write_text(config)
-    at = address if address.port else kwok.Address(address.host, free_port())
+    at = address if address.port else flags.Address(address.host, free_port())
     command = [str(program), *arguments, f"--config={folder.config}", f"--server-address={at.text}"]
     command += [f"--kubeconfig={kubeconfig.absolute()}"] if kubeconfig else []
     try:
         popen = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_TETHER), str(os.getpid()), *command],
+            [sys.executable, "-I", "-S", parent_death.__file__, str(os.getpid()), *command],
             env=_environment(folder, kubeconfig),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""Run another program that dies with its parent: `python tether.py PARENT PROGRAM ARGUMENTS…`.
+"""Run another program that dies with its parent: `python parent_death.py PARENT PROGRAM ARGUMENTS…`.
 
 A supervisor that is killed cannot end its children; the kernel can, if the child asks for that.
 Asking between fork and exec is not safe in a process with threads, so this program asks, and then
