@@ -19,7 +19,7 @@ import structlog
 
 from kwokfleet import caretaker, errors, foreman, journal, reconcile, recorder, runs, tidying
 from kwokfleet import sync as syncing
-from kwokfleet.core import agenda, orders, standing
+from kwokfleet.core import agenda, standing
 from kwokfleet.core.changes import SHARED, Plan, digest
 from kwokfleet.core.triggers import Why
 from kwokfleet.documents import problems
@@ -28,6 +28,7 @@ from kwokfleet.kube import events, leader, throttled_client
 from kwokfleet.kube.informer import informer
 from kwokfleet.render import desired
 from kwokfleet.source import loader, sources
+from kwokfleet.waves import run_commands
 
 if TYPE_CHECKING:
     from kwokfleet.kube.observed import Inventory
@@ -317,7 +318,7 @@ class Daemon:
             return
         open_ones = {change.fleet for change in self.left.changes} | self.foreman.busy
         ready = lambda name: name not in open_ones and SHARED not in open_ones  # noqa: E731  # said once, used once
-        wanted = orders.of(each.manifest for each in self._fleets.view().objects.values())
+        wanted = run_commands.of(each.manifest for each in self._fleets.view().objects.values())
         if self.runs.attend(self._as_suspended(loaded), ready, wanted):
             self._recorded = 0.0  # which is at once
 

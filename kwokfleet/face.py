@@ -12,9 +12,9 @@ from kwokfleet import daemon, recorder
 from kwokfleet.core import agenda, listing, overview
 from kwokfleet.core import picture as shapes
 from kwokfleet.core.triggers import Why
-from kwokfleet.edge import shelf
 from kwokfleet.formats import plans
 from kwokfleet.kube import objects
+from kwokfleet.measure import result_store
 
 HUNG_S = 180.0
 """A worker that has not come round for so long hangs."""
@@ -138,9 +138,9 @@ class Face:
         found = (each.folder / file for each in self._kept(fleet, wave, run))
         return next((str(each) for each in found if each.is_file()), "")
 
-    def _kept(self, *names: str) -> list[shelf.Kept]:
+    def _kept(self, *names: str) -> list[result_store.Kept]:
         where = self._daemon.how.results
-        return shelf.Shelf(where).find(*names) if where is not None else []
+        return result_store.Shelf(where).find(*names) if where is not None else []
 
     def events(self, after: int, timeout_s: float) -> list[shapes.Event]:
         """Return what has happened since."""
@@ -197,10 +197,10 @@ class Face:
         return False
 
 
-def _short(each: shelf.Kept) -> dict[str, Any] | None:
+def _short(each: result_store.Kept) -> dict[str, Any] | None:
     """Return what a list shows of a Result, read without making a value of all of it."""
     try:
-        whole = orjson.loads((each.folder / shelf.RESULT).read_bytes())
+        whole = orjson.loads((each.folder / result_store.RESULT).read_bytes())
         return {name: whole[name] for name in _SHORT}
     except (OSError, ValueError, KeyError, TypeError):  # none yet, or another program's
         return None

@@ -12,10 +12,11 @@ from http import HTTPStatus
 import structlog
 
 from kwokfleet import errors
-from kwokfleet.core import orders, standing
+from kwokfleet.core import standing
 from kwokfleet.core.patches import Patch
 from kwokfleet.kube import client, events, objects, requests
 from kwokfleet.kube.objects import Manifest, ObjectKey
+from kwokfleet.waves import run_commands
 
 log = structlog.get_logger()
 
@@ -46,7 +47,7 @@ def annotate(api: requests.Sends, fleet: str, annotations: Manifest, version: st
 def order(  # noqa: PLR0913  # what an order says
     api: requests.Sends,
     fleet: str,
-    what: orders.What,
+    what: run_commands.What,
     wave: str,
     run: str = "",
     *,
@@ -59,14 +60,16 @@ def order(  # noqa: PLR0913  # what an order says
         if metadata.get("uid"):  # if not, who writes on it finds out
             check(there)
         heeded = max((int(each.get("heeded", 0)) for each in (there.get("status") or {}).get("waves") or ()), default=0)
-        text = orders.added((metadata.get("annotations") or {}).get(objects.ORDERS, ""), what, wave, run, above=heeded)
+        text = run_commands.added(
+            (metadata.get("annotations") or {}).get(objects.ORDERS, ""), what, wave, run, above=heeded
+        )
         try:
             annotate(api, fleet, {objects.ORDERS: text}, metadata.get("resourceVersion", ""))
         except errors.ClusterError as error:
             if error.status != HTTPStatus.CONFLICT:
                 raise
         else:
-            return orders.read(text)[-1].number
+            return run_commands.read(text)[-1].number
     raise errors.ClusterError(f"somebody else changed fleet {fleet} each time that we did", hint="try again")
 
 

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kwokfleet import errors
-from kwokfleet.core import result
-from kwokfleet.core.result import PodTimes, Result, WorkloadTimes
-from kwokfleet.edge import shelf
-from kwokfleet.edge.shelf import Kept
 from kwokfleet.formats import clusterloader2, figures, junit, kube_burner, report_csv, report_html
+from kwokfleet.measure import result, result_store
+from kwokfleet.measure.result import PodTimes, Result, WorkloadTimes
+from kwokfleet.measure.result_store import Kept
 from kwokfleet.source import library
 
 
@@ -55,10 +54,12 @@ def opened(source: Source) -> Run:
 def from_path(path: Path) -> Run:
     """Return the Run that a folder, or a file with a Result in it, is about; its pods lie beside it."""
     folder = path if path.is_dir() else path.parent
-    made = shelf.load(path)
+    made = result_store.load(path)
     beside = Kept(folder, made.fleet, made.wave, made.run, made.start)
     return (
-        Run(made, _KeptPods(beside), _KeptWorkloads(beside)) if path.name in (shelf.RESULT, folder.name) else Run(made)
+        Run(made, _KeptPods(beside), _KeptWorkloads(beside))
+        if path.name in (result_store.RESULT, folder.name)
+        else Run(made)
     )
 
 

@@ -5,15 +5,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from kwokfleet import journal, measurer, player, recorder
-from kwokfleet.core import verdicts
-from kwokfleet.core.ledger import Verdict
+from kwokfleet import journal, recorder
 from kwokfleet.core.picture import Measured
-from kwokfleet.edge import shelf
 from kwokfleet.kube import events, throttled_client
 from kwokfleet.kube.informer import informer
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.measure import measurer, result_store, verdicts
 from kwokfleet.source import loader
+from kwokfleet.waves import controller
+from kwokfleet.waves.ledger import Verdict
 
 _REASONS = {
     Verdict.PASSED: ("RunPassed", events.NORMAL, "all gates held"),
@@ -48,9 +48,9 @@ class Runs:
         results: Path | None,
     ) -> None:
         self._journal, self._recorder = told, writes
-        kept = shelf.Shelf(results) if results is not None else None
+        kept = result_store.Shelf(results) if results is not None else None
         self._measurer = measurer.Measurer(api, sender, kept, around) if kept is not None else None
-        self._player = player.Player(sender, around.news, self._measurer)
+        self._player = controller.Player(sender, around.news, self._measurer)
         self.perform, self.next_start = self._player.perform, self._player.next_start
 
     def measured(self) -> tuple[Measured, ...]:
@@ -67,7 +67,7 @@ class Runs:
         """Let everything rest until it is attended to again."""
         self._player.rest(datetime.now(UTC))
 
-    def attend(self, loaded: loader.Loaded, ready: Callable[[str], bool], wanted: player.Orders) -> bool:
+    def attend(self, loaded: loader.Loaded, ready: Callable[[str], bool], wanted: controller.Orders) -> bool:
         """Note the Runs that are due, heed orders, go on with what is not judged; return whether there are new ones.
 
         They begin once the Ledger in the cluster has them.

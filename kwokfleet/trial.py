@@ -14,10 +14,11 @@ from pathlib import Path
 
 from kwokfleet import daemon, errors, face
 from kwokfleet.api import units
-from kwokfleet.core import ledger, picture, trial
-from kwokfleet.core.result import Result
+from kwokfleet.core import picture, trial
 from kwokfleet.core.trial import Awaited, Name, Part
-from kwokfleet.edge import shelf
+from kwokfleet.measure import result_store
+from kwokfleet.measure.result import Result
+from kwokfleet.waves import ledger
 
 LOOK_S = 0.25
 LEAD_S = 20.0
@@ -59,7 +60,7 @@ class Trial:
     def __init__(self, shown: daemon.Daemon, awaited: Sequence[Awaited], results: Path) -> None:
         self._daemon, self._face, self._awaited = shown, face.Face(shown), awaited
         self._fleets = {each.fleet for each in awaited}
-        self._shelf = shelf.Shelf(results)
+        self._shelf = result_store.Shelf(results)
         self._entries: dict[Name, ledger.Entry] = {}
         self._results: dict[Name, tuple[int, Result]] = {}
         self._began = self._clear = time.monotonic()
@@ -132,13 +133,13 @@ class Trial:
     def _read(self) -> dict[Name, Result]:
         """Return the Results that are written, each read again when it is written anew."""
         for name, entry in self._entries.items():
-            file = self._shelf.folder(*name, entry.start) / shelf.RESULT
+            file = self._shelf.folder(*name, entry.start) / result_store.RESULT
             try:
                 version = file.stat().st_mtime_ns
             except FileNotFoundError:
                 continue
             if self._results.get(name, (0,))[0] != version:
-                self._results[name] = (version, shelf.load(file))
+                self._results[name] = (version, result_store.load(file))
         return {name: found for name, (_, found) in self._results.items()}
 
     def settle(self) -> tuple[Part, ...]:
@@ -149,10 +150,10 @@ class Trial:
             self.look()
         return self.scene.parts
 
-    def kept(self) -> list[shelf.Kept]:
+    def kept(self) -> list[result_store.Kept]:
         """Return what is kept of the Runs of this test, in the order of their starts."""
         found = [
-            shelf.Kept(self._shelf.folder(*name, self._entries[name].start), *name, self._entries[name].start)
+            result_store.Kept(self._shelf.folder(*name, self._entries[name].start), *name, self._entries[name].start)
             for name in self._results
         ]
         return sorted(found, key=lambda each: (each.start, each.fleet, each.wave))

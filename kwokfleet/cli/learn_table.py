@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from kwokfleet.cli import output
-from kwokfleet.core.result import Clock
 from kwokfleet.learn import fitting, lifecycle_writer
 from kwokfleet.learn.model import GRID_S, Lesson, Step, counted
+from kwokfleet.measure.result import Clock
 
 BINS = 16
 _BLOCKS = " ▁▂▃▄▅▆▇█"

@@ -15,9 +15,9 @@ from kwokfleet.cli import output
 
 if TYPE_CHECKING:
     from kwokfleet import reporting
-    from kwokfleet.core import compare
-    from kwokfleet.core.result import Result
-    from kwokfleet.edge.shelf import Kept, Shelf
+    from kwokfleet.measure import compare
+    from kwokfleet.measure.result import Result
+    from kwokfleet.measure.result_store import Kept, Shelf
 
 _RESULTS = "results"
 _PLAYED = "kwokfleet run plays waves and keeps their results"
@@ -100,7 +100,7 @@ def show(
 
 
 def _shelf(results_dir: Path | None) -> "Shelf":
-    from kwokfleet.edge.shelf import Shelf
+    from kwokfleet.measure.result_store import Shelf
 
     return Shelf(results_dir or output.read_settings().data_dir / _RESULTS)
 
@@ -156,8 +156,8 @@ def _is_path(name: str, shelf: "Shelf") -> bool:
 
 def _print_one(run: "reporting.Run", form: ReportFormat) -> None:
     from kwokfleet.cli import plan_text, report_text
-    from kwokfleet.core import result
     from kwokfleet.formats import clusterloader2, kube_burner, report_csv
+    from kwokfleet.measure import result
 
     if form is ReportFormat.TABLE:
         plan_text.echo(report_text.lines(run.result))
@@ -252,7 +252,7 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
 
     Exits 0 if nothing got worse, 1 if something did, 2 and up on errors.
     """
-    from kwokfleet.core import compare
+    from kwokfleet.measure import compare
 
     limits = _limits(max_regression, min_delta)
     shelf = _shelf(results_dir)
@@ -274,7 +274,7 @@ def _one(name: str, shelf: "Shelf") -> "reporting.Run":
 
 def _limits(max_regression: str, min_delta: str) -> "compare.Limits":
     from kwokfleet.api import units
-    from kwokfleet.core import compare
+    from kwokfleet.measure import compare
 
     try:
         return compare.Limits(units.percent(max_regression) / 100, units.duration(min_delta).total_seconds())

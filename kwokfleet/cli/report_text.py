@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 import typer
 
 from kwokfleet.cli import output, plan_text
-from kwokfleet.core.result import Clock, Latency, Result
 from kwokfleet.formats import figures, plots, report_tables
+from kwokfleet.measure.result import Clock, Latency, Result
 
 WIDTH = 60
 """Characters of a sparkline."""

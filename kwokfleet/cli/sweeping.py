@@ -99,8 +99,8 @@ def sweep(made: "daemon.Daemon", site: Site) -> None:
 def _remove_played(sender: "throttled_client.Sender", site: Site) -> None:
     """Remove what the Waves have made, wherever it is, and namespaces of theirs that nobody else uses."""
     from kwokfleet import world
-    from kwokfleet.core import upkeep
     from kwokfleet.kube import client, discovery, requests, throttled_client
+    from kwokfleet.waves import churn
 
     known, work = discovery.Kinds(sender), list[requests.Request]()
     places: dict[str, Manifest] = {}
@@ -108,7 +108,7 @@ def _remove_played(sender: "throttled_client.Sender", site: Site) -> None:
         for wave in fleet.spec.waves:
             try:
                 kind = known.kind(wave.template)
-                mine = upkeep.wave_selector(fleet.name, wave.name)
+                mine = churn.wave_selector(fleet.name, wave.name)
                 found = client.items(sender, kind, mine, metadata_only=True)
                 work += [requests.delete_any(kind, each, each["metadata"]["uid"]) for each in found]
                 made = client.items(sender, requests.NAMESPACE, mine, metadata_only=True)

@@ -11,8 +11,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from kwokfleet.core.result import Clock, Result
 from kwokfleet.core.trial import Part, Step
+from kwokfleet.measure.result import Clock, Result
 from kwokfleet.trial import Phase, Scene
 
 PLAIN_EVERY_S = 10.0

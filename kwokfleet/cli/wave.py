@@ -10,8 +10,8 @@ from kwokfleet.cli import connection, output, render
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kwokfleet.core.orders import What
     from kwokfleet.kube.objects import Manifest
+    from kwokfleet.waves.run_commands import What
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -32,7 +32,7 @@ def cancel(
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
     """Leave off a run: nothing more of it is submitted. What is there stays, unless the wave has a `cleanup`."""
-    from kwokfleet.core.orders import What
+    from kwokfleet.waves.run_commands import What
 
     _ordered(What.CANCEL, (fleet, wave, run), context, kubeconfig)
     typer.echo(f"run {run} of wave {wave} is cancelled" if run else f"wave {wave}: all runs that go on are cancelled")
@@ -47,7 +47,7 @@ def retry(
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
     """Submit once more what was refused of a run; one that was cancelled goes on where it was."""
-    from kwokfleet.core.orders import What
+    from kwokfleet.waves.run_commands import What
 
     _ordered(What.RETRY, (fleet, wave, run), context, kubeconfig)
     typer.echo(f"run {run} of wave {wave} goes on")
@@ -61,7 +61,7 @@ def run(
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
     """Start a run of a wave now, whatever its schedule says."""
-    from kwokfleet.core.orders import What
+    from kwokfleet.waves.run_commands import What
 
     number = _ordered(What.RUN, (fleet, wave, ""), context, kubeconfig)
     typer.echo(f"run m{number} of wave {wave} begins")

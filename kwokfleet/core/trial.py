@@ -11,9 +11,9 @@ from enum import StrEnum
 
 from kwokfleet.api.fleet import Fleet
 from kwokfleet.api.wave import Wave
-from kwokfleet.core.ledger import Entry, Page, State
-from kwokfleet.core.result import Result
+from kwokfleet.measure.result import Result
 from kwokfleet.render import schedule
+from kwokfleet.waves.ledger import Entry, Page, State
 
 _INSTANT = timedelta(microseconds=1)
 NAMED = 3

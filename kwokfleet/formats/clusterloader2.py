@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 
-from kwokfleet.core.result import Clock, Latency, Result, Throughput, WorkloadTimes
 from kwokfleet.formats import figures
+from kwokfleet.measure.result import Clock, Latency, Result, Throughput, WorkloadTimes
 
 _PODS = {"": "pods", "Stateless": "pods/stateless", "Stateful": "pods/stateful"}
 _DEFINITIONS = {Clock.CL2_2024: "2024", Clock.CL2_2026: "2026"}

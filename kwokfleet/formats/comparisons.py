@@ -5,9 +5,9 @@ from collections.abc import Set as AbstractSet
 
 import orjson
 
-from kwokfleet.core.compare import Comparison, Delta, Limits, Verdict
-from kwokfleet.core.result import Clock
 from kwokfleet.formats import figures
+from kwokfleet.measure.compare import Comparison, Delta, Limits, Verdict
+from kwokfleet.measure.result import Clock
 
 _CLUSTERLOADER2 = (Clock.CL2_2024, Clock.CL2_2026)
 _OF_LATENCIES = ("p50", "p90", "p99")

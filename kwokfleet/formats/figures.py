@@ -3,8 +3,8 @@
 import re
 from datetime import UTC, datetime
 
-from kwokfleet.core.compare import Unit
-from kwokfleet.core.result import Clock, Counts, Latency, Result
+from kwokfleet.measure.compare import Unit
+from kwokfleet.measure.result import Clock, Counts, Latency, Result
 
 NO_DATA = "no data"
 STATISTICS = ("min", "mean", "p50", "p90", "p95", "p99", "max")

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from kwokfleet.core.result import PodTimes
 from kwokfleet.formats import plots
+from kwokfleet.measure.result import PodTimes
 
 COLUMNS = 300
 MOST_ROWS = 80

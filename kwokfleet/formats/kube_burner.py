@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
-from kwokfleet.core.result import PodTimes, Result, WorkloadTimes
 from kwokfleet.formats import figures
+from kwokfleet.measure.result import PodTimes, Result, WorkloadTimes
 
 _POD_STEPS = (
     ("schedulingLatency", "PodScheduled", ("event", "scheduled")),

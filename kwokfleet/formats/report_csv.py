@@ -4,7 +4,7 @@ import csv
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, timedelta
 
-from kwokfleet.core.result import PodTimes, Result, Series
+from kwokfleet.measure.result import PodTimes, Result, Series
 
 _OF_PODS = (
     "namespace", "name", "uid", "index", "owner", "node", "pool", "scheduler", "stateless", "phase", "deleted",

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from kwokfleet.core.result import PodTimes, Result
 from kwokfleet.formats import figures, markup, report_plots, report_tables
+from kwokfleet.measure.result import PodTimes, Result
 
 MOST_RUNS = 8
 """As many as can be told apart by colour."""

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kwokfleet.core.result import Clock, Latency, PodTimes, Result, Series
 from kwokfleet.formats import figures, gantt, plots, report_tables
 from kwokfleet.formats.plots import Band, Line
+from kwokfleet.measure.result import Clock, Latency, PodTimes, Result, Series
 
 MOST_LINES = 8
 """As many as there are colours."""

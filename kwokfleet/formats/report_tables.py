@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from html import escape
 
-from kwokfleet.core import compare
-from kwokfleet.core.compare import Comparison, Delta, Unit, Verdict
-from kwokfleet.core.result import Clock, Counts, Gate, Latency, Result
 from kwokfleet.formats import figures, markup, plots
 from kwokfleet.formats.markup import Cell, Row
+from kwokfleet.measure import compare
+from kwokfleet.measure.compare import Comparison, Delta, Unit, Verdict
+from kwokfleet.measure.result import Clock, Counts, Gate, Latency, Result
 
 CLUSTERLOADER2 = (Clock.CL2_2024, Clock.CL2_2026)
 STEPS = {

@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kwokfleet.core.result import Clock
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.learn import fitting, pod_history
 from kwokfleet.learn.pod_history import Story
+from kwokfleet.measure.result import Clock
 
 GRID_S = {Clock.API: 1.0, Clock.WATCH: 0.05}
 """How exact the times of a clock are; what is received is late by some hundredths now and then."""

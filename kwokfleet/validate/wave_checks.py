@@ -268,7 +268,7 @@ def _gates(fleet: fleet_api.Fleet, wave: Wave, where: Where, trace: workloads.Tr
     kind = wave.template.get("kind")
     if wave.expect is None or not isinstance(kind, str) or not isinstance(wave.template.get("apiVersion"), str):
         return
-    from kwokfleet.core import gates  # noqa: PLC0415  # slow to import
+    from kwokfleet.measure import gates  # noqa: PLC0415  # slow to import
 
     ends = workloads.ends(workloads.Context(fleet, wave, "0"))
     for said in gates.impossible(wave.expect, ends=ends, kind=kind):

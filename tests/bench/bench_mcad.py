@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from kwokfleet.edge import shelf
+from kwokfleet.measure import result_store
 from tests.bench import arena, table
 
 FILE = Path(__file__).parents[2] / "fleets" / "mcad-stress.yaml"
@@ -19,7 +19,7 @@ def run() -> table.Result:
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"KWOKFLEET_DATA_DIR": folder}
         code = subprocess.run([arena.kwokfleet(), "test", str(FILE)], env=environment, check=False).returncode
-        kept = {each.wave: each.result() for each in shelf.Shelf(Path(folder) / "results").find()}
+        kept = {each.wave: each.result() for each in result_store.Shelf(Path(folder) / "results").find()}
     if code not in (0, 1):
         sys.exit(f"error: kwokfleet test gave {code}")
     samples: dict[str, list[float]] = {}

@@ -17,9 +17,9 @@ import orjson
 import psutil
 
 from kwokfleet import errors
-from kwokfleet.core.result import Result
-from kwokfleet.edge import shelf
 from kwokfleet.kube import requests
+from kwokfleet.measure import result_store
+from kwokfleet.measure.result import Result
 from kwokfleet.render import desired, workloads
 from kwokfleet.source import loader
 from tests.bench import arena, measuring, table
@@ -116,10 +116,10 @@ def _daemon_paces(place: arena.Arena, wave: str) -> tuple[dict[str, float], floa
     files = place.folder / wave
     files.mkdir()
     (files / "fleet.yaml").write_text(_paced(wave))
-    kept = shelf.Shelf(place.data_dir / "results")
+    kept = result_store.Shelf(place.data_dir / "results")
 
     def done() -> list[Result]:
-        return [each.result() for each in kept.find("paced", wave) if (each.folder / shelf.RESULT).exists()]
+        return [each.result() for each in kept.find("paced", wave) if (each.folder / result_store.RESULT).exists()]
 
     with running.daemon(cli.Cli(place.data_dir, place.environment), str(files), kwok=False):
         waiting.until(lambda: any(each.state == "Done" for each in done()), deadline_s=arena.DEADLINE_S)

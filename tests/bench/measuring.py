@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import psutil
 
-from kwokfleet.core.latency import Book, Seen, Subject
+from kwokfleet.measure.collector import Book, Seen, Subject
 from tests.bench import table
 
 FEW, MANY = 10_000, 100_000

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kwokfleet.core.result import PodTimes, Result
-from kwokfleet.edge import shelf
-from kwokfleet.edge.shelf import Notes, Shelf
+from kwokfleet.measure import result_store
+from kwokfleet.measure.result import PodTimes, Result
+from kwokfleet.measure.result_store import Notes, Shelf
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
@@ -55,7 +55,7 @@ def test_notes_survive_a_crash_but_for_a_torn_line(tmp_path: Path) -> None:
     first = Notes(tmp_path / "run")
     assert list(first) == []
     first.add([b"one", b"two"])
-    with (tmp_path / "run" / shelf.NOTES).open("ab") as file:
+    with (tmp_path / "run" / result_store.NOTES).open("ab") as file:
         file.write(b"thr")  # and dies
     first.close()
     second = Notes(tmp_path / "run")
@@ -70,4 +70,4 @@ def test_half_a_result_is_never_seen(tmp_path: Path) -> None:
     kept = Shelf(tmp_path)
     folder = kept.put(made("1"), [])
     kept.put(made("1", revision="abc"), [])
-    assert sorted(file.name for file in folder.iterdir()) == [shelf.PODS, shelf.RESULT]
+    assert sorted(file.name for file in folder.iterdir()) == [result_store.PODS, result_store.RESULT]

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from kwokfleet.core.latency import Book, Seen, Subject
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.measure.collector import Book, Seen, Subject
 
 T0 = 1_800_000_000.0
 """When every Run here is due; seconds since 1970."""

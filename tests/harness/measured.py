@@ -3,8 +3,8 @@
 import time
 from typing import Any
 
-from kwokfleet.core.result import Clock
-from kwokfleet.edge import shelf
+from kwokfleet.measure import result_store
+from kwokfleet.measure.result import Clock
 from tests.harness import waiting
 from tests.harness.labs import Lab
 
@@ -50,9 +50,9 @@ def judged(lab: Lab) -> str:
     return str(waiting.until(lambda: run(lab).get("verdict"), deadline_s=JUDGED_S))
 
 
-def kept(lab: Lab) -> shelf.Kept:
+def kept(lab: Lab) -> result_store.Kept:
     """Return what is on the shelf of the only Run."""
-    [found] = shelf.Shelf(lab.program.data_dir / "results").find(lab.name)
+    [found] = result_store.Shelf(lab.program.data_dir / "results").find(lab.name)
     return found
 
 

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 from math import ceil
 from pathlib import Path
 
-from kwokfleet.core.result import (
+from kwokfleet.measure import result_store
+from kwokfleet.measure.result import (
     Clock,
     Counts,
     Gap,
@@ -22,7 +23,6 @@ from kwokfleet.core.result import (
     Trouble,
     WorkloadTimes,
 )
-from kwokfleet.edge import shelf
 
 START = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
 SCHEDULERS = ("default-scheduler", "bin-packer")
@@ -37,9 +37,9 @@ class Made:
     pods: tuple[PodTimes, ...]
     workloads: tuple[WorkloadTimes, ...]
 
-    def keep(self, root: Path) -> shelf.Kept:
+    def keep(self, root: Path) -> result_store.Kept:
         """Put it on a shelf."""
-        there = shelf.Shelf(root)
+        there = result_store.Shelf(root)
         there.put(self.result, self.pods, self.workloads)
         return there.find(self.result.fleet, self.result.wave, self.result.run)[0]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from kwokfleet.core.result import Clock
 from kwokfleet.learn import distributions, model
+from kwokfleet.measure.result import Clock
 from tests.harness import cli, labs, real_pods, stalls, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.harness.labs import Lab

@@ -12,8 +12,8 @@ from urllib.parse import unquote
 
 import pytest
 
-from kwokfleet.core.result import Clock, PodTimes, Result
 from kwokfleet.kube import objects
+from kwokfleet.measure.result import Clock, PodTimes, Result
 from tests.harness import cli, faulty, labs, measured, waiting, watch
 from tests.harness.control_plane import ControlPlane
 from tests.harness.labs import Lab

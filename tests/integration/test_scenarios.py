@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from kwokfleet.core.result import Clock, Result
-from kwokfleet.edge import shelf
 from kwokfleet.kube import client
+from kwokfleet.measure import result_store
+from kwokfleet.measure.result import Clock, Result
 from tests.harness import cli, sessions, tiny_scheduler
 from tests.harness.control_plane import ControlPlane
 
@@ -104,7 +104,7 @@ def played(session_cluster: ControlPlane, tmp_path_factory: pytest.TempPathFacto
             with program.start("test", str(folder / "fleets"), *arguments, "--timeout", "120s") as process:
                 table, said = process.communicate(timeout=END_S)
         api.close()
-        kept = shelf.Shelf(program.data_dir / "results").find()
+        kept = result_store.Shelf(program.data_dir / "results").find()
         results = {(each.fleet, each.wave): each.result() for each in kept}
         yield Played(process.returncode, said, table, folder / "reports", results)
 

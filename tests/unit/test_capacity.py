@@ -1,8 +1,8 @@
 """What nodes offer to pods, by Fleet and pool."""
 
-from kwokfleet.core import capacity
 from kwokfleet.kube import objects
 from kwokfleet.kube.observed import Observed
+from kwokfleet.measure import capacity
 from tests.harness import manifests
 
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwokfleet.core import compare
-from kwokfleet.core.compare import Limits, Verdict
-from kwokfleet.core.result import Clock, Counts, Latency, Result, Throughput
 from kwokfleet.formats import comparisons
+from kwokfleet.measure import compare
+from kwokfleet.measure.compare import Limits, Verdict
+from kwokfleet.measure.result import Clock, Counts, Latency, Result, Throughput
 from tests.harness import results
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from kwokfleet.api import wave as wave_api
-from kwokfleet.core import gates
-from kwokfleet.core.result import Clock, Counts, Gate, Latency, Pacing, Result, Throughput
+from kwokfleet.measure import gates
+from kwokfleet.measure.result import Clock, Counts, Gate, Latency, Pacing, Result, Throughput
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 

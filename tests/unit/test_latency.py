@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwokfleet.core.latency import Book, Seen
-from kwokfleet.core.measure import percentiles
-from kwokfleet.core.result import Clock, Latency, Result
+from kwokfleet.measure import percentiles
+from kwokfleet.measure.collector import Book, Seen
+from kwokfleet.measure.result import Clock, Latency, Result
 from tests.harness.lives import DELAY_S, T0, PodLife, book, condition, job, written
 
 LONG_AFTER = T0 + 10_000

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from kwokfleet.api import fleet as fleet_api
-from kwokfleet.core.result import Clock
 from kwokfleet.documents import formatter, parser
 from kwokfleet.learn import lifecycle_writer, model
 from kwokfleet.learn.distributions import Constant, Exponential
+from kwokfleet.measure.result import Clock
 from kwokfleet.render import lifecycles
 from kwokfleet.render.seeded_random import Die
 from kwokfleet.source import library, loader

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwokfleet.api import wave as wave_api
-from kwokfleet.core import ledger, orders
-from kwokfleet.core.ledger import Entry, Page, State, Upkeep
-from kwokfleet.core.orders import What
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.waves import ledger, run_commands
+from kwokfleet.waves.ledger import Entry, Page, State, Upkeep
+from kwokfleet.waves.run_commands import What
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
@@ -207,25 +207,25 @@ def test_a_run_that_is_resumed_before_it_starts_starts_on_time() -> None:
 def test_each_order_is_heeded_once() -> None:
     """Whoever leads by then; what is ordered of another Wave, or of a Run that is not there, changes nothing."""
     page = ledger.new(NOON).with_run(Entry("0", NOON, submitted=3, total=10)).with_run(Entry("1", NOON + MINUTE))
-    text = orders.added("", What.CANCEL, "wave", "0")
+    text = run_commands.added("", What.CANCEL, "wave", "0")
     for _ in range(2):
-        page = ledger.heeded(again(page), "wave", orders.read(text), NOON + HOUR)
+        page = ledger.heeded(again(page), "wave", run_commands.read(text), NOON + HOUR)
         assert [(each.name, each.state) for each in page.runs] == [("0", State.CANCELLED), ("1", State.RUNNING)]
     for what, wave, run in ((What.RETRY, "other", "0"), (What.RETRY, "wave", "7"), (What.RETRY, "wave", "0")):
-        text = orders.added(text, what, wave, run)
-    page = ledger.heeded(again(page), "wave", orders.read(text), NOON + 2 * HOUR)
+        text = run_commands.added(text, what, wave, run)
+    page = ledger.heeded(again(page), "wave", run_commands.read(text), NOON + 2 * HOUR)
     first = page.run("0")
     assert first is not None
     assert (first.state, first.submitted, first.shift, first.ended) == (State.RUNNING, 3, HOUR, None)
-    text = orders.added(text, What.CANCEL, "wave")
-    page = ledger.heeded(page, "wave", orders.read(text), NOON + 3 * HOUR)
+    text = run_commands.added(text, What.CANCEL, "wave")
+    page = ledger.heeded(page, "wave", run_commands.read(text), NOON + 3 * HOUR)
     assert {each.state for each in page.runs} == {State.CANCELLED}
 
 
 def test_a_run_by_hand_begins_a_moment_later_under_a_name_of_its_own() -> None:
     """So that its first object is on time; the schedule's Runs are not touched by it."""
-    text = orders.added(orders.added("", What.RUN, "wave"), What.RUN, "wave")
-    page = ledger.heeded(ledger.new(NOON), "wave", orders.read(text), NOON)
+    text = run_commands.added(run_commands.added("", What.RUN, "wave"), What.RUN, "wave")
+    page = ledger.heeded(ledger.new(NOON), "wave", run_commands.read(text), NOON)
     assert [(each.name, each.start) for each in page.runs] == [("m1", NOON + ledger.LEAD), ("m2", NOON + ledger.LEAD)]
     page, found = ledger.due(again(page), start(after="1h"), NOON + HOUR)
     assert names(found) == ["0"]
@@ -235,7 +235,10 @@ def test_a_retry_plays_what_was_refused_and_tidies_up_anew() -> None:
     """The watermark stays: what is there is not submitted again."""
     done = Entry("0", NOON, State.DONE, 10, 10, ((2, 3),), "no", ended=NOON + MINUTE, upkeep=Upkeep.DONE)
     page = ledger.heeded(
-        ledger.new(NOON).with_run(done), "wave", orders.read(orders.added("", What.RETRY, "wave", "0")), NOON + HOUR
+        ledger.new(NOON).with_run(done),
+        "wave",
+        run_commands.read(run_commands.added("", What.RETRY, "wave", "0")),
+        NOON + HOUR,
     )
     entry = only(ledger.tidied(page, tidy=True))
     assert (entry.state, entry.submitted, entry.refused, entry.shift) == (State.RUNNING, 10, ((2, 3),), seconds(0))

@@ -7,14 +7,15 @@ from typing import Any
 import orjson
 import structlog
 
-from kwokfleet import errors, measurement
+from kwokfleet import errors
 from kwokfleet.api import fleet as fleet_api
-from kwokfleet.core.ledger import Entry, State
-from kwokfleet.edge.shelf import Kept, Shelf
 from kwokfleet.kube import requests
 from kwokfleet.kube.requests import Answer, Request
-from kwokfleet.measurement import Measurement
+from kwokfleet.measure import run_measurement
+from kwokfleet.measure.result_store import Kept, Shelf
+from kwokfleet.measure.run_measurement import Measurement
 from kwokfleet.render import workloads
+from kwokfleet.waves.ledger import Entry, State
 from tests.harness.lives import T0, PodLife
 
 START = datetime.fromtimestamp(T0, UTC)
@@ -83,7 +84,7 @@ def test_a_run_is_over_a_moment_after_its_last_object_once_it_is_played(tmp_path
     assert not run.is_over(T0 + 100)
     run.learn(Entry("0", START, State.DONE))
     assert not run.is_over(T0 + 100)
-    assert run.is_over(T0 + 100 + measurement.STRAGGLERS_S)
+    assert run.is_over(T0 + 100 + run_measurement.STRAGGLERS_S)
 
 
 def test_a_run_that_the_ledger_has_forgotten_was_done(tmp_path: Path) -> None:
@@ -148,7 +149,7 @@ def test_who_goes_on_takes_up_the_notes_and_tells_of_the_gap(tmp_path: Path) -> 
     live(second, PodLife(1, 21, 22, 23, 24))
     result = second.conclude(Silent(), "Done")
     [gap] = result.gaps
-    assert (gap.start.timestamp(), gap.end.timestamp(), gap.why) == (T0 + 4, T0 + 20, measurement.NOT_RUNNING)
+    assert (gap.start.timestamp(), gap.end.timestamp(), gap.why) == (T0 + 4, T0 + 20, run_measurement.NOT_RUNNING)
     assert (result.pods.created, result.pods.completed) == (2, 2)
     elsewhere = made(tmp_path / "elsewhere")
     elsewhere.recall()
@@ -167,7 +168,7 @@ def test_a_run_that_is_retried_keeps_what_was_measured_before(tmp_path: Path) ->
     for kind in (requests.POD, JOB):
         again.back(kind, T0 + 20)
     result = again.conclude(Silent(), "Done")
-    assert [gap.why for gap in result.gaps] == [measurement.WAS_OVER]
+    assert [gap.why for gap in result.gaps] == [run_measurement.WAS_OVER]
     assert result.pods.completed == 1
 
 

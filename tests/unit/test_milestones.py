@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from kwokfleet.core.measure import milestones, sizes
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.measure import milestones, pod_requests
 from tests.harness.lives import T0, PodLife, condition, written
 
 
@@ -114,6 +114,6 @@ def test_a_pod_takes_the_sum_of_its_containers_or_its_largest_init_container() -
         "initContainers": [asks(cpu="250m") | {"restartPolicy": "Always"}, asks(cpu="3", memory="10Mi"), {}],
         "overhead": {"cpu": "100m"},
     }
-    found = dict(sizes.of({"spec": spec}))
+    found = dict(pod_requests.of({"spec": spec}))
     assert found == {"cpu": pytest.approx(3.35), "memory": 2**30, "pods": 1}
-    assert dict(sizes.of({})) == {"pods": 1}
+    assert dict(pod_requests.of({})) == {"pods": 1}

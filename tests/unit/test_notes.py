@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwokfleet.core.latency import Book, Seen
-from kwokfleet.core.result import Clock
+from kwokfleet.measure.collector import Book, Seen
+from kwokfleet.measure.result import Clock
 from tests.harness.lives import T0, Event, PodLife, book, condition, job, written
 from tests.unit.test_latency import LONG_AFTER, at_leisure, many_lives
 

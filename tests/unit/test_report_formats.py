@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwokfleet.cli import report_text
-from kwokfleet.core.result import Clock, Gate, PodTimes, Result
 from kwokfleet.formats import clusterloader2, figures, junit, kube_burner, report_csv
+from kwokfleet.measure.result import Clock, Gate, PodTimes, Result
 from tests.harness import results
 
 MADE = results.run(200)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwokfleet import reporting
-from kwokfleet.core.result import Clock, Gap, Gate, Mark, PodTimes, Series, Trouble
 from kwokfleet.formats import gantt, plots
+from kwokfleet.measure.result import Clock, Gap, Gate, Mark, PodTimes, Series, Trouble
 from tests.harness import browser, pages, results
 
 EVIL = "\"><script>alert(1)</script><img src=x onerror=alert(2)>'&"

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwokfleet.core import series
-from kwokfleet.core.latency import Seen
-from kwokfleet.core.series import Recorder
+from kwokfleet.measure import time_series
+from kwokfleet.measure.collector import Seen
+from kwokfleet.measure.time_series import Recorder
 from tests.harness.lives import T0, PodLife, book, job, written
 
 at_leisure = settings(deadline=None, derandomize=True, database=None)
@@ -44,7 +44,7 @@ def test_merging_keeps_sums_and_averages(samples: list[tuple[int, int]]) -> None
     made = recorder.series()
     assert made is not None
     rates, gauges = made.columns["scheduled/s"], made.columns["pending"]
-    assert len(rates) == len(gauges) <= series.MOST_STEPS
+    assert len(rates) == len(gauges) <= time_series.MOST_STEPS
     assert sum(each or 0 for each in rates) * made.step_s == pytest.approx(total, abs=0.5)
     width = int(made.step_s)
     for step, average in enumerate(gauges):
@@ -81,7 +81,7 @@ def test_a_silence_of_days_costs_no_more_room_than_others() -> None:
     recorder.add(T0 + 10 * 86400, {"running": 2}, {})
     recorder.add(T0 + 5, {"running": 3}, {})
     found = values(recorder, "running")
-    assert len(found) <= series.MOST_STEPS
+    assert len(found) <= time_series.MOST_STEPS
     assert (found[0], found[-1]) == (1, 2.5)
     assert set(found[1:-1]) == {None}
 
@@ -141,11 +141,11 @@ def test_jobs_wait_in_the_queue_until_they_start() -> None:
 
 def test_throughput_counts_every_window_between_the_first_binding_and_the_last() -> None:
     """Also those in which nothing was bound; a percentile by the one formula, a rate per second."""
-    (found,) = series.throughput({"default-scheduler": [T0, T0 + 1, T0 + 4.9, T0 + 16, T0 + 16]})
+    (found,) = time_series.throughput({"default-scheduler": [T0, T0 + 1, T0 + 4.9, T0 + 16, T0 + 16]})
     assert found.windows == 4
     assert (found.max, found.p50, found.p90) == (0.6, 0.0, 0.6)
     assert found.mean == pytest.approx(5 / 16)
-    (none,) = series.throughput({})
+    (none,) = time_series.throughput({})
     assert (none.windows, none.max, none.p50) == (0, None, None)
 
 
@@ -153,7 +153,7 @@ def test_throughput_counts_every_window_between_the_first_binding_and_the_last()
 @given(st.lists(st.floats(0, 200), min_size=1))
 def test_windows_hold_every_binding_once(times: list[float]) -> None:
     """None falls between two of them."""
-    (found,) = series.throughput({"s": [T0 + each for each in times]})
+    (found,) = time_series.throughput({"s": [T0 + each for each in times]})
     first = min(times)
     edges = [T0 + first + 5 * each for each in range(found.windows + 1)]
     naive = [sum(low <= T0 + each < high for each in times) / 5 for low, high in pairwise(edges)]

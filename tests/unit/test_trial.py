@@ -7,9 +7,9 @@ import pytest
 
 from kwokfleet.api.fleet import Fleet
 from kwokfleet.core import trial
-from kwokfleet.core.ledger import Entry, Page, State, Verdict
-from kwokfleet.core.result import Gate, Result
 from kwokfleet.core.trial import Awaited, Step
+from kwokfleet.measure.result import Gate, Result
+from kwokfleet.waves.ledger import Entry, Page, State, Verdict
 
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
 HALF_AN_HOUR = timedelta(minutes=30)

@@ -9,11 +9,11 @@ from rich.console import Console
 
 from kwokfleet.cli import trial_view
 from kwokfleet.core import trial
-from kwokfleet.core.ledger import Entry, State, Verdict
 from kwokfleet.core.picture import Nodes
-from kwokfleet.core.result import Clock, Counts, Gate, Latency, Result
 from kwokfleet.core.trial import Awaited, Part
+from kwokfleet.measure.result import Clock, Counts, Gate, Latency, Result
 from kwokfleet.trial import Phase, Scene
+from kwokfleet.waves.ledger import Entry, State, Verdict
 
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
 AWAITED = Awaited("lab", "jobs", NOW, gated=True, may_fail=False)

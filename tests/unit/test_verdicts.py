@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from kwokfleet.api.wave import Wave
-from kwokfleet.core import ledger, verdicts
-from kwokfleet.core.ledger import Entry, Page, State, Verdict
 from kwokfleet.core.picture import Measured
-from kwokfleet.core.result import Clock, Counts, Gate, Latency, Result
+from kwokfleet.measure import verdicts
+from kwokfleet.measure.result import Clock, Counts, Gate, Latency, Result
+from kwokfleet.waves import ledger
+from kwokfleet.waves.ledger import Entry, Page, State, Verdict
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 HELD = Gate(name="failures", want="at most 0", got="0", passed=True)

@@ -1,6 +1,6 @@
 """The objects of a Run that are no pods, one by one, as a Book tells them."""
 
-from kwokfleet.core.latency import Seen
+from kwokfleet.measure.collector import Seen
 from tests.harness.lives import T0, PodLife, book, condition, job
 
 

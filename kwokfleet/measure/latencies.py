@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import isnan
 from typing import NamedTuple
 
-from kwokfleet.core.measure import percentiles, pods, works
-from kwokfleet.core.measure.pods import Pods
-from kwokfleet.core.measure.works import Works
-from kwokfleet.core.result import Clock, Counts, Latency
+from kwokfleet.measure import percentiles, pods, workloads
+from kwokfleet.measure.pods import Pods
+from kwokfleet.measure.result import Clock, Counts, Latency
+from kwokfleet.measure.workloads import Works
 
 
 class Phase(NamedTuple):
@@ -125,15 +125,18 @@ def of_works(book: Works, kind: str, *, ends: bool) -> Iterator[Latency]:
     """Yield all latencies of a Run's objects that are not pods."""
     rows = [row for row in range(len(book.table)) if book.is_known(row)]
     times = book.table.times
-    done = (works.OVER, works.API_OVER) if ends else (works.READY, works.API_READY)
+    done = (workloads.OVER, workloads.API_OVER) if ends else (workloads.READY, workloads.API_READY)
     for name, watch, api in (
-        ("dispatch", (works.POD_CREATED,), (works.API_POD_CREATED,)),
-        ("start", (works.STARTED, works.POD_RUNNING), (works.API_STARTED, works.API_POD_STARTED)),
+        ("dispatch", (workloads.POD_CREATED,), (workloads.API_POD_CREATED,)),
+        ("start", (workloads.STARTED, workloads.POD_RUNNING), (workloads.API_STARTED, workloads.API_POD_STARTED)),
         ("completion", done[:1], done[1:]),
     ):
         chosen = [row for row in rows if not (name == "completion" and book.failed(row))]
         happened = [row for row in chosen if not all(isnan(times[column][row]) for column in (*watch, *api))]
-        for clock, created, columns in ((Clock.WATCH, works.CREATED, watch), (Clock.API, works.API_CREATED, api)):
+        for clock, created, columns in (
+            (Clock.WATCH, workloads.CREATED, watch),
+            (Clock.API, workloads.API_CREATED, api),
+        ):
             ends_at = ((times[created][row], earliest(times[column][row] for column in columns)) for row in happened)
             yield _between(name, kind, clock, ends_at)
 
@@ -169,17 +172,19 @@ def work_counts(book: Works, total: int, *, ends: bool) -> Counts:
     complete when they are ready.
     """
     times = book.table.times
-    done = times[works.OVER if ends else works.READY]
+    done = times[workloads.OVER if ends else workloads.READY]
     rows = [row for row in range(len(book.table)) if book.is_known(row)]
     failed = sum(book.failed(row) for row in rows)
     return Counts(
         total=total,
         created=len(rows),
-        scheduled=sum(not isnan(times[works.POD_CREATED][row]) for row in rows),
-        running=sum(not isnan(times[works.STARTED][row]) or not isnan(times[works.POD_RUNNING][row]) for row in rows),
+        scheduled=sum(not isnan(times[workloads.POD_CREATED][row]) for row in rows),
+        running=sum(
+            not isnan(times[workloads.STARTED][row]) or not isnan(times[workloads.POD_RUNNING][row]) for row in rows
+        ),
         completed=sum(not isnan(done[row]) and not book.failed(row) for row in rows),
         failed=failed,
-        deleted=sum(not isnan(times[works.GONE][row]) for row in rows),
+        deleted=sum(not isnan(times[workloads.GONE][row]) for row in rows),
     )
 
 

@@ -9,8 +9,8 @@ from datetime import timedelta
 
 from kwokfleet.api import units
 from kwokfleet.api.wave import Expect, Percentiles
-from kwokfleet.core.measure import milestones
-from kwokfleet.core.result import Clock, Gate, Latency, Result
+from kwokfleet.measure import milestones
+from kwokfleet.measure.result import Clock, Gate, Latency, Result
 
 NO_DATA = "no data"
 POD = "Pod"

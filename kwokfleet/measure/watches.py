@@ -4,11 +4,11 @@ import time
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 
-from kwokfleet.core import capacity
 from kwokfleet.kube import objects
 from kwokfleet.kube.informer import informer, timed_events
 from kwokfleet.kube.observed import Inventory
 from kwokfleet.kube.requests import Kind
+from kwokfleet.measure import capacity
 
 SELECTOR = objects.RUN
 """Whatever belongs to a Run."""

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 
 from kwokfleet.api.wave import Wave
-from kwokfleet.core.ledger import Entry, Page, Verdict
 from kwokfleet.core.picture import Measured
-from kwokfleet.core.result import Gate, Result
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.measure.result import Gate, Result
+from kwokfleet.waves.ledger import Entry, Page, Verdict
 
 CONDITION = "GatesPassed"
 _WORDS = 1024

@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from kwokfleet.api.wave import Start
-from kwokfleet.core.orders import Order, What
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.render import schedule
+from kwokfleet.waves.run_commands import Order, What
 
 MOST_RUNS = 10
 """Runs of a Wave that are remembered when they are over."""

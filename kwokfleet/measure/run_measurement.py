@@ -10,16 +10,15 @@ import structlog
 
 import kwokfleet
 from kwokfleet import errors
-from kwokfleet.core import gates
-from kwokfleet.core.latency import Book, Seen, Subject
-from kwokfleet.core.ledger import Entry
-from kwokfleet.core.ledger import State as Played
-from kwokfleet.core.result import Result, State
-from kwokfleet.edge import shelf
 from kwokfleet.kube import client, requests
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.requests import Kind
+from kwokfleet.measure import gates, result_store
+from kwokfleet.measure.collector import Book, Seen, Subject
+from kwokfleet.measure.result import Result, State
 from kwokfleet.render import workloads
+from kwokfleet.waves.ledger import Entry
+from kwokfleet.waves.ledger import State as Played
 
 log = structlog.get_logger()
 
@@ -46,7 +45,7 @@ class Measurement:
         entry: Entry,
         total: int,
         kinds: AbstractSet[Kind],
-        kept: shelf.Shelf,
+        kept: result_store.Shelf,
         pool_of: Callable[[str], str],
         about: Mapping[str, str],
     ) -> None:
@@ -54,7 +53,7 @@ class Measurement:
         self.kinds, self.entry = kinds, entry
         self._expect = context.wave.expect
         self._shelf, self._about = kept, {"version": kwokfleet.__version__, **about}
-        self._notes = shelf.Notes(kept.folder(*self.name, entry.start))
+        self._notes = result_store.Notes(kept.folder(*self.name, entry.start))
         self._book = Book(_subject(context, entry, total), pool_of)
         self._namespaces: set[str] = set()
         self._blind: set[Kind] = set()
@@ -83,7 +82,7 @@ class Measurement:
     def _was_over(self) -> bool:
         """Return whether it is gone on with because somebody retries it."""
         try:
-            return shelf.load(self._shelf.folder(*self.name, self.entry.start)).state != "Running"
+            return result_store.load(self._shelf.folder(*self.name, self.entry.start)).state != "Running"
         except errors.InputError:
             return False
 

@@ -7,11 +7,11 @@ from math import isnan
 
 import orjson
 
-from kwokfleet.core.measure import columns, milestones, sizes
-from kwokfleet.core.measure.columns import NONE, Note
-from kwokfleet.core.measure.submissions import Submissions
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.measure import columns, milestones, pod_requests
+from kwokfleet.measure.columns import NONE, Note
+from kwokfleet.measure.submissions import Submissions
 
 CREATED, SCHEDULED, RUNNING, READY, OVER, GONE = range(6)
 """When our watch received it."""
@@ -77,7 +77,7 @@ class Pods:
         """If pods are the Run's objects: how many of them are still waited for."""
         self._are_objects, self._ends = are_objects, ends
         self._pool_of, self._submissions = pool_of, submissions
-        self._sizes: dict[int, sizes.Size] = {}
+        self._sizes: dict[int, pod_requests.Size] = {}
         self._held: Counter[str] = Counter()
         self._unconfirmed: set[int] = set()
         self._by_name: dict[tuple[int, str], list[int]] = {}
@@ -121,7 +121,7 @@ class Pods:
         table.put(row, INDEX, index_of(manifest))
         table.put(row, OWNER, owner_of(manifest))
         table.put(row, SCHEDULER, number(spec.get("schedulerName") or DEFAULT_SCHEDULER))
-        table.put(row, SIZE, number(orjson.dumps(dict(sizes.of(manifest))).decode()))
+        table.put(row, SIZE, number(orjson.dumps(dict(pod_requests.of(manifest))).decode()))
         table.put(row, FLAGS, 0 if milestones.stateless(manifest) else STATEFUL)
         self._by_name.clear()
         self._counted(row)
@@ -220,7 +220,7 @@ class Pods:
         if not self._held[pool]:
             used.clear()  # what is left is noise of the subtraction
 
-    def _size(self, row: int) -> sizes.Size:
+    def _size(self, row: int) -> pod_requests.Size:
         number = self.table.whole[SIZE][row]
         found = self._sizes.get(number)
         if found is None:

@@ -20,14 +20,15 @@ from math import isnan
 
 import orjson
 
-from kwokfleet.core.measure import columns, gaps, latencies, pods, works
-from kwokfleet.core.measure.columns import NONE, Note
-from kwokfleet.core.measure.pods import Pods, Seen
-from kwokfleet.core.measure.submissions import Submissions, Troubles
-from kwokfleet.core.measure.works import Works
-from kwokfleet.core.result import Counts, Gap, Latency, Mark, PodTimes, Result, Series, WorkloadTimes
-from kwokfleet.core.series import Recorder, throughput
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.measure import columns, gaps, latencies, pods
+from kwokfleet.measure import workloads as works
+from kwokfleet.measure.columns import NONE, Note
+from kwokfleet.measure.pods import Pods, Seen
+from kwokfleet.measure.result import Counts, Gap, Latency, Mark, PodTimes, Result, Series, WorkloadTimes
+from kwokfleet.measure.submissions import Submissions, Troubles
+from kwokfleet.measure.time_series import Recorder, throughput
+from kwokfleet.measure.workloads import Works
 
 __all__ = ["Book", "Seen", "Subject"]
 

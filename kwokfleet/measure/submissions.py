@@ -4,9 +4,9 @@ import re
 from array import array
 from collections.abc import Iterator
 
-from kwokfleet.core.measure import percentiles
-from kwokfleet.core.measure.columns import Note
-from kwokfleet.core.result import Pacing, Trouble
+from kwokfleet.measure import percentiles
+from kwokfleet.measure.columns import Note
+from kwokfleet.measure.result import Pacing, Trouble
 
 MOST_TROUBLES = 20
 OTHERS = "other trouble"

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import islice
 
-from kwokfleet.core.result import Clock, Latency
+from kwokfleet.measure.result import Clock, Latency
 
 CDF_POINTS = 200
 _DIGITS = 6

@@ -8,11 +8,11 @@ becomes so belongs to the object whose name its own begins with.
 from collections.abc import Iterator
 from math import isnan
 
-from kwokfleet.core.measure import columns, milestones
-from kwokfleet.core.measure.columns import NONE, Note
-from kwokfleet.core.measure.pods import Seen, index_of
-from kwokfleet.core.measure.submissions import Submissions
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.measure import columns, milestones
+from kwokfleet.measure.columns import NONE, Note
+from kwokfleet.measure.pods import Seen, index_of
+from kwokfleet.measure.submissions import Submissions
 
 CREATED, STARTED, READY, OVER, GONE, POD_CREATED, POD_RUNNING = range(7)
 """When our watch received it; the last two: of its first pod."""

@@ -9,21 +9,20 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
-from kwokfleet import pacer, performance, sweeper
 from kwokfleet.api import fleet as fleet_api
 from kwokfleet.api.wave import Wave
-from kwokfleet.core import ledger
-from kwokfleet.core.ledger import Entry, Page, State, Upkeep, Verdict
-from kwokfleet.core.orders import Order
 from kwokfleet.kube import discovery, throttled_client
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.render import desired, workloads
+from kwokfleet.waves import cleanup, deadline_queue, ledger, run_executor
+from kwokfleet.waves.ledger import Entry, Page, State, Upkeep, Verdict
+from kwokfleet.waves.run_commands import Order
 
 LEAVING_S = 1.0
 """How long a Run that is to rest is given to end what it has under way."""
 
-Audience = performance.Audience
-Name = performance.Name
+Audience = run_executor.Audience
+Name = run_executor.Name
 Orders = Mapping[str, Sequence[Order]]
 """By Fleet."""
 
@@ -50,11 +49,11 @@ class Player:
         self, sender: throttled_client.Sender, news: Callable[[], None], audience: Audience | None = None
     ) -> None:
         self._audience = audience or Nobody()
-        threads = pacer.Pacer(lambda: sender.room)
-        self._tools = performance.Tools(sender, threads, discovery.Kinds(sender), self._audience, news)
+        threads = deadline_queue.Pacer(lambda: sender.room)
+        self._tools = run_executor.Tools(sender, threads, discovery.Kinds(sender), self._audience, news)
         self._pages: dict[str, dict[str, Page]] = {}
-        self._playing: dict[Name, performance.Performance] = {}
-        self._sweeping: dict[Name, sweeper.Sweeper] = {}
+        self._playing: dict[Name, run_executor.Performance] = {}
+        self._sweeping: dict[Name, cleanup.Sweeper] = {}
         self._wanted: dict[Name, tuple[fleet_api.Fleet, Wave]] = {}
         """The Runs that are open and not suspended."""
 
@@ -165,10 +164,10 @@ class Player:
                 continue
             context = desired.wave_context(tree, fleet, wave, entry.name)
             if entry.state is State.RUNNING and name not in self._playing:
-                self._playing[name] = performance.Performance(self._tools, context, entry)
+                self._playing[name] = run_executor.Performance(self._tools, context, entry)
                 self._playing[name].start()
             if entry.upkeep is Upkeep.DUE and name not in self._sweeping:
-                self._sweeping[name] = sweeper.Sweeper(self._tools, context, self._page(name))
+                self._sweeping[name] = cleanup.Sweeper(self._tools, context, self._page(name))
                 self._sweeping[name].start()
 
     def _page(self, name: Name) -> Callable[[], Page | None]:
@@ -220,7 +219,7 @@ class Player:
         for each in self._threads():
             each.join()
 
-    def _threads(self) -> list[performance.Performance | sweeper.Sweeper]:
+    def _threads(self) -> list[run_executor.Performance | cleanup.Sweeper]:
         return [*self._playing.values(), *self._sweeping.values()]
 
     @property
@@ -234,7 +233,7 @@ class Player:
         return self._pages
 
 
-def _advanced(entry: Entry, played: performance.Performance) -> Entry:
+def _advanced(entry: Entry, played: run_executor.Performance) -> Entry:
     """Return what is known of a Run with what its Performance knows better; what was ordered stays."""
     far = played.entry
     if far.state is State.DONE and entry.state is State.RUNNING:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kwokfleet.core.result import Clock, Counts, Latency, Pacing, Result, Throughput
+from kwokfleet.measure.result import Clock, Counts, Latency, Pacing, Result, Throughput
 
 _RESOLUTION_S = {Clock.API: 1.0}
 """Whole seconds: two such latencies may differ by one while nothing has changed."""

@@ -18,14 +18,15 @@ from typing import Protocol
 
 import structlog
 
-from kwokfleet import errors, pacer
+from kwokfleet import errors
 from kwokfleet.api.wave import Churn
-from kwokfleet.core import ledger, upkeep
-from kwokfleet.core.ledger import Entry, State
 from kwokfleet.kube import objects, rejections, requests, throttled_client
 from kwokfleet.kube.discovery import Kinds, Namespaces
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.render import workloads
+from kwokfleet.waves import churn as upkeep
+from kwokfleet.waves import deadline_queue, ledger
+from kwokfleet.waves.ledger import Entry, State
 
 log = structlog.get_logger()
 
@@ -64,7 +65,7 @@ class Tools:
     """What all Runs share."""
 
     sender: throttled_client.Sender
-    pacer: pacer.Pacer
+    pacer: deadline_queue.Pacer
     kinds: Kinds
     audience: Audience
     news: Callable[[], None]

@@ -18,21 +18,20 @@ from typing import Any
 
 import structlog
 
-from kwokfleet import errors, sights
-from kwokfleet.core import verdicts
-from kwokfleet.core.ledger import Entry, Page, State, Verdict
+from kwokfleet import errors
 from kwokfleet.core.picture import Measured
-from kwokfleet.core.result import Result
-from kwokfleet.core.result import State as End
-from kwokfleet.edge import shelf
 from kwokfleet.kube import discovery, objects, requests
 from kwokfleet.kube.informer import informer, timed_events
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.observed import Inventory
 from kwokfleet.kube.requests import Kind
-from kwokfleet.measurement import Measurement
-from kwokfleet.performance import Name
+from kwokfleet.measure import result_store, verdicts, watches
+from kwokfleet.measure.result import Result
+from kwokfleet.measure.result import State as End
+from kwokfleet.measure.run_measurement import Measurement
 from kwokfleet.render import desired, workloads
+from kwokfleet.waves.ledger import Entry, Page, State, Verdict
+from kwokfleet.waves.run_executor import Name
 
 log = structlog.get_logger()
 
@@ -64,7 +63,7 @@ class Around:
 class Measurer:
     """Measures all Runs of a daemon. An Audience of the player, and told by the watches; by any thread."""
 
-    def __init__(self, api: informer.Api, sender: requests.Sends, kept: shelf.Shelf, around: Around) -> None:
+    def __init__(self, api: informer.Api, sender: requests.Sends, kept: result_store.Shelf, around: Around) -> None:
         self._api, self._sender, self._shelf, self._around = api, sender, kept, around
         self._kinds = discovery.Kinds(sender)
         self._waiting: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
@@ -83,8 +82,8 @@ class Measurer:
         self._stopping = False
         # Of the thread alone:
         self._runs: dict[Name, Measurement] = {}
-        self._sights = sights.Sights(api, self)
-        self._offers = sights.Offers(around.nodes)
+        self._sights = watches.Sights(api, self)
+        self._offers = watches.Offers(around.nodes)
         self._ticked = 0.0
 
     # what the daemon asks
@@ -223,7 +222,9 @@ class Measurer:
     def _was_concluded(self, context: workloads.Context, entry: Entry) -> bool:
         """Take a Result that is complete for what it is: who wrote it died before the Ledger had it."""
         try:
-            found = shelf.load(self._shelf.folder(context.fleet.name, context.wave.name, entry.name, entry.start))
+            found = result_store.load(
+                self._shelf.folder(context.fleet.name, context.wave.name, entry.name, entry.start)
+            )
         except errors.InputError:
             return False
         limit = context.wave.expect.deadline if context.wave.expect is not None else None

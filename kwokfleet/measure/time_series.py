@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from math import floor
 
-from kwokfleet.core.measure import percentiles
-from kwokfleet.core.measure.columns import Note
-from kwokfleet.core.result import Series, Throughput
+from kwokfleet.measure import percentiles
+from kwokfleet.measure.columns import Note
+from kwokfleet.measure.result import Series, Throughput
 
 MOST_STEPS = 600
 STALL_S = 5.0

@@ -6,8 +6,8 @@ still reads it all when it wakes up. The time at which that is received says not
 
 from collections.abc import Sequence
 
-from kwokfleet.core.measure import pods, works
-from kwokfleet.core.measure.columns import Table
+from kwokfleet.measure import pods, workloads
+from kwokfleet.measure.columns import Table
 
 SHORTEST_S = 1.0
 """A gap that is shorter makes a receive time less wrong than the API's whole seconds are."""
@@ -20,12 +20,12 @@ PODS = (
     (pods.OVER, pods.API_OVER),
 )
 WORKS = (
-    (works.CREATED, works.API_CREATED),
-    (works.STARTED, works.API_STARTED),
-    (works.READY, works.API_READY),
-    (works.OVER, works.API_OVER),
-    (works.POD_CREATED, works.API_POD_CREATED),
-    (works.POD_RUNNING, works.API_POD_STARTED),
+    (workloads.CREATED, workloads.API_CREATED),
+    (workloads.STARTED, workloads.API_STARTED),
+    (workloads.READY, workloads.API_READY),
+    (workloads.OVER, workloads.API_OVER),
+    (workloads.POD_CREATED, workloads.API_POD_CREATED),
+    (workloads.POD_RUNNING, workloads.API_POD_STARTED),
 )
 """What was received, and the second in which it happened."""
 

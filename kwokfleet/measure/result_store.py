@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from kwokfleet import errors
-from kwokfleet.core import result
-from kwokfleet.core.result import PodTimes, Result, WorkloadTimes
+from kwokfleet.measure import result
+from kwokfleet.measure.result import PodTimes, Result, WorkloadTimes
 
 RESULT, PODS, NOTES = "result.json", "pods.ndjson", "notes.ndjson"
 WORKLOADS = "workloads.ndjson"

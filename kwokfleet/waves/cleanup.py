@@ -12,13 +12,13 @@ from functools import partial
 
 import structlog
 
-from kwokfleet import errors, performance, world
-from kwokfleet.core import upkeep
-from kwokfleet.core.ledger import Page, State, Upkeep
-from kwokfleet.core.upkeep import Thing
+from kwokfleet import errors, world
 from kwokfleet.kube import client, objects, requests
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.render import workloads
+from kwokfleet.waves import churn, run_executor
+from kwokfleet.waves.churn import Thing
+from kwokfleet.waves.ledger import Page, State, Upkeep
 
 log = structlog.get_logger()
 
@@ -33,12 +33,12 @@ PATIENCE_S = 10.0
 class Sweeper(threading.Thread):
     """Removes what is over of one Run, until there is nothing left to remove."""
 
-    def __init__(self, tools: performance.Tools, context: workloads.Context, page: Callable[[], Page | None]) -> None:
+    def __init__(self, tools: run_executor.Tools, context: workloads.Context, page: Callable[[], Page | None]) -> None:
         super().__init__(name=f"sweeper-{context.wave.name}-{context.run}", daemon=True)
         self._stop_asked = threading.Event()
         self._tools, self._context, self._page = tools, context, page
-        self._name: performance.Name = (context.fleet.name, context.wave.name, context.run)
-        self._selector = upkeep.selector(*self._name)
+        self._name: run_executor.Name = (context.fleet.name, context.wave.name, context.run)
+        self._selector = churn.selector(*self._name)
         self._sender = tools.sender.lane(self._stop_asked)
         self._line = tools.pacer.line()
         self._ends = workloads.ends(context)
@@ -80,11 +80,11 @@ class Sweeper(threading.Thread):
         kind = self._tools.kinds.kind(wave.template)
         found = client.items(self._sender, kind, self._selector, metadata_only=not self._ends)
         mine = (each for each in found if objects.is_ours({**each, "kind": kind.kind}))
-        things = [upkeep.thing(each, ends=self._ends) for each in mine]
-        self._remove(kind, upkeep.expired(things, wave.ttl, now))
+        things = [churn.thing(each, ends=self._ends) for each in mine]
+        self._remove(kind, churn.expired(things, wave.ttl, now))
         if entry.state is State.RUNNING or entry.ended is None:
             return
-        over = entry.ended if entry.state is State.CANCELLED else upkeep.all_over(things, entry.ended)
+        over = entry.ended if entry.state is State.CANCELLED else churn.all_over(things, entry.ended)
         if wave.cleanup is None:
             self._finish(done=not things)
         elif over is not None and over + wave.cleanup <= now:
@@ -135,10 +135,10 @@ class Sweeper(threading.Thread):
 
     def _remove_namespaces(self) -> list[str]:
         """Remove the namespaces that Runs have made which are over, if nothing is in them; return those that stay."""
-        page, selector = self._page(), upkeep.wave_selector(*self._name[:2])
+        page, selector = self._page(), churn.wave_selector(*self._name[:2])
         in_use = {each.name for each in page.running} if page else set[str]()
         mine = {
-            each["metadata"]["name"]: upkeep.thing(each, ends=False)
+            each["metadata"]["name"]: churn.thing(each, ends=False)
             for each in client.items(self._sender, requests.NAMESPACE, selector, metadata_only=True)
             if objects.labels(each).get(objects.RUN) not in in_use
         }
