@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import structlog
 
-from kwokfleet import caretaker, errors, foreman, journal, reconcile, recorder, runs, tidying
-from kwokfleet import sync as syncing
-from kwokfleet.core import agenda, standing
-from kwokfleet.core.changes import SHARED, Plan, digest
+from kwokfleet import caretaker, errors, foreman, journal, runs, tidying
+from kwokfleet.core import agenda
 from kwokfleet.core.triggers import Why
 from kwokfleet.documents import problems
 from kwokfleet.edge import timer
 from kwokfleet.kube import events, leader, throttled_client
 from kwokfleet.kube.informer import informer
+from kwokfleet.reconcile import fleet_status, reconciler, status_writer, sync
+from kwokfleet.reconcile.changes import SHARED, Plan, digest
 from kwokfleet.render import desired
 from kwokfleet.source import loader, sources
 from kwokfleet.waves import run_commands
@@ -82,7 +82,7 @@ class How:
     interval: timedelta = timedelta(minutes=10)
     limits: throttled_client.Limits = field(default_factory=throttled_client.Limits)
     stop_s: float = 20.0
-    prepare: Callable[[syncing.Sync, AbstractSet[str]], None] = lambda _sync, _kinds: None
+    prepare: Callable[[sync.Sync, AbstractSet[str]], None] = lambda _sync, _kinds: None
     """Puts definitions of kinds that are needed in place."""
     results: Path | None = None
     """Where Results are kept; without it, Runs are played and not measured."""
@@ -105,10 +105,10 @@ class Daemon:
         watches: Watches | None = None,
     ) -> None:
         self.how, self.feed, self.mirror, self._fleets, self._api = how, source_feed, follower, fleets, api
-        self.sync = syncing.Sync(api, follower, reconcile.Options(rounds=ROUNDS), how.limits, mended_s=0.0)
+        self.sync = sync.Sync(api, follower, reconciler.Options(rounds=ROUNDS), how.limits, mended_s=0.0)
         self.caretaker: caretaker.Caretaker | None = None
         self.journal = journal.Journal()
-        self.recorder = recorder.Recorder(self.sync.sender.lane(self.sync.stop, TELLING_S), how.me)
+        self.recorder = status_writer.Recorder(self.sync.sender.lane(self.sync.stop, TELLING_S), how.me)
         self.trigger = Trigger()
         self.foreman = foreman.Foreman(self.sync, self.journal, self.recorder, lambda: self.ask(Why.DONE), watches)
         counts = watches.submitted if watches is not None else None
@@ -324,9 +324,9 @@ class Daemon:
 
     def _as_suspended(self, loaded: loader.Loaded) -> loader.Loaded:
         """Return what is loaded, with those Fleets suspended that somebody suspended in the cluster."""
-        names = standing.suspended(each.manifest for each in self._fleets.view().objects.values())
+        names = fleet_status.suspended(each.manifest for each in self._fleets.view().objects.values())
         if self._in_force is None or self._in_force[0] is not loaded or self._in_force[1] != names:
-            self._in_force = (loaded, names, reconcile.as_suspended(loaded, names))
+            self._in_force = (loaded, names, reconciler.as_suspended(loaded, names))
         return self._in_force[2]
 
     # what others are told
@@ -344,11 +344,11 @@ class Daemon:
             return
         self._recorded, self._unrecorded = now, False
         told = self.runs.ledgers(), self.runs.conditions(loaded)
-        about = standing.About(self.feed.told(), lacking, self.foreman.plans, *told)
+        about = fleet_status.About(self.feed.told(), lacking, self.foreman.plans, *told)
         made = self.sync.standing(self._as_suspended(loaded), self.left, self.foreman.bad, about)
         unread = loaded.broken | ((made.keys() - self.sync.rules.keys()) if not loaded.whole else set())
         made |= {
-            name: standing.with_old_wishes(made[name], self.recorder.status(name)) for name in made.keys() & unread
+            name: fleet_status.with_old_wishes(made[name], self.recorder.status(name)) for name in made.keys() & unread
         }
         before = {name: _ready(self.recorder.status(name)) for name in made}
         alive = {each.fleet for each in objects_now.values()} if loaded.whole else None

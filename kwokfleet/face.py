@@ -8,13 +8,13 @@ from typing import Any
 import orjson
 
 import kwokfleet
-from kwokfleet import daemon, recorder
+from kwokfleet import daemon
 from kwokfleet.core import agenda, listing, overview
 from kwokfleet.core import picture as shapes
 from kwokfleet.core.triggers import Why
-from kwokfleet.formats import plans
 from kwokfleet.kube import objects
 from kwokfleet.measure import result_store
+from kwokfleet.reconcile import plan_formats, status_writer
 
 HUNG_S = 180.0
 """A worker that has not come round for so long hangs."""
@@ -118,7 +118,7 @@ class Face:
 
     def plan(self) -> str:
         """Return what differs as JSON."""
-        return plans.to_json(self._daemon.left, whole=False)
+        return plan_formats.to_json(self._daemon.left, whole=False)
 
     def listed(self, thing: str, fleet: str) -> list[dict[str, Any]]:
         """Return the nodes, stages, waves or runs there are."""
@@ -180,7 +180,7 @@ class Face:
         """Leave a Fleet, or everything, as it is; or go on."""
         word = "suspended" if on else "resumed"
         if fleet:
-            recorder.annotate(self._daemon.sync.sender, fleet, {objects.SUSPEND: "true" if on else None})
+            status_writer.annotate(self._daemon.sync.sender, fleet, {objects.SUSPEND: "true" if on else None})
         else:
             self._daemon.suspended = on
         self._daemon.journal.tell("suspended", f"{fleet or 'everything'} is {word}", fleet=fleet, on=on)
@@ -190,7 +190,7 @@ class Face:
         """Release a withheld plan."""
         for each in self._daemon.left.withheld:
             if digest and each.digest == digest:
-                recorder.annotate(self._daemon.sync.sender, each.fleet, {objects.APPROVED: digest})
+                status_writer.annotate(self._daemon.sync.sender, each.fleet, {objects.APPROVED: digest})
                 self._daemon.journal.tell("approved", f"{digest} was approved", fleet=each.fleet)
                 self._daemon.ask(Why.ASKED)
                 return True

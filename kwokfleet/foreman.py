@@ -11,13 +11,14 @@ from datetime import datetime
 from queue import SimpleQueue
 from typing import Protocol
 
-from kwokfleet import hands, journal, recorder
-from kwokfleet import sync as syncing
+from kwokfleet import hands, journal
 from kwokfleet.api import fleet as fleet_api
-from kwokfleet.core import backoff, picture, report, triggers
-from kwokfleet.core.changes import SHARED, Action, Change, Plan, digest
-from kwokfleet.core.report import Outcome, Result
+from kwokfleet.core import backoff, picture, triggers
 from kwokfleet.core.triggers import Why
+from kwokfleet.reconcile import outcomes as report
+from kwokfleet.reconcile import status_writer, sync
+from kwokfleet.reconcile.changes import SHARED, Action, Change, Plan, digest
+from kwokfleet.reconcile.outcomes import Outcome, Result
 from kwokfleet.source import loader
 
 PLANS = 10
@@ -57,9 +58,9 @@ class Foreman:
 
     def __init__(
         self,
-        sync: syncing.Sync,
+        sync: sync.Sync,
         told: journal.Journal,
-        written: recorder.Recorder,
+        written: status_writer.Recorder,
         done: Callable[[], None],
         watches: Watches | None,
     ) -> None:

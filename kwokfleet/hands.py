@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import structlog
 
 from kwokfleet import errors
-from kwokfleet import sync as syncing
-from kwokfleet.core.changes import Change
+from kwokfleet.reconcile import sync
+from kwokfleet.reconcile.changes import Change
 from kwokfleet.source import loader
 
 if TYPE_CHECKING:
-    from kwokfleet.core.report import Outcome
+    from kwokfleet.reconcile.outcomes import Outcome
 
 log = structlog.get_logger()
 
@@ -22,7 +22,7 @@ class Hand(threading.Thread):
 
     def __init__(
         self,
-        sync: syncing.Sync,
+        sync: sync.Sync,
         loaded: loader.Loaded,
         fleet: str,
         changes: Sequence[Change],

@@ -5,12 +5,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from kwokfleet import journal, recorder
+from kwokfleet import journal
 from kwokfleet.core.picture import Measured
 from kwokfleet.kube import events, throttled_client
 from kwokfleet.kube.informer import informer
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.measure import measurer, result_store, verdicts
+from kwokfleet.reconcile import status_writer
 from kwokfleet.source import loader
 from kwokfleet.waves import controller
 from kwokfleet.waves.ledger import Verdict
@@ -43,7 +44,7 @@ class Runs:
         api: informer.Api,
         sender: throttled_client.Sender,
         told: journal.Journal,
-        writes: recorder.Recorder,
+        writes: status_writer.Recorder,
         around: Around,
         results: Path | None,
     ) -> None:

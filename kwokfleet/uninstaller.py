@@ -10,13 +10,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from kwokfleet import errors, installer, reconcile, recorder, world
-from kwokfleet import sync as syncing
-from kwokfleet.core import installation, marks, patches, report
+from kwokfleet import errors, installer
+from kwokfleet.core import installation, marks
 from kwokfleet.kube import client, objects, requests, throttled_client
 from kwokfleet.kube.informer import informer
 from kwokfleet.kube.objects import Manifest, ObjectKey
 from kwokfleet.kwok import node_leases, takeover
+from kwokfleet.reconcile import cluster_state, outcomes, patches, reconciler, status_writer, sync
 from kwokfleet.source import loader
 
 LOOK_S = 0.5
@@ -85,7 +85,7 @@ class Uninstaller:
 
     def _tell_kept(self) -> None:
         nodes = sum(1 for _ in client.items(self.sender, requests.NODE, requests.OURS, metadata_only=True))
-        fleets = [each["metadata"]["name"] for each in world.fleets(self.sender)]
+        fleets = [each["metadata"]["name"] for each in cluster_state.fleets(self.sender)]
         if nodes or fleets:
             self.left(
                 f"{nodes} fake nodes, their workloads and Stages, and the record of {', '.join(fleets) or 'no fleet'}; "
@@ -102,25 +102,25 @@ class Uninstaller:
             }
             self._empty(view, nodes)
             names = {each.fleet for each in view.objects.values()}
-            ordered = reconcile.Options(only=frozenset(names) | {""}, budget=False)
-            session = syncing.Sync(self.sender.api, follower, ordered, self.sender.limits)
+            ordered = reconciler.Options(only=frozenset(names) | {""}, budget=False)
+            session = sync.Sync(self.sender.api, follower, ordered, self.sender.limits)
             done = session.carry_out(loader.nothing(), session.plan(loader.nothing()))
         self._release(nodes)
-        known = recorder.Recorder(self.sender)
-        for fleet in world.fleets(self.sender):
+        known = status_writer.Recorder(self.sender)
+        for fleet in cluster_state.fleets(self.sender):
             known.forget(fleet["metadata"]["name"])
             self.tell(f"fleet {fleet['metadata']['name']} removed")
-        self.tell(f"{sum(each.result in report.GOOD for each in done.outcomes)} objects of fleets removed")
-        for each in report.bad(done.outcomes):
+        self.tell(f"{sum(each.result in outcomes.GOOD for each in done.outcomes)} objects of fleets removed")
+        for each in outcomes.bad(done.outcomes):
             self.left(f"{installer.named(each.change.key)}: {each.message}")
         for held in done.left.withheld:
             self.left(f"{len(held.changes)} objects of fleet {held.fleet or '(shared)'}: {held.why}")
-        return not report.bad(done.outcomes) and not done.left.withheld
+        return not outcomes.bad(done.outcomes) and not done.left.withheld
 
     def _remove_played(self) -> None:
         """Remove what Waves have made, of whatever kind it is, and the namespaces that were made for it."""
         work: list[requests.Request] = []
-        for kind in world.listed(self.sender, "delete"):
+        for kind in cluster_state.listed(self.sender, "delete"):
             if kind.kind in ("Event", "Namespace"):
                 continue
             try:
@@ -138,7 +138,7 @@ class Uninstaller:
     def _remove_places(self) -> None:
         found = client.items(self.sender, requests.NAMESPACE, _PLAYED, metadata_only=True)
         places = {each["metadata"]["name"]: each for each in found}
-        used = world.occupants(self.sender, places.keys(), requests.NOT_OURS)
+        used = cluster_state.occupants(self.sender, places.keys(), requests.NOT_OURS)
         for name, each in sorted(places.items()):
             if name in used:
                 self.left(f"namespace/{name}: {used[name]} is in it, which is not ours")
@@ -234,7 +234,7 @@ class Uninstaller:
 
     def _remove_namespace(self, kind: requests.Kind, manifest: Manifest) -> None:
         name = manifest["metadata"]["name"]
-        used = world.occupants(self.sender, {name})
+        used = cluster_state.occupants(self.sender, {name})
         if used:
             self.left(f"namespace/{name}: {used[name]} is in it, which is not ours")
             return

@@ -16,10 +16,10 @@ from kwokfleet.cli import connection, fleets, output, render, sessions
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from kwokfleet import reconcile
-    from kwokfleet.core.changes import Plan
-    from kwokfleet.core.situation import FleetRules
     from kwokfleet.kube.observed import Inventory
+    from kwokfleet.reconcile import reconciler
+    from kwokfleet.reconcile.changes import Plan
+    from kwokfleet.reconcile.plan_input import FleetRules
     from kwokfleet.source import loader
 
 
@@ -67,9 +67,9 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
     external = os.environ.get("KUBECTL_EXTERNAL_DIFF", "")
     if external and form in (None, DiffFormat.UNIFIED):
         from kwokfleet.edge import difftool
-        from kwokfleet.formats import plans
+        from kwokfleet.reconcile import plan_formats
 
-        difftool.show(external, {plans.file_name(change): plans.sides(change) for change in made.changes})
+        difftool.show(external, {plan_formats.file_name(change): plan_formats.sides(change) for change in made.changes})
         _print_withheld(made)
     else:
         print_plan(made, loaded, form or DiffFormat.TEXT, details=details)
@@ -77,7 +77,7 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
 
 
 def _live_plan(
-    where: Path, context: str | None, kubeconfig: Path | None, options: "reconcile.Options"
+    where: Path, context: str | None, kubeconfig: Path | None, options: "reconciler.Options"
 ) -> "tuple[Plan, loader.Loaded]":
     from kwokfleet.kube import throttled_client
 
@@ -87,8 +87,8 @@ def _live_plan(
         return session.plan(loaded), loaded
 
 
-def _saved_plan(where: Path, live: Path, options: "reconcile.Options") -> "tuple[Plan, loader.Loaded]":
-    from kwokfleet import reconcile, world
+def _saved_plan(where: Path, live: Path, options: "reconciler.Options") -> "tuple[Plan, loader.Loaded]":
+    from kwokfleet.reconcile import cluster_state, reconciler
 
     loaded = sessions.loaded(where, render.live_nodes(live))
     found = fleets.saved_objects(live)
@@ -97,8 +97,8 @@ def _saved_plan(where: Path, live: Path, options: "reconcile.Options") -> "tuple
             f"note: {live} does not say who set which field: what is to be removed cannot be told; "
             "save it with kubectl get --show-managed-fields"
         )
-    saved = world.Saved(found)
-    return reconcile.Reconciler(saved, options).plan(loaded, datetime.now(UTC)), loaded
+    saved = cluster_state.Saved(found)
+    return reconciler.Reconciler(saved, options).plan(loaded, datetime.now(UTC)), loaded
 
 
 def compared(
@@ -120,12 +120,12 @@ def compared(
 def print_plan(made: "Plan", loaded: "loader.Loaded", form: DiffFormat, *, details: bool) -> None:
     """Print what is to be done, and what is withheld."""
     from kwokfleet.cli import plan_text
-    from kwokfleet.formats import plans
+    from kwokfleet.reconcile import plan_formats
 
     if form is DiffFormat.JSON:
-        typer.echo(plans.to_json(made, whole=details))
+        typer.echo(plan_formats.to_json(made, whole=details))
     elif form is DiffFormat.MARKDOWN:
-        typer.echo(plans.to_markdown(made), nl=False)
+        typer.echo(plan_formats.to_markdown(made), nl=False)
     elif form is DiffFormat.UNIFIED:
         sys.stdout.writelines(_unified(made))
     else:
@@ -135,23 +135,23 @@ def print_plan(made: "Plan", loaded: "loader.Loaded", form: DiffFormat, *, detai
 
 def _summary(made: "Plan", loaded: "loader.Loaded") -> str:
     """Return all of it in a line; what a broken file asks for, nobody can tell."""
-    from kwokfleet.core import report
     from kwokfleet.documents import problems
+    from kwokfleet.reconcile import outcomes
 
     wrong = sorted({each.path for each in problems.errors(loaded.problems)})
     if not wrong:
-        return "no differences" if made.empty else report.summary(made)
+        return "no differences" if made.empty else outcomes.summary(made)
     asks = f"what {', '.join(wrong)} {'asks' if len(wrong) == 1 else 'ask'} for could not be compared"
-    return f"{'nothing else differs' if made.empty else report.summary(made)}; {asks}"
+    return f"{'nothing else differs' if made.empty else outcomes.summary(made)}; {asks}"
 
 
 def _unified(made: "Plan") -> "Iterator[str]":
     from kwokfleet.cli import plan_text
-    from kwokfleet.formats import plans
+    from kwokfleet.reconcile import plan_formats
 
     colour = plan_text.coloured()
     for change in made.changes:
-        text = plans.unified(change)
+        text = plan_formats.unified(change)
         yield "".join(map(_diff_line, text.splitlines(keepends=True))) if colour else text
     _print_withheld(made)
 
@@ -172,7 +172,7 @@ def _diff_line(line: str) -> str:
 
 def exit_code(made: "Plan", loaded: "loader.Loaded") -> errors.ExitCode:
     """Return what a plan that is not carried out ends with."""
-    from kwokfleet.core.changes import Cause
+    from kwokfleet.reconcile.changes import Cause
 
     causes = {each.cause for each in made.withheld}
     if Cause.UNKNOWN in causes:

@@ -118,11 +118,12 @@ def _kept(
     """Keep kwok going from here to the end of the block."""
     import threading
 
-    from kwokfleet import apply, caretaker
+    from kwokfleet import caretaker
     from kwokfleet.cli import display
     from kwokfleet.embedded import binaries
     from kwokfleet.kube import client, objects, requests, throttled_client
     from kwokfleet.kwok import backend, supervisor, takeover
+    from kwokfleet.reconcile import applier
     from kwokfleet.render import desired
 
     loaded = files.last
@@ -144,7 +145,7 @@ def _kept(
         known = caretaker.ours(spec, _home(), folder)
         rested = takeover.clear_the_way(sender, spec, known, nodes, stop, _home())
         if not desired.cluster_kinds(loaded.tree) <= _kinds(sender):
-            for name in apply.install(sender, sync.kwok_definitions(), sync.ESTABLISHED_S):
+            for name in applier.install(sender, sync.kwok_definitions(), sync.ESTABLISHED_S):
                 output.print_line(f"installed {name}")
         wanted = caretaker.wanted(
             loaded, backend.Wanted(program, spec, client.write_kubeconfig(context, kubeconfig, folder))

@@ -10,10 +10,11 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from kwokfleet import errors, world
+from kwokfleet import errors
 from kwokfleet.cli import connection, output
 from kwokfleet.core import overview
 from kwokfleet.kube import requests
+from kwokfleet.reconcile import cluster_state
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +45,7 @@ def watch(fleet: list[str] | None, context: str | None, kubeconfig: "Path | None
         now, trouble = overview.Overview(), ""
         while True:
             try:
-                now, trouble = overview.overview(world.fleets(api), follower.view().objects, only), ""
+                now, trouble = overview.overview(cluster_state.fleets(api), follower.view().objects, only), ""
             except errors.ClusterError as error:
                 trouble = str(error)
             shown.show(now, trouble)

@@ -25,13 +25,13 @@ def approve(
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
     """Let exactly one withheld plan through: the daemon or the next sync carries it out, if it is still the same."""
-    from kwokfleet import recorder, world
     from kwokfleet.kube import objects
+    from kwokfleet.reconcile import cluster_state, status_writer
 
     api = connection.connected(context, kubeconfig)
     waiting = [
         (fleet["metadata"]["name"], each)
-        for fleet in world.fleets(api)
+        for fleet in cluster_state.fleets(api)
         for each in (fleet.get("status") or {}).get("withheld") or ()
         if each.get("digest")
     ]
@@ -43,7 +43,7 @@ def approve(
             hint="run kwokfleet sync: it prints the digest of what it withholds",
         )
     name, each = chosen
-    recorder.annotate(api, name, {objects.APPROVED: digest})
+    status_writer.annotate(api, name, {objects.APPROVED: digest})
     typer.echo(f"approved for fleet {name}: {each['why']}")
     output.print_line(
         f"next: a running daemon carries it out at once, or {output.program()} sync, if it is still the same plan"
@@ -82,7 +82,7 @@ def _named(fleet: str | None, command: str) -> str:
 
 
 def _marked(fleet: str, suspended: str | None, context: str | None, kubeconfig: "Path | None") -> None:
-    from kwokfleet import recorder
     from kwokfleet.kube import objects
+    from kwokfleet.reconcile import status_writer
 
-    recorder.annotate(connection.connected(context, kubeconfig), fleet, {objects.SUSPEND: suspended})
+    status_writer.annotate(connection.connected(context, kubeconfig), fleet, {objects.SUSPEND: suspended})

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import typer
 
 from kwokfleet.cli import fleets, output
-from kwokfleet.core import guards, report
-from kwokfleet.core.changes import Cause, Plan, Withheld
-from kwokfleet.core.report import Outcome
-from kwokfleet.formats import plans
+from kwokfleet.reconcile import guards, plan_formats
+from kwokfleet.reconcile import outcomes as report
+from kwokfleet.reconcile.changes import Cause, Plan, Withheld
+from kwokfleet.reconcile.outcomes import Outcome
 
 MOST_NAMED = 10
 """Outcomes that are told one by one; with more of a kind, the rest is a number."""
@@ -31,7 +31,7 @@ def lines(made: Plan, *, details: bool) -> Iterator[str]:
         yield f"  {_signs(report.line(group))}"
     if details:
         for change in made.changes:
-            first, *rest = plans.lines(change)
+            first, *rest = plan_formats.lines(change)
             yield _painted(first)
             yield from rest
     for each in made.withheld:
@@ -48,7 +48,7 @@ def withheld(each: Withheld, *, details: bool = False) -> Iterator[str]:
         yield f"    next: {release}"
     if details:
         for change in each.changes:
-            yield from (f"    {line}" for line in plans.lines(change))
+            yield from (f"    {line}" for line in plan_formats.lines(change))
     elif each.cause not in (Cause.BROKEN, Cause.FOLLOWS):  # those would not be what is meant
         yield from (f"    {_signs(report.line(group))}" for group in report.groups(each.changes))
 
@@ -60,7 +60,8 @@ def outcomes(bad: Sequence[Outcome]) -> Iterator[str]:
         kinds.setdefault((outcome.result.value, outcome.change.action.value), []).append(outcome)
     for (result, action), mine in kinds.items():
         for outcome in mine[:MOST_NAMED]:
-            yield f"{_styled(result, typer.colors.RED)}: {action} {plans.name(outcome.change)}: {outcome.message}"
+            object_name = plan_formats.name(outcome.change)
+            yield f"{_styled(result, typer.colors.RED)}: {action} {object_name}: {outcome.message}"
         if len(mine) > MOST_NAMED:
             yield f"{_styled(result, typer.colors.RED)}: … and {len(mine) - MOST_NAMED:,} more like these"
 

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from kwokfleet import caretaker, daemon, face
-    from kwokfleet import sync as syncing
     from kwokfleet.edge import metrics
     from kwokfleet.kube import client, leader, throttled_client
     from kwokfleet.kube.observed import Inventory
+    from kwokfleet.reconcile import sync as syncing
     from kwokfleet.source import sources
 
 DEFAULT_LISTEN = "127.0.0.1:8265"
@@ -334,11 +334,11 @@ def _prepare(session: "syncing.Sync", kinds: "AbstractSet[str]") -> None:
     """Put the definitions of the kinds that are needed, and of our own, in place."""
     import structlog
 
-    from kwokfleet import apply
+    from kwokfleet.reconcile import applier
 
     missing = kinds & session.mirror.view().missing
     wanted = sync.own_definition() + (sync.kwok_definitions() if missing else [])
-    for name in apply.install(session.sender, wanted, sync.ESTABLISHED_S):
+    for name in applier.install(session.sender, wanted, sync.ESTABLISHED_S):
         structlog.get_logger().info("installed", definition=name)
     session.mirror.follow(kinds)
     session.mirror.wait(lambda now: not kinds & now.missing, sync.ESTABLISHED_S)

@@ -14,12 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from collections.abc import Set as AbstractSet
 
-    from kwokfleet import reconcile
-    from kwokfleet import sync as syncing
-    from kwokfleet.core.changes import Plan
     from kwokfleet.kube import throttled_client
     from kwokfleet.kube.informer import informer
     from kwokfleet.kube.objects import Manifest
+    from kwokfleet.reconcile import reconciler, sync
+    from kwokfleet.reconcile.changes import Plan
     from kwokfleet.source import loader
 
 Fleet = Annotated[
@@ -33,24 +32,24 @@ NoPrune = Annotated[
 Details = Annotated[bool, typer.Option("--details", "-d", help="Each object and each field, not only the groups.")]
 
 
-def options(fleet: list[str] | None, *, no_prune: bool, approved: list[str] | None = None) -> "reconcile.Options":
+def options(fleet: list[str] | None, *, no_prune: bool, approved: list[str] | None = None) -> "reconciler.Options":
     """Return what somebody decided on the command line."""
-    from kwokfleet import reconcile
+    from kwokfleet.reconcile import reconciler
 
     only = frozenset(fleet) | {""} if fleet else None
-    return reconcile.Options(not no_prune, only, frozenset(approved or ()))
+    return reconciler.Options(not no_prune, only, frozenset(approved or ()))
 
 
 @contextmanager
 def opened(
-    context: str | None, kubeconfig: Path | None, options: "reconcile.Options", limits: "throttled_client.Limits"
-) -> "Iterator[syncing.Sync]":
+    context: str | None, kubeconfig: Path | None, options: "reconciler.Options", limits: "throttled_client.Limits"
+) -> "Iterator[sync.Sync]":
     """Connect, and follow our objects; whatever ends the block, ends all that it began."""
-    from kwokfleet import sync as syncing
+    from kwokfleet.reconcile import sync
 
     api = connection.connected(context, kubeconfig)
     with connection.following(api) as follower:
-        session = syncing.Sync(api, follower, options, limits)
+        session = sync.Sync(api, follower, options, limits)
         try:
             yield session
         finally:
@@ -97,19 +96,18 @@ def note_missing(view: "informer.View", kinds: "AbstractSet[str]") -> None:
             output.print_line(f"note: {why}")
 
 
-def in_force(session: "syncing.Sync", loaded: "loader.Loaded") -> "loader.Loaded":
+def in_force(session: "sync.Sync", loaded: "loader.Loaded") -> "loader.Loaded":
     """Return what is loaded, as the daemon would take it: what was suspended in the cluster stays as it is."""
-    from kwokfleet import reconcile, world
-    from kwokfleet.core import standing
+    from kwokfleet.reconcile import cluster_state, fleet_status, reconciler
 
     try:
-        found = world.fleets(session.sender)
+        found = cluster_state.fleets(session.sender)
     except errors.ClusterError as error:
         if error.status != HTTPStatus.FORBIDDEN:
             raise
         output.print_line(f"note: {error}: whether somebody suspended a fleet is not known")
         return loaded
-    return reconcile.as_suspended(loaded, standing.suspended(found))
+    return reconciler.as_suspended(loaded, fleet_status.suspended(found))
 
 
 def kwok_kinds(loaded: "loader.Loaded") -> "AbstractSet[str]":

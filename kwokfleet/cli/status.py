@@ -68,10 +68,10 @@ def get(
 
 
 def _played(api: "client.Cluster", thing: Thing, fleet: list[str] | None) -> list[dict[str, object]]:
-    from kwokfleet import world
     from kwokfleet.core import overview
+    from kwokfleet.reconcile import cluster_state
 
-    found = [each for each in world.fleets(api) if not fleet or each["metadata"]["name"] in fleet]
+    found = [each for each in cluster_state.fleets(api) if not fleet or each["metadata"]["name"] in fleet]
     return list(overview.waves(found) if thing is Thing.WAVES else overview.runs(found))
 
 

@@ -37,21 +37,21 @@ def forgotten(site: Site) -> "Iterator[None]":
     try:
         yield
     finally:
-        from kwokfleet import recorder
+        from kwokfleet.reconcile import status_writer
 
         with _sending(site) as sender:
             _remove_played(sender, site)  # what was on its way when the daemon was told to rest
             for name in site.names:
-                recorder.Recorder(sender).forget(name)
+                status_writer.Recorder(sender).forget(name)
 
 
 def refuse_known(site: Site) -> None:
     """Refuse a cluster that knows these Fleets: their Runs have been, and nobody asked to remove what is theirs."""
-    from kwokfleet import world
     from kwokfleet.core import trial
+    from kwokfleet.reconcile import cluster_state
 
     with _sending(site) as sender:
-        known = sorted({each["metadata"]["name"] for each in world.fleets(sender)} & set(site.names))
+        known = sorted({each["metadata"]["name"] for each in cluster_state.fleets(sender)} & set(site.names))
     if known:
         raise errors.InputError(
             f"this cluster has a fleet {trial.some(known)} already: its waves would not be played again",
@@ -74,9 +74,9 @@ def _sending(site: Site) -> "Iterator[throttled_client.Sender]":
 
 def sweep(made: "daemon.Daemon", site: Site) -> None:
     """Remove Fleets while their kwok still runs, because it lets pods go; the daemon only looks on meanwhile."""
-    from kwokfleet import reconcile
     from kwokfleet.core.triggers import Why
     from kwokfleet.kube import throttled_client
+    from kwokfleet.reconcile import reconciler
     from kwokfleet.source import loader
 
     made.suspended = True
@@ -84,7 +84,7 @@ def sweep(made: "daemon.Daemon", site: Site) -> None:
     with _sending(site) as sender:
         _remove_played(sender, site)
     for name in site.names:
-        ordered = reconcile.Options(only=frozenset({name, ""}), budget=False)
+        ordered = reconciler.Options(only=frozenset({name, ""}), budget=False)
         with sessions.opened(site.context, site.kubeconfig, ordered, throttled_client.Limits()) as session:
             view = connection.known(session.mirror)
             if {each.fleet for each in view.objects.values()} - {name, ""}:
@@ -98,8 +98,8 @@ def sweep(made: "daemon.Daemon", site: Site) -> None:
 
 def _remove_played(sender: "throttled_client.Sender", site: Site) -> None:
     """Remove what the Waves have made, wherever it is, and namespaces of theirs that nobody else uses."""
-    from kwokfleet import world
     from kwokfleet.kube import client, discovery, requests, throttled_client
+    from kwokfleet.reconcile import cluster_state
     from kwokfleet.waves import churn
 
     known, work = discovery.Kinds(sender), list[requests.Request]()
@@ -115,7 +115,7 @@ def _remove_played(sender: "throttled_client.Sender", site: Site) -> None:
                 places |= {each["metadata"]["name"]: each for each in made}
             except errors.ClusterError as error:
                 output.print_line(f"note: what wave {wave.name} has made may stay: {error}")
-    for name in places.keys() - world.occupants(sender, places.keys(), requests.NOT_OURS).keys():
+    for name in places.keys() - cluster_state.occupants(sender, places.keys(), requests.NOT_OURS).keys():
         work.append(requests.delete_any(requests.NAMESPACE, places[name], places[name]["metadata"]["uid"]))
     if work:
         throttled_client.send_all(sender, work)

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
-    from kwokfleet import sync as syncing
-    from kwokfleet.core.changes import Plan
     from kwokfleet.kube.objects import Manifest
+    from kwokfleet.reconcile import sync as syncing
+    from kwokfleet.reconcile.changes import Plan
     from kwokfleet.source import loader
 
 ESTABLISHED_S = 30.0
@@ -95,7 +95,7 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
 
 def _prepare(session: "syncing.Sync", kinds: "AbstractSet[str]", *, write: bool) -> None:
     """Put the definitions of kwok's kinds, if some that are needed are missing, and of ours in place."""
-    from kwokfleet import apply
+    from kwokfleet.reconcile import applier
 
     view = connection.known(session.mirror)
     if not write:
@@ -103,7 +103,7 @@ def _prepare(session: "syncing.Sync", kinds: "AbstractSet[str]", *, write: bool)
         return
     wanted = own_definition() + (kwok_definitions() if kinds & view.missing else [])
     try:
-        for name in apply.install(session.sender, wanted, ESTABLISHED_S):
+        for name in applier.install(session.sender, wanted, ESTABLISHED_S):
             output.print_line(f"installed {name}")
     except errors.UnreachableError:
         raise
@@ -148,7 +148,7 @@ def kwok_definitions() -> "list[Manifest]":
 
 def _ask(made: "Plan", *, yes: bool) -> None:
     """Ask whoever sits there before something is deleted."""
-    from kwokfleet.core.changes import Action
+    from kwokfleet.reconcile.changes import Action
 
     going = sum(change.action in (Action.DELETE, Action.REPLACE) for change in made.changes)
     if going and not yes and sys.stdin.isatty() and sys.stderr.isatty():
@@ -157,7 +157,7 @@ def _ask(made: "Plan", *, yes: bool) -> None:
 
 def _carried_out(session: "syncing.Sync", loaded: "loader.Loaded", made: "Plan", wait_s: float) -> "syncing.Report":
     from kwokfleet.cli import bars
-    from kwokfleet.core import report
+    from kwokfleet.reconcile import outcomes
 
     with bars.shown(output.console(stderr=True)) as shown:
         session.watcher = shown.watch
@@ -169,25 +169,25 @@ def _carried_out(session: "syncing.Sync", loaded: "loader.Loaded", made: "Plan",
             else:
                 output.print_line(_GO_ON)
             raise
-        if wait_s and not report.bad(done.outcomes):
+        if wait_s and not outcomes.bad(done.outcomes):
             session.wait_until_ready(wait_s)
     return done
 
 
 def _told(session: "syncing.Sync", loaded: "loader.Loaded", done: "syncing.Report") -> errors.ExitCode:
     """Tell what became of it, and return the exit code."""
-    from kwokfleet import sync as syncing
     from kwokfleet.cli import plan_text
-    from kwokfleet.core import report
-    from kwokfleet.core.changes import Cause
+    from kwokfleet.reconcile import outcomes
+    from kwokfleet.reconcile import sync as syncing
+    from kwokfleet.reconcile.changes import Cause
 
-    for line in plan_text.outcomes(report.bad(done.outcomes)):
+    for line in plan_text.outcomes(outcomes.bad(done.outcomes)):
         output.print_line(line)
     for each in done.left.withheld:
         if each.cause is Cause.STALLED:
             for line in plan_text.withheld(each):
                 output.print_line(line)
-    good = sum(each.result in report.GOOD for each in done.outcomes)
+    good = sum(each.result in outcomes.GOOD for each in done.outcomes)
     code = syncing.worst(done, usable=loaded.usable)
     if session.sender.limits.dry_run:
         output.print_line(f"dry run: the API server accepts {good:,} of {fleets.count(len(done.outcomes), 'change')}")
@@ -201,12 +201,12 @@ def _told(session: "syncing.Sync", loaded: "loader.Loaded", done: "syncing.Repor
 
 def _record(session: "syncing.Sync", loaded: "loader.Loaded", done: "syncing.Report", where: "Path") -> None:
     """Tell the cluster how its Fleets stand, and which commit they were made equal to."""
-    from kwokfleet.core import report, standing
-    from kwokfleet.core.changes import Cause
+    from kwokfleet.reconcile import fleet_status, outcomes
+    from kwokfleet.reconcile.changes import Cause
     from kwokfleet.source import sources
 
-    about = standing.About(sources.told_of(where, loaded.snapshot.digest))
-    if not session.record(loaded, done, about) and report.of_cause(done.left.withheld, Cause.APPROVAL):
+    about = fleet_status.About(sources.told_of(where, loaded.snapshot.digest))
+    if not session.record(loaded, done, about) and outcomes.of_cause(done.left.withheld, Cause.APPROVAL):
         output.print_line("note: this could not be recorded in the cluster; approve with: sync --approve DIGEST")
 
 
@@ -240,12 +240,12 @@ def delete(  # noqa: PLR0913, PLR0917  # one for each option
     Nodes are drained first. Stages and namespaces that other Fleets share stay. Nothing is done before you
     say yes to what is shown; where nobody can be asked, without --yes it exits 3.
     """
-    from kwokfleet import reconcile
     from kwokfleet.kube import throttled_client
+    from kwokfleet.reconcile import reconciler
     from kwokfleet.source import loader
 
     output.start_logging()
-    ordered = reconcile.Options(only=frozenset({fleet, ""}), budget=False)
+    ordered = reconciler.Options(only=frozenset({fleet, ""}), budget=False)
     with sessions.opened(context, kubeconfig, ordered, throttled_client.Limits(max_inflight, qps)) as session:
         view = connection.known(session.mirror)
         sessions.note_missing(view, {"Stage"})

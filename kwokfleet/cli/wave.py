@@ -70,11 +70,11 @@ def run(
 
 def _ordered(what: "What", about: tuple[str, str, str], context: str | None, kubeconfig: "Path | None") -> int:
     """Write an order onto a Fleet; return its number."""
-    from kwokfleet import recorder
+    from kwokfleet.reconcile import status_writer
 
     fleet, wave, run = about
     api = connection.connected(context, kubeconfig)
-    return recorder.order(api, fleet, what, wave, run, check=lambda there: _check(there, wave, run))
+    return status_writer.order(api, fleet, what, wave, run, check=lambda there: _check(there, wave, run))
 
 
 def _check(there: "Manifest", wave: str, run: str) -> None:

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from kwokfleet.core import standing
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.observed import Inventory
+from kwokfleet.reconcile import fleet_status
 
 Row = dict[str, object]
 """What a line of a table shows, by column."""
@@ -66,7 +66,7 @@ def _fleet(fleet: Manifest) -> Row:
     conditions = {each["type"]: each for each in status.get("conditions") or ()}
     ready = conditions.get("Ready", {})
     others = [name for name in ("Reconciling", "Stalled", "Degraded") if _holds(conditions.get(name))]
-    if fleet["metadata"]["name"] in standing.suspended([fleet]):
+    if fleet["metadata"]["name"] in fleet_status.suspended([fleet]):
         others.append("Suspended")
     word = {"True": "Ready", "False": "NotReady"}.get(ready.get("status", ""), "Unknown")
     return {

@@ -10,12 +10,12 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
-from kwokfleet.core.situation import FleetRules
 from kwokfleet.core.triggers import Why
 from kwokfleet.documents import problems
 from kwokfleet.documents.problems import Problem
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.observed import Inventory
+from kwokfleet.reconcile.plan_input import FleetRules
 
 MOST_PASSES = 10
 """How many of the last passes are remembered."""

@@ -12,8 +12,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from kwokfleet.core.changes import Action, Cause
 from kwokfleet.core.picture import Fleet, Measured, Pass, PassResult, Picture, Pool
+from kwokfleet.reconcile.changes import Action, Cause
 
 OTHER = "other"
 NO_ANSWER = "none"

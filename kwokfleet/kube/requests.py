@@ -11,9 +11,9 @@ from urllib.parse import quote, urlencode
 
 import orjson
 
-from kwokfleet.core.patches import MERGE, Patch
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest, ObjectKey
+from kwokfleet.reconcile.patches import MERGE, Patch
 
 JSON = "application/json"
 APPLY = "application/apply-patch+yaml"

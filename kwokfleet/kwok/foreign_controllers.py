@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from kwokfleet.core.patches import Patch
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest, ObjectKey
 from kwokfleet.kwok.node_leases import Lease
+from kwokfleet.reconcile.patches import Patch
 
 REPLICAS = f"{objects.PREFIX}/replicas"
 """The annotation that remembers, on a Deployment that we scaled down, how many replicas it had."""

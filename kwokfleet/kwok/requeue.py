@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import orjson
 
-from kwokfleet.core.changes import Action
-from kwokfleet.core.patches import Patch
-from kwokfleet.core.report import Outcome, Result
 from kwokfleet.kube import objects, requests
 from kwokfleet.kube.objects import Manifest, ObjectKey
 from kwokfleet.kube.observed import Observed, finished
 from kwokfleet.kube.requests import NODE, POD, Request
+from kwokfleet.reconcile.changes import Action
+from kwokfleet.reconcile.outcomes import Outcome, Result
+from kwokfleet.reconcile.patches import Patch
 
 JSON_PATCH = "application/json-patch+json"
 _LENGTH = 12

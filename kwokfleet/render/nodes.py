@@ -15,11 +15,11 @@ from typing import Any
 
 from kwokfleet.api.delay import Delay
 from kwokfleet.api.fleet import NodeGroups, NodePool
-from kwokfleet.core import diff
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.observed import TTL
 from kwokfleet.kwok import flags
+from kwokfleet.reconcile import diff
 from kwokfleet.render import lifecycles, node_templates, usage
 from kwokfleet.render.seeded_random import Die
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import psutil
 
-from kwokfleet import reconcile, sync
 from kwokfleet.kube import client, requests, throttled_client
 from kwokfleet.kube.informer import informer
+from kwokfleet.reconcile import reconciler, sync
 from kwokfleet.source import loader as source
 from tests.bench import arena, pods, table
 
@@ -175,7 +175,7 @@ def _passes(place: arena.Arena, file: Path) -> tuple[list[float], int]:
     with informer.Mirror(api) as follower:
         follower.wait_until_known(60)
         loader = source.Loader()
-        session = sync.Sync(api, follower, reconcile.Options(), throttled_client.Limits())
+        session = sync.Sync(api, follower, reconciler.Options(), throttled_client.Limits())
         assert session.plan(loader.load(file)).empty
         _Counting.sent = 0
         costs = []

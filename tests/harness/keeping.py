@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kwokfleet import caretaker, reconcile, sync
+from kwokfleet import caretaker
 from kwokfleet.api.kwok_controller import KwokControllerSpec
 from kwokfleet.kube import client, objects, requests, throttled_client
 from kwokfleet.kube.informer import informer
 from kwokfleet.kwok import backend, lease_client, shard, supervisor
+from kwokfleet.reconcile import reconciler, sync
 from kwokfleet.source import loader
 from tests.harness import control_plane, kwok, waiting
 
@@ -60,7 +61,7 @@ class Kept:
         assert loaded.usable, loaded.problems
         with informer.Mirror(self.api) as follower:
             follower.wait_until_known(READY_S)
-            session = sync.Sync(self.api, follower, reconcile.Options(budget=False), throttled_client.Limits())
+            session = sync.Sync(self.api, follower, reconciler.Options(budget=False), throttled_client.Limits())
             return session.carry_out(loaded, session.plan(loaded))
 
     def leases(self) -> dict[str, str]:

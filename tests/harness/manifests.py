@@ -3,10 +3,10 @@
 import copy
 from typing import Any
 
-from kwokfleet.core import diff
 from kwokfleet.kube import objects, observed
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.observed import Observed
+from kwokfleet.reconcile import diff
 
 
 def node(name: str = "lab-gpu-0", *, fleet: str = "lab", pool: str = "gpu", **parts: Any) -> Manifest:  # noqa: ANN401  # of a manifest

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
-from kwokfleet import reconcile
-from kwokfleet import sync as syncing
-from kwokfleet.core import report
-from kwokfleet.core.changes import Plan
 from kwokfleet.kube import client, objects, requests, throttled_client
 from kwokfleet.kube.informer import informer
 from kwokfleet.kube.objects import ObjectKey
 from kwokfleet.kube.requests import Request
+from kwokfleet.reconcile import outcomes, reconciler
+from kwokfleet.reconcile import sync as syncing
+from kwokfleet.reconcile.changes import Plan
 from kwokfleet.source import loader
 from tests.harness import control_plane, waiting
 
@@ -32,7 +31,9 @@ class Sessions:
         """Make the cluster what files say, which must succeed."""
         session, loaded = self._begun(path)
         done = session.carry_out(loaded, session.plan(loaded))
-        assert not report.bad(done.outcomes), [(each.change.key, each.message) for each in report.bad(done.outcomes)]
+        assert not outcomes.bad(done.outcomes), [
+            (each.change.key, each.message) for each in outcomes.bad(done.outcomes)
+        ]
         return done
 
     def diff(self, path: Path) -> Plan:
@@ -43,7 +44,7 @@ class Sessions:
     def _begun(self, path: Path) -> tuple[syncing.Sync, loader.Loaded]:
         loaded = loader.Loader().load(path)
         assert loaded.usable, loaded.problems
-        return syncing.Sync(self.api, self.follower, reconcile.Options(), throttled_client.Limits()), loaded
+        return syncing.Sync(self.api, self.follower, reconciler.Options(), throttled_client.Limits()), loaded
 
 
 @contextmanager

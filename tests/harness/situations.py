@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from kwokfleet.core.changes import Cause, Plan
-from kwokfleet.core.situation import FleetRules, PoolRules
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest, ObjectKey
 from kwokfleet.kube.observed import Observed
+from kwokfleet.reconcile.changes import Cause, Plan
+from kwokfleet.reconcile.plan_input import FleetRules, PoolRules
 from tests.harness import manifests
 
 

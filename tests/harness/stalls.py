@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from kwokfleet import errors
-from kwokfleet.core.patches import MERGE
 from kwokfleet.kube import client
 from kwokfleet.kube.requests import Request
+from kwokfleet.reconcile.patches import MERGE
 from tests.harness.control_plane import ControlPlane
 
 TICK_S = 0.1

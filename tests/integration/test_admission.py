@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from kwokfleet import world
-from kwokfleet.core import patches
 from kwokfleet.kube import client, requests
+from kwokfleet.reconcile import cluster_state, patches
 from tests.harness import accounts, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.harness.sandbox import Sandbox
@@ -174,9 +173,9 @@ def test_a_namespace_that_cannot_be_looked_into_is_not_taken_for_empty(
     api = client.connect(kubeconfig=accounts.kubeconfig(installed, tmp_path))
     more = accounts.granted("Let it remove namespaces")
     try:
-        assert world.occupants(api, {box.name}) == {box.name: "secrets/(may not be listed)"}
+        assert cluster_state.occupants(api, {box.name}) == {box.name: "secrets/(may not be listed)"}
         installed.kubectl("apply", "--filename", "-", stdin=more)
-        waiting.until(lambda: world.occupants(api, {box.name}) == {})
+        waiting.until(lambda: cluster_state.occupants(api, {box.name}) == {})
     finally:
         installed.kubectl("delete", "--filename", "-", stdin=more)
         api.close()

@@ -15,9 +15,9 @@ from ruamel.yaml import YAML
 
 from kwokfleet import settings
 from kwokfleet.api import units
-from kwokfleet.core import diff
 from kwokfleet.embedded import crds, progress
 from kwokfleet.kube import objects
+from kwokfleet.reconcile import diff
 from kwokfleet.render import desired
 from kwokfleet.source import loader
 from tests.harness import cli, kwok, manifests, sessions, waiting

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from kwokfleet.core import diff
-from kwokfleet.core.diff import ABSENT
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.observed import Observed
+from kwokfleet.reconcile import diff
+from kwokfleet.reconcile.diff import ABSENT
 from tests.harness import manifests
 
 Found = dict[str, tuple[Any, Any]]

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from kwokfleet.core import diff, plan
-from kwokfleet.core.changes import DIGEST_LENGTH, Action, Cause
-from kwokfleet.core.situation import FleetRules, PoolRules, Situation
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import ObjectKey
 from kwokfleet.kube.observed import Observed
+from kwokfleet.reconcile import diff, planner
+from kwokfleet.reconcile.changes import DIGEST_LENGTH, Action, Cause
+from kwokfleet.reconcile.plan_input import FleetRules, PoolRules, Situation
 from tests.harness import manifests
 from tests.harness.situations import actions, causes, desired, inventory, nodes, rules
 
@@ -26,7 +26,7 @@ def test_no_more_vanishes_than_the_budget_allows(vanishing: int, percent: float,
     here = nodes(4 - vanishing, "stays")
     gone = nodes(vanishing, "gone")
     situation = Situation(desired(*here), inventory(*here, *gone), rules("stays", max_percent=percent))
-    made = plan.plan(situation)
+    made = planner.plan(situation)
     assert (len(made.changes), causes(made)) == (
         (vanishing, []) if released else (0, [(Cause.APPROVAL, "lab", vanishing)])
     )
@@ -34,13 +34,13 @@ def test_no_more_vanishes_than_the_budget_allows(vanishing: int, percent: float,
 
 def test_a_number_that_was_written_is_an_order() -> None:
     """The budget guards against what vanished; a pool that is scaled to nothing is followed."""
-    made = plan.plan(Situation({}, inventory(*nodes(10)), rules("gpu")))
+    made = planner.plan(Situation({}, inventory(*nodes(10)), rules("gpu")))
     assert [action for action, _ in actions(made)] == ["delete"] * 10
 
 
 def test_a_fleet_that_is_not_in_the_files_has_the_default_budget() -> None:
     """It vanished whole: that waits."""
-    [held] = plan.plan(Situation({}, inventory(*nodes(4)), {})).withheld
+    [held] = planner.plan(Situation({}, inventory(*nodes(4)), {})).withheld
     assert (held.cause, held.fleet, len(held.changes)) == (Cause.APPROVAL, "lab", 4)
     assert held.why == "4 of 4 objects of fleet lab would vanish, more than 25 %"
 
@@ -50,7 +50,7 @@ def test_a_fleet_over_its_budget_waits_whole_and_others_go_on() -> None:
     other = manifests.node("other-a-0", fleet="other", pool="a")
     want = desired(*nodes(1, "new"), other)
     have = inventory(*nodes(4, "gone"))
-    made = plan.plan(Situation(want, have, rules("new") | {"other": FleetRules()}))
+    made = planner.plan(Situation(want, have, rules("new") | {"other": FleetRules()}))
     assert actions(made) == [("create", "other-a-0")]
     assert causes(made) == [(Cause.APPROVAL, "lab", 5)]
 
@@ -63,15 +63,15 @@ def over_budget(count: int = 4) -> Situation:
 def test_an_approval_releases_exactly_its_plan() -> None:
     """Named by its digest."""
     situation = over_budget()
-    digest = plan.plan(situation).withheld[0].digest
-    made = plan.plan(replace(situation, approved=frozenset({digest})))
+    digest = planner.plan(situation).withheld[0].digest
+    made = planner.plan(replace(situation, approved=frozenset({digest})))
     assert (len(made.changes), made.withheld) == (4, ())
 
 
 def test_another_plans_digest_releases_nothing() -> None:
     """One node more, a namesake that is another object, one more change: each is another plan."""
     situation = over_budget()
-    approved = frozenset({plan.plan(situation).withheld[0].digest})
+    approved = frozenset({planner.plan(situation).withheld[0].digest})
     again = manifests.live(manifests.node("lab-gone-0", pool="gone"), uid="another")
     others = [
         over_budget(5),
@@ -81,7 +81,7 @@ def test_another_plans_digest_releases_nothing() -> None:
     ]
     digests = set()
     for other in others:
-        made = plan.plan(replace(other, approved=approved))
+        made = planner.plan(replace(other, approved=approved))
         assert causes(made)[0][0] is Cause.APPROVAL
         assert not made.changes
         digests.add(made.withheld[0].digest)
@@ -92,7 +92,7 @@ def test_a_digest_depends_on_what_is_done_not_on_its_order() -> None:
     """The same changes found in another order have the same digest."""
     there = inventory(*nodes(4, "gone"))
     turned = dict(reversed(there.items()))
-    first, second = (plan.plan(Situation({}, each, rules("stays"))).withheld[0].digest for each in (there, turned))
+    first, second = (planner.plan(Situation({}, each, rules("stays"))).withheld[0].digest for each in (there, turned))
     assert first == second
     assert len(first) == DIGEST_LENGTH
 
@@ -104,7 +104,7 @@ def test_a_broken_fleet_is_left_alone() -> None:
     """Nothing of it is created, changed or deleted; the others go on."""
     want = desired(*nodes(1, labels={"a": "b"}), manifests.node("other-a-0", fleet="other", pool="a"))
     have = inventory(*nodes(3))
-    made = plan.plan(Situation(want, have, {"other": FleetRules()}, broken={"lab": "its file has errors"}))
+    made = planner.plan(Situation(want, have, {"other": FleetRules()}, broken={"lab": "its file has errors"}))
     assert actions(made) == [("create", "other-a-0")]
     assert causes(made) == [(Cause.BROKEN, "lab", 3)]
     assert made.withheld[0].why == "its file has errors"
@@ -113,7 +113,7 @@ def test_a_broken_fleet_is_left_alone() -> None:
 def test_in_doubt_nothing_vanishes() -> None:
     """A file that cannot be read may say that it stays; what was written elsewhere is done."""
     have = inventory(*nodes(2), *nodes(2, "gone"))
-    made = plan.plan(Situation(desired(*nodes(1)), have, rules("gpu", max_percent=100), doubt="b.yaml has errors"))
+    made = planner.plan(Situation(desired(*nodes(1)), have, rules("gpu", max_percent=100), doubt="b.yaml has errors"))
     assert actions(made) == [("delete", "lab-gpu-1")]
     assert causes(made) == [(Cause.BROKEN, "lab", 2)]
 
@@ -121,14 +121,14 @@ def test_in_doubt_nothing_vanishes() -> None:
 def test_what_all_share_stays_while_it_is_open_what_one_needs() -> None:
     """A Fleet that is broken, in doubt, or vanishing beyond its budget may still need these Stages."""
     base = Situation(desired(*nodes(1)), inventory(*nodes(1), manifests.stage("old")), rules("gpu"))
-    assert actions(plan.plan(base)) == [("delete", "old")]
+    assert actions(planner.plan(base)) == [("delete", "old")]
     gone = manifests.live(manifests.node("x-a-0", fleet="x", pool="a"))
     for situation in (
         replace(base, broken={"x": "has errors"}),
         replace(base, doubt="has errors"),
         replace(base, observed={**base.observed, gone.key: gone}),
     ):
-        made = plan.plan(situation)
+        made = planner.plan(situation)
         assert (Cause.FOLLOWS, "", 1) in causes(made)
         assert not made.changes
 
@@ -136,16 +136,16 @@ def test_what_all_share_stays_while_it_is_open_what_one_needs() -> None:
 def test_stages_are_made_where_there_are_none_yet() -> None:
     """Also while a file is broken: without any, nothing would happen on the nodes of the good ones."""
     want = desired(*nodes(1), manifests.stage("new"))
-    made = plan.plan(Situation(want, {}, rules("gpu"), broken={"x": "has errors"}))
+    made = planner.plan(Situation(want, {}, rules("gpu"), broken={"x": "has errors"}))
     assert actions(made) == [("create", "new"), ("create", "lab-gpu-0")]
     played = inventory(manifests.stage("other"))
-    made = plan.plan(Situation(want, played, rules("gpu"), broken={"x": "has errors"}))
+    made = planner.plan(Situation(want, played, rules("gpu"), broken={"x": "has errors"}))
     assert actions(made) == [("create", "lab-gpu-0")]
 
 
 def test_while_it_is_unknown_how_kwok_runs_nothing_is_done() -> None:
     """All nodes depend on that document."""
-    made = plan.plan(Situation(desired(*nodes(2)), inventory(*nodes(1, "x")), rules("gpu"), frozen="kwok.yaml:3"))
+    made = planner.plan(Situation(desired(*nodes(2)), inventory(*nodes(1, "x")), rules("gpu"), frozen="kwok.yaml:3"))
     assert made.changes == ()
     assert {(each.cause, each.why) for each in made.withheld} == {(Cause.BROKEN, "kwok.yaml:3")}
 
@@ -153,7 +153,7 @@ def test_while_it_is_unknown_how_kwok_runs_nothing_is_done() -> None:
 def test_of_a_kind_that_could_not_be_listed_nothing_is_done() -> None:
     """Unknown is not absent."""
     want = desired(*nodes(2), manifests.stage("new"))
-    made = plan.plan(Situation(want, {}, rules("gpu"), unknown={"Node": "may not list nodes"}))
+    made = planner.plan(Situation(want, {}, rules("gpu"), unknown={"Node": "may not list nodes"}))
     assert actions(made) == [("create", "new")]
     assert causes(made) == [(Cause.UNKNOWN, "lab", 2)]
 
@@ -163,21 +163,21 @@ def test_of_a_kind_that_could_not_be_listed_nothing_is_done() -> None:
 
 def test_a_suspended_fleet_is_left_alone() -> None:
     """Whatever its files say otherwise."""
-    made = plan.plan(Situation(desired(*nodes(1)), inventory(*nodes(3, "x")), rules("gpu", suspended=True)))
+    made = planner.plan(Situation(desired(*nodes(1)), inventory(*nodes(3, "x")), rules("gpu", suspended=True)))
     assert (made.changes, causes(made)) == ((), [(Cause.SUSPENDED, "lab", 4)])
 
 
 def test_a_suspended_pool_is_left_alone() -> None:
     """The Fleet's others are not."""
     pools = {"lab": FleetRules(pools={"gpu": PoolRules(suspended=True), "cpu": PoolRules()})}
-    made = plan.plan(Situation(desired(*nodes(1), *nodes(1, "cpu")), inventory(*nodes(3)[1:]), pools))
+    made = planner.plan(Situation(desired(*nodes(1), *nodes(1, "cpu")), inventory(*nodes(3)[1:]), pools))
     assert actions(made) == [("create", "lab-cpu-0")]
     assert causes(made) == [(Cause.SUSPENDED, "lab", 3)]
 
 
 def test_outside_its_windows_nothing_of_a_fleet_changes() -> None:
     """It is said, and done later."""
-    made = plan.plan(Situation(desired(*nodes(1)), inventory(*nodes(1, "x")), rules("gpu", open=False)))
+    made = planner.plan(Situation(desired(*nodes(1)), inventory(*nodes(1, "x")), rules("gpu", open=False)))
     assert (made.changes, causes(made)) == ((), [(Cause.WINDOW, "lab", 2)])
 
 
@@ -185,9 +185,9 @@ def test_a_node_that_changes_hands_needs_both_owners_to_be_free() -> None:
     """A pool that is suspended does not lose a node to another pool of the same node name."""
     pools = {"lab": FleetRules(pools={"old": PoolRules(suspended=True), "new": PoolRules()})}
     want, have = (manifests.node("shared-0", pool=name) for name in ("new", "old"))
-    assert causes(plan.plan(Situation(desired(want), inventory(have), pools))) == [(Cause.SUSPENDED, "lab", 1)]
+    assert causes(planner.plan(Situation(desired(want), inventory(have), pools))) == [(Cause.SUSPENDED, "lab", 1)]
     broken = manifests.live(manifests.node("shared-0", fleet="x", pool="old"))
-    made = plan.plan(Situation(desired(want), inventory(broken), pools, broken={"x": "has errors"}))
+    made = planner.plan(Situation(desired(want), inventory(broken), pools, broken={"x": "has errors"}))
     assert causes(made) == [(Cause.BROKEN, "lab", 1)]
 
 
@@ -199,7 +199,7 @@ def test_without_pruning_nothing_is_deleted_or_replaced() -> None:
         manifests.node("c"),
     ]
     have = [manifests.node("a"), manifests.node("b", spec={"providerID": "kwok://old"}), manifests.node("d")]
-    made = plan.plan(Situation(desired(*want), inventory(*have), rules("gpu"), prune=False))
+    made = planner.plan(Situation(desired(*want), inventory(*have), rules("gpu"), prune=False))
     assert sorted(actions(made)) == [("create", "c"), ("update", "a")]
     assert causes(made) == [(Cause.NO_PRUNE, "lab", 2)]
 
@@ -208,8 +208,8 @@ def test_only_some_fleets_are_looked_at() -> None:
     """Others are not even withheld."""
     want = desired(*nodes(1), manifests.node("o", fleet="other"), manifests.stage("s"))
     situation = Situation(want, inventory(manifests.node("x", fleet="third")), rules("gpu"))
-    assert actions(plan.plan(replace(situation, only=frozenset({"lab"})))) == [("create", "lab-gpu-0")]
-    assert actions(plan.plan(replace(situation, only=frozenset({"lab", ""})))) == [
+    assert actions(planner.plan(replace(situation, only=frozenset({"lab"})))) == [("create", "lab-gpu-0")]
+    assert actions(planner.plan(replace(situation, only=frozenset({"lab", ""})))) == [
         ("create", "s"),
         ("create", "lab-gpu-0"),
     ]
@@ -229,7 +229,7 @@ def foreign(*, fake: bool = True, **parts: Any) -> dict[ObjectKey, Observed]:  #
 
 def test_an_object_of_somebody_else_is_a_conflict() -> None:
     """It is reported, not taken."""
-    made = plan.plan(Situation(desired(*nodes(2)), {}, rules("gpu"), foreign=foreign()))
+    made = planner.plan(Situation(desired(*nodes(2)), {}, rules("gpu"), foreign=foreign()))
     assert actions(made) == [("create", "lab-gpu-1")]
     assert causes(made) == [(Cause.CONFLICT, "lab", 1)]
     assert "lab-gpu-0 is there and is not ours" in made.withheld[0].why
@@ -240,7 +240,7 @@ def test_a_fake_node_can_be_adopted(who: str) -> None:
     """By the word of its pool or of the whole Fleet: then it gets our labels."""
     pools = {"gpu": PoolRules(adopt=who == "pool")}
     adopting = {"lab": FleetRules(adopt=who == "fleet", pools=pools)}
-    [change] = plan.plan(Situation(desired(*nodes(1)), {}, adopting, foreign=foreign())).changes
+    [change] = planner.plan(Situation(desired(*nodes(1)), {}, adopting, foreign=foreign())).changes
     assert change.action is Action.UPDATE
     assert ("metadata", "labels", objects.MANAGED_BY) in {each.path for each in change.differences}
 
@@ -249,14 +249,14 @@ def test_a_node_that_cannot_become_what_is_asked_for_is_not_adopted() -> None:
     """Only a new one could: what others made is not deleted for that."""
     want = manifests.node(spec={"providerID": "kwok://a"})
     there = foreign(spec={"providerID": "aws:///a"})
-    made = plan.plan(Situation(desired(want), {}, rules("gpu", adopt=True), foreign=there))
+    made = planner.plan(Situation(desired(want), {}, rules("gpu", adopt=True), foreign=there))
     assert (made.changes, causes(made)) == ((), [(Cause.CONFLICT, "lab", 1)])
     assert "cannot be adopted: its spec.providerID cannot change" in made.withheld[0].why
 
 
 def test_a_real_node_is_never_adopted() -> None:
     """Whatever the file says."""
-    made = plan.plan(Situation(desired(*nodes(1)), {}, rules("gpu", adopt=True), foreign=foreign(fake=False)))
+    made = planner.plan(Situation(desired(*nodes(1)), {}, rules("gpu", adopt=True), foreign=foreign(fake=False)))
     assert (made.changes, causes(made)) == ((), [(Cause.CONFLICT, "lab", 1)])
     assert "is not a fake node: it is never touched" in made.withheld[0].why
 
@@ -267,7 +267,7 @@ def test_a_node_with_our_label_alone_is_not_touched(wanted: bool) -> None:  # no
     node = manifests.node()
     del node["metadata"]["annotations"]
     want = desired(*nodes(1)) if wanted else {}
-    made = plan.plan(Situation(want, inventory(node), rules("gpu", adopt=True, max_percent=100)))
+    made = planner.plan(Situation(want, inventory(node), rules("gpu", adopt=True, max_percent=100)))
     assert (made.changes, causes(made)) == ((), [(Cause.NOT_FAKE, "lab", 1)])
 
 
@@ -275,13 +275,13 @@ def test_a_namespace_of_somebody_else_will_do() -> None:
     """It stays theirs."""
     theirs = manifests.namespace()
     theirs["metadata"]["labels"] = {}
-    assert plan.plan(Situation(desired(manifests.namespace()), {}, rules(), foreign=inventory(theirs))).empty
+    assert planner.plan(Situation(desired(manifests.namespace()), {}, rules(), foreign=inventory(theirs))).empty
 
 
 def test_a_namespace_that_others_use_is_not_deleted() -> None:
     """What is in it would go with it."""
     have = inventory(manifests.namespace("busy"), manifests.namespace("idle"))
-    made = plan.plan(Situation({}, have, rules(), occupied={"busy": "pods/web, which is not ours"}))
+    made = planner.plan(Situation({}, have, rules(), occupied={"busy": "pods/web, which is not ours"}))
     assert actions(made) == [("delete", "idle")]
     assert causes(made) == [(Cause.OCCUPIED, "", 1)]
     assert made.withheld[0].why == "namespace busy holds pods/web, which is not ours"
@@ -293,9 +293,9 @@ def test_a_field_that_somebody_keeps_changing_back_is_given_up() -> None:
     have = manifests.node(labels={"a": "theirs", "b": "ours"})
     path: diff.Path = ("metadata", "labels", "a")
     stalled = {(objects.key(want), path): "manager 'rival'"}
-    made = plan.plan(Situation(desired(want), inventory(have), rules("gpu"), stalled=stalled))
+    made = planner.plan(Situation(desired(want), inventory(have), rules("gpu"), stalled=stalled))
     assert (made.changes, causes(made)) == ((), [(Cause.STALLED, "lab", 1)])
     assert "manager 'rival' keeps changing metadata.labels.a of node lab-gpu-0" in made.withheld[0].why
     both = manifests.node(labels={"a": "theirs", "b": "theirs"})
-    [change] = plan.plan(Situation(desired(want), inventory(both), rules("gpu"), stalled=stalled)).changes
+    [change] = planner.plan(Situation(desired(want), inventory(both), rules("gpu"), stalled=stalled)).changes
     assert [each.path[-1] for each in change.differences] == ["b"]

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 import pytest
 
 from kwokfleet.api import fleet as fleet_api
-from kwokfleet.core import membership
 from kwokfleet.kube import objects
 from kwokfleet.kube.observed import Inventory
+from kwokfleet.reconcile import scaling
 from kwokfleet.render import desired
 from tests.harness import manifests
 
@@ -45,7 +45,7 @@ def members(
     """Return the indices of the nodes that the pool should have; None: the first so many."""
     made = tree(replicas, scale_down)
     counts = {f"lab-gpu-{index}": count for index, count in (pods or {}).items()}
-    found = membership.members(made, membership.present(made, inventory), counts, NOW).get(POOL)
+    found = scaling.members(made, scaling.present(made, inventory), counts, NOW).get(POOL)
     return None if found is None else tuple(found)
 
 
@@ -99,4 +99,4 @@ def test_pods_are_counted_only_where_a_pool_shrinks() -> None:
     """And only for pools that part with their emptiest nodes."""
     for how, size, busy in (("emptiest", 1, 2), ("emptiest", 2, 0), ("newest", 1, 0), ("highestIndex", 1, 0)):
         made = tree(size, how)
-        assert len(membership.busy(made, membership.present(made, live(0, 1)), NOW)) == busy
+        assert len(scaling.busy(made, scaling.present(made, live(0, 1)), NOW)) == busy

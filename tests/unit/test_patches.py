@@ -5,12 +5,11 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kwokfleet.core import diff, patches
-from kwokfleet.core.changes import Action, Change
-from kwokfleet.formats import plans
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.observed import Observed
+from kwokfleet.reconcile import diff, patches, plan_formats
+from kwokfleet.reconcile.changes import Action, Change
 from tests.harness import manifests
 
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}
@@ -136,7 +135,7 @@ def test_a_diff_shows_what_the_patches_do(before: Manifest, want: Manifest) -> N
     have = manifests.live(with_others(before), manifests.owned(before), THEIRS)
     found = diff.differences(want, have)
     change = Change(Action.UPDATE, have.key, "lab", "gpu", "differs", want, have, found)
-    assert normal(plans.merged(change)) == normal(patched(have, found))
+    assert normal(plan_formats.merged(change)) == normal(patched(have, found))
 
 
 def normal(part: Any) -> Any:  # noqa: ANN401  # any part of a manifest

@@ -8,8 +8,8 @@ import pytest
 
 from kwokfleet.core import http_rules, picture, picture_json
 from kwokfleet.core.picture import Due, Event, Held, Nodes, Pass, Picture, Pool, Shard, Source
-from kwokfleet.core.situation import FleetRules, PoolRules
 from kwokfleet.documents.problems import Problem, Severity
+from kwokfleet.reconcile.plan_input import FleetRules, PoolRules
 from tests.harness import daemons, manifests
 
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from kwokfleet.core import diff, plan
-from kwokfleet.core.changes import Action, Plan
-from kwokfleet.core.situation import Situation, rules_of
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.observed import Observed
+from kwokfleet.reconcile import diff
+from kwokfleet.reconcile import planner as plan
+from kwokfleet.reconcile.changes import Action, Plan
+from kwokfleet.reconcile.plan_input import Situation, rules_of
 from kwokfleet.source import loader
 from tests.harness import manifests
 from tests.harness.situations import actions, desired, inventory, nodes, rules

@@ -5,9 +5,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from kwokfleet.core.patches import Patch
 from kwokfleet.kube import objects, requests
 from kwokfleet.kube.objects import ObjectKey
+from kwokfleet.reconcile.patches import Patch
 from tests.harness import manifests
 
 NODE = ObjectKey("v1", "Node", "", "lab-gpu-0")

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from kwokfleet.core import standing
-from kwokfleet.core.changes import Action, Cause, Change, Plan, Withheld, digest
-from kwokfleet.core.report import Outcome, Result
-from kwokfleet.core.situation import FleetRules, PoolRules
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.reconcile import fleet_status
+from kwokfleet.reconcile.changes import Action, Cause, Change, Plan, Withheld, digest
+from kwokfleet.reconcile.outcomes import Outcome, Result
+from kwokfleet.reconcile.plan_input import FleetRules, PoolRules
 from tests.harness import manifests
 
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
@@ -30,7 +30,7 @@ def status(
     there = [manifests.live(manifests.node(f"n{number}", status=READY)) for number in range(ready)]
     inventory = {each.key: each for each in there}
     rules = {"lab": FleetRules(suspended=suspended, pools={"gpu": PoolRules(size=desired)})}
-    return standing.statuses(["lab"], rules, inventory, left or Plan(), outcomes or [])["lab"]
+    return fleet_status.statuses(["lab"], rules, inventory, left or Plan(), outcomes or [])["lab"]
 
 
 def conditions(made: Manifest) -> dict[str, tuple[str, str]]:
@@ -64,8 +64,10 @@ def test_a_fleet_that_is_suspended_says_so() -> None:
 
 def test_what_is_known_beside_the_objects_is_told() -> None:
     """Where the files come from, plans and Runs of that Fleet; that nobody drives the nodes is a condition."""
-    about = standing.About({"revision": "main@1"}, "kwok is down", {"lab": [{"digest": "d"}]}, {"x": [{"name": "w"}]})
-    made = standing.statuses(["lab"], {}, {}, Plan(), [], about)["lab"]
+    about = fleet_status.About(
+        {"revision": "main@1"}, "kwok is down", {"lab": [{"digest": "d"}]}, {"x": [{"name": "w"}]}
+    )
+    made = fleet_status.statuses(["lab"], {}, {}, Plan(), [], about)["lab"]
     assert (made["source"], made["plans"]) == ({"revision": "main@1"}, [{"digest": "d"}])
     assert "waves" not in made
     assert conditions(made)["Degraded"] == ("True", "KwokDown")
@@ -74,7 +76,7 @@ def test_what_is_known_beside_the_objects_is_told() -> None:
 def test_a_fleet_whose_file_cannot_be_read_wants_what_it_wanted() -> None:
     """Nobody takes a broken file for the wish to have no nodes."""
     before = status(3, 3)
-    made = standing.with_old_wishes(standing.statuses(["lab"], {}, {}, Plan(), [])["lab"], before)
+    made = fleet_status.with_old_wishes(fleet_status.statuses(["lab"], {}, {}, Plan(), [])["lab"], before)
     assert made["nodes"]["desired"] == 3
 
 
@@ -136,16 +138,16 @@ def test_of_other_fleets_nothing_is_said() -> None:
 
 def test_what_is_the_same_is_not_written_again() -> None:
     """A settled Fleet costs no request."""
-    first = standing.updated(status(3, 3), {}, NOW)
+    first = fleet_status.updated(status(3, 3), {}, NOW)
     assert first
-    assert standing.updated(status(3, 3), first, NOW + timedelta(hours=1)) is None
+    assert fleet_status.updated(status(3, 3), first, NOW + timedelta(hours=1)) is None
 
 
 def test_a_conditions_time_is_that_of_its_last_turn() -> None:
     """It stays while the condition says the same, and moves when it turns."""
-    first = standing.updated(status(3, 3), {}, NOW)
+    first = fleet_status.updated(status(3, 3), {}, NOW)
     assert first
-    later = standing.updated(status(2, 3), first, NOW + timedelta(hours=1))
+    later = fleet_status.updated(status(2, 3), first, NOW + timedelta(hours=1))
     assert later
     times = {each["type"]: each["lastTransitionTime"] for each in later["conditions"]}
     assert times == {

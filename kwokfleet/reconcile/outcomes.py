@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kwokfleet.core import diff
-from kwokfleet.core.changes import Action, Cause, Change, Plan, Withheld
 from kwokfleet.kube import objects
+from kwokfleet.reconcile import diff
+from kwokfleet.reconcile.changes import Action, Cause, Change, Plan, Withheld
 
 
 class Result(StrEnum):

@@ -6,11 +6,11 @@ from typing import Any
 
 import orjson
 
-from kwokfleet.core import diff, report
-from kwokfleet.core.changes import Action, Change, Plan, Withheld, digest
-from kwokfleet.core.diff import ABSENT
 from kwokfleet.documents import writer
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.reconcile import diff, outcomes
+from kwokfleet.reconcile.changes import Action, Change, Plan, Withheld, digest
+from kwokfleet.reconcile.diff import ABSENT
 
 SIGNS = {Action.CREATE: "+", Action.UPDATE: "~", Action.REPLACE: "±", Action.DELETE: "-"}
 MOST_IN_MARKDOWN = 200
@@ -23,7 +23,7 @@ def to_json(made: Plan, *, whole: bool) -> str:
         "differs": not made.empty,
         "digest": digest(made.changes),
         "summary": _counts(made),
-        "groups": [_group(group) for group in report.groups(made.changes)],
+        "groups": [_group(group) for group in outcomes.groups(made.changes)],
         "changes": [_change(change, whole=whole) for change in made.changes],
         "withheld": [_withheld(each, whole=whole) for each in made.withheld],
     }
@@ -35,7 +35,7 @@ def _counts(made: Plan) -> dict[str, int]:
     return counts | {"withheld": sum(len(each.changes) for each in made.withheld)}
 
 
-def _group(group: report.Group) -> dict[str, Any]:
+def _group(group: outcomes.Group) -> dict[str, Any]:
     return {
         "fleet": group.fleet,
         "title": group.title,
@@ -116,8 +116,8 @@ def to_markdown(made: Plan) -> str:
     """Return a plan as Markdown."""
     if made.empty:
         return "**kwokfleet:** no differences\n"
-    out = [f"**kwokfleet:** {report.summary(made)}", ""]
-    shown = report.groups(made.changes)
+    out = [f"**kwokfleet:** {outcomes.summary(made)}", ""]
+    shown = outcomes.groups(made.changes)
     if shown:
         out += ["| fleet | what | create | change | replace | delete |", "|---|---|--:|--:|--:|--:|"]
         out += [
@@ -139,7 +139,7 @@ def to_markdown(made: Plan) -> str:
     return "\n".join(out)
 
 
-def _fields(group: report.Group) -> str:
+def _fields(group: outcomes.Group) -> str:
     return ", ".join(f"{count} {title}" for title, count in group.fields) or str(group.changed)
 
 

@@ -4,13 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from kwokfleet.core import guards, report
-from kwokfleet.core.changes import Cause, Plan, Withheld
-from kwokfleet.core.report import Outcome
-from kwokfleet.core.situation import FleetRules, PoolRules
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.observed import Inventory
+from kwokfleet.reconcile import guards
+from kwokfleet.reconcile import outcomes as report
+from kwokfleet.reconcile.changes import Cause, Plan, Withheld
+from kwokfleet.reconcile.outcomes import Outcome
+from kwokfleet.reconcile.plan_input import FleetRules, PoolRules
 
 _WORDS = 1024
 """Characters of a condition's message."""

@@ -10,15 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from kwokfleet import apply, errors, reconcile, recorder, world
-from kwokfleet.core import report, standing
-from kwokfleet.core.changes import Action, Cause, Change, Plan
-from kwokfleet.core.report import Outcome, Result
-from kwokfleet.core.situation import FleetRules
+from kwokfleet import errors
 from kwokfleet.kube import objects, requests, throttled_client
 from kwokfleet.kube.informer import informer
 from kwokfleet.kube.objects import Manifest, ObjectKey
 from kwokfleet.kwok import requeue
+from kwokfleet.reconcile import applier as apply
+from kwokfleet.reconcile import cluster_state, fleet_status, reconciler, status_writer
+from kwokfleet.reconcile import outcomes as report
+from kwokfleet.reconcile.changes import Action, Cause, Change, Plan
+from kwokfleet.reconcile.outcomes import Outcome, Result
+from kwokfleet.reconcile.plan_input import FleetRules
 from kwokfleet.render import desired
 from kwokfleet.source import loader
 
@@ -92,16 +94,16 @@ class Sync:
         self,
         api: throttled_client.Api,
         follower: informer.Mirror,
-        options: reconcile.Options,
+        options: reconciler.Options,
         limits: throttled_client.Limits,
-        mended_s: float = world.MENDED_S,
+        mended_s: float = cluster_state.MENDED_S,
     ) -> None:
         self.stop = threading.Event()
         self.api, self.mirror = api, follower
         self.sender = throttled_client.Sender(api, limits, self.stop)
         self.watcher: apply.Watcher = lambda _title, _done, _total: None
-        self._world = world.Live(self.sender, follower, mended_s)
-        self._reconciler = reconcile.Reconciler(self._world, options)
+        self._world = cluster_state.Live(self.sender, follower, mended_s)
+        self._reconciler = reconciler.Reconciler(self._world, options)
 
     @property
     def rules(self) -> Mapping[str, FleetRules]:
@@ -169,11 +171,11 @@ class Sync:
         if not written.known_to(self.mirror.wait(written.shown_by, SEEN_S)):
             self.mirror.wait(written.known_to, self.sender.limits.patience_s)
 
-    def record(self, loaded: loader.Loaded, done: Report, about: standing.About | None = None) -> bool:
+    def record(self, loaded: loader.Loaded, done: Report, about: fleet_status.About | None = None) -> bool:
         """Tell the cluster how each Fleet stands; return whether that was possible. What is the same is not written."""
         inventory, _ = self._world.inventory()
         made = self.standing(loaded, done.left, done.outcomes, about)
-        known = recorder.Recorder(self.sender)
+        known = status_writer.Recorder(self.sender)
         if not known.begin():
             return False
         whole = loaded.usable and not loaded.partial
@@ -184,12 +186,12 @@ class Sync:
         loaded: loader.Loaded,
         left: Plan,
         outcomes: Sequence[Outcome],
-        about: standing.About | None = None,
+        about: fleet_status.About | None = None,
     ) -> dict[str, Manifest]:
         """Return how each Fleet stands."""
         inventory, _ = self._world.inventory()
         names = {fleet.name for fleet in loaded.tree.fleets} | {each.fleet for each in left.withheld} - {""}
-        return standing.statuses(sorted(names), self.rules, inventory, left, outcomes, about)
+        return fleet_status.statuses(sorted(names), self.rules, inventory, left, outcomes, about)
 
     def limit_to(self, names: Iterable[str]) -> None:
         """Look at nothing but what belongs to some Fleets alone."""
@@ -197,7 +199,7 @@ class Sync:
 
     def forget(self, fleet: str) -> None:
         """Remove a Fleet's own record from the cluster."""
-        recorder.Recorder(self.sender).forget(fleet)
+        status_writer.Recorder(self.sender).forget(fleet)
 
     def wait_until_ready(self, timeout_s: float) -> None:
         """Wait until all nodes are Ready, and open to pods unless they were declared closed."""

@@ -14,15 +14,16 @@ from http import HTTPStatus
 
 import structlog
 
-from kwokfleet import drain, errors, moving
-from kwokfleet.core import diff, patches, report
-from kwokfleet.core.changes import Action, Change
-from kwokfleet.core.report import Outcome, Result
-from kwokfleet.core.situation import FleetRules
+from kwokfleet import errors
 from kwokfleet.kube import client, objects, observed, requests, throttled_client
 from kwokfleet.kube.objects import Manifest, ObjectKey
 from kwokfleet.kube.observed import Observed
 from kwokfleet.kube.requests import Answer
+from kwokfleet.reconcile import diff, drain, patches, shard_handover
+from kwokfleet.reconcile import outcomes as report
+from kwokfleet.reconcile.changes import Action, Change
+from kwokfleet.reconcile.outcomes import Outcome, Result
+from kwokfleet.reconcile.plan_input import FleetRules
 
 log = structlog.get_logger()
 
@@ -78,10 +79,10 @@ class Applier:
 
     def _moved(self, title: str, changes: Sequence[Change], inventory: observed.Inventory) -> list[Outcome]:
         """Make changes; nodes that another kwok is to drive are taken from the present one first."""
-        moves = [each for each in changes if moving.moves(each) and each.have and _may_change(each, each.have)]
+        moves = [each for each in changes if shard_handover.moves(each) and each.have and _may_change(each, each.have)]
         if self.dry_run or not moves:
             return self.each(title, changes, self.change)
-        move = moving.Move(self.sender, moves, inventory)
+        move = shard_handover.Move(self.sender, moves, inventory)
         move.leave()
         outcomes = self.each(title, changes, self.change)
         move.arrive({each.change.key.name for each in outcomes if each.result in (Result.DONE, Result.ALREADY)})

@@ -6,11 +6,11 @@ from http import HTTPStatus
 from typing import Any
 
 from kwokfleet import errors
-from kwokfleet.core import diff
 from kwokfleet.kube import client, objects, observed, requests
 from kwokfleet.kube.informer import informer
 from kwokfleet.kube.objects import Manifest, ObjectKey
 from kwokfleet.kube.observed import Inventory, Observed
+from kwokfleet.reconcile import diff
 
 MENDED_S = 60.0
 """How long a mirror may be without the API server before what it should show counts as unknown."""

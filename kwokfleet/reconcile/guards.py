@@ -6,11 +6,11 @@ reason, so that a preview shows it and a person can answer.
 
 from collections.abc import Iterable, Sequence
 
-from kwokfleet.core import diff
-from kwokfleet.core.changes import SHARED, Action, Cause, Change, Withheld, digest, owner
-from kwokfleet.core.situation import DEFAULT_MAX_PERCENT, Situation
 from kwokfleet.kube import objects
 from kwokfleet.kube.observed import Observed
+from kwokfleet.reconcile import diff
+from kwokfleet.reconcile.changes import SHARED, Action, Cause, Change, Withheld, digest, owner
+from kwokfleet.reconcile.plan_input import DEFAULT_MAX_PERCENT, Situation
 
 _NEXT = {
     Cause.SUSPENDED: "kwokfleet resume it, or remove `suspend` from its file",

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from kwokfleet.core import diff, guards
-from kwokfleet.core.changes import SHARED, Action, Change, Plan, owner
-from kwokfleet.core.situation import Situation
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest, ObjectKey
 from kwokfleet.kube.observed import Observed
+from kwokfleet.reconcile import diff, guards
+from kwokfleet.reconcile.changes import SHARED, Action, Change, Plan, owner
+from kwokfleet.reconcile.plan_input import Situation
 from kwokfleet.render import usage
 
 _METRICS: diff.Path = ("metadata", "annotations", usage.METRICS_PATH)

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from kwokfleet.core import diff, membership, plan, report
-from kwokfleet.core.changes import Action, Cause, Plan
-from kwokfleet.core.report import Outcome, Result
-from kwokfleet.core.situation import FleetRules, Situation, rules_of
 from kwokfleet.documents import problems
 from kwokfleet.kube.objects import ObjectKey
 from kwokfleet.kube.observed import Inventory, Observed
+from kwokfleet.reconcile import diff, outcomes, planner, scaling
+from kwokfleet.reconcile.changes import Action, Cause, Plan
+from kwokfleet.reconcile.outcomes import Outcome, Result
+from kwokfleet.reconcile.plan_input import FleetRules, Situation, rules_of
 from kwokfleet.render import desired
 from kwokfleet.source import loader
 
@@ -69,7 +69,7 @@ class Reconciler:
     def __init__(self, world: World, options: Options) -> None:
         self._world, self._options = world, options
         self._renderer = desired.Renderer()
-        self._planner = plan.Planner()
+        self._planner = planner.Planner()
         self._fights: dict[tuple[ObjectKey, diff.Path], tuple[object, list[datetime]]] = {}
         """What each field had to be set to, and when."""
         self._truces: dict[tuple[ObjectKey, diff.Path], datetime] = {}
@@ -92,7 +92,7 @@ class Reconciler:
         self._forget(now)
         situation = self._situation(loaded, now)
         made = self._planner.plan(situation)
-        if report.of_cause(made.withheld, Cause.APPROVAL):
+        if outcomes.of_cause(made.withheld, Cause.APPROVAL):
             approved = self._options.approved | self._world.approved()
             if any(each.digest in approved for each in made.withheld):
                 made = self._planner.plan(replace(situation, approved=approved))
@@ -128,10 +128,10 @@ class Reconciler:
         )
 
     def _desired(self, tree: desired.Tree, inventory: Inventory, now: datetime) -> desired.Desired:
-        there = membership.present(tree, inventory)
-        counted = membership.busy(tree, there, now)
+        there = scaling.present(tree, inventory)
+        counted = scaling.busy(tree, there, now)
         pods = self._world.pods(counted) if counted else {}
-        return self._renderer.desired(tree, now, membership.members(tree, there, pods, now) if there else None)
+        return self._renderer.desired(tree, now, scaling.members(tree, there, pods, now) if there else None)
 
     def learn(self, outcomes: Iterable[Outcome], rival: "Rival", now: datetime) -> None:
         """Note when each field had to be set; one that comes back again and again is given up for a while."""

@@ -7,10 +7,10 @@ from enum import StrEnum
 
 import orjson
 
-from kwokfleet.core.diff import Difference
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest, ObjectKey
 from kwokfleet.kube.observed import Observed
+from kwokfleet.reconcile.diff import Difference
 
 SHARED = ""
 """The Fleet of objects that belong to none alone: Stages of the library, namespaces."""

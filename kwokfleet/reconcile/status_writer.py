@@ -12,10 +12,10 @@ from http import HTTPStatus
 import structlog
 
 from kwokfleet import errors
-from kwokfleet.core import standing
-from kwokfleet.core.patches import Patch
 from kwokfleet.kube import client, events, objects, requests
 from kwokfleet.kube.objects import Manifest, ObjectKey
+from kwokfleet.reconcile import fleet_status
+from kwokfleet.reconcile.patches import Patch
 from kwokfleet.waves import run_commands
 
 log = structlog.get_logger()
@@ -100,7 +100,7 @@ class Recorder:
         """
         now = datetime.now(UTC)
         for name, status in statuses.items():
-            made = standing.updated(status, self.status(name), now)
+            made = fleet_status.updated(status, self.status(name), now)
             if made is not None and not self._told(name, made):
                 return False
         if alive is not None:
@@ -110,7 +110,7 @@ class Recorder:
 
     def _told(self, name: str, status: Manifest) -> bool:
         if name not in self.there:
-            answer = self._api.send(requests.create(standing.resource(name)))
+            answer = self._api.send(requests.create(fleet_status.resource(name)))
             if answer.status not in (HTTPStatus.CREATED, HTTPStatus.CONFLICT):
                 return False
         answer = self._api.send(requests.patch(key(name), Patch("status", {"status": status})))

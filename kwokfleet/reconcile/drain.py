@@ -11,16 +11,16 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from kwokfleet.api import fleet as fleet_api
-from kwokfleet.core import patches
-from kwokfleet.core.changes import Change
-from kwokfleet.core.report import Outcome, Result
-from kwokfleet.core.situation import FleetRules
 from kwokfleet.kube import objects, observed, rejections, requests
 from kwokfleet.kube.informer import informer
 from kwokfleet.kube.observed import Observed
+from kwokfleet.reconcile import patches
+from kwokfleet.reconcile.changes import Change
+from kwokfleet.reconcile.outcomes import Outcome, Result
+from kwokfleet.reconcile.plan_input import FleetRules
 
 if TYPE_CHECKING:
-    from kwokfleet import apply
+    from kwokfleet.reconcile import applier
 
 LISTING_S = 60.0
 RETRY_S = 0.5
@@ -36,7 +36,7 @@ class Drain:
     """Removes nodes."""
 
     def __init__(
-        self, applier: "apply.Applier", rules: Mapping[str, FleetRules], inventory: observed.Inventory
+        self, applier: "applier.Applier", rules: Mapping[str, FleetRules], inventory: observed.Inventory
     ) -> None:
         self._applier, self._sender = applier, applier.sender
         self._rules, self._inventory = rules, inventory

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from kwokfleet.api.fleet import Drain
-from kwokfleet.core import diff
-from kwokfleet.core.changes import SHARED
 from kwokfleet.kube.objects import ObjectKey
 from kwokfleet.kube.observed import Inventory, Observed
+from kwokfleet.reconcile import diff
+from kwokfleet.reconcile.changes import SHARED
 from kwokfleet.render import desired as render
 from kwokfleet.render import schedule
 

@@ -19,10 +19,10 @@ from datetime import UTC, datetime
 import structlog
 
 from kwokfleet import errors
-from kwokfleet.core.changes import Action, Change
-from kwokfleet.core.diff import ABSENT
 from kwokfleet.kube import objects, observed, throttled_client
 from kwokfleet.kwok import lease_client, node_leases, requeue
+from kwokfleet.reconcile.changes import Action, Change
+from kwokfleet.reconcile.diff import ABSENT
 
 log = structlog.get_logger()
 

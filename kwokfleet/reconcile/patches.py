@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kwokfleet.core import diff
-from kwokfleet.core.diff import ABSENT, Difference, Path
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.observed import Observed
+from kwokfleet.reconcile import diff
+from kwokfleet.reconcile.diff import ABSENT, Difference, Path
 
 MERGE = "application/merge-patch+json"
 
