@@ -14,10 +14,10 @@ from kwokfleet import errors
 from kwokfleet.cli import output
 
 if TYPE_CHECKING:
-    from kwokfleet import reporting
     from kwokfleet.measure import compare
     from kwokfleet.measure.result import Result
     from kwokfleet.measure.result_store import Kept, Shelf
+    from kwokfleet.report import writer
 
 _RESULTS = "results"
 _PLAYED = "kwokfleet run plays waves and keeps their results"
@@ -83,13 +83,13 @@ def show(
 
     `kwokfleet report diff A B` compares two. A Fleet that is called diff is shown by `kwokfleet report diff/`.
     """
-    from kwokfleet import reporting
+    from kwokfleet.report import writer
 
     wanted = [each for each in names or () if each]
     shelf = _shelf(results_dir)
     runs, one = _chosen(wanted, shelf)
     if report_dir is not None:
-        written = reporting.write_all(runs, report_dir)
+        written = writer.write_all(runs, report_dir)
         output.print_line(f"{len(written)} files about {len(runs)} Runs are in {report_dir}: open report.html")
     elif not runs and form is ReportFormat.TABLE:
         output.print_line(f"no results in {shelf.root}: {_PLAYED}")
@@ -115,12 +115,12 @@ def _split(names: Sequence[str]) -> list[str]:
     return parts
 
 
-def _chosen(wanted: Sequence[str], shelf: "Shelf") -> "tuple[list[reporting.Run], bool]":
+def _chosen(wanted: Sequence[str], shelf: "Shelf") -> "tuple[list[writer.Run], bool]":
     """Return the Runs that are meant, and whether one was asked for: a path, a Run, or a Wave's latest."""
-    from kwokfleet import reporting
+    from kwokfleet.report import writer
 
     if len(wanted) == 1 and _is_path(wanted[0], shelf):
-        return [reporting.from_path(Path(wanted[0]))], True
+        return [writer.from_path(Path(wanted[0]))], True
     parts = _split(wanted)
     found = shelf.find(*parts)
     if parts and not found:
@@ -134,13 +134,13 @@ def _chosen(wanted: Sequence[str], shelf: "Shelf") -> "tuple[list[reporting.Run]
     return runs, one and bool(runs)
 
 
-def _readable(found: "Sequence[Kept]") -> "Iterator[reporting.Run]":
+def _readable(found: "Sequence[Kept]") -> "Iterator[writer.Run]":
     """Yield Runs; one of which there is nothing to read, yet or any more, does not hide the others."""
-    from kwokfleet import reporting
+    from kwokfleet.report import writer
 
     for each in found:
         try:
-            yield reporting.opened(each)
+            yield writer.opened(each)
         except errors.InputError as error:
             output.print_line(f"note: left out: {error}")
 
@@ -154,17 +154,17 @@ def _is_path(name: str, shelf: "Shelf") -> bool:
 # printing
 
 
-def _print_one(run: "reporting.Run", form: ReportFormat) -> None:
+def _print_one(run: "writer.Run", form: ReportFormat) -> None:
     from kwokfleet.cli import plan_text, report_text
-    from kwokfleet.formats import clusterloader2, kube_burner, report_csv
     from kwokfleet.measure import result
+    from kwokfleet.report import clusterloader2, csv_tables, kube_burner
 
     if form is ReportFormat.TABLE:
         plan_text.echo(report_text.lines(run.result))
     elif form is ReportFormat.JSON:
         typer.echo(result.written(run.result), nl=False)
     elif form is ReportFormat.CSV:
-        _pour(report_csv.pods(run.pods))
+        _pour(csv_tables.pods(run.pods))
     elif form is ReportFormat.CLUSTERLOADER2:
         _print_files({name: [text] for name, text in clusterloader2.files(run.result, run.workloads).items()})
     elif form is ReportFormat.KUBE_BURNER:
@@ -173,9 +173,8 @@ def _print_one(run: "reporting.Run", form: ReportFormat) -> None:
         _print_many([run], form)
 
 
-def _print_many(runs: "Sequence[reporting.Run]", form: ReportFormat) -> None:
-    from kwokfleet import reporting
-    from kwokfleet.formats import junit, report_csv
+def _print_many(runs: "Sequence[writer.Run]", form: ReportFormat) -> None:
+    from kwokfleet.report import csv_tables, junit, writer
 
     results = [run.result for run in runs]
     if form is ReportFormat.TABLE:
@@ -183,11 +182,11 @@ def _print_many(runs: "Sequence[reporting.Run]", form: ReportFormat) -> None:
     elif form is ReportFormat.JSON:
         typer.echo(json.dumps([each.model_dump(mode="json", by_alias=True) for each in results], indent=1))
     elif form is ReportFormat.CSV:
-        _pour(report_csv.latencies(results))
+        _pour(csv_tables.latencies(results))
     elif form is ReportFormat.JUNIT:
         typer.echo(junit.to_xml(results), nl=False)
     elif form is ReportFormat.HTML:
-        typer.echo(reporting.page(_oldest_first(runs)), nl=False)
+        typer.echo(writer.page(_oldest_first(runs)), nl=False)
     else:
         raise errors.InputError(
             f"{form} has files for each Run, and {len(runs)} were found",
@@ -195,24 +194,24 @@ def _print_many(runs: "Sequence[reporting.Run]", form: ReportFormat) -> None:
         )
 
 
-def _oldest_first(runs: "Sequence[reporting.Run]") -> "list[reporting.Run]":
+def _oldest_first(runs: "Sequence[writer.Run]") -> "list[writer.Run]":
     return sorted(runs, key=lambda each: each.result.start)
 
 
 def _row(made: "Result") -> dict[str, object]:
-    from kwokfleet.formats import figures
+    from kwokfleet.report import numbers
 
-    startup = figures.main_latency(made, "podStartup")
+    startup = numbers.main_latency(made, "podStartup")
     return {
         "fleet": made.fleet,
         "wave": made.wave,
         "run": made.run,
-        "started": figures.instant(made.start),
+        "started": numbers.instant(made.start),
         "state": made.state,
         "objects": f"{made.objects.created:,}/{made.objects.total:,}",
-        "podstartup p50": figures.duration(startup.p50 if startup else None),
-        "p99": figures.duration(startup.p99 if startup else None),
-        "verdict": figures.verdict(made),
+        "podstartup p50": numbers.duration(startup.p50 if startup else None),
+        "p99": numbers.duration(startup.p99 if startup else None),
+        "verdict": numbers.verdict(made),
     }
 
 
@@ -262,7 +261,7 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
     raise typer.Exit(errors.ExitCode.NO if found.worse else errors.ExitCode.DONE)
 
 
-def _one(name: str, shelf: "Shelf") -> "reporting.Run":
+def _one(name: str, shelf: "Shelf") -> "writer.Run":
     found, one = _chosen([name], shelf)
     if not one:
         raise errors.InputError(
@@ -283,17 +282,16 @@ def _limits(max_regression: str, min_delta: str) -> "compare.Limits":
 
 
 def _print_comparison(
-    found: "compare.Comparison", limits: "compare.Limits", runs: "Sequence[reporting.Run]", form: DiffFormat
+    found: "compare.Comparison", limits: "compare.Limits", runs: "Sequence[writer.Run]", form: DiffFormat
 ) -> None:
-    from kwokfleet import reporting
-    from kwokfleet.formats import comparisons
+    from kwokfleet.report import comparisons, writer
 
     if form is DiffFormat.JSON:
         typer.echo(comparisons.to_json(found))
     elif form is DiffFormat.MARKDOWN:
         typer.echo(comparisons.to_markdown(found, limits), nl=False)
     elif form is DiffFormat.HTML:
-        typer.echo(reporting.page(runs, compare=True), nl=False)
+        typer.echo(writer.page(runs, compare=True), nl=False)
     else:
         typer.echo(output.table(list(comparisons.rows(found))))
         for note in found.notes:

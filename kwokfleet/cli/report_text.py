@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 import typer
 
 from kwokfleet.cli import output, plan_text
-from kwokfleet.formats import figures, plots, report_tables
 from kwokfleet.measure.result import Clock, Latency, Result
+from kwokfleet.report import numbers
+from kwokfleet.report.html import svg_plot, tables
 
 WIDTH = 60
 """Characters of a sparkline."""
@@ -27,20 +28,20 @@ def can_print(text: str) -> bool:
 
 def lines(made: Result) -> Iterator[str]:
     """Yield the report of a Run, line by line."""
-    yield f"{_bold(made.name)}   {_verdict(figures.verdict(made))}"
+    yield f"{_bold(made.name)}   {_verdict(numbers.verdict(made))}"
     yield ", ".join(_about(made))
     yield ""
-    yield f"{made.template_kind or 'object'}s: {figures.sentence(made.objects)}"
+    yield f"{made.template_kind or 'object'}s: {numbers.sentence(made.objects)}"
     if made.template_kind != "Pod":
-        yield f"pods: {figures.sentence(made.pods)}"
+        yield f"pods: {numbers.sentence(made.pods)}"
     for part in (_latencies, _rates, _over_time, _gates, _warnings):
         found = list(part(made))
         yield from ("", *found) if found else ()
 
 
 def _about(made: Result) -> Iterator[str]:
-    yield f"started {figures.instant(made.start)}"
-    took = f" after {figures.duration(figures.length(made))}" if made.end else ""
+    yield f"started {numbers.instant(made.start)}"
+    took = f" after {numbers.duration(numbers.length(made))}" if made.end else ""
     yield {"Done": f"complete{took}", "Running": "still running", "Cancelled": f"cancelled{took}"}[made.state]
     yield from (f"{name} {value}" for name, value in (("on", made.cluster), ("files", made.revision)) if value)
 
@@ -54,7 +55,7 @@ def _latencies(made: Result) -> Iterator[str]:
 def _latency(each: Latency) -> dict[str, object]:
     row: dict[str, object] = {"latency": each.name, "of": each.of, "clock": each.clock.value}
     row |= {"known": f"{each.count:,}", "missing": f"{each.missing:,}"}
-    return row | {name: figures.duration(getattr(each, name)) for name in figures.STATISTICS}
+    return row | {name: numbers.duration(getattr(each, name)) for name in numbers.STATISTICS}
 
 
 def _listed(each: Latency) -> bool:
@@ -66,16 +67,16 @@ def _listed(each: Latency) -> bool:
 def _rates(made: Result) -> Iterator[str]:
     for each in made.throughput:
         of = f" by {each.scheduler}" if each.scheduler else ""
-        told = ", ".join(f"{name} {figures.rate(getattr(each, name))}" for name in ("mean", "p50", "p99", "max"))
+        told = ", ".join(f"{name} {numbers.rate(getattr(each, name))}" for name in ("mean", "p50", "p99", "max"))
         window = f"{each.windows:,} windows of {each.window_s:g} s"
-        yield f"scheduled{of}: {f'{told} ({window})' if each.windows else figures.NO_DATA}"
+        yield f"scheduled{of}: {f'{told} ({window})' if each.windows else numbers.NO_DATA}"
     pacing = made.pacing
     if pacing.count:
-        late = ", ".join(f"{name} {figures.duration(getattr(pacing, name))}" for name in ("p50", "p99", "max"))
-        rates = f"{figures.rate(pacing.rate)}, planned {figures.rate(pacing.planned_rate)}"
+        late = ", ".join(f"{name} {numbers.duration(getattr(pacing, name))}" for name in ("p50", "p99", "max"))
+        rates = f"{numbers.rate(pacing.rate)}, planned {numbers.rate(pacing.planned_rate)}"
         yield f"submitted: {rates}; late {late}; {pacing.retried:,} retried, {pacing.refused:,} refused"
     else:
-        yield f"submitted: {figures.NO_DATA}"
+        yield f"submitted: {numbers.NO_DATA}"
 
 
 def _over_time(made: Result) -> Iterator[str]:
@@ -86,11 +87,11 @@ def _over_time(made: Result) -> Iterator[str]:
     shown += sorted(name for name in columns if name.startswith("utilisation/"))
     width = max(map(len, shown), default=0)
     seconds = max((len(columns[name]) for name in shown), default=0) * made.series.step_s
-    yield f"{'over time'.ljust(width)}  0{plots.elapsed(seconds).rjust(WIDTH - 1)}"
+    yield f"{'over time'.ljust(width)}  0{svg_plot.elapsed(seconds).rjust(WIDTH - 1)}"
     for name in shown:
         known = [each for each in columns[name] if each is not None]
-        form = figures.share if name.startswith("utilisation/") else figures.count
-        told = f"mean {form(sum(known) / len(known))}, peak {form(max(known))}" if known else figures.NO_DATA
+        form = numbers.share if name.startswith("utilisation/") else numbers.count
+        told = f"mean {form(sum(known) / len(known))}, peak {form(max(known))}" if known else numbers.NO_DATA
         yield f"{name.ljust(width)}  {spark(columns[name])}  {told}"
 
 
@@ -112,7 +113,7 @@ def _gates(made: Result) -> Iterator[str]:
         return
     names = max(len(each.name) for each in made.gates)
     for gate in made.gates:
-        verdict = figures.NO_DATA if gate.no_data else "passed" if gate.passed else "failed"
+        verdict = numbers.NO_DATA if gate.no_data else "passed" if gate.passed else "failed"
         clock = f" ({gate.clock})" if gate.clock else ""
         got = "" if gate.got == verdict else f", got {gate.got}{clock}"
         why = f": {gate.why}" if gate.why else ""
@@ -120,7 +121,7 @@ def _gates(made: Result) -> Iterator[str]:
 
 
 def _warnings(made: Result) -> Iterator[str]:
-    for note in report_tables.notes(made):
+    for note in tables.notes(made):
         yield f"{_styled('note', typer.colors.YELLOW)}: {note}"
     for trouble in made.troubles:
         label = _styled("trouble", typer.colors.RED)
@@ -128,7 +129,7 @@ def _warnings(made: Result) -> Iterator[str]:
 
 
 def _verdict(text: str) -> str:
-    colours = {"passed": typer.colors.GREEN, "failed": typer.colors.RED, figures.NO_DATA: typer.colors.YELLOW}
+    colours = {"passed": typer.colors.GREEN, "failed": typer.colors.RED, numbers.NO_DATA: typer.colors.YELLOW}
     return _styled(text, colours[text]) if text in colours else text
 
 

@@ -292,8 +292,8 @@ def _summary(parts: "Sequence[Part]", complaints: "Sequence[str]") -> str:
 
 def _written(going: "trial.Trial", folder: Path) -> str:
     """Write the reports; return where they are."""
-    from kwokfleet import reporting
+    from kwokfleet.report import writer
 
-    written = reporting.write_all(going.kept(), folder)
+    written = writer.write_all(going.kept(), folder)
     pages = [f"; open {file}" for file in written if file.suffix == ".html"]
     return f"reports: {fleets.count(len(written), 'file')} in {folder}{''.join(pages)}"

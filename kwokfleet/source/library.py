@@ -36,7 +36,7 @@ def deployment() -> dict[str, str]:
 
 def page_part(name: str) -> str:
     """Return the text of a part that the page of a report is made with."""
-    return (_PACKAGE / "formats" / "page" / name).read_text(encoding="utf-8")
+    return (_PACKAGE / "report" / "html" / "assets" / name).read_text(encoding="utf-8")
 
 
 def _folder(name: str) -> Path:

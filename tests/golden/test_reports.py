@@ -1,8 +1,8 @@
 """What a report says in the terminal and in pull requests: whoever changes it must mean it."""
 
 from kwokfleet.cli import report_text
-from kwokfleet.formats import comparisons, junit
 from kwokfleet.measure import compare
+from kwokfleet.report import comparisons, junit
 from tests.harness import results
 from tests.harness.golden import Golden
 

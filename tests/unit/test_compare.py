@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwokfleet.formats import comparisons
 from kwokfleet.measure import compare
 from kwokfleet.measure.compare import Limits, Verdict
 from kwokfleet.measure.result import Clock, Counts, Latency, Result, Throughput
+from kwokfleet.report import comparisons
 from tests.harness import results
 
 

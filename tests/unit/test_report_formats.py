@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwokfleet.cli import report_text
-from kwokfleet.formats import clusterloader2, figures, junit, kube_burner, report_csv
 from kwokfleet.measure.result import Clock, Gate, PodTimes, Result
+from kwokfleet.report import clusterloader2, csv_tables, junit, kube_burner, numbers
 from tests.harness import results
 
 MADE = results.run(200)
@@ -204,7 +204,7 @@ def test_clusterloader2s_suite_can_be_asked_for() -> None:
 
 def test_csv_has_a_row_for_each_pod_and_nothing_where_nothing_is_known() -> None:
     """Times by both clocks."""
-    rows = list(csv.DictReader("".join(report_csv.pods(MADE.pods)).splitlines()))
+    rows = list(csv.DictReader("".join(csv_tables.pods(MADE.pods)).splitlines()))
     assert len(rows) == len(MADE.pods)
     assert float(rows[3]["seen.running"]) == MADE.pods[3].seen["running"]
     assert not rows[3]["seen.gone"]
@@ -214,7 +214,7 @@ def test_csv_has_a_row_for_each_moment() -> None:
     """A gap is empty, not 0."""
     made = results.run(200, gap=(3, 6)).result
     assert made.series is not None
-    rows = list(csv.DictReader("".join(report_csv.series(made.series)).splitlines()))
+    rows = list(csv.DictReader("".join(csv_tables.series(made.series)).splitlines()))
     assert len(rows) == len(made.series.columns["pending"])
     assert not rows[4]["pending"]
     assert float(rows[7]["running"]) == made.series.columns["running"][7]
@@ -239,12 +239,12 @@ def test_csv_has_a_row_for_each_moment() -> None:
 )
 def test_durations_are_written_in_three_digits(seconds: float | None, text: str) -> None:
     """In the unit that fits."""
-    assert figures.duration(seconds) == text
+    assert numbers.duration(seconds) == text
 
 
 def test_nothing_known_is_never_written_as_zero() -> None:
     """In any of the ways in which numbers are written."""
-    assert {figures.duration(None), figures.rate(None), figures.share(None), figures.count(None)} == {"no data"}
+    assert {numbers.duration(None), numbers.rate(None), numbers.share(None), numbers.count(None)} == {"no data"}
 
 
 def test_a_sparkline_shows_peaks_zeros_and_holes() -> None:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwokfleet import reporting
-from kwokfleet.formats import gantt, plots
 from kwokfleet.measure.result import Clock, Gap, Gate, Mark, PodTimes, Series, Trouble
+from kwokfleet.report import writer
+from kwokfleet.report.html import gantt, svg_plot
 from tests.harness import browser, pages, results
 
 EVIL = "\"><script>alert(1)</script><img src=x onerror=alert(2)>'&"
@@ -20,7 +20,7 @@ SIZE_LIMIT = 1_500_000
 
 def page(*runs: results.Made, compare: bool = False) -> pages.Page:
     """Return the page about some Runs, read."""
-    return pages.Page(reporting.page([(each.result, each.pods) for each in runs], compare=compare))
+    return pages.Page(writer.page([(each.result, each.pods) for each in runs], compare=compare))
 
 
 def known(values: Sequence[float | None]) -> list[float]:
@@ -87,7 +87,7 @@ def test_no_text_of_a_user_becomes_markup() -> None:
         }
     )  # fmt: skip
     for runs in ([odd], [odd, odd]):
-        read = pages.Page(reporting.page([(each, made.pods) for each in runs]))
+        read = pages.Page(writer.page([(each, made.pods) for each in runs]))
         assert read.tags.count("script") == 1
         assert read.outside == []
         assert "img" not in read.tags
@@ -133,15 +133,15 @@ def test_a_hundred_thousand_pods_make_no_large_page() -> None:
     made = results.run(100).result.model_copy(update={"end": results.START + timedelta(seconds=1300)})
     columns = {name: tuple(float(n % 977) for n in range(1300)) for name in made.series.columns} if made.series else {}
     long = made.model_copy(update={"series": Series(start=results.START, step_s=1, columns=columns)})
-    assert len(reporting.page([(long, pods)]).encode()) < SIZE_LIMIT
+    assert len(writer.page([(long, pods)]).encode()) < SIZE_LIMIT
 
 
 def test_a_day_of_seconds_is_thinned_and_keeps_its_peaks() -> None:
     """Of each short time the smallest and the largest stay."""
     values = [float(n % 60) for n in range(86_400)]
     values[40_000] = 999.0
-    found = list(pages.points(plots.level_path(values, 1.0)))
-    assert len(found) <= plots.MOST_POINTS
+    found = list(pages.points(svg_plot.level_path(values, 1.0)))
+    assert len(found) <= svg_plot.MOST_POINTS
     assert (40_000, 999.0) in found
     assert min(y for _, y in found) == 0
 
@@ -149,7 +149,7 @@ def test_a_day_of_seconds_is_thinned_and_keeps_its_peaks() -> None:
 @given(st.lists(st.none() | st.floats(0, 1e6), max_size=60), st.sampled_from((0.5, 1.0, 5.0)))
 def test_a_line_is_what_it_was_made_of(values: list[float | None], step: float) -> None:
     """Read back, a path gives the same points, up to seven digits."""
-    found = list(pages.points(plots.level_path(values, step)))
+    found = list(pages.points(svg_plot.level_path(values, step)))
     wanted = [(place * step, each) for place, each in enumerate(values) if each is not None]
     assert len(found) == len(wanted)
     assert [x for x, _ in found] == [x for x, _ in wanted]
@@ -160,10 +160,10 @@ def test_a_line_is_what_it_was_made_of(values: list[float | None], step: float) 
 def test_axes_have_few_round_ticks_that_hold_everything(most: float) -> None:
     """From 0 to at least the largest number."""
     for axis in (
-        plots.value_axis(most),
-        plots.value_axis(most, "/s"),
-        plots.duration_axis(most),
-        plots.time_axis(most),
+        svg_plot.value_axis(most),
+        svg_plot.value_axis(most, "/s"),
+        svg_plot.duration_axis(most),
+        svg_plot.time_axis(most),
     ):
         assert axis.ticks[0][0] == 0
         assert axis.top >= most * 0.999
@@ -189,7 +189,7 @@ def test_a_browser_draws_the_page_and_shows_values_under_the_pointer(tmp_path: P
     """It asks for nothing but the file, its policy refuses nothing, and nothing is wider than a phone."""
     made = results.run(200)
     file = tmp_path / "report.html"
-    file.write_text(reporting.page([(made.result, made.pods)]), encoding="utf-8")
+    file.write_text(writer.page([(made.result, made.pods)]), encoding="utf-8")
     with browser.opened(str(browser.found()), file, tmp_path / "profile") as tab:
         tab.call("Emulation.setDeviceMetricsOverride", width=390, height=800, deviceScaleFactor=1, mobile=True)
         assert tab.value("document.documentElement.scrollWidth - innerWidth") <= 0

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from kwokfleet.formats import plots
 from kwokfleet.measure.result import PodTimes
+from kwokfleet.report.html import svg_plot
 
 COLUMNS = 300
 MOST_ROWS = 80
@@ -73,7 +73,7 @@ def _spans(pods: Iterable[PodTimes], start: float, end: float) -> list[tuple[flo
     return sorted(found)
 
 
-def picture(pods: Iterable[PodTimes], start: float, seconds: float, bands: Sequence[plots.Band], marks: str) -> str:
+def picture(pods: Iterable[PodTimes], start: float, seconds: float, bands: Sequence[svg_plot.Band], marks: str) -> str:
     """Return the figure of a Run that took *seconds*; *marks*: what stands above it."""
     spans = _spans(pods, start, start + seconds)
     if not spans:
@@ -89,8 +89,8 @@ def picture(pods: Iterable[PodTimes], start: float, seconds: float, bands: Seque
         running.add(row, ran * scale, over * scale)
     filled = _fill("waiting", waiting.paths(sizes)) + _fill("running", running.paths(sizes))
     gaps = "".join(
-        f'<rect class="gap" x="{plots.number(each.start * scale)}" y="0" '
-        f'width="{plots.number((each.end - each.start) * scale)}" height="{rows}">'
+        f'<rect class="gap" x="{svg_plot.number(each.start * scale)}" y="0" '
+        f'width="{svg_plot.number((each.end - each.start) * scale)}" height="{rows}">'
         f"<title>{escape(each.why)}</title></rect>"
         for each in bands
     )
@@ -103,7 +103,7 @@ def picture(pods: Iterable[PodTimes], start: float, seconds: float, bands: Seque
     note = each if len(spans) <= rows else f"{each}; a row stands for up to {-(-len(spans) // rows):,}"
     names = (*(("submitted",) if "strip" in marks else ()), "waiting", "running")
     head = f'<ul class="legend">{"".join(f"<li class={name}>{name}</li>" for name in names)}</ul><p>{note}</p>'
-    return plots.frame("When pods waited and ran", head, body, plots.time_axis(seconds), None, 'class="gantt"')
+    return svg_plot.frame("When pods waited and ran", head, body, svg_plot.time_axis(seconds), None, 'class="gantt"')
 
 
 def _fill(kind: str, paths: Mapping[int, str]) -> str:

@@ -5,9 +5,9 @@ from collections.abc import Set as AbstractSet
 
 import orjson
 
-from kwokfleet.formats import figures
 from kwokfleet.measure.compare import Comparison, Delta, Limits, Verdict
 from kwokfleet.measure.result import Clock
+from kwokfleet.report import numbers
 
 _CLUSTERLOADER2 = (Clock.CL2_2024, Clock.CL2_2026)
 _OF_LATENCIES = ("p50", "p90", "p99")
@@ -50,9 +50,9 @@ def rows(found: Comparison) -> Iterator[dict[str, object]]:
                 "what": f"{each.name} {each.statistic}",
                 "of": each.of,
                 "clock": each.clock or "-",
-                "before": figures.amount(each.before, each.unit),
-                "after": figures.amount(each.after, each.unit),
-                "change": figures.change(each.change, each.ratio, each.unit),
+                "before": numbers.amount(each.before, each.unit),
+                "after": numbers.amount(each.after, each.unit),
+                "change": numbers.change(each.change, each.ratio, each.unit),
                 "verdict": each.verdict.value,
             }
 
@@ -72,7 +72,7 @@ def _shown(each: Delta, exact: AbstractSet[tuple[str, str]]) -> bool:
 
 def summary(found: Comparison, limits: Limits) -> str:
     """Say how it ended, in a line."""
-    rule = f"{figures.share(limits.regression)} and {figures.duration(limits.floor_s)}"
+    rule = f"{numbers.share(limits.regression)} and {numbers.duration(limits.floor_s)}"
     if not found.worse:
         return f"no regression: nothing is worse by more than {rule}"
     word = "regression" if len(found.worse) == 1 else "regressions"

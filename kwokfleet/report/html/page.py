@@ -10,8 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from kwokfleet.formats import figures, markup, report_plots, report_tables
 from kwokfleet.measure.result import PodTimes, Result
+from kwokfleet.report import numbers
+from kwokfleet.report.html import figures as report_plots
+from kwokfleet.report.html import markup, tables
 
 MOST_RUNS = 8
 """As many as can be told apart by colour."""
@@ -75,20 +77,20 @@ def _document(title: str, body: str, look: Look) -> str:
 def _single(made: Result, pods: Iterable[PodTimes]) -> tuple[str, str]:
     title = f"{made.fleet} / {made.wave} / {made.run}"
     told = [f"<span>{escape(each)}</span>" for each in _facts(made)]
-    notes = "".join(f"<li>{escape(each)}</li>" for each in report_tables.notes(made))
+    notes = "".join(f"<li>{escape(each)}</li>" for each in tables.notes(made))
     [over_time] = report_plots.over_time([made])
     body = (
         f"<header><div><h1>{escape(made.wave)} <small>Run {escape(made.run)} of fleet {escape(made.fleet)}</small></h1>"
-        f'<p class="lead">{"".join(told)}</p></div>{report_tables.badge(made)}</header>\n'
-        f"{report_tables.cards(made)}"
+        f'<p class="lead">{"".join(told)}</p></div>{tables.badge(made)}</header>\n'
+        f"{tables.cards(made)}"
         f"{f'<ul class={chr(34)}note{chr(34)}>{notes}</ul>' if notes else ''}"
-        f"{markup.section('Gates', report_tables.gates([(None, made)]))}"
+        f"{markup.section('Gates', tables.gates([(None, made)]))}"
         f"{markup.section('Timeline', report_plots.timeline(made, pods))}"
         f"{markup.section('Over time', _grid('grid2', over_time))}"
         f"{markup.section('How long it took', _grid('grid3', report_plots.distributions(made)))}"
-        f"{markup.section('Latencies', report_tables.latencies(made))}"
-        f"{markup.section('Counts and rates', report_tables.counts(made) + '<br>' + report_tables.rates(made))}"
-        f"{markup.section('Troubles', report_tables.troubles(made))}"
+        f"{markup.section('Latencies', tables.latencies(made))}"
+        f"{markup.section('Counts and rates', tables.counts(made) + '<br>' + tables.rates(made))}"
+        f"{markup.section('Troubles', tables.troubles(made))}"
     )
     return title, body
 
@@ -98,7 +100,7 @@ def _grid(style: str, body: str) -> str:
 
 
 def _facts(made: Result) -> Iterable[str]:
-    yield f"started {figures.instant(made.start)}"
+    yield f"started {numbers.instant(made.start)}"
     yield {"Done": "complete", "Running": "still running", "Cancelled": "cancelled"}[made.state]
     yield from (f"{name} {value}" for name, value in (("on", made.cluster), ("files", made.revision)) if value)
 
@@ -106,7 +108,7 @@ def _facts(made: Result) -> Iterable[str]:
 def _several(runs: Sequence[Run]) -> tuple[str, str]:
     results = [made for made, _ in runs]
     names = _names(results)
-    tags = [report_tables.tag(place, name) for place, name in enumerate(names)]
+    tags = [tables.tag(place, name) for place, name in enumerate(names)]
     waves = ", ".join(dict.fromkeys(each.wave for each in results))
     title = f"{waves}: {len(runs)} Runs compared"
     over_time = report_plots.over_time(results)
@@ -115,13 +117,13 @@ def _several(runs: Sequence[Run]) -> tuple[str, str]:
         f"<header><div><h1>{escape(waves)} <small>{len(runs)} Runs compared</small></h1>"
         f'<p class="lead"><span>differences are told against {escape(names[0])}</span></p></div></header>\n'
         f"{markup.section('Runs', _runs_table(tags, results))}"
-        f"{markup.section('Comparison', report_tables.comparison(tags, results))}"
+        f"{markup.section('Comparison', tables.comparison(tags, results))}"
         f"{markup.section('How long it took', _grid('grid3', report_plots.compared_distributions(names, results)))}"
-        f"{markup.section('Gates', report_tables.gates(list(zip(tags, results, strict=True))))}"
+        f"{markup.section('Gates', tables.gates(list(zip(tags, results, strict=True))))}"
         f"{markup.section('Timeline', _columns(tags, timelines))}"
         f"{markup.section('Over time', _columns(tags, over_time))}"
-        f"{markup.section('Latencies', _details(names, [report_tables.latencies(each) for each in results]))}"
-        f"{markup.section('Troubles', _columns(tags, [report_tables.troubles(each) for each in results]))}"
+        f"{markup.section('Latencies', _details(names, [tables.latencies(each) for each in results]))}"
+        f"{markup.section('Troubles', _columns(tags, [tables.troubles(each) for each in results]))}"
     )
     return title, body
 
@@ -144,8 +146,8 @@ def _runs_table(tags: Sequence[markup.Cell], results: Sequence[Result]) -> str:
 
 
 def _about(made: Result) -> Iterable[str]:
-    yield from (f"{made.fleet}/{made.wave}", figures.instant(made.start), made.state, figures.verdict(made))
-    yield " ".join(report_tables.notes(made))
+    yield from (f"{made.fleet}/{made.wave}", numbers.instant(made.start), made.state, numbers.verdict(made))
+    yield " ".join(tables.notes(made))
 
 
 def _columns(tags: Sequence[markup.Cell], bodies: Sequence[str]) -> str:
@@ -165,7 +167,7 @@ def _details(names: Sequence[str], bodies: Sequence[str]) -> str:
 
 def _footer(results: Sequence[Result]) -> str:
     clocks = dict.fromkeys(each.clock for made in results for each in made.latencies)
-    rows = "".join(f"<dt>{clock}</dt><dd>{escape(figures.CLOCKS[clock])}</dd>" for clock in clocks)
+    rows = "".join(f"<dt>{clock}</dt><dd>{escape(numbers.CLOCKS[clock])}</dd>" for clock in clocks)
     versions = ", ".join(dict.fromkeys(escape(each.version) for each in results if each.version))
     return (
         f"<footer><dl>{rows}</dl><p>Percentiles as ClusterLoader2 has them: the smallest value that so many percent do "

@@ -4,11 +4,12 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from html import escape
 
-from kwokfleet.formats import figures, markup, plots
-from kwokfleet.formats.markup import Cell, Row
 from kwokfleet.measure import compare
 from kwokfleet.measure.compare import Comparison, Delta, Unit, Verdict
 from kwokfleet.measure.result import Clock, Counts, Gate, Latency, Result
+from kwokfleet.report import numbers as figures
+from kwokfleet.report.html import markup, svg_plot
+from kwokfleet.report.html.markup import Cell, Row
 
 CLUSTERLOADER2 = (Clock.CL2_2024, Clock.CL2_2026)
 STEPS = {
@@ -72,7 +73,7 @@ def notes(made: Result) -> Iterator[str]:
         yield "The Run was cancelled."
     for gap in made.gaps:
         seconds = (gap.end - gap.start).total_seconds()
-        place = plots.elapsed((gap.start - made.start).total_seconds())
+        place = svg_plot.elapsed((gap.start - made.start).total_seconds())
         yield f"Nobody was watching for {figures.duration(seconds)}, from {place} on: {gap.why}."
     missing = max((each.missing for each in made.latencies if each.clock is Clock.WATCH), default=0)
     if missing:
@@ -189,7 +190,7 @@ def marks(made: Result) -> str:
 
 
 def _since(made: Result, when: datetime) -> str:
-    return f"at {plots.elapsed((when - made.start).total_seconds())}"
+    return f"at {svg_plot.elapsed((when - made.start).total_seconds())}"
 
 
 # ----------------------------------------------------------------------------------------

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kwokfleet import errors
-from kwokfleet.formats import clusterloader2, figures, junit, kube_burner, report_csv, report_html
 from kwokfleet.measure import result, result_store
 from kwokfleet.measure.result import PodTimes, Result, WorkloadTimes
 from kwokfleet.measure.result_store import Kept
+from kwokfleet.report import clusterloader2, csv_tables, junit, kube_burner, numbers
+from kwokfleet.report.html import page as report_html
 from kwokfleet.source import library
 
 
@@ -86,15 +87,15 @@ def _shared(runs: Sequence[Run], results: Sequence[Result]) -> Iterator[tuple[st
         yield "report.html", [page(runs)]
     yield "junit.xml", [junit.to_xml(results)]
     yield "clusterloader2/junit.xml", [junit.to_xml(results, junit.CLUSTERLOADER2_SUITE)]
-    yield "csv/latencies.csv", report_csv.latencies(results)
+    yield "csv/latencies.csv", csv_tables.latencies(results)
 
 
 def _own(run: Run) -> Iterator[tuple[str, Iterable[str]]]:
-    name = figures.identifier(run.result)
+    name = numbers.identifier(run.result)
     yield f"json/{name}.json", [result.written(run.result)]
-    yield f"csv/pods-{name}.csv", report_csv.pods(run.pods)
+    yield f"csv/pods-{name}.csv", csv_tables.pods(run.pods)
     if run.result.series:
-        yield f"csv/series-{name}.csv", report_csv.series(run.result.series)
+        yield f"csv/series-{name}.csv", csv_tables.series(run.result.series)
     for file, text in clusterloader2.files(run.result, run.workloads).items():
         yield f"clusterloader2/{file}", [text]
     for file, parts in kube_burner.files(run.result, run.pods, run.workloads).items():

@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
-from kwokfleet.formats import figures
 from kwokfleet.measure.result import PodTimes, Result, WorkloadTimes
+from kwokfleet.report import numbers
 
 _POD_STEPS = (
     ("schedulingLatency", "PodScheduled", ("event", "scheduled")),
@@ -41,7 +41,7 @@ def files(made: Result, pods: Iterable[PodTimes], workloads: Iterable[WorkloadTi
         if quantiles := _quantiles(made, measurement, steps, first):
             found[f"{measurement}Measurement"] = _text(again)
             found[f"{measurement}QuantilesMeasurement"] = _text(quantiles)
-    return {f"{name}-{figures.identifier(made)}.json": text for name, text in found.items()}
+    return {f"{name}-{numbers.identifier(made)}.json": text for name, text in found.items()}
 
 
 def _pods(made: Result, pods: Iterable[PodTimes]) -> Iterator[Document]:
@@ -84,7 +84,7 @@ def _labels(made: Result, metric: str, index: int | None) -> Document:
     return {
         "metricName": metric,
         "uuid": _uuid(made),
-        "jobName": figures.identifier(made),
+        "jobName": numbers.identifier(made),
         "jobIteration": index or 0,
         "replica": 1,
     }
@@ -115,7 +115,7 @@ def _quantile(made: Result, metric: str, name: str, values: Sequence[int]) -> Do
         "avg": sum(values) // len(values),
         "timestamp": _time((made.end or made.start).timestamp()),
         "metricName": metric,
-        "jobName": figures.identifier(made),
+        "jobName": numbers.identifier(made),
     }
 
 

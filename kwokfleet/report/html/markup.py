@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from kwokfleet.formats import figures
+from kwokfleet.report import numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Cell:
 
     def html(self, tag: str = "td") -> str:
         """Return it as HTML; what nothing is known of looks like it."""
-        style = self.style or ("nodata" if self.text == figures.NO_DATA else "")
+        style = self.style or ("nodata" if self.text == numbers.NO_DATA else "")
         small = f"<small>{escape(self.below)}</small>" if self.below else ""
         return f"<{tag}{f' class={chr(34)}{style}{chr(34)}' if style else ''}>{escape(self.text)}{small}</{tag}>"
 

@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kwokfleet.formats import figures, gantt, plots, report_tables
-from kwokfleet.formats.plots import Band, Line
 from kwokfleet.measure.result import Clock, Latency, PodTimes, Result, Series
+from kwokfleet.report import numbers
+from kwokfleet.report.html import gantt, svg_plot, tables
+from kwokfleet.report.html.svg_plot import Band, Line
 
 MOST_LINES = 8
 """As many as there are colours."""
@@ -87,13 +88,13 @@ def _chart(made: Result, chart: _Chart, seconds: float, most: float, group: str)
     first = (found.start - made.start).total_seconds()
     scale = 100.0 if chart.kind == "share" else 1.0
     lines = [
-        Line(title, plots.level_path(_scaled(found.columns[name], scale), found.step_s, first), colour)
+        Line(title, svg_plot.level_path(_scaled(found.columns[name], scale), found.step_s, first), colour)
         for colour, (name, title) in zip(chart.colours, chart.columns, strict=False)
     ]
     unit = {"share": "%", "rate": "/s"}.get(chart.kind, "")
-    axis = plots.value_axis(most * scale, unit)
+    axis = svg_plot.value_axis(most * scale, unit)
     when = [(each.at - made.start).total_seconds() for each in made.marks]
-    return plots.figure(chart.title, lines, plots.time_axis(seconds), axis, chart.kind, bands(made), when, group)
+    return svg_plot.figure(chart.title, lines, svg_plot.time_axis(seconds), axis, chart.kind, bands(made), when, group)
 
 
 def _scaled(values: Sequence[float | None], scale: float) -> Sequence[float | None]:
@@ -102,7 +103,7 @@ def _scaled(values: Sequence[float | None], scale: float) -> Sequence[float | No
 
 def length(made: Result) -> float:
     """Return how many seconds the plots of a Run show."""
-    ends = [1.0, figures.length(made) or 0.0]
+    ends = [1.0, numbers.length(made) or 0.0]
     if made.series:
         steps = max((len(each) for each in made.series.columns.values()), default=0)
         ends.append((made.series.start - made.start).total_seconds() + max(0, steps - 1) * made.series.step_s)
@@ -131,7 +132,7 @@ def distributions(made: Result) -> str:
     made_of = [each for each in schedulers if each.name == "scheduling" and each.clock is Clock.WATCH]
     if len(made_of) > 1:
         groups["Pods: scheduling, by scheduler"] = [
-            Line(each.of.partition("=")[2], plots.step_path(each.cdf), place % MOST_LINES + 1)
+            Line(each.of.partition("=")[2], svg_plot.step_path(each.cdf), place % MOST_LINES + 1)
             for place, each in enumerate(made_of)
         ]
     tops = _tops(made.latencies)
@@ -141,11 +142,11 @@ def distributions(made: Result) -> str:
 
 def _title(each: Latency) -> str:
     """Return the plot that a latency belongs to; none if it is not drawn."""
-    if each.clock in report_tables.CLUSTERLOADER2:
+    if each.clock in tables.CLUSTERLOADER2:
         return "Pods: startup, by ClusterLoader2" if (each.of, each.name) == ("pods", "pod_startup") else ""
     if each.of.startswith("pods/"):
         return ""
-    return f"{each.of.capitalize()}{'' if each.of == 'pods' else 's'}: {report_tables.STEPS.get(each.name, each.name)}"
+    return f"{each.of.capitalize()}{'' if each.of == 'pods' else 's'}: {tables.STEPS.get(each.name, each.name)}"
 
 
 def _tops(found: Iterable[Latency]) -> dict[str, float]:
@@ -158,7 +159,7 @@ def _tops(found: Iterable[Latency]) -> dict[str, float]:
 
 def _by_clock(each: Latency) -> Line:
     colour = _CLOCK_COLOURS[each.clock]
-    return Line(each.clock, plots.step_path(each.cdf), colour, dashed=colour > 1)
+    return Line(each.clock, svg_plot.step_path(each.cdf), colour, dashed=colour > 1)
 
 
 def compared_distributions(names: Sequence[str], results: Sequence[Result]) -> str:
@@ -170,7 +171,7 @@ def compared_distributions(names: Sequence[str], results: Sequence[Result]) -> s
         if not known or not (title := _title(base)) or not _best(results[0], base):
             continue
         lines = [
-            Line(names[place], plots.step_path(each.cdf if each else ()), place % MOST_LINES + 1)
+            Line(names[place], svg_plot.step_path(each.cdf if each else ()), place % MOST_LINES + 1)
             for place, each in enumerate(same)
         ]
         made.append(_distribution(f"{title} ({base.clock})", lines, max(each.cdf[-1][0] for each in known)))
@@ -178,11 +179,11 @@ def compared_distributions(names: Sequence[str], results: Sequence[Result]) -> s
 
 
 def _best(made: Result, each: Latency) -> bool:
-    return each.clock in report_tables.CLUSTERLOADER2 or figures.main_latency(made, each.name, each.of) is each
+    return each.clock in tables.CLUSTERLOADER2 or numbers.main_latency(made, each.name, each.of) is each
 
 
 def _distribution(title: str, lines: Sequence[Line], top: float) -> str:
-    return plots.figure(title, lines, plots.duration_axis(top), plots.share_axis(), "cdf")
+    return svg_plot.figure(title, lines, svg_plot.duration_axis(top), svg_plot.share_axis(), "cdf")
 
 
 # ----------------------------------------------------------------------------------------
@@ -194,7 +195,7 @@ def timeline(made: Result, pods: Iterable[PodTimes]) -> str:
     seconds = length(made)
     above = _flags(made, seconds) + _strip(made, seconds)
     drawn = gantt.picture(pods, made.start.timestamp(), seconds, bands(made), above)
-    return drawn.replace("</figure>", f"{report_tables.marks(made)}</figure>") if drawn else ""
+    return drawn.replace("</figure>", f"{tables.marks(made)}</figure>") if drawn else ""
 
 
 def _flags(made: Result, seconds: float) -> str:

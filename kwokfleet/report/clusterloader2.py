@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 
-from kwokfleet.formats import figures
 from kwokfleet.measure.result import Clock, Latency, Result, Throughput, WorkloadTimes
+from kwokfleet.report import numbers
 
 _PODS = {"": "pods", "Stateless": "pods/stateless", "Stateful": "pods/stateful"}
 _DEFINITIONS = {Clock.CL2_2024: "2024", Clock.CL2_2026: "2026"}
@@ -30,7 +30,7 @@ def _pod_startup(made: Result) -> Iterator[tuple[str, Any]]:
         for clock, definition in _DEFINITIONS.items():
             items = [_latency(each) for each in made.latencies if (each.of, each.clock) == (of, clock) and each.count]
             if items:
-                yield f"{prefix}PodStartupLatency_{figures.identifier(made)}-{definition}", _items(items)
+                yield f"{prefix}PodStartupLatency_{numbers.identifier(made)}-{definition}", _items(items)
 
 
 def _latency(each: Latency) -> Mapping[str, Any]:
@@ -54,7 +54,7 @@ def _throughput(made: Result) -> Iterator[tuple[str, Any]]:
     for each in made.throughput:
         if each.windows:
             scheduler = f"-{each.scheduler}" if each.scheduler else ""
-            yield f"SchedulingThroughput_{figures.identifier(made)}{scheduler}", _windows(each)
+            yield f"SchedulingThroughput_{numbers.identifier(made)}{scheduler}", _windows(each)
 
 
 def _windows(each: Throughput) -> Mapping[str, Any]:
@@ -70,7 +70,7 @@ def _jobs(made: Result, workloads: Iterable[WorkloadTimes]) -> Iterator[tuple[st
         if took:
             items.append(_item(metric, [took[ceil(len(took) * percent / 100) - 1] for percent in _PERCENTS]))
     if items:
-        yield f"JobLifecycleLatency_{figures.identifier(made)}", _items(items)
+        yield f"JobLifecycleLatency_{numbers.identifier(made)}", _items(items)
 
 
 def _number(value: float) -> float:

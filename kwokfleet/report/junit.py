@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from xml.sax import saxutils
 
-from kwokfleet.formats import figures
 from kwokfleet.measure.result import Gate, Result
+from kwokfleet.report import numbers as figures
 
 SUITE = "kwokfleet"
 CLUSTERLOADER2_SUITE = "ClusterLoaderV2"
