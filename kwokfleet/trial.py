@@ -12,10 +12,11 @@ from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 
-from kwokfleet import daemon, errors, face
+from kwokfleet import errors
 from kwokfleet.api import units
-from kwokfleet.core import picture, trial
+from kwokfleet.core import trial
 from kwokfleet.core.trial import Awaited, Name, Part
+from kwokfleet.daemon import daemon, facade, snapshot
 from kwokfleet.measure import result_store
 from kwokfleet.measure.result import Result
 from kwokfleet.waves import ledger
@@ -48,7 +49,7 @@ class Scene:
     phase: Phase = Phase.SYNC
     changes: int = 0
     """That are yet to be made."""
-    nodes: picture.Nodes = field(default_factory=picture.Nodes)
+    nodes: snapshot.Nodes = field(default_factory=snapshot.Nodes)
     parts: tuple[Part, ...] = ()
     lacking: str = ""
     """What is in the way at the moment."""
@@ -58,7 +59,7 @@ class Trial:
     """Looks at a daemon, from another thread than its own."""
 
     def __init__(self, shown: daemon.Daemon, awaited: Sequence[Awaited], results: Path) -> None:
-        self._daemon, self._face, self._awaited = shown, face.Face(shown), awaited
+        self._daemon, self._face, self._awaited = shown, facade.Face(shown), awaited
         self._fleets = {each.fleet for each in awaited}
         self._shelf = result_store.Shelf(results)
         self._entries: dict[Name, ledger.Entry] = {}
@@ -94,20 +95,20 @@ class Trial:
             pages = ledger.read(self._daemon.recorder.status(name).get("waves") or ())
             self._entries |= trial.entries({name: pages})
         found = tuple(trial.parts(self._awaited, self._entries, self._read()))
-        nodes = picture.total(each.nodes for each in mine)
+        nodes = snapshot.total(each.nodes for each in mine)
         self._in_the_way = self._obstacle(mine)
         self._clear = self._clear if self._in_the_way[0] else time.monotonic()
         told = self._in_the_way[0] if time.monotonic() - self._clear > BLINK_S else ""
         self.scene = Scene(self._phase(seen, mine), len(self._daemon.left.changes), nodes, found, told)
 
-    def _phase(self, seen: picture.Picture, mine: Sequence[picture.Fleet]) -> Phase:
+    def _phase(self, seen: snapshot.Picture, mine: Sequence[snapshot.Fleet]) -> Phase:
         """Return how far it is; who was Ready once, or is being played, is never less again."""
         ready = len(mine) == len(self._fleets) and all(_is_ready(each) for each in mine)
         if self.scene.phase is Phase.WAVES or self._entries or (seen.synced and ready):
             return Phase.WAVES
         return Phase.READY if seen.synced else Phase.SYNC
 
-    def _obstacle(self, mine: Sequence[picture.Fleet]) -> tuple[str, float]:
+    def _obstacle(self, mine: Sequence[snapshot.Fleet]) -> tuple[str, float]:
         """Return what is in the way, and for how long that can be borne; nothing if nothing is known to be."""
         shown = self._daemon
         if not shown.leads and shown.leader != shown.how.me:
@@ -163,7 +164,7 @@ def _unwritten(part: Part) -> bool:
     return part.step is trial.Step.OVER and (part.result is None or part.result.state == "Running")
 
 
-def _is_ready(fleet: picture.Fleet) -> bool:
+def _is_ready(fleet: snapshot.Fleet) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in fleet.conditions)
 
 

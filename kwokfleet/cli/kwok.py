@@ -76,15 +76,15 @@ def run(
 
 def _keep(files: "kwok_files.Files", bin_dir: Path | None, context: str | None, kubeconfig: Path | None) -> None:
     """Keep kwok going for as long as the files say that it is ours."""
-    from kwokfleet import caretaker
+    from kwokfleet.daemon import kwok_manager
 
     with _kept(files, bin_dir, context, kubeconfig) as kept:
         output.print_line(f"kwok runs: {output.program()} kwok status; Ctrl-C ends it")
         while files.look().tree.controller.mode == "managed":
-            if caretaker.is_moving(files.last.tree.controller, _home(), kept):
+            if kwok_manager.is_moving(files.last.tree.controller, _home(), kept):
                 kept.end()
                 return
-            wanted = caretaker.wanted(files.last, kept.wanted)
+            wanted = kwok_manager.wanted(files.last, kept.wanted)
             if wanted != kept.wanted:
                 kept.change(wanted)
             kept.retire()
@@ -118,8 +118,8 @@ def _kept(
     """Keep kwok going from here to the end of the block."""
     import threading
 
-    from kwokfleet import caretaker
     from kwokfleet.cli import display
+    from kwokfleet.daemon import kwok_manager
     from kwokfleet.embedded import binaries
     from kwokfleet.kube import client, objects, requests, throttled_client
     from kwokfleet.kwok import backend, supervisor, takeover
@@ -142,15 +142,15 @@ def _kept(
             found = ((each.key.name, objects.labels(each.manifest)) for each in follower.view().objects.values())
             return sorted((name, labels.get(objects.SHARD, "")) for name, labels in found if manage.drives(labels))
 
-        known = caretaker.ours(spec, _home(), folder)
+        known = kwok_manager.ours(spec, _home(), folder)
         rested = takeover.clear_the_way(sender, spec, known, nodes, stop, _home())
         if not desired.cluster_kinds(loaded.tree) <= _kinds(sender):
             for name in applier.install(sender, sync.kwok_definitions(), sync.ESTABLISHED_S):
                 output.print_line(f"installed {name}")
-        wanted = caretaker.wanted(
+        wanted = kwok_manager.wanted(
             loaded, backend.Wanted(program, spec, client.write_kubeconfig(context, kubeconfig, folder))
         )
-        where = caretaker.site(spec, _home(), folder, sender, api)
+        where = kwok_manager.site(spec, _home(), folder, sender, api)
         try:
             with supervisor.Keeper(sender, wanted, folder, nodes, api, where) as kept:
                 yield kept
@@ -161,9 +161,9 @@ def _kept(
 
 def _home() -> str:
     """Return the namespace in which a StatefulSet is looked for that was named without one."""
-    from kwokfleet import caretaker
+    from kwokfleet.daemon import kwok_manager
 
-    return os.environ.get("POD_NAMESPACE") or caretaker.HOME
+    return os.environ.get("POD_NAMESPACE") or kwok_manager.HOME
 
 
 def _kinds(api: "Sends") -> set[str]:

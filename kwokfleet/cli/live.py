@@ -12,14 +12,14 @@ from rich.text import Text
 
 from kwokfleet import errors
 from kwokfleet.cli import connection, output
-from kwokfleet.core import overview
+from kwokfleet.daemon import overview
 from kwokfleet.kube import requests
 from kwokfleet.reconcile import cluster_state
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from kwokfleet.core.overview import Overview, Row
+    from kwokfleet.daemon.overview import Overview, Row
     from kwokfleet.kube.informer import informer
 
 LOOK_S = 1.0

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from collections.abc import Set as AbstractSet
 
-    from kwokfleet import caretaker, daemon, face
-    from kwokfleet.edge import metrics
+    from kwokfleet.daemon import daemon, facade, kwok_manager, metrics
     from kwokfleet.kube import client, leader, throttled_client
     from kwokfleet.kube.observed import Inventory
     from kwokfleet.reconcile import sync as syncing
@@ -234,8 +233,7 @@ def _run(options: Options, context: str | None, kubeconfig: Path | None) -> None
 @contextmanager
 def opened(options: Options, context: str | None, kubeconfig: Path | None) -> "Iterator[daemon.Daemon]":
     """Put a daemon together, let it run until the block ends, and take it apart again, in reverse order."""
-    from kwokfleet import daemon, face
-    from kwokfleet.edge import metrics
+    from kwokfleet.daemon import daemon, facade, metrics
     from kwokfleet.kube import leader, requests
     from kwokfleet.kube.informer import informer
 
@@ -252,7 +250,7 @@ def opened(options: Options, context: str | None, kubeconfig: Path | None) -> "I
             leader_identity.name(), options.interval, _limits(options), prepare=_prepare, results=options.results_dir
         )
         made = daemon.Daemon(guarded, _feed(options, guarded), follower, told, how, counted)
-        shown = face.Face(made)
+        shown = facade.Face(made)
         if options.kwok:
             made.caretaker = _caretaker(options, api, guarded, made, (context, kubeconfig))
         _served(stack, options, shown, counted)
@@ -298,12 +296,12 @@ def _caretaker(
     guarded: "leader.Guarded",
     made: "daemon.Daemon",
     chosen: tuple[str | None, Path | None],
-) -> "caretaker.Caretaker":
-    from kwokfleet import caretaker
+) -> "kwok_manager.Caretaker":
     from kwokfleet.api.kwok_controller import Manage
     from kwokfleet.cli import display
     from kwokfleet.cli import kwok as kwok_commands
-    from kwokfleet.core.triggers import Why
+    from kwokfleet.daemon import kwok_manager
+    from kwokfleet.daemon.trigger import Why
     from kwokfleet.embedded import binaries
     from kwokfleet.kube import client, objects, throttled_client
 
@@ -326,8 +324,8 @@ def _caretaker(
         return known[0][2]
 
     written = client.write_kubeconfig(*chosen, folder)
-    home = os.environ.get("POD_NAMESPACE") or caretaker.HOME
-    return caretaker.Caretaker(sender, program, written, folder, nodes, lambda: made.ask(Why.KWOK), api, home)
+    home = os.environ.get("POD_NAMESPACE") or kwok_manager.HOME
+    return kwok_manager.Caretaker(sender, program, written, folder, nodes, lambda: made.ask(Why.KWOK), api, home)
 
 
 def _prepare(session: "syncing.Sync", kinds: "AbstractSet[str]") -> None:
@@ -344,14 +342,14 @@ def _prepare(session: "syncing.Sync", kinds: "AbstractSet[str]") -> None:
     session.mirror.wait(lambda now: not kinds & now.missing, sync.ESTABLISHED_S)
 
 
-def _served(stack: ExitStack, options: Options, shown: "face.Face", counted: "metrics.Metrics") -> None:
-    from kwokfleet.edge import web
+def _served(stack: ExitStack, options: Options, shown: "facade.Face", counted: "metrics.Metrics") -> None:
+    from kwokfleet.server import http_server
 
     if options.listen is None:
         return
     host, port = options.listen
-    asked = web.Options(host=host, port=port, token=options.token)
-    service = web.Service(shown, counted.page, counted.served, asked)
+    asked = http_server.Options(host=host, port=port, token=options.token)
+    service = http_server.Service(shown, counted.page, counted.served, asked)
     service.start()
     stack.callback(service.stop)
 
@@ -371,7 +369,7 @@ def _address(listen: str) -> tuple[str, int] | None:
 
 def _until_stopped(made: "daemon.Daemon") -> None:
     """Wait for a signal; SIGHUP asks for another look at the files."""
-    from kwokfleet.core.triggers import Why
+    from kwokfleet.daemon.trigger import Why
 
     signal.signal(signal.SIGHUP, lambda _number, _frame: made.ask(Why.FILES))
     signals.wait_for(signal.SIGINT, signal.SIGTERM)

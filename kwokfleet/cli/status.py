@@ -62,13 +62,13 @@ def get(
     with connection.following(api) as follower:
         view = connection.known(follower)
     found = [each for each in view.objects.values() if not fleet or each.fleet in fleet]
-    from kwokfleet.core import listing
+    from kwokfleet.daemon import listing
 
     _print(listing.LISTS[thing.value](found), form, f"there are no {thing} of ours in this cluster")
 
 
 def _played(api: "client.Cluster", thing: Thing, fleet: list[str] | None) -> list[dict[str, object]]:
-    from kwokfleet.core import overview
+    from kwokfleet.daemon import overview
     from kwokfleet.reconcile import cluster_state
 
     found = [each for each in cluster_state.fleets(api) if not fleet or each["metadata"]["name"] in fleet]

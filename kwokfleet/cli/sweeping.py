@@ -11,8 +11,8 @@ from kwokfleet.cli import connection, output, sessions
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kwokfleet import daemon
     from kwokfleet.api.fleet import Fleet
+    from kwokfleet.daemon import daemon
     from kwokfleet.kube import throttled_client
     from kwokfleet.kube.objects import Manifest
 
@@ -74,7 +74,7 @@ def _sending(site: Site) -> "Iterator[throttled_client.Sender]":
 
 def sweep(made: "daemon.Daemon", site: Site) -> None:
     """Remove Fleets while their kwok still runs, because it lets pods go; the daemon only looks on meanwhile."""
-    from kwokfleet.core.triggers import Why
+    from kwokfleet.daemon.trigger import Why
     from kwokfleet.kube import throttled_client
     from kwokfleet.reconcile import reconciler
     from kwokfleet.source import loader

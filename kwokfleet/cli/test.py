@@ -18,9 +18,10 @@ from kwokfleet.cli import connection, fleets, output, run, signals, sweeping, sy
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from kwokfleet import daemon, trial
+    from kwokfleet import trial
     from kwokfleet.api.fleet import Fleet
     from kwokfleet.core.trial import Awaited, Casting, Part
+    from kwokfleet.daemon import daemon
     from kwokfleet.embedded import cluster as embedded
 
 DONE = "done"

@@ -19,7 +19,7 @@ from typing import Any
 import structlog
 
 from kwokfleet import errors
-from kwokfleet.core.picture import Measured
+from kwokfleet.daemon.snapshot import Measured
 from kwokfleet.kube import discovery, objects, requests
 from kwokfleet.kube.informer import informer, timed_events
 from kwokfleet.kube.objects import Manifest

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from kwokfleet.api.wave import Wave
-from kwokfleet.core.picture import Measured
+from kwokfleet.daemon.snapshot import Measured
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.measure.result import Gate, Result
 from kwokfleet.waves.ledger import Entry, Page, Verdict

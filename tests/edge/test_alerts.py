@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kwokfleet.core.picture import Pass, PassResult
-from kwokfleet.edge import metrics
+from kwokfleet.daemon import metrics
+from kwokfleet.daemon.snapshot import Pass, PassResult
 from tests.harness import daemons, deploying
 
 Rule = dict[str, Any]

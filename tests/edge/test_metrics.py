@@ -9,8 +9,8 @@ import pytest
 from prometheus_client import parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
-from kwokfleet.core.picture import Fleet, Nodes, Pass, PassResult, Picture, Pool
-from kwokfleet.edge import metrics
+from kwokfleet.daemon import metrics
+from kwokfleet.daemon.snapshot import Fleet, Nodes, Pass, PassResult, Picture, Pool
 from tests.harness import daemons
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"

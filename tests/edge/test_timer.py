@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
-from kwokfleet.edge import timer
+from kwokfleet.daemon import timer
 
 PATIENCE_S = 30
 SOON, LATER, FAR = timedelta(seconds=0.2), timedelta(seconds=0.6), timedelta(days=300)

@@ -10,8 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from kwokfleet.edge import web
-from kwokfleet.edge.web import server
+from kwokfleet.server import http_server, uvicorn_thread
 from tests.harness import daemons, waiting
 from tests.harness.daemons import Client, Memory
 
@@ -115,14 +114,14 @@ def test_who_missed_something_is_told() -> None:
 
 def test_a_silent_stream_shows_that_it_lives() -> None:
     """By a comment, which clients pass over."""
-    with daemons.serving(Memory(), web.Options(heartbeat_s=0.01)) as client, following(client) as follower:
+    with daemons.serving(Memory(), http_server.Options(heartbeat_s=0.01)) as client, following(client) as follower:
         assert follower.next() == {"": "here"}
 
 
 def test_so_many_clients_and_no_more() -> None:
     """503 for one too many, until another one goes."""
     memory = Memory()
-    with daemons.serving(memory, web.Options(most_streams=2)) as client:
+    with daemons.serving(memory, http_server.Options(most_streams=2)) as client:
         with following(client), following(client):
             refused = Follower(client)
             assert (refused.status, refused.answer.headers["retry-after"]) == (503, "5")
@@ -145,7 +144,7 @@ def _accepted(client: Client) -> Follower | None:
 def test_a_client_that_takes_nothing_is_cut_off() -> None:
     """Its place is free again; the others have lost nothing."""
     memory = Memory()
-    options = web.Options(most_streams=2, deadlines=server.Deadlines(stall_s=2.0))
+    options = http_server.Options(most_streams=2, deadlines=uvicorn_thread.Deadlines(stall_s=2.0))
     with daemons.serving(memory, options) as client, following(client) as quick, following(client) as slow:
         assert slow.status == 200
 
@@ -175,7 +174,7 @@ def test_a_stop_ends_the_streams() -> None:
 
 def test_asking_for_the_head_alone_opens_no_stream() -> None:
     """HEAD ends."""
-    with daemons.serving(Memory(), web.Options(most_streams=1)) as client:
+    with daemons.serving(Memory(), http_server.Options(most_streams=1)) as client:
         assert client.ask("HEAD", "/api/v1/events").status == 200
         with following(client) as follower:
             assert follower.status == 200

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from kwokfleet.core import backoff
+from kwokfleet.daemon import backoff
 from tests.harness import cli, faulty, labs, running, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.harness.faulty import Asked, Cut, Fault, Refuse, Then

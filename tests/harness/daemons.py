@@ -10,7 +10,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kwokfleet import errors
-from kwokfleet.core.picture import (
+from kwokfleet.daemon import metrics
+from kwokfleet.daemon.snapshot import (
     Due,
     Event,
     Fleet,
@@ -24,9 +25,9 @@ from kwokfleet.core.picture import (
     Shard,
     Source,
 )
-from kwokfleet.core.triggers import Why
+from kwokfleet.daemon.trigger import Why
 from kwokfleet.documents.problems import Problem
-from kwokfleet.edge import metrics, web
+from kwokfleet.server import http_server
 
 TOKEN = "s3cret-t0ken-of-the-test"  # noqa: S105  # it opens nothing
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
@@ -212,10 +213,10 @@ class Client:
 
 
 @contextmanager
-def serving(memory: Memory, options: web.Options | None = None) -> Iterator[Client]:
+def serving(memory: Memory, options: http_server.Options | None = None) -> Iterator[Client]:
     """Serve a daemon on a free port of loopback."""
     counted = metrics.Metrics(memory.picture)
-    service = web.Service(memory, counted.page, counted.served, options or web.Options(token=TOKEN))
+    service = http_server.Service(memory, counted.page, counted.served, options or http_server.Options(token=TOKEN))
     service.start()
     try:
         yield Client(service.address)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kwokfleet import caretaker
 from kwokfleet.api.kwok_controller import KwokControllerSpec
+from kwokfleet.daemon import kwok_manager
 from kwokfleet.kube import client, objects, requests, throttled_client
 from kwokfleet.kube.informer import informer
 from kwokfleet.kwok import backend, lease_client, shard, supervisor
@@ -92,7 +92,7 @@ def kept(
             found = nodes.view().objects.values()
             return sorted((each.key.name, objects.labels(each.manifest).get(objects.SHARD, "")) for each in found)
 
-        site = caretaker.site(spec, home, folder / "kwok", sender, api)
+        site = kwok_manager.site(spec, home, folder / "kwok", sender, api)
         with supervisor.Keeper(sender, wanted, folder / "kwok", names, api, site) as made:
             yield Kept(cluster, api, sender, nodes, made, folder)
 

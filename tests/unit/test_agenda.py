@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kwokfleet.api import fleet as fleet_api
-from kwokfleet.core import agenda
+from kwokfleet.daemon import next_wakeup
 
 
 def at(text: str) -> datetime:
@@ -29,7 +29,7 @@ def scheduled(*entries: dict[str, Any], **spec: Any) -> fleet_api.Fleet:  # noqa
 
 def opening(now: str, *windows: dict[str, str]) -> datetime:
     """Return when windows open."""
-    return agenda.opening([fleet_api.Window.model_validate(each) for each in windows], at(now))
+    return next_wakeup.opening([fleet_api.Window.model_validate(each) for each in windows], at(now))
 
 
 BERLIN = {"cron": "0 8 * * *", "timeZone": "Europe/Berlin", "replicas": 9}
@@ -46,13 +46,15 @@ BERLIN = {"cron": "0 8 * * *", "timeZone": "Europe/Berlin", "replicas": 9}
 )
 def test_a_pool_s_next_size_is_due_by_the_clock_of_its_time_zone(now: str, moment: str) -> None:
     """Eight in the morning is eight in the morning, whatever the season."""
-    assert agenda.next_moment([scheduled(BERLIN)], at(now)) == at(moment)
+    assert next_wakeup.next_moment([scheduled(BERLIN)], at(now)) == at(moment)
 
 
 def test_a_size_at_an_hour_that_clocks_skip_is_due_right_after_it() -> None:
     """02:30 does not exist on that night; the pool is resized all the same."""
     skipped = {"cron": "30 2 * * *", "timeZone": "Europe/Berlin", "replicas": 9}
-    assert agenda.next_moment([scheduled(skipped)], at("2026-03-29T00:00:00+01:00")) == at("2026-03-29T03:00:00+02:00")
+    assert next_wakeup.next_moment([scheduled(skipped)], at("2026-03-29T00:00:00+01:00")) == at(
+        "2026-03-29T03:00:00+02:00"
+    )
 
 
 def test_the_first_of_all_moments_counts_and_past_ones_do_not() -> None:
@@ -61,23 +63,23 @@ def test_the_first_of_all_moments_counts_and_past_ones_do_not() -> None:
     soon = {"at": "2026-01-02T00:00:00Z", "replicas": 3}
     later = {"at": "2026-01-03T00:00:00Z", "replicas": 4}
     now = at("2026-01-01T00:00:00Z")
-    assert agenda.next_moment([scheduled(later), scheduled(past, soon)], now) == at("2026-01-02T00:00:00Z")
-    assert agenda.next_moment([scheduled(past)], now) is None
-    assert agenda.next_moment([fleet()], now) is None
+    assert next_wakeup.next_moment([scheduled(later), scheduled(past, soon)], now) == at("2026-01-02T00:00:00Z")
+    assert next_wakeup.next_moment([scheduled(past)], now) is None
+    assert next_wakeup.next_moment([fleet()], now) is None
 
 
 def test_a_suspended_fleet_waits_for_no_moment() -> None:
     """Nothing would be done at it."""
-    assert agenda.next_moment([scheduled(BERLIN, suspend=True)], at("2026-01-01T00:00:00Z")) is None
+    assert next_wakeup.next_moment([scheduled(BERLIN, suspend=True)], at("2026-01-01T00:00:00Z")) is None
 
 
 def test_a_closed_window_is_waited_for_and_an_open_one_is_not() -> None:
     """What waits for the window is done in its first minute."""
     windows = [{"allow": "* 8-20 * * mon-fri", "timeZone": "Europe/Berlin"}]
     friday = at("2026-11-13T20:59:59+01:00")
-    assert agenda.next_moment([fleet(windows=windows)], friday) is None
+    assert next_wakeup.next_moment([fleet(windows=windows)], friday) is None
     monday = at("2026-11-16T08:00:00+01:00")
-    assert agenda.next_moment([fleet(windows=windows)], at("2026-11-16T07:59:59+01:00")) == monday
+    assert next_wakeup.next_moment([fleet(windows=windows)], at("2026-11-16T07:59:59+01:00")) == monday
 
 
 def test_a_window_that_only_denies_opens_when_it_ends() -> None:
@@ -110,7 +112,7 @@ def test_a_window_that_is_far_away_is_looked_for_again_a_day_later() -> None:
 def test_everything_is_looked_at_anew_about_as_often_as_asked_and_not_by_all_at_once() -> None:
     """Within five percent, differently for each daemon and each time."""
     interval = timedelta(minutes=10)
-    waits = [agenda.resync(interval, f"daemon-{name}", number) for name in range(50) for number in range(50)]
+    waits = [next_wakeup.resync(interval, f"daemon-{name}", number) for name in range(50) for number in range(50)]
     assert all(interval * 0.95 <= each <= interval * 1.05 for each in waits)
     assert len(set(waits)) == len(waits)
-    assert agenda.resync(interval, "daemon-1", 7) == agenda.resync(interval, "daemon-1", 7)
+    assert next_wakeup.resync(interval, "daemon-1", 7) == next_wakeup.resync(interval, "daemon-1", 7)

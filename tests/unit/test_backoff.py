@@ -2,8 +2,8 @@
 
 from itertools import pairwise
 
-from kwokfleet.core import backoff
-from kwokfleet.core.backoff import Rest
+from kwokfleet.daemon import backoff
+from kwokfleet.daemon.backoff import Rest
 
 
 def failed(times: int, now: float = 100.0) -> Rest:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kwokfleet.core import overview
+from kwokfleet.daemon import overview
 from kwokfleet.kube.objects import Manifest
 from tests.harness import manifests
 

@@ -6,10 +6,11 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from kwokfleet.core import http_rules, picture, picture_json
-from kwokfleet.core.picture import Due, Event, Held, Nodes, Pass, Picture, Pool, Shard, Source
+from kwokfleet.daemon import snapshot, snapshot_json
+from kwokfleet.daemon.snapshot import Due, Event, Held, Nodes, Pass, Picture, Pool, Shard, Source
 from kwokfleet.documents.problems import Problem, Severity
 from kwokfleet.reconcile.plan_input import FleetRules, PoolRules
+from kwokfleet.server import access
 from tests.harness import daemons, manifests
 
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
@@ -24,7 +25,7 @@ def test_the_last_ten_passes_are_remembered() -> None:
     """The newest is the last."""
     passes: tuple[Pass, ...] = ()
     for number in range(13):
-        passes = picture.remembered(passes, Pass(NOW, f"{number}", 0.1))
+        passes = snapshot.remembered(passes, Pass(NOW, f"{number}", 0.1))
     assert [each.why for each in passes] == [str(number) for number in range(3, 13)]
 
 
@@ -61,7 +62,7 @@ def test_fleets_are_counted_by_pool() -> None:
         "withheld": [{"cause": "approval", "why": "much", "changes": 4, "newer": "?"}],
     }
     late, soon = Due(NOW + timedelta(hours=2), "late"), Due(NOW, "soon")
-    first, lab = picture.fleets(rules, {each.key: each for each in nodes}, {"lab": status}, {"lab": [late, soon]})
+    first, lab = snapshot.fleets(rules, {each.key: each for each in nodes}, {"lab": status}, {"lab": [late, soon]})
     assert (first.name, first.nodes, first.pools) == ("a", Nodes(), ())
     assert lab.pools == (
         Pool("cpu", Nodes(3, 2, 1, 1)),
@@ -81,7 +82,7 @@ def test_fleets_are_counted_by_pool() -> None:
 
 def test_everything_of_a_picture_is_in_its_json() -> None:
     """Under names as Kubernetes writes them, times in UTC."""
-    made = picture_json.to_json(daemons.PICTURE)
+    made = snapshot_json.to_json(daemons.PICTURE)
     assert json.loads(json.dumps(made)) == made
     assert made["role"] == "leading"
     assert made["source"] == {
@@ -115,8 +116,8 @@ def test_everything_of_a_picture_is_in_its_json() -> None:
 
 def test_a_picture_of_nothing_has_the_same_names() -> None:
     """A reader need not ask which there are."""
-    empty = picture_json.to_json(Picture("1", "me", NOW, leading=False))
-    assert empty.keys() == picture_json.to_json(daemons.PICTURE).keys()
+    empty = snapshot_json.to_json(Picture("1", "me", NOW, leading=False))
+    assert empty.keys() == snapshot_json.to_json(daemons.PICTURE).keys()
     assert empty["role"] == "standby"
     assert empty["source"]["since"] is None
 
@@ -124,7 +125,7 @@ def test_a_picture_of_nothing_has_the_same_names() -> None:
 def test_times_are_told_in_utc() -> None:
     """Wherever they were read."""
     there = replace(daemons.PICTURE, started=datetime(2026, 3, 2, 10, tzinfo=timezone(timedelta(hours=2))))
-    assert picture_json.to_json(there)["started"] == "2026-03-02T08:00:00.000Z"
+    assert snapshot_json.to_json(there)["started"] == "2026-03-02T08:00:00.000Z"
 
 
 @pytest.mark.parametrize(
@@ -143,11 +144,11 @@ def test_times_are_told_in_utc() -> None:
 )
 def test_no_password_of_an_address_is_shown(text: str, clean: str) -> None:
     """Wherever it stands: in an address, a reason, a message, an event."""
-    assert picture_json.without_userinfo(text) == clean
+    assert snapshot_json.without_userinfo(text) == clean
     shown = replace(daemons.PICTURE, source=Source(where=text, frozen=text), passes=(Pass(NOW, text, 0.1),))
-    made = picture_json.to_json(shown)
+    made = snapshot_json.to_json(shown)
     assert (made["source"]["where"], made["source"]["frozen"], made["passes"][0]["why"]) == (clean,) * 3
-    event = picture_json.event_json(Event(1, NOW, "source", "", text, {"from": [text]}))
+    event = snapshot_json.event_json(Event(1, NOW, "source", "", text, {"from": [text]}))
     assert (event["message"], event["keys"]) == (clean, {"from": [clean]})
 
 
@@ -164,7 +165,7 @@ def test_no_password_of_an_address_is_shown(text: str, clean: str) -> None:
 )
 def test_loopback_is_known_by_its_address(host: str, is_so: bool) -> None:  # noqa: FBT001  # what is expected
     """All of 127/8, and one name."""
-    assert http_rules.is_loopback(host) is is_so
+    assert access.is_loopback(host) is is_so
 
 
 @pytest.mark.parametrize(
@@ -182,7 +183,7 @@ def test_loopback_is_known_by_its_address(host: str, is_so: bool) -> None:  # no
 )
 def test_a_token_is_the_same_or_not(header: str, token: str, is_so: bool) -> None:  # noqa: FBT001  # what is expected
     """An empty one never is."""
-    assert http_rules.is_token(header, token) is is_so
+    assert access.is_token(header, token) is is_so
 
 
 @pytest.mark.parametrize(
@@ -197,12 +198,12 @@ def test_a_token_is_the_same_or_not(header: str, token: str, is_so: bool) -> Non
 )
 def test_a_position_is_read_or_refused(text: str, at: tuple[int, bool] | None) -> None:
     """Numbers of another life begin again."""
-    assert http_rules.position(text, "5") == at
+    assert access.position(text, "5") == at
 
 
 def test_an_event_is_one_message_whatever_it_says() -> None:
     """A line break inside would end it."""
-    sent = http_rules.sent(Event(3, NOW, "pass", "", "one\ntwo\r\n\n", {}), "5").decode()
+    sent = access.sent(Event(3, NOW, "pass", "", "one\ntwo\r\n\n", {}), "5").decode()
     assert sent.startswith("id: 5-3\ndata: {")
     assert sent.count("\n") == 3
     assert "\r" not in sent

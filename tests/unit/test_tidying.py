@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kwokfleet import tidying
+from kwokfleet.daemon import gc_tuning
 
 
 class Knot:
@@ -26,7 +26,7 @@ def _as_before() -> Iterator[None]:
 
 def test_a_quiet_moment_frees_what_only_holds_itself() -> None:
     """What no count of references frees is freed then."""
-    tidy = tidying.Tidying()
+    tidy = gc_tuning.Tidying()
     gone = weakref.ref(Knot())
     assert gone() is not None
     tidy.quiet()
@@ -35,21 +35,21 @@ def test_a_quiet_moment_frees_what_only_holds_itself() -> None:
 
 def test_what_was_kept_once_is_freed_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """What lived through one quiet moment and is dropped then is freed in another."""
-    tidy = tidying.Tidying()
+    tidy = gc_tuning.Tidying()
     knot = Knot()
     gone = weakref.ref(knot)
     tidy.quiet()
     del knot
     gc.collect()
     assert gone() is not None, "what has lived through a quiet moment is not looked at by the way"
-    monkeypatch.setattr(tidying, "EVERY_S", 0.0)
+    monkeypatch.setattr(gc_tuning, "EVERY_S", 0.0)
     tidy.quiet()
     assert gone() is None
 
 
 def test_one_quiet_moment_after_the_other_costs_nothing() -> None:
     """Not every quiet moment is one to look at everything."""
-    tidy = tidying.Tidying()
+    tidy = gc_tuning.Tidying()
     tidy.quiet()
     knots = weakref.WeakSet({Knot(), Knot()})
     tidy.quiet()

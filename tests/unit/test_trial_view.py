@@ -9,8 +9,8 @@ from rich.console import Console
 
 from kwokfleet.cli import trial_view
 from kwokfleet.core import trial
-from kwokfleet.core.picture import Nodes
 from kwokfleet.core.trial import Awaited, Part
+from kwokfleet.daemon.snapshot import Nodes
 from kwokfleet.measure.result import Clock, Counts, Gate, Latency, Result
 from kwokfleet.trial import Phase, Scene
 from kwokfleet.waves.ledger import Entry, State, Verdict

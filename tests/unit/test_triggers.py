@@ -2,8 +2,8 @@
 
 import pytest
 
-from kwokfleet.core import triggers
-from kwokfleet.core.triggers import Why
+from kwokfleet.daemon import trigger
+from kwokfleet.daemon.trigger import Why
 
 
 @pytest.mark.parametrize(
@@ -18,9 +18,9 @@ from kwokfleet.core.triggers import Why
 )
 def test_what_asked_for_a_pass_is_told_in_words(why: set[Why], words: str) -> None:
     """Of all that asks as a daemon begins, or takes over, that is what people want to know."""
-    assert triggers.because(why) == words
+    assert trigger.because(why) == words
 
 
 def test_there_are_words_for_everything_that_asks_for_a_pass() -> None:
     """Nobody reads an empty reason."""
-    assert all(triggers.because({each}) for each in Why if each is not Why.NEWS)
+    assert all(trigger.because({each}) for each in Why if each is not Why.NEWS)

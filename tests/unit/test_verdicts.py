@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kwokfleet.api.wave import Wave
-from kwokfleet.core.picture import Measured
+from kwokfleet.daemon.snapshot import Measured
 from kwokfleet.measure import verdicts
 from kwokfleet.measure.result import Clock, Counts, Gate, Latency, Result
 from kwokfleet.waves import ledger

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from kwokfleet import journal
-from kwokfleet.core.picture import Measured
+from kwokfleet.daemon import event_log
+from kwokfleet.daemon.snapshot import Measured
 from kwokfleet.kube import events, throttled_client
 from kwokfleet.kube.informer import informer
 from kwokfleet.kube.objects import Manifest
@@ -43,7 +43,7 @@ class Runs:
         self,
         api: informer.Api,
         sender: throttled_client.Sender,
-        told: journal.Journal,
+        told: event_log.Journal,
         writes: status_writer.Recorder,
         around: Around,
         results: Path | None,

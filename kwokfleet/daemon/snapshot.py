@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
-from kwokfleet.core.triggers import Why
+from kwokfleet.daemon.trigger import Why
 from kwokfleet.documents import problems
 from kwokfleet.documents.problems import Problem
 from kwokfleet.kube.objects import Manifest

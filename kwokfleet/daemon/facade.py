@@ -8,10 +8,8 @@ from typing import Any
 import orjson
 
 import kwokfleet
-from kwokfleet import daemon
-from kwokfleet.core import agenda, listing, overview
-from kwokfleet.core import picture as shapes
-from kwokfleet.core.triggers import Why
+from kwokfleet.daemon import daemon, listing, next_wakeup, overview, snapshot
+from kwokfleet.daemon.trigger import Why
 from kwokfleet.kube import objects
 from kwokfleet.measure import result_store
 from kwokfleet.reconcile import plan_formats, status_writer
@@ -45,7 +43,7 @@ class Face:
 
     # looking
 
-    def picture(self) -> shapes.Picture:
+    def picture(self) -> snapshot.Picture:
         """Return the present state."""
         shown = self._daemon
         view = shown.mirror.view()
@@ -54,7 +52,7 @@ class Face:
         for each in view.objects.values():
             state = "deleting" if each.deleting else "ready" if each.ready else "unready"
             counts[each.key.kind, state] = counts.get((each.key.kind, state), 0) + 1
-        return shapes.Picture(
+        return snapshot.Picture(
             kwokfleet.__version__,
             shown.how.me,
             shown.began,
@@ -65,21 +63,21 @@ class Face:
             self._source(),
             shown.journal.passes,
             shown.trigger.waiting(),
-            shapes.fleets(shown.sync.rules, view.objects, statuses, self._due()),
+            snapshot.fleets(shown.sync.rules, view.objects, statuses, self._due()),
             self._kwok(),
             counts,
             shown.journal.newest,
             shown.runs.measured(),
         )
 
-    def _source(self) -> shapes.Source:
+    def _source(self) -> snapshot.Source:
         loaded, told = self._daemon.loaded, self._daemon.feed.told()
         frozen = loaded.frozen if loaded else "nothing has been read yet"
         if told["digest"] != self._digest:
             self._digest, self._since = told["digest"], datetime.now(UTC)
         if loaded is not None and loaded.usable and not frozen:
             self._succeeded = self._daemon.read_at
-        return shapes.Source(
+        return snapshot.Source(
             told["kind"],
             told["where"],
             told["revision"],
@@ -90,19 +88,19 @@ class Face:
             frozen or self._daemon.feed.trouble,
         )
 
-    def _due(self) -> dict[str, list[shapes.Due]]:
+    def _due(self) -> dict[str, list[snapshot.Due]]:
         loaded, now = self._daemon.loaded, datetime.now(UTC)
-        found: dict[str, list[shapes.Due]] = {}
+        found: dict[str, list[snapshot.Due]] = {}
         for fleet in loaded.tree.fleets if loaded else ():
-            moment = agenda.next_moment([fleet], now)
+            moment = next_wakeup.next_moment([fleet], now)
             if moment is not None:
-                found[fleet.name] = [shapes.Due(moment, "a pool's schedule or a window")]
+                found[fleet.name] = [snapshot.Due(moment, "a pool's schedule or a window")]
         return found
 
-    def _kwok(self) -> tuple[shapes.Shard, ...]:
+    def _kwok(self) -> tuple[snapshot.Shard, ...]:
         keeping = self._daemon.caretaker
         return tuple(
-            shapes.Shard(
+            snapshot.Shard(
                 each.shard,
                 each.state.value,
                 each.pid,
@@ -142,7 +140,7 @@ class Face:
         where = self._daemon.how.results
         return result_store.Shelf(where).find(*names) if where is not None else []
 
-    def events(self, after: int, timeout_s: float) -> list[shapes.Event]:
+    def events(self, after: int, timeout_s: float) -> list[snapshot.Event]:
         """Return what has happened since."""
         return self._daemon.journal.after(after, timeout_s)
 

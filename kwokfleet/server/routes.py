@@ -19,11 +19,11 @@ from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from kwokfleet import errors
-from kwokfleet.core import http_rules, picture_json
-from kwokfleet.core.picture import Daemon
-from kwokfleet.core.triggers import Why
-from kwokfleet.edge.web import threads
-from kwokfleet.edge.web.streams import Streams
+from kwokfleet.daemon import snapshot_json
+from kwokfleet.daemon.snapshot import Daemon
+from kwokfleet.daemon.trigger import Why
+from kwokfleet.server import access, thread_pool
+from kwokfleet.server.sse import Streams
 
 Value = TypeVar("Value")
 Page = Callable[[str], tuple[bytes, str]]
@@ -88,8 +88,8 @@ class Routes:
 
     def __init__(self, daemon: Daemon, page: Page, streams: Streams, token: str, limits: Limits) -> None:
         self._daemon, self._page, self._streams, self._token, self._limits = daemon, page, streams, token, limits
-        self._quick_pool = threads.Pool("quick", _QUICK_THREADS)
-        self._slow_pool = threads.Pool("slow", _SLOW_THREADS)
+        self._quick_pool = thread_pool.Pool("quick", _QUICK_THREADS)
+        self._slow_pool = thread_pool.Pool("slow", _SLOW_THREADS)
         self.app = Starlette(
             routes=[Route(path, endpoint, methods=[method]) for method, path, endpoint in self._routes()],
             exception_handlers={Refusal: _refused, HTTPException: _refused_by_router, Exception: _failed},
@@ -144,13 +144,13 @@ class Routes:
 
     async def _healthz(self, _: Request) -> Response:
         good, why = await self._quick(self._daemon.live)
-        return _probed("ok" if good else picture_json.without_userinfo(why), good=good)
+        return _probed("ok" if good else snapshot_json.without_userinfo(why), good=good)
 
     async def _readyz(self, request: Request) -> Response:
         good, reasons = await self._quick(self._daemon.ready)
         verdict = "ready" if good else "not ready"
         verbose = "verbose" in request.query_params
-        lines = [verdict, *map(picture_json.without_userinfo, reasons)] if verbose or not good else [verdict]
+        lines = [verdict, *map(snapshot_json.without_userinfo, reasons)] if verbose or not good else [verdict]
         return _probed("\n".join(lines), good=good)
 
     async def _metrics(self, request: Request) -> Response:
@@ -158,7 +158,7 @@ class Routes:
         return Response(content, headers={"content-type": kind})
 
     async def _document(self) -> dict[str, Any]:
-        return picture_json.to_json(await self._quick(self._daemon.picture))
+        return snapshot_json.to_json(await self._quick(self._daemon.picture))
 
     async def _status(self, _: Request) -> Response:
         return _json(await self._document())
@@ -257,7 +257,7 @@ class Routes:
         if not self._token:
             hint = "start the daemon with --token-file FILE, or KWOKFLEET_TOKEN in its environment"
             raise Refusal(HTTPStatus.FORBIDDEN, "changes over HTTP are off: no token is configured", hint)
-        if not http_rules.is_token(request.headers.get("authorization", ""), self._token):
+        if not access.is_token(request.headers.get("authorization", ""), self._token):
             challenge = {"www-authenticate": 'Bearer realm="kwokfleet"'}
             hint = "send the header Authorization: Bearer TOKEN, with the daemon's token"
             raise Refusal(HTTPStatus.UNAUTHORIZED, "the token is missing or wrong", hint, challenge)
@@ -265,7 +265,7 @@ class Routes:
     async def _pushed(self, request: Request) -> Response:
         body = await self._body(request, self._limits.hook_body)
         status, said = await self._slow(self._daemon.pushed, dict(request.headers), body)
-        said = picture_json.without_userinfo(said)
+        said = snapshot_json.without_userinfo(said)
         return _json({"message": said} if status < HTTPStatus.BAD_REQUEST else {"error": said, "hint": ""}, status)
 
     async def _body(self, request: Request, limit: int) -> bytes:
@@ -289,9 +289,9 @@ class Routes:
 
     async def _events(self, request: Request) -> Response:
         shown = await self._quick(self._daemon.picture)
-        life = http_rules.life(shown.started)
+        life = access.life(shown.started)
         asked, seen = request.query_params.get("after"), request.headers.get("last-event-id")
-        at = http_rules.position(seen or asked or str(shown.newest_event), life)
+        at = access.position(seen or asked or str(shown.newest_event), life)
         if at is None:
             what = "Last-Event-ID: not an id of ours" if seen else "after: not the number of an event"
             raise Refusal(HTTPStatus.BAD_REQUEST, what, "leave it out to start from now, or use 0 for all remembered")
@@ -305,7 +305,7 @@ class Routes:
         return stream
 
 
-async def _within(deadline_s: float, pool: threads.Pool, call: Callable[..., Value], *given: object) -> Value:
+async def _within(deadline_s: float, pool: thread_pool.Pool, call: Callable[..., Value], *given: object) -> Value:
     """Return what the daemon answers from a thread, or say that it does not."""
     try:
         async with asyncio.timeout(deadline_s):
@@ -352,7 +352,7 @@ def _probed(text: str, *, good: bool) -> Response:
 
 
 def _error(status: int, what: str, hint: str, headers: Mapping[str, str] | None = None) -> Response:
-    clean = picture_json.without_userinfo
+    clean = snapshot_json.without_userinfo
     made = _json({"error": clean(what), "hint": clean(hint)}, status)
     made.headers.update(headers or {})
     return made

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import structlog
 
-from kwokfleet import caretaker, errors, foreman, journal, runs, tidying
-from kwokfleet.core import agenda
-from kwokfleet.core.triggers import Why
+from kwokfleet import errors
+from kwokfleet.daemon import dispatcher, event_log, gc_tuning, kwok_manager, next_wakeup, timer, wave_runs
+from kwokfleet.daemon.trigger import Why
 from kwokfleet.documents import problems
-from kwokfleet.edge import timer
 from kwokfleet.kube import events, leader, throttled_client
 from kwokfleet.kube.informer import informer
 from kwokfleet.reconcile import fleet_status, reconciler, status_writer, sync
@@ -88,7 +87,7 @@ class How:
     """Where Results are kept; without it, Runs are played and not measured."""
 
 
-class Watches(foreman.Watches, runs.Watches, Protocol):
+class Watches(dispatcher.Watches, wave_runs.Watches, Protocol):
     """Who counts what happens: the metrics."""
 
 
@@ -106,15 +105,15 @@ class Daemon:
     ) -> None:
         self.how, self.feed, self.mirror, self._fleets, self._api = how, source_feed, follower, fleets, api
         self.sync = sync.Sync(api, follower, reconciler.Options(rounds=ROUNDS), how.limits, mended_s=0.0)
-        self.caretaker: caretaker.Caretaker | None = None
-        self.journal = journal.Journal()
+        self.caretaker: kwok_manager.Caretaker | None = None
+        self.journal = event_log.Journal()
         self.recorder = status_writer.Recorder(self.sync.sender.lane(self.sync.stop, TELLING_S), how.me)
         self.trigger = Trigger()
-        self.foreman = foreman.Foreman(self.sync, self.journal, self.recorder, lambda: self.ask(Why.DONE), watches)
+        self.foreman = dispatcher.Foreman(self.sync, self.journal, self.recorder, lambda: self.ask(Why.DONE), watches)
         counts = watches.submitted if watches is not None else None
-        around = runs.Around(lambda: follower.view().objects, lambda: source_feed.revision, self._news, counts)
-        self.runs = runs.Runs(api, self.sync.sender, self.journal, self.recorder, around, how.results)
-        self._tidying = tidying.Tidying()
+        around = wave_runs.Around(lambda: follower.view().objects, lambda: source_feed.revision, self._news, counts)
+        self.runs = wave_runs.Runs(api, self.sync.sender, self.journal, self.recorder, around, how.results)
+        self._tidying = gc_tuning.Tidying()
         self._alarm = timer.Alarm(lambda: self.ask(Why.TIME))
         self._stop = self.sync.stop
         self.worker = threading.Thread(target=self._work, name="worker", daemon=True)
@@ -296,7 +295,7 @@ class Daemon:
         meant = self._as_suspended(loaded)
         self.left = self.sync.plan(meant)
         self.foreman.cancel_outdated(meant)
-        made = foreman.Round(began, clock, why, digest(self.left.changes), self.feed.revision)
+        made = dispatcher.Round(began, clock, why, digest(self.left.changes), self.feed.revision)
         made.withheld = len(self.left.withheld)
         if not self.suspended:
             self.foreman.carry_out(meant, self.left, made)
@@ -371,8 +370,12 @@ class Daemon:
         now = datetime.now(UTC)
         if self._resync_at <= now:
             self._resyncs += 1
-            self._resync_at = now + agenda.resync(self.how.interval, self.how.me, self._resyncs)
-        due = (self._resync_at, agenda.next_moment(loaded.tree.fleets, now), self.runs.next_start(loaded.tree, now))
+            self._resync_at = now + next_wakeup.resync(self.how.interval, self.how.me, self._resyncs)
+        due = (
+            self._resync_at,
+            next_wakeup.next_moment(loaded.tree.fleets, now),
+            self.runs.next_start(loaded.tree, now),
+        )
         self._alarm.set(min(moment for moment in due if moment is not None))
 
 

@@ -7,8 +7,8 @@ from datetime import datetime
 
 import orjson
 
-from kwokfleet.core import picture_json
-from kwokfleet.core.picture import Event
+from kwokfleet.daemon import snapshot_json
+from kwokfleet.daemon.snapshot import Event
 
 _SCHEME = "bearer "
 
@@ -68,7 +68,7 @@ def position(text: str, current: str) -> tuple[int, bool] | None:
 
 def sent(event: Event, current: str) -> bytes:
     """Return an Event as it is sent; without a name, so that `onmessage` gets every kind."""
-    return b"id: %s-%d\ndata: %s\n\n" % (current.encode(), event.number, orjson.dumps(picture_json.event_json(event)))
+    return b"id: %s-%d\ndata: %s\n\n" % (current.encode(), event.number, orjson.dumps(snapshot_json.event_json(event)))
 
 
 def missed(why: str) -> bytes:

@@ -11,10 +11,9 @@ from datetime import datetime
 from queue import SimpleQueue
 from typing import Protocol
 
-from kwokfleet import hands, journal
 from kwokfleet.api import fleet as fleet_api
-from kwokfleet.core import backoff, picture, triggers
-from kwokfleet.core.triggers import Why
+from kwokfleet.daemon import backoff, event_log, fleet_worker, snapshot, trigger
+from kwokfleet.daemon.trigger import Why
 from kwokfleet.reconcile import outcomes as report
 from kwokfleet.reconcile import status_writer, sync
 from kwokfleet.reconcile.changes import SHARED, Action, Change, Plan, digest
@@ -46,7 +45,7 @@ class Round:
 class Watches(Protocol):
     """Who counts what happens: the metrics."""
 
-    def passed(self, done: picture.Pass) -> None:
+    def passed(self, done: snapshot.Pass) -> None:
         """Take note of a pass."""
 
     def drifted(self, count: int = 1) -> None:
@@ -59,14 +58,14 @@ class Foreman:
     def __init__(
         self,
         sync: sync.Sync,
-        told: journal.Journal,
+        told: event_log.Journal,
         written: status_writer.Recorder,
         done: Callable[[], None],
         watches: Watches | None,
     ) -> None:
         self._sync, self._journal, self._recorder, self._done, self._watches = sync, told, written, done, watches
-        self._hands: dict[str, hands.Hand] = {}
-        self._finished: SimpleQueue[hands.Hand] = SimpleQueue()
+        self._hands: dict[str, fleet_worker.Hand] = {}
+        self._finished: SimpleQueue[fleet_worker.Hand] = SimpleQueue()
         self._rounds: dict[str, Round] = {}
         self._rests: dict[str, backoff.Rest] = {}
         self._bad: dict[str, list[Outcome]] = {}
@@ -83,7 +82,7 @@ class Foreman:
         """What could not be done, the last time it was tried."""
         return [each for found in self._bad.values() for each in found]
 
-    def leave_off(self) -> list[hands.Hand]:
+    def leave_off(self) -> list[fleet_worker.Hand]:
         """Let all hands leave off; return them."""
         mine = list(self._hands.values())
         for hand in mine:
@@ -145,7 +144,7 @@ class Foreman:
         if not own and not busy:  # what Fleets share goes last, when nobody can need it any more
             self._share(loaded, [each for each in shared if each.action is Action.DELETE], made)
         for name, changes in own.items():
-            hand = self._hands[name] = hands.Hand(self._sync, loaded, name, changes, self._hand_done)
+            hand = self._hands[name] = fleet_worker.Hand(self._sync, loaded, name, changes, self._hand_done)
             self._rounds[name] = made
             made.open.add(name)
             hand.start()
@@ -161,7 +160,7 @@ class Foreman:
             self._judge("", self._sync.make(loaded, changes), made)
             self._done()
 
-    def _hand_done(self, hand: hands.Hand) -> None:
+    def _hand_done(self, hand: fleet_worker.Hand) -> None:
         self._finished.put(hand)
         self._done()
 
@@ -203,16 +202,16 @@ class Foreman:
         """Take note of a pass that is over."""
         done = [each for each in made.outcomes if each.result is Result.DONE]
         result = (
-            picture.PassResult.CANCELLED if made.cancelled
-            else picture.PassResult.FAILED if made.failures
-            else picture.PassResult.CHANGED if done
-            else picture.PassResult.WITHHELD if made.withheld
-            else picture.PassResult.UNCHANGED
+            snapshot.PassResult.CANCELLED if made.cancelled
+            else snapshot.PassResult.FAILED if made.failures
+            else snapshot.PassResult.CHANGED if done
+            else snapshot.PassResult.WITHHELD if made.withheld
+            else snapshot.PassResult.UNCHANGED
         )  # fmt: skip
         changes = {action.value: count for action in Action if (count := sum(e.change.action is action for e in done))}
         took = time.monotonic() - made.clock
-        over = picture.Pass(
-            made.began, triggers.word(made.why), took, result, changes, made.failures, made.digest, made.revision
+        over = snapshot.Pass(
+            made.began, trigger.word(made.why), took, result, changes, made.failures, made.digest, made.revision
         )
         if self._watches is not None:
             self._watches.passed(over)
@@ -221,11 +220,11 @@ class Foreman:
             self._journal.passed(over)
         if changes or made.failures:
             self._journal.tell(
-                "pass", f"{_counted(changes)} in {took:.2f} s", why=triggers.word(made.why), failures=made.failures,
+                "pass", f"{_counted(changes)} in {took:.2f} s", why=trigger.word(made.why), failures=made.failures,
                 revision=made.revision, changes=changes,
             )  # fmt: skip
 
-    def _remember(self, hand: hands.Hand, made: Round) -> None:
+    def _remember(self, hand: fleet_worker.Hand, made: Round) -> None:
         done = sum(each.result is Result.DONE for each in hand.outcomes)
         failed = len(report.bad(hand.outcomes))
         entry = {
@@ -241,7 +240,7 @@ class Foreman:
                 report.line(group)
                 for group in report.groups(each.change for each in hand.outcomes if each.result is Result.DONE)
             )
-            self._recorder.event(hand.fleet, "Reconciled", f"{groups}: {triggers.because(made.why)}")
+            self._recorder.event(hand.fleet, "Reconciled", f"{groups}: {trigger.because(made.why)}")
 
     def drifted(self, found: Plan) -> None:
         """Tell of what somebody else has changed."""

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import structlog
 
-from kwokfleet.core import picture
-from kwokfleet.core.picture import Event
+from kwokfleet.daemon import snapshot
+from kwokfleet.daemon.snapshot import Event
 
 log = structlog.get_logger()
 
@@ -21,7 +21,7 @@ class Journal:
         self._changed = threading.Condition()
         self._events: deque[Event] = deque(maxlen=MOST_EVENTS)
         self._number = 0
-        self._passes: tuple[picture.Pass, ...] = ()
+        self._passes: tuple[snapshot.Pass, ...] = ()
 
     @property
     def newest(self) -> int:
@@ -29,7 +29,7 @@ class Journal:
         return self._number
 
     @property
-    def passes(self) -> tuple[picture.Pass, ...]:
+    def passes(self) -> tuple[snapshot.Pass, ...]:
         """The last passes, newest last."""
         return self._passes
 
@@ -43,9 +43,9 @@ class Journal:
         about = {"fleet": fleet} if fleet else {}
         say(kind, message=message, **about, **keys)
 
-    def passed(self, done: picture.Pass) -> None:
+    def passed(self, done: snapshot.Pass) -> None:
         """Note a pass that is over."""
-        self._passes = picture.remembered(self._passes, done)
+        self._passes = snapshot.remembered(self._passes, done)
 
     def after(self, number: int, timeout_s: float) -> list[Event]:
         """Return the events after a number; if there are none, wait for one."""

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from kwokfleet.core.picture import Event, Fleet, Pass, Picture, Shard, Source
+from kwokfleet.daemon.snapshot import Event, Fleet, Pass, Picture, Shard, Source
 from kwokfleet.documents.problems import Problem
 
 _USERINFO = re.compile(r"(?<=://)[^/\s]+@")

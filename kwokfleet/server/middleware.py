@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 import structlog
 
-from kwokfleet.core import http_rules
+from kwokfleet.server import access
 
 log = structlog.get_logger()
 
@@ -67,7 +67,7 @@ class Gate:
             )
 
     async def _answer(self, scope: Scope, exchange: "_Exchange") -> None:
-        if self._loopback and not http_rules.is_loopback_name(exchange.header(b"host")):
+        if self._loopback and not access.is_loopback_name(exchange.header(b"host")):
             hint = "ask for localhost or 127.0.0.1: this server is bound to loopback and answers to no other name"
             await exchange.refuse(HTTPStatus.FORBIDDEN, "the Host header does not name this machine", hint)
             return

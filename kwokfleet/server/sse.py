@@ -12,9 +12,8 @@ from collections.abc import Callable
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from kwokfleet.core import http_rules
-from kwokfleet.core.picture import Event
-from kwokfleet.edge.web import threads
+from kwokfleet.daemon.snapshot import Event
+from kwokfleet.server import access, thread_pool
 
 POLL_S = 0.5
 """How long a thread waits for events at a time; a stop waits no longer for it."""
@@ -32,7 +31,7 @@ class Streams:
 
     def __init__(self, events: Events, *, most: int = MOST_CLIENTS, heartbeat_s: float = HEARTBEAT_S) -> None:
         self._events, self._most, self.heartbeat_s = events, most, heartbeat_s
-        self._pool = threads.Pool("events", most)
+        self._pool = thread_pool.Pool("events", most)
         self.clients = 0
         self.ending = False
 
@@ -80,7 +79,7 @@ class _Stream(Response):
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await _say(send, b"retry: %d\n\n" % RETRY_MS)
         if not self._known:
-            await _say(send, http_rules.missed("the daemon has started anew, and numbers begin again"))
+            await _say(send, access.missed("the daemon has started anew, and numbers begin again"))
         heard = time.monotonic()
         while not self._streams.ending:
             told = self._told(await self._streams.after(self._after))
@@ -97,8 +96,8 @@ class _Stream(Response):
             return b""
         lost = events[0].number - self._after - 1
         self._after = events[-1].number
-        gap = http_rules.missed(f"{lost} events are no longer remembered") if lost > 0 else b""
-        return gap + b"".join(http_rules.sent(each, self._life) for each in events)
+        gap = access.missed(f"{lost} events are no longer remembered") if lost > 0 else b""
+        return gap + b"".join(access.sent(each, self._life) for each in events)
 
 
 async def _say(send: Send, text: bytes) -> None:
