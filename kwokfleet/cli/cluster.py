@@ -65,7 +65,7 @@ def up(
 
     Repeat it as you like: a running cluster is left alone, a component that died is started again.
     """
-    from kwokfleet.cli import display
+    from kwokfleet.cli import progress
     from kwokfleet.embedded import cluster, state
 
     output.start_logging()
@@ -74,7 +74,7 @@ def up(
         scheduler_config=str(kube_scheduler_config or ""),
         extra_args=tuple(_extra_arg(text) for text in extra_args or ()),
     )
-    with display.shown(output.console(stderr=True)) as report:
+    with progress.shown(output.console(stderr=True)) as report:
         made = cluster.up(settings_with(bin_dir), name, spec, report)
     print_how_to_use(made)
 
@@ -95,24 +95,24 @@ def restart(
 
     They get the same flags, and run whatever their binaries are now.
     """
-    from kwokfleet.cli import display
+    from kwokfleet.cli import progress
     from kwokfleet.embedded import cluster
 
     output.start_logging()
     for component in components:
         _require_component(component)
     _made(name)
-    with display.shown(output.console(stderr=True)) as report:
+    with progress.shown(output.console(stderr=True)) as report:
         cluster.restart(output.read_settings(), name, components, report)
 
 
 @app.command()
 def down(name: Name = "default") -> None:
     """Stop the cluster and remove all its files."""
-    from kwokfleet.cli import display
+    from kwokfleet.cli import progress
     from kwokfleet.embedded import cluster
 
-    with display.shown(output.console(stderr=True)) as report:
+    with progress.shown(output.console(stderr=True)) as report:
         found = cluster.down(output.read_settings(), name, report)
     output.print_line(f"cluster {name} is gone" if found else f"there is no cluster {name}")
 
@@ -192,12 +192,12 @@ def kubectl(context: typer.Context, name: Name = "default", bin_dir: BinDir = No
 
     What follows goes to the kubectl of the control plane's own version: kwokfleet cluster kubectl get nodes
     """
-    from kwokfleet.cli import display
+    from kwokfleet.cli import progress
     from kwokfleet.embedded import cluster
 
     output.start_logging()
     where = _made(name)
-    with display.shown(output.console(stderr=True)) as report:
+    with progress.shown(output.console(stderr=True)) as report:
         program = cluster.tools_of(settings_with(bin_dir), where, report).path("kubectl")
     own = {"KUBECONFIG": str(where.kubeconfig), "KUBECACHEDIR": str(where.root / "kubectl-cache")}
     sys.stdout.flush()
@@ -210,11 +210,11 @@ def get_binaries(bin_dir: BinDir = None) -> None:
 
     Prints each one's source and path; `up` does the same when it needs to.
     """
-    from kwokfleet.cli import display
+    from kwokfleet.cli import progress
     from kwokfleet.embedded import binaries
 
     output.start_logging()
-    with display.shown(output.console(stderr=True)) as report:
+    with progress.shown(output.console(stderr=True)) as report:
         found = binaries.ensure(settings_with(bin_dir), report).found
     width = max(map(len, found))
     for name, each in found.items():

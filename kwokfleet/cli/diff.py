@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kwokfleet import errors
-from kwokfleet.cli import connection, fleets, output, render, sessions
+from kwokfleet.cli import connection, files, output, render
+from kwokfleet.cli import session as sessions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -33,7 +34,7 @@ class DiffFormat(StrEnum):
 
 
 def diff(  # noqa: PLR0913, PLR0917  # one for each option
-    path: fleets.OnePath = None,
+    path: files.OnePath = None,
     form: Annotated[
         DiffFormat | None, typer.Option("--output", "-o", help="How to print it. [default: text]", show_default=False)
     ] = None,
@@ -57,7 +58,7 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
     variable KUBECTL_EXTERNAL_DIFF names a program that is shown both sides, as with kubectl diff.
     """
     gc.disable()  # this process makes many small things, drops few, and ends
-    where = path or fleets.default_path()
+    where = path or files.default_path()
     made, loaded = (
         _saved_plan(where, live, sessions.options(fleet, no_prune=no_prune))
         if live
@@ -66,7 +67,7 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
     sessions.refuse_unknown(fleet, loaded, made)
     external = os.environ.get("KUBECTL_EXTERNAL_DIFF", "")
     if external and form in (None, DiffFormat.UNIFIED):
-        from kwokfleet.edge import difftool
+        from kwokfleet.cli import difftool
         from kwokfleet.reconcile import plan_formats
 
         difftool.show(external, {plan_formats.file_name(change): plan_formats.sides(change) for change in made.changes})
@@ -91,7 +92,7 @@ def _saved_plan(where: Path, live: Path, options: "reconciler.Options") -> "tupl
     from kwokfleet.reconcile import cluster_state, reconciler
 
     loaded = sessions.loaded(where, render.live_nodes(live))
-    found = fleets.saved_objects(live)
+    found = files.saved_objects(live)
     if not any("managedFields" in each["metadata"] for each in found):
         output.print_line(
             f"note: {live} does not say who set which field: what is to be removed cannot be told; "
@@ -119,7 +120,7 @@ def compared(
 
 def print_plan(made: "Plan", loaded: "loader.Loaded", form: DiffFormat, *, details: bool) -> None:
     """Print what is to be done, and what is withheld."""
-    from kwokfleet.cli import plan_text
+    from kwokfleet.cli import plan_view
     from kwokfleet.reconcile import plan_formats
 
     if form is DiffFormat.JSON:
@@ -129,7 +130,7 @@ def print_plan(made: "Plan", loaded: "loader.Loaded", form: DiffFormat, *, detai
     elif form is DiffFormat.UNIFIED:
         sys.stdout.writelines(_unified(made))
     else:
-        plan_text.echo(plan_text.lines(made, details=details))
+        plan_view.echo(plan_view.lines(made, details=details))
         output.print_line(_summary(made, loaded))
 
 
@@ -146,10 +147,10 @@ def _summary(made: "Plan", loaded: "loader.Loaded") -> str:
 
 
 def _unified(made: "Plan") -> "Iterator[str]":
-    from kwokfleet.cli import plan_text
+    from kwokfleet.cli import plan_view
     from kwokfleet.reconcile import plan_formats
 
-    colour = plan_text.coloured()
+    colour = plan_view.coloured()
     for change in made.changes:
         text = plan_formats.unified(change)
         yield "".join(map(_diff_line, text.splitlines(keepends=True))) if colour else text
@@ -157,10 +158,10 @@ def _unified(made: "Plan") -> "Iterator[str]":
 
 
 def _print_withheld(made: "Plan") -> None:
-    from kwokfleet.cli import plan_text
+    from kwokfleet.cli import plan_view
 
     for each in made.withheld:
-        for line in plan_text.withheld(each):
+        for line in plan_view.withheld(each):
             output.print_line(line)
 
 

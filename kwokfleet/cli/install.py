@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kwokfleet import errors
-from kwokfleet.cli import connection, fleets, output, render, sync
+from kwokfleet.cli import connection, files, output, render, sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from kwokfleet import installer
-    from kwokfleet.core.installation import Git, Options
-    from kwokfleet.core.parcel import Parcel
+    from kwokfleet.install import installer
+    from kwokfleet.install.fleet_configmap import Parcel
+    from kwokfleet.install.manifests import Git, Options
     from kwokfleet.kube import throttled_client
     from kwokfleet.kube.objects import Manifest, ObjectKey
     from kwokfleet.source import loader
@@ -101,7 +101,7 @@ def install(  # noqa: PLR0913, PLR0917  # one for each option
     With the same options it changes nothing; what an older version had and this one lacks is removed. The
     manifests are those of deploy/, for kubectl: --dry-run=client prints them.
     """
-    from kwokfleet.core.installation import Git, Options
+    from kwokfleet.install.manifests import Git, Options
 
     output.start_logging(quiet=True)
     timeout_s = sync.seconds(timeout)
@@ -185,49 +185,47 @@ class _Asked:
         """Return the manifests, and what to wait for; a cluster is asked only if the files are about live nodes."""
         from dataclasses import replace
 
-        from kwokfleet import installer, packer
-        from kwokfleet.core import installation, marks
+        from kwokfleet.install import bundle, installer, manifests, ownership
 
         files: Parcel | Git | None = self._options.source
         goal = installer.Goal(self._options.namespace, None if files else frozenset())
         if self._path is not None:
             files, goal = self._packed(self._path, connected)
-        made = installation.objects_of(packer.manifests(), replace(self._options, source=files))
+        made = manifests.objects_of(bundle.manifests(), replace(self._options, source=files))
         made += sync.kwok_definitions() if self._kwok_kinds else []
-        return sorted(made, key=marks.rank), goal
+        return sorted(made, key=ownership.rank), goal
 
     def _packed(
         self, path: Path, connected: "Callable[[], throttled_client.Sender] | None"
     ) -> "tuple[Parcel, installer.Goal]":
-        from kwokfleet import installer, packer
+        from kwokfleet.install import bundle, installer
         from kwokfleet.source import loader
 
         def live(context: str | None) -> "list[Manifest]":
             return render.live_nodes(None, connected() if connected else None)(context)
 
-        loaded = fleets.load(loader.Loader(live), path)
-        fleets.refuse_if_wrong(loaded)
-        made = packer.pack(path, loaded, self._said_of_kwok(loaded))
+        loaded = files.load(loader.Loader(live), path)
+        files.refuse_if_wrong(loaded)
+        made = bundle.pack(path, loaded, self._said_of_kwok(loaded))
         names = sorted(each.name for each in loaded.tree.fleets)
-        counted = f"{fleets.count(len(made.data), 'file')} with {fleets.count(len(names), 'fleet')}"
+        counted = f"{files.count(len(made.data), 'file')} with {files.count(len(names), 'fleet')}"
         output.print_line(f"{counted}: {', '.join(names) or '-'}")
         awake = frozenset(each.name for each in loaded.tree.fleets if not each.spec.suspend)
-        return made, installer.Goal(self._options.namespace, awake, packer.digest(made))
+        return made, installer.Goal(self._options.namespace, awake, bundle.digest(made))
 
     def _said_of_kwok(self, loaded: "loader.Loaded") -> dict[str, str]:
         """Return the file that puts kwok into pods of its own, unless the fleet files do."""
-        from kwokfleet import packer
-        from kwokfleet.core import installation
+        from kwokfleet.install import bundle, manifests
 
         if not self._shards:
             return {}
-        if not packer.declares_kwok(loaded):
-            return {installation.KWOK_FILE: installation.kwok_document(self._shards)}
+        if not bundle.declares_kwok(loaded):
+            return {manifests.KWOK_FILE: manifests.kwok_document(self._shards)}
         spec = loaded.tree.controller
         if spec.stateful_set is None or spec.shards != self._shards:
             raise errors.InputError(
                 f"--shards {self._shards}, but the KwokController document of these files says otherwise",
-                hint=f"write there: shards: {self._shards}, statefulSet: {installation.KWOK}",
+                hint=f"write there: shards: {self._shards}, statefulSet: {manifests.KWOK}",
             )
         return {}
 
@@ -242,7 +240,7 @@ def _carry_out(  # noqa: PLR0913  # all that was asked for
     timeout_s: float,
     force: bool,
 ) -> None:
-    from kwokfleet import installer
+    from kwokfleet.install import installer
 
     work = installer.Installer(sender, force=force)
     survey = work.survey(made, options.namespace)
@@ -259,12 +257,12 @@ def _carry_out(  # noqa: PLR0913  # all that was asked for
 
 def _refuse_lost_files(survey: "installer.Survey", options: "Options") -> None:
     """Refuse to take away where a running daemon has its files from, only because nobody has named it again."""
-    from kwokfleet.core import installation
+    from kwokfleet.install import manifests
 
-    if options.source is not None or any(each["metadata"]["name"] == installation.FILES for each in survey.wanted):
+    if options.source is not None or any(each["metadata"]["name"] == manifests.FILES for each in survey.wanted):
         return
-    packed = any(each["metadata"]["name"] == installation.FILES for _, each in survey.surplus)
-    if packed or installation.reads_git(survey.live.values()):
+    packed = any(each["metadata"]["name"] == manifests.FILES for _, each in survey.surplus)
+    if packed or manifests.reads_git(survey.live.values()):
         raise errors.InputError(
             "the daemon that is installed has fleet files, and these options name none",
             hint="an installation says all it wants: name them again, with --from PATH or --git-url URL",
@@ -272,7 +270,7 @@ def _refuse_lost_files(survey: "installer.Survey", options: "Options") -> None:
 
 
 def _tell(key: "ObjectKey", what: "installer.What", more: str = "") -> None:
-    from kwokfleet import installer
+    from kwokfleet.install import installer
 
     typer.echo(f"{installer.named(key)} {what}{more}")
 

@@ -12,7 +12,8 @@ import typer
 
 from kwokfleet import errors
 from kwokfleet.cli import cluster as cluster_commands
-from kwokfleet.cli import connection, fleets, output, sync
+from kwokfleet.cli import connection, output, sync
+from kwokfleet.cli import files as fleets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,7 +119,7 @@ def _kept(
     """Keep kwok going from here to the end of the block."""
     import threading
 
-    from kwokfleet.cli import display
+    from kwokfleet.cli import progress
     from kwokfleet.daemon import kwok_manager
     from kwokfleet.embedded import binaries
     from kwokfleet.kube import client, objects, requests, throttled_client
@@ -128,7 +129,7 @@ def _kept(
 
     loaded = files.last
     spec = loaded.tree.controller
-    with display.shown(output.console(stderr=True)) as report:
+    with progress.shown(output.console(stderr=True)) as report:
         program = binaries.ensure(cluster_commands.settings_with(bin_dir), report, "kwok").path("kwok")
     api = connection.connected(context, kubeconfig)
     stop = threading.Event()

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kwokfleet import errors
-from kwokfleet.cli import fleets, output, render
+from kwokfleet.cli import files, output, render
 
 if TYPE_CHECKING:
     from kwokfleet.source import loader
@@ -20,7 +20,7 @@ class Files:
         self._loader = loader.Loader(render.live_nodes(None))
         self._complaint: tuple[str, ...] = ()
         self.last: loader.Loaded = self._loader.load(path)
-        fleets.refuse_if_wrong(self.last)
+        files.refuse_if_wrong(self.last)
 
     def look(self) -> "loader.Loaded":
         """Return what they say now, the last good if that is wrong; say so, once."""
@@ -43,5 +43,5 @@ class Files:
         except errors.KwokfleetError as error:  # moved away, for the moment or for good
             return (f"error: {error}",), None
         if not loaded.usable:
-            return tuple(fleets.problem_line(each) for each in loaded.problems), None
+            return tuple(files.problem_line(each) for each in loaded.problems), None
         return ((f"error: {loaded.frozen}",), None) if loaded.frozen else ((), loaded)

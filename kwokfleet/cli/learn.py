@@ -102,10 +102,10 @@ def learn(  # noqa: PLR0913, PLR0917  # one for each option
     if recorded is not None:
         study, source = _read(recorded), f"{'standard input' if str(recorded) == STANDARD_INPUT else recorded}"
     else:
-        from kwokfleet.cli import learn_live
+        from kwokfleet.cli import learn_watch
 
-        where = learn_live.Where(selector or "", "" if all_namespaces else namespace, context, kubeconfig)
-        study, source = learn_live.watched(where, lasting, pods), str(where)
+        where = learn_watch.Where(selector or "", "" if all_namespaces else namespace, context, kubeconfig)
+        study, source = learn_watch.watched(where, lasting, pods), str(where)
     called = name or lifecycle_writer.name(_usual_name(recorded, selector))
     about = lifecycle_writer.About(called, source, kwokfleet.__version__)
     lesson = _learnt(study, source)
@@ -250,11 +250,11 @@ def _write(text: str, to: Path | None) -> None:
 
 def _show(lesson: "Lesson", source: str) -> None:
     """Show on standard error what was seen beside what was made of it."""
-    from kwokfleet.cli import learn_table
+    from kwokfleet.cli import learn_view
     from kwokfleet.learn import model
 
     output.print_line(f"\n{model.counted(lesson.pods)} of {source}\n")
-    blocks = learn_table.can_draw(sys.stderr.encoding)
-    output.print_line(learn_table.table(lesson, blocks=blocks))
-    for line in learn_table.remarks(lesson):
+    blocks = learn_view.can_draw(sys.stderr.encoding)
+    output.print_line(learn_view.table(lesson, blocks=blocks))
+    for line in learn_view.remarks(lesson):
         output.print_line(line)

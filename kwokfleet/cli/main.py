@@ -13,11 +13,11 @@ import kwokfleet
 from kwokfleet import errors, settings
 from kwokfleet.cli import (
     cluster,
-    fleets,
+    control,
+    files,
     install,
     kwok,
     learn,
-    orders,
     output,
     render,
     report,
@@ -40,10 +40,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     rich_markup_mode=None,  # drawing boxes around the help takes longer than everything else in it
 )
-fleets.register(app)
+files.register(app)
 app.command()(render.render)
 sync.register(app)
-orders.register(app)
+control.register(app)
 status.register(app)
 run.register(app)
 app.command(name="test")(test.run_test)

@@ -39,12 +39,12 @@ def start_logging(*, quiet: bool = False) -> None:
 
     *quiet*: errors alone, unless somebody said how much.
     """
-    from kwokfleet.edge import logs
+    from kwokfleet.cli import logging
 
     read = read_settings()
     asked = _log_options[0] or os.environ.get("KWOKFLEET_LOG_LEVEL")
     level = read.log_level if asked or not quiet else settings.LogLevel.ERROR
-    logs.configure(level, read.log_format, colors=read.color)
+    logging.configure(level, read.log_format, colors=read.color)
 
 
 def console(*, stderr: bool = False) -> "Console":

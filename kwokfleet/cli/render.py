@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kwokfleet import errors
-from kwokfleet.cli import fleets
+from kwokfleet.cli import files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,11 +50,11 @@ def fleet_names() -> list[str]:
     """Return the Fleets here, for the shell to complete."""
     from kwokfleet.source import loader
 
-    return [fleet.name for fleet in loader.Loader().load(fleets.default_path()).tree.fleets]
+    return [fleet.name for fleet in loader.Loader().load(files.default_path()).tree.fleets]
 
 
 def render(  # noqa: PLR0913, PLR0917  # one for each option
-    path: fleets.OnePath = None,
+    path: files.OnePath = None,
     now: Annotated[
         datetime | None,
         typer.Option(
@@ -93,8 +93,8 @@ def render(  # noqa: PLR0913, PLR0917  # one for each option
     from kwokfleet.render import desired as rendering
     from kwokfleet.source import loader
 
-    loaded = fleets.load(loader.Loader(live_nodes(live)), path or fleets.default_path())
-    fleets.refuse_if_wrong(loaded)
+    loaded = files.load(loader.Loader(live_nodes(live)), path or files.default_path())
+    files.refuse_if_wrong(loaded)
     _refuse_unknown(fleet, loaded)
     at = now or datetime.now(UTC)
     renderer = rendering.Renderer()
@@ -134,7 +134,7 @@ def _saved_nodes(path: Path) -> "list[Manifest]":
     from kwokfleet.validate import tree_checks
 
     hint = "make it with: kubectl get nodes -o json"
-    saved = [each for each in fleets.saved_objects(path, hint) if each.get("kind") == "Node"]
+    saved = [each for each in files.saved_objects(path, hint) if each.get("kind") == "Node"]
     found, trouble = tree_checks.node_templates([{"apiVersion": "v1", "kind": "List", "items": saved}])
     if trouble:
         raise errors.InputError(f"{path} {trouble}", hint=hint)
@@ -172,7 +172,7 @@ def _wave_notes(tree: "rendering.Tree", now: datetime, fleet: str | None) -> "It
             count, last = 0, run.start
             for instant in workloads.instants(context, run.start):
                 count, last = count + 1, instant.at
-            what = f"{fleets.count(count, context.wave.template['kind'])}, {_shown(run.start)} to {_shown(last)}"
+            what = f"{files.count(count, context.wave.template['kind'])}, {_shown(run.start)} to {_shown(last)}"
             yield f"# wave {context.fleet.name}/{context.wave.name}, run {run.name}: {what} (--waves prints them)"
 
 

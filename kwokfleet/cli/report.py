@@ -155,12 +155,12 @@ def _is_path(name: str, shelf: "Shelf") -> bool:
 
 
 def _print_one(run: "writer.Run", form: ReportFormat) -> None:
-    from kwokfleet.cli import plan_text, report_text
+    from kwokfleet.cli import plan_view, report_view
     from kwokfleet.measure import result
     from kwokfleet.report import clusterloader2, csv_tables, kube_burner
 
     if form is ReportFormat.TABLE:
-        plan_text.echo(report_text.lines(run.result))
+        plan_view.echo(report_view.lines(run.result))
     elif form is ReportFormat.JSON:
         typer.echo(result.written(run.result), nl=False)
     elif form is ReportFormat.CSV:

@@ -13,7 +13,7 @@ import typer
 
 from kwokfleet import errors
 from kwokfleet.cli import cluster as cluster_commands
-from kwokfleet.cli import connection, fleets, output, render, signals, sync
+from kwokfleet.cli import connection, files, output, render, signals, sync
 from kwokfleet.kube import leader_identity
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def register(app: typer.Typer) -> None:
 
 
 def run(  # noqa: PLR0913, PLR0917  # one for each option
-    path: fleets.OnePath = None,
+    path: files.OnePath = None,
     git_url: GitUrl = None,
     git_ref: GitRef = "HEAD",
     git_path: GitPath = ".",
@@ -139,7 +139,7 @@ def run(  # noqa: PLR0913, PLR0917  # one for each option
             hint="a folder in the repository: --git-path",
         )
     options = Options(
-        there(path or fleets.default_path()),
+        there(path or files.default_path()),
         git_url,
         git_ref,
         git_path,
@@ -161,7 +161,7 @@ def run(  # noqa: PLR0913, PLR0917  # one for each option
 
 
 def up(
-    path: fleets.OnePath = None,
+    path: files.OnePath = None,
     name: cluster_commands.Name = "default",
     listen: Listen = DEFAULT_LISTEN,
     bin_dir: cluster_commands.BinDir = None,
@@ -170,12 +170,12 @@ def up(
 
     The same as `cluster up` and then `run`. `kwokfleet cluster down` removes the cluster.
     """
-    from kwokfleet.cli import display
+    from kwokfleet.cli import progress
     from kwokfleet.embedded import cluster, state
 
     output.start_logging()
-    where, address = there(path or fleets.default_path()), _address(listen)
-    with display.shown(output.console(stderr=True)) as report:
+    where, address = there(path or files.default_path()), _address(listen)
+    with progress.shown(output.console(stderr=True)) as report:
         made = cluster.up(cluster_commands.settings_with(bin_dir), name, state.Spec(), report)
     cluster_commands.print_how_to_use(made)
     _run(usual(where, address, bin_dir), None, made.kubeconfig)
@@ -298,14 +298,14 @@ def _caretaker(
     chosen: tuple[str | None, Path | None],
 ) -> "kwok_manager.Caretaker":
     from kwokfleet.api.kwok_controller import Manage
-    from kwokfleet.cli import display
     from kwokfleet.cli import kwok as kwok_commands
+    from kwokfleet.cli import progress
     from kwokfleet.daemon import kwok_manager
     from kwokfleet.daemon.trigger import Why
     from kwokfleet.embedded import binaries
     from kwokfleet.kube import client, objects, throttled_client
 
-    with display.shown(output.console(stderr=True)) as report:
+    with progress.shown(output.console(stderr=True)) as report:
         program = binaries.ensure(cluster_commands.settings_with(options.bin_dir), report, "kwok").path("kwok")
     folder = kwok_commands.folder_of(api.host)
     sender = throttled_client.Sender(guarded, throttled_client.Limits(patience_s=IMPATIENT_S), threading.Event())

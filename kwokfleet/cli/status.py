@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kwokfleet import errors
-from kwokfleet.cli import connection, diff, fleets, output, sessions
+from kwokfleet.cli import connection, diff, files, output, session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +49,7 @@ def register(app: typer.Typer) -> None:
 
 def get(
     thing: Annotated[Thing, typer.Argument(help="What to list.")] = Thing.POOLS,
-    fleet: sessions.Fleet = None,
+    fleet: session.Fleet = None,
     form: Form = TableFormat.TABLE,
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
@@ -76,8 +76,8 @@ def _played(api: "client.Cluster", thing: Thing, fleet: list[str] | None) -> lis
 
 
 def status(  # noqa: PLR0913, PLR0917  # one for each option
-    path: fleets.OnePath = None,
-    fleet: sessions.Fleet = None,
+    path: files.OnePath = None,
+    fleet: session.Fleet = None,
     form: Form = TableFormat.TABLE,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Follow how all fleets stand in the cluster, until Ctrl-C.")
@@ -92,10 +92,10 @@ def status(  # noqa: PLR0913, PLR0917  # one for each option
     """
     if watch:
         _refuse_beside_watch(path, form)
-        from kwokfleet.cli import live
+        from kwokfleet.cli import status_watch
 
-        live.watch(fleet, context, kubeconfig)
-    made, loaded, inventory, rules = diff.compared(path or fleets.default_path(), context, kubeconfig, fleet)
+        status_watch.watch(fleet, context, kubeconfig)
+    made, loaded, inventory, rules = diff.compared(path or files.default_path(), context, kubeconfig, fleet)
     there: dict[tuple[str, str], list[Observed]] = {}
     for each in inventory.values():
         if each.key.kind == "Node":
@@ -119,10 +119,10 @@ def status(  # noqa: PLR0913, PLR0917  # one for each option
     ]
     _print(rows, form, "there is nothing in the files and nothing of ours in the cluster")
     if form is TableFormat.TABLE:
-        from kwokfleet.cli import plan_text
+        from kwokfleet.cli import plan_view
 
         for held in made.withheld:
-            for line in plan_text.withheld(held):
+            for line in plan_view.withheld(held):
                 output.print_line(line)
     settled = made.empty and loaded.usable and all(row["ready"] == row["desired"] == row["nodes"] for row in rows)
     raise typer.Exit(errors.ExitCode.DONE if settled else errors.ExitCode.NO)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kwokfleet import errors
-from kwokfleet.cli import connection, diff, fleets, output, render, sessions
+from kwokfleet.cli import connection, diff, files, output, render
+from kwokfleet.cli import session as sessions
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
@@ -44,7 +45,7 @@ def register(app: typer.Typer) -> None:
 
 
 def sync(  # noqa: PLR0913, PLR0917  # one for each option
-    path: fleets.OnePath = None,
+    path: files.OnePath = None,
     fleet: sessions.Fleet = None,
     wait: Wait = False,
     timeout: Timeout = "5m",
@@ -74,7 +75,7 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
     limits = throttled_client.Limits(max_inflight, qps, dry_run=dry_run is DryRun.SERVER)
     options = sessions.options(fleet, no_prune=no_prune, approved=approve)
     deadline_s = seconds(timeout)
-    where = path or fleets.default_path()
+    where = path or files.default_path()
     with sessions.opened(context, kubeconfig, options, limits) as session:
         loaded = sessions.in_force(
             session, sessions.loaded(where, render.live_nodes(None, session.sender), stable=True)
@@ -136,11 +137,11 @@ def own_definition() -> "list[Manifest]":
 
 def kwok_definitions() -> "list[Manifest]":
     """Return the definitions of kwok's kinds, as the pinned version of kwok has them."""
-    from kwokfleet.cli import display
+    from kwokfleet.cli import progress
     from kwokfleet.documents import parser
     from kwokfleet.embedded import crds
 
-    with display.shown(output.console(stderr=True)) as report:
+    with progress.shown(output.console(stderr=True)) as report:
         found = crds.files(output.read_settings(), report)
     texts = [(str(path), path.read_text(encoding="utf-8")) for path in found]
     return [each.value for path, text in texts for each in parser.parse(path, text)[0] if isinstance(each.value, dict)]
@@ -152,7 +153,7 @@ def _ask(made: "Plan", *, yes: bool) -> None:
 
     going = sum(change.action in (Action.DELETE, Action.REPLACE) for change in made.changes)
     if going and not yes and sys.stdin.isatty() and sys.stderr.isatty():
-        typer.confirm(f"delete {fleets.count(going, 'object')}?", abort=True, err=True)
+        typer.confirm(f"delete {files.count(going, 'object')}?", abort=True, err=True)
 
 
 def _carried_out(session: "syncing.Sync", loaded: "loader.Loaded", made: "Plan", wait_s: float) -> "syncing.Report":
@@ -176,26 +177,26 @@ def _carried_out(session: "syncing.Sync", loaded: "loader.Loaded", made: "Plan",
 
 def _told(session: "syncing.Sync", loaded: "loader.Loaded", done: "syncing.Report") -> errors.ExitCode:
     """Tell what became of it, and return the exit code."""
-    from kwokfleet.cli import plan_text
+    from kwokfleet.cli import plan_view
     from kwokfleet.reconcile import outcomes
     from kwokfleet.reconcile import sync as syncing
     from kwokfleet.reconcile.changes import Cause
 
-    for line in plan_text.outcomes(outcomes.bad(done.outcomes)):
+    for line in plan_view.outcomes(outcomes.bad(done.outcomes)):
         output.print_line(line)
     for each in done.left.withheld:
         if each.cause is Cause.STALLED:
-            for line in plan_text.withheld(each):
+            for line in plan_view.withheld(each):
                 output.print_line(line)
     good = sum(each.result in outcomes.GOOD for each in done.outcomes)
     code = syncing.worst(done, usable=loaded.usable)
     if session.sender.limits.dry_run:
-        output.print_line(f"dry run: the API server accepts {good:,} of {fleets.count(len(done.outcomes), 'change')}")
+        output.print_line(f"dry run: the API server accepts {good:,} of {files.count(len(done.outcomes), 'change')}")
         return code
     if done.outcomes:
-        output.print_line(f"{good:,} of {fleets.count(len(done.outcomes), 'change')} made")
+        output.print_line(f"{good:,} of {files.count(len(done.outcomes), 'change')} made")
     if done.left.changes:
-        output.print_line(f"{fleets.count(len(done.left.changes), 'change')} left: another sync goes on from there")
+        output.print_line(f"{files.count(len(done.left.changes), 'change')} left: another sync goes on from there")
     return code
 
 
@@ -269,4 +270,4 @@ def _confirm_delete(fleet: str, count: int) -> None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         output.print_line("nothing was deleted: nobody can be asked here, and --yes was not given")
         raise typer.Exit(errors.ExitCode.WITHHELD)
-    typer.confirm(f"delete {fleets.count(count, 'object')} of fleet {fleet}?", abort=True, err=True)
+    typer.confirm(f"delete {files.count(count, 'object')} of fleet {fleet}?", abort=True, err=True)

@@ -13,16 +13,16 @@ import typer
 
 from kwokfleet import errors
 from kwokfleet.cli import cluster as cluster_commands
-from kwokfleet.cli import connection, fleets, output, run, signals, sweeping, sync
+from kwokfleet.cli import connection, files, output, run, signals, sync, test_cleanup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from kwokfleet import trial
     from kwokfleet.api.fleet import Fleet
-    from kwokfleet.core.trial import Awaited, Casting, Part
     from kwokfleet.daemon import daemon
     from kwokfleet.embedded import cluster as embedded
+    from kwokfleet.experiment import runner
+    from kwokfleet.experiment.progress import Awaited, Casting, Part
 
 DONE = "done"
 
@@ -69,7 +69,7 @@ class _Plan:
 
 
 def run_test(  # noqa: PLR0913, PLR0917  # one for each option
-    path: fleets.OnePath = None,
+    path: files.OnePath = None,
     until: Until = DONE,
     timeout: Timeout = "30m",
     report_dir: ReportDir = None,
@@ -86,7 +86,7 @@ def run_test(  # noqa: PLR0913, PLR0917  # one for each option
     """
     play_s = None if until == DONE else sync.seconds(until, "--until")
     options = _Options(
-        run.there(path or fleets.default_path()), play_s, sync.seconds(timeout), report_dir, keep, bin_dir,
+        run.there(path or files.default_path()), play_s, sync.seconds(timeout), report_dir, keep, bin_dir,
         kube_scheduler_config,
     )  # fmt: skip
     foreign = context is not None or kubeconfig is not None
@@ -129,17 +129,17 @@ def _shown(seconds: float) -> str:
 
 def _planned(options: _Options) -> _Plan:
     """Check the files, and return what is to be played; raise if that is nothing, or if a wave would never be."""
-    from kwokfleet.core import trial
     from kwokfleet.documents import problems
+    from kwokfleet.experiment import progress as trial
     from kwokfleet.source import loader
 
-    loaded = fleets.load(loader.Loader(), options.path)
+    loaded = files.load(loader.Loader(), options.path)
     for problem in loaded.problems:
-        output.print_line(fleets.problem_line(problem))
+        output.print_line(files.problem_line(problem))
     wrong = problems.errors(loaded.problems)
     if wrong:
         raise errors.InputError(
-            f"{fleets.count(len(wrong), 'problem')} in {options.path}: nothing was started",
+            f"{files.count(len(wrong), 'problem')} in {options.path}: nothing was started",
             hint="kwokfleet validate shows the same, and needs no cluster",
         )
     cast = trial.cast(loaded.tree.fleets, datetime.now(UTC), options.within)
@@ -158,7 +158,7 @@ def _planned(options: _Options) -> _Plan:
 
 
 def _refuse_what_never_comes(cast: "Casting", options: _Options) -> None:
-    from kwokfleet.core import trial
+    from kwokfleet.experiment import progress as trial
 
     late = [f"{name} (due {due:%Y-%m-%dT%H:%M:%SZ})" for name, due in cast.late]
     if options.play_s is not None:
@@ -183,7 +183,7 @@ def _refuse_what_never_comes(cast: "Casting", options: _Options) -> None:
 @contextmanager
 def _own_cluster(options: _Options) -> "Iterator[embedded.Status]":
     """Bring up a cluster that nobody else has, and remove it however the block ends."""
-    from kwokfleet.cli import display
+    from kwokfleet.cli import progress as display
     from kwokfleet.embedded import cluster, progress, state
 
     config, name = cluster_commands.settings_with(options.bin_dir), f"test-{os.urandom(3).hex()}"
@@ -220,13 +220,13 @@ def _say_how_to_go_on(made: "embedded.Status", path: Path) -> None:
 
 def _tested_elsewhere(options: _Options, plan: _Plan, context: str | None, kubeconfig: Path | None) -> errors.ExitCode:
     """Test on a cluster that somebody named, and leave it as it was, unless it is to be kept."""
-    site = sweeping.Site(plan.fleets, context, kubeconfig)
+    site = test_cleanup.Site(plan.fleets, context, kubeconfig)
     told = f"that of {f'context {context}' if context else kubeconfig}"
-    sweeping.refuse_known(site)
+    test_cleanup.refuse_known(site)
     if options.keep:
         return _tested(options, plan, (context, kubeconfig), told, lambda _made: None)
-    with sweeping.forgotten(site):
-        return _tested(options, plan, (context, kubeconfig), told, lambda made: sweeping.sweep(made, site))
+    with test_cleanup.forgotten(site):
+        return _tested(options, plan, (context, kubeconfig), told, lambda made: test_cleanup.sweep(made, site))
 
 
 def _tested(
@@ -237,14 +237,14 @@ def _tested(
     leave: "Callable[[daemon.Daemon], None]",
 ) -> errors.ExitCode:
     """Run a daemon until the test is over; tell what came of it, also if that took too long."""
-    from kwokfleet import trial
-    from kwokfleet.cli import trial_view
+    from kwokfleet.cli import test_view
+    from kwokfleet.experiment import runner
 
     began, going, late = time.monotonic(), None, None
     with run.opened(run.usual(options.path, None, options.bin_dir), *where) as made:
-        going = trial.Trial(made, plan.awaited, run.results())
+        going = runner.Trial(made, plan.awaited, run.results())
         try:
-            with trial_view.shown(output.console(stderr=True), cluster) as show:
+            with test_view.shown(output.console(stderr=True), cluster) as show:
                 output.start_logging(quiet=True)  # above what is drawn, not through it
                 going.wait(options.play_s, options.timeout_s, show)
                 going.settle()
@@ -259,12 +259,12 @@ def _tested(
     return code
 
 
-def _tell(going: "trial.Trial", options: _Options, took_s: float) -> errors.ExitCode:
+def _tell(going: "runner.Trial", options: _Options, took_s: float) -> errors.ExitCode:
     """Print what came of each Run, write the reports, and return the exit code."""
-    from kwokfleet.cli import trial_view
+    from kwokfleet.cli import test_view
 
     parts = going.scene.parts
-    rows = trial_view.rows(parts)
+    rows = test_view.rows(parts)
     if rows:
         typer.echo(output.table(rows))
     complaints = _complaints(parts)
@@ -277,24 +277,24 @@ def _tell(going: "trial.Trial", options: _Options, took_s: float) -> errors.Exit
 
 
 def _complaints(parts: "Sequence[Part]") -> list[str]:
-    from kwokfleet.core.trial import Step
+    from kwokfleet.experiment.progress import Step
 
     return [f"{part.name}: {each}" for part in parts if part.step is Step.OVER for each in part.complaints]
 
 
 def _summary(parts: "Sequence[Part]", complaints: "Sequence[str]") -> str:
-    from kwokfleet.core.trial import Step
+    from kwokfleet.experiment.progress import Step
 
     over = [part for part in parts if part.step is Step.OVER]
     gates = sum(len(part.result.gates) for part in over if part.result)
-    held = fleets.count(len(complaints), "complaint") if complaints else "all held" if gates else "nothing could fail"
-    return f"{fleets.count(len(over), 'run')} over, {fleets.count(gates, 'gate')}: {held}"
+    held = files.count(len(complaints), "complaint") if complaints else "all held" if gates else "nothing could fail"
+    return f"{files.count(len(over), 'run')} over, {files.count(gates, 'gate')}: {held}"
 
 
-def _written(going: "trial.Trial", folder: Path) -> str:
+def _written(going: "runner.Trial", folder: Path) -> str:
     """Write the reports; return where they are."""
     from kwokfleet.report import writer
 
     written = writer.write_all(going.kept(), folder)
     pages = [f"; open {file}" for file in written if file.suffix == ".html"]
-    return f"reports: {fleets.count(len(written), 'file')} in {folder}{''.join(pages)}"
+    return f"reports: {files.count(len(written), 'file')} in {folder}{''.join(pages)}"

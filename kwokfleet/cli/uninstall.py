@@ -41,7 +41,7 @@ def uninstall(
     namespace, kwok's definitions) stays. Pods on fake nodes are removed with them, whatever their
     PodDisruptionBudgets say: nothing runs behind them.
     """
-    from kwokfleet import uninstaller
+    from kwokfleet.install import uninstaller
 
     output.start_logging(quiet=True)
     timeout_s = sync.seconds(timeout)
@@ -68,11 +68,10 @@ def uninstall(
 
 def _found(sender: "throttled_client.Sender", namespace: str | None) -> str | None:
     """Return the namespace of the installation, None if there is none."""
-    from kwokfleet import installer
-    from kwokfleet.core import marks
+    from kwokfleet.install import installer, ownership
     from kwokfleet.kube import objects
 
-    found = sorted({objects.labels(each)[marks.MARK] for _, each in installer.installed(sender, namespace or "")})
+    found = sorted({objects.labels(each)[ownership.MARK] for _, each in installer.installed(sender, namespace or "")})
     if len(found) > 1:
         raise errors.InputError(f"there are several: in {', '.join(found)}", hint="name one with --namespace")
     return found[0] if found else None

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kwokfleet.core import marks
+from kwokfleet.install import ownership
 from tests.harness import cli, control_plane, foreign, kubelet, repositories, snapshots, waiting
 from tests.harness.control_plane import ControlPlane
 
@@ -81,7 +81,7 @@ def pods_run(plane: ControlPlane, tmp_path: Path) -> PodsRun:
 def versions(plane: ControlPlane) -> dict[str, str]:
     """Return the version of everything that was installed."""
     kinds = ",".join(f"{each.plural}.{group}" if (group := _group(each.api_version)) else each.plural for each in KINDS)
-    found = plane.get(kinds, "--all-namespaces", "--selector", marks.MARK)["items"]
+    found = plane.get(kinds, "--all-namespaces", "--selector", ownership.MARK)["items"]
     return {f"{each['kind']}/{each['metadata']['name']}": each["metadata"]["resourceVersion"] for each in found}
 
 
@@ -92,7 +92,7 @@ def settled_versions(plane: ControlPlane) -> dict[str, str]:
     return before if versions(plane) == before else {}
 
 
-KINDS = [each for each in marks.KINDS if not each.api_version.startswith("monitoring.")]
+KINDS = [each for each in ownership.KINDS if not each.api_version.startswith("monitoring.")]
 
 
 def _group(api_version: str) -> str:

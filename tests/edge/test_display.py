@@ -2,7 +2,7 @@ import io
 
 from rich.console import Console
 
-from kwokfleet.cli import display
+from kwokfleet.cli import progress as display
 from kwokfleet.embedded import progress
 
 UPDATES = (

@@ -6,7 +6,7 @@ import pytest
 import structlog
 
 from kwokfleet import settings
-from kwokfleet.edge import logs
+from kwokfleet.cli import logging
 
 
 class Terminal(io.StringIO):
@@ -19,7 +19,7 @@ class Terminal(io.StringIO):
 
 def logged(stream: io.StringIO, log_format: settings.LogFormat = settings.LogFormat.AUTO) -> str:
     """Log three lines of rising weight at level info, and return what came out."""
-    logs.configure(settings.LogLevel.INFO, log_format, stream=stream)
+    logging.configure(settings.LogLevel.INFO, log_format, stream=stream)
     log = structlog.get_logger()
     log.debug("too_small")
     log.info("pass_done", fleet="gpu-lab", changes=3)
@@ -54,7 +54,7 @@ def test_the_format_can_be_forced() -> None:
 def test_an_exception_is_kept_whole_in_json() -> None:
     """Nothing is lost silently: type, message and frames are in the line."""
     stream = io.StringIO()
-    logs.configure(settings.LogLevel.INFO, settings.LogFormat.JSON, stream=stream)
+    logging.configure(settings.LogLevel.INFO, settings.LogFormat.JSON, stream=stream)
     try:
         raise ValueError("bad number")  # noqa: TRY301 - raised to be logged
     except ValueError:
@@ -68,7 +68,7 @@ def test_an_exception_is_kept_whole_in_json() -> None:
 def test_what_variables_hold_is_not_logged_with_an_exception(log_format: settings.LogFormat) -> None:
     """A token in some variable on the way does not end up in a log."""
     out = io.StringIO()
-    logs.configure(settings.LogLevel.INFO, log_format, stream=out, colors=False)
+    logging.configure(settings.LogLevel.INFO, log_format, stream=out, colors=False)
     token = str(hash("very secret"))
     try:
         int(f"{token}x"[-1:])

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from kwokfleet import errors, packer
-from kwokfleet.core.parcel import Parcel
+from kwokfleet import errors
+from kwokfleet.install import bundle
+from kwokfleet.install.fleet_configmap import Parcel
 from kwokfleet.source import files, loader
 
 FLEET = """
@@ -34,7 +35,7 @@ def packed(folder: Path, stage: str) -> Parcel:
         path.write_text(text)
     loaded = loader.Loader().load(folder)
     assert loaded.usable, loaded.problems
-    return packer.pack(folder, loaded)
+    return bundle.pack(folder, loaded)
 
 
 def unpacked(made: Parcel, where: Path) -> Path:
@@ -51,7 +52,7 @@ def test_what_arrives_is_what_was_packed(tmp_path: Path, stage: str) -> None:
     made = packed(tmp_path / "fleets", stage)
     there = unpacked(made, tmp_path / "mounted")
     assert loader.Loader().load(there).usable
-    assert files.read(there).digest == packer.digest(made)
+    assert files.read(there).digest == bundle.digest(made)
 
 
 def test_one_file_is_packed_alone(tmp_path: Path) -> None:
@@ -59,7 +60,7 @@ def test_one_file_is_packed_alone(tmp_path: Path) -> None:
     packed(tmp_path, "slow.yaml")
     (tmp_path / "other.yaml").write_text("a: 1")
     alone = tmp_path / "lab.yaml"
-    assert set(packer.pack(alone, loader.Loader().load(alone)).data) == {"lab.yaml", "slow.yaml"}
+    assert set(bundle.pack(alone, loader.Loader().load(alone)).data) == {"lab.yaml", "slow.yaml"}
 
 
 def test_a_file_that_is_too_far_out_is_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from kwokfleet import errors, settings
-from kwokfleet.edge import logs
+from kwokfleet.cli import logging
 from kwokfleet.server import http_server, routes, uvicorn_thread
 from tests.harness import daemons
 from tests.harness.daemons import TOKEN, Client, Memory
@@ -54,9 +54,9 @@ def memory(shared: tuple[Memory, Client]) -> Memory:
 def log() -> Iterator[io.StringIO]:
     """Log everything there is into a text."""
     stream = io.StringIO()
-    logs.configure(settings.LogLevel.DEBUG, settings.LogFormat.JSON, stream=stream)
+    logging.configure(settings.LogLevel.DEBUG, settings.LogFormat.JSON, stream=stream)
     yield stream
-    logs.configure(settings.LogLevel.INFO, settings.LogFormat.JSON)
+    logging.configure(settings.LogLevel.INFO, settings.LogFormat.JSON)
 
 
 @pytest.fixture

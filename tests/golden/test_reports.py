@@ -1,6 +1,6 @@
 """What a report says in the terminal and in pull requests: whoever changes it must mean it."""
 
-from kwokfleet.cli import report_text
+from kwokfleet.cli import report_view
 from kwokfleet.measure import compare
 from kwokfleet.report import comparisons, junit
 from tests.harness import results
@@ -9,7 +9,7 @@ from tests.harness.golden import Golden
 
 def test_report_in_the_terminal(golden_file: Golden) -> None:
     """Tables, sparklines, gates, gaps and troubles; then the same of a Run of which nothing is known."""
-    shown = [*report_text.lines(results.run(400, gap=(8, 12)).result), "", *report_text.lines(results.nothing())]
+    shown = [*report_view.lines(results.run(400, gap=(8, 12)).result), "", *report_view.lines(results.nothing())]
     golden_file.check("report.txt", "".join(f"{line.rstrip()}\n" for line in "\n".join(shown).splitlines()))
 
 

@@ -1,1 +1,0 @@
-"""What a Run's Book is written with: objects read, times in columns, many numbers into few."""

@@ -1,1 +1,0 @@
-"""What kwok would stumble over in a Stage, told before kwok sees it."""

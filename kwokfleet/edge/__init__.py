@@ -1,1 +1,0 @@
-"""The outside world, one module per thing. An edge translates; it decides nothing."""

@@ -1,1 +1,0 @@
-"""Pure readers and writers of other systems' files, one module each."""

@@ -1,0 +1,193 @@
+"""What `kwokfleet install` puts into a cluster: the objects of deploy/, with the few edits that options ask for.
+
+deploy/base and the overlays and components around it say everything once, for kubectl and for us; here stands
+only what differs from one installation to the next: names, an image, numbers, where the files come from.
+"""
+
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from posixpath import join, normpath
+from typing import Any
+
+from kwokfleet.install import kustomization, ownership
+from kwokfleet.install.fleet_configmap import Parcel
+from kwokfleet.install.kustomization import Tree
+from kwokfleet.kube import objects
+from kwokfleet.kube.objects import Manifest
+
+NAME = "kwokfleet"
+NAMESPACE = "kwokfleet"
+"""The namespace that the files in deploy/ name."""
+FILES = "kwokfleet-fleets"
+"""The ConfigMap of the fleet files."""
+MOUNTED = "/fleets"
+KWOK = "kwokfleet-kwok"
+"""The StatefulSet of kwok, where it runs in pods of its own."""
+KWOK_FILE = "kwok-controller.yaml"
+IMAGE = "ghcr.io/kwokfleet/kwokfleet"
+_ACCOUNT = "system:serviceaccount"
+_ADMISSION = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+_CHECKOUT = "/git/current"
+
+
+@dataclass(frozen=True, slots=True)
+class Git:
+    """Files from a git repository."""
+
+    url: str
+    ref: str = "HEAD"
+    path: str = "."
+    sidecar: bool = False
+    """Whether git-sync fetches them, not the daemon itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How an installation differs from another."""
+
+    namespace: str = NAMESPACE
+    image: str = ""
+    """Empty: as the files in deploy/ say."""
+    replicas: int = 1
+    source: Parcel | Git | None = None
+    """None: from the ConfigMap, once somebody makes one."""
+    kwok_pods: bool = False
+    monitoring: bool = False
+    viewer: bool = False
+    admission: bool = True
+    network_policy: bool = True
+
+
+def objects_of(tree: Tree, options: Options) -> list[Manifest]:
+    """Return everything that an installation consists of, in the order of applying."""
+    made = kustomization.build(tree, kustomization.BASE)
+    for layer in _layers(options):
+        made = kustomization.build(tree, layer, made)
+    left_out = (() if options.admission else _ADMISSION) + (() if options.network_policy else ("NetworkPolicy",))
+    made = [copy.deepcopy(each) for each in made if each["kind"] not in left_out]
+    if isinstance(options.source, Parcel):
+        made.append(_files(options.source))
+    for each in made:
+        _edit(each, options)
+    return sorted(made, key=ownership.rank)
+
+
+def _layers(options: Options) -> list[str]:
+    """Return the overlays and components that options stand for."""
+    found = []
+    if isinstance(options.source, Git):
+        found.append("overlays/git-sync" if options.source.sidecar else "overlays/git")
+    if options.kwok_pods:
+        found.append("components/kwok-pods")
+    if options.monitoring:
+        found.append("components/monitoring")
+    if options.viewer:
+        found.append("components/viewer")
+    return found
+
+
+def _files(parcel: Parcel) -> Manifest:
+    labels = {"app.kubernetes.io/name": NAME, ownership.PART_OF: NAME, "app.kubernetes.io/component": "daemon"}
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": FILES, "namespace": NAMESPACE, "labels": labels},
+        "data": dict(sorted(parcel.data.items())),
+    }
+
+
+def _edit(manifest: Manifest, options: Options) -> None:
+    """Change in place what options ask for, of an object that nobody else has."""
+    if options.namespace != NAMESPACE:
+        _move(manifest, options.namespace)
+    if options.image:
+        for container in _containers(manifest):
+            if container["image"].partition(":")[0] == IMAGE:
+                container["image"] = options.image
+    if manifest["kind"] == "Deployment" and manifest["metadata"]["name"] == NAME:
+        manifest["spec"]["replicas"] = options.replicas
+        _read_from(manifest, options.source)
+
+
+def _containers(manifest: Manifest) -> list[Manifest]:
+    pod = ((manifest.get("spec") or {}).get("template") or {}).get("spec") or {}
+    return [*(pod.get("initContainers") or ()), *(pod.get("containers") or ())]
+
+
+# another namespace
+
+
+def _move(manifest: Manifest, namespace: str) -> None:
+    """Put an object into another namespace than the files name, and let it name that one."""
+    metadata = manifest["metadata"]
+    if manifest["kind"] == "Namespace":
+        metadata["name"] = namespace
+    if metadata.get("namespace") == NAMESPACE:
+        metadata["namespace"] = namespace
+    for subject in manifest.get("subjects") or ():
+        if subject.get("namespace") == NAMESPACE:
+            subject["namespace"] = namespace
+    if manifest["kind"] in _ADMISSION:
+        mark, moved = f"{_ACCOUNT}:{NAMESPACE}:", f"{_ACCOUNT}:{namespace}:"
+        manifest["spec"] = _everywhere(manifest["spec"], lambda text: text.replace(mark, moved))
+
+
+def _everywhere(part: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN401  # any part of a manifest
+    if isinstance(part, dict):
+        return {name: _everywhere(value, change) for name, value in part.items()}
+    if isinstance(part, list):
+        return [_everywhere(each, change) for each in part]
+    return change(part) if isinstance(part, str) else part
+
+
+# where files come from
+
+
+def _read_from(deployment: Manifest, source: Parcel | Git | None) -> None:
+    containers = {each["name"]: each for each in _containers(deployment)}
+    daemon = containers[NAME]
+    match source:
+        case Git(sidecar=True):
+            said = {"--repo": source.url, "--ref": source.ref}
+            containers["git-sync"]["args"] = _with(containers["git-sync"]["args"], said)
+            daemon["args"][1] = normpath(join(_CHECKOUT, source.path))
+        case Git():
+            said = {"--git-url": source.url, "--git-ref": source.ref, "--git-path": source.path}
+            daemon["args"] = _with(daemon["args"], said)
+        case Parcel():
+            daemon["args"][1] = normpath(join(MOUNTED, source.start))
+            if source.items:
+                volumes = deployment["spec"]["template"]["spec"]["volumes"]
+                volume = next(each["configMap"] for each in volumes if each["name"] == "fleets")
+                volume["items"] = source.items
+
+
+def _with(arguments: Sequence[str], values: dict[str, str]) -> list[str]:
+    """Return arguments with other values for some of the flags that are there."""
+    return [f"{flag}={values[flag]}" if (flag := each.partition("=")[0]) in values else each for each in arguments]
+
+
+def kwok_document(shards: int) -> str:
+    """Return the document that says that kwok runs in pods of its own, for files that say nothing about kwok."""
+    return (
+        "# Written by kwokfleet install --shards.\n"
+        f"apiVersion: {objects.API_VERSION}\n"
+        "kind: KwokController\n"
+        "metadata:\n"
+        "  name: default\n"
+        "spec:\n"
+        f"  shards: {shards}\n"
+        f"  statefulSet: {KWOK}\n"
+    )
+
+
+def reads_git(live: Iterable[Manifest]) -> bool:
+    """Return whether a daemon among live objects has its files from a git repository."""
+    return any(
+        argument.startswith(("--git-url=", f"{_CHECKOUT}"))
+        for each in live
+        if each["metadata"]["name"] == NAME
+        for container in _containers(each)
+        for argument in container.get("args") or ()
+    )

@@ -1,0 +1,37 @@
+"""The published schema, as an editor uses it: examples are fine, and mistakes are marked."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from tests.harness.schemas import complaints, schema_of
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = sorted((ROOT / "fleets").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_editor_finds_nothing_wrong_with_an_example(path: Path) -> None:
+    """The schema that its first line names is there, and accepts it."""
+    schema = json.loads(schema_of(path).read_text())
+    for document in YAML(typ="safe").load_all(path):
+        assert complaints(document, schema, schema) == []
+
+
+@pytest.mark.parametrize(
+    ("part", "where"),
+    [
+        ({"nodePools": [{"name": "a", "replicas": -1}]}, "replicas"),
+        ({"nodePools": [{"name": "a", "replicas": 1, "label": {}}]}, "label"),
+        ({"waves": [{"name": "a", "template": {}, "start": {"cron": 5}}]}, "start"),
+        ({"seed": "x"}, "seed"),
+    ],
+)
+def test_an_editor_marks_what_is_wrong(part: dict[str, Any], where: str) -> None:
+    """The schema refuses what validate refuses."""
+    schema = json.loads((ROOT / "docs" / "fleet.schema.json").read_text())
+    document = {"apiVersion": "kwokfleet.dev/v1alpha1", "kind": "Fleet", "metadata": {"name": "f"}, "spec": part}
+    assert where in " ".join(complaints(document, schema, schema))

@@ -1,0 +1,133 @@
+"""What people see of a test, on a terminal and in a log."""
+
+import io
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from kwokfleet.cli import test_view
+from kwokfleet.daemon.snapshot import Nodes
+from kwokfleet.experiment import progress
+from kwokfleet.experiment.progress import Awaited, Part
+from kwokfleet.experiment.runner import Phase, Scene
+from kwokfleet.measure.result import Clock, Counts, Gate, Latency, Result
+from kwokfleet.waves.ledger import Entry, State, Verdict
+
+NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
+AWAITED = Awaited("lab", "jobs", NOW, gated=True, may_fail=False)
+GATE = Gate(name="failures", want="at most 0", got="0", passed=True)
+
+
+def scene(phase: Phase, *parts: Part, **fields: Any) -> Scene:  # noqa: ANN401  # fields of a Scene
+    """Return a moment of a test with four nodes."""
+    return Scene(**{"phase": phase, "nodes": Nodes(4, 4, 4, 4), "parts": parts, **fields})
+
+
+def part(submitted: int, complete: int = 0, verdict: Verdict = Verdict.OPEN, *gates: Gate) -> Part:
+    """Return how far a Run of ten jobs is."""
+    entry = Entry("0", NOW, State.RUNNING if submitted < 10 else State.DONE, submitted, 10, verdict=verdict)
+    made = Result(
+        fleet="lab",
+        wave="jobs",
+        run="0",
+        start=NOW,
+        end=NOW + timedelta(seconds=12.3) if verdict else None,
+        objects=Counts(total=10, created=submitted, completed=complete),
+        pods=Counts(created=submitted, running=submitted, completed=complete),
+        latencies=(Latency(name="podStartup", of="pods", clock=Clock.WATCH, count=10, p50=1.5, p99=2.25),),
+        gates=gates,
+    )
+    return progress.parts([AWAITED], {("lab", "jobs", "0"): entry}, {("lab", "jobs", "0"): made})[0]
+
+
+WAITING = progress.parts([AWAITED], {}, {})[0]
+PLAY = [
+    scene(Phase.SYNC, WAITING, changes=7, nodes=Nodes(4, 0, 0, 0)),
+    scene(Phase.READY, WAITING, nodes=Nodes(4, 4, 1, 1)),
+    scene(Phase.WAVES, WAITING),
+    scene(Phase.WAVES, part(3)),
+    scene(Phase.WAVES, part(10)),
+    scene(Phase.WAVES, part(10, 10, Verdict.PASSED, GATE)),
+]
+
+
+def logged(*scenes: Scene) -> list[str]:
+    """Return the lines that a log gets."""
+    out = io.StringIO()
+    with test_view.shown(Console(file=out, width=200), "test-1, Kubernetes v1") as show:
+        for each in scenes:
+            show(each)
+    return [line.partition(" s  ")[2] or line for line in out.getvalue().splitlines()]
+
+
+def test_a_log_has_a_line_for_each_step() -> None:
+    """And none twice."""
+    repeated = [each for each in PLAY for _ in range(3)]
+    assert logged(*repeated) == [
+        "cluster: test-1, Kubernetes v1",
+        "sync: 7 changes are left",
+        "sync: done",
+        "ready: 1 of 4 nodes",
+        "ready: 4 of 4 nodes",
+        "lab/jobs: 3 of 10 submitted, 3 pods running, 0 complete",
+        "lab/jobs: 10 of 10 submitted, 10 pods running, 0 complete",
+        "lab/jobs: 10 of 10 submitted, 0 pods running, 10 complete, passed in 12.3 s",
+    ]
+
+
+def test_a_log_is_not_flooded_by_numbers_that_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between steps there is a line now and then."""
+    growing = [scene(Phase.WAVES, part(number)) for number in range(1, 10)]
+    assert sum("submitted" in line for line in logged(*growing)) == 1
+    monkeypatch.setattr(test_view, "PLAIN_EVERY_S", 0.0)
+    assert sum("submitted" in line for line in logged(*growing)) == 9
+
+
+def test_what_is_in_the_way_is_told_once() -> None:
+    """However long it lasts."""
+    stuck = scene(Phase.SYNC, lacking="kwok (shard 0) is starting")
+    assert logged(stuck, stuck)[-1] == "waiting: kwok (shard 0) is starting"
+
+
+def drawn(*scenes: Scene) -> str:
+    """Return what a terminal shows in the end."""
+    out = io.StringIO()
+    with test_view.shown(Console(file=out, width=100, force_terminal=True, no_color=True), "test-1") as show:
+        for each in scenes:
+            show(each)
+    return out.getvalue()
+
+
+def test_a_terminal_shows_phases_and_waves() -> None:
+    """What is done, what goes on and what is to come."""
+    text = drawn(*PLAY)
+    for expected in ("✓ cluster", "✓ sync", "✓ ready", "lab/jobs", "10 of 10", "12.3 s", "passed"):
+        assert expected in text
+    assert "lab/jobs" not in drawn(*PLAY[:2])
+    assert "1 of 4 nodes" in drawn(*PLAY[:2])
+
+
+def test_the_table_has_what_came_of_each_run() -> None:
+    """The time, what pods took to start, how many gates held."""
+    bad = Gate(name="deadline", want="10s", got="12.3s", passed=False)
+    (row,) = test_view.rows([part(10, 10, Verdict.FAILED, GATE, bad)])
+    assert row == {
+        "wave": "lab/jobs",
+        "objects": 10,
+        "complete": 10,
+        "failed": 0,
+        "total": "12.3 s",
+        "startup p50": "1.50 s",
+        "startup p99": "2.25 s",
+        "gates": "1 of 2",
+        "result": "failed",
+    }
+
+
+def test_a_wave_that_did_not_begin_has_no_row_and_one_that_is_not_over_no_result() -> None:
+    """Nothing is made up."""
+    assert test_view.rows([WAITING]) == []
+    assert test_view.rows([part(3)])[0]["result"] == "not over"
+    assert test_view.rows([part(10, 10, Verdict.MEASURED)])[0]["result"] == "measured"
