@@ -69,10 +69,11 @@ soak: $(STAMP)  ## an hour of operation in minutes, and nothing may leak: MINUTE
 	$(BIN)/kwokfleet cluster binaries
 	$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10)
 
-lint: $(STAMP)  ## ruff and mypy
+lint: $(STAMP)  ## ruff, mypy and import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 
 format: $(STAMP)  ## let ruff mend what it can
 	$(BIN)/ruff check --fix .

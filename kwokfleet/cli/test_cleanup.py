@@ -100,7 +100,6 @@ def sweep(made: "daemon.Daemon", site: Site) -> None:
 def _remove_played(sender: "throttled_client.Sender", site: Site) -> None:
     """Remove what the Waves have made, wherever it is, and namespaces of theirs that nobody else uses."""
     from kwokfleet.kube import client, discovery, requests, throttled_client
-    from kwokfleet.reconcile import cluster_state
     from kwokfleet.waves import churn
 
     known, work = discovery.Kinds(sender), list[requests.Request]()
@@ -116,7 +115,7 @@ def _remove_played(sender: "throttled_client.Sender", site: Site) -> None:
                 places |= {each["metadata"]["name"]: each for each in made}
             except errors.ClusterError as error:
                 output.print_line(f"note: what wave {wave.name} has made may stay: {error}")
-    for name in places.keys() - cluster_state.occupants(sender, places.keys(), requests.NOT_OURS).keys():
+    for name in places.keys() - discovery.occupants(sender, places.keys(), requests.NOT_OURS).keys():
         work.append(requests.delete_any(requests.NAMESPACE, places[name], places[name]["metadata"]["uid"]))
     if work:
         throttled_client.send_all(sender, work)

@@ -12,7 +12,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from kwokfleet.daemon.snapshot import Fleet, Measured, Pass, PassResult, Picture, Pool
+from kwokfleet.daemon.snapshot import Fleet, Pass, PassResult, Picture, Pool
+from kwokfleet.measure.result import Measured
 from kwokfleet.reconcile.changes import Action, Cause
 
 OTHER = "other"

@@ -15,6 +15,7 @@ from kwokfleet.documents import problems
 from kwokfleet.documents.problems import Problem
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.observed import Inventory
+from kwokfleet.measure.result import Measured
 from kwokfleet.reconcile.plan_input import FleetRules
 
 MOST_PASSES = 10
@@ -149,23 +150,6 @@ class Shard:
     def up(self) -> bool:
         """Whether it drives its nodes."""
         return self.state in DRIVING
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """The last Run of a Wave of which there is a Result."""
-
-    fleet: str
-    wave: str
-    run: str
-    verdict: str
-    why: str = ""
-    """The gates that did not hold."""
-    gates: Mapping[str, bool] = field(default_factory=dict)
-    """Each gate, and whether it held."""
-    latencies: Mapping[tuple[str, str, str, str], float] = field(default_factory=dict)
-    """Seconds, by name, what it is of, clock and quantile."""
-    cancelled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

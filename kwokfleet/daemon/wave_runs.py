@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Protocol
 
 from kwokfleet.daemon import event_log
-from kwokfleet.daemon.snapshot import Measured
 from kwokfleet.kube import events, throttled_client
 from kwokfleet.kube.informer import informer
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.measure import measurer, result_store, verdicts
+from kwokfleet.measure.result import Measured
 from kwokfleet.reconcile import status_writer
 from kwokfleet.source import loader
 from kwokfleet.waves import controller

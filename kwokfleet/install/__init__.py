@@ -1,1 +1,4 @@
-"""New package."""
+"""Installation in a cluster: manifests, bundle, rollout, removal.
+
+Entry points: `installer`, `uninstaller`. May import: kube, source, reconcile, kwok.
+"""

@@ -12,7 +12,7 @@ from http import HTTPStatus
 
 from kwokfleet import errors
 from kwokfleet.install import installer, manifests, ownership
-from kwokfleet.kube import client, objects, requests, throttled_client
+from kwokfleet.kube import client, discovery, objects, requests, throttled_client
 from kwokfleet.kube.informer import informer
 from kwokfleet.kube.objects import Manifest, ObjectKey
 from kwokfleet.kwok import node_leases, takeover
@@ -120,7 +120,7 @@ class Uninstaller:
     def _remove_played(self) -> None:
         """Remove what Waves have made, of whatever kind it is, and the namespaces that were made for it."""
         work: list[requests.Request] = []
-        for kind in cluster_state.listed(self.sender, "delete"):
+        for kind in discovery.listed(self.sender, "delete"):
             if kind.kind in ("Event", "Namespace"):
                 continue
             try:
@@ -138,7 +138,7 @@ class Uninstaller:
     def _remove_places(self) -> None:
         found = client.items(self.sender, requests.NAMESPACE, _PLAYED, metadata_only=True)
         places = {each["metadata"]["name"]: each for each in found}
-        used = cluster_state.occupants(self.sender, places.keys(), requests.NOT_OURS)
+        used = discovery.occupants(self.sender, places.keys(), requests.NOT_OURS)
         for name, each in sorted(places.items()):
             if name in used:
                 self.left(f"namespace/{name}: {used[name]} is in it, which is not ours")
@@ -234,7 +234,7 @@ class Uninstaller:
 
     def _remove_namespace(self, kind: requests.Kind, manifest: Manifest) -> None:
         name = manifest["metadata"]["name"]
-        used = cluster_state.occupants(self.sender, {name})
+        used = discovery.occupants(self.sender, {name})
         if used:
             self.left(f"namespace/{name}: {used[name]} is in it, which is not ours")
             return

@@ -2,15 +2,23 @@
 
 import threading
 import time
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from http import HTTPStatus
 
 from kwokfleet import errors
-from kwokfleet.kube import objects, requests
+from kwokfleet.kube import client, requests
 from kwokfleet.kube.objects import Manifest
-from kwokfleet.render import workloads
 
 UNKNOWN_S = 5.0
 """How long a kind that the cluster does not know is not asked for again."""
+
+
+_EVERYWHERE = {"kube-root-ca.crt", "default"}
+"""Objects that every namespace has."""
+_FLEETING = {"events", "endpoints", "endpointslices", "leases"}
+FEW = 8
+"""So many namespaces are asked for one by one; for more, all are listed."""
 
 
 class Kinds:
@@ -44,26 +52,60 @@ class Kinds:
         raise errors.ClusterError(f"the cluster knows no {kind} in {api_version}", hint="is its definition installed?")
 
 
-class Namespaces:
-    """Makes the namespaces of a Run that have variables in their names; those without are made from the files."""
+def occupants(api: requests.Sends, namespaces: AbstractSet[str], selector: str = "") -> dict[str, str]:
+    """Return the namespaces in which something is, and what; not what every namespace has, or what goes with another.
 
-    def __init__(self, api: requests.Sends, context: workloads.Context) -> None:
-        self._api = api
-        self._varies = bool(workloads.names_used(context.wave.namespace or ""))
-        self._labels = workloads.owner_labels(context)
-        self._there: set[str] = set()
+    Many namespaces are not asked for one by one. Who may not list Secrets need not look any further.
+    """
+    found: dict[str, str] = {}
+    places = sorted(namespaces) if len(namespaces) <= FEW else [""]
+    for place in places if namespaces else ():
+        if not _may_list(api, requests.SECRET, place):
+            found |= dict.fromkeys([place] if place else namespaces, _unseen(requests.SECRET))
+    for kind in _namespaced(api) if namespaces - found.keys() else ():
+        for place in sorted(namespaces - found.keys()) if len(namespaces) <= FEW else [""]:
+            try:
+                for item in client.items(api, kind, selector, namespace=place, metadata_only=True):
+                    metadata = item["metadata"]
+                    if metadata["namespace"] in namespaces and _counts(metadata):
+                        found.setdefault(metadata["namespace"], f"{kind.plural}/{metadata['name']}")
+            except errors.UnreachableError:
+                raise
+            except errors.ClusterError as error:
+                if error.status == HTTPStatus.FORBIDDEN:
+                    hidden = namespaces if not place else {place}
+                    found |= {each: found.get(each, _unseen(kind)) for each in hidden}
+    return found
 
-    def provide(self, manifest: Manifest) -> None:
-        """Make the namespace of an object, unless it is there; why that fails, the object's own refusal will tell."""
-        name = manifest["metadata"].get("namespace")
-        if not self._varies or not name or name in self._there:
-            return
-        labels = {objects.MANAGED_BY: objects.US, **self._labels}
-        made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
-        answer = self._api.send(requests.create(made))
-        if answer.status in (HTTPStatus.CREATED, HTTPStatus.CONFLICT):
-            self._there.add(name)
 
-    def forget(self, manifest: Manifest) -> None:
-        """Take note that an object's namespace may be gone."""
-        self._there.discard(manifest["metadata"].get("namespace") or "")
+def _may_list(api: requests.Sends, kind: requests.Kind, place: str) -> bool:
+    """Return whether we may list a kind; if nobody tells, who lists it will find out."""
+    said = api.send(requests.may_list(kind, place)).json().get("status") or {}
+    return bool(said.get("allowed", True))
+
+
+def _unseen(kind: requests.Kind) -> str:
+    return f"{kind.plural}/(may not be listed)"
+
+
+def _counts(metadata: Manifest) -> bool:
+    return metadata["name"] not in _EVERYWHERE and not metadata.get("ownerReferences")
+
+
+def _namespaced(api: requests.Sends) -> Iterable[requests.Kind]:
+    """Yield every kind of object that lives in namespaces."""
+    return (kind for kind in listed(api) if kind.namespaced and kind.plural not in _FLEETING)
+
+
+def listed(api: requests.Sends, verb: str = "list") -> Iterable[requests.Kind]:
+    """Yield every kind of object that can be listed, and to which a verb applies."""
+    groups = _read(api, "/apis").get("groups") or ()
+    for version in ("v1", *(group["preferredVersion"]["groupVersion"] for group in groups)):
+        path = "/api/v1" if version == "v1" else f"/apis/{version}"
+        for each in _read(api, path).get("resources") or ():
+            if {"list", verb} <= set(each["verbs"]):
+                yield requests.Kind(version, each["kind"], each["name"], namespaced=bool(each["namespaced"]))
+
+
+def _read(api: requests.Sends, path: str) -> Manifest:
+    return api.send(requests.Request("GET", path)).json()

@@ -13,8 +13,8 @@ import orjson
 
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest, ObjectKey
-from kwokfleet.reconcile.patches import MERGE, Patch
 
+MERGE = "application/merge-patch+json"
 JSON = "application/json"
 APPLY = "application/apply-patch+yaml"
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
@@ -61,6 +61,14 @@ OURS = f"{objects.MANAGED_BY}={objects.US}"
 STANDING = f"{OURS},!{objects.WAVE}"
 """Of ours, what the files say is there; not what Waves have made, which comes and stays by itself."""
 NOT_OURS = f"{objects.MANAGED_BY}!={objects.US}"
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """One PATCH request's body, and where it goes."""
+
+    subresource: str
+    body: Manifest
 
 
 @dataclass(frozen=True, slots=True)

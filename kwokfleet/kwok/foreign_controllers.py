@@ -7,8 +7,8 @@ from datetime import datetime
 
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest, ObjectKey
+from kwokfleet.kube.requests import Patch
 from kwokfleet.kwok.node_leases import Lease
-from kwokfleet.reconcile.patches import Patch
 
 REPLICAS = f"{objects.PREFIX}/replicas"
 """The annotation that remembers, on a Deployment that we scaled down, how many replicas it had."""

@@ -13,10 +13,7 @@ import orjson
 from kwokfleet.kube import objects, requests
 from kwokfleet.kube.objects import Manifest, ObjectKey
 from kwokfleet.kube.observed import Observed, finished
-from kwokfleet.kube.requests import NODE, POD, Request
-from kwokfleet.reconcile.changes import Action
-from kwokfleet.reconcile.outcomes import Outcome, Result
-from kwokfleet.reconcile.patches import Patch
+from kwokfleet.kube.requests import NODE, POD, Patch, Request
 
 JSON_PATCH = "application/json-patch+json"
 _LENGTH = 12
@@ -28,18 +25,6 @@ def _pointer(part: str, name: str) -> str:
 
 
 _SHARD = _pointer("labels", objects.SHARD)
-
-
-def changed(outcomes: Iterable[Outcome]) -> list[Manifest]:
-    """Return the Stages that were just made or changed."""
-    return [
-        each.change.want
-        for each in outcomes
-        if each.change.key.kind == "Stage"
-        and each.change.action is not Action.DELETE
-        and each.result is Result.DONE
-        and each.change.want is not None
-    ]
 
 
 def of_kind(stages: Iterable[Manifest], kind: str) -> list[Manifest]:

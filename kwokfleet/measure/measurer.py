@@ -19,14 +19,13 @@ from typing import Any
 import structlog
 
 from kwokfleet import errors
-from kwokfleet.daemon.snapshot import Measured
 from kwokfleet.kube import discovery, objects, requests
 from kwokfleet.kube.informer import informer, timed_events
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.observed import Inventory
 from kwokfleet.kube.requests import Kind
 from kwokfleet.measure import result_store, verdicts, watches
-from kwokfleet.measure.result import Result
+from kwokfleet.measure.result import Measured, Result
 from kwokfleet.measure.result import State as End
 from kwokfleet.measure.run_measurement import Measurement
 from kwokfleet.render import desired, workloads

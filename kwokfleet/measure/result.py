@@ -8,6 +8,7 @@ systems' files, gates and comparisons are made from these and from nothing else.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Literal
@@ -255,3 +256,20 @@ def read(text: bytes | str) -> Result:
 def written(result: Result) -> str:
     """Return a Result as its file has it."""
     return result.model_dump_json(by_alias=True, exclude_none=False, indent=1) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The last Run of a Wave of which there is a Result."""
+
+    fleet: str
+    wave: str
+    run: str
+    verdict: str
+    why: str = ""
+    """The gates that did not hold."""
+    gates: Mapping[str, bool] = field(default_factory=dict)
+    """Each gate, and whether it held."""
+    latencies: Mapping[tuple[str, str, str, str], float] = field(default_factory=dict)
+    """Seconds, by name, what it is of, clock and quantile."""
+    cancelled: bool = False

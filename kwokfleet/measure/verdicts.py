@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Mapping
 
 from kwokfleet.api.wave import Wave
-from kwokfleet.daemon.snapshot import Measured
 from kwokfleet.kube.objects import Manifest
-from kwokfleet.measure.result import Gate, Result
+from kwokfleet.measure.result import Gate, Measured, Result
 from kwokfleet.waves.ledger import Entry, Page, Verdict
 
 CONDITION = "GatesPassed"

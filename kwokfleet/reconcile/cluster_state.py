@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Any
 
 from kwokfleet import errors
-from kwokfleet.kube import client, objects, observed, requests
+from kwokfleet.kube import client, discovery, objects, observed, requests
 from kwokfleet.kube.informer import informer
 from kwokfleet.kube.objects import Manifest, ObjectKey
 from kwokfleet.kube.observed import Inventory, Observed
@@ -16,9 +16,6 @@ MENDED_S = 60.0
 """How long a mirror may be without the API server before what it should show counts as unknown."""
 FEW = 8
 """So many objects are asked for one by one; for more, all are listed."""
-_EVERYWHERE = {"kube-root-ca.crt", "default"}
-"""Objects that every namespace has."""
-_FLEETING = {"events", "endpoints", "endpointslices", "leases"}
 _KINDS = {each.kind: each for each in requests.MANAGED}
 
 
@@ -76,7 +73,7 @@ class Live:
 
     def strangers(self, namespaces: Iterable[str]) -> Mapping[str, str]:
         """Return the namespaces in which somebody else has something, and what."""
-        found = occupants(self._api, set(namespaces), requests.NOT_OURS)
+        found = discovery.occupants(self._api, set(namespaces), requests.NOT_OURS)
         return {name: f"{what}, which is not ours" for name, what in found.items()}
 
     def pods(self, nodes: Sequence[str]) -> Mapping[str, int]:
@@ -130,65 +127,6 @@ def _holds(fields: Mapping[str, Any], path: diff.Path) -> bool:
             return bool(fields) is False  # a field that has no parts is held whole
         fields = inner
     return True
-
-
-def occupants(api: requests.Sends, namespaces: AbstractSet[str], selector: str = "") -> dict[str, str]:
-    """Return the namespaces in which something is, and what; not what every namespace has, or what goes with another.
-
-    Many namespaces are not asked for one by one. Who may not list Secrets need not look any further.
-    """
-    found: dict[str, str] = {}
-    places = sorted(namespaces) if len(namespaces) <= FEW else [""]
-    for place in places if namespaces else ():
-        if not _may_list(api, requests.SECRET, place):
-            found |= dict.fromkeys([place] if place else namespaces, _unseen(requests.SECRET))
-    for kind in _namespaced(api) if namespaces - found.keys() else ():
-        for place in sorted(namespaces - found.keys()) if len(namespaces) <= FEW else [""]:
-            try:
-                for item in client.items(api, kind, selector, namespace=place, metadata_only=True):
-                    metadata = item["metadata"]
-                    if metadata["namespace"] in namespaces and _counts(metadata):
-                        found.setdefault(metadata["namespace"], f"{kind.plural}/{metadata['name']}")
-            except errors.UnreachableError:
-                raise
-            except errors.ClusterError as error:
-                if error.status == HTTPStatus.FORBIDDEN:
-                    hidden = namespaces if not place else {place}
-                    found |= {each: found.get(each, _unseen(kind)) for each in hidden}
-    return found
-
-
-def _may_list(api: requests.Sends, kind: requests.Kind, place: str) -> bool:
-    """Return whether we may list a kind; if nobody tells, who lists it will find out."""
-    said = api.send(requests.may_list(kind, place)).json().get("status") or {}
-    return bool(said.get("allowed", True))
-
-
-def _unseen(kind: requests.Kind) -> str:
-    return f"{kind.plural}/(may not be listed)"
-
-
-def _counts(metadata: Manifest) -> bool:
-    return metadata["name"] not in _EVERYWHERE and not metadata.get("ownerReferences")
-
-
-def _namespaced(api: requests.Sends) -> Iterable[requests.Kind]:
-    """Yield every kind of object that lives in namespaces."""
-    return (kind for kind in listed(api) if kind.namespaced and kind.plural not in _FLEETING)
-
-
-def listed(api: requests.Sends, verb: str = "list") -> Iterable[requests.Kind]:
-    """Yield every kind of object that can be listed, and to which a verb applies."""
-    groups = _read(api, "/apis").get("groups") or ()
-    for version in ("v1", *(group["preferredVersion"]["groupVersion"] for group in groups)):
-        path = "/api/v1" if version == "v1" else f"/apis/{version}"
-        for each in _read(api, path).get("resources") or ():
-            if {"list", verb} <= set(each["verbs"]):
-                yield requests.Kind(version, each["kind"], each["name"], namespaced=bool(each["namespaced"]))
-
-
-def _read(api: requests.Sends, path: str) -> Manifest:
-    return api.send(requests.Request("GET", path)).json()
 
 
 def fleets(api: requests.Sends) -> list[Manifest]:

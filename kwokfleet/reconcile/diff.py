@@ -77,12 +77,6 @@ def needs_replacement(kind: str, found: Iterable[Difference]) -> Difference | No
     return next((each for each in found if (kind, each.path) in _FIXED and each.live is not ABSENT), None)
 
 
-def own_taints(taints: Iterable[Mapping[str, Any]]) -> str:
-    """Return what the annotation says of taints that we put on a node; the fake one is always ours."""
-    # Sorted: taints mean the same in any order, so the order in a file must not be a difference.
-    return ",".join(sorted(f"{key}:{effect}" for key, effect in map(_taint, taints) if key != objects.FAKE_KEY))
-
-
 def _taint(taint: Mapping[str, Any]) -> tuple[str, str]:
     return taint["key"], taint.get("effect", "")
 

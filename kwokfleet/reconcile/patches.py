@@ -7,23 +7,13 @@ object that the list was read from.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.observed import Observed
+from kwokfleet.kube.requests import Patch
 from kwokfleet.reconcile import diff
 from kwokfleet.reconcile.diff import ABSENT, Difference, Path
-
-MERGE = "application/merge-patch+json"
-
-
-@dataclass(frozen=True, slots=True)
-class Patch:
-    """One PATCH request's body, and where it goes."""
-
-    subresource: str
-    body: Manifest
 
 
 def patches(have: Observed, found: Iterable[Difference]) -> list[Patch]:

@@ -14,8 +14,8 @@ import structlog
 from kwokfleet import errors
 from kwokfleet.kube import client, events, objects, requests
 from kwokfleet.kube.objects import Manifest, ObjectKey
+from kwokfleet.kube.requests import Patch
 from kwokfleet.reconcile import fleet_status
-from kwokfleet.reconcile.patches import Patch
 from kwokfleet.waves import run_commands
 
 log = structlog.get_logger()

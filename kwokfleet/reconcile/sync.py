@@ -143,7 +143,7 @@ class Sync:
         applier = apply.Applier(sender or self.sender, birth, self._reconciler.rules, self.watcher)
         outcomes = applier.apply(changes, inventory)
         if not self.sender.limits.dry_run:
-            self._show_again(requeue.changed(outcomes), sender or self.sender)
+            self._show_again(changed_stages(outcomes), sender or self.sender)
             self._wait_until_seen(outcomes)
         return outcomes
 
@@ -228,6 +228,18 @@ def _is_ready(view: informer.View, key: ObjectKey) -> bool:
     if there is None or not there.ready:
         return False
     return there.schedulable or bool(there.manifest["spec"].get("unschedulable"))
+
+
+def changed_stages(outcomes: Iterable[Outcome]) -> list[Manifest]:
+    """Return the Stages that were just made or changed."""
+    return [
+        each.change.want
+        for each in outcomes
+        if each.change.key.kind == "Stage"
+        and each.change.action is not Action.DELETE
+        and each.result is Result.DONE
+        and each.change.want is not None
+    ]
 
 
 def worst(done: Report, *, usable: bool = True) -> errors.ExitCode:

@@ -8,7 +8,7 @@ and the controllers, and is never compared.
 
 import ipaddress
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -19,7 +19,6 @@ from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.observed import TTL
 from kwokfleet.kwok import flags
-from kwokfleet.reconcile import diff
 from kwokfleet.render import lifecycles, node_templates, usage
 from kwokfleet.render.seeded_random import Die
 
@@ -220,7 +219,7 @@ def _mold(pool: NodePool, template: Manifest, context: Context) -> Manifest:
             **(metadata.get("annotations") or {}),
             **pool.annotations,
             objects.FAKE_KEY: objects.FAKE_VALUE,
-            **({objects.TAINTS: listed} if (listed := diff.own_taints(taints)) else {}),
+            **({objects.TAINTS: listed} if (listed := own_taints(taints)) else {}),
             **usage.of_node(pool.usage),
         },
         "spec": {**spec, "taints": taints},
@@ -383,3 +382,11 @@ def _network(pool: NodePool, molds: Sequence[Manifest]) -> Callable[[int], str |
     length = min(prefix_length(pool, {"status": mold["status"]}) for mold in molds)
     step = 1 << (32 - length)
     return lambda index: f"{ipaddress.IPv4Address(first + index * step)}/{length}"
+
+
+def own_taints(taints: Iterable[Mapping[str, Any]]) -> str:
+    """Return what the annotation says of taints that we put on a node; the fake one is always ours."""
+    # Sorted: taints mean the same in any order, so the order in a file must not be a difference.
+    return ",".join(
+        sorted(f"{taint['key']}:{taint.get('effect', '')}" for taint in taints if taint["key"] != objects.FAKE_KEY)
+    )

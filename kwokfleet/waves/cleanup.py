@@ -13,9 +13,8 @@ from functools import partial
 import structlog
 
 from kwokfleet import errors
-from kwokfleet.kube import client, objects, requests
+from kwokfleet.kube import client, discovery, objects, requests
 from kwokfleet.kube.objects import Manifest
-from kwokfleet.reconcile import cluster_state
 from kwokfleet.render import workloads
 from kwokfleet.waves import churn, run_executor
 from kwokfleet.waves.churn import Thing
@@ -145,7 +144,7 @@ class Sweeper(threading.Thread):
         }
         until, kept = time.monotonic() + PATIENCE_S, dict[str, str]()
         while mine and not self._stop_asked.is_set():
-            kept = cluster_state.occupants(self._sender, mine.keys())
+            kept = discovery.occupants(self._sender, mine.keys())
             self._remove(requests.NAMESPACE, [each for name, each in mine.items() if name not in kept])
             mine = {name: each for name, each in mine.items() if name in kept}
             if mine and (time.monotonic() > until or self._stop_asked.wait(SHORTEST_S)):

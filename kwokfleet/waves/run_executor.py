@@ -21,12 +21,13 @@ import structlog
 from kwokfleet import errors
 from kwokfleet.api.wave import Churn
 from kwokfleet.kube import objects, rejections, requests, throttled_client
-from kwokfleet.kube.discovery import Kinds, Namespaces
+from kwokfleet.kube.discovery import Kinds
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.render import workloads
 from kwokfleet.waves import churn as upkeep
 from kwokfleet.waves import deadline_queue, ledger
 from kwokfleet.waves.ledger import Entry, State
+from kwokfleet.waves.namespaces import Namespaces
 
 log = structlog.get_logger()
 

@@ -16,7 +16,6 @@ from kwokfleet.daemon.snapshot import (
     Event,
     Fleet,
     Held,
-    Measured,
     Nodes,
     Pass,
     PassResult,
@@ -27,6 +26,7 @@ from kwokfleet.daemon.snapshot import (
 )
 from kwokfleet.daemon.trigger import Why
 from kwokfleet.documents.problems import Problem
+from kwokfleet.measure.result import Measured
 from kwokfleet.server import http_server
 
 TOKEN = "s3cret-t0ken-of-the-test"  # noqa: S105  # it opens nothing

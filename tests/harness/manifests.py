@@ -6,13 +6,13 @@ from typing import Any
 from kwokfleet.kube import objects, observed
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.observed import Observed
-from kwokfleet.reconcile import diff
+from kwokfleet.render import nodes
 
 
 def node(name: str = "lab-gpu-0", *, fleet: str = "lab", pool: str = "gpu", **parts: Any) -> Manifest:  # noqa: ANN401  # of a manifest
     """Write a node as a pool asks for it; *parts* are its labels, annotations, taints, capacity, spec and status."""
     taints = parts.get("taints", [objects.FAKE_TAINT])
-    own = {objects.TAINTS: listed} if (listed := diff.own_taints(taints)) else {}
+    own = {objects.TAINTS: listed} if (listed := nodes.own_taints(taints)) else {}
     labels = {objects.MANAGED_BY: objects.US, objects.FLEET: fleet, objects.POOL: pool}
     capacity = parts.get("capacity", {"cpu": "32"})
     return {

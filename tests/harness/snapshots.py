@@ -3,8 +3,7 @@
 import time
 from typing import Any
 
-from kwokfleet.kube import client
-from kwokfleet.reconcile import cluster_state
+from kwokfleet.kube import client, discovery
 from tests.harness import waiting
 from tests.harness.control_plane import ControlPlane
 
@@ -24,7 +23,7 @@ def taken(cluster: ControlPlane) -> dict[tuple[str, str, str], Manifest]:
             (kind.plural, each["metadata"].get("namespace", ""), each["metadata"]["name"]): (
                 {} if kind.plural in _RESTLESS else each
             )
-            for kind in cluster_state.listed(api)
+            for kind in discovery.listed(api)
             if kind.plural not in _FLEETING
             for each in client.items(api, kind)
         }

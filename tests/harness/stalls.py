@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from kwokfleet import errors
 from kwokfleet.kube import client
-from kwokfleet.kube.requests import Request
-from kwokfleet.reconcile.patches import MERGE
+from kwokfleet.kube.requests import MERGE, Request
 from tests.harness.control_plane import ControlPlane
 
 TICK_S = 0.1

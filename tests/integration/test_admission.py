@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from kwokfleet.kube import client, requests
-from kwokfleet.reconcile import cluster_state, patches
+from kwokfleet.kube import client, discovery, requests
 from tests.harness import accounts, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.harness.sandbox import Sandbox
@@ -51,7 +50,7 @@ class Token:
         api = client.connect(kubeconfig=self._kubeconfig)
         body = json.dumps({"status": status}).encode()
         try:
-            return api.send(requests.Request("PATCH", f"/api/v1/nodes/{name}/status", body, patches.MERGE))
+            return api.send(requests.Request("PATCH", f"/api/v1/nodes/{name}/status", body, requests.MERGE))
         finally:
             api.close()
 
@@ -173,9 +172,9 @@ def test_a_namespace_that_cannot_be_looked_into_is_not_taken_for_empty(
     api = client.connect(kubeconfig=accounts.kubeconfig(installed, tmp_path))
     more = accounts.granted("Let it remove namespaces")
     try:
-        assert cluster_state.occupants(api, {box.name}) == {box.name: "secrets/(may not be listed)"}
+        assert discovery.occupants(api, {box.name}) == {box.name: "secrets/(may not be listed)"}
         installed.kubectl("apply", "--filename", "-", stdin=more)
-        waiting.until(lambda: cluster_state.occupants(api, {box.name}) == {})
+        waiting.until(lambda: discovery.occupants(api, {box.name}) == {})
     finally:
         installed.kubectl("delete", "--filename", "-", stdin=more)
         api.close()

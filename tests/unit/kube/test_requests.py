@@ -7,7 +7,7 @@ import pytest
 
 from kwokfleet.kube import objects, requests
 from kwokfleet.kube.objects import ObjectKey
-from kwokfleet.reconcile.patches import Patch
+from kwokfleet.kube.requests import Patch
 from tests.harness import manifests
 
 NODE = ObjectKey("v1", "Node", "", "lab-gpu-0")

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from kwokfleet.api.wave import Wave
-from kwokfleet.daemon.snapshot import Measured
 from kwokfleet.measure import verdicts
-from kwokfleet.measure.result import Clock, Counts, Gate, Latency, Result
+from kwokfleet.measure.result import Clock, Counts, Gate, Latency, Measured, Result
 from kwokfleet.waves import ledger
 from kwokfleet.waves.ledger import Entry, Page, State, Verdict
 
