@@ -16,7 +16,7 @@ from kwokfleet.cli import output
 if TYPE_CHECKING:
     from kwokfleet.measure import compare
     from kwokfleet.measure.result import Result
-    from kwokfleet.measure.result_store import Kept, Shelf
+    from kwokfleet.measure.result_store import ResultStore, StoredResult
     from kwokfleet.report import writer
 
 _RESULTS = "results"
@@ -99,10 +99,10 @@ def show(
         _print_many(runs, form)
 
 
-def _shelf(results_dir: Path | None) -> "Shelf":
-    from kwokfleet.measure.result_store import Shelf
+def _shelf(results_dir: Path | None) -> "ResultStore":
+    from kwokfleet.measure.result_store import ResultStore
 
-    return Shelf(results_dir or output.read_settings().data_dir / _RESULTS)
+    return ResultStore(results_dir or output.read_settings().data_dir / _RESULTS)
 
 
 def _split(names: Sequence[str]) -> list[str]:
@@ -115,12 +115,12 @@ def _split(names: Sequence[str]) -> list[str]:
     return parts
 
 
-def _chosen(wanted: Sequence[str], shelf: "Shelf") -> "tuple[list[writer.Run], bool]":
+def _chosen(wanted: Sequence[str], shelf: "ResultStore") -> "tuple[list[writer.ReportInput], bool]":
     """Return the Runs that are meant, and whether one was asked for: a path, a Run, or a Wave's latest."""
     from kwokfleet.report import writer
 
     if len(wanted) == 1 and _is_path(wanted[0], shelf):
-        return [writer.from_path(Path(wanted[0]))], True
+        return [writer.input_from_path(Path(wanted[0]))], True
     parts = _split(wanted)
     found = shelf.find(*parts)
     if parts and not found:
@@ -134,18 +134,18 @@ def _chosen(wanted: Sequence[str], shelf: "Shelf") -> "tuple[list[writer.Run], b
     return runs, one and bool(runs)
 
 
-def _readable(found: "Sequence[Kept]") -> "Iterator[writer.Run]":
+def _readable(found: "Sequence[StoredResult]") -> "Iterator[writer.ReportInput]":
     """Yield Runs; one of which there is nothing to read, yet or any more, does not hide the others."""
     from kwokfleet.report import writer
 
     for each in found:
         try:
-            yield writer.opened(each)
+            yield writer.open_source(each)
         except errors.InputError as error:
             output.print_line(f"note: left out: {error}")
 
 
-def _is_path(name: str, shelf: "Shelf") -> bool:
+def _is_path(name: str, shelf: "ResultStore") -> bool:
     """Return whether a name means a file or folder; a Fleet that has results comes first."""
     return Path(name).exists() and ("/" in name or not (shelf.root / name).is_dir())
 
@@ -154,7 +154,7 @@ def _is_path(name: str, shelf: "Shelf") -> bool:
 # printing
 
 
-def _print_one(run: "writer.Run", form: ReportFormat) -> None:
+def _print_one(run: "writer.ReportInput", form: ReportFormat) -> None:
     from kwokfleet.cli import plan_view, report_view
     from kwokfleet.measure import result
     from kwokfleet.report import clusterloader2, csv_tables, kube_burner
@@ -162,7 +162,7 @@ def _print_one(run: "writer.Run", form: ReportFormat) -> None:
     if form is ReportFormat.TABLE:
         plan_view.echo(report_view.lines(run.result))
     elif form is ReportFormat.JSON:
-        typer.echo(result.written(run.result), nl=False)
+        typer.echo(result.serialize(run.result), nl=False)
     elif form is ReportFormat.CSV:
         _pour(csv_tables.pods(run.pods))
     elif form is ReportFormat.CLUSTERLOADER2:
@@ -173,7 +173,7 @@ def _print_one(run: "writer.Run", form: ReportFormat) -> None:
         _print_many([run], form)
 
 
-def _print_many(runs: "Sequence[writer.Run]", form: ReportFormat) -> None:
+def _print_many(runs: "Sequence[writer.ReportInput]", form: ReportFormat) -> None:
     from kwokfleet.report import csv_tables, junit, writer
 
     results = [run.result for run in runs]
@@ -186,7 +186,7 @@ def _print_many(runs: "Sequence[writer.Run]", form: ReportFormat) -> None:
     elif form is ReportFormat.JUNIT:
         typer.echo(junit.to_xml(results), nl=False)
     elif form is ReportFormat.HTML:
-        typer.echo(writer.page(_oldest_first(runs)), nl=False)
+        typer.echo(writer.html_page(_oldest_first(runs)), nl=False)
     else:
         raise errors.InputError(
             f"{form} has files for each Run, and {len(runs)} were found",
@@ -194,7 +194,7 @@ def _print_many(runs: "Sequence[writer.Run]", form: ReportFormat) -> None:
         )
 
 
-def _oldest_first(runs: "Sequence[writer.Run]") -> "list[writer.Run]":
+def _oldest_first(runs: "Sequence[writer.ReportInput]") -> "list[writer.ReportInput]":
     return sorted(runs, key=lambda each: each.result.start)
 
 
@@ -261,7 +261,7 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
     raise typer.Exit(errors.ExitCode.NO if found.worse else errors.ExitCode.DONE)
 
 
-def _one(name: str, shelf: "Shelf") -> "writer.Run":
+def _one(name: str, shelf: "ResultStore") -> "writer.ReportInput":
     found, one = _chosen([name], shelf)
     if not one:
         raise errors.InputError(
@@ -271,18 +271,21 @@ def _one(name: str, shelf: "Shelf") -> "writer.Run":
     return found[0]
 
 
-def _limits(max_regression: str, min_delta: str) -> "compare.Limits":
+def _limits(max_regression: str, min_delta: str) -> "compare.RegressionLimits":
     from kwokfleet.api import units
     from kwokfleet.measure import compare
 
     try:
-        return compare.Limits(units.percent(max_regression) / 100, units.duration(min_delta).total_seconds())
+        return compare.RegressionLimits(units.percent(max_regression) / 100, units.duration(min_delta).total_seconds())
     except ValueError as error:
         raise errors.InputError(f"--max-regression {max_regression} --min-delta {min_delta}: {error}") from error
 
 
 def _print_comparison(
-    found: "compare.Comparison", limits: "compare.Limits", runs: "Sequence[writer.Run]", form: DiffFormat
+    found: "compare.Comparison",
+    limits: "compare.RegressionLimits",
+    runs: "Sequence[writer.ReportInput]",
+    form: DiffFormat,
 ) -> None:
     from kwokfleet.report import comparisons, writer
 
@@ -291,7 +294,7 @@ def _print_comparison(
     elif form is DiffFormat.MARKDOWN:
         typer.echo(comparisons.to_markdown(found, limits), nl=False)
     elif form is DiffFormat.HTML:
-        typer.echo(writer.page(runs, compare=True), nl=False)
+        typer.echo(writer.html_page(runs, compare=True), nl=False)
     else:
         typer.echo(output.table(list(comparisons.rows(found))))
         for note in found.notes:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kwokfleet.kube.objects import Manifest
-    from kwokfleet.waves.run_commands import What
+    from kwokfleet.waves.run_commands import RunAction
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -32,9 +32,9 @@ def cancel(
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
     """Leave off a run: nothing more of it is submitted. What is there stays, unless the wave has a `cleanup`."""
-    from kwokfleet.waves.run_commands import What
+    from kwokfleet.waves.run_commands import RunAction
 
-    _ordered(What.CANCEL, (fleet, wave, run), context, kubeconfig)
+    _ordered(RunAction.CANCEL, (fleet, wave, run), context, kubeconfig)
     typer.echo(f"run {run} of wave {wave} is cancelled" if run else f"wave {wave}: all runs that go on are cancelled")
 
 
@@ -47,9 +47,9 @@ def retry(
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
     """Submit once more what was refused of a run; one that was cancelled goes on where it was."""
-    from kwokfleet.waves.run_commands import What
+    from kwokfleet.waves.run_commands import RunAction
 
-    _ordered(What.RETRY, (fleet, wave, run), context, kubeconfig)
+    _ordered(RunAction.RETRY, (fleet, wave, run), context, kubeconfig)
     typer.echo(f"run {run} of wave {wave} goes on")
 
 
@@ -61,14 +61,14 @@ def run(
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
     """Start a run of a wave now, whatever its schedule says."""
-    from kwokfleet.waves.run_commands import What
+    from kwokfleet.waves.run_commands import RunAction
 
-    number = _ordered(What.RUN, (fleet, wave, ""), context, kubeconfig)
+    number = _ordered(RunAction.RUN, (fleet, wave, ""), context, kubeconfig)
     typer.echo(f"run m{number} of wave {wave} begins")
     output.print_line(f"next: {output.program()} get runs")
 
 
-def _ordered(what: "What", about: tuple[str, str, str], context: str | None, kubeconfig: "Path | None") -> int:
+def _ordered(what: "RunAction", about: tuple[str, str, str], context: str | None, kubeconfig: "Path | None") -> int:
     """Write an order onto a Fleet; return its number."""
     from kwokfleet.reconcile import status_writer
 

@@ -317,7 +317,7 @@ class Daemon:
             return
         open_ones = {change.fleet for change in self.left.changes} | self.foreman.busy
         ready = lambda name: name not in open_ones and SHARED not in open_ones  # noqa: E731  # said once, used once
-        wanted = run_commands.of(each.manifest for each in self._fleets.view().objects.values())
+        wanted = run_commands.by_fleet(each.manifest for each in self._fleets.view().objects.values())
         if self.runs.attend(self._as_suspended(loaded), ready, wanted):
             self._recorded = 0.0  # which is at once
 

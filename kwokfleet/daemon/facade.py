@@ -136,9 +136,9 @@ class Face:
         found = (each.folder / file for each in self._kept(fleet, wave, run))
         return next((str(each) for each in found if each.is_file()), "")
 
-    def _kept(self, *names: str) -> list[result_store.Kept]:
+    def _kept(self, *names: str) -> list[result_store.StoredResult]:
         where = self._daemon.how.results
-        return result_store.Shelf(where).find(*names) if where is not None else []
+        return result_store.ResultStore(where).find(*names) if where is not None else []
 
     def events(self, after: int, timeout_s: float) -> list[snapshot.Event]:
         """Return what has happened since."""
@@ -195,7 +195,7 @@ class Face:
         return False
 
 
-def _short(each: result_store.Kept) -> dict[str, Any] | None:
+def _short(each: result_store.StoredResult) -> dict[str, Any] | None:
     """Return what a list shows of a Result, read without making a value of all of it."""
     try:
         whole = orjson.loads((each.folder / result_store.RESULT).read_bytes())

@@ -13,7 +13,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from kwokfleet.daemon.snapshot import Fleet, Pass, PassResult, Picture, Pool
-from kwokfleet.measure.result import Measured
+from kwokfleet.measure.result import ResultSummary
 from kwokfleet.reconcile.changes import Action, Cause
 
 OTHER = "other"
@@ -229,7 +229,7 @@ def _pools(pools: list[tuple[Fleet, Pool]]) -> Metric:
     return family
 
 
-def _measured(waves: tuple[Measured, ...]) -> Iterator[Metric]:
+def _measured(waves: tuple[ResultSummary, ...]) -> Iterator[Metric]:
     gates = GaugeMetricFamily(
         "kwokfleet_gate_passed", "Whether a gate held in the last Run of its Wave.", labels=("fleet", "wave", "gate")
     )

@@ -15,7 +15,7 @@ from kwokfleet.documents import problems
 from kwokfleet.documents.problems import Problem
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.observed import Inventory
-from kwokfleet.measure.result import Measured
+from kwokfleet.measure.result import ResultSummary
 from kwokfleet.reconcile.plan_input import FleetRules
 
 MOST_PASSES = 10
@@ -178,7 +178,7 @@ class Picture:
     """How many objects of a kind are in a state: `("Node", "ready"): 200`."""
     newest_event: int = 0
     """The number of the last Event, 0 before the first."""
-    measured: tuple[Measured, ...] = ()
+    measured: tuple[ResultSummary, ...] = ()
     """In the order of Fleets and Waves."""
 
 

@@ -10,23 +10,27 @@ from kwokfleet.kube import events, throttled_client
 from kwokfleet.kube.informer import informer
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.measure import measurer, result_store, verdicts
-from kwokfleet.measure.result import Measured
+from kwokfleet.measure.result import ResultSummary
 from kwokfleet.reconcile import status_writer
 from kwokfleet.source import loader
 from kwokfleet.waves import controller
-from kwokfleet.waves.ledger import Verdict
+from kwokfleet.waves.ledger import RunVerdict
 
 _REASONS = {
-    Verdict.PASSED: ("RunPassed", events.NORMAL, "all gates held"),
-    Verdict.FAILED: ("RunFailed", events.WARNING, ""),
-    Verdict.NO_DATA: ("RunNotMeasured", events.WARNING, "nothing was measured"),
-    Verdict.MEASURED: ("RunMeasured", events.NORMAL, "its wave has no gates; kwokfleet report shows what was measured"),
+    RunVerdict.PASSED: ("RunPassed", events.NORMAL, "all gates held"),
+    RunVerdict.FAILED: ("RunFailed", events.WARNING, ""),
+    RunVerdict.NO_DATA: ("RunNotMeasured", events.WARNING, "nothing was measured"),
+    RunVerdict.MEASURED: (
+        "RunMeasured",
+        events.NORMAL,
+        "its wave has no gates; kwokfleet report shows what was measured",
+    ),
 }
 
 _CANCELLED = ("RunCancelled", events.NORMAL, "it was cancelled; what was measured until then is kept")
 
 
-Around = measurer.Around
+Around = measurer.MeasurerDependencies
 
 
 class Watches(Protocol):
@@ -49,12 +53,12 @@ class Runs:
         results: Path | None,
     ) -> None:
         self._journal, self._recorder = told, writes
-        kept = result_store.Shelf(results) if results is not None else None
+        kept = result_store.ResultStore(results) if results is not None else None
         self._measurer = measurer.Measurer(api, sender, kept, around) if kept is not None else None
-        self._player = controller.Player(sender, around.news, self._measurer)
+        self._player = controller.WaveController(sender, around.news, self._measurer)
         self.perform, self.next_start = self._player.perform, self._player.next_start
 
-    def measured(self) -> tuple[Measured, ...]:
+    def measured(self) -> tuple[ResultSummary, ...]:
         """Return the last Result of each Wave, in short."""
         found = self._measurer.last() if self._measurer is not None else {}
         return tuple(found[name] for name in sorted(found))
@@ -68,7 +72,7 @@ class Runs:
         """Let everything rest until it is attended to again."""
         self._player.rest(datetime.now(UTC))
 
-    def attend(self, loaded: loader.Loaded, ready: Callable[[str], bool], wanted: controller.Orders) -> bool:
+    def attend(self, loaded: loader.Loaded, ready: Callable[[str], bool], wanted: controller.CommandsByFleet) -> bool:
         """Note the Runs that are due, heed orders, go on with what is not judged; return whether there are new ones.
 
         They begin once the Ledger in the cluster has them.
@@ -105,7 +109,7 @@ class Runs:
     def tell(self) -> None:
         """Tell of what was judged since the last time."""
         for each in self._measurer.ended() if self._measurer is not None else ():
-            reason, kind, otherwise = _CANCELLED if each.cancelled else _REASONS[Verdict(each.verdict)]
+            reason, kind, otherwise = _CANCELLED if each.cancelled else _REASONS[RunVerdict(each.verdict)]
             message = f"run {each.run} of wave {each.wave}: {each.why or otherwise}"
             bad = kind == events.WARNING
             self._journal.tell("wave", message, fleet=each.fleet, warning=bad, wave=each.wave, run=each.run,

@@ -13,7 +13,7 @@ from kwokfleet.api.fleet import Fleet
 from kwokfleet.api.wave import Wave
 from kwokfleet.measure.result import Result
 from kwokfleet.render import schedule
-from kwokfleet.waves.ledger import Entry, Page, State
+from kwokfleet.waves.ledger import RunRecord, RunState, WaveLedger
 
 _INSTANT = timedelta(microseconds=1)
 NAMED = 3
@@ -21,7 +21,7 @@ NAMED = 3
 
 Name = tuple[str, str, str]
 """Fleet, Wave and Run."""
-Pages = Mapping[str, Mapping[str, Page]]
+Pages = Mapping[str, Mapping[str, WaveLedger]]
 """The Ledgers: by Fleet, by Wave."""
 
 
@@ -107,7 +107,7 @@ class Part:
     wave: str
     awaited: Awaited | None
     """None: the test does not wait for it."""
-    entry: Entry | None = None
+    entry: RunRecord | None = None
     result: Result | None = None
 
     @property
@@ -123,7 +123,7 @@ class Part:
             return Step.WAITING
         if self.entry.verdict:
             return Step.OVER
-        return Step.PLAYING if self.entry.state is State.RUNNING else Step.MEASURING
+        return Step.PLAYING if self.entry.state is RunState.RUNNING else Step.MEASURING
 
     @property
     def took(self) -> timedelta | None:
@@ -141,7 +141,7 @@ class Part:
             for gate in (self.result.gates if self.result else ())
             if not gate.passed
         ]
-        if self.entry.state is State.CANCELLED:
+        if self.entry.state is RunState.CANCELLED:
             found.append(f"it was cancelled{f': {self.entry.why}' if self.entry.why else ''}")
         elif self.entry.failed and not (self.awaited and self.awaited.may_fail):
             found.append(f"{self.entry.failed} of {self.entry.total} objects were refused: {self.entry.why}")
@@ -150,7 +150,7 @@ class Part:
         return tuple(found)
 
 
-def parts(awaited: Iterable[Awaited], entries: Mapping[Name, Entry], results: Mapping[Name, Result]) -> list[Part]:
+def parts(awaited: Iterable[Awaited], entries: Mapping[Name, RunRecord], results: Mapping[Name, Result]) -> list[Part]:
     """Return how each Wave fares, in the order of the files; of one with several Runs, the first is waited for."""
     made: list[Part] = []
     for each in awaited:
@@ -167,7 +167,7 @@ def over(found: Iterable[Part]) -> bool:
     return all(each.step is Step.OVER for each in found if each.awaited)
 
 
-def entries(pages: Pages) -> dict[Name, Entry]:
+def entries(pages: Pages) -> dict[Name, RunRecord]:
     """Return all Runs that the Ledgers know of."""
     return {
         (fleet, wave, entry.name): entry

@@ -61,8 +61,8 @@ class Trial:
     def __init__(self, shown: daemon.Daemon, awaited: Sequence[Awaited], results: Path) -> None:
         self._daemon, self._face, self._awaited = shown, facade.Face(shown), awaited
         self._fleets = {each.fleet for each in awaited}
-        self._shelf = result_store.Shelf(results)
-        self._entries: dict[Name, ledger.Entry] = {}
+        self._shelf = result_store.ResultStore(results)
+        self._entries: dict[Name, ledger.RunRecord] = {}
         self._results: dict[Name, tuple[int, Result]] = {}
         self._began = self._clear = time.monotonic()
         self._in_the_way = ("", math.inf)
@@ -92,7 +92,7 @@ class Trial:
         seen = self._face.picture()
         mine = [each for each in seen.fleets if each.name in self._fleets]
         for name in self._fleets:
-            pages = ledger.read(self._daemon.recorder.status(name).get("waves") or ())
+            pages = ledger.parse(self._daemon.recorder.status(name).get("waves") or ())
             self._entries |= progress.entries({name: pages})
         found = tuple(progress.parts(self._awaited, self._entries, self._read()))
         nodes = snapshot.total(each.nodes for each in mine)
@@ -151,10 +151,12 @@ class Trial:
             self.look()
         return self.scene.parts
 
-    def kept(self) -> list[result_store.Kept]:
+    def kept(self) -> list[result_store.StoredResult]:
         """Return what is kept of the Runs of this test, in the order of their starts."""
         found = [
-            result_store.Kept(self._shelf.folder(*name, self._entries[name].start), *name, self._entries[name].start)
+            result_store.StoredResult(
+                self._shelf.folder(*name, self._entries[name].start), *name, self._entries[name].start
+            )
             for name in self._results
         ]
         return sorted(found, key=lambda each: (each.start, each.fleet, each.wave))

@@ -6,12 +6,12 @@ from kwokfleet.api import units
 from kwokfleet.kube.observed import Inventory
 
 
-def places(inventory: Inventory) -> dict[str, tuple[str, str]]:
+def node_pools(inventory: Inventory) -> dict[str, tuple[str, str]]:
     """Return the Fleet and the pool of each node."""
     return {each.key.name: (each.fleet, each.pool) for each in inventory.values() if each.key.kind == "Node"}
 
 
-def capacities(inventory: Inventory) -> dict[str, dict[str, dict[str, float]]]:
+def pool_capacities(inventory: Inventory) -> dict[str, dict[str, dict[str, float]]]:
     """Return what pods can have, by Fleet, pool and resource."""
     found: dict[str, dict[str, dict[str, float]]] = {}
     for each in inventory.values():

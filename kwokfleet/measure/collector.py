@@ -24,13 +24,11 @@ from kwokfleet.kube.objects import Manifest
 from kwokfleet.measure import columns, gaps, latencies, pods
 from kwokfleet.measure import workloads as works
 from kwokfleet.measure.columns import NONE, Note
-from kwokfleet.measure.pods import Pods, Seen
+from kwokfleet.measure.pods import EventType, PodTable
 from kwokfleet.measure.result import Counts, Gap, Latency, Mark, PodTimes, Result, Series, WorkloadTimes
-from kwokfleet.measure.submissions import Submissions, Troubles
-from kwokfleet.measure.time_series import Recorder, throughput
-from kwokfleet.measure.workloads import Works
-
-__all__ = ["Book", "Seen", "Subject"]
+from kwokfleet.measure.submissions import FailureGroups, Submissions
+from kwokfleet.measure.time_series import SeriesRecorder, throughput
+from kwokfleet.measure.workloads import WorkloadTable
 
 POD = "Pod"
 _DIGITS = 6
@@ -43,7 +41,7 @@ _WORK_READY = (works.READY, works.API_READY)
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class RunInfo:
     """What a Book is about."""
 
     fleet: str
@@ -56,18 +54,18 @@ class Subject:
     """Whether its objects complete by themselves; else Ready is all that is waited for."""
 
 
-class Book:
+class Collector:
     """Everything measured of one Run. For one thread."""
 
-    def __init__(self, subject: Subject, pool_of: Callable[[str], str]) -> None:
+    def __init__(self, subject: RunInfo, pool_of: Callable[[str], str]) -> None:
         of_pods = subject.template_kind == POD
         self.subject = subject
         self._names = columns.Names()
-        self._troubles = Troubles()
+        self._troubles = FailureGroups()
         self._submissions = Submissions(self._troubles)
-        self._pods = Pods(self._names, pool_of, self._submissions, are_objects=of_pods, ends=subject.ends)
-        self._works = Works(self._names, subject.template_kind, self._submissions, ends=subject.ends)
-        self._recorder = Recorder()
+        self._pods = PodTable(self._names, pool_of, self._submissions, are_objects=of_pods, ends=subject.ends)
+        self._works = WorkloadTable(self._names, subject.template_kind, self._submissions, ends=subject.ends)
+        self._recorder = SeriesRecorder()
         self._marks: list[tuple[float, str]] = []
         self._gaps: list[tuple[float, float, str]] = []
         self._fresh: list[Note] = []
@@ -84,7 +82,7 @@ class Book:
     # ------------------------------------------------------------------------------------
     # what happens
 
-    def pod(self, seen: Seen, manifest: Manifest, received: float) -> None:
+    def pod(self, seen: EventType, manifest: Manifest, received: float) -> None:
         """Note an event of a pod."""
         row = self._pods.take(seen, manifest, round(received, _DIGITS), self._works.owner)
         table = self._pods.table
@@ -95,7 +93,7 @@ class Book:
                 owner, made, ran, table.times[pods.API_CREATED][row], table.times[pods.API_STARTED][row]
             )
 
-    def workload(self, seen: Seen, manifest: Manifest, received: float) -> None:
+    def workload(self, seen: EventType, manifest: Manifest, received: float) -> None:
         """Note an event of one of the Run's own objects that is no pod."""
         self._works.take(seen, manifest, round(received, _DIGITS))
 
@@ -236,7 +234,7 @@ class Book:
         if self._of_pods:
             of_objects = of_pods.model_copy(update={"total": total})
         else:
-            of_objects = latencies.work_counts(self._works, total, ends=self.subject.ends)
+            of_objects = latencies.workload_counts(self._works, total, ends=self.subject.ends)
         unseen_too = {"created": of_objects.created + unseen, "deleted": of_objects.deleted + unseen}
         return of_objects.model_copy(update=unseen_too), of_pods
 
@@ -276,13 +274,13 @@ class Book:
         """Do what is done once for all, before something comes out."""
         self._works.resolve()
         spans = [(start, end) for start, end, _ in self._gaps]
-        gaps.veil(self._pods.table, gaps.PODS, spans)
-        gaps.veil(self._works.table, gaps.WORKS, spans)
+        gaps.discard_delayed_times(self._pods.table, gaps.PODS, spans)
+        gaps.discard_delayed_times(self._works.table, gaps.WORKLOADS, spans)
 
     def _latencies(self) -> Iterator[Latency]:
         yield from latencies.of_pods(self._pods)
         if not self._of_pods:
-            yield from latencies.of_works(self._works, self.subject.template_kind, ends=self.subject.ends)
+            yield from latencies.of_workloads(self._works, self.subject.template_kind, ends=self.subject.ends)
 
     def _series(self) -> Series | None:
         several = len(self._pods.waiting) > 1

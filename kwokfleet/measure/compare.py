@@ -23,7 +23,7 @@ class Unit(StrEnum):
     THINGS = ""
 
 
-class Verdict(StrEnum):
+class DeltaVerdict(StrEnum):
     """What became of a number."""
 
     BETTER = "better"
@@ -36,7 +36,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RegressionLimits:
     """From where on a difference counts."""
 
     regression: float = 0.1
@@ -56,7 +56,7 @@ class Delta:
     unit: Unit
     before: float | None
     after: float | None
-    verdict: Verdict
+    verdict: DeltaVerdict
 
     @property
     def change(self) -> float | None:
@@ -82,12 +82,12 @@ class Comparison:
     @property
     def worse(self) -> tuple[Delta, ...]:
         """The regressions."""
-        return tuple(each for each in self.deltas if each.verdict is Verdict.WORSE)
+        return tuple(each for each in self.deltas if each.verdict is DeltaVerdict.WORSE)
 
 
-def compare(before: Result, after: Result, limits: Limits | None = None) -> Comparison:
+def compare(before: Result, after: Result, limits: RegressionLimits | None = None) -> Comparison:
     """Return every number that both or one of two Runs have."""
-    allowed = limits or Limits()
+    allowed = limits or RegressionLimits()
     deltas = (
         *_latencies(before, after, allowed),
         *_throughputs(before, after, allowed),
@@ -98,7 +98,7 @@ def compare(before: Result, after: Result, limits: Limits | None = None) -> Comp
     return Comparison(before, after, tuple(deltas), tuple(_notes(before, after)))
 
 
-def _latencies(before: Result, after: Result, limits: Limits) -> Iterator[Delta]:
+def _latencies(before: Result, after: Result, limits: RegressionLimits) -> Iterator[Delta]:
     sides = [{(each.of, each.name, each.clock): each for each in side.latencies} for side in (before, after)]
     for key in dict.fromkeys((*sides[0], *sides[1])):
         old, new = (side.get(key) for side in sides)
@@ -107,17 +107,17 @@ def _latencies(before: Result, after: Result, limits: Limits) -> Iterator[Delta]
 
 
 def _latency(
-    key: tuple[str, str, Clock], statistic: str, old: float | None, new: float | None, limits: Limits
+    key: tuple[str, str, Clock], statistic: str, old: float | None, new: float | None, limits: RegressionLimits
 ) -> Delta:
     of, name, clock = key
     floor = max(limits.floor_s, _RESOLUTION_S.get(clock, 0.0))
     verdict = _judged(old, new, limits.regression, floor, less_is_better=True)
-    if (statistic in _SHOWN or clock in _AGAIN) and verdict is not Verdict.NO_DATA:
-        verdict = Verdict.SHOWN
+    if (statistic in _SHOWN or clock in _AGAIN) and verdict is not DeltaVerdict.NO_DATA:
+        verdict = DeltaVerdict.SHOWN
     return Delta(of, name, statistic, clock, Unit.SECONDS, old, new, verdict)
 
 
-def _throughputs(before: Result, after: Result, limits: Limits) -> Iterator[Delta]:
+def _throughputs(before: Result, after: Result, limits: RegressionLimits) -> Iterator[Delta]:
     sides = [{each.scheduler: each for each in side.throughput} for side in (before, after)]
     for scheduler in dict.fromkeys((*sides[0], *sides[1])):
         for statistic in ("p50", "max", "mean"):
@@ -127,14 +127,14 @@ def _throughputs(before: Result, after: Result, limits: Limits) -> Iterator[Delt
             yield Delta(of, "throughput", statistic, None, Unit.PER_SECOND, old, new, verdict)
 
 
-def _counts(of: str, before: Counts, after: Counts, limits: Limits) -> Iterator[Delta]:
+def _counts(of: str, before: Counts, after: Counts, limits: RegressionLimits) -> Iterator[Delta]:
     """Yield counts; they are judged as shares of what was wanted, so that Runs of different sizes compare."""
     for name in ("total", "created", "scheduled", "running", "completed", "failed", "deleted"):
         old, new = float(getattr(before, name)), float(getattr(after, name))
         if name in ("total", "deleted"):  # an order, not an outcome
-            verdict = Verdict.SHOWN
+            verdict = DeltaVerdict.SHOWN
         elif not before.total or not after.total:
-            verdict = Verdict.NO_DATA
+            verdict = DeltaVerdict.NO_DATA
         else:
             verdict = _judged(
                 old / before.total, new / after.total, limits.regression, 0.0, less_is_better=name == "failed"
@@ -146,17 +146,17 @@ def _pacing(before: Pacing, after: Pacing) -> Iterator[Delta]:
     """Yield how exactly we submitted: no property of the cluster, but a reason to mistrust the rest."""
     for statistic in ("p50", "p99", "max"):
         old, new = _of(before, statistic), _of(after, statistic)
-        verdict = Verdict.NO_DATA if old is None or new is None else Verdict.SHOWN
+        verdict = DeltaVerdict.NO_DATA if old is None or new is None else DeltaVerdict.SHOWN
         yield Delta("objects", "lateness", statistic, None, Unit.SECONDS, old, new, verdict)
 
 
-def _judged(old: float | None, new: float | None, share: float, floor: float, *, less_is_better: bool) -> Verdict:
+def _judged(old: float | None, new: float | None, share: float, floor: float, *, less_is_better: bool) -> DeltaVerdict:
     if old is None or new is None:
-        return Verdict.NO_DATA
+        return DeltaVerdict.NO_DATA
     worse = round(new - old if less_is_better else old - new, 9)
     if abs(worse) <= max(floor, round(share * abs(old), 9)):
-        return Verdict.SAME
-    return Verdict.WORSE if worse > 0 else Verdict.BETTER
+        return DeltaVerdict.SAME
+    return DeltaVerdict.WORSE if worse > 0 else DeltaVerdict.BETTER
 
 
 def _of(part: Latency | Throughput | Pacing | None, statistic: str) -> float | None:

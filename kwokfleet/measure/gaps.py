@@ -19,7 +19,7 @@ PODS = (
     (pods.READY, pods.API_READY),
     (pods.OVER, pods.API_OVER),
 )
-WORKS = (
+WORKLOADS = (
     (workloads.CREATED, workloads.API_CREATED),
     (workloads.STARTED, workloads.API_STARTED),
     (workloads.READY, workloads.API_READY),
@@ -30,7 +30,7 @@ WORKS = (
 """What was received, and the second in which it happened."""
 
 
-def veil(table: Table, pairs: Sequence[tuple[int, int]], gaps: Sequence[tuple[float, float]]) -> None:
+def discard_delayed_times(table: Table, pairs: Sequence[tuple[int, int]], gaps: Sequence[tuple[float, float]]) -> None:
     """Make receive times unknown that a gap has delayed."""
     long = [(start, end) for start, end in gaps if end - start >= SHORTEST_S]
     for watch, api in pairs if long else ():

@@ -10,7 +10,7 @@ from datetime import timedelta
 from kwokfleet.api import units
 from kwokfleet.api.wave import Expect, Percentiles
 from kwokfleet.measure import milestones
-from kwokfleet.measure.result import Clock, Gate, Latency, Result
+from kwokfleet.measure.result import Clock, GateResult, Latency, Result
 
 NO_DATA = "no data"
 POD = "Pod"
@@ -18,12 +18,12 @@ _PODS = "pods"
 _LIMITS = ("p50", "p90", "p95", "p99", "max")
 
 
-def judged(expect: Expect | None, made: Result) -> tuple[Gate, ...]:
+def evaluate(expect: Expect | None, made: Result) -> tuple[GateResult, ...]:
     """Return a Gate for each limit that *expect* names, in the order of its fields."""
     return tuple(_gates(expect, made)) if expect is not None else ()
 
 
-def _gates(expect: Expect, made: Result) -> Iterator[Gate]:
+def _gates(expect: Expect, made: Result) -> Iterator[GateResult]:
     of = _PODS if made.template_kind in ("", POD) else made.template_kind
     yield from _latency_gates("podStartup", expect.pod_startup, _best(made, "podStartup", _PODS))
     yield from _latency_gates("scheduling", expect.scheduling, _best(made, "scheduling", _PODS))
@@ -36,7 +36,7 @@ def _gates(expect: Expect, made: Result) -> Iterator[Gate]:
         yield _throughput(expect.throughput, made)
 
 
-def impossible(expect: Expect | None, *, ends: bool, kind: str = POD) -> list[str]:
+def impossible_gates(expect: Expect | None, *, ends: bool, kind: str = POD) -> list[str]:
     """Return why gates can never hold, as far as the file alone tells; one sentence for each.
 
     *ends*: whether the Wave's objects complete by themselves. Kinds with replicas need not: they are
@@ -86,14 +86,14 @@ def _best(made: Result, name: str, of: str) -> Latency | None:
     return watch if watch.missing < api.missing or (watch.count and not api.count) else api
 
 
-def _latency_gates(name: str, limits: Percentiles | None, found: Latency | None) -> Iterator[Gate]:
+def _latency_gates(name: str, limits: Percentiles | None, found: Latency | None) -> Iterator[GateResult]:
     for limit, want in _wanted(limits):
         got = getattr(found, limit, None)
         if found is None or got is None:
             yield _no_data(f"{name}.{limit}", units.show(want), found)
             continue
         passed = got <= want.total_seconds()
-        yield Gate(
+        yield GateResult(
             name=f"{name}.{limit}",
             want=units.show(want),
             got=_shown(got, want, passed=passed),
@@ -103,10 +103,10 @@ def _latency_gates(name: str, limits: Percentiles | None, found: Latency | None)
         )
 
 
-def _no_data(name: str, want: str, found: Latency | None = None) -> Gate:
+def _no_data(name: str, want: str, found: Latency | None = None) -> GateResult:
     missing = found.missing if found is not None else 0
     why = f"it happened to {missing}, and nobody measured it" if missing else "it happened to none"
-    return Gate(name=name, want=want, got=NO_DATA, passed=False, no_data=True, why=why)
+    return GateResult(name=name, want=want, got=NO_DATA, passed=False, no_data=True, why=why)
 
 
 def _unmeasured(found: Latency) -> str:
@@ -123,30 +123,32 @@ def _shown(got: float, want: timedelta, *, passed: bool) -> str:
     return units.show(exact if not passed and short <= want else short)
 
 
-def _deadline(want: timedelta, made: Result) -> Gate:
+def _deadline(want: timedelta, made: Result) -> GateResult:
     if made.end is None:
-        return Gate(
+        return GateResult(
             name="deadline", want=units.show(want), got="not over yet", passed=False, why="objects are still waited for"
         )
     took = made.end - made.start
     passed = took <= want
     got = _shown(took.total_seconds(), want, passed=passed)
-    return Gate(name="deadline", want=units.show(want), got=got, passed=passed)
+    return GateResult(name="deadline", want=units.show(want), got=got, passed=passed)
 
 
-def _failures(want: int, made: Result) -> Gate:
+def _failures(want: int, made: Result) -> GateResult:
     failed, refused = made.objects.failed, made.pacing.refused
     if not made.objects.created and not made.pacing.count:
         return _no_data("failures", str(want))
     why = f"{refused} of them were refused by the API server" if refused else ""
-    return Gate(name="failures", want=str(want), got=str(failed + refused), passed=failed + refused <= want, why=why)
+    return GateResult(
+        name="failures", want=str(want), got=str(failed + refused), passed=failed + refused <= want, why=why
+    )
 
 
-def _throughput(want: float, made: Result) -> Gate:
+def _throughput(want: float, made: Result) -> GateResult:
     found = next((each for each in made.throughput if not each.scheduler), None)
     if found is None or found.max is None:
         return _no_data("throughput", _rate(want))
-    return Gate(
+    return GateResult(
         name="throughput",
         want=_rate(want),
         got=_rate(found.max),

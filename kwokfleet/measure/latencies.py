@@ -9,12 +9,12 @@ from math import isnan
 from typing import NamedTuple
 
 from kwokfleet.measure import percentiles, pods, workloads
-from kwokfleet.measure.pods import Pods
+from kwokfleet.measure.pods import PodTable
 from kwokfleet.measure.result import Clock, Counts, Latency
-from kwokfleet.measure.workloads import Works
+from kwokfleet.measure.workloads import WorkloadTable
 
 
-class Phase(NamedTuple):
+class LatencyDefinition(NamedTuple):
     """A latency: from which column to which, under each clock."""
 
     name: str
@@ -23,10 +23,10 @@ class Phase(NamedTuple):
 
 
 POD_PHASES = (
-    Phase("scheduling", (pods.CREATED, pods.SCHEDULED), (pods.API_CREATED, pods.API_SCHEDULED)),
-    Phase("podStartup", (pods.CREATED, pods.RUNNING), (pods.API_CREATED, pods.API_STARTED)),
-    Phase("ready", (pods.CREATED, pods.READY), (pods.API_CREATED, pods.API_READY)),
-    Phase("completion", (pods.CREATED, pods.OVER), (pods.API_CREATED, pods.API_OVER)),
+    LatencyDefinition("scheduling", (pods.CREATED, pods.SCHEDULED), (pods.API_CREATED, pods.API_SCHEDULED)),
+    LatencyDefinition("podStartup", (pods.CREATED, pods.RUNNING), (pods.API_CREATED, pods.API_STARTED)),
+    LatencyDefinition("ready", (pods.CREATED, pods.READY), (pods.API_CREATED, pods.API_READY)),
+    LatencyDefinition("completion", (pods.CREATED, pods.OVER), (pods.API_CREATED, pods.API_OVER)),
 )
 _OLD = {
     "create_to_schedule": (pods.API_CREATED, pods.EVENT),
@@ -46,7 +46,7 @@ _NEW = {
 """ClusterLoader2's phases, old and new. The old take a binding's time from the Scheduled Event, and nowhere else."""
 
 
-def of_pods(book: Pods) -> Iterator[Latency]:
+def of_pods(book: PodTable) -> Iterator[Latency]:
     """Yield all latencies of pods."""
     rows = range(len(book.table))
     yield from _phases(book, "pods", rows)
@@ -62,14 +62,14 @@ def of_pods(book: Pods) -> Iterator[Latency]:
         yield from _clusterloader2(book, of, chosen)
 
 
-def _by_scheduler(book: Pods) -> dict[str, list[int]]:
+def _by_scheduler(book: PodTable) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for row in range(len(book.table)):
         found.setdefault(book.scheduler(row), []).append(row)
     return found
 
 
-def bindings(book: Pods) -> dict[str, list[float]]:
+def bindings(book: PodTable) -> dict[str, list[float]]:
     """Return when pods were bound, by scheduler: as our watch saw it, else as the API has it."""
     seen, written = book.table.times[pods.SCHEDULED], book.table.times[pods.API_SCHEDULED]
     best = {
@@ -79,7 +79,7 @@ def bindings(book: Pods) -> dict[str, list[float]]:
     return {name: [at for at in times if at > 0] for name, times in best.items()}
 
 
-def _phases(book: Pods, of: str, rows: Sequence[int]) -> Iterator[Latency]:
+def _phases(book: PodTable, of: str, rows: Sequence[int]) -> Iterator[Latency]:
     times, flags = book.table.times, book.table.whole[pods.FLAGS]
     for phase in POD_PHASES:
         chosen = rows if phase.name != "completion" else [row for row in rows if not flags[row] & pods.FAILED]
@@ -89,7 +89,7 @@ def _phases(book: Pods, of: str, rows: Sequence[int]) -> Iterator[Latency]:
             yield _between(phase.name, of, clock, ((times[start][row], times[end][row]) for row in happened))
 
 
-def _clusterloader2(book: Pods, of: str, rows: Sequence[int]) -> Iterator[Latency]:
+def _clusterloader2(book: PodTable, of: str, rows: Sequence[int]) -> Iterator[Latency]:
     """Yield its latencies, by both definitions: until 2026 nothing counted of a pod that was not seen to run."""
     times, running = book.table.times, book.table.times[pods.RUNNING]
     for name, (start, end) in _OLD.items():
@@ -121,7 +121,7 @@ def _between(name: str, of: str, clock: Clock, pairs: Iterable[tuple[float, floa
     return percentiles.latency(name, of, clock, values, missing)
 
 
-def of_works(book: Works, kind: str, *, ends: bool) -> Iterator[Latency]:
+def of_workloads(book: WorkloadTable, kind: str, *, ends: bool) -> Iterator[Latency]:
     """Yield all latencies of a Run's objects that are not pods."""
     rows = [row for row in range(len(book.table)) if book.is_known(row)]
     times = book.table.times
@@ -150,7 +150,7 @@ def earliest(times: Iterable[float]) -> float:
 # counts
 
 
-def pod_counts(book: Pods) -> Counts:
+def pod_counts(book: PodTable) -> Counts:
     """Count pods."""
     times, count = book.table.times, len(book.table)
     failed = sum(book.failed(row) for row in range(count))
@@ -165,7 +165,7 @@ def pod_counts(book: Pods) -> Counts:
     )
 
 
-def work_counts(book: Works, total: int, *, ends: bool) -> Counts:
+def workload_counts(book: WorkloadTable, total: int, *, ends: bool) -> Counts:
     """Count objects that are not pods.
 
     They are scheduled when they have a pod, run when they have started, and those that never end are
@@ -188,7 +188,7 @@ def work_counts(book: Works, total: int, *, ends: bool) -> Counts:
     )
 
 
-def last_end(book: Pods | Works, columns: Sequence[tuple[int, int | None]]) -> float:
+def last_end(book: PodTable | WorkloadTable, columns: Sequence[tuple[int, int | None]]) -> float:
     """Return when the last object was not waited for any longer, 0 if there is none.
 
     *columns* are the ways to end: as our watch has them, and the API. The first that is known counts.

@@ -25,12 +25,12 @@ from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.observed import Inventory
 from kwokfleet.kube.requests import Kind
 from kwokfleet.measure import result_store, verdicts, watches
-from kwokfleet.measure.result import Measured, Result
-from kwokfleet.measure.result import State as End
-from kwokfleet.measure.run_measurement import Measurement
+from kwokfleet.measure.result import Result, ResultSummary
+from kwokfleet.measure.result import ResultState as End
+from kwokfleet.measure.run_measurement import RunMeasurement
 from kwokfleet.render import desired, workloads
-from kwokfleet.waves.ledger import Entry, Page, State, Verdict
-from kwokfleet.waves.run_executor import Name
+from kwokfleet.waves.ledger import RunRecord, RunState, RunVerdict, WaveLedger
+from kwokfleet.waves.run_executor import RunKey
 
 log = structlog.get_logger()
 
@@ -48,7 +48,7 @@ ROOM_S = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class MeasurerDependencies:
     """What a measurer sees of the daemon around it."""
 
     nodes: Callable[[], Inventory]
@@ -62,37 +62,39 @@ class Around:
 class Measurer:
     """Measures all Runs of a daemon. An Audience of the player, and told by the watches; by any thread."""
 
-    def __init__(self, api: informer.Api, sender: requests.Sends, kept: result_store.Shelf, around: Around) -> None:
+    def __init__(
+        self, api: informer.Api, sender: requests.Sends, kept: result_store.ResultStore, around: MeasurerDependencies
+    ) -> None:
         self._api, self._sender, self._shelf, self._around = api, sender, kept, around
         self._kinds = discovery.Kinds(sender)
         self._waiting: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        self._fresh: set[Name] = set()
+        self._fresh: set[RunKey] = set()
         """Runs that begin here and now: nobody has missed anything of them."""
-        self._known: set[Name] = set()
+        self._known: set[RunKey] = set()
         """Runs that are measured, or about to be."""
-        self._verdicts: dict[Name, Verdict] = {}
-        self._last: dict[tuple[str, str], Measured] = {}
+        self._verdicts: dict[RunKey, RunVerdict] = {}
+        self._last: dict[tuple[str, str], ResultSummary] = {}
         self._looked: set[tuple[str, str]] = set()
-        self._ended: list[Measured] = []
+        self._ended: list[ResultSummary] = []
         self._concluding: list[threading.Thread] = []
         self._stopping = False
         # Of the thread alone:
-        self._runs: dict[Name, Measurement] = {}
-        self._sights = watches.Sights(api, self)
-        self._offers = watches.Offers(around.nodes)
+        self._runs: dict[RunKey, RunMeasurement] = {}
+        self._sights = watches.WatchSet(api, self)
+        self._offers = watches.NodeCapacity(around.nodes)
         self._ticked = 0.0
 
     # what the daemon asks
 
-    def expect(self, name: Name) -> None:
+    def expect(self, name: RunKey) -> None:
         """Take note of a Run that begins here and now: nobody has missed anything of it."""
         with self._lock:
             self._fresh.add(name)
 
-    def heed(self, tree: desired.Tree, pages: Mapping[str, Mapping[str, Page]], *, whole: bool) -> None:
+    def heed(self, tree: desired.Tree, pages: Mapping[str, Mapping[str, WaveLedger]], *, whole: bool) -> None:
         """Go on with what the Ledger says is not judged yet; leave off what belongs to a Wave that has vanished.
 
         *whole*: whether the tree is all there is, so that what is not in it has vanished.
@@ -112,11 +114,11 @@ class Measurer:
             page = pages.get(fleet_name, {}).get(wave_name)
             for entry in page.runs if page is not None else ():
                 name = (fleet_name, wave_name, entry.name)
-                if entry.state is not State.RUNNING and not entry.verdict and not self._is_known(name):
+                if entry.state is not RunState.RUNNING and not entry.verdict and not self._is_known(name):
                     context = desired.wave_context(tree, fleet, wave, entry.name)
                     self._aside(self.began, context, entry, entry.total)
 
-    def learn(self, pages: Mapping[str, Mapping[str, Page]]) -> None:
+    def learn(self, pages: Mapping[str, Mapping[str, WaveLedger]]) -> None:
         """Learn from the Ledger how far each Run is, and forget the verdicts that it has."""
         for name in tuple(self._known):
             page = pages.get(name[0], {}).get(name[1])
@@ -139,10 +141,10 @@ class Measurer:
                 found = each.result()
                 if found.state != "Running":
                     with self._lock:
-                        self._last.setdefault((fleet, wave), verdicts.measured(found))
+                        self._last.setdefault((fleet, wave), verdicts.summarize(found))
                     return
 
-    def _is_known(self, name: Name) -> bool:
+    def _is_known(self, name: RunKey) -> bool:
         return name in self._known or name in self._verdicts
 
     @property
@@ -150,17 +152,17 @@ class Measurer:
         """Whether a Run is measured, or about to be."""
         return bool(self._known)
 
-    def verdicts(self) -> dict[Name, Verdict]:
+    def verdicts(self) -> dict[RunKey, RunVerdict]:
         """Return what the Runs came to that were measured here."""
         with self._lock:
             return dict(self._verdicts)
 
-    def last(self) -> dict[tuple[str, str], Measured]:
+    def last(self) -> dict[tuple[str, str], ResultSummary]:
         """Return the last Result of each Wave, in short."""
         with self._lock:
             return dict(self._last)
 
-    def ended(self) -> list[Measured]:
+    def ended(self) -> list[ResultSummary]:
         """Return what was judged since somebody last asked."""
         with self._lock:
             found, self._ended = self._ended, []
@@ -184,9 +186,9 @@ class Measurer:
 
     # what the player tells
 
-    def began(self, context: workloads.Context, entry: Entry, total: int) -> None:
+    def began(self, context: workloads.Context, entry: RunRecord, total: int) -> None:
         """Begin to measure a Run, or go on with it; return when its objects are watched."""
-        name: Name = (context.fleet.name, context.wave.name, entry.name)
+        name: RunKey = (context.fleet.name, context.wave.name, entry.name)
         with self._lock:
             known, fresh = name in self._known, name in self._fresh
             self._known.add(name)
@@ -200,10 +202,10 @@ class Measurer:
         except Exception:  # a Run is played, whether it can be measured or not
             log.exception("measuring_failed", run="/".join(name))
 
-    def _begin(self, context: workloads.Context, entry: Entry, total: int, *, fresh: bool) -> None:
+    def _begin(self, context: workloads.Context, entry: RunRecord, total: int, *, fresh: bool) -> None:
         about = {"cluster": self._api.host, "revision": self._around.revision()}
         pool_of = self._offers.pool_of(context.fleet.name)
-        made = Measurement(context, entry, total, self._watched(context), self._shelf, pool_of, about)
+        made = RunMeasurement(context, entry, total, self._watched(context), self._shelf, pool_of, about)
         opened, deadline = threading.Event(), time.monotonic() + SIGHT_S
         self._put(self._open, made, fresh, opened)
         opened.wait(SIGHT_S)
@@ -218,7 +220,7 @@ class Measurer:
             log.warning("kind_not_watched", wave=context.wave.name, error=str(error))
             return frozenset({requests.POD})
 
-    def _was_concluded(self, context: workloads.Context, entry: Entry) -> bool:
+    def _was_concluded(self, context: workloads.Context, entry: RunRecord) -> bool:
         """Take a Result that is complete for what it is: who wrote it died before the Ledger had it."""
         try:
             found = result_store.load(
@@ -228,20 +230,20 @@ class Measurer:
             return False
         limit = context.wave.expect.deadline if context.wave.expect is not None else None
         late = limit is not None and datetime.now(UTC) >= entry.start + limit
-        concluded = found.state != "Running" and (late or entry.state is not State.RUNNING)  # or else it is retried
+        concluded = found.state != "Running" and (late or entry.state is not RunState.RUNNING)  # or else it is retried
         if concluded:
             self._judged(found)
         return concluded
 
     def submitted(  # noqa: PLR0913, PLR0917  # as the Audience
-        self, name: Name, index: int, due: datetime, sent: datetime, trouble: str, retries: int
+        self, name: RunKey, index: int, due: datetime, sent: datetime, trouble: str, retries: int
     ) -> None:
         """Take note of an object that was submitted."""
         if self._around.submitted is not None:
             self._around.submitted(name[0], name[1], bool(trouble))
         self._waiting.append((self._submitted, (name, index, due, sent, trouble, retries)))
 
-    def marked(self, name: Name, what: str) -> None:
+    def marked(self, name: RunKey, what: str) -> None:
         """Take note of something worth a line."""
         self._put(self._marked, name, time.time(), what)
 
@@ -256,11 +258,11 @@ class Measurer:
 
     def listing(self, kind: Kind) -> None:
         """Take note that a list begins."""
-        self._put(self._each, Measurement.listing, kind)
+        self._put(self._each, RunMeasurement.listing, kind)
 
     def listed(self, kind: Kind, at: float) -> None:
         """Take note that a list is complete."""
-        self._put(self._each, Measurement.listed, kind, at)
+        self._put(self._each, RunMeasurement.listed, kind, at)
 
     def lost(self, kind: Kind, at: float, why: str) -> None:
         """Take note that nobody sees what happens to a kind."""
@@ -307,7 +309,7 @@ class Measurer:
         except Exception:  # a bug in one reckoning must not end all others, and must be seen
             log.exception("measuring_failed")
 
-    def _open(self, made: Measurement, fresh: bool, opened: threading.Event) -> None:  # noqa: FBT001  # handed on
+    def _open(self, made: RunMeasurement, fresh: bool, opened: threading.Event) -> None:  # noqa: FBT001  # handed on
         try:
             self._runs[made.name] = made
             if not fresh:
@@ -328,30 +330,30 @@ class Measurer:
         for run in self._runs.values():
             call(run, *given)
 
-    def _learn(self, name: Name, entry: Entry | None) -> None:
+    def _learn(self, name: RunKey, entry: RunRecord | None) -> None:
         run = self._runs.get(name)
         if run is not None:
             run.learn(entry)
-            if run.entry.state is State.CANCELLED:
+            if run.entry.state is RunState.CANCELLED:
                 self._finish(name, "Cancelled")
 
-    def _unseen(self, made: Measurement, kind: Kind, at: float) -> None:
+    def _unseen(self, made: RunMeasurement, kind: Kind, at: float) -> None:
         if not self._sights.wait(kind, 0.0):
             made.lost(kind, at, f"{kind.plural} could not be watched yet")
 
     def _lost(self, kind: Kind, at: float, why: str) -> None:
         self._sights.blind[kind] = why
-        self._each(Measurement.lost, kind, at, why)
+        self._each(RunMeasurement.lost, kind, at, why)
 
     def _back(self, kind: Kind, at: float) -> None:
         self._sights.blind.pop(kind, None)
-        self._each(Measurement.back, kind, at)
+        self._each(RunMeasurement.back, kind, at)
 
-    def _submitted(self, name: Name, *given: Any) -> None:  # noqa: ANN401  # handed on
+    def _submitted(self, name: RunKey, *given: Any) -> None:  # noqa: ANN401  # handed on
         if name in self._runs:
             self._runs[name].submitted(*given)
 
-    def _marked(self, name: Name, at: float, what: str) -> None:
+    def _marked(self, name: RunKey, at: float, what: str) -> None:
         if name in self._runs:
             self._runs[name].marked(at, what)
 
@@ -367,21 +369,21 @@ class Measurer:
 
     # how it ends
 
-    def _finish(self, name: Name, end: End) -> None:
+    def _finish(self, name: RunKey, end: End) -> None:
         run = self._runs.pop(name, None)
         if run is not None:
             self._aside(self._conclude, run, end)
             self._rest()
 
-    def _conclude(self, run: Measurement, end: End) -> None:
+    def _conclude(self, run: RunMeasurement, end: End) -> None:
         self._judged(run.conclude(self._sender, end))
 
     def _judged(self, made: Result) -> None:
-        name: Name = (made.fleet, made.wave, made.run)
-        short = verdicts.measured(made)
+        name: RunKey = (made.fleet, made.wave, made.run)
+        short = verdicts.summarize(made)
         with self._lock:
             self._known.discard(name)
-            self._verdicts[name] = Verdict(short.verdict)
+            self._verdicts[name] = RunVerdict(short.verdict)
             self._last[name[:2]] = short
             self._ended.append(short)
         self._around.news()

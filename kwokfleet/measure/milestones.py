@@ -56,7 +56,7 @@ class PodState(NamedTuple):
     over_at: float
 
 
-def pod(manifest: Manifest) -> PodState:
+def parse_pod(manifest: Manifest) -> PodState:
     """Read a pod."""
     spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
     since: dict[str, float] = {}
@@ -96,13 +96,13 @@ def _latest(times: Iterable[float]) -> float:
     return max((each for each in times if each == each), default=NEVER)  # noqa: PLR0124  # NaN is not itself
 
 
-def stateless(manifest: Manifest) -> bool:
+def is_stateless(manifest: Manifest) -> bool:
     """Return whether all of a pod's volumes are of a kind that keeps nothing."""
     volumes = (manifest.get("spec") or {}).get("volumes") or ()
     return all(_STATELESS.issuperset(each.keys() - {"name"}) for each in volumes)
 
 
-def pod_trouble(manifest: Manifest) -> str:
+def pod_failure(manifest: Manifest) -> str:
     """Return why a pod failed, as short as it says so."""
     status = manifest.get("status") or {}
     ended = [(each.get("state") or {}).get("terminated") for each in status.get("containerStatuses") or ()]
@@ -115,7 +115,7 @@ def pod_trouble(manifest: Manifest) -> str:
 # other objects
 
 
-class WorkState(NamedTuple):
+class WorkloadState(NamedTuple):
     """What an object that is no pod says of itself."""
 
     started: bool
@@ -130,7 +130,7 @@ class WorkState(NamedTuple):
     """Why it failed."""
 
 
-def workload(manifest: Manifest) -> WorkState:
+def parse_workload(manifest: Manifest) -> WorkloadState:
     """Read an object of any kind but Pod."""
     kind, status = manifest.get("kind") or "", manifest.get("status") or {}
     true = {each.get("type"): each for each in status.get("conditions") or () if each.get("status") == "True"}
@@ -142,7 +142,7 @@ def workload(manifest: Manifest) -> WorkState:
     ready = completed or _ready(kind, manifest, status, true)
     ended = status.get("completionTime") or status.get("finishedAt") or status.get("endTime")
     began = status.get("startTime") or status.get("startedAt")
-    return WorkState(
+    return WorkloadState(
         started=bool(began) or begun is not None,
         ready=ready,
         completed=completed,

@@ -7,11 +7,11 @@ from typing import Any
 from kwokfleet.api import units
 from kwokfleet.kube.objects import Manifest
 
-Size = tuple[tuple[str, float], ...]
+PodRequests = tuple[tuple[str, float], ...]
 """Resource and amount, sorted."""
 
 
-def of(manifest: Manifest) -> Size:
+def total_requests(manifest: Manifest) -> PodRequests:
     """Return what the scheduler sets aside for a pod, its place among the pods of a node included."""
     spec = manifest.get("spec") or {}
     return _of(_asked(spec.get("containers")), _asked(spec.get("initContainers")), _pairs(spec.get("overhead")))
@@ -34,7 +34,7 @@ def _pairs(quantities: Mapping[str, object] | None) -> Pairs:
 
 
 @lru_cache(maxsize=4096)
-def _of(containers: Asked, initial: Asked, overhead: Pairs) -> Size:
+def _of(containers: Asked, initial: Asked, overhead: Pairs) -> PodRequests:
     """Add up the containers and sidecars; an init container needs its share before the others start."""
     staying: dict[str, float] = {}
     peak: dict[str, float] = {}

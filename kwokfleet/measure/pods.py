@@ -39,7 +39,7 @@ WAITING, STARTING, RUNS, DONE = range(4)
 DEFAULT_SCHEDULER = "default-scheduler"
 
 
-class Seen(StrEnum):
+class EventType(StrEnum):
     """How an object came into sight."""
 
     ADDED = "ADDED"
@@ -49,7 +49,7 @@ class Seen(StrEnum):
     """It was there when we began to look: what it is already, it became while nobody was watching."""
 
 
-class Pods:
+class PodTable:
     """Rows of pods. A pod is known by its UID: one of the same name that comes later is another."""
 
     def __init__(
@@ -77,21 +77,21 @@ class Pods:
         """If pods are the Run's objects: how many of them are still waited for."""
         self._are_objects, self._ends = are_objects, ends
         self._pool_of, self._submissions = pool_of, submissions
-        self._sizes: dict[int, pod_requests.Size] = {}
+        self._sizes: dict[int, pod_requests.PodRequests] = {}
         self._held: Counter[str] = Counter()
         self._unconfirmed: set[int] = set()
         self._by_name: dict[tuple[int, str], list[int]] = {}
 
-    def take(self, seen: Seen, manifest: Manifest, received: float, owner_of: Callable[[Manifest], int]) -> int:
+    def take(self, seen: EventType, manifest: Manifest, received: float, owner_of: Callable[[Manifest], int]) -> int:
         """Note what an event says of a pod; return its row."""
         metadata, table = manifest["metadata"], self.table
         row = table.rows.get(columns.key(metadata["uid"]))
-        state = milestones.pod(manifest)
+        state = milestones.parse_pod(manifest)
         if row is None:
             row = self._born(manifest, owner_of)
         before = self._before(row)
-        stamp = -received if seen is Seen.LISTED else received
-        table.merge(row, CREATED, received if seen is Seen.ADDED else -received)
+        stamp = -received if seen is EventType.LISTED else received
+        table.merge(row, CREATED, received if seen is EventType.ADDED else -received)
         if state.node:
             if table.whole[NODE][row] == NONE:
                 table.put(row, NODE, self.names.number(state.node))
@@ -103,7 +103,7 @@ class Pods:
             table.merge(row, RUNNING, stamp)
         elif state.phase in milestones.OVER:
             self._over(row, state, stamp, manifest)
-        if seen is Seen.DELETED:
+        if seen is EventType.DELETED:
             table.merge(row, GONE, stamp)
         for column, at in enumerate(state[3:], start=API_SCHEDULED):
             if at == at:  # noqa: PLR0124  # NaN is not itself
@@ -121,8 +121,8 @@ class Pods:
         table.put(row, INDEX, index_of(manifest))
         table.put(row, OWNER, owner_of(manifest))
         table.put(row, SCHEDULER, number(spec.get("schedulerName") or DEFAULT_SCHEDULER))
-        table.put(row, SIZE, number(orjson.dumps(dict(pod_requests.of(manifest))).decode()))
-        table.put(row, FLAGS, 0 if milestones.stateless(manifest) else STATEFUL)
+        table.put(row, SIZE, number(orjson.dumps(dict(pod_requests.total_requests(manifest))).decode()))
+        table.put(row, FLAGS, 0 if milestones.is_stateless(manifest) else STATEFUL)
         self._by_name.clear()
         self._counted(row)
         return row
@@ -134,7 +134,7 @@ class Pods:
         if state.phase == "Succeeded" or not isnan(state.started_at):
             table.merge(row, RUNNING, -abs(stamp))
         if state.phase == "Failed" and not self.failed(row):
-            self._submissions.troubles.add(milestones.pod_trouble(manifest), f"Pod {table.names[row]}")
+            self._submissions.troubles.add(milestones.pod_failure(manifest), f"Pod {table.names[row]}")
             table.put(row, FLAGS, table.whole[FLAGS][row] | FAILED)
         if state.phase == "Succeeded" and stamp < 0:
             table.merge(row, READY, stamp)
@@ -220,7 +220,7 @@ class Pods:
         if not self._held[pool]:
             used.clear()  # what is left is noise of the subtraction
 
-    def _size(self, row: int) -> pod_requests.Size:
+    def _size(self, row: int) -> pod_requests.PodRequests:
         number = self.table.whole[SIZE][row]
         found = self._sizes.get(number)
         if found is None:

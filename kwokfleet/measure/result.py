@@ -19,7 +19,7 @@ from pydantic.alias_generators import to_camel
 API_VERSION = "kwokfleet.dev/v1alpha1"
 
 
-class Value(BaseModel):
+class ResultModel(BaseModel):
     """A part of a Result: JSON in camelCase; what a later version adds is ignored by this one."""
 
     model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore")
@@ -38,7 +38,7 @@ class Clock(StrEnum):
     """As it has defined it since: the watch alone."""
 
 
-class Latency(Value):
+class Latency(ResultModel):
     """How long one thing took, over all objects that it happened to. Seconds."""
 
     name: str
@@ -64,7 +64,7 @@ class Latency(Value):
     """Up to 200 points: seconds, and the fraction that took no longer."""
 
 
-class Series(Value):
+class Series(ResultModel):
     """What was so at even distances of time."""
 
     start: datetime
@@ -75,7 +75,7 @@ class Series(Value):
     `utilisation/POOL/RESOURCE` (requests of bound pods that are not over, by what the pool has; `*`: all pools)."""
 
 
-class Throughput(Value):
+class Throughput(ResultModel):
     """Pods scheduled per second, in windows, as ClusterLoader2's SchedulingThroughput has it."""
 
     scheduler: str = ""
@@ -91,7 +91,7 @@ class Throughput(Value):
     """From the first binding to the last."""
 
 
-class Pacing(Value):
+class Pacing(ResultModel):
     """How exactly objects were submitted: when each request was sent, against when it was due. Seconds."""
 
     count: int = 0
@@ -107,7 +107,7 @@ class Pacing(Value):
     retried: int = 0
 
 
-class Counts(Value):
+class Counts(ResultModel):
     """How many objects, or pods, came how far."""
 
     total: int = 0
@@ -121,7 +121,7 @@ class Counts(Value):
     """That vanished before they were over, or by churn or clean-up."""
 
 
-class Gap(Value):
+class Gap(ResultModel):
     """A time in which nobody was watching."""
 
     start: datetime
@@ -129,14 +129,14 @@ class Gap(Value):
     why: str
 
 
-class Mark(Value):
+class Mark(ResultModel):
     """Something worth a line in the timeline: started, last object submitted, suspended, resumed, all complete."""
 
     at: datetime
     what: str
 
 
-class Gate(Value):
+class GateResult(ResultModel):
     """One thing that was expected, and whether it held."""
 
     name: str
@@ -150,7 +150,7 @@ class Gate(Value):
     why: str = ""
 
 
-class Trouble(Value):
+class FailureGroup(ResultModel):
     """What went wrong with an object, said once for all that it is the same for."""
 
     what: str
@@ -159,10 +159,10 @@ class Trouble(Value):
     """The first object."""
 
 
-State = Literal["Running", "Done", "Cancelled"]
+ResultState = Literal["Running", "Done", "Cancelled"]
 
 
-class Result(Value):
+class Result(ResultModel):
     """All that is known of a Run."""
 
     api_version: str = API_VERSION
@@ -180,7 +180,7 @@ class Result(Value):
     """When it was due."""
     end: datetime | None = None
     """When all was over: the last object completed, or was given up."""
-    state: State = "Running"
+    state: ResultState = "Running"
     template_kind: str = ""
     objects: Counts = Counts()
     pods: Counts = Counts()
@@ -190,8 +190,8 @@ class Result(Value):
     series: Series | None = None
     gaps: tuple[Gap, ...] = ()
     marks: tuple[Mark, ...] = ()
-    troubles: tuple[Trouble, ...] = ()
-    gates: tuple[Gate, ...] = ()
+    troubles: tuple[FailureGroup, ...] = ()
+    gates: tuple[GateResult, ...] = ()
 
     @property
     def name(self) -> str:
@@ -209,7 +209,7 @@ class Result(Value):
         return next(found, None)
 
 
-class PodTimes(Value):
+class PodTimes(ResultModel):
     """One pod, as a line of `pods.ndjson`. Times are seconds since 1970, None where unknown."""
 
     name: str
@@ -233,7 +233,7 @@ class PodTimes(Value):
     `containersReady`, `ready`, `over`; `event` is the Scheduled Event's time, where there is one."""
 
 
-class WorkloadTimes(Value):
+class WorkloadTimes(ResultModel):
     """One workload that is no pod, as a line of `workloads.ndjson`. Times as in `PodTimes`."""
 
     kind: str
@@ -248,18 +248,18 @@ class WorkloadTimes(Value):
     failed: bool = False
 
 
-def read(text: bytes | str) -> Result:
+def parse(text: bytes | str) -> Result:
     """Read a Result; raise ValueError if it is none."""
     return Result.model_validate_json(text)
 
 
-def written(result: Result) -> str:
+def serialize(result: Result) -> str:
     """Return a Result as its file has it."""
     return result.model_dump_json(by_alias=True, exclude_none=False, indent=1) + "\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class ResultSummary:
     """The last Run of a Wave of which there is a Result."""
 
     fleet: str

@@ -28,7 +28,7 @@ _NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.:+]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredResult:
     """A Run of which there is a folder."""
 
     folder: Path
@@ -58,14 +58,14 @@ def load(file: Path) -> Result:
     """Read a Result from a file, or from the folder that holds it."""
     file = file / RESULT if file.is_dir() else file
     try:
-        return result.read(file.read_bytes())
+        return result.parse(file.read_bytes())
     except OSError as error:
         raise errors.InputError(f"{file} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise errors.InputError(f"{file} holds no Result", hint="name a result.json, or the folder of a Run") from error
 
 
-class Shelf:
+class ResultStore:
     """The folders below one root."""
 
     def __init__(self, root: Path) -> None:
@@ -89,10 +89,10 @@ class Shelf:
                 _replace(
                     folder / name, (f"{each.model_dump_json(by_alias=True, exclude_none=True)}\n" for each in rows)
                 )
-        _replace(folder / RESULT, [result.written(made)])
+        _replace(folder / RESULT, [result.serialize(made)])
         return folder
 
-    def find(self, fleet: str = "", wave: str = "", run: str = "") -> list[Kept]:
+    def find(self, fleet: str = "", wave: str = "", run: str = "") -> list[StoredResult]:
         """Return the Runs there are, the latest first; *run* is its name, or that of its folder."""
         if any(name and not _NAME.fullmatch(name) for name in (fleet, wave, run)):
             return []
@@ -148,13 +148,13 @@ def _mend(path: Path, file: BinaryIO) -> None:
         file.seek(whole)
 
 
-def _kept(folder: Path) -> Kept | None:
+def _kept(folder: Path) -> StoredResult | None:
     time, _, run = folder.name.partition("-")
     try:
         start = datetime.strptime(time, _TIME).replace(tzinfo=UTC)
     except ValueError:
         return None
-    return Kept(folder, folder.parent.parent.name, folder.parent.name, run, start)
+    return StoredResult(folder, folder.parent.parent.name, folder.parent.name, run, start)
 
 
 def _replace(file: Path, parts: Iterable[str]) -> None:

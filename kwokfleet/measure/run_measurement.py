@@ -14,11 +14,12 @@ from kwokfleet.kube import client, requests
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.requests import Kind
 from kwokfleet.measure import gates, result_store
-from kwokfleet.measure.collector import Book, Seen, Subject
-from kwokfleet.measure.result import Result, State
+from kwokfleet.measure.collector import Collector, RunInfo
+from kwokfleet.measure.pods import EventType
+from kwokfleet.measure.result import Result, ResultState
 from kwokfleet.render import workloads
-from kwokfleet.waves.ledger import Entry
-from kwokfleet.waves.ledger import State as Played
+from kwokfleet.waves.ledger import RunRecord
+from kwokfleet.waves.ledger import RunState as Played
 
 log = structlog.get_logger()
 
@@ -36,16 +37,16 @@ NOT_RUNNING = "kwokfleet was not running"
 WAS_OVER = "it was over, until it was retried"
 
 
-class Measurement:
+class RunMeasurement:
     """Measures one Run; used by one thread at a time."""
 
     def __init__(  # noqa: PLR0913, PLR0917  # what a Run is measured with
         self,
         context: workloads.Context,
-        entry: Entry,
+        entry: RunRecord,
         total: int,
         kinds: AbstractSet[Kind],
-        kept: result_store.Shelf,
+        kept: result_store.ResultStore,
         pool_of: Callable[[str], str],
         about: Mapping[str, str],
     ) -> None:
@@ -54,7 +55,7 @@ class Measurement:
         self._expect = context.wave.expect
         self._shelf, self._about = kept, {"version": kwokfleet.__version__, **about}
         self._notes = result_store.Notes(kept.folder(*self.name, entry.start))
-        self._book = Book(_subject(context, entry, total), pool_of)
+        self._book = Collector(_subject(context, entry, total), pool_of)
         self._namespaces: set[str] = set()
         self._blind: set[Kind] = set()
         """Kinds of which nobody sees what happens."""
@@ -90,9 +91,9 @@ class Measurement:
         """Take in an event."""
         if kind == requests.POD:
             self._namespaces.add(thing["metadata"].get("namespace", ""))
-            self._book.pod(Seen[what], thing, received)
+            self._book.pod(EventType[what], thing, received)
         else:
-            self._book.workload(Seen[what], thing, received)
+            self._book.workload(EventType[what], thing, received)
         self._changed = True
 
     def submitted(self, index: int, due: datetime, sent: datetime, trouble: str, retries: int) -> None:
@@ -147,9 +148,9 @@ class Measurement:
         except OSError as error:
             self._not_kept(error)
 
-    def _made(self, now: float, state: State) -> Result:
+    def _made(self, now: float, state: ResultState) -> Result:
         made = self._book.result(now, state=state, **self._about)
-        return made.model_copy(update={"gates": gates.judged(self._expect, made)}) if state == "Done" else made
+        return made.model_copy(update={"gates": gates.evaluate(self._expect, made)}) if state == "Done" else made
 
     def _put(self, now: float) -> None:
         began = time.monotonic()
@@ -157,7 +158,7 @@ class Measurement:
         self._changed, self._written = False, time.monotonic()
         self._pause = max(RESULT_S, SHARE * (self._written - began))
 
-    def learn(self, entry: Entry | None) -> None:
+    def learn(self, entry: RunRecord | None) -> None:
         """Take note of how far the Ledger says it is; one that it has forgotten was done."""
         self.entry = entry if entry is not None else replace(self.entry, state=Played.DONE)
 
@@ -176,7 +177,7 @@ class Measurement:
         limit = self._expect.deadline if self._expect is not None else None
         return limit is not None and not self.entry.paused and now >= (self.entry.begins + limit).timestamp()
 
-    def conclude(self, api: requests.Sends, state: State) -> Result:
+    def conclude(self, api: requests.Sends, state: ResultState) -> Result:
         """Write the last Result, and all pods and workloads beside it; nobody is to tell this one anything any more."""
         now = time.time()
         if self._blind:
@@ -218,11 +219,11 @@ class Measurement:
             log.warning("result_not_kept", run="/".join(self.name), error=str(error), hint="see --results-dir")
 
 
-def _subject(context: workloads.Context, entry: Entry, total: int) -> Subject:
+def _subject(context: workloads.Context, entry: RunRecord, total: int) -> RunInfo:
     """Return what is to be known of a Run before anything is seen of it."""
     wave = context.wave
     completes = wave.expect is not None and wave.expect.completion is not None  # who expects it knows that it comes
-    return Subject(
+    return RunInfo(
         context.fleet.name,
         wave.name,
         entry.name,

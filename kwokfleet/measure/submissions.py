@@ -6,16 +6,16 @@ from collections.abc import Iterator
 
 from kwokfleet.measure import percentiles
 from kwokfleet.measure.columns import Note
-from kwokfleet.measure.result import Pacing, Trouble
+from kwokfleet.measure.result import FailureGroup, Pacing
 
-MOST_TROUBLES = 20
-OTHERS = "other trouble"
+MAX_FAILURE_GROUPS = 20
+OTHER_FAILURES = "other trouble"
 _SENT, _REFUSED, _MET, _VANISHED = 1, 2, 4, 8
 _ACCOUNTED = _REFUSED | _MET | _VANISHED
 _NUMBER = re.compile(r"[0-9]+")
 
 
-class Troubles:
+class FailureGroups:
     """What went wrong, said once for all objects that it is the same for."""
 
     def __init__(self) -> None:
@@ -30,14 +30,14 @@ class Troubles:
     def _add(self, what: str, example: str) -> None:
         name = example.rpartition(" ")[2]
         group = _NUMBER.sub("0", what.replace(name, "NAME") if name else what)
-        if group not in self._groups and len(self._groups) >= MOST_TROUBLES - 1:
-            group = what = OTHERS
+        if group not in self._groups and len(self._groups) >= MAX_FAILURE_GROUPS - 1:
+            group = what = OTHER_FAILURES
         said, count, first = self._groups.get(group, (what, 0, example))
         self._groups[group] = (said, count + 1, first)
 
-    def groups(self) -> tuple[Trouble, ...]:
+    def groups(self) -> tuple[FailureGroup, ...]:
         """Return what went wrong, what is most frequent first."""
-        made = [Trouble(what=what, count=count, example=example) for what, count, example in self._groups.values()]
+        made = [FailureGroup(what=what, count=count, example=example) for what, count, example in self._groups.values()]
         return tuple(sorted(made, key=lambda each: (-each.count, each.what)))
 
     def notes(self) -> Iterator[Note]:
@@ -54,7 +54,7 @@ class Troubles:
 class Submissions:
     """When each object was sent, and which of them are accounted for: they are there, or were refused."""
 
-    def __init__(self, troubles: Troubles) -> None:
+    def __init__(self, troubles: FailureGroups) -> None:
         self.sent = self.accounted = self.refused = self.vanished = self._retried = 0
         """How many different objects were sent; are there, were or were refused; were refused; came and went unseen."""
         self._doubted: list[int] = []

@@ -15,7 +15,7 @@ from kwokfleet.measure import percentiles
 from kwokfleet.measure.columns import Note
 from kwokfleet.measure.result import Series, Throughput
 
-MOST_STEPS = 600
+MAX_STEPS = 600
 STALL_S = 5.0
 """A sample speaks for the time since the one before it, unless that is longer."""
 WINDOW_S = 5.0
@@ -24,7 +24,7 @@ WINDOW_S = 5.0
 Span = tuple[float, float]
 
 
-class Recorder:
+class SeriesRecorder:
     """Takes samples, and merges them when they become too many."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Recorder:
     def _steps(self, now: float) -> range:
         """Make room up to *now*; return the steps that a sample speaks for."""
         start = self._start or 0.0
-        while (now - start) // self._step >= MOST_STEPS:
+        while (now - start) // self._step >= MAX_STEPS:
             self._merge()
         step, first = int((now - start) // self._step), len(self._samples)
         self._extend(step + 1)

@@ -14,7 +14,7 @@ SELECTOR = objects.RUN
 """Whatever belongs to a Run."""
 
 
-class Sights:
+class WatchSet:
     """The watches that are open. Changed by one thread; any may look."""
 
     def __init__(self, api: informer.Api, hears: timed_events.Hears) -> None:
@@ -51,7 +51,7 @@ class Sights:
         return sight is not None and sight.settled.wait(max(0.0, until - time.monotonic()))
 
 
-class Offers:
+class NodeCapacity:
     """What nodes offer to pods, and which pool each belongs to; reckoned anew when they have changed."""
 
     def __init__(self, nodes: Callable[[], Inventory]) -> None:
@@ -63,7 +63,11 @@ class Offers:
     def _look(self) -> None:
         there = self._nodes()
         if there is not self._seen:
-            self._seen, self._places, self._capacities = there, capacity.places(there), capacity.capacities(there)
+            self._seen, self._places, self._capacities = (
+                there,
+                capacity.node_pools(there),
+                capacity.pool_capacities(there),
+            )
 
     def of(self, fleet: str) -> Mapping[str, Mapping[str, float]]:
         """Return what a Fleet's nodes offer, by pool and resource."""

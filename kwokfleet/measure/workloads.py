@@ -11,7 +11,7 @@ from math import isnan
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.measure import columns, milestones
 from kwokfleet.measure.columns import NONE, Note
-from kwokfleet.measure.pods import Seen, index_of
+from kwokfleet.measure.pods import EventType, index_of
 from kwokfleet.measure.submissions import Submissions
 
 CREATED, STARTED, READY, OVER, GONE, POD_CREATED, POD_RUNNING = range(7)
@@ -26,7 +26,7 @@ KNOWN, FAILED = 1, 2
 _FROM_POD = (POD_CREATED, POD_RUNNING, API_POD_CREATED, API_POD_STARTED)
 
 
-class Works:
+class WorkloadTable:
     """Rows of objects."""
 
     def __init__(self, names: columns.Names, kind: str, submissions: Submissions, *, ends: bool) -> None:
@@ -40,23 +40,23 @@ class Works:
         self._tried = (0, 0)
         self._unconfirmed: set[int] = set()
 
-    def take(self, seen: Seen, manifest: Manifest, received: float) -> None:
+    def take(self, seen: EventType, manifest: Manifest, received: float) -> None:
         """Note what an event says of an object."""
         metadata, table = manifest["metadata"], self.table
-        state = milestones.workload(manifest)
+        state = milestones.parse_workload(manifest)
         row = self._row(metadata["uid"], metadata["name"], metadata.get("namespace") or "", manifest.get("kind") or "")
         before = self._before(row)
         if not self.is_known(row):
             table.put(row, INDEX, index_of(manifest))
             table.put(row, FLAGS, KNOWN)
-        stamp = -received if seen is Seen.LISTED else received
-        table.merge(row, CREATED, received if seen is Seen.ADDED else -received)
+        stamp = -received if seen is EventType.LISTED else received
+        table.merge(row, CREATED, received if seen is EventType.ADDED else -received)
         table.merge(row, API_CREATED, milestones.seconds(metadata.get("creationTimestamp") or ""))
         for happened, column in (
             (state.started, STARTED),
             (state.ready, READY),
             (state.completed or state.failed, OVER),
-            (seen is Seen.DELETED, GONE),
+            (seen is EventType.DELETED, GONE),
         ):
             if happened:
                 table.merge(row, column, stamp)

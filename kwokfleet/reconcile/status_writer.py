@@ -47,7 +47,7 @@ def annotate(api: requests.Sends, fleet: str, annotations: Manifest, version: st
 def order(  # noqa: PLR0913  # what an order says
     api: requests.Sends,
     fleet: str,
-    what: run_commands.What,
+    what: run_commands.RunAction,
     wave: str,
     run: str = "",
     *,
@@ -60,7 +60,7 @@ def order(  # noqa: PLR0913  # what an order says
         if metadata.get("uid"):  # if not, who writes on it finds out
             check(there)
         heeded = max((int(each.get("heeded", 0)) for each in (there.get("status") or {}).get("waves") or ()), default=0)
-        text = run_commands.added(
+        text = run_commands.with_command(
             (metadata.get("annotations") or {}).get(objects.ORDERS, ""), what, wave, run, above=heeded
         )
         try:
@@ -69,7 +69,7 @@ def order(  # noqa: PLR0913  # what an order says
             if error.status != HTTPStatus.CONFLICT:
                 raise
         else:
-            return run_commands.read(text)[-1].number
+            return run_commands.parse(text)[-1].number
     raise errors.ClusterError(f"somebody else changed fleet {fleet} each time that we did", hint="try again")
 
 

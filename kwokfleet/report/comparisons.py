@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 
 import orjson
 
-from kwokfleet.measure.compare import Comparison, Delta, Limits, Verdict
+from kwokfleet.measure.compare import Comparison, Delta, DeltaVerdict, RegressionLimits
 from kwokfleet.measure.result import Clock
 from kwokfleet.report import numbers
 
@@ -61,7 +61,7 @@ def _shown(each: Delta, exact: AbstractSet[tuple[str, str]]) -> bool:
     """Return whether a number is worth a line; *exact*: what both Runs know by the better clock."""
     if each.clock in _CLUSTERLOADER2 or (each.before is None and each.after is None):
         return False
-    if each.verdict is Verdict.WORSE:
+    if each.verdict is DeltaVerdict.WORSE:
         return True
     if each.name == "count":
         return bool(each.change)
@@ -70,7 +70,7 @@ def _shown(each: Delta, exact: AbstractSet[tuple[str, str]]) -> bool:
     return each.statistic in _SAYING_MOST.get(each.name, _OF_LATENCIES)
 
 
-def summary(found: Comparison, limits: Limits) -> str:
+def summary(found: Comparison, limits: RegressionLimits) -> str:
     """Say how it ended, in a line."""
     rule = f"{numbers.share(limits.regression)} and {numbers.duration(limits.floor_s)}"
     if not found.worse:
@@ -79,7 +79,7 @@ def summary(found: Comparison, limits: Limits) -> str:
     return f"{len(found.worse)} {word}: worse by more than {rule}"
 
 
-def to_markdown(found: Comparison, limits: Limits) -> str:
+def to_markdown(found: Comparison, limits: RegressionLimits) -> str:
     """Return a comparison as Markdown."""
     out = [f"**kwokfleet:** {summary(found, limits)}", "", f"From `{found.before.name}` to `{found.after.name}`:", ""]
     out += [f"> {_cell(note)}" for note in found.notes]
@@ -87,7 +87,7 @@ def to_markdown(found: Comparison, limits: Limits) -> str:
     out += ["| what | of | clock | before | after | change | verdict |", "|---|---|---|--:|--:|--:|---|"]
     for row in rows(found):
         cells = [_cell(str(each)) for each in row.values()]
-        worse = row["verdict"] == Verdict.WORSE.value
+        worse = row["verdict"] == DeltaVerdict.WORSE.value
         out.append(f"| {' | '.join([*cells[:-1], f'**{cells[-1]}**' if worse else cells[-1]])} |")
     return "\n".join([*out, ""])
 

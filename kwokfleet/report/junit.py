@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from xml.sax import saxutils
 
-from kwokfleet.measure.result import Gate, Result
+from kwokfleet.measure.result import GateResult, Result
 from kwokfleet.report import numbers as figures
 
 SUITE = "kwokfleet"
@@ -58,7 +58,7 @@ def _cases(made: Result) -> Iterator[_Case]:
         yield _Case(f"{title}: {gate.name} ({made.run})", 0.0, "" if gate.passed else _told(gate), cause)
 
 
-def _told(gate: Gate) -> str:
+def _told(gate: GateResult) -> str:
     clock = f" (clock: {gate.clock})" if gate.clock else ""
     why = f": {gate.why}" if gate.why else ""
     return f"{gate.name}: wanted {gate.want}, got {gate.got}{clock}{why}"

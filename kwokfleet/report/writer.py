@@ -7,14 +7,14 @@ from pathlib import Path
 from kwokfleet import errors
 from kwokfleet.measure import result, result_store
 from kwokfleet.measure.result import PodTimes, Result, WorkloadTimes
-from kwokfleet.measure.result_store import Kept
+from kwokfleet.measure.result_store import StoredResult
 from kwokfleet.report import clusterloader2, csv_tables, junit, kube_burner, numbers
 from kwokfleet.report.html import page as report_html
 from kwokfleet.source import library
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ReportInput:
     """A Run as reports need it; pods and workloads can be gone through again and again."""
 
     result: Result
@@ -24,7 +24,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class _KeptPods:
-    kept: Kept
+    kept: StoredResult
 
     def __iter__(self) -> Iterator[PodTimes]:
         return self.kept.pods()
@@ -32,67 +32,67 @@ class _KeptPods:
 
 @dataclass(frozen=True, slots=True)
 class _KeptWorkloads:
-    kept: Kept
+    kept: StoredResult
 
     def __iter__(self) -> Iterator[WorkloadTimes]:
         return self.kept.workloads()
 
 
-Source = Kept | Run | tuple[Result, Iterable[PodTimes]]
+ReportSource = StoredResult | ReportInput | tuple[Result, Iterable[PodTimes]]
 """What a report can be made of."""
 
 
-def opened(source: Source) -> Run:
+def open_source(source: ReportSource) -> ReportInput:
     """Return a Run, wherever it comes from."""
-    if isinstance(source, Run):
+    if isinstance(source, ReportInput):
         return source
-    if isinstance(source, Kept):
-        return Run(source.result(), _KeptPods(source), _KeptWorkloads(source))
+    if isinstance(source, StoredResult):
+        return ReportInput(source.result(), _KeptPods(source), _KeptWorkloads(source))
     made, pods = source
-    return Run(made, pods if isinstance(pods, Sequence) else list(pods))
+    return ReportInput(made, pods if isinstance(pods, Sequence) else list(pods))
 
 
-def from_path(path: Path) -> Run:
+def input_from_path(path: Path) -> ReportInput:
     """Return the Run that a folder, or a file with a Result in it, is about; its pods lie beside it."""
     folder = path if path.is_dir() else path.parent
     made = result_store.load(path)
-    beside = Kept(folder, made.fleet, made.wave, made.run, made.start)
+    beside = StoredResult(folder, made.fleet, made.wave, made.run, made.start)
     return (
-        Run(made, _KeptPods(beside), _KeptWorkloads(beside))
+        ReportInput(made, _KeptPods(beside), _KeptWorkloads(beside))
         if path.name in (result_store.RESULT, folder.name)
-        else Run(made)
+        else ReportInput(made)
     )
 
 
-def page(runs: Sequence[Source], *, compare: bool = False) -> str:
+def html_page(runs: Sequence[ReportSource], *, compare: bool = False) -> str:
     """Return one HTML page about any Runs; those of a Wave, or all, are compared with the first of them."""
-    look = report_html.Look(library.page_part("report.css"), library.page_part("report.js"))
-    return report_html.page([(each.result, each.pods) for each in map(opened, runs)], look, compare=compare)
+    look = report_html.PageAssets(library.page_part("report.css"), library.page_part("report.js"))
+    return report_html.page([(each.result, each.pods) for each in map(open_source, runs)], look, compare=compare)
 
 
-def write_all(kept: Sequence[Source], folder: Path) -> list[Path]:
+def write_all(kept: Sequence[ReportSource], folder: Path) -> list[Path]:
     """Write every format into a folder, and return the files.
 
     report.html, junit.xml; clusterloader2/ and kube-burner/ as those tools leave them; json/ and csv/ for programs.
     """
-    runs = sorted(map(opened, kept), key=lambda each: each.result.start)
+    runs = sorted(map(open_source, kept), key=lambda each: each.result.start)
     results = [each.result for each in runs]
     return [_write(folder / name, text) for name, text in _shared(runs, results)] + [
         _write(folder / name, text) for run in runs for name, text in _own(run)
     ]
 
 
-def _shared(runs: Sequence[Run], results: Sequence[Result]) -> Iterator[tuple[str, Iterable[str]]]:
+def _shared(runs: Sequence[ReportInput], results: Sequence[Result]) -> Iterator[tuple[str, Iterable[str]]]:
     if runs:
-        yield "report.html", [page(runs)]
+        yield "report.html", [html_page(runs)]
     yield "junit.xml", [junit.to_xml(results)]
     yield "clusterloader2/junit.xml", [junit.to_xml(results, junit.CLUSTERLOADER2_SUITE)]
     yield "csv/latencies.csv", csv_tables.latencies(results)
 
 
-def _own(run: Run) -> Iterator[tuple[str, Iterable[str]]]:
+def _own(run: ReportInput) -> Iterator[tuple[str, Iterable[str]]]:
     name = numbers.identifier(run.result)
-    yield f"json/{name}.json", [result.written(run.result)]
+    yield f"json/{name}.json", [result.serialize(run.result)]
     yield f"csv/pods-{name}.csv", csv_tables.pods(run.pods)
     if run.result.series:
         yield f"csv/series-{name}.csv", csv_tables.series(run.result.series)

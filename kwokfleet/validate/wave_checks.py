@@ -271,7 +271,7 @@ def _gates(fleet: fleet_api.Fleet, wave: Wave, where: Where, trace: workloads.Tr
     from kwokfleet.measure import gates  # noqa: PLC0415  # slow to import
 
     ends = workloads.ends(workloads.Context(fleet, wave, "0"))
-    for said in gates.impossible(wave.expect, ends=ends, kind=kind):
+    for said in gates.impossible_gates(wave.expect, ends=ends, kind=kind):
         name, _, why = said.partition(": ")
         place = (*where, "expect", *name.split("."))
         yield Finding(place, why, "no run can pass this gate", Severity.WARNING, "impossible-gate")

@@ -19,7 +19,7 @@ _FINISHED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
-class Thing:
+class RunObject:
     """One object of a Run, as far as its removal is concerned."""
 
     name: str
@@ -30,7 +30,7 @@ class Thing:
     deleting: bool = False
 
 
-def selector(fleet: str, wave: str, run: str) -> str:
+def run_selector(fleet: str, wave: str, run: str) -> str:
     """Return what selects the objects of exactly one Run, and nothing of anybody else."""
     if not run:
         raise ValueError("a Run without a name")
@@ -44,7 +44,7 @@ def wave_selector(fleet: str, wave: str) -> str:
     return f"{objects.MANAGED_BY}={objects.US},{objects.FLEET}={fleet},{objects.WAVE}={wave}"
 
 
-def is_of(manifest: Manifest, name: tuple[str, str, str]) -> bool:
+def belongs_to_run(manifest: Manifest, name: tuple[str, str, str]) -> bool:
     """Return whether an object belongs to this Fleet, Wave and Run."""
     labels = objects.labels(manifest) if manifest.get("metadata") else {}
     return tuple(labels.get(key) for key in (objects.FLEET, objects.WAVE, objects.RUN)) == name
@@ -53,7 +53,7 @@ def is_of(manifest: Manifest, name: tuple[str, str, str]) -> bool:
 # churn
 
 
-def chosen(fleet: fleet_api.Fleet, wave: Wave, run: str, number: int, total: int) -> list[int]:
+def churned_indices(fleet: fleet_api.Fleet, wave: Wave, run: str, number: int, total: int) -> list[int]:
     """Return which objects a round of churn renews: a share of them, the same whoever asks."""
     if wave.churn is None:
         return []
@@ -62,13 +62,13 @@ def chosen(fleet: fleet_api.Fleet, wave: Wave, run: str, number: int, total: int
     return sorted(sorted(range(total), key=die.uniform)[:count])
 
 
-def made_in(manifest: Manifest) -> int:
+def churn_round(manifest: Manifest) -> int:
     """Return the round of churn that an object was made in; 0 if by none."""
     text = (manifest["metadata"].get("annotations") or {}).get(objects.ROUND, "0")
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
-def renewed(manifest: Manifest, number: int) -> Manifest:
+def with_churn_round(manifest: Manifest, number: int) -> Manifest:
     """Return an object as a round of churn makes it."""
     metadata = manifest["metadata"]
     annotations = {**(metadata.get("annotations") or {}), objects.ROUND: str(number)}
@@ -78,12 +78,12 @@ def renewed(manifest: Manifest, number: int) -> Manifest:
 # removal
 
 
-def thing(manifest: Manifest, *, ends: bool) -> Thing:
+def run_object(manifest: Manifest, *, ends: bool) -> RunObject:
     """Return what matters of a live object; *ends*: whether such objects complete by themselves."""
     metadata = manifest["metadata"]
     made = _time(metadata.get("creationTimestamp"))
     over = _over(manifest.get("status") or {}, made) if ends else made
-    return Thing(
+    return RunObject(
         metadata["name"], metadata.get("namespace", ""), metadata["uid"], over, "deletionTimestamp" in metadata
     )
 
@@ -111,14 +111,14 @@ def _time(text: str | None) -> datetime | None:
         return None
 
 
-def expired(things: Iterable[Thing], ttl: timedelta | None, now: datetime) -> list[Thing]:
+def expired(things: Iterable[RunObject], ttl: timedelta | None, now: datetime) -> list[RunObject]:
     """Return the objects whose time is over."""
     if ttl is None:
         return []
     return [each for each in things if each.over is not None and not each.deleting and each.over + ttl <= now]
 
 
-def all_over(things: Iterable[Thing], ended: datetime) -> datetime | None:
+def all_ended_at(things: Iterable[RunObject], ended: datetime) -> datetime | None:
     """Return since when nothing of a Run goes on that ended at *ended*; None if something does."""
     moments = [each.over for each in things]
     known = [moment for moment in moments if moment is not None]

@@ -17,8 +17,8 @@ from kwokfleet.kube import client, discovery, objects, requests
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.render import workloads
 from kwokfleet.waves import churn, run_executor
-from kwokfleet.waves.churn import Thing
-from kwokfleet.waves.ledger import Page, State, Upkeep
+from kwokfleet.waves.churn import RunObject
+from kwokfleet.waves.ledger import CleanupState, RunState, WaveLedger
 
 log = structlog.get_logger()
 
@@ -30,21 +30,23 @@ PATIENCE_S = 10.0
 """How long a namespace may take to become empty before it is left."""
 
 
-class Sweeper(threading.Thread):
+class RunCleanup(threading.Thread):
     """Removes what is over of one Run, until there is nothing left to remove."""
 
-    def __init__(self, tools: run_executor.Tools, context: workloads.Context, page: Callable[[], Page | None]) -> None:
+    def __init__(
+        self, tools: run_executor.RunServices, context: workloads.Context, page: Callable[[], WaveLedger | None]
+    ) -> None:
         super().__init__(name=f"sweeper-{context.wave.name}-{context.run}", daemon=True)
         self._stop_asked = threading.Event()
         self._tools, self._context, self._page = tools, context, page
-        self._name: run_executor.Name = (context.fleet.name, context.wave.name, context.run)
-        self._selector = churn.selector(*self._name)
+        self._name: run_executor.RunKey = (context.fleet.name, context.wave.name, context.run)
+        self._selector = churn.run_selector(*self._name)
         self._sender = tools.sender.lane(self._stop_asked)
         self._line = tools.pacer.line()
         self._ends = workloads.ends(context)
         self._changed = threading.Condition()
         self._under_way = 0
-        self.state = Upkeep.DUE
+        self.state = CleanupState.DUE
 
     def cancel(self) -> None:
         """Leave off."""
@@ -54,7 +56,7 @@ class Sweeper(threading.Thread):
 
     def run(self) -> None:
         """Look what is over, again and again, and remove it."""
-        while not self._stop_asked.is_set() and self.state is Upkeep.DUE:
+        while not self._stop_asked.is_set() and self.state is CleanupState.DUE:
             began = time.monotonic()
             try:
                 self._look()
@@ -80,17 +82,17 @@ class Sweeper(threading.Thread):
         kind = self._tools.kinds.kind(wave.template)
         found = client.items(self._sender, kind, self._selector, metadata_only=not self._ends)
         mine = (each for each in found if objects.is_ours({**each, "kind": kind.kind}))
-        things = [churn.thing(each, ends=self._ends) for each in mine]
+        things = [churn.run_object(each, ends=self._ends) for each in mine]
         self._remove(kind, churn.expired(things, wave.ttl, now))
-        if entry.state is State.RUNNING or entry.ended is None:
+        if entry.state is RunState.RUNNING or entry.ended is None:
             return
-        over = entry.ended if entry.state is State.CANCELLED else churn.all_over(things, entry.ended)
+        over = entry.ended if entry.state is RunState.CANCELLED else churn.all_ended_at(things, entry.ended)
         if wave.cleanup is None:
             self._finish(done=not things)
         elif over is not None and over + wave.cleanup <= now:
             self._clean_up(kind, things)
 
-    def _clean_up(self, kind: requests.Kind, things: Sequence[Thing]) -> None:
+    def _clean_up(self, kind: requests.Kind, things: Sequence[RunObject]) -> None:
         self._remove(kind, [each for each in things if not each.deleting])
         if self._stop_asked.is_set() or any(True for _ in self._listed(kind)):
             return  # not all are gone yet: they are looked at again
@@ -102,7 +104,7 @@ class Sweeper(threading.Thread):
 
     def _finish(self, *, done: bool) -> None:
         if done and not self._stop_asked.is_set():
-            self.state = Upkeep.DONE
+            self.state = CleanupState.DONE
             self._tools.news()
 
     def _listed(self, kind: requests.Kind) -> Iterator[Manifest]:
@@ -110,7 +112,7 @@ class Sweeper(threading.Thread):
 
     # deleting
 
-    def _remove(self, kind: requests.Kind, things: Sequence[Thing]) -> None:
+    def _remove(self, kind: requests.Kind, things: Sequence[RunObject]) -> None:
         """Delete objects, many at once, in turn with what other Runs have to do."""
         with self._changed:
             self._under_way += len(things)
@@ -120,7 +122,7 @@ class Sweeper(threading.Thread):
         with self._changed:
             self._changed.wait_for(lambda: not self._under_way or self._stop_asked.is_set())
 
-    def _delete_one(self, kind: requests.Kind, each: Thing) -> None:
+    def _delete_one(self, kind: requests.Kind, each: RunObject) -> None:
         """Delete an object; one that could not be is found again by the next look."""
         if self._stop_asked.is_set():
             return
@@ -138,7 +140,7 @@ class Sweeper(threading.Thread):
         page, selector = self._page(), churn.wave_selector(*self._name[:2])
         in_use = {each.name for each in page.running} if page else set[str]()
         mine = {
-            each["metadata"]["name"]: churn.thing(each, ends=False)
+            each["metadata"]["name"]: churn.run_object(each, ends=False)
             for each in client.items(self._sender, requests.NAMESPACE, selector, metadata_only=True)
             if objects.labels(each).get(objects.RUN) not in in_use
         }
@@ -152,5 +154,5 @@ class Sweeper(threading.Thread):
         return [f"namespace {name}: it holds {kept[name]}" for name in sorted(mine)]
 
 
-def _named(each: Thing) -> Manifest:
+def _named(each: RunObject) -> Manifest:
     return {"name": each.name} | ({"namespace": each.namespace} if each.namespace else {})

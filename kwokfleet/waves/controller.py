@@ -15,52 +15,52 @@ from kwokfleet.kube import discovery, throttled_client
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.render import desired, workloads
 from kwokfleet.waves import cleanup, deadline_queue, ledger, run_executor
-from kwokfleet.waves.ledger import Entry, Page, State, Upkeep, Verdict
-from kwokfleet.waves.run_commands import Order
+from kwokfleet.waves.ledger import CleanupState, RunRecord, RunState, RunVerdict, WaveLedger
+from kwokfleet.waves.run_commands import RunCommand
 
 LEAVING_S = 1.0
 """How long a Run that is to rest is given to end what it has under way."""
 
-Audience = run_executor.Audience
-Name = run_executor.Name
-Orders = Mapping[str, Sequence[Order]]
+RunListener = run_executor.RunListener
+RunKey = run_executor.RunKey
+CommandsByFleet = Mapping[str, Sequence[RunCommand]]
 """By Fleet."""
 
 
-class Nobody:
+class NullListener:
     """An Audience that does not listen."""
 
-    def began(self, context: workloads.Context, entry: Entry, total: int) -> None:
+    def began(self, context: workloads.Context, entry: RunRecord, total: int) -> None:
         """Do nothing."""
 
     def submitted(  # noqa: PLR0913, PLR0917  # as the Audience
-        self, name: Name, index: int, due: datetime, sent: datetime, trouble: str, retries: int
+        self, name: RunKey, index: int, due: datetime, sent: datetime, trouble: str, retries: int
     ) -> None:
         """Do nothing."""
 
-    def marked(self, name: Name, what: str) -> None:
+    def marked(self, name: RunKey, what: str) -> None:
         """Do nothing."""
 
 
-class Player:
+class WaveController:
     """Starts Runs when they are due, and knows how each one fares. Used by the worker alone."""
 
     def __init__(
-        self, sender: throttled_client.Sender, news: Callable[[], None], audience: Audience | None = None
+        self, sender: throttled_client.Sender, news: Callable[[], None], audience: RunListener | None = None
     ) -> None:
-        self._audience = audience or Nobody()
-        threads = deadline_queue.Pacer(lambda: sender.room)
-        self._tools = run_executor.Tools(sender, threads, discovery.Kinds(sender), self._audience, news)
-        self._pages: dict[str, dict[str, Page]] = {}
-        self._playing: dict[Name, run_executor.Performance] = {}
-        self._sweeping: dict[Name, cleanup.Sweeper] = {}
-        self._wanted: dict[Name, tuple[fleet_api.Fleet, Wave]] = {}
+        self._audience = audience or NullListener()
+        threads = deadline_queue.DeadlineQueue(lambda: sender.room)
+        self._tools = run_executor.RunServices(sender, threads, discovery.Kinds(sender), self._audience, news)
+        self._pages: dict[str, dict[str, WaveLedger]] = {}
+        self._playing: dict[RunKey, run_executor.RunExecutor] = {}
+        self._sweeping: dict[RunKey, cleanup.RunCleanup] = {}
+        self._wanted: dict[RunKey, tuple[fleet_api.Fleet, Wave]] = {}
         """The Runs that are open and not suspended."""
 
     def learn(self, fleet: str, status: Manifest) -> None:
         """Take a Fleet's Ledger from the cluster, if nothing is known of it yet."""
         if fleet not in self._pages:
-            self._pages[fleet] = ledger.read(status.get("waves") or ())
+            self._pages[fleet] = ledger.parse(status.get("waves") or ())
 
     def forget(self) -> None:
         """Leave off, and forget everything: somebody else leads."""
@@ -72,13 +72,13 @@ class Player:
         self._pages.clear()
 
     def attend(
-        self, tree: desired.Tree, ready: Callable[[str], bool], now: datetime, wanted: Orders | None = None
-    ) -> list[tuple[str, str, Entry]]:
+        self, tree: desired.Tree, ready: Callable[[str], bool], now: datetime, wanted: CommandsByFleet | None = None
+    ) -> list[tuple[str, str, RunRecord]]:
         """Note what is due, leave off what is not wanted, heed orders; return what is new.
 
         It is begun by `perform`. *ready* tells whether a Fleet is so far that its Waves can be played.
         """
-        begun: list[tuple[str, str, Entry]] = []
+        begun: list[tuple[str, str, RunRecord]] = []
         self._fold()
         self._wanted = {}
         self._lay_down(self._pages.keys() - {fleet.name for fleet in tree.fleets}, now)
@@ -92,15 +92,17 @@ class Player:
         self._leave_off()
         return begun
 
-    def _attended(self, fleet: fleet_api.Fleet, wave: Wave, wanted: Sequence[Order], now: datetime) -> list[Entry]:
+    def _attended(
+        self, fleet: fleet_api.Fleet, wave: Wave, wanted: Sequence[RunCommand], now: datetime
+    ) -> list[RunRecord]:
         """Bring one Wave's page up to date; return the Runs that are new in it."""
         pages, suspended = self._pages[fleet.name], _is_suspended(fleet, wave)
-        before = pages.get(wave.name) or ledger.new(now + ledger.LEAD)
-        page = ledger.heeded(before, wave.name, wanted, now)
+        before = pages.get(wave.name) or ledger.new_wave_ledger(now + ledger.LEAD_TIME)
+        page = ledger.apply_commands(before, wave.name, wanted, now)
         if not suspended:
-            page, _ = ledger.due(page, wave.start, now + ledger.LEAD)
-        page = ledger.rested(page, now) if suspended else ledger.resumed(page, now)
-        page = pages[wave.name] = ledger.tidied(page, tidy=_is_tidied(wave))
+            page, _ = ledger.add_due_runs(page, wave.start, now + ledger.LEAD_TIME)
+        page = ledger.suspend_runs(page, now) if suspended else ledger.resume_runs(page, now)
+        page = pages[wave.name] = ledger.set_cleanup(page, tidy=_is_tidied(wave))
         self._tell(fleet.name, wave.name, before, page)
         if not suspended:
             names = ((fleet.name, wave.name, each.name) for each in page.runs if each.is_open)
@@ -108,16 +110,16 @@ class Player:
         return [each for each in page.runs if before.run(each.name) is None]
 
     @staticmethod
-    def _drop(pages: dict[str, Page], fleet: fleet_api.Fleet) -> None:
+    def _drop(pages: dict[str, WaveLedger], fleet: fleet_api.Fleet) -> None:
         for name in pages.keys() - {wave.name for wave in fleet.spec.waves}:
             del pages[name]
 
-    def _tell(self, fleet: str, wave: str, before: Page, after: Page) -> None:
+    def _tell(self, fleet: str, wave: str, before: WaveLedger, after: WaveLedger) -> None:
         """Tell what has become of Runs that were known."""
         for each in after.runs:
             old = before.run(each.name)
             if old is not None and old.state is not each.state:
-                what = "cancelled" if each.state is State.CANCELLED else "resumed"
+                what = "cancelled" if each.state is RunState.CANCELLED else "resumed"
                 self._audience.marked((fleet, wave, each.name), what)
             elif old is not None and bool(old.paused) != bool(each.paused):
                 self._audience.marked((fleet, wave, each.name), "suspended" if each.paused else "resumed")
@@ -133,12 +135,12 @@ class Player:
         """Note that all Runs of some Fleets rest: they are suspended, or their files cannot be read at present."""
         for fleet in fleets:
             for wave, page in self._pages[fleet].items():
-                self._pages[fleet][wave] = ledger.rested(page, now)
+                self._pages[fleet][wave] = ledger.suspend_runs(page, now)
                 self._tell(fleet, wave, page, self._pages[fleet][wave])
 
     def _leave_off(self) -> None:
         """End what is not wanted any more, and note how far it came."""
-        running = {name for name in self._wanted if self._entry(name).state is State.RUNNING}
+        running = {name for name in self._wanted if self._entry(name).state is RunState.RUNNING}
         leaving = {name: self._playing.pop(name) for name in self._playing.keys() - running}
         for name in self._sweeping.keys() - self._wanted.keys():
             self._sweeping.pop(name).cancel()
@@ -148,7 +150,7 @@ class Player:
             playing.join(LEAVING_S)
             self._update(name, partial(_advanced, played=playing))
 
-    def _entry(self, name: Name) -> Entry:
+    def _entry(self, name: RunKey) -> RunRecord:
         page = self._pages[name[0]][name[1]]
         return next(each for each in page.runs if each.name == name[2])
 
@@ -159,32 +161,32 @@ class Player:
         """
         for name, (fleet, wave) in self._wanted.items():
             entry = self._entry(name)
-            written = ledger.read(status(fleet.name).get("waves") or ()).get(wave.name)
+            written = ledger.parse(status(fleet.name).get("waves") or ()).get(wave.name)
             if written is None or written.run(entry.name) is None:
                 continue
             context = desired.wave_context(tree, fleet, wave, entry.name)
-            if entry.state is State.RUNNING and name not in self._playing:
-                self._playing[name] = run_executor.Performance(self._tools, context, entry)
+            if entry.state is RunState.RUNNING and name not in self._playing:
+                self._playing[name] = run_executor.RunExecutor(self._tools, context, entry)
                 self._playing[name].start()
-            if entry.upkeep is Upkeep.DUE and name not in self._sweeping:
-                self._sweeping[name] = cleanup.Sweeper(self._tools, context, self._page(name))
+            if entry.upkeep is CleanupState.DUE and name not in self._sweeping:
+                self._sweeping[name] = cleanup.RunCleanup(self._tools, context, self._page(name))
                 self._sweeping[name].start()
 
-    def _page(self, name: Name) -> Callable[[], Page | None]:
+    def _page(self, name: RunKey) -> Callable[[], WaveLedger | None]:
         return lambda: self._pages.get(name[0], {}).get(name[1])
 
     def _fold(self) -> None:
         """Note how the Runs fare, and let go of those that are over."""
         for name, playing in tuple(self._playing.items()):
             self._update(name, partial(_advanced, played=playing))
-            if not playing.is_alive() and playing.entry.state is State.DONE:
+            if not playing.is_alive() and playing.entry.state is RunState.DONE:
                 del self._playing[name]
         for name, sweeping in tuple(self._sweeping.items()):
             self._update(name, partial(replace, upkeep=sweeping.state))
-            if sweeping.state is Upkeep.DONE:
+            if sweeping.state is CleanupState.DONE:
                 del self._sweeping[name]
 
-    def _update(self, name: Name, change: Callable[[Entry], Entry]) -> None:
+    def _update(self, name: RunKey, change: Callable[[RunRecord], RunRecord]) -> None:
         page = self._pages.get(name[0], {}).get(name[1])
         entry = page.run(name[2]) if page else None
         if page is not None and entry is not None:
@@ -193,9 +195,9 @@ class Player:
     def ledgers(self) -> dict[str, list[Manifest]]:
         """Return the Ledger of each Fleet that has Waves, as its status has it."""
         self._fold()
-        return {name: ledger.written(pages) for name, pages in self._pages.items() if pages}
+        return {name: ledger.serialize(pages) for name, pages in self._pages.items() if pages}
 
-    def judge(self, verdicts: Mapping[Name, Verdict]) -> None:
+    def judge(self, verdicts: Mapping[RunKey, RunVerdict]) -> None:
         """Write into the Ledger what Runs came to."""
         for name, verdict in verdicts.items():
             self._update(name, partial(replace, verdict=verdict))
@@ -203,7 +205,7 @@ class Player:
     def next_start(self, tree: desired.Tree, now: datetime) -> datetime | None:
         """Return when somebody must attend to the next Run, None if none is near."""
         moments = [
-            moment - ledger.LEAD
+            moment - ledger.LEAD_TIME
             for fleet in tree.fleets
             for wave in fleet.spec.waves
             if not _is_suspended(fleet, wave)
@@ -219,7 +221,7 @@ class Player:
         for each in self._threads():
             each.join()
 
-    def _threads(self) -> list[run_executor.Performance | cleanup.Sweeper]:
+    def _threads(self) -> list[run_executor.RunExecutor | cleanup.RunCleanup]:
         return [*self._playing.values(), *self._sweeping.values()]
 
     @property
@@ -227,16 +229,16 @@ class Player:
         """Whether a Run is being played."""
         return any(page.running for pages in self.pages().values() for page in pages.values())
 
-    def pages(self) -> Mapping[str, Mapping[str, Page]]:
+    def pages(self) -> Mapping[str, Mapping[str, WaveLedger]]:
         """Return what is known of all Waves."""
         self._fold()
         return self._pages
 
 
-def _advanced(entry: Entry, played: run_executor.Performance) -> Entry:
+def _advanced(entry: RunRecord, played: run_executor.RunExecutor) -> RunRecord:
     """Return what is known of a Run with what its Performance knows better; what was ordered stays."""
     far = played.entry
-    if far.state is State.DONE and entry.state is State.RUNNING:
+    if far.state is RunState.DONE and entry.state is RunState.RUNNING:
         entry = replace(entry, state=far.state, ended=far.ended, paused=None)
     return replace(entry, submitted=far.submitted, total=far.total, refused=far.refused, why=far.why, rounds=far.rounds)
 

@@ -18,20 +18,20 @@ log = structlog.get_logger()
 IDLE_S = 30.0
 """A thread that has had nothing to do for so long ends."""
 
-Act = Callable[[], None]
+Task = Callable[[], None]
 
 
-class Line:
+class TaskQueue:
     """What one Run has to do."""
 
-    def __init__(self, pacer: "Pacer") -> None:
+    def __init__(self, pacer: "DeadlineQueue") -> None:
         self._pacer = pacer
-        self.waiting: list[tuple[float, int, Act]] = []
+        self.waiting: list[tuple[float, int, Task]] = []
         """A heap: moments of the monotonic clock, and what is to be done then."""
         self.served = 0
         """When it last had its turn."""
 
-    def put(self, due: float, act: Act) -> None:
+    def put(self, due: float, act: Task) -> None:
         """Have something done at a moment."""
         self._pacer.put(self, due, act)
 
@@ -44,7 +44,7 @@ class Line:
         self._pacer.leave(self)
 
 
-class Pacer:
+class DeadlineQueue:
     """The threads, and the lines before them."""
 
     def __init__(self, most: Callable[[], int]) -> None:
@@ -55,17 +55,17 @@ class Pacer:
         """Where one thread waits for the next moment."""
         self._bench = threading.Condition(self._lock)
         """Where the other threads wait that have nothing to do."""
-        self._lines: list[Line] = []
+        self._lines: list[TaskQueue] = []
         self._turns = itertools.count(1)
         self._numbers = itertools.count()
         self._watched = False
         self._threads = self._resting = 0
 
-    def line(self) -> Line:
+    def line(self) -> TaskQueue:
         """Return a new line."""
-        return Line(self)
+        return TaskQueue(self)
 
-    def put(self, line: Line, due: float, act: Act) -> None:
+    def put(self, line: TaskQueue, due: float, act: Task) -> None:
         """Have something done at a moment, in the turn of a line."""
         with self._lock:
             first = not line.waiting or due < line.waiting[0][0]
@@ -76,13 +76,13 @@ class Pacer:
                 self._clock.notify()
             self._call()
 
-    def leave(self, line: Line) -> None:
+    def leave(self, line: TaskQueue) -> None:
         """Take a line away, with all that waits in it."""
         with self._lock:
             line.waiting.clear()
             self._drop(line)
 
-    def _drop(self, line: Line) -> None:
+    def _drop(self, line: TaskQueue) -> None:
         if line in self._lines:
             self._lines.remove(line)
 
@@ -103,7 +103,7 @@ class Pacer:
             except Exception:  # a bug in one must not end the thread that all share
                 log.exception("submitter_failed")
 
-    def _next(self) -> Act | None:
+    def _next(self) -> Task | None:
         """Return the next thing to do, when it is due; None if this thread is not needed."""
         with self._lock:
             while True:
@@ -127,11 +127,11 @@ class Pacer:
         self._resting -= 1
         return called or self._threads == 1
 
-    def _whose_turn(self, now: float) -> Line | None:
+    def _whose_turn(self, now: float) -> TaskQueue | None:
         due = [each for each in self._lines if each.waiting[0][0] <= now]
         return min(due, key=lambda each: each.served) if due else None
 
-    def _taken(self, line: Line) -> Act:
+    def _taken(self, line: TaskQueue) -> Task:
         _, _, act = heapq.heappop(line.waiting)
         line.served = next(self._turns)
         if not line.waiting:

@@ -13,26 +13,26 @@ from enum import StrEnum
 from kwokfleet.api.wave import Start
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.render import schedule
-from kwokfleet.waves.run_commands import Order, What
+from kwokfleet.waves.run_commands import RunAction, RunCommand
 
-MOST_RUNS = 10
+MAX_RUNS = 10
 """Runs of a Wave that are remembered when they are over."""
-MOST_UNTIDY = 100
+MAX_PENDING_CLEANUPS = 100
 """Runs of a Wave that are remembered because objects of theirs are still to be removed."""
-LEAD = timedelta(seconds=1)
+LEAD_TIME = timedelta(seconds=1)
 """A Run is noted so long before it starts, so that its first object is not late already."""
-GRACE = timedelta(seconds=60)
+START_GRACE = timedelta(seconds=60)
 """A Run that could not be started for longer than this was missed."""
 _TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
 _BEFORE = timedelta(microseconds=1)
 _WORDS = 300
 
 
-MOST_RANGES = 200
+MAX_RANGES = 200
 """Of objects that were refused; beyond it, ranges that lie close together are remembered as one."""
 
 
-class Upkeep(StrEnum):
+class CleanupState(StrEnum):
     """Whether objects of a Run are removed by us."""
 
     NONE = ""
@@ -41,7 +41,7 @@ class Upkeep(StrEnum):
     DONE = "Done"
 
 
-class State(StrEnum):
+class RunState(StrEnum):
     """How a Run fares."""
 
     RUNNING = "Running"
@@ -49,7 +49,7 @@ class State(StrEnum):
     CANCELLED = "Cancelled"
 
 
-class Verdict(StrEnum):
+class RunVerdict(StrEnum):
     """What a Run's Result came to."""
 
     OPEN = ""
@@ -62,12 +62,12 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RunRecord:
     """One Run."""
 
     name: str
     start: datetime
-    state: State = State.RUNNING
+    state: RunState = RunState.RUNNING
     submitted: int = 0
     """So many objects, from the first on, were submitted without a gap."""
     total: int = 0
@@ -83,8 +83,8 @@ class Entry:
     """How many rounds of churn are done."""
     ended: datetime | None = None
     """When it was done, or cancelled."""
-    upkeep: Upkeep = Upkeep.NONE
-    verdict: Verdict = Verdict.OPEN
+    upkeep: CleanupState = CleanupState.NONE
+    verdict: RunVerdict = RunVerdict.OPEN
 
     @property
     def failed(self) -> int:
@@ -99,68 +99,76 @@ class Entry:
     @property
     def is_open(self) -> bool:
         """Whether there is something left to do."""
-        return self.state is State.RUNNING or self.upkeep is Upkeep.DUE
+        return self.state is RunState.RUNNING or self.upkeep is CleanupState.DUE
 
-    def suspended(self, now: datetime) -> "Entry":
+    def suspended(self, now: datetime) -> "RunRecord":
         """Return it as it is while it rests."""
         return self if self.paused else replace(self, paused=now)
 
-    def resumed(self, now: datetime) -> "Entry":
+    def resumed(self, now: datetime) -> "RunRecord":
         """Return it as it goes on: what was not due before it rested is due as much later as it rested."""
         if self.paused is None:
             return self
         rested = max(timedelta(), now - max(self.paused, self.begins))
         return replace(self, paused=None, shift=self.shift + rested)
 
-    def cancelled(self, now: datetime) -> "Entry":
+    def cancelled(self, now: datetime) -> "RunRecord":
         """Return it as it is when somebody has cancelled it."""
-        return replace(self.suspended(now), state=State.CANCELLED, ended=now)
+        return replace(self.suspended(now), state=RunState.CANCELLED, ended=now)
 
-    def retried(self, now: datetime) -> "Entry":
+    def retried(self, now: datetime) -> "RunRecord":
         """Return it as it is when it is to go on, and to submit once more what was refused."""
-        fields = {"state": State.RUNNING, "ended": None, "why": "", "upkeep": Upkeep.NONE, "verdict": Verdict.OPEN}
+        fields = {
+            "state": RunState.RUNNING,
+            "ended": None,
+            "why": "",
+            "upkeep": CleanupState.NONE,
+            "verdict": RunVerdict.OPEN,
+        }
         return replace(self.resumed(now), **fields)  # type: ignore[arg-type]  # fields of Entry
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class WaveLedger:
     """One Wave."""
 
     since: datetime
     """When it was first seen: what its `after` and `every` count from."""
     seen: datetime
     """Up to when its Runs have been looked for."""
-    runs: tuple[Entry, ...] = ()
+    runs: tuple[RunRecord, ...] = ()
     heeded: int = 0
     """The number of the last order that was heeded."""
 
-    def with_run(self, entry: Entry) -> "Page":
+    def with_run(self, entry: RunRecord) -> "WaveLedger":
         """Return the page with a Run added, or in the place of what was known of it.
 
         The oldest are forgotten, but none that still runs, and hardly one that is to be tidied up: nobody would.
         """
         known = sorted((*(each for each in self.runs if each.name != entry.name), entry), key=lambda each: each.start)
         over = [each for each in known if not each.is_open]
-        untidy = [each for each in known if each.is_open and each.state is not State.RUNNING]
-        forgotten = over[: max(0, min(len(over), len(known) - MOST_RUNS))] + untidy[: max(0, len(untidy) - MOST_UNTIDY)]
+        untidy = [each for each in known if each.is_open and each.state is not RunState.RUNNING]
+        forgotten = (
+            over[: max(0, min(len(over), len(known) - MAX_RUNS))] + untidy[: max(0, len(untidy) - MAX_PENDING_CLEANUPS)]
+        )
         return replace(self, runs=tuple(each for each in known if each not in forgotten))
 
-    def run(self, name: str) -> Entry | None:
+    def run(self, name: str) -> RunRecord | None:
         """Return what is known of a Run."""
         return next((each for each in self.runs if each.name == name), None)
 
     @property
-    def running(self) -> tuple[Entry, ...]:
+    def running(self) -> tuple[RunRecord, ...]:
         """The Runs that are not over."""
-        return tuple(each for each in self.runs if each.state is State.RUNNING)
+        return tuple(each for each in self.runs if each.state is RunState.RUNNING)
 
 
-def new(now: datetime) -> Page:
+def new_wave_ledger(now: datetime) -> WaveLedger:
     """Return the page of a Wave that nobody has seen before."""
-    return Page(now, now - _BEFORE)
+    return WaveLedger(now, now - _BEFORE)
 
 
-def ranges(indices: Iterable[int], most: int = MOST_RANGES) -> tuple[tuple[int, int], ...]:
+def index_ranges(indices: Iterable[int], most: int = MAX_RANGES) -> tuple[tuple[int, int], ...]:
     """Return numbers as ranges; those with the smallest gaps between them become one if they are too many."""
     found: list[tuple[int, int]] = []
     for index in sorted(indices):
@@ -175,11 +183,11 @@ def ranges(indices: Iterable[int], most: int = MOST_RANGES) -> tuple[tuple[int, 
     return tuple(found)
 
 
-def due(page: Page, start: Start, now: datetime) -> tuple[Page, list[Entry]]:
+def add_due_runs(page: WaveLedger, start: Start, now: datetime) -> tuple[WaveLedger, list[RunRecord]]:
     """Return the Runs to start now, and the page that knows of them."""
     found = [
-        Entry(run.name, run.start)
-        for run in schedule.due(start, page.since, page.seen, now, grace=GRACE)
+        RunRecord(run.name, run.start)
+        for run in schedule.due(start, page.since, page.seen, now, grace=START_GRACE)
         if page.run(run.name) is None
     ]
     for entry in found:
@@ -187,7 +195,7 @@ def due(page: Page, start: Start, now: datetime) -> tuple[Page, list[Entry]]:
     return replace(page, seen=max(page.seen, now)), found
 
 
-def next_start(page: Page, start: Start, now: datetime) -> datetime | None:
+def next_start(page: WaveLedger, start: Start, now: datetime) -> datetime | None:
     """Return when the next Run is due, None if no more is near."""
     run = next(schedule.runs(start, page.since, max(page.seen, now), now + timedelta(days=1)), None)
     return run.start if run else None
@@ -196,27 +204,27 @@ def next_start(page: Page, start: Start, now: datetime) -> datetime | None:
 # what becomes of Runs that are known
 
 
-def rested(page: Page, now: datetime) -> Page:
+def suspend_runs(page: WaveLedger, now: datetime) -> WaveLedger:
     """Return the page of a Wave that is suspended."""
-    return _changed(page, lambda each: each.suspended(now) if each.state is State.RUNNING else each)
+    return _changed(page, lambda each: each.suspended(now) if each.state is RunState.RUNNING else each)
 
 
-def resumed(page: Page, now: datetime) -> Page:
+def resume_runs(page: WaveLedger, now: datetime) -> WaveLedger:
     """Return the page of a Wave that is not suspended, or no longer is."""
-    return _changed(page, lambda each: each.resumed(now) if each.state is State.RUNNING else each)
+    return _changed(page, lambda each: each.resumed(now) if each.state is RunState.RUNNING else each)
 
 
-def tidied(page: Page, *, tidy: bool) -> Page:
+def set_cleanup(page: WaveLedger, *, tidy: bool) -> WaveLedger:
     """Return the page of a Wave whose objects are removed when their time is over; or are not, any more."""
-    before, after = (Upkeep.NONE, Upkeep.DUE) if tidy else (Upkeep.DUE, Upkeep.NONE)
+    before, after = (CleanupState.NONE, CleanupState.DUE) if tidy else (CleanupState.DUE, CleanupState.NONE)
     return _changed(page, lambda each: replace(each, upkeep=after) if each.upkeep is before else each)
 
 
-def _changed(page: Page, change: Callable[[Entry], Entry]) -> Page:
+def _changed(page: WaveLedger, change: Callable[[RunRecord], RunRecord]) -> WaveLedger:
     return replace(page, runs=tuple(map(change, page.runs)))
 
 
-def heeded(page: Page, wave: str, wanted: Iterable[Order], now: datetime) -> Page:
+def apply_commands(page: WaveLedger, wave: str, wanted: Iterable[RunCommand], now: datetime) -> WaveLedger:
     """Return a Wave's page with all orders heeded that are new to it."""
     for order in wanted:
         if order.wave == wave and order.number > page.heeded:
@@ -224,39 +232,39 @@ def heeded(page: Page, wave: str, wanted: Iterable[Order], now: datetime) -> Pag
     return page
 
 
-def _obeyed(page: Page, order: Order, now: datetime) -> Page:
+def _obeyed(page: WaveLedger, order: RunCommand, now: datetime) -> WaveLedger:
     match order.what:
-        case What.RUN:
-            return page.with_run(Entry(f"m{order.number}", now + LEAD))
-        case What.CANCEL:
+        case RunAction.RUN:
+            return page.with_run(RunRecord(f"m{order.number}", now + LEAD_TIME))
+        case RunAction.CANCEL:
             meant = [each for each in page.running if order.run in ("", each.name)]
             return _changed(page, lambda each: each.cancelled(now) if each in meant else each)
-        case What.RETRY:
-            over = [each for each in page.runs if each.name == order.run and each.state is not State.RUNNING]
+        case RunAction.RETRY:
+            over = [each for each in page.runs if each.name == order.run and each.state is not RunState.RUNNING]
             return _changed(page, lambda each: each.retried(now) if each in over else each)
 
 
 # as the cluster has it
 
 
-def read(waves: Iterable[Manifest]) -> dict[str, Page]:
+def parse(waves: Iterable[Manifest]) -> dict[str, WaveLedger]:
     """Read the Ledger of a Fleet out of its status; an entry that cannot be read is nobody's."""
-    found: dict[str, Page] = {}
+    found: dict[str, WaveLedger] = {}
     for each in waves:
         try:
             runs = tuple(_entry(run) for run in each.get("runs") or ())
             heeded = int(each.get("heeded", 0))
-            found[each["name"]] = Page(_time(each["since"]), _time(each["seen"]), runs, heeded)
+            found[each["name"]] = WaveLedger(_time(each["since"]), _time(each["seen"]), runs, heeded)
         except (AttributeError, KeyError, ValueError, TypeError):
             continue
     return found
 
 
-def _entry(run: Manifest) -> Entry:
-    return Entry(
+def _entry(run: Manifest) -> RunRecord:
+    return RunRecord(
         str(run["name"]),
         _time(run["start"]),
-        State(run["state"]),
+        RunState(run["state"]),
         int(run.get("submitted", 0)),
         int(run.get("total", 0)),
         _read_ranges(str(run.get("refused", ""))),
@@ -265,8 +273,8 @@ def _entry(run: Manifest) -> Entry:
         _time(run["paused"]) if run.get("paused") else None,
         int(run.get("churned", 0)),
         _time(run["ended"]) if run.get("ended") else None,
-        Upkeep(run.get("upkeep", "")),
-        Verdict(run.get("verdict", "")),
+        CleanupState(run.get("upkeep", "")),
+        RunVerdict(run.get("verdict", "")),
     )
 
 
@@ -275,7 +283,7 @@ def _read_ranges(text: str) -> tuple[tuple[int, int], ...]:
     return tuple((int(first), int(last or first)) for first, _, last in pairs)
 
 
-def written(pages: Mapping[str, Page]) -> list[Manifest]:
+def serialize(pages: Mapping[str, WaveLedger]) -> list[Manifest]:
     """Return the Ledger of a Fleet as its status has it.
 
     `seen` moves only with a Run: a Ledger that says nothing new is not written anew.
@@ -292,7 +300,7 @@ def written(pages: Mapping[str, Page]) -> list[Manifest]:
     ]
 
 
-def _run(run: Entry) -> Manifest:
+def _run(run: RunRecord) -> Manifest:
     made: Manifest = {
         "name": run.name,
         "start": _text(run.start),

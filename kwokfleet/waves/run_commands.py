@@ -11,12 +11,12 @@ from enum import StrEnum
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
 
-MOST = 20
+MAX_COMMANDS = 20
 """Orders that are kept: the daemon heeds them within a moment."""
 _WORDS = 4
 
 
-class What(StrEnum):
+class RunAction(StrEnum):
     """What may be wanted."""
 
     CANCEL = "cancel"
@@ -25,11 +25,11 @@ class What(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RunCommand:
     """One thing that somebody wants."""
 
     number: int
-    what: What
+    what: RunAction
     wave: str
     run: str = ""
     """Empty for all that it may be meant for."""
@@ -39,28 +39,30 @@ class Order:
         return f"{self.number} {self.what} {self.wave} {self.run}".rstrip()
 
 
-def read(text: str) -> list[Order]:
+def parse(text: str) -> list[RunCommand]:
     """Return the orders of an annotation, by their numbers; what is none is left out."""
     found = (_read(part.split()) for part in text.split(","))
     return sorted((each for each in found if each), key=lambda each: each.number)
 
 
-def _read(words: list[str]) -> Order | None:
+def _read(words: list[str]) -> RunCommand | None:
     try:
         number, what, wave, run = (*words, "")[:_WORDS]
-        return Order(int(number), What(what), wave, run)
+        return RunCommand(int(number), RunAction(what), wave, run)
     except ValueError:
         return None
 
 
-def added(text: str, what: What, wave: str, run: str = "", *, above: int = 0) -> str:
+def with_command(text: str, what: RunAction, wave: str, run: str = "", *, above: int = 0) -> str:
     """Return the annotation with an order added; its number is greater than all before, and than *above*."""
-    known = read(text)
+    known = parse(text)
     number = max((above, *(each.number for each in known))) + 1
-    return ",".join(str(each) for each in (*known, Order(number, what, wave, run))[-MOST:])
+    return ",".join(str(each) for each in (*known, RunCommand(number, what, wave, run))[-MAX_COMMANDS:])
 
 
-def of(fleets: Iterable[Manifest]) -> dict[str, list[Order]]:
+def by_fleet(fleets: Iterable[Manifest]) -> dict[str, list[RunCommand]]:
     """Return the orders about each Fleet, as the cluster has them."""
     annotated = ((each["metadata"]["name"], each["metadata"].get("annotations") or {}) for each in fleets)
-    return {name: read(annotations[objects.ORDERS]) for name, annotations in annotated if objects.ORDERS in annotations}
+    return {
+        name: parse(annotations[objects.ORDERS]) for name, annotations in annotated if objects.ORDERS in annotations
+    }

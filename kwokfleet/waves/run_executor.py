@@ -26,7 +26,7 @@ from kwokfleet.kube.objects import Manifest
 from kwokfleet.render import workloads
 from kwokfleet.waves import churn as upkeep
 from kwokfleet.waves import deadline_queue, ledger
-from kwokfleet.waves.ledger import Entry, State
+from kwokfleet.waves.ledger import RunRecord, RunState
 from kwokfleet.waves.namespaces import Namespaces
 
 log = structlog.get_logger()
@@ -42,39 +42,39 @@ FIRST_RENEW_S = 0.05
 PASSING_S = 120.0
 """How long such a reason may last, if the Wave expects no deadline of its own."""
 
-Name = tuple[str, str, str]
+RunKey = tuple[str, str, str]
 """Fleet, Wave and Run."""
 
 
-class Audience(Protocol):
+class RunListener(Protocol):
     """Whoever wants to know what is played. It is told from many threads, and must not take long."""
 
-    def began(self, context: workloads.Context, entry: Entry, total: int) -> None:
+    def began(self, context: workloads.Context, entry: RunRecord, total: int) -> None:
         """Hear that a Run begins, or is gone on with: of *total* objects the first `entry.submitted` are submitted."""
 
     def submitted(  # noqa: PLR0913, PLR0917  # all that is known of it
-        self, name: Name, index: int, due: datetime, sent: datetime, trouble: str, retries: int
+        self, name: RunKey, index: int, due: datetime, sent: datetime, trouble: str, retries: int
     ) -> None:
         """Hear that an object was submitted or, as *trouble* says, refused; *sent*: when it first left."""
 
-    def marked(self, name: Name, what: str) -> None:
+    def marked(self, name: RunKey, what: str) -> None:
         """Hear what is worth a line in the timeline: suspended, resumed, a churn round, cancelled, cleaned up."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tools:
+class RunServices:
     """What all Runs share."""
 
     sender: throttled_client.Sender
-    pacer: deadline_queue.Pacer
+    pacer: deadline_queue.DeadlineQueue
     kinds: Kinds
-    audience: Audience
+    audience: RunListener
     news: Callable[[], None]
     """Is called when an entry has changed."""
 
 
 @dataclass(slots=True)
-class Piece:
+class PendingObject:
     """One object on its way."""
 
     index: int
@@ -91,14 +91,14 @@ class Piece:
     """Whether it waits to be submitted for the first time."""
 
 
-class Performance(threading.Thread):
+class RunExecutor(threading.Thread):
     """Plays one Run."""
 
-    def __init__(self, tools: Tools, context: workloads.Context, entry: Entry) -> None:
+    def __init__(self, tools: RunServices, context: workloads.Context, entry: RunRecord) -> None:
         super().__init__(name=f"run-{context.wave.name}-{entry.name}", daemon=True)
         self._stop_asked = threading.Event()
         self._tools, self._context, self._entry = tools, context, entry
-        self._name: Name = (context.fleet.name, context.wave.name, entry.name)
+        self._name: RunKey = (context.fleet.name, context.wave.name, entry.name)
         self._sender = tools.sender.lane(self._stop_asked)
         self._line = tools.pacer.line()
         self._make = workloads.maker(context)
@@ -116,11 +116,11 @@ class Performance(threading.Thread):
         """Fixed for the whole Run: the time of day may jump."""
 
     @property
-    def entry(self) -> Entry:
+    def entry(self) -> RunRecord:
         """How far it is."""
         with self._changed:
             why = rejections.summary(self._groups) or self._entry.why
-            return replace(self._entry, refused=ledger.ranges(self._refused), why=why)
+            return replace(self._entry, refused=ledger.index_ranges(self._refused), why=why)
 
     def cancel(self) -> None:
         """Leave off; what is submitted stays."""
@@ -139,7 +139,7 @@ class Performance(threading.Thread):
             self._change(why=f"{type(error).__name__}: {error}")
         self._line.close()
         if not self._stop_asked.is_set():
-            self._change(state=State.DONE, ended=datetime.now(UTC))
+            self._change(state=RunState.DONE, ended=datetime.now(UTC))
         self._tools.news()
 
     def _play(self) -> None:
@@ -167,7 +167,7 @@ class Performance(threading.Thread):
                 if self._stop_asked.is_set():
                     return
                 self._queued, self._under_way = self._queued + 1, self._under_way + 1
-            piece = Piece(instant.index, instant.at, instant.at.timestamp() + self._to_monotonic)
+            piece = PendingObject(instant.index, instant.at, instant.at.timestamp() + self._to_monotonic)
             with suppress(errors.ClusterError):  # who submits it tries once more, and deals with that
                 piece.request = self._request(piece)
             self._line.put(piece.due, partial(self._submit, piece))
@@ -177,12 +177,12 @@ class Performance(threading.Thread):
         with self._changed:
             self._changed.wait_for(lambda: not self._under_way or self._stop_asked.is_set())
 
-    def _request(self, piece: Piece) -> requests.Request:
+    def _request(self, piece: PendingObject) -> requests.Request:
         manifest = self._make(piece.index)
         self._namespaces.provide(manifest)
         return requests.create_any(self._tools.kinds.kind(manifest), manifest)
 
-    def _submit(self, piece: Piece) -> None:
+    def _submit(self, piece: PendingObject) -> None:
         """Submit one object, now or later; what neither passes nor succeeds is refused."""
         if piece.queued:
             self._taken(piece)
@@ -209,37 +209,37 @@ class Performance(threading.Thread):
         else:
             self._over(piece, trouble)
 
-    def _taken(self, piece: Piece) -> None:
+    def _taken(self, piece: PendingObject) -> None:
         piece.queued = False
         with self._changed:
             self._queued -= 1
             if self._queued == AHEAD // 2:
                 self._changed.notify_all()
 
-    def _trouble(self, piece: Piece, answer: requests.Answer) -> str:
+    def _trouble(self, piece: PendingObject, answer: requests.Answer) -> str:
         """Return why an object was refused, empty if it is there."""
         if answer.status in (HTTPStatus.CREATED, HTTPStatus.OK):
             return ""
         manifest = self._make(piece.index)
         if answer.status == HTTPStatus.CONFLICT and not rejections.may_pass(answer):
             there = self._sender.send(requests.get_any(self._tools.kinds.kind(manifest), manifest)).json()
-            return "" if upkeep.is_of(there, self._name) else "there is one already, and it is not of this Run"
+            return "" if upkeep.belongs_to_run(there, self._name) else "there is one already, and it is not of this Run"
         self._namespaces.forget(manifest)
         return rejections.said(answer)
 
-    def _passes_until(self, piece: Piece) -> float:
+    def _passes_until(self, piece: PendingObject) -> float:
         expect = self._context.wave.expect
         if expect is not None and expect.deadline is not None:
             return (self._entry.begins + expect.deadline).timestamp() + self._to_monotonic
         return piece.due + PASSING_S
 
-    def _again(self, piece: Piece) -> None:
+    def _again(self, piece: PendingObject) -> None:
         """Try an object later: others go on, and the Ledger knows that it is missing."""
         self._note(piece.index, refused=True)
         self._line.put(time.monotonic() + piece.pause_s, partial(self._submit, piece))
         piece.pause_s = min(piece.pause_s * 2, LONGEST_AGAIN_S)
 
-    def _over(self, piece: Piece, trouble: str) -> None:
+    def _over(self, piece: PendingObject, trouble: str) -> None:
         left = piece.passage.at or time.monotonic()
         sent = piece.at + timedelta(seconds=left - piece.due)
         example = self._called(piece.index) if trouble else ""
@@ -284,7 +284,7 @@ class Performance(threading.Thread):
             due = (last + number * churn.every).timestamp() + self._to_monotonic
             if self._stop_asked.wait(max(0.0, due - time.monotonic())):
                 return
-            chosen = upkeep.chosen(self._context.fleet, self._context.wave, self._entry.name, number, total)
+            chosen = upkeep.churned_indices(self._context.fleet, self._context.wave, self._entry.name, number, total)
             mine = [index for index in chosen if index not in self._refused]
             self._tools.audience.marked(self._name, f"churn round {number} of {churn.total}: {len(mine)} objects")
             with self._changed:
@@ -303,7 +303,7 @@ class Performance(threading.Thread):
         if self._stop_asked.is_set():
             return
         try:
-            done, trouble = self._renewed(upkeep.renewed(self._make(index), number), number)
+            done, trouble = self._renewed(upkeep.with_churn_round(self._make(index), number), number)
         except errors.NotLeadingError:
             self.cancel()
             return
@@ -325,9 +325,9 @@ class Performance(threading.Thread):
         kind = self._tools.kinds.kind(manifest)
         there = self._sender.send(requests.get_any(kind, manifest)).json()
         if there.get("metadata"):
-            if not upkeep.is_of(there, self._name) or not objects.is_ours(there):
+            if not upkeep.belongs_to_run(there, self._name) or not objects.is_ours(there):
                 return True, "the one that is there is not of this Run"
-            if upkeep.made_in(there) >= number:
+            if upkeep.churn_round(there) >= number:
                 return True, ""
             if "deletionTimestamp" not in there["metadata"]:
                 self._sender.send(requests.delete_any(kind, manifest, there["metadata"]["uid"]))

@@ -19,7 +19,7 @@ def run() -> table.Result:
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"KWOKFLEET_DATA_DIR": folder}
         code = subprocess.run([arena.kwokfleet(), "test", str(FILE)], env=environment, check=False).returncode
-        kept = {each.wave: each.result() for each in result_store.Shelf(Path(folder) / "results").find()}
+        kept = {each.wave: each.result() for each in result_store.ResultStore(Path(folder) / "results").find()}
     if code not in (0, 1):
         sys.exit(f"error: kwokfleet test gave {code}")
     samples: dict[str, list[float]] = {}

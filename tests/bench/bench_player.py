@@ -116,7 +116,7 @@ def _daemon_paces(place: arena.Arena, wave: str) -> tuple[dict[str, float], floa
     files = place.folder / wave
     files.mkdir()
     (files / "fleet.yaml").write_text(_paced(wave))
-    kept = result_store.Shelf(place.data_dir / "results")
+    kept = result_store.ResultStore(place.data_dir / "results")
 
     def done() -> list[Result]:
         return [each.result() for each in kept.find("paced", wave) if (each.folder / result_store.RESULT).exists()]

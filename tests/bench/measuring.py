@@ -9,7 +9,8 @@ from typing import Any
 import orjson
 import psutil
 
-from kwokfleet.measure.collector import Book, Seen, Subject
+from kwokfleet.measure.collector import Collector, RunInfo
+from kwokfleet.measure.pods import EventType
 from tests.bench import table
 
 FEW, MANY = 10_000, 100_000
@@ -25,8 +26,8 @@ def results(lines: Sequence[bytes], rounds: int) -> list[table.Result]:
     ]  # fmt: skip
 
 
-def _book(total: int) -> Book:
-    return Book(Subject("bench", "wave", "0", datetime.now(UTC), "Job", total, ends=True), lambda _node: "general")
+def _book(total: int) -> Collector:
+    return Collector(RunInfo("bench", "wave", "0", datetime.now(UTC), "Job", total, ends=True), lambda _node: "general")
 
 
 def _cost_ms(lines: Sequence[bytes]) -> float:
@@ -34,7 +35,7 @@ def _cost_ms(lines: Sequence[bytes]) -> float:
     began = time.process_time()
     for line in lines:
         event = orjson.loads(line)
-        book.pod(Seen(event["type"]), event["object"], time.time())
+        book.pod(EventType(event["type"]), event["object"], time.time())
         book.notes()
     return 1000 * (time.process_time() - began) / len(lines)
 
@@ -53,7 +54,7 @@ def _memory(life: Sequence[bytes]) -> dict[str, list[float]]:
     book, before, made = _book(MANY), _resident(), {}
     for number in range(MANY):
         for event in _renamed(life, first, number):
-            book.pod(Seen(event["type"]), event["object"], time.time())
+            book.pod(EventType(event["type"]), event["object"], time.time())
         book.notes()
         if number + 1 in (FEW, MANY):
             made[f"{number + 1:,} pods"] = [(_resident() - before) / 2**20]

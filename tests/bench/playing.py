@@ -24,7 +24,7 @@ QPS, BURST = 100.0, 100
 """What a load generator of that kind is told for 100 objects a second."""
 
 
-class Listener(controller.Nobody):
+class Listener(controller.NullListener):
     """Remembers when each request left."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Listener(controller.Nobody):
         self.troubles: list[str] = []
 
     def submitted(  # noqa: PLR0913, PLR0917  # as the Audience
-        self, name: run_executor.Name, index: int, due: datetime, sent: datetime, trouble: str, retries: int
+        self, name: run_executor.RunKey, index: int, due: datetime, sent: datetime, trouble: str, retries: int
     ) -> None:
         """Remember it."""
         del name, retries
@@ -65,7 +65,7 @@ def main(who: str, kubeconfig: str, file: str) -> None:
 def _play(tree: desired.Tree, sender: throttled_client.Sender) -> Listener:
     listener, done = Listener(), threading.Event()
     [fleet] = tree.fleets
-    made = controller.Player(sender, lambda: None, listener)
+    made = controller.WaveController(sender, lambda: None, listener)
     made.attend(tree, lambda _: True, datetime.now(UTC))
     made.perform(tree, lambda name: {"waves": made.ledgers()[name]})
     while not done.wait(0.5):

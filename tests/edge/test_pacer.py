@@ -10,7 +10,7 @@ from tests.harness import waiting
 def test_everything_is_done_once_and_never_early() -> None:
     """Whatever the order in which it was put in."""
     done: list[tuple[int, float]] = []
-    made = deadline_queue.Pacer(lambda: 4)
+    made = deadline_queue.DeadlineQueue(lambda: 4)
     line, began = made.line(), time.monotonic()
     moments = {number: began + (number * 37 % 100) / 200 for number in range(100)}
     for number, due in moments.items():
@@ -35,7 +35,7 @@ def test_no_more_is_under_way_than_allowed() -> None:
             now -= 1
         left.release()
 
-    made = deadline_queue.Pacer(lambda: 3)
+    made = deadline_queue.DeadlineQueue(lambda: 3)
     line = made.line()
     for _ in range(30):
         line.put(0.0, act)
@@ -47,7 +47,7 @@ def test_no_more_is_under_way_than_allowed() -> None:
 def test_lines_take_turns() -> None:
     """One that comes later with little does not wait for all that the first has."""
     order: list[str] = []
-    made = deadline_queue.Pacer(lambda: 1)
+    made = deadline_queue.DeadlineQueue(lambda: 1)
     held, gate = threading.Event(), made.line()
     gate.put(0.0, lambda: _wait(held))
     long, short = made.line(), made.line()
@@ -67,7 +67,7 @@ def _wait(held: threading.Event) -> None:
 def test_a_line_that_is_closed_is_forgotten() -> None:
     """What waits in it is never done; other lines go on."""
     done: list[str] = []
-    made = deadline_queue.Pacer(lambda: 2)
+    made = deadline_queue.DeadlineQueue(lambda: 2)
     one, other = made.line(), made.line()
     soon = time.monotonic() + 0.2
     one.put(soon, lambda: done.append("one"))
@@ -80,7 +80,7 @@ def test_a_line_that_is_closed_is_forgotten() -> None:
 def test_what_comes_sooner_is_not_kept_waiting_by_what_comes_later() -> None:
     """Whoever waits for a moment that is far away is woken for one that is near."""
     done: list[str] = []
-    made = deadline_queue.Pacer(lambda: 1)
+    made = deadline_queue.DeadlineQueue(lambda: 1)
     line = made.line()
     line.put(time.monotonic() + 3600, lambda: done.append("late"))
     time.sleep(0.05)
@@ -92,7 +92,7 @@ def test_what_comes_sooner_is_not_kept_waiting_by_what_comes_later() -> None:
 def test_a_failing_act_ends_nothing_but_itself() -> None:
     """The threads are everybody's."""
     done: list[str] = []
-    made = deadline_queue.Pacer(lambda: 1)
+    made = deadline_queue.DeadlineQueue(lambda: 1)
     line = made.line()
     line.put(0.0, lambda: done.remove("what is not there"))
     line.put(0.0, lambda: done.append("next"))

@@ -16,7 +16,7 @@ def test_report_in_the_terminal(golden_file: Golden) -> None:
 def test_comparison_in_a_pull_request(golden_file: Golden) -> None:
     """What got worse stands out."""
     found = compare.compare(results.run(400).result, results.run(400, name="2", slower=1.3).result)
-    golden_file.check("report-diff.md", comparisons.to_markdown(found, compare.Limits()))
+    golden_file.check("report-diff.md", comparisons.to_markdown(found, compare.RegressionLimits()))
 
 
 def test_junit(golden_file: Golden) -> None:

@@ -26,7 +26,7 @@ from kwokfleet.daemon.snapshot import (
 )
 from kwokfleet.daemon.trigger import Why
 from kwokfleet.documents.problems import Problem
-from kwokfleet.measure.result import Measured
+from kwokfleet.measure.result import ResultSummary
 from kwokfleet.server import http_server
 
 TOKEN = "s3cret-t0ken-of-the-test"  # noqa: S105  # it opens nothing
@@ -64,8 +64,8 @@ PICTURE = Picture(
     kwok=(Shard(0, "ready", 11, 10247, 2, "", 1 << 20, 0.5), Shard(1, "waiting", why="it ended")),
     objects={("Node", "present"): 4, ("Node", "ready"): 3, ("Stage", "present"): 9},
     measured=(
-        Measured("lab", "load", "1", "Failed", "deadline: wanted 1m, got 2m", {"deadline": False, "failures": True},
-                 {("podStartup", "pods", "watch", "p99"): 1.5}),
+        ResultSummary("lab", "load", "1", "Failed", "deadline: wanted 1m, got 2m",
+                      {"deadline": False, "failures": True}, {("podStartup", "pods", "watch", "p99"): 1.5}),
     ),
 )  # fmt: skip
 

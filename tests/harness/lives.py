@@ -7,14 +7,15 @@ from typing import Any
 
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
-from kwokfleet.measure.collector import Book, Seen, Subject
+from kwokfleet.measure.collector import Collector, RunInfo
+from kwokfleet.measure.pods import EventType
 
 T0 = 1_800_000_000.0
 """When every Run here is due; seconds since 1970."""
 DELAY_S = 0.25
 """How much later than what is written the watch tells."""
 
-Event = tuple[Seen, Manifest, float]
+Event = tuple[EventType, Manifest, float]
 
 
 def written(at: float) -> str:
@@ -22,14 +23,14 @@ def written(at: float) -> str:
     return datetime.fromtimestamp(int(at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def subject(total: int = 1, kind: str = "Pod", *, ends: bool = True) -> Subject:
+def subject(total: int = 1, kind: str = "Pod", *, ends: bool = True) -> RunInfo:
     """Return what a Book is about."""
-    return Subject("lab", "stress", "0", datetime.fromtimestamp(T0, UTC), kind, total, ends)
+    return RunInfo("lab", "stress", "0", datetime.fromtimestamp(T0, UTC), kind, total, ends)
 
 
-def book(total: int = 1, kind: str = "Pod", *, ends: bool = True) -> Book:
+def book(total: int = 1, kind: str = "Pod", *, ends: bool = True) -> Collector:
     """Return an empty Book; nodes are called POOL-NUMBER."""
-    return Book(subject(total, kind, ends=ends), lambda node: node.rpartition("-")[0])
+    return Collector(subject(total, kind, ends=ends), lambda node: node.rpartition("-")[0])
 
 
 @dataclass(frozen=True)
@@ -112,9 +113,9 @@ class PodLife:
         """Yield every event of its life, each a little later than it happens."""
         steps = {each for each in (self.created, self.scheduled, self.running, self.over) if each is not None}
         for step in sorted(steps):
-            yield Seen.ADDED if step == self.created else Seen.MODIFIED, self.at(step), T0 + step + DELAY_S
+            yield EventType.ADDED if step == self.created else EventType.MODIFIED, self.at(step), T0 + step + DELAY_S
         if self.gone is not None:
-            yield Seen.DELETED, self.at(self.gone), T0 + self.gone + DELAY_S
+            yield EventType.DELETED, self.at(self.gone), T0 + self.gone + DELAY_S
 
 
 def _by(when: float | None, moment: float) -> bool:

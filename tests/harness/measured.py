@@ -50,9 +50,9 @@ def judged(lab: Lab) -> str:
     return str(waiting.until(lambda: run(lab).get("verdict"), deadline_s=JUDGED_S))
 
 
-def kept(lab: Lab) -> result_store.Kept:
+def kept(lab: Lab) -> result_store.StoredResult:
     """Return what is on the shelf of the only Run."""
-    [found] = result_store.Shelf(lab.program.data_dir / "results").find(lab.name)
+    [found] = result_store.ResultStore(lab.program.data_dir / "results").find(lab.name)
     return found
 
 

@@ -11,8 +11,9 @@ from kwokfleet.measure import result_store
 from kwokfleet.measure.result import (
     Clock,
     Counts,
+    FailureGroup,
     Gap,
-    Gate,
+    GateResult,
     Latency,
     Mark,
     Pacing,
@@ -20,7 +21,6 @@ from kwokfleet.measure.result import (
     Result,
     Series,
     Throughput,
-    Trouble,
     WorkloadTimes,
 )
 
@@ -37,9 +37,9 @@ class Made:
     pods: tuple[PodTimes, ...]
     workloads: tuple[WorkloadTimes, ...]
 
-    def keep(self, root: Path) -> result_store.Kept:
+    def keep(self, root: Path) -> result_store.StoredResult:
         """Put it on a shelf."""
-        there = result_store.Shelf(root)
+        there = result_store.ResultStore(root)
         there.put(self.result, self.pods, self.workloads)
         return there.find(self.result.fleet, self.result.wave, self.result.run)[0]
 
@@ -88,7 +88,9 @@ def run(  # noqa: PLR0913  # what may differ between two Runs
             Mark(at=datetime.fromtimestamp(last, UTC), what="last object submitted"),
             Mark(at=datetime.fromtimestamp(end, UTC), what="all complete"),
         ),
-        troubles=(Trouble(what="OOMKilled, exit code 137", count=failed, example="lab-stress-1-17"),) if failed else (),
+        troubles=(FailureGroup(what="OOMKilled, exit code 137", count=failed, example="lab-stress-1-17"),)
+        if failed
+        else (),
     )
     return Made(made.model_copy(update={"gates": _gates(made)}), tuple(seen), tuple(jobs))
 
@@ -103,7 +105,7 @@ def nothing() -> Result:
         objects=Counts(total=10),
         latencies=(Latency(name="podStartup", of="pods", clock=Clock.WATCH, count=0, missing=10),),
         throughput=(Throughput(),),
-        gates=(Gate(name="podStartup.p99", want="at most 5s", got="no data", passed=False, no_data=True),),
+        gates=(GateResult(name="podStartup.p99", want="at most 5s", got="no data", passed=False, no_data=True),),
     )
 
 
@@ -316,14 +318,14 @@ def _series(pods: Sequence[PodTimes], at: datetime, seconds: int, gap: tuple[flo
     return Series(start=at, step_s=1.0, columns=shown)
 
 
-def _gates(made: Result) -> tuple[Gate, ...]:
+def _gates(made: Result) -> tuple[GateResult, ...]:
     startup = made.latency("podStartup", "pods", Clock.WATCH)
     peak = made.throughput[0].max or 0.0
     slow = startup.p99 if startup and startup.p99 is not None else 0.0
     return (
-        Gate(name="podStartup.p99", want="at most 2s", got=f"{slow:.3f}s", passed=slow <= 2, clock=Clock.WATCH),
-        Gate(name="throughput", want="at least 15/s", got=f"{peak:g}/s", passed=peak >= 15),
-        Gate(
+        GateResult(name="podStartup.p99", want="at most 2s", got=f"{slow:.3f}s", passed=slow <= 2, clock=Clock.WATCH),
+        GateResult(name="throughput", want="at least 15/s", got=f"{peak:g}/s", passed=peak >= 15),
+        GateResult(
             name="failures",
             want="at most 0",
             got=str(made.objects.failed),

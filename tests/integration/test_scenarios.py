@@ -104,7 +104,7 @@ def played(session_cluster: ControlPlane, tmp_path_factory: pytest.TempPathFacto
             with program.start("test", str(folder / "fleets"), *arguments, "--timeout", "120s") as process:
                 table, said = process.communicate(timeout=END_S)
         api.close()
-        kept = result_store.Shelf(program.data_dir / "results").find()
+        kept = result_store.ResultStore(program.data_dir / "results").find()
         results = {(each.fleet, each.wave): each.result() for each in kept}
         yield Played(process.returncode, said, table, folder / "reports", results)
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from kwokfleet.measure.result import Clock, Latency, PodTimes, Result, Series
 from kwokfleet.report import numbers
 from kwokfleet.report.html import gantt, svg_plot, tables
-from kwokfleet.report.html.svg_plot import Band, Line
+from kwokfleet.report.html.svg_plot import Band, PlotLine
 
-MOST_LINES = 8
+MAX_LINES = 8
 """As many as there are colours."""
 _CLOCK_COLOURS = {Clock.WATCH: 1, Clock.API: 2, Clock.CL2_2024: 2, Clock.CL2_2026: 1}
 _STRIP_LEVELS = 6
@@ -32,7 +32,7 @@ class _Chart:
     """count, rate or share: what the numbers are."""
     columns: tuple[tuple[str, str], ...]
     """Name and title of each."""
-    colours: tuple[int, ...] = tuple(range(1, MOST_LINES + 1))
+    colours: tuple[int, ...] = tuple(range(1, MAX_LINES + 1))
 
 
 def _charts(found: Series) -> Iterator[_Chart]:
@@ -43,13 +43,13 @@ def _charts(found: Series) -> Iterator[_Chart]:
         yield _Chart(title, kind, titles, tuple(wanted[each] for each in known))
     used = [each for each in names if each.startswith("utilisation/")]
     shown = sorted(used, key=lambda each: (not each.startswith("utilisation/*"), -_most(found.columns[each]), each))
-    more = f", the {MOST_LINES} highest of {len(used)}" if len(used) > MOST_LINES else ""
-    pools = tuple((each, _pool_title(each)) for each in shown[:MOST_LINES])
+    more = f", the {MAX_LINES} highest of {len(used)}" if len(used) > MAX_LINES else ""
+    pools = tuple((each, _pool_title(each)) for each in shown[:MAX_LINES])
     yield _Chart(f"Requested of what the pools have{more}", "share", pools)
     for prefix, title, kind in _BY_SCHEDULER:
         mine = [each for each in names if each.startswith(prefix)]
         if len(mine) > 1:
-            yield _Chart(title, kind, tuple((each, each.removeprefix(prefix)) for each in mine[:MOST_LINES]))
+            yield _Chart(title, kind, tuple((each, each.removeprefix(prefix)) for each in mine[:MAX_LINES]))
 
 
 def _pool_title(column: str) -> str:
@@ -88,7 +88,7 @@ def _chart(made: Result, chart: _Chart, seconds: float, most: float, group: str)
     first = (found.start - made.start).total_seconds()
     scale = 100.0 if chart.kind == "share" else 1.0
     lines = [
-        Line(title, svg_plot.level_path(_scaled(found.columns[name], scale), found.step_s, first), colour)
+        PlotLine(title, svg_plot.level_path(_scaled(found.columns[name], scale), found.step_s, first), colour)
         for colour, (name, title) in zip(chart.colours, chart.columns, strict=False)
     ]
     unit = {"share": "%", "rate": "/s"}.get(chart.kind, "")
@@ -124,7 +124,7 @@ def bands(made: Result) -> list[Band]:
 
 def distributions(made: Result) -> str:
     """Return the distributions of one Run's latencies, by each clock."""
-    groups: dict[str, list[Line]] = {}
+    groups: dict[str, list[PlotLine]] = {}
     for each in made.latencies:
         if each.cdf and (title := _title(each)):
             groups.setdefault(title, []).append(_by_clock(each))
@@ -132,7 +132,7 @@ def distributions(made: Result) -> str:
     made_of = [each for each in schedulers if each.name == "scheduling" and each.clock is Clock.WATCH]
     if len(made_of) > 1:
         groups["Pods: scheduling, by scheduler"] = [
-            Line(each.of.partition("=")[2], svg_plot.step_path(each.cdf), place % MOST_LINES + 1)
+            PlotLine(each.of.partition("=")[2], svg_plot.step_path(each.cdf), place % MAX_LINES + 1)
             for place, each in enumerate(made_of)
         ]
     tops = _tops(made.latencies)
@@ -157,9 +157,9 @@ def _tops(found: Iterable[Latency]) -> dict[str, float]:
     return tops
 
 
-def _by_clock(each: Latency) -> Line:
+def _by_clock(each: Latency) -> PlotLine:
     colour = _CLOCK_COLOURS[each.clock]
-    return Line(each.clock, svg_plot.step_path(each.cdf), colour, dashed=colour > 1)
+    return PlotLine(each.clock, svg_plot.step_path(each.cdf), colour, dashed=colour > 1)
 
 
 def compared_distributions(names: Sequence[str], results: Sequence[Result]) -> str:
@@ -171,7 +171,7 @@ def compared_distributions(names: Sequence[str], results: Sequence[Result]) -> s
         if not known or not (title := _title(base)) or not _best(results[0], base):
             continue
         lines = [
-            Line(names[place], svg_plot.step_path(each.cdf if each else ()), place % MOST_LINES + 1)
+            PlotLine(names[place], svg_plot.step_path(each.cdf if each else ()), place % MAX_LINES + 1)
             for place, each in enumerate(same)
         ]
         made.append(_distribution(f"{title} ({base.clock})", lines, max(each.cdf[-1][0] for each in known)))
@@ -182,7 +182,7 @@ def _best(made: Result, each: Latency) -> bool:
     return each.clock in tables.CLUSTERLOADER2 or numbers.main_latency(made, each.name, each.of) is each
 
 
-def _distribution(title: str, lines: Sequence[Line], top: float) -> str:
+def _distribution(title: str, lines: Sequence[PlotLine], top: float) -> str:
     return svg_plot.figure(title, lines, svg_plot.duration_axis(top), svg_plot.share_axis(), "cdf")
 
 

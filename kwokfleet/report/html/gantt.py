@@ -12,7 +12,7 @@ from kwokfleet.measure.result import PodTimes
 from kwokfleet.report.html import svg_plot
 
 COLUMNS = 300
-MOST_ROWS = 80
+MAX_ROWS = 80
 _LEVELS = 6
 _HEIGHT_PX = range(48, 241)
 _ROW_PX = 6
@@ -78,7 +78,7 @@ def picture(pods: Iterable[PodTimes], start: float, seconds: float, bands: Seque
     spans = _spans(pods, start, start + seconds)
     if not spans:
         return ""
-    rows = min(MOST_ROWS, len(spans))
+    rows = min(MAX_ROWS, len(spans))
     waiting, running = _Spans(rows), _Spans(rows)
     sizes = [0] * rows
     scale = COLUMNS / seconds

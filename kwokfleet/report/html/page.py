@@ -15,12 +15,12 @@ from kwokfleet.report import numbers
 from kwokfleet.report.html import figures as report_plots
 from kwokfleet.report.html import markup, tables
 
-MOST_RUNS = 8
+MAX_RUNS = 8
 """As many as can be told apart by colour."""
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class PageAssets:
     """What makes a document a page."""
 
     style: str
@@ -30,7 +30,7 @@ class Look:
 Run = tuple[Result, Iterable[PodTimes]]
 
 
-def page(runs: Sequence[Run], look: Look, *, compare: bool = False) -> str:
+def page(runs: Sequence[Run], look: PageAssets, *, compare: bool = False) -> str:
     """Return one Run, or several beside each other, the first of which the others are compared with.
 
     Runs of different Waves follow each other, unless they are to be compared.
@@ -44,7 +44,7 @@ def page(runs: Sequence[Run], look: Look, *, compare: bool = False) -> str:
 
 
 def _wave(runs: Sequence[Run]) -> tuple[str, str]:
-    shown = runs[-MOST_RUNS:]
+    shown = runs[-MAX_RUNS:]
     title, body = _single(*shown[0]) if len(shown) == 1 else _several(shown)
     if len(runs) > len(shown):
         body += f'<ul class="note"><li>{len(shown)} of {len(runs)} Runs are shown, the latest.</li></ul>'
@@ -58,7 +58,7 @@ def _overview(results: Sequence[Result], parts: Sequence[tuple[str, str]]) -> tu
     return title, head + "".join(f"<article>{body}</article>\n" for _, body in parts)
 
 
-def _document(title: str, body: str, look: Look) -> str:
+def _document(title: str, body: str, look: PageAssets) -> str:
     allowed = base64.b64encode(hashlib.sha256(look.script.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{allowed}'; "
@@ -90,7 +90,7 @@ def _single(made: Result, pods: Iterable[PodTimes]) -> tuple[str, str]:
         f"{markup.section('How long it took', _grid('grid3', report_plots.distributions(made)))}"
         f"{markup.section('Latencies', tables.latencies(made))}"
         f"{markup.section('Counts and rates', tables.counts(made) + '<br>' + tables.rates(made))}"
-        f"{markup.section('Troubles', tables.troubles(made))}"
+        f"{markup.section('Troubles', tables.failures(made))}"
     )
     return title, body
 
@@ -123,7 +123,7 @@ def _several(runs: Sequence[Run]) -> tuple[str, str]:
         f"{markup.section('Timeline', _columns(tags, timelines))}"
         f"{markup.section('Over time', _columns(tags, over_time))}"
         f"{markup.section('Latencies', _details(names, [tables.latencies(each) for each in results]))}"
-        f"{markup.section('Troubles', _columns(tags, [tables.troubles(each) for each in results]))}"
+        f"{markup.section('Troubles', _columns(tags, [tables.failures(each) for each in results]))}"
     )
     return title, body
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from html import escape
 from math import ceil, floor, log10
 
-MOST_POINTS = 4000
+MAX_POINTS = 4000
 """Of a line; with more, the smallest and the largest of each short time are kept."""
 _TIME_STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 _MOST_TICKS = 6
@@ -28,7 +28,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PlotLine:
     """One line: its path in the data's own coordinates."""
 
     title: str
@@ -117,9 +117,9 @@ def level_path(values: Sequence[float | None], step: float, first: float = 0.0) 
 
 
 def _thinned(values: Sequence[float | None], step: float) -> list[tuple[float, float | None]]:
-    if len(values) <= MOST_POINTS:
+    if len(values) <= MAX_POINTS:
         return [(place * step, each) for place, each in enumerate(values)]
-    size = ceil(len(values) / (MOST_POINTS // 2))
+    size = ceil(len(values) / (MAX_POINTS // 2))
     found: list[tuple[float, float | None]] = []
     for first in range(0, len(values), size):
         known = [(place, each) for place, each in enumerate(values[first : first + size], first) if each is not None]
@@ -141,7 +141,7 @@ def step_path(points: Sequence[tuple[float, float]]) -> str:
 
 def figure(  # noqa: PLR0913, PLR0917  # a plot has these
     title: str,
-    lines: Sequence[Line],
+    lines: Sequence[PlotLine],
     x: Axis,
     y: Axis,
     kind: str,
@@ -164,7 +164,7 @@ def figure(  # noqa: PLR0913, PLR0917  # a plot has these
     return frame(title, legend(lines), body, x, y, f'data-kind="{kind}" data-group="{escape(group)}"')
 
 
-def legend(lines: Sequence[Line]) -> str:
+def legend(lines: Sequence[PlotLine]) -> str:
     """Return what each line is."""
     if len(lines) < 2:  # noqa: PLR2004  # the title says it
         return ""
@@ -188,7 +188,7 @@ def _label(side: str, share: float, text: str) -> str:
     return f'<span{at_end} style="{side}:{share * 100:.4g}%">{escape(text)}</span>'
 
 
-def _line(each: Line) -> str:
+def _line(each: PlotLine) -> str:
     fine = " fine" if len(each.path) > _MUCH else ""
     style = f"line c{each.colour}{' dashed' if each.dashed else ''}{fine}"
     return f'<path class="{style}" data-title="{escape(each.title)}" d="{each.path}"/>'

@@ -5,8 +5,8 @@ from datetime import datetime
 from html import escape
 
 from kwokfleet.measure import compare
-from kwokfleet.measure.compare import Comparison, Delta, Unit, Verdict
-from kwokfleet.measure.result import Clock, Counts, Gate, Latency, Result
+from kwokfleet.measure.compare import Comparison, Delta, DeltaVerdict, Unit
+from kwokfleet.measure.result import Clock, Counts, GateResult, Latency, Result
 from kwokfleet.report import numbers as figures
 from kwokfleet.report.html import markup, svg_plot
 from kwokfleet.report.html.markup import Cell, Row
@@ -97,7 +97,7 @@ def gates(results: Sequence[tuple[Cell | None, Result]]) -> str:
 _GATE_HEAD = ("gate", "verdict", "wanted", "got", "clock", "why")
 
 
-def _gate(gate: Gate) -> Iterator[Cell]:
+def _gate(gate: GateResult) -> Iterator[Cell]:
     verdict = figures.NO_DATA if gate.no_data else "passed" if gate.passed else "failed"
     yield Cell(gate.name, "text")
     yield Cell({"passed": "✓ passed", "failed": "✕ failed"}.get(verdict, f"? {verdict}"), f"text {_style(verdict)}")
@@ -175,7 +175,7 @@ def _pacing(made: Result) -> str:
     return markup.table(head, [[f"{pacing.count:,}", *sent, *late, f"{pacing.retried:,}", f"{pacing.refused:,}"]])
 
 
-def troubles(made: Result) -> str:
+def failures(made: Result) -> str:
     """Return what went wrong."""
     rows: list[Row] = [
         [Cell(each.what, "text long"), f"{each.count:,}", Cell(each.example, "text")] for each in made.troubles
@@ -250,6 +250,6 @@ def _delta(each: Delta | None, *, first: bool) -> Cell:
     text = figures.amount(each.after, each.unit)
     if first or each.change is None:
         return Cell(text)
-    style = each.verdict.value if each.verdict in (Verdict.BETTER, Verdict.WORSE) else ""
+    style = each.verdict.value if each.verdict in (DeltaVerdict.BETTER, DeltaVerdict.WORSE) else ""
     word = f", {each.verdict}" if style else ""
     return Cell(text, style, figures.change(each.change, each.ratio, each.unit) + word)

@@ -12,12 +12,12 @@ from kwokfleet.daemon.snapshot import Nodes
 from kwokfleet.experiment import progress
 from kwokfleet.experiment.progress import Awaited, Part
 from kwokfleet.experiment.runner import Phase, Scene
-from kwokfleet.measure.result import Clock, Counts, Gate, Latency, Result
-from kwokfleet.waves.ledger import Entry, State, Verdict
+from kwokfleet.measure.result import Clock, Counts, GateResult, Latency, Result
+from kwokfleet.waves.ledger import RunRecord, RunState, RunVerdict
 
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
 AWAITED = Awaited("lab", "jobs", NOW, gated=True, may_fail=False)
-GATE = Gate(name="failures", want="at most 0", got="0", passed=True)
+GATE = GateResult(name="failures", want="at most 0", got="0", passed=True)
 
 
 def scene(phase: Phase, *parts: Part, **fields: Any) -> Scene:  # noqa: ANN401  # fields of a Scene
@@ -25,9 +25,9 @@ def scene(phase: Phase, *parts: Part, **fields: Any) -> Scene:  # noqa: ANN401  
     return Scene(**{"phase": phase, "nodes": Nodes(4, 4, 4, 4), "parts": parts, **fields})
 
 
-def part(submitted: int, complete: int = 0, verdict: Verdict = Verdict.OPEN, *gates: Gate) -> Part:
+def part(submitted: int, complete: int = 0, verdict: RunVerdict = RunVerdict.OPEN, *gates: GateResult) -> Part:
     """Return how far a Run of ten jobs is."""
-    entry = Entry("0", NOW, State.RUNNING if submitted < 10 else State.DONE, submitted, 10, verdict=verdict)
+    entry = RunRecord("0", NOW, RunState.RUNNING if submitted < 10 else RunState.DONE, submitted, 10, verdict=verdict)
     made = Result(
         fleet="lab",
         wave="jobs",
@@ -49,7 +49,7 @@ PLAY = [
     scene(Phase.WAVES, WAITING),
     scene(Phase.WAVES, part(3)),
     scene(Phase.WAVES, part(10)),
-    scene(Phase.WAVES, part(10, 10, Verdict.PASSED, GATE)),
+    scene(Phase.WAVES, part(10, 10, RunVerdict.PASSED, GATE)),
 ]
 
 
@@ -111,8 +111,8 @@ def test_a_terminal_shows_phases_and_waves() -> None:
 
 def test_the_table_has_what_came_of_each_run() -> None:
     """The time, what pods took to start, how many gates held."""
-    bad = Gate(name="deadline", want="10s", got="12.3s", passed=False)
-    (row,) = test_view.rows([part(10, 10, Verdict.FAILED, GATE, bad)])
+    bad = GateResult(name="deadline", want="10s", got="12.3s", passed=False)
+    (row,) = test_view.rows([part(10, 10, RunVerdict.FAILED, GATE, bad)])
     assert row == {
         "wave": "lab/jobs",
         "objects": 10,
@@ -130,4 +130,4 @@ def test_a_wave_that_did_not_begin_has_no_row_and_one_that_is_not_over_no_result
     """Nothing is made up."""
     assert test_view.rows([WAITING]) == []
     assert test_view.rows([part(3)])[0]["result"] == "not over"
-    assert test_view.rows([part(10, 10, Verdict.MEASURED)])[0]["result"] == "measured"
+    assert test_view.rows([part(10, 10, RunVerdict.MEASURED)])[0]["result"] == "measured"

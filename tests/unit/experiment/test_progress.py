@@ -8,8 +8,8 @@ import pytest
 from kwokfleet.api.fleet import Fleet
 from kwokfleet.experiment import progress
 from kwokfleet.experiment.progress import Awaited, Step
-from kwokfleet.measure.result import Gate, Result
-from kwokfleet.waves.ledger import Entry, Page, State, Verdict
+from kwokfleet.measure.result import GateResult, Result
+from kwokfleet.waves.ledger import RunRecord, RunState, RunVerdict, WaveLedger
 
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
 HALF_AN_HOUR = timedelta(minutes=30)
@@ -30,17 +30,19 @@ def fleet(*waves: dict[str, Any], **spec: object) -> Fleet:
     )
 
 
-def played(verdict: str = "Passed", **fields: Any) -> Entry:  # noqa: ANN401  # fields of an Entry
+def played(verdict: str = "Passed", **fields: Any) -> RunRecord:  # noqa: ANN401  # fields of an Entry
     """Return a Run that is over."""
-    return Entry("0", NOW, **{"state": State.DONE, "submitted": 10, "total": 10, "verdict": Verdict(verdict), **fields})
+    return RunRecord(
+        "0", NOW, **{"state": RunState.DONE, "submitted": 10, "total": 10, "verdict": RunVerdict(verdict), **fields}
+    )
 
 
-def measured(*gates: Gate, end: datetime | None = NOW + timedelta(seconds=21.5)) -> Result:
+def measured(*gates: GateResult, end: datetime | None = NOW + timedelta(seconds=21.5)) -> Result:
     """Return the Result of a Run."""
     return Result(fleet="lab", wave="jobs", run="0", start=NOW, end=end, state="Done", gates=gates)
 
 
-def part(entry: Entry | None, result: Result | None = None, awaited: Awaited = AWAITED) -> progress.Part:
+def part(entry: RunRecord | None, result: Result | None = None, awaited: Awaited = AWAITED) -> progress.Part:
     """Return how a Wave with one Run fares."""
     name = ("lab", "jobs", "0")
     found = progress.parts([awaited], {name: entry} if entry else {}, {name: result} if result else {})
@@ -99,7 +101,7 @@ def test_a_wave_goes_from_waiting_to_over() -> None:
     """Submitted is not over: what was submitted is measured until it is complete."""
     steps = [
         part(None).step,
-        part(Entry("0", NOW, submitted=3, total=10)).step,
+        part(RunRecord("0", NOW, submitted=3, total=10)).step,
         part(played("")).step,
         part(played("Passed")).step,
     ]
@@ -108,7 +110,7 @@ def test_a_wave_goes_from_waiting_to_over() -> None:
 
 def test_the_first_run_of_a_wave_is_waited_for_and_no_other() -> None:
     """One that recurs has no end."""
-    later = Entry("1", NOW + timedelta(seconds=10))
+    later = RunRecord("1", NOW + timedelta(seconds=10))
     entries = {("lab", "jobs", "1"): later, ("lab", "jobs", "0"): played()}
     found = progress.parts([AWAITED], entries, {})
     assert [(each.name, each.awaited is not None, each.step) for each in found] == [
@@ -134,8 +136,8 @@ def test_the_time_it_took_counts_from_when_it_was_due() -> None:
 
 def test_a_gate_that_did_not_hold_is_a_complaint() -> None:
     """With what was wanted and what was measured."""
-    bad = Gate(name="podStartup.p99", want="at most 5s", got="7.2s", passed=False)
-    good = Gate(name="failures", want="at most 0", got="0", passed=True)
+    bad = GateResult(name="podStartup.p99", want="at most 5s", got="7.2s", passed=False)
+    good = GateResult(name="failures", want="at most 0", got="0", passed=True)
     assert part(played("Failed"), measured(bad, good)).complaints == ("podStartup.p99: wanted at most 5s, got 7.2s",)
     assert part(played(), measured(good)).complaints == ()
 
@@ -157,13 +159,13 @@ def test_objects_that_were_refused_are_a_complaint_unless_the_wave_says_how_many
 
 def test_a_run_that_somebody_cancelled_is_a_complaint() -> None:
     """It was not played to its end."""
-    entry = played("Measured", state=State.CANCELLED)
+    entry = played("Measured", state=RunState.CANCELLED)
     assert part(entry, measured()).complaints == ("it was cancelled",)
 
 
 def test_ledgers_are_read_by_fleet_wave_and_run() -> None:
     """All Runs that they know of."""
-    page = Page(NOW, NOW, (played(),))
+    page = WaveLedger(NOW, NOW, (played(),))
     assert progress.entries({"lab": {"jobs": page}}) == {("lab", "jobs", "0"): played()}
 
 

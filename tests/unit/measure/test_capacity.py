@@ -21,7 +21,7 @@ def test_what_a_pool_offers_is_the_sum_of_its_nodes() -> None:
         node("c", "lab", "small", cpu="1"),
         node("d", "other", "gpu", cpu="64"),
     ]
-    found = capacity.capacities({each.key: each for each in nodes})
+    found = capacity.pool_capacities({each.key: each for each in nodes})
     assert found["lab"] == {"gpu": {"cpu": 2.0, "memory": 2.0 * 2**30, "nvidia.com/gpu": 16.0}, "small": {"cpu": 1.0}}
     assert found["other"] == {"gpu": {"cpu": 64.0}}
 
@@ -29,10 +29,10 @@ def test_what_a_pool_offers_is_the_sum_of_its_nodes() -> None:
 def test_each_node_has_its_place() -> None:
     """By its name, which is what a pod knows of it."""
     nodes = [node("a", "lab", "gpu"), node("d", "other", "gpu")]
-    assert capacity.places({each.key: each for each in nodes}) == {"a": ("lab", "gpu"), "d": ("other", "gpu")}
+    assert capacity.node_pools({each.key: each for each in nodes}) == {"a": ("lab", "gpu"), "d": ("other", "gpu")}
 
 
 def test_what_is_no_amount_offers_nothing() -> None:
     """A node that somebody wrote by hand ends nothing."""
     broken = node("a", "lab", "gpu", cpu="lots", memory="1Gi")
-    assert capacity.capacities({broken.key: broken}) == {"lab": {"gpu": {"cpu": 0.0, "memory": float(2**30)}}}
+    assert capacity.pool_capacities({broken.key: broken}) == {"lab": {"gpu": {"cpu": 0.0, "memory": float(2**30)}}}

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwokfleet.measure import percentiles
-from kwokfleet.measure.collector import Book, Seen
+from kwokfleet.measure.collector import Collector
+from kwokfleet.measure.pods import EventType
 from kwokfleet.measure.result import Clock, Latency, Result
 from tests.harness.lives import DELAY_S, T0, PodLife, book, condition, job, written
 
@@ -41,7 +42,7 @@ def lives(draw: st.DrawFn, index: int = 0) -> PodLife:
 many_lives = st.integers(0, 8).flatmap(lambda count: st.tuples(*(lives(index) for index in range(count))))
 
 
-def told(to: Book, pods: Iterable[PodLife]) -> Book:
+def told(to: Collector, pods: Iterable[PodLife]) -> Collector:
     """Tell a Book everything, in order of time."""
     events = (event for pod in pods for event in pod.events())
     for event in sorted(events, key=lambda each: each[2]):
@@ -185,7 +186,7 @@ def test_a_pod_made_again_under_its_name_is_another_pod() -> None:
     made = told(book(), [first])
     manifest = second.at(22)
     manifest["metadata"]["name"] = first.name
-    made.pod(Seen.ADDED, manifest, T0 + 22)
+    made.pod(EventType.ADDED, manifest, T0 + 22)
     made.scheduled_event("default", first.name, T0 + 1.5)
     made.scheduled_event("default", first.name, T0 + 22.5)
     assert [each.api.get("event") for each in made.pods()] == [T0 + 1.5, T0 + 22.5]
@@ -198,14 +199,14 @@ def test_a_pod_made_again_under_its_name_is_another_pod() -> None:
 def test_a_jobs_dispatch_start_and_completion() -> None:
     """Its first pod exists, it says that it started, it is complete."""
     made, own = book(kind="Job"), job(0)
-    made.workload(Seen.ADDED, own, T0 + 0.1)
+    made.workload(EventType.ADDED, own, T0 + 0.1)
     for event in PodLife(7, 1.2, 2, 3, 13, owner=own).events():
         made.pod(*event)
     started = {"startTime": written(T0 + 1)}
-    made.workload(Seen.MODIFIED, job(0, started), T0 + 1.5)
+    made.workload(EventType.MODIFIED, job(0, started), T0 + 1.5)
     done = {**started, "completionTime": written(T0 + 14), "conditions": [condition("Complete", 14)]}
     assert not made.over()
-    made.workload(Seen.MODIFIED, job(0, done), T0 + 14.6)
+    made.workload(EventType.MODIFIED, job(0, done), T0 + 14.6)
     result = made.result(LONG_AFTER)
     for name, watched, by_api in (("dispatch", 1.2 + DELAY_S - 0.1, 1), ("start", 1.4, 1), ("completion", 14.5, 14)):
         assert one(result, name, "Job").p50 == pytest.approx(watched)
@@ -221,7 +222,7 @@ def test_a_failed_job_is_over_and_says_why() -> None:
     """Its completion is not measured."""
     made = book(kind="Job")
     failed = condition("Failed", 5, reason="BackoffLimitExceeded", message="too often")
-    made.workload(Seen.ADDED, job(0, {"conditions": [failed]}), T0 + 5)
+    made.workload(EventType.ADDED, job(0, {"conditions": [failed]}), T0 + 5)
     result = made.result(LONG_AFTER)
     assert made.over()
     assert (result.objects.failed, result.objects.completed) == (1, 0)
@@ -239,13 +240,13 @@ def test_a_deployments_pods_belong_to_it_though_a_replica_set_is_between(*, pods
     for event in pod_events if pods_first else ():
         made.pod(*event)
     made.tick(T0 + 1, {})
-    made.workload(Seen.ADDED, own, T0 + 0.25)
+    made.workload(EventType.ADDED, own, T0 + 0.25)
     for event in () if pods_first else pod_events:
         made.pod(*event)
     made.tick(T0 + 9, {})
     ready = {"readyReplicas": 2, "conditions": [condition("Available", 5)]}
     assert not made.over()
-    made.workload(Seen.MODIFIED, job(0, ready, kind="Deployment"), T0 + 5.25)
+    made.workload(EventType.MODIFIED, job(0, ready, kind="Deployment"), T0 + 5.25)
     result = made.result(LONG_AFTER)
     assert one(result, "dispatch", "Deployment").p50 == 1
     assert one(result, "start", "Deployment").p50 == 4
@@ -262,8 +263,8 @@ def test_a_deployments_pods_belong_to_it_though_a_replica_set_is_between(*, pods
 def test_what_was_there_when_the_watch_began_is_missing_for_the_watch_and_known_to_the_api() -> None:
     """And events that follow do not make up for it."""
     made, life = book(), PodLife(0, 0, 1, 2, 12)
-    made.pod(Seen.LISTED, life.at(3), T0 + 5)
-    made.pod(Seen.MODIFIED, life.at(12), T0 + 12.25)
+    made.pod(EventType.LISTED, life.at(3), T0 + 5)
+    made.pod(EventType.MODIFIED, life.at(12), T0 + 12.25)
     result = made.result(LONG_AFTER)
     for name in ("scheduling", "podStartup", "ready", "completion"):
         assert (one(result, name).count, one(result, name).missing) == (0, 1)
@@ -276,7 +277,7 @@ def test_what_was_there_when_the_watch_began_is_missing_for_the_watch_and_known_
 def test_a_pod_found_complete_has_run_and_been_ready_unseen() -> None:
     """Its Ready condition is false by then, so that not even the API knows since when it was true."""
     made = book()
-    made.pod(Seen.LISTED, PodLife(0, 0, 1, 2, 12).at(13), T0 + 20)
+    made.pod(EventType.LISTED, PodLife(0, 0, 1, 2, 12).at(13), T0 + 20)
     result = made.result(LONG_AFTER)
     assert one(result, "ready", clock=Clock.API).missing == 1
     assert one(result, "podStartup", clock=Clock.API).p50 == 2
@@ -367,7 +368,9 @@ def test_pacing_compares_when_it_was_sent_with_when_it_was_due() -> None:
 def test_neither_order_nor_repetition_matters(pods: tuple[PodLife, ...], chance: object) -> None:
     """Two watches race, and a list repeats what was told before."""
     events = [event for pod in pods for event in pod.events()]
-    listed = [(Seen.LISTED, pod.at(200), T0 + 200.5) for pod in pods if pod.created <= 200 and not (pod.gone or 0) > 0]
+    listed = [
+        (EventType.LISTED, pod.at(200), T0 + 200.5) for pod in pods if pod.created <= 200 and not (pod.gone or 0) > 0
+    ]
     in_order, shuffled = book(len(pods)), [*events, *listed, *events]
     for event in sorted([*events, *listed], key=lambda each: each[2]):
         in_order.pod(*event)
@@ -379,7 +382,7 @@ def test_neither_order_nor_repetition_matters(pods: tuple[PodLife, ...], chance:
     assert disordered.over() == in_order.over()
 
 
-def _comparable(made: Book) -> tuple[object, object]:
+def _comparable(made: Collector) -> tuple[object, object]:
     result = made.result(LONG_AFTER)
     told_of = [(each.what, each.count) for each in result.troubles]
     rows = sorted((pod.model_dump() for pod in made.pods()), key=lambda each: str(each["uid"]))

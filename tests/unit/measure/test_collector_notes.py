@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwokfleet.measure.collector import Book, Seen
+from kwokfleet.measure.collector import Collector
+from kwokfleet.measure.pods import EventType
 from kwokfleet.measure.result import Clock
 from tests.harness.lives import T0, Event, PodLife, book, condition, job, written
 from tests.unit.measure.test_collector import LONG_AFTER, at_leisure, many_lives
@@ -18,7 +19,7 @@ def everything(pods: tuple[PodLife, ...]) -> Iterator[Event]:
     yield from sorted((event for pod in pods for event in pod.events()), key=lambda each: each[2])
 
 
-def play(made: Book, pods: tuple[PodLife, ...], until: int) -> list[bytes]:
+def play(made: Collector, pods: tuple[PodLife, ...], until: int) -> list[bytes]:
     """Let a Run happen up to a step, and return what was noted, now and then."""
     lines: list[bytes] = []
     for step, event in enumerate(everything(pods)):
@@ -91,7 +92,7 @@ def test_a_list_after_a_restart_overwrites_nothing_that_was_seen() -> None:
     for event in list(life.events())[:2]:
         made.pod(*event)
     after.recall(made.notes())
-    after.pod(Seen.LISTED, life.at(5), T0 + 8)
+    after.pod(EventType.LISTED, life.at(5), T0 + 8)
     after.listed("Pod", T0 + 8)
     for event in list(life.events())[3:]:
         after.pod(*event)
@@ -108,7 +109,7 @@ def test_a_pod_that_vanished_while_nobody_watched_is_gone_at_an_unknown_time() -
     for event in (*PodLife(0, 0, 1, 2).events(), *PodLife(1, 0, 1, 2).events()):
         made.pod(*event)
     after.recall(made.notes())
-    after.pod(Seen.LISTED, PodLife(1, 0, 1, 2, 5).at(6), T0 + 8)
+    after.pod(EventType.LISTED, PodLife(1, 0, 1, 2, 5).at(6), T0 + 8)
     assert not after.over()
     after.listed("Pod", T0 + 8)
     gone, there = after.pods()
@@ -125,12 +126,12 @@ def test_an_object_that_came_and_went_unseen_is_accounted_for() -> None:
     after = book(3, "Job")
     after.recall(made.notes())
     done = {"startTime": written(T0), "conditions": [condition("Complete", 3)]}
-    after.workload(Seen.LISTED, job(1, done), T0 + 9)
+    after.workload(EventType.LISTED, job(1, done), T0 + 9)
     after.listed("Job", T0 + 9, submitted=2)
     assert not after.over()
     after.submitted(2, T0, T0 + 10, "", 0)
     assert not after.over()
-    after.workload(Seen.ADDED, job(2, done), T0 + 11)
+    after.workload(EventType.ADDED, job(2, done), T0 + 11)
     assert after.over()
     result = after.result(LONG_AFTER)
     assert (result.objects.created, result.objects.deleted) == (3, 1)
@@ -145,7 +146,7 @@ def test_a_list_in_the_middle_of_a_run_finds_out_who_is_gone() -> None:
     made.listing("Pod")
     for event in PodLife(2, 5, 6).events():
         made.pod(*event)
-    made.pod(Seen.LISTED, PodLife(0, 0, 1, 2).at(9), T0 + 9)
+    made.pod(EventType.LISTED, PodLife(0, 0, 1, 2).at(9), T0 + 9)
     made.listed("Pod", T0 + 9)
     assert [each.deleted for each in made.pods()] == [False, True, False]
     assert made.result(LONG_AFTER).latency("podStartup", "pods", Clock.WATCH).count == 2  # type: ignore[union-attr]
@@ -154,12 +155,12 @@ def test_a_list_in_the_middle_of_a_run_finds_out_who_is_gone() -> None:
 def test_jobs_and_their_pods_are_remembered_together() -> None:
     """Also the links between them."""
     made, own = book(kind="Job"), job(0)
-    made.workload(Seen.ADDED, own, T0 + 0.1)
+    made.workload(EventType.ADDED, own, T0 + 0.1)
     lines = made.notes()
     for event in PodLife(7, 1.2, 2, 3, 13, owner=own).events():
         made.pod(*event)
         lines += made.notes()
-    made.workload(Seen.MODIFIED, job(0, {"conditions": [condition("Failed", 14)]}), T0 + 14.6)
+    made.workload(EventType.MODIFIED, job(0, {"conditions": [condition("Failed", 14)]}), T0 + 14.6)
     lines += made.notes()
     after = book(kind="Job")
     assert after.recall(lines) == T0 + 14.6

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwokfleet.measure import compare
-from kwokfleet.measure.compare import Limits, Verdict
+from kwokfleet.measure.compare import DeltaVerdict, RegressionLimits
 from kwokfleet.measure.result import Clock, Counts, Latency, Result, Throughput
 from kwokfleet.report import comparisons
 from tests.harness import results
@@ -32,17 +32,17 @@ def p99(found: compare.Comparison) -> compare.Delta:
 @pytest.mark.parametrize(
     ("before", "after", "verdict"),
     [
-        (1.0, 1.2, Verdict.WORSE),
-        (1.0, 1.1, Verdict.SAME),
-        (0.1, 0.14, Verdict.SAME),  # 40 percent, but only 40 ms
-        (1.2, 1.0, Verdict.BETTER),
-        (0.0, 0.2, Verdict.WORSE),
-        (1.0, None, Verdict.NO_DATA),
-        (None, 1.0, Verdict.NO_DATA),
+        (1.0, 1.2, DeltaVerdict.WORSE),
+        (1.0, 1.1, DeltaVerdict.SAME),
+        (0.1, 0.14, DeltaVerdict.SAME),  # 40 percent, but only 40 ms
+        (1.2, 1.0, DeltaVerdict.BETTER),
+        (0.0, 0.2, DeltaVerdict.WORSE),
+        (1.0, None, DeltaVerdict.NO_DATA),
+        (None, 1.0, DeltaVerdict.NO_DATA),
     ],
 )
 def test_a_latency_is_worse_beyond_the_share_and_the_noise(
-    before: float | None, after: float | None, verdict: Verdict
+    before: float | None, after: float | None, verdict: DeltaVerdict
 ) -> None:
     """Ten percent and 50 ms, unless they are said otherwise."""
     assert p99(compare.compare(run(before), run(after))).verdict is verdict
@@ -50,15 +50,15 @@ def test_a_latency_is_worse_beyond_the_share_and_the_noise(
 
 def test_a_second_is_noise_where_times_are_whole_seconds() -> None:
     """Two timestamps may differ by one while nothing has changed."""
-    assert p99(compare.compare(run(1, Clock.API), run(2, Clock.API))).verdict is Verdict.SAME
-    assert p99(compare.compare(run(1, Clock.API), run(3, Clock.API))).verdict is Verdict.WORSE
+    assert p99(compare.compare(run(1, Clock.API), run(2, Clock.API))).verdict is DeltaVerdict.SAME
+    assert p99(compare.compare(run(1, Clock.API), run(3, Clock.API))).verdict is DeltaVerdict.WORSE
 
 
 def test_what_is_judged_already_is_not_judged_again_by_clusterloader2s_definitions() -> None:
     """They are other words for the same pods; their differences are shown all the same."""
     for clock in (Clock.CL2_2024, Clock.CL2_2026):
         delta = p99(compare.compare(run(1, clock), run(3, clock)))
-        assert (delta.verdict, delta.change) == (Verdict.SHOWN, 2)
+        assert (delta.verdict, delta.change) == (DeltaVerdict.SHOWN, 2)
 
 
 def test_less_throughput_and_more_failures_are_worse() -> None:
@@ -69,8 +69,8 @@ def test_less_throughput_and_more_failures_are_worse() -> None:
 
 def test_limits_can_be_tightened() -> None:
     """For a quiet machine."""
-    found = compare.compare(run(1.0), run(1.05), Limits(regression=0.01, floor_s=0.001))
-    assert p99(found).verdict is Verdict.WORSE
+    found = compare.compare(run(1.0), run(1.05), RegressionLimits(regression=0.01, floor_s=0.001))
+    assert p99(found).verdict is DeltaVerdict.WORSE
 
 
 def test_what_cannot_be_compared_is_said() -> None:
@@ -86,8 +86,8 @@ def test_what_cannot_be_compared_is_said() -> None:
 def test_what_is_worse_one_way_is_never_worse_the_other_way(first: float, second: float) -> None:
     """Whichever Run is called the first."""
     there, back = (p99(compare.compare(run(a), run(b))).verdict for a, b in ((first, second), (second, first)))
-    assert not (there is Verdict.WORSE and back is Verdict.WORSE)
-    if there is Verdict.WORSE:
+    assert not (there is DeltaVerdict.WORSE and back is DeltaVerdict.WORSE)
+    if there is DeltaVerdict.WORSE:
         assert second > first
 
 
@@ -103,7 +103,7 @@ def test_json_has_every_number_and_markdown_those_that_matter() -> None:
     read = json.loads(comparisons.to_json(found))
     assert read["regressions"] == len(found.worse) > 0
     assert len(read["deltas"]) == len(found.deltas)
-    text = comparisons.to_markdown(found, Limits())
+    text = comparisons.to_markdown(found, RegressionLimits())
     assert "| podStartup p99 | pods | watch |" in text
     assert "**worse**" in text
     assert "clusterloader2" not in text
@@ -114,5 +114,5 @@ def test_markdown_cells_cannot_break_the_table() -> None:
     odd = run(1.0).model_copy(
         update={"throughput": (Throughput(scheduler="a|b<script>", windows=1, max=1.0, mean=1.0),)}
     )
-    text = comparisons.to_markdown(compare.compare(odd, odd), Limits())
+    text = comparisons.to_markdown(compare.compare(odd, odd), RegressionLimits())
     assert "a\\|b&lt;script>" in text

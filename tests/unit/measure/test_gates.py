@@ -7,7 +7,7 @@ import pytest
 
 from kwokfleet.api import wave as wave_api
 from kwokfleet.measure import gates
-from kwokfleet.measure.result import Clock, Counts, Gate, Latency, Pacing, Result, Throughput
+from kwokfleet.measure.result import Clock, Counts, GateResult, Latency, Pacing, Result, Throughput
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
@@ -27,16 +27,16 @@ def result(*latencies: Latency, **fields: Any) -> Result:  # noqa: ANN401  # of 
     return Result(fleet="lab", wave="w", run="0", start=NOON, latencies=latencies, **fields)
 
 
-def judge(expected: wave_api.Expect, made: Result) -> Gate:
+def judge(expected: wave_api.Expect, made: Result) -> GateResult:
     """Return the one gate."""
-    (gate,) = gates.judged(expected, made)
+    (gate,) = gates.evaluate(expected, made)
     return gate
 
 
 def test_nothing_expected_is_no_gate() -> None:
     """Neither passed nor failed."""
-    assert gates.judged(None, result()) == ()
-    assert gates.judged(expect(), result()) == ()
+    assert gates.evaluate(None, result()) == ()
+    assert gates.evaluate(expect(), result()) == ()
 
 
 @pytest.mark.parametrize(("got", "passed"), [(4.2, True), (5.0, True), (5.0001, False)])
@@ -50,7 +50,7 @@ def test_a_percentile_must_not_be_above_its_limit(got: float, *, passed: bool) -
 def test_every_limit_is_a_gate_of_its_own() -> None:
     """In the order in which the file may name them."""
     wanted = expect(scheduling={"max": "1s", "p50": "10ms"}, deadline="1m", failures=0, throughput="20/s")
-    assert [each.name for each in gates.judged(wanted, result())] == [
+    assert [each.name for each in gates.evaluate(wanted, result())] == [
         "scheduling.p50", "scheduling.max", "deadline", "failures", "throughput",
     ]  # fmt: skip
 
@@ -113,12 +113,12 @@ def test_throughput_is_that_of_the_best_window() -> None:
 def test_a_gate_that_can_never_hold_is_named() -> None:
     """As far as the file alone tells."""
     completes = expect(completion={"p99": "5s"})
-    assert gates.impossible(None, ends=False) == []
-    assert gates.impossible(completes, ends=True) == []
-    assert gates.impossible(completes, ends=False, kind="Deployment") == []
-    (said,) = gates.impossible(completes, ends=False)
+    assert gates.impossible_gates(None, ends=False) == []
+    assert gates.impossible_gates(completes, ends=True) == []
+    assert gates.impossible_gates(completes, ends=False, kind="Deployment") == []
+    (said,) = gates.impossible_gates(completes, ends=False)
     assert said.startswith("completion: its objects (Pod) never complete")
-    assert gates.impossible(expect(podStartup={"p50": 0}, deadline=0), ends=True) == [
+    assert gates.impossible_gates(expect(podStartup={"p50": 0}, deadline=0), ends=True) == [
         "podStartup.p50: nothing takes no time at all",
         "deadline: nothing takes no time at all",
     ]

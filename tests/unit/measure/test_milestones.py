@@ -47,7 +47,7 @@ def thing(kind: str, status: Manifest | None, spec: Manifest | None = None, **me
 )
 def test_each_kind_says_in_its_own_way_how_far_it_is(kind: str, status: Manifest, want: str) -> None:
     """Conditions first, else one word."""
-    state = milestones.workload(thing(kind, status, {"replicas": 2}))
+    state = milestones.parse_workload(thing(kind, status, {"replicas": 2}))
     words = ("completed", "failed", "ready", "started")
     assert next((word for word in words if getattr(state, word)), "") == want
 
@@ -55,24 +55,27 @@ def test_each_kind_says_in_its_own_way_how_far_it_is(kind: str, status: Manifest
 def test_a_controller_that_has_not_seen_the_wish_says_nothing_of_it() -> None:
     """Two replicas were ready before four were asked for."""
     behind = thing("Deployment", {"readyReplicas": 2, "observedGeneration": 1}, {"replicas": 2}, generation=2)
-    assert not milestones.workload(behind).ready
+    assert not milestones.parse_workload(behind).ready
 
 
 def test_what_has_no_spec_is_complete_at_once() -> None:
     """There is nothing to wait for, and it happened when it was made."""
-    state = milestones.workload(thing("ConfigMap", None))
+    state = milestones.parse_workload(thing("ConfigMap", None))
     assert (state.ready, state.ready_at) == (True, T0)
 
 
 def test_times_come_from_their_own_fields_or_from_conditions() -> None:
     """To the microsecond where a kind writes that."""
     done = {"startTime": written(T0 + 1), "completionTime": written(T0 + 9), "conditions": [condition("Complete", 10)]}
-    state = milestones.workload(thing("Job", done, {}))
+    state = milestones.parse_workload(thing("Job", done, {}))
     assert (state.started_at, state.over_at) == (T0 + 1, T0 + 9)
     micro = [{"type": "Completed", "status": "True", "lastTransitionMicroTime": "2027-01-15T08:00:05.250000Z"}]
-    assert milestones.workload(thing("AppWrapper", {"conditions": micro}, {})).over_at == T0 + 5.25
+    assert milestones.parse_workload(thing("AppWrapper", {"conditions": micro}, {})).over_at == T0 + 5.25
     rolled = condition("Progressing", 3, reason="NewReplicaSetAvailable", lastUpdateTime=written(T0 + 7))
-    assert milestones.workload(thing("Deployment", {"readyReplicas": 1, "conditions": [rolled]}, {})).ready_at == T0 + 7
+    assert (
+        milestones.parse_workload(thing("Deployment", {"readyReplicas": 1, "conditions": [rolled]}, {})).ready_at
+        == T0 + 7
+    )
 
 
 def test_a_pod_starts_when_its_last_container_does() -> None:
@@ -80,7 +83,7 @@ def test_a_pod_starts_when_its_last_container_does() -> None:
     pod = PodLife(0, 0, 1, 2, 12).at(13)
     later = {"terminated": {"startedAt": written(T0 + 4), "finishedAt": written(T0 + 9)}}
     pod["status"]["containerStatuses"].append({"name": "d", "state": later})
-    state = milestones.pod(pod)
+    state = milestones.parse_pod(pod)
     assert (state.started_at, state.over_at) == (T0 + 4, T0 + 12)
 
 
@@ -88,7 +91,7 @@ def test_a_container_of_a_pending_pod_says_nothing_of_its_start() -> None:
     """The others are still to come."""
     pod = PodLife(0, 0, 1, 2).at(3)
     pod["status"]["phase"] = "Pending"
-    assert isnan(milestones.pod(pod).started_at)
+    assert isnan(milestones.parse_pod(pod).started_at)
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01T00:00:00Z", "²"])
@@ -99,7 +102,7 @@ def test_a_time_that_is_none_is_unknown(text: str) -> None:
 
 def test_an_empty_pod_is_read() -> None:
     """Manifests come from outside: anything may be missing."""
-    state = milestones.pod({"metadata": {"name": "a"}})
+    state = milestones.parse_pod({"metadata": {"name": "a"}})
     assert (state.node, state.phase, state.ready) == ("", "", False)
 
 
@@ -114,6 +117,6 @@ def test_a_pod_takes_the_sum_of_its_containers_or_its_largest_init_container() -
         "initContainers": [asks(cpu="250m") | {"restartPolicy": "Always"}, asks(cpu="3", memory="10Mi"), {}],
         "overhead": {"cpu": "100m"},
     }
-    found = dict(pod_requests.of({"spec": spec}))
+    found = dict(pod_requests.total_requests({"spec": spec}))
     assert found == {"cpu": pytest.approx(3.35), "memory": 2**30, "pods": 1}
-    assert dict(pod_requests.of({})) == {"pods": 1}
+    assert dict(pod_requests.total_requests({})) == {"pods": 1}

@@ -12,10 +12,10 @@ from kwokfleet.api import fleet as fleet_api
 from kwokfleet.kube import requests
 from kwokfleet.kube.requests import Answer, Request
 from kwokfleet.measure import run_measurement
-from kwokfleet.measure.result_store import Kept, Shelf
-from kwokfleet.measure.run_measurement import Measurement
+from kwokfleet.measure.result_store import ResultStore, StoredResult
+from kwokfleet.measure.run_measurement import RunMeasurement
 from kwokfleet.render import workloads
-from kwokfleet.waves.ledger import Entry, State
+from kwokfleet.waves.ledger import RunRecord, RunState
 from tests.harness.lives import T0, PodLife
 
 START = datetime.fromtimestamp(T0, UTC)
@@ -57,13 +57,15 @@ def context(**wave: Any) -> workloads.Context:  # noqa: ANN401  # any part of a 
     return workloads.Context(fleet, fleet.spec.waves[0], "0")
 
 
-def made(folder: Path, total: int = 1, entry: Entry | None = None, **wave: Any) -> Measurement:  # noqa: ANN401  # as context
+def made(folder: Path, total: int = 1, entry: RunRecord | None = None, **wave: Any) -> RunMeasurement:  # noqa: ANN401  # as context
     """Begin to measure a Run."""
     kinds = frozenset({requests.POD, JOB})
-    return Measurement(context(**wave), entry or Entry("0", START), total, kinds, Shelf(folder), lambda _node: "", {})
+    return RunMeasurement(
+        context(**wave), entry or RunRecord("0", START), total, kinds, ResultStore(folder), lambda _node: "", {}
+    )
 
 
-def live(run: Measurement, pod: PodLife) -> None:
+def live(run: RunMeasurement, pod: PodLife) -> None:
     """Let a pod be submitted, and live."""
     due = START + timedelta(seconds=pod.created)
     run.submitted(pod.index, due, due, "", 0)
@@ -71,9 +73,9 @@ def live(run: Measurement, pod: PodLife) -> None:
         run.event(requests.POD, seen.name, manifest, received)
 
 
-def kept(folder: Path) -> Kept:
+def kept(folder: Path) -> StoredResult:
     """Return what is on the shelf."""
-    [found] = Shelf(folder).find()
+    [found] = ResultStore(folder).find()
     return found
 
 
@@ -82,7 +84,7 @@ def test_a_run_is_over_a_moment_after_its_last_object_once_it_is_played(tmp_path
     run = made(tmp_path)
     live(run, PodLife(0, 0, 1, 2, 3))
     assert not run.is_over(T0 + 100)
-    run.learn(Entry("0", START, State.DONE))
+    run.learn(RunRecord("0", START, RunState.DONE))
     assert not run.is_over(T0 + 100)
     assert run.is_over(T0 + 100 + run_measurement.STRAGGLERS_S)
 
@@ -109,7 +111,7 @@ def test_a_deadline_ends_a_run_but_not_while_it_is_suspended(tmp_path: Path) -> 
 def test_who_comes_after_the_deadline_looks_before_it_judges(tmp_path: Path) -> None:
     """What is in the cluster is known before the Run is over."""
     came = datetime.now(UTC)
-    run = made(tmp_path, entry=Entry("0", came - timedelta(minutes=2)), expect={"deadline": "60s"})
+    run = made(tmp_path, entry=RunRecord("0", came - timedelta(minutes=2)), expect={"deadline": "60s"})
     run.recall()
     now = came.timestamp() + 1
     assert not run.is_over(now)

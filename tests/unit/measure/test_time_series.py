@@ -7,15 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwokfleet.measure import time_series
-from kwokfleet.measure.collector import Seen
-from kwokfleet.measure.time_series import Recorder
+from kwokfleet.measure.pods import EventType
+from kwokfleet.measure.time_series import SeriesRecorder
 from tests.harness.lives import T0, PodLife, book, job, written
 
 at_leisure = settings(deadline=None, derandomize=True, database=None)
 CAPACITY = {"general": {"cpu": 4.0, "pods": 10.0, "nvidia.com/gpu": 8.0}, "empty": {"cpu": 4.0}}
 
 
-def values(recorder: Recorder, name: str) -> list[float | None]:
+def values(recorder: SeriesRecorder, name: str) -> list[float | None]:
     """Return a column."""
     made = recorder.series()
     assert made is not None
@@ -24,7 +24,7 @@ def values(recorder: Recorder, name: str) -> list[float | None]:
 
 def test_a_sample_a_second_is_a_step_a_second() -> None:
     """A gauge as it was, a count as what came since the sample before."""
-    recorder = Recorder()
+    recorder = SeriesRecorder()
     for second, total in enumerate((3, 3, 10)):
         recorder.add(T0 + second, {"pending": second}, {"scheduled/s": total})
     made = recorder.series()
@@ -37,14 +37,14 @@ def test_a_sample_a_second_is_a_step_a_second() -> None:
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=3000))
 def test_merging_keeps_sums_and_averages(samples: list[tuple[int, int]]) -> None:
     """However long it lasts there are few steps, and nothing that was counted is lost."""
-    recorder, total = Recorder(), 0
+    recorder, total = SeriesRecorder(), 0
     for second, (gauge, count) in enumerate(samples):
         total += count
         recorder.add(T0 + second, {"pending": gauge}, {"scheduled/s": total})
     made = recorder.series()
     assert made is not None
     rates, gauges = made.columns["scheduled/s"], made.columns["pending"]
-    assert len(rates) == len(gauges) <= time_series.MOST_STEPS
+    assert len(rates) == len(gauges) <= time_series.MAX_STEPS
     assert sum(each or 0 for each in rates) * made.step_s == pytest.approx(total, abs=0.5)
     width = int(made.step_s)
     for step, average in enumerate(gauges):
@@ -54,7 +54,7 @@ def test_merging_keeps_sums_and_averages(samples: list[tuple[int, int]]) -> None
 
 def test_no_sample_for_long_is_a_gap_and_a_late_one_is_not() -> None:
     """A sample that comes two seconds after the last speaks for both; nobody speaks for a minute of silence."""
-    recorder = Recorder()
+    recorder = SeriesRecorder()
     for second, total in ((0, 1), (3, 7), (60, 8)):
         recorder.add(T0 + second, {"running": total}, {"completed/s": total})
     gauges, rates = values(recorder, "running"), values(recorder, "completed/s")
@@ -66,7 +66,7 @@ def test_no_sample_for_long_is_a_gap_and_a_late_one_is_not() -> None:
 
 def test_steps_within_a_gap_that_was_told_of_are_empty() -> None:
     """Somebody ticked, but saw nothing."""
-    recorder = Recorder()
+    recorder = SeriesRecorder()
     for second in range(10):
         recorder.add(T0 + second, {"running": 5}, {})
     made = recorder.series([(T0 + 3.5, T0 + 6.5)])
@@ -76,24 +76,24 @@ def test_steps_within_a_gap_that_was_told_of_are_empty() -> None:
 
 def test_a_silence_of_days_costs_no_more_room_than_others() -> None:
     """And a clock that is set back breaks nothing."""
-    recorder = Recorder()
+    recorder = SeriesRecorder()
     recorder.add(T0, {"running": 1}, {})
     recorder.add(T0 + 10 * 86400, {"running": 2}, {})
     recorder.add(T0 + 5, {"running": 3}, {})
     found = values(recorder, "running")
-    assert len(found) <= time_series.MOST_STEPS
+    assert len(found) <= time_series.MAX_STEPS
     assert (found[0], found[-1]) == (1, 2.5)
     assert set(found[1:-1]) == {None}
 
 
 def test_nothing_sampled_is_no_series() -> None:
     """Not an empty one."""
-    assert Recorder().series() is None
+    assert SeriesRecorder().series() is None
 
 
 def test_a_column_that_comes_later_was_zero_before() -> None:
     """A scheduler that had no pods had none pending."""
-    recorder = Recorder()
+    recorder = SeriesRecorder()
     recorder.add(T0, {}, {})
     recorder.add(T0 + 1, {"pending/other": 4}, {})
     assert values(recorder, "pending/other") == [0, 4]
@@ -126,10 +126,10 @@ def test_a_book_counts_who_waits_who_runs_and_what_they_use() -> None:
 def test_jobs_wait_in_the_queue_until_they_start() -> None:
     """They say so themselves, or one of their pods runs."""
     made = book(2, "Job")
-    made.workload(Seen.ADDED, job(0), T0)
-    made.workload(Seen.ADDED, job(1), T0)
+    made.workload(EventType.ADDED, job(0), T0)
+    made.workload(EventType.ADDED, job(1), T0)
     made.tick(T0, {})
-    made.workload(Seen.MODIFIED, job(0, {"startTime": written(T0)}), T0 + 1)
+    made.workload(EventType.MODIFIED, job(0, {"startTime": written(T0)}), T0 + 1)
     made.tick(T0 + 1, {})
     for event in PodLife(9, 1, 2, 3, owner=job(1)).events():
         made.pod(*event)

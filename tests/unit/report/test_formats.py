@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwokfleet.cli import report_view
-from kwokfleet.measure.result import Clock, Gate, PodTimes, Result
+from kwokfleet.measure.result import Clock, GateResult, PodTimes, Result
 from kwokfleet.report import clusterloader2, csv_tables, junit, kube_burner, numbers
 from tests.harness import results
 
@@ -187,7 +187,7 @@ def test_junit_tells_no_data_from_a_failure_and_a_run_that_is_not_over_from_both
 
 def test_junit_carries_any_text() -> None:
     """Names and messages may hold what XML has another meaning for, or none at all."""
-    gate = Gate(name=UGLY.replace("\ud800", ""), want="1", got="2", passed=False, why="]]> \x01")
+    gate = GateResult(name=UGLY.replace("\ud800", ""), want="1", got="2", passed=False, why="]]> \x01")
     made = Result(fleet="a", wave="<b>", run="1", start=results.START, state="Done", gates=(gate,))
     root = ET.fromstring(junit.to_xml([made]))  # noqa: S314 - our own text
     assert '<script>alert("1")</script>' in str(root[0][1].get("name"))

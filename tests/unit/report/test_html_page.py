@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwokfleet.measure.result import Clock, Gap, Gate, Mark, PodTimes, Series, Trouble
+from kwokfleet.measure.result import Clock, FailureGroup, Gap, GateResult, Mark, PodTimes, Series
 from kwokfleet.report import writer
 from kwokfleet.report.html import gantt, svg_plot
 from tests.harness import browser, pages, results
@@ -20,7 +20,7 @@ SIZE_LIMIT = 1_500_000
 
 def page(*runs: results.Made, compare: bool = False) -> pages.Page:
     """Return the page about some Runs, read."""
-    return pages.Page(writer.page([(each.result, each.pods) for each in runs], compare=compare))
+    return pages.Page(writer.html_page([(each.result, each.pods) for each in runs], compare=compare))
 
 
 def known(values: Sequence[float | None]) -> list[float]:
@@ -73,10 +73,10 @@ def test_no_text_of_a_user_becomes_markup() -> None:
         update={
             "fleet": EVIL, "wave": EVIL, "run": EVIL, "cluster": EVIL, "revision": EVIL, "version": EVIL,
             "template_kind": EVIL,
-            "gates": (Gate(name=EVIL, want=EVIL, got=EVIL, passed=False, why=EVIL),),
+            "gates": (GateResult(name=EVIL, want=EVIL, got=EVIL, passed=False, why=EVIL),),
             "gaps": (Gap(start=results.START, end=results.START + timedelta(seconds=2), why=EVIL),),
             "marks": (Mark(at=results.START, what=EVIL),),
-            "troubles": (Trouble(what=EVIL, count=1, example=EVIL),),
+            "troubles": (FailureGroup(what=EVIL, count=1, example=EVIL),),
             "latencies": tuple(each.model_copy(update={"of": EVIL, "name": EVIL}) for each in made.result.latencies),
             "throughput": tuple(each.model_copy(update={"scheduler": EVIL}) for each in made.result.throughput),
             "series": Series(
@@ -87,7 +87,7 @@ def test_no_text_of_a_user_becomes_markup() -> None:
         }
     )  # fmt: skip
     for runs in ([odd], [odd, odd]):
-        read = pages.Page(writer.page([(each, made.pods) for each in runs]))
+        read = pages.Page(writer.html_page([(each, made.pods) for each in runs]))
         assert read.tags.count("script") == 1
         assert read.outside == []
         assert "img" not in read.tags
@@ -133,7 +133,7 @@ def test_a_hundred_thousand_pods_make_no_large_page() -> None:
     made = results.run(100).result.model_copy(update={"end": results.START + timedelta(seconds=1300)})
     columns = {name: tuple(float(n % 977) for n in range(1300)) for name in made.series.columns} if made.series else {}
     long = made.model_copy(update={"series": Series(start=results.START, step_s=1, columns=columns)})
-    assert len(writer.page([(long, pods)]).encode()) < SIZE_LIMIT
+    assert len(writer.html_page([(long, pods)]).encode()) < SIZE_LIMIT
 
 
 def test_a_day_of_seconds_is_thinned_and_keeps_its_peaks() -> None:
@@ -141,7 +141,7 @@ def test_a_day_of_seconds_is_thinned_and_keeps_its_peaks() -> None:
     values = [float(n % 60) for n in range(86_400)]
     values[40_000] = 999.0
     found = list(pages.points(svg_plot.level_path(values, 1.0)))
-    assert len(found) <= svg_plot.MOST_POINTS
+    assert len(found) <= svg_plot.MAX_POINTS
     assert (40_000, 999.0) in found
     assert min(y for _, y in found) == 0
 
@@ -189,7 +189,7 @@ def test_a_browser_draws_the_page_and_shows_values_under_the_pointer(tmp_path: P
     """It asks for nothing but the file, its policy refuses nothing, and nothing is wider than a phone."""
     made = results.run(200)
     file = tmp_path / "report.html"
-    file.write_text(writer.page([(made.result, made.pods)]), encoding="utf-8")
+    file.write_text(writer.html_page([(made.result, made.pods)]), encoding="utf-8")
     with browser.opened(str(browser.found()), file, tmp_path / "profile") as tab:
         tab.call("Emulation.setDeviceMetricsOverride", width=390, height=800, deviceScaleFactor=1, mobile=True)
         assert tab.value("document.documentElement.scrollWidth - innerWidth") <= 0

@@ -13,7 +13,7 @@ from kwokfleet.kube import objects, rejections
 from kwokfleet.kube.requests import Answer
 from kwokfleet.render import workloads
 from kwokfleet.waves import churn
-from kwokfleet.waves.churn import Thing
+from kwokfleet.waves.churn import RunObject
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {"spec": {"restartPolicy": "Never"}}}}
@@ -41,18 +41,18 @@ def churning(percent: str, seed: int = 0) -> fleet_api.Fleet:
 def test_a_round_renews_its_share_and_always_the_same(total: int, percent: int, number: int) -> None:
     """At least one object, each once; whoever asks."""
     one = churning(f"{percent}%")
-    chosen = churn.chosen(one, one.spec.waves[0], "0", number, total)
+    chosen = churn.churned_indices(one, one.spec.waves[0], "0", number, total)
     assert len(chosen) == -(-total * percent // 100)
     assert chosen == sorted(set(chosen))
     assert set(chosen) <= set(range(total))
-    assert chosen == churn.chosen(one, one.spec.waves[0], "0", number, total)
+    assert chosen == churn.churned_indices(one, one.spec.waves[0], "0", number, total)
 
 
 def test_rounds_runs_and_seeds_choose_differently() -> None:
     """Or the same objects would be renewed again and again."""
     one, two = churning("10%"), churning("10%", seed=1)
     seen = {
-        tuple(churn.chosen(each, each.spec.waves[0], run, number, 1000))
+        tuple(churn.churned_indices(each, each.spec.waves[0], run, number, 1000))
         for each in (one, two)
         for run in ("0", "1")
         for number in (1, 2)
@@ -74,9 +74,9 @@ def test_an_object_tells_which_round_made_it() -> None:
         "kind": "ConfigMap",
         "metadata": {"name": "a", "annotations": {"k": "v"}},
     }
-    assert churn.made_in(made) == 0
-    renewed = churn.renewed(made, 3)
-    assert churn.made_in(renewed) == 3
+    assert churn.churn_round(made) == 0
+    renewed = churn.with_churn_round(made, 3)
+    assert churn.churn_round(renewed) == 3
     assert renewed["metadata"]["annotations"]["k"] == "v"
     assert objects.ROUND not in made["metadata"]["annotations"]
 
@@ -85,7 +85,7 @@ def test_an_object_tells_which_round_made_it() -> None:
 def test_a_selector_without_a_part_is_never_made(missing: tuple[str, str, str]) -> None:
     """It would select what belongs to others."""
     with pytest.raises(ValueError, match="without"):
-        churn.selector(*missing)
+        churn.run_selector(*missing)
 
 
 def live(kind: str, **status: Any) -> dict[str, Any]:  # noqa: ANN401  # a status
@@ -113,19 +113,19 @@ def at(second: int) -> str:
 )
 def test_jobs_and_pods_tell_when_they_ended(status: dict[str, Any], second: int | None) -> None:
     """By what is written in them; one that goes on has not."""
-    found = churn.thing(live("Job", **status), ends=True)
+    found = churn.run_object(live("Job", **status), ends=True)
     assert found.over == (None if second is None else NOON + timedelta(seconds=second))
-    assert churn.thing(live("Job", **status), ends=False).over == NOON
+    assert churn.run_object(live("Job", **status), ends=False).over == NOON
 
 
 def test_what_is_over_long_enough_is_expired() -> None:
     """Not what goes on, what is just being deleted, or what has time left; nothing without a ttl."""
     ttl = timedelta(seconds=10)
     things = [
-        Thing("old", "n", "1", NOON),
-        Thing("new", "n", "2", NOON + timedelta(seconds=1)),
-        Thing("going on", "n", "3", None),
-        Thing("going", "n", "4", NOON, deleting=True),
+        RunObject("old", "n", "1", NOON),
+        RunObject("new", "n", "2", NOON + timedelta(seconds=1)),
+        RunObject("going on", "n", "3", None),
+        RunObject("going", "n", "4", NOON, deleting=True),
     ]
     assert [each.name for each in churn.expired(things, ttl, NOON + ttl)] == ["old"]
     assert churn.expired(things, None, NOON + ttl) == []
@@ -133,11 +133,11 @@ def test_what_is_over_long_enough_is_expired() -> None:
 
 def test_a_run_is_over_when_its_last_object_is() -> None:
     """And not before it has submitted all of them."""
-    things = [Thing("a", "n", "1", NOON), Thing("b", "n", "2", NOON + timedelta(seconds=5))]
-    assert churn.all_over(things, NOON) == NOON + timedelta(seconds=5)
-    assert churn.all_over(things, NOON + timedelta(seconds=9)) == NOON + timedelta(seconds=9)
-    assert churn.all_over([*things, Thing("c", "n", "3", None)], NOON) is None
-    assert churn.all_over([], NOON) == NOON
+    things = [RunObject("a", "n", "1", NOON), RunObject("b", "n", "2", NOON + timedelta(seconds=5))]
+    assert churn.all_ended_at(things, NOON) == NOON + timedelta(seconds=5)
+    assert churn.all_ended_at(things, NOON + timedelta(seconds=9)) == NOON + timedelta(seconds=9)
+    assert churn.all_ended_at([*things, RunObject("c", "n", "3", None)], NOON) is None
+    assert churn.all_ended_at([], NOON) == NOON
 
 
 ENDING: list[tuple[dict[str, Any], dict[str, Any], bool]] = [
