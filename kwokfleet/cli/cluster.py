@@ -28,7 +28,7 @@ app = typer.Typer(
 def _known_names() -> list[str]:
     from kwokfleet.embedded import state
 
-    return list(state.names(output.read_settings().data_dir))
+    return list(state.cluster_names(output.read_settings().data_dir))
 
 
 Name = Annotated[str, typer.Option(help="Which cluster; several live side by side.", autocompletion=_known_names)]
@@ -129,13 +129,13 @@ def status(
     from kwokfleet.embedded import cluster, state
 
     config = output.read_settings()
-    names = state.names(config.data_dir) if name is None else (name,)
+    names = state.cluster_names(config.data_dir) if name is None else (name,)
     found = [cluster.status(config, each) for each in names]
     if as_json:
         typer.echo(json.dumps([_as_json(each) for each in found], indent=2))
     else:
         _print_statuses(found)
-    if not found or any(each.condition is not cluster.Condition.RUNNING for each in found):
+    if not found or any(each.condition is not cluster.ClusterCondition.RUNNING for each in found):
         raise typer.Exit(errors.ExitCode.NO)
 
 
@@ -198,7 +198,7 @@ def kubectl(context: typer.Context, name: Name = "default", bin_dir: BinDir = No
     output.start_logging()
     where = _made(name)
     with progress.shown(output.console(stderr=True)) as report:
-        program = cluster.tools_of(settings_with(bin_dir), where, report).path("kubectl")
+        program = cluster.cluster_binaries(settings_with(bin_dir), where, report).path("kubectl")
     own = {"KUBECONFIG": str(where.kubeconfig), "KUBECACHEDIR": str(where.root / "kubectl-cache")}
     sys.stdout.flush()
     os.execve(program, [str(program), *context.args], os.environ | own)  # noqa: S606 - no shell wanted
@@ -229,17 +229,17 @@ def settings_with(bin_dir: Path | None) -> settings.Settings:
     return replace(read, bin_dir=bin_dir.expanduser().absolute()) if bin_dir else read
 
 
-def _made(name: str, *, half_made_too: bool = False) -> "state.Folder":
+def _made(name: str, *, half_made_too: bool = False) -> "state.ClusterFolder":
     """Return the folder of a cluster that was made; its components need not be running."""
     from kwokfleet.embedded import state
 
-    where = state.folder(output.read_settings().data_dir, name)
-    standing, detail = state.standing(where)
-    if standing is state.Standing.ABSENT:
+    where = state.cluster_folder(output.read_settings().data_dir, name)
+    standing, detail = state.folder_state(where)
+    if standing is state.FolderState.ABSENT:
         raise errors.ClusterError(f"there is no cluster {name}", hint=f"make it: kwokfleet cluster up --name {name}")
-    if standing is state.Standing.HALF_MADE and half_made_too:
+    if standing is state.FolderState.HALF_MADE and half_made_too:
         return where
-    if standing is not state.Standing.MADE:
+    if standing is not state.FolderState.MADE:
         raise errors.NotOursError(
             f"{where.root} is {standing}{': ' if detail else ''}{detail}",
             hint=f"kwokfleet cluster up --name {name} says more",
@@ -263,7 +263,7 @@ def _require_component(name: str) -> None:
         raise errors.InputError(f"there is no component {name}", hint=f"use one of: {', '.join(versions.COMPONENTS)}")
 
 
-def print_how_to_use(made: "embedded.Status") -> None:
+def print_how_to_use(made: "embedded.ClusterStatus") -> None:
     """Say how other programs reach the cluster."""
     name = "" if made.name == "default" else f" --name {made.name}"
     program = output.program()
@@ -277,7 +277,7 @@ def print_how_to_use(made: "embedded.Status") -> None:
     )
 
 
-def _print_statuses(found: "list[embedded.Status]") -> None:
+def _print_statuses(found: "list[embedded.ClusterStatus]") -> None:
     if not found:
         output.print_line("there is no cluster; make one: kwokfleet cluster up")
     from rich.markup import escape
@@ -290,7 +290,7 @@ def _print_statuses(found: "list[embedded.Status]") -> None:
             console.print(_components_table(each), "")
 
 
-def _components_table(status: "embedded.Status") -> "Table":
+def _components_table(status: "embedded.ClusterStatus") -> "Table":
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -306,7 +306,7 @@ def _components_table(status: "embedded.Status") -> "Table":
     return table
 
 
-def _as_json(status: "embedded.Status") -> dict[str, object]:
+def _as_json(status: "embedded.ClusterStatus") -> dict[str, object]:
     return {
         "name": status.name,
         "condition": status.condition.value,

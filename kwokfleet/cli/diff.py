@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kwokfleet import errors
-from kwokfleet.cli import connection, files, output, render
-from kwokfleet.cli import session as sessions
+from kwokfleet.cli import connection, files, output, render, session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from kwokfleet.source import loader
 
 
-class DiffFormat(StrEnum):
+class PlanFormat(StrEnum):
     """How `diff` prints a plan."""
 
     TEXT = "text"
@@ -36,10 +35,10 @@ class DiffFormat(StrEnum):
 def diff(  # noqa: PLR0913, PLR0917  # one for each option
     path: files.OnePath = None,
     form: Annotated[
-        DiffFormat | None, typer.Option("--output", "-o", help="How to print it. [default: text]", show_default=False)
+        PlanFormat | None, typer.Option("--output", "-o", help="How to print it. [default: text]", show_default=False)
     ] = None,
-    details: sessions.Details = False,
-    fleet: sessions.Fleet = None,
+    details: session.Details = False,
+    fleet: session.Fleet = None,
     live: Annotated[
         Path | None,
         typer.Option(
@@ -48,7 +47,7 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
             show_default=False,
         ),
     ] = None,
-    no_prune: sessions.NoPrune = False,
+    no_prune: session.NoPrune = False,
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
@@ -60,20 +59,20 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
     gc.disable()  # this process makes many small things, drops few, and ends
     where = path or files.default_path()
     made, loaded = (
-        _saved_plan(where, live, sessions.options(fleet, no_prune=no_prune))
+        _saved_plan(where, live, session.sync_options(fleet, no_prune=no_prune))
         if live
-        else _live_plan(where, context, kubeconfig, sessions.options(fleet, no_prune=no_prune))
+        else _live_plan(where, context, kubeconfig, session.sync_options(fleet, no_prune=no_prune))
     )
-    sessions.refuse_unknown(fleet, loaded, made)
+    session.require_known_fleets(fleet, loaded, made)
     external = os.environ.get("KUBECTL_EXTERNAL_DIFF", "")
-    if external and form in (None, DiffFormat.UNIFIED):
+    if external and form in (None, PlanFormat.UNIFIED):
         from kwokfleet.cli import difftool
         from kwokfleet.reconcile import plan_formats
 
         difftool.show(external, {plan_formats.file_name(change): plan_formats.sides(change) for change in made.changes})
         _print_withheld(made)
     else:
-        print_plan(made, loaded, form or DiffFormat.TEXT, details=details)
+        print_plan(made, loaded, form or PlanFormat.TEXT, details=details)
     raise typer.Exit(exit_code(made, loaded))
 
 
@@ -82,17 +81,17 @@ def _live_plan(
 ) -> "tuple[Plan, loader.Loaded]":
     from kwokfleet.kube import throttled_client
 
-    with sessions.opened(context, kubeconfig, options, throttled_client.Limits()) as session:
-        loaded = sessions.in_force(session, sessions.loaded(where, render.live_nodes(None, session.sender)))
-        sessions.note_missing(connection.known(session.mirror), sessions.kwok_kinds(loaded))
-        return session.plan(loaded), loaded
+    with session.open_session(context, kubeconfig, options, throttled_client.Limits()) as syncer:
+        loaded = session.keep_suspended(syncer, session.load_files(where, render.live_nodes(None, syncer.sender)))
+        session.print_missing_kinds(connection.known(syncer.mirror), session.kwok_kinds(loaded))
+        return syncer.plan(loaded), loaded
 
 
 def _saved_plan(where: Path, live: Path, options: "reconciler.Options") -> "tuple[Plan, loader.Loaded]":
     from kwokfleet.reconcile import cluster_state, reconciler
 
-    loaded = sessions.loaded(where, render.live_nodes(live))
-    found = files.saved_objects(live)
+    loaded = session.load_files(where, render.live_nodes(live))
+    found = files.read_objects(live)
     if not any("managedFields" in each["metadata"] for each in found):
         output.print_line(
             f"note: {live} does not say who set which field: what is to be removed cannot be told; "
@@ -102,32 +101,32 @@ def _saved_plan(where: Path, live: Path, options: "reconciler.Options") -> "tupl
     return reconciler.Reconciler(saved, options).plan(loaded, datetime.now(UTC)), loaded
 
 
-def compared(
+def compare_with_cluster(
     where: Path, context: str | None, kubeconfig: Path | None, fleet: list[str] | None
 ) -> "tuple[Plan, loader.Loaded, Inventory, Mapping[str, FleetRules]]":
     """Return what differs between files and cluster, with what is in both."""
     from kwokfleet.kube import throttled_client
 
-    with sessions.opened(
-        context, kubeconfig, sessions.options(fleet, no_prune=False), throttled_client.Limits()
-    ) as session:
-        loaded = sessions.in_force(session, sessions.loaded(where, render.live_nodes(None, session.sender)))
-        view = connection.known(session.mirror)
-        made = session.plan(loaded)
-        sessions.refuse_unknown(fleet, loaded, made)
-        return made, loaded, view.objects, session.rules
+    with session.open_session(
+        context, kubeconfig, session.sync_options(fleet, no_prune=False), throttled_client.Limits()
+    ) as syncer:
+        loaded = session.keep_suspended(syncer, session.load_files(where, render.live_nodes(None, syncer.sender)))
+        view = connection.known(syncer.mirror)
+        made = syncer.plan(loaded)
+        session.require_known_fleets(fleet, loaded, made)
+        return made, loaded, view.objects, syncer.rules
 
 
-def print_plan(made: "Plan", loaded: "loader.Loaded", form: DiffFormat, *, details: bool) -> None:
+def print_plan(made: "Plan", loaded: "loader.Loaded", form: PlanFormat, *, details: bool) -> None:
     """Print what is to be done, and what is withheld."""
     from kwokfleet.cli import plan_view
     from kwokfleet.reconcile import plan_formats
 
-    if form is DiffFormat.JSON:
+    if form is PlanFormat.JSON:
         typer.echo(plan_formats.to_json(made, whole=details))
-    elif form is DiffFormat.MARKDOWN:
+    elif form is PlanFormat.MARKDOWN:
         typer.echo(plan_formats.to_markdown(made), nl=False)
-    elif form is DiffFormat.UNIFIED:
+    elif form is PlanFormat.UNIFIED:
         sys.stdout.writelines(_unified(made))
     else:
         plan_view.echo(plan_view.lines(made, details=details))
@@ -150,7 +149,7 @@ def _unified(made: "Plan") -> "Iterator[str]":
     from kwokfleet.cli import plan_view
     from kwokfleet.reconcile import plan_formats
 
-    colour = plan_view.coloured()
+    colour = plan_view.use_color()
     for change in made.changes:
         text = plan_formats.unified(change)
         yield "".join(map(_diff_line, text.splitlines(keepends=True))) if colour else text

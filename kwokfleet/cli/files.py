@@ -16,8 +16,7 @@ from kwokfleet.cli import output
 if TYPE_CHECKING:
     from kwokfleet.documents.problems import Problem
     from kwokfleet.kube.objects import Manifest
-    from kwokfleet.source import files
-    from kwokfleet.source import loader as source
+    from kwokfleet.source import files, loader
 
 SCHEMA_FILE = "fleet.schema.json"
 
@@ -39,7 +38,7 @@ OnePath = Annotated[
 ]
 
 
-class ReportFormat(StrEnum):
+class ProblemFormat(StrEnum):
     """How `validate` prints what it found."""
 
     TEXT = "text"
@@ -60,9 +59,9 @@ def default_path() -> Path:
     return Path("fleets") if Path("fleets").is_dir() else Path()
 
 
-def load(loader: "source.Loader", path: Path) -> "source.Loaded":
+def load(file_loader: "loader.Loader", path: Path) -> "loader.Loaded":
     """Load a path; one without a single file is a mistake, not an empty wish."""
-    loaded = loader.load(path)
+    loaded = file_loader.load(path)
     if not loaded.snapshot.files and not loaded.problems:
         raise errors.InputError(
             f"there is no fleet file in {path}", hint="name a folder with *.yaml files, or begin with `kwokfleet init`"
@@ -77,8 +76,8 @@ def load(loader: "source.Loader", path: Path) -> "source.Loaded":
 def validate(
     paths: Paths = None,
     report: Annotated[
-        ReportFormat, typer.Option("--output", "-o", help="How to print what was found.")
-    ] = ReportFormat.TEXT,
+        ProblemFormat, typer.Option("--output", "-o", help="How to print what was found.")
+    ] = ProblemFormat.TEXT,
     strict: Annotated[bool, typer.Option("--strict", help="Let warnings count as errors.")] = False,
 ) -> None:
     """Check fleet files: all problems of all files at once, each with its line.
@@ -87,32 +86,32 @@ def validate(
     """
     gc.disable()  # this process makes many small things, drops none, and ends
     from kwokfleet.documents import problems
-    from kwokfleet.source import loader as source
+    from kwokfleet.source import loader
 
-    loader = source.Loader()
-    loaded = [load(loader, path) for path in paths or [default_path()]]
+    file_loader = loader.Loader()
+    loaded = [load(file_loader, path) for path in paths or [default_path()]]
     found = sorted({problem for each in loaded for problem in each.problems})
     fleets = sorted(fleet.name for each in loaded for fleet in each.tree.fleets)
     files = sum(len(each.snapshot.files) for each in loaded)
     wrong = bool(problems.errors(found) or (strict and found))
     _print_report(report, found, {"ok": not wrong, "files": files, "fleets": fleets})
-    if report is ReportFormat.TEXT:
+    if report is ProblemFormat.TEXT:
         output.print_line(_summary(found, files, len(fleets)))
     if wrong:
         raise typer.Exit(errors.ExitCode.INPUT)
 
 
-def _print_report(report: ReportFormat, found: "list[Problem]", summary: dict[str, object]) -> None:
-    if report is ReportFormat.TEXT:
+def _print_report(report: ProblemFormat, found: "list[Problem]", summary: dict[str, object]) -> None:
+    if report is ProblemFormat.TEXT:
         coloured = sys.stdout.isatty() and output.read_settings().color
         for problem in found:
             typer.echo(problem_line(problem, coloured=coloured))
         return
     from kwokfleet.validate import problem_formats
 
-    if report is ReportFormat.JSON:
+    if report is ProblemFormat.JSON:
         typer.echo(problem_formats.to_json(found, summary))
-    elif report is ReportFormat.SARIF:
+    elif report is ProblemFormat.SARIF:
         typer.echo(problem_formats.to_sarif(found, kwokfleet.__version__))
     elif found:
         typer.echo(problem_formats.to_github(found))
@@ -148,7 +147,7 @@ def count(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
-def refuse_if_wrong(loaded: "source.Loaded") -> None:
+def require_valid(loaded: "loader.Loaded") -> None:
     """Print what is wrong with the files; if it is more than warnings, stop."""
     for problem in loaded.problems:
         output.print_line(problem_line(problem))
@@ -156,7 +155,7 @@ def refuse_if_wrong(loaded: "source.Loaded") -> None:
         raise errors.InputError("the fleet files have errors", hint="mend the lines above")
 
 
-def saved_objects(path: Path, hint: str = "make it with: kubectl get nodes -o json") -> "list[Manifest]":
+def read_objects(path: Path, hint: str = "make it with: kubectl get nodes -o json") -> "list[Manifest]":
     """Return the objects of a file that kubectl wrote: JSON or YAML, a List or one object."""
     from kwokfleet.documents import parser
 

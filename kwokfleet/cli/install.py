@@ -126,7 +126,7 @@ def install(  # noqa: PLR0913, PLR0917  # one for each option
         render.print_manifests((("", each) for each in made), form or render.ManifestFormat.YAML)
         return
     with ExitStack() as stack:
-        connected = functools.cache(lambda: stack.enter_context(sending_to(context, kubeconfig)))
+        connected = functools.cache(lambda: stack.enter_context(connect_throttled(context, kubeconfig)))
         made, goal = asked.manifests(connected)  # what is wrong with the files is said before a cluster is asked
         sender = connected()
         try:
@@ -158,7 +158,7 @@ def _refuse_contradictions(
 
 
 @contextmanager
-def sending_to(context: str | None, kubeconfig: Path | None) -> "Iterator[throttled_client.Sender]":
+def connect_throttled(context: str | None, kubeconfig: Path | None) -> "Iterator[throttled_client.Sender]":
     """Connect, until the block ends."""
     import threading
 
@@ -205,7 +205,7 @@ class _Asked:
             return render.live_nodes(None, connected() if connected else None)(context)
 
         loaded = files.load(loader.Loader(live), path)
-        files.refuse_if_wrong(loaded)
+        files.require_valid(loaded)
         made = bundle.pack(path, loaded, self._said_of_kwok(loaded))
         names = sorted(each.name for each in loaded.tree.fleets)
         counted = f"{files.count(len(made.data), 'file')} with {files.count(len(names), 'fleet')}"

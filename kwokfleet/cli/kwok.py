@@ -12,16 +12,15 @@ import typer
 
 from kwokfleet import errors
 from kwokfleet.cli import cluster as cluster_commands
-from kwokfleet.cli import connection, output, sync
-from kwokfleet.cli import files as fleets
+from kwokfleet.cli import connection, files, output, render, sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kwokfleet.api.kwok_controller import KwokControllerSpec
-    from kwokfleet.cli import kwok_files
     from kwokfleet.kube.requests import Sends
     from kwokfleet.kwok import lease_health, shard, supervisor
+    from kwokfleet.source import loader
 
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="The kwok controller that animates the nodes, looked after."
@@ -51,9 +50,45 @@ def folder_name(host: str) -> str:
     return hashlib.sha256(host.encode()).hexdigest()[:12]
 
 
+class _DeclaredController:
+    """The last valid fleet files: they declare how kwok runs."""
+
+    def __init__(self, path: Path) -> None:
+        from kwokfleet.source import loader
+
+        self._path = path
+        self._loader = loader.Loader(render.live_nodes(None))
+        self._errors: tuple[str, ...] = ()
+        self.loaded: loader.Loaded = self._loader.load(path)
+        files.require_valid(self.loaded)
+
+    def reload(self) -> "loader.Loaded":
+        """Load the files again; keep the last valid ones if there are errors, and print these once."""
+        file_errors, loaded = self._load()
+        if file_errors and file_errors != self._errors:
+            for line in file_errors:
+                output.print_line(line)
+            output.print_line("kwok continues with the last valid files")
+        if self._errors and not file_errors:
+            output.print_line("the files are valid again")
+        self._errors = file_errors
+        self.loaded = loaded
+        return loaded
+
+    def _load(self) -> "tuple[tuple[str, ...], loader.Loaded]":
+        """Return the errors, and the files, or the last valid ones if there are errors."""
+        try:
+            loaded = self._loader.load(self._path)
+        except errors.KwokfleetError as error:  # the path is missing, perhaps only for a moment
+            return (f"error: {error}",), self.loaded
+        if not loaded.usable:
+            return tuple(files.problem_line(problem) for problem in loaded.problems), self.loaded
+        return ((f"error: {loaded.frozen}",), self.loaded) if loaded.frozen else ((), loaded)
+
+
 @app.command()
 def run(
-    path: fleets.OnePath = None,
+    path: files.OnePath = None,
     bin_dir: cluster_commands.BinDir = None,
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
@@ -64,35 +99,33 @@ def run(
     rest and given back its replicas in the end. With `mode: external` nothing is started: it is said who drives
     the nodes, and when that changes, lags or ends.
     """
-    from kwokfleet.cli import kwok_files
-
     output.start_logging()
-    files = kwok_files.Files(path or fleets.default_path())
+    declared = _DeclaredController(path or files.default_path())
     while True:  # a signal ends it
-        if files.last.tree.controller.mode == "external":
-            _observe(files, context, kubeconfig)
+        if declared.loaded.tree.controller.mode == "external":
+            _observe(declared, context, kubeconfig)
         else:
-            _keep(files, bin_dir, context, kubeconfig)
+            _keep(declared, bin_dir, context, kubeconfig)
 
 
-def _keep(files: "kwok_files.Files", bin_dir: Path | None, context: str | None, kubeconfig: Path | None) -> None:
+def _keep(declared: _DeclaredController, bin_dir: Path | None, context: str | None, kubeconfig: Path | None) -> None:
     """Keep kwok going for as long as the files say that it is ours."""
     from kwokfleet.daemon import kwok_manager
 
-    with _kept(files, bin_dir, context, kubeconfig) as kept:
+    with _kept(declared, bin_dir, context, kubeconfig) as kept:
         output.print_line(f"kwok runs: {output.program()} kwok status; Ctrl-C ends it")
-        while files.look().tree.controller.mode == "managed":
-            if kwok_manager.is_moving(files.last.tree.controller, _home(), kept):
+        while declared.reload().tree.controller.mode == "managed":
+            if kwok_manager.is_moving(declared.loaded.tree.controller, _home(), kept):
                 kept.end()
                 return
-            wanted = kwok_manager.wanted(files.last, kept.wanted)
+            wanted = kwok_manager.wanted(declared.loaded, kept.wanted)
             if wanted != kept.wanted:
                 kept.change(wanted)
             kept.retire()
             time.sleep(LOOK_S)
 
 
-def _observe(files: "kwok_files.Files", context: str | None, kubeconfig: Path | None) -> None:
+def _observe(declared: _DeclaredController, context: str | None, kubeconfig: Path | None) -> None:
     """Say who drives the nodes for as long as the files say that kwok is somebody else's."""
     import threading
 
@@ -102,11 +135,11 @@ def _observe(files: "kwok_files.Files", context: str | None, kubeconfig: Path | 
     with closing(connection.connected(context, kubeconfig)) as api:
         sender = throttled_client.Sender(api, throttled_client.Limits(patience_s=IMPATIENT_S), threading.Event())
         output.print_line(f"{EXTERNAL}; who drives the nodes is said here; Ctrl-C ends it")
-        spec = files.last.tree.controller
+        spec = declared.loaded.tree.controller
         watching = external.Observer(sender, spec)
-        while files.look().tree.controller.mode == "external":
-            if files.last.tree.controller != spec:
-                spec = files.last.tree.controller
+        while declared.reload().tree.controller.mode == "external":
+            if declared.loaded.tree.controller != spec:
+                spec = declared.loaded.tree.controller
                 watching = external.Observer(sender, spec)
             watching.look()
             time.sleep(OBSERVE_S)
@@ -114,7 +147,7 @@ def _observe(files: "kwok_files.Files", context: str | None, kubeconfig: Path | 
 
 @contextmanager
 def _kept(
-    files: "kwok_files.Files", bin_dir: Path | None, context: str | None, kubeconfig: Path | None
+    declared: _DeclaredController, bin_dir: Path | None, context: str | None, kubeconfig: Path | None
 ) -> "Iterator[supervisor.Keeper]":
     """Keep kwok going from here to the end of the block."""
     import threading
@@ -127,7 +160,7 @@ def _kept(
     from kwokfleet.reconcile import applier
     from kwokfleet.render import desired
 
-    loaded = files.last
+    loaded = declared.loaded
     spec = loaded.tree.controller
     with progress.shown(output.console(stderr=True)) as report:
         program = binaries.ensure(cluster_commands.settings_with(bin_dir), report, "kwok").path("kwok")
@@ -139,7 +172,7 @@ def _kept(
         connection.known(follower)
 
         def nodes() -> list[tuple[str, str]]:
-            manage = files.last.tree.controller.manage
+            manage = declared.loaded.tree.controller.manage
             found = ((each.key.name, objects.labels(each.manifest)) for each in follower.view().objects.values())
             return sorted((name, labels.get(objects.SHARD, "")) for name, labels in found if manage.drives(labels))
 
@@ -177,7 +210,7 @@ def _kinds(api: "Sends") -> set[str]:
 
 @app.command()
 def status(
-    path: fleets.OnePath = None,
+    path: files.OnePath = None,
     form: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
@@ -246,7 +279,7 @@ def _print_status(mode: str, statuses: "list[shard.Status]", now: "lease_health.
         typer.echo(output.table(_holders(now)) + "\n")
     driven = now.nodes - len(now.undriven)
     first = f"; not driven: {', '.join(now.undriven[:FEW])}{' …' * (len(now.undriven) > FEW)}" if now.undriven else ""
-    typer.echo(f"{driven} of {fleets.count(now.nodes, 'node')} driven{first}")
+    typer.echo(f"{driven} of {files.count(now.nodes, 'node')} driven{first}")
 
 
 def _row(each: "shard.Status") -> dict[str, object]:
@@ -277,14 +310,14 @@ def logs(
 
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `logs | head` is no failure
     folder = folder_of(connection.connected(context, kubeconfig).host)
-    files = sorted(folder.glob("shard-*/kwok.log" if shard is None else f"shard-{shard}/kwok.log"))
-    if not files:
+    log_files = sorted(folder.glob("shard-*/kwok.log" if shard is None else f"shard-{shard}/kwok.log"))
+    if not log_files:
         raise errors.InputError(
             "there is no log of a kwok here",
             hint="kwokfleet kwok run starts one; of pods: kubectl logs --selector app.kubernetes.io/component=kwok",
         )
-    for file, line in tails.lines(files, tail=tail, follow=follow):
-        typer.echo(f"{file.parent.name} | {line}" if len(files) > 1 else line)
+    for file, line in tails.lines(log_files, tail=tail, follow=follow):
+        typer.echo(f"{file.parent.name} | {line}" if len(log_files) > 1 else line)
 
 
 @app.command()

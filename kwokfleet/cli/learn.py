@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from kwokfleet.learn.model import Lesson, Study
 
 STANDARD_INPUT = "-"
-MOST_TOLD = 10
+MAX_REPORTED = 10
 """Of broken records: the first so many are told one by one."""
 _RECORD = "kubectl get pods --watch --output-watch-events -o json > FILE"
 
 
-class LessonFormat(StrEnum):
+class LifecycleFormat(StrEnum):
     """How a Lifecycle is printed."""
 
     YAML = "yaml"
@@ -81,8 +81,8 @@ def learn(  # noqa: PLR0913, PLR0917  # one for each option
         typer.Option("--to", metavar="FILE", help="Write it there, unless there is such a file.", show_default=False),
     ] = None,
     form: Annotated[
-        LessonFormat, typer.Option("--output", "-o", help="How to print it; json: with all about the fit.")
-    ] = LessonFormat.YAML,
+        LifecycleFormat, typer.Option("--output", "-o", help="How to print it; json: with all about the fit.")
+    ] = LifecycleFormat.YAML,
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
@@ -104,8 +104,8 @@ def learn(  # noqa: PLR0913, PLR0917  # one for each option
     else:
         from kwokfleet.cli import learn_watch
 
-        where = learn_watch.Where(selector or "", "" if all_namespaces else namespace, context, kubeconfig)
-        study, source = learn_watch.watched(where, lasting, pods), str(where)
+        where = learn_watch.PodSelection(selector or "", "" if all_namespaces else namespace, context, kubeconfig)
+        study, source = learn_watch.watch_pods(where, lasting, pods), str(where)
     called = name or lifecycle_writer.name(_usual_name(recorded, selector))
     about = lifecycle_writer.About(called, source, kwokfleet.__version__)
     lesson = _learnt(study, source)
@@ -200,7 +200,7 @@ class _Troubles:
     def tell(self, what: str) -> None:
         """Tell of a record that is left out."""
         self.count += 1
-        if self.count <= MOST_TOLD:
+        if self.count <= MAX_REPORTED:
             output.print_line(f"{self.path}:{what}")
 
     def end(self) -> None:
@@ -230,10 +230,10 @@ def _learnt(study: "Study", source: str) -> "Lesson":
     return lesson
 
 
-def _printed(lesson: "Lesson", about: "About", fleet: str | None, form: LessonFormat) -> str:
+def _printed(lesson: "Lesson", about: "About", fleet: str | None, form: LifecycleFormat) -> str:
     from kwokfleet.learn import lifecycle_writer
 
-    if form is LessonFormat.JSON:
+    if form is LifecycleFormat.JSON:
         return json.dumps(lifecycle_writer.value(lesson, about), indent=2) + "\n"
     return lifecycle_writer.fleet_text(lesson, about, fleet) if fleet else lifecycle_writer.text(lesson, about)
 

@@ -24,7 +24,7 @@ LOOK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class PodSelection:
     """Which pods."""
 
     selector: str
@@ -77,7 +77,7 @@ class _Listener:
         self.trouble = ""
 
 
-def watched(where: Where, lasting_s: float, pods: int | None) -> model.Study:
+def watch_pods(where: PodSelection, lasting_s: float, pods: int | None) -> model.Study:
     """Watch until enough was seen, the time is over, or somebody presses Ctrl-C; return all that was seen."""
     output.start_logging()
     api = connection.connected(where.context, where.kubeconfig)
@@ -101,7 +101,7 @@ def watched(where: Where, lasting_s: float, pods: int | None) -> model.Study:
         return listener.study
 
 
-def _refuse_unlisted(api: client.Cluster, where: Where) -> None:
+def _refuse_unlisted(api: client.Cluster, where: PodSelection) -> None:
     """Raise if pods cannot be listed for a reason that lasts: a Witness would go on trying."""
     answer = api.send(requests.page(where.kind, where.selector, metadata_only=True))
     if HTTPStatus.BAD_REQUEST <= answer.status < HTTPStatus.INTERNAL_SERVER_ERROR and answer.status != connection.BUSY:
@@ -124,7 +124,9 @@ def _interruptible() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
-def _wait_until_known(sight: timed_events.Witness, listener: _Listener, where: Where, stop: threading.Event) -> None:
+def _wait_until_known(
+    sight: timed_events.Witness, listener: _Listener, where: PodSelection, stop: threading.Event
+) -> None:
     deadline = time.monotonic() + connection.LIST_S
     while not sight.settled.wait(LOOK_S) and time.monotonic() < deadline and not stop.is_set():
         pass
@@ -135,7 +137,7 @@ def _wait_until_known(sight: timed_events.Witness, listener: _Listener, where: W
         )
 
 
-def _wait(listener: _Listener, where: Where, lasting_s: float, pods: int | None, stop: threading.Event) -> None:
+def _wait(listener: _Listener, where: PodSelection, lasting_s: float, pods: int | None, stop: threading.Event) -> None:
     deadline = time.monotonic() + lasting_s
     with _shown(f"watching pods in {where}; Ctrl-C ends it and uses what was seen") as show:
         while (left := deadline - time.monotonic()) > 0 and not stop.is_set():

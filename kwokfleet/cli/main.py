@@ -86,12 +86,12 @@ def root(
     ] = False,
 ) -> None:
     """Keep a simulated Kubernetes fleet equal to the files that declare it."""
-    output.remember_log_options(log_level, log_format)
+    output.set_log_options(log_level, log_format)
 
 
 def main() -> NoReturn:
     """Run the command line and exit with the code that `errors.ExitCode` lists."""
-    signals.listen()
+    signals.install_handlers()
     if sys.stdout is None:  # the shell closed it: `kwokfleet render >&-`
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - for as long as we live
     try:

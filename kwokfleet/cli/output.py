@@ -27,7 +27,7 @@ def read_settings() -> settings.Settings:
     return replace(read, log_level=level or read.log_level, log_format=log_format or read.log_format)
 
 
-def remember_log_options(level: settings.LogLevel | None, log_format: settings.LogFormat | None) -> None:
+def set_log_options(level: settings.LogLevel | None, log_format: settings.LogFormat | None) -> None:
     """Keep what stood on the command line, and refuse a wrong environment before any command runs."""
     global _log_options  # noqa: PLW0603 - the options of the one command line this process has
     _log_options = (level, log_format)

@@ -16,7 +16,7 @@ MOST_NAMED = 10
 _COLOURS = {"+": typer.colors.GREEN, "-": typer.colors.RED, "~": typer.colors.YELLOW, "±": typer.colors.MAGENTA}
 
 
-def coloured() -> bool:
+def use_color() -> bool:
     """Return whether standard output is a terminal that may be coloured."""
     return sys.stdout.isatty() and output.read_settings().color
 
@@ -67,7 +67,7 @@ def outcomes(bad: Sequence[Outcome]) -> Iterator[str]:
 
 
 def _signs(line: str) -> str:
-    if not coloured():
+    if not use_color():
         return line
     title, _, rest = line.partition(": ")
     return f"{title}: " + ", ".join(_painted(part) if part[1:2] != "0" else part for part in rest.split(", "))
@@ -79,11 +79,11 @@ def _painted(text: str) -> str:
 
 
 def _bold(text: str) -> str:
-    return typer.style(text, bold=True) if coloured() else text
+    return typer.style(text, bold=True) if use_color() else text
 
 
 def _styled(text: str, colour: str) -> str:
-    return typer.style(text, fg=colour) if coloured() else text
+    return typer.style(text, fg=colour) if use_color() else text
 
 
 def echo(texts: Iterable[str]) -> None:

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from kwokfleet.kube.objects import Manifest
     from kwokfleet.kube.requests import Sends
-    from kwokfleet.render import desired as rendering
-    from kwokfleet.render import schedule, workloads
+    from kwokfleet.render import desired, schedule, workloads
     from kwokfleet.source import loader
 
 LOOK_AHEAD = timedelta(days=366)
@@ -90,17 +89,17 @@ def render(  # noqa: PLR0913, PLR0917  # one for each option
     The same files, seed and time give the same bytes on every machine. Prints nothing if a file is wrong.
     """
     gc.disable()  # this process makes many small things, drops none, and ends
-    from kwokfleet.render import desired as rendering
+    from kwokfleet.render import desired
     from kwokfleet.source import loader
 
     loaded = files.load(loader.Loader(live_nodes(live)), path or files.default_path())
-    files.refuse_if_wrong(loaded)
+    files.require_valid(loaded)
     _refuse_unknown(fleet, loaded)
     at = now or datetime.now(UTC)
-    renderer = rendering.Renderer()
-    desired = renderer.desired(loaded.tree, at)
+    renderer = desired.Renderer()
+    desired_state = renderer.desired(loaded.tree, at)
     _refuse_clashes(renderer)
-    manifests: Iterator[tuple[str, Manifest]] = (("", each) for each in rendering.born(loaded.tree, desired, at))
+    manifests: Iterator[tuple[str, Manifest]] = (("", each) for each in desired.born(loaded.tree, desired_state, at))
     if waves:
         manifests = _both(manifests, _workload(loaded.tree, at))
     print_manifests(_chosen(manifests, fleet, kind), form)
@@ -134,14 +133,14 @@ def _saved_nodes(path: Path) -> "list[Manifest]":
     from kwokfleet.validate import tree_checks
 
     hint = "make it with: kubectl get nodes -o json"
-    saved = [each for each in files.saved_objects(path, hint) if each.get("kind") == "Node"]
+    saved = [each for each in files.read_objects(path, hint) if each.get("kind") == "Node"]
     found, trouble = tree_checks.node_templates([{"apiVersion": "v1", "kind": "List", "items": saved}])
     if trouble:
         raise errors.InputError(f"{path} {trouble}", hint=hint)
     return found
 
 
-def _refuse_clashes(renderer: "rendering.Renderer") -> None:
+def _refuse_clashes(renderer: "desired.Renderer") -> None:
     if renderer.clashes:
         clash = renderer.clashes[0]
         raise errors.InputError(
@@ -151,19 +150,18 @@ def _refuse_clashes(renderer: "rendering.Renderer") -> None:
         )
 
 
-def _next_runs(tree: "rendering.Tree", now: datetime) -> "Iterator[tuple[workloads.Context, schedule.Run]]":
+def _next_runs(tree: "desired.Tree", now: datetime) -> "Iterator[tuple[workloads.Context, schedule.Run]]":
     """Yield the next Run of each Wave, as if the daemon saw them first now."""
-    from kwokfleet.render import desired as rendering
-    from kwokfleet.render import schedule
+    from kwokfleet.render import desired, schedule
 
     for fleet in tree.fleets:
         for wave in fleet.spec.waves:
             run = next(schedule.runs(wave.start, now, now - timedelta(microseconds=1), now + LOOK_AHEAD), None)
             if run is not None:
-                yield rendering.wave_context(tree, fleet, wave, run.name), run
+                yield desired.wave_context(tree, fleet, wave, run.name), run
 
 
-def _wave_notes(tree: "rendering.Tree", now: datetime, fleet: str | None) -> "Iterator[str]":
+def _wave_notes(tree: "desired.Tree", now: datetime, fleet: str | None) -> "Iterator[str]":
     """Yield a comment for each Wave: what would happen when."""
     from kwokfleet.render import workloads
 
@@ -180,10 +178,9 @@ def _shown(moment: datetime) -> str:
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def _workload(tree: "rendering.Tree", now: datetime) -> "Iterator[tuple[str, Manifest]]":
+def _workload(tree: "desired.Tree", now: datetime) -> "Iterator[tuple[str, Manifest]]":
     """Yield each object of each Wave's next Run, with when it is due, and the namespaces that vary before them."""
-    from kwokfleet.render import desired as rendering
-    from kwokfleet.render import workloads
+    from kwokfleet.render import desired, workloads
 
     made: set[str] = set()
     for context, run in _next_runs(tree, now):
@@ -194,7 +191,7 @@ def _workload(tree: "rendering.Tree", now: datetime) -> "Iterator[tuple[str, Man
             namespace = manifest["metadata"].get("namespace", "")
             if varies and namespace not in made:
                 made.add(namespace)
-                yield "", rendering.namespace(namespace)
+                yield "", desired.namespace(namespace)
             yield f"# due {_shown(instant.at)}, wave {context.wave.name}, run {run.name}", manifest
 
 
@@ -247,9 +244,9 @@ def _json_lines(manifests: "Iterator[tuple[str, Manifest]]") -> "Iterator[str]":
 
 
 def _yaml_documents(manifests: "Iterator[tuple[str, Manifest]]") -> "Iterator[str]":
-    from kwokfleet.documents import writer as yamltext
+    from kwokfleet.documents import writer
 
-    writer = yamltext.Writer()
+    yaml_writer = writer.Writer()
     for note, manifest in manifests:
         yield f"---\n{note}\n" if note else "---\n"
-        yield writer.document(manifest)
+        yield yaml_writer.document(manifest)

@@ -37,7 +37,7 @@ class ReportFormat(StrEnum):
     HTML = "html"
 
 
-class DiffFormat(StrEnum):
+class ComparisonFormat(StrEnum):
     """How a comparison is printed."""
 
     TABLE = "table"
@@ -244,7 +244,7 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
     min_delta: Annotated[
         str, typer.Option(metavar="DURATION", help="Latencies that differ by no more are the same: noise.")
     ] = "50ms",
-    form: Annotated[DiffFormat, typer.Option("--output", "-o", help="How to print it.")] = DiffFormat.TABLE,
+    form: Annotated[ComparisonFormat, typer.Option("--output", "-o", help="How to print it.")] = ComparisonFormat.TABLE,
     results_dir: ResultsDir = None,
 ) -> None:
     """Compare two Runs: every latency, throughput and count.
@@ -285,15 +285,15 @@ def _print_comparison(
     found: "compare.Comparison",
     limits: "compare.RegressionLimits",
     runs: "Sequence[writer.ReportInput]",
-    form: DiffFormat,
+    form: ComparisonFormat,
 ) -> None:
     from kwokfleet.report import comparisons, writer
 
-    if form is DiffFormat.JSON:
+    if form is ComparisonFormat.JSON:
         typer.echo(comparisons.to_json(found))
-    elif form is DiffFormat.MARKDOWN:
+    elif form is ComparisonFormat.MARKDOWN:
         typer.echo(comparisons.to_markdown(found, limits), nl=False)
-    elif form is DiffFormat.HTML:
+    elif form is ComparisonFormat.HTML:
         typer.echo(writer.html_page(runs, compare=True), nl=False)
     else:
         typer.echo(output.table(list(comparisons.rows(found))))

@@ -134,8 +134,8 @@ def _verdict(text: str) -> str:
 
 
 def _bold(text: str) -> str:
-    return typer.style(text, bold=True) if plan_view.coloured() else text
+    return typer.style(text, bold=True) if plan_view.use_color() else text
 
 
 def _styled(text: str, colour: str) -> str:
-    return typer.style(text, fg=colour) if plan_view.coloured() else text
+    return typer.style(text, fg=colour) if plan_view.use_color() else text

@@ -32,7 +32,7 @@ NoPrune = Annotated[
 Details = Annotated[bool, typer.Option("--details", "-d", help="Each object and each field, not only the groups.")]
 
 
-def options(fleet: list[str] | None, *, no_prune: bool, approved: list[str] | None = None) -> "reconciler.Options":
+def sync_options(fleet: list[str] | None, *, no_prune: bool, approved: list[str] | None = None) -> "reconciler.Options":
     """Return what somebody decided on the command line."""
     from kwokfleet.reconcile import reconciler
 
@@ -41,7 +41,7 @@ def options(fleet: list[str] | None, *, no_prune: bool, approved: list[str] | No
 
 
 @contextmanager
-def opened(
+def open_session(
     context: str | None, kubeconfig: Path | None, options: "reconciler.Options", limits: "throttled_client.Limits"
 ) -> "Iterator[sync.Sync]":
     """Connect, and follow our objects; whatever ends the block, ends all that it began."""
@@ -56,7 +56,7 @@ def opened(
             session.stop.set()
 
 
-def loaded(
+def load_files(
     where: Path, live_nodes: "Callable[[str | None], list[Manifest]]", *, stable: bool = False
 ) -> "loader.Loaded":
     """Load files; say what is wrong with them, and go on with what is right."""
@@ -73,7 +73,7 @@ def loaded(
     return loaded
 
 
-def refuse_unknown(fleet: list[str] | None, loaded: "loader.Loaded", made: "Plan") -> None:
+def require_known_fleets(fleet: list[str] | None, loaded: "loader.Loaded", made: "Plan") -> None:
     """Refuse the name of a Fleet that neither the files nor the cluster know."""
     from kwokfleet.documents import problems
 
@@ -84,7 +84,7 @@ def refuse_unknown(fleet: list[str] | None, loaded: "loader.Loaded", made: "Plan
             raise errors.InputError(f"there is no Fleet {name!r}", hint=problems.meant(name, sorted(known)))
 
 
-def note_missing(view: "informer.View", kinds: "AbstractSet[str]") -> None:
+def print_missing_kinds(view: "informer.View", kinds: "AbstractSet[str]") -> None:
     """Say what of the cluster is not known; kwok's other kinds are nobody's concern unless the files need them."""
     from kwokfleet.kube import requests
 
@@ -96,7 +96,7 @@ def note_missing(view: "informer.View", kinds: "AbstractSet[str]") -> None:
             output.print_line(f"note: {why}")
 
 
-def in_force(session: "sync.Sync", loaded: "loader.Loaded") -> "loader.Loaded":
+def keep_suspended(session: "sync.Sync", loaded: "loader.Loaded") -> "loader.Loaded":
     """Return what is loaded, as the daemon would take it: what was suspended in the cluster stays as it is."""
     from kwokfleet.reconcile import cluster_state, fleet_status, reconciler
 

@@ -26,7 +26,7 @@ class Stopped(BaseException):
         self.exit_code = exit_code
 
 
-def listen() -> None:
+def install_handlers() -> None:
     """Let signals end whatever is done, from now on."""
     for number in STOPPING:
         signal.signal(number, _stop)

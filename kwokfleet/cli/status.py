@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _PLAYED = "kwokfleet run plays them"
 
 
-class Thing(StrEnum):
+class ListedKind(StrEnum):
     """What can be listed."""
 
     FLEETS = "fleets"
@@ -48,7 +48,7 @@ def register(app: typer.Typer) -> None:
 
 
 def get(
-    thing: Annotated[Thing, typer.Argument(help="What to list.")] = Thing.POOLS,
+    thing: Annotated[ListedKind, typer.Argument(help="What to list.")] = ListedKind.POOLS,
     fleet: session.Fleet = None,
     form: Form = TableFormat.TABLE,
     context: connection.Context = None,
@@ -56,7 +56,7 @@ def get(
 ) -> None:
     """List what of ours is in the cluster: fleets, pools, nodes, stages; waves and their runs. Needs no files."""
     api = connection.connected(context, kubeconfig)
-    if thing in (Thing.WAVES, Thing.RUNS):
+    if thing in (ListedKind.WAVES, ListedKind.RUNS):
         _print(_played(api, thing, fleet), form, f"no daemon has played {thing} in this cluster: {_PLAYED}")
         return
     with connection.following(api) as follower:
@@ -67,12 +67,12 @@ def get(
     _print(listing.LISTS[thing.value](found), form, f"there are no {thing} of ours in this cluster")
 
 
-def _played(api: "client.Cluster", thing: Thing, fleet: list[str] | None) -> list[dict[str, object]]:
+def _played(api: "client.Cluster", thing: ListedKind, fleet: list[str] | None) -> list[dict[str, object]]:
     from kwokfleet.daemon import overview
     from kwokfleet.reconcile import cluster_state
 
     found = [each for each in cluster_state.fleets(api) if not fleet or each["metadata"]["name"] in fleet]
-    return list(overview.waves(found) if thing is Thing.WAVES else overview.runs(found))
+    return list(overview.waves(found) if thing is ListedKind.WAVES else overview.runs(found))
 
 
 def status(  # noqa: PLR0913, PLR0917  # one for each option
@@ -95,7 +95,7 @@ def status(  # noqa: PLR0913, PLR0917  # one for each option
         from kwokfleet.cli import status_watch
 
         status_watch.watch(fleet, context, kubeconfig)
-    made, loaded, inventory, rules = diff.compared(path or files.default_path(), context, kubeconfig, fleet)
+    made, loaded, inventory, rules = diff.compare_with_cluster(path or files.default_path(), context, kubeconfig, fleet)
     there: dict[tuple[str, str], list[Observed]] = {}
     for each in inventory.values():
         if each.key.kind == "Node":

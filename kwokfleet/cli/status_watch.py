@@ -29,7 +29,7 @@ GLANCE_S = 0.2
 _STYLES = (("Stalled", "red"), ("NotReady", "yellow"), ("Ready", "green"))
 
 
-class Shows(Protocol):
+class StatusView(Protocol):
     """Shows how things stand."""
 
     def show(self, now: "Overview", trouble: str) -> None:
@@ -60,7 +60,7 @@ def _wait(follower: "informer.Mirror") -> None:
 
 
 @contextmanager
-def _shown() -> Iterator[Shows]:
+def _shown() -> Iterator[StatusView]:
     if not sys.stdout.isatty():
         yield _Lines()
         return

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kwokfleet import errors
-from kwokfleet.cli import connection, diff, files, output, render
-from kwokfleet.cli import session as sessions
+from kwokfleet.cli import connection, diff, files, output, render, session
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
     from kwokfleet.kube.objects import Manifest
-    from kwokfleet.reconcile import sync as syncing
     from kwokfleet.reconcile.changes import Plan
+    from kwokfleet.reconcile.sync import Report, Sync
     from kwokfleet.source import loader
 
 ESTABLISHED_S = 30.0
@@ -46,11 +45,11 @@ def register(app: typer.Typer) -> None:
 
 def sync(  # noqa: PLR0913, PLR0917  # one for each option
     path: files.OnePath = None,
-    fleet: sessions.Fleet = None,
+    fleet: session.Fleet = None,
     wait: Wait = False,
     timeout: Timeout = "5m",
     yes: Yes = False,
-    no_prune: sessions.NoPrune = False,
+    no_prune: session.NoPrune = False,
     approve: Annotated[
         list[str] | None,
         typer.Option(metavar="DIGEST", help="Also do what is withheld under this digest.", show_default=False),
@@ -58,7 +57,7 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
     dry_run: Annotated[
         DryRun, typer.Option(help="client: only show the plan; server: let the API server check every write too.")
     ] = DryRun.NONE,
-    details: sessions.Details = False,
+    details: session.Details = False,
     qps: Qps = 0,
     max_inflight: MaxInflight = 128,
     context: connection.Context = None,
@@ -73,38 +72,38 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
 
     output.start_logging()
     limits = throttled_client.Limits(max_inflight, qps, dry_run=dry_run is DryRun.SERVER)
-    options = sessions.options(fleet, no_prune=no_prune, approved=approve)
+    options = session.sync_options(fleet, no_prune=no_prune, approved=approve)
     deadline_s = seconds(timeout)
     where = path or files.default_path()
-    with sessions.opened(context, kubeconfig, options, limits) as session:
-        loaded = sessions.in_force(
-            session, sessions.loaded(where, render.live_nodes(None, session.sender), stable=True)
+    with session.open_session(context, kubeconfig, options, limits) as syncer:
+        loaded = session.keep_suspended(
+            syncer, session.load_files(where, render.live_nodes(None, syncer.sender), stable=True)
         )
-        _prepare(session, sessions.kwok_kinds(loaded), write=dry_run is DryRun.NONE)
-        made = session.plan(loaded)
-        sessions.refuse_unknown(fleet, loaded, made)
-        diff.print_plan(made, loaded, diff.DiffFormat.TEXT, details=details)
+        _prepare(syncer, session.kwok_kinds(loaded), write=dry_run is DryRun.NONE)
+        made = syncer.plan(loaded)
+        session.require_known_fleets(fleet, loaded, made)
+        diff.print_plan(made, loaded, diff.PlanFormat.TEXT, details=details)
         if dry_run is DryRun.CLIENT:
             raise typer.Exit(diff.exit_code(made, loaded))
         _ask(made, yes=yes or dry_run is DryRun.SERVER)
-        done = _carried_out(session, loaded, made, deadline_s if wait and dry_run is DryRun.NONE else 0)
-        code = _told(session, loaded, done)
+        done = _carried_out(syncer, loaded, made, deadline_s if wait and dry_run is DryRun.NONE else 0)
+        code = _told(syncer, loaded, done)
         if dry_run is DryRun.NONE:
-            _record(session, loaded, done, where)
+            _record(syncer, loaded, done, where)
         raise typer.Exit(code)
 
 
-def _prepare(session: "syncing.Sync", kinds: "AbstractSet[str]", *, write: bool) -> None:
+def _prepare(syncer: "Sync", kinds: "AbstractSet[str]", *, write: bool) -> None:
     """Put the definitions of kwok's kinds, if some that are needed are missing, and of ours in place."""
     from kwokfleet.reconcile import applier
 
-    view = connection.known(session.mirror)
+    view = connection.known(syncer.mirror)
     if not write:
-        sessions.note_missing(view, kinds)
+        session.print_missing_kinds(view, kinds)
         return
     wanted = own_definition() + (kwok_definitions() if kinds & view.missing else [])
     try:
-        for name in applier.install(session.sender, wanted, ESTABLISHED_S):
+        for name in applier.install(syncer.sender, wanted, ESTABLISHED_S):
             output.print_line(f"installed {name}")
     except errors.UnreachableError:
         raise
@@ -115,9 +114,9 @@ def _prepare(session: "syncing.Sync", kinds: "AbstractSet[str]", *, write: bool)
                 hint="let somebody with the rights run kwokfleet sync once",
             ) from error
         output.print_line(f"note: {error}; how fleets stand is not recorded in the cluster")
-    session.mirror.follow(kinds)
-    session.mirror.wait(lambda now: not kinds & now.missing, ESTABLISHED_S)
-    sessions.note_missing(connection.known(session.mirror), kinds)
+    syncer.mirror.follow(kinds)
+    syncer.mirror.wait(lambda now: not kinds & now.missing, ESTABLISHED_S)
+    session.print_missing_kinds(connection.known(syncer.mirror), kinds)
 
 
 def own_definition() -> "list[Manifest]":
@@ -156,14 +155,14 @@ def _ask(made: "Plan", *, yes: bool) -> None:
         typer.confirm(f"delete {files.count(going, 'object')}?", abort=True, err=True)
 
 
-def _carried_out(session: "syncing.Sync", loaded: "loader.Loaded", made: "Plan", wait_s: float) -> "syncing.Report":
-    from kwokfleet.cli import bars
+def _carried_out(syncer: "Sync", loaded: "loader.Loaded", made: "Plan", wait_s: float) -> "Report":
+    from kwokfleet.cli import progress
     from kwokfleet.reconcile import outcomes
 
-    with bars.shown(output.console(stderr=True)) as shown:
-        session.watcher = shown.watch
+    with progress.show_changes(output.console(stderr=True)) as bars:
+        syncer.watcher = bars.update
         try:
-            done = session.carry_out(loaded, made)
+            done = syncer.carry_out(loaded, made)
         except BaseException as error:
             if isinstance(error, errors.KwokfleetError):
                 error.hint = f"{error.hint}; {_GO_ON}".lstrip("; ")
@@ -171,15 +170,15 @@ def _carried_out(session: "syncing.Sync", loaded: "loader.Loaded", made: "Plan",
                 output.print_line(_GO_ON)
             raise
         if wait_s and not outcomes.bad(done.outcomes):
-            session.wait_until_ready(wait_s)
+            syncer.wait_until_ready(wait_s)
     return done
 
 
-def _told(session: "syncing.Sync", loaded: "loader.Loaded", done: "syncing.Report") -> errors.ExitCode:
+def _told(syncer: "Sync", loaded: "loader.Loaded", done: "Report") -> errors.ExitCode:
     """Tell what became of it, and return the exit code."""
     from kwokfleet.cli import plan_view
     from kwokfleet.reconcile import outcomes
-    from kwokfleet.reconcile import sync as syncing
+    from kwokfleet.reconcile import sync as reconcile_sync
     from kwokfleet.reconcile.changes import Cause
 
     for line in plan_view.outcomes(outcomes.bad(done.outcomes)):
@@ -189,8 +188,8 @@ def _told(session: "syncing.Sync", loaded: "loader.Loaded", done: "syncing.Repor
             for line in plan_view.withheld(each):
                 output.print_line(line)
     good = sum(each.result in outcomes.GOOD for each in done.outcomes)
-    code = syncing.worst(done, usable=loaded.usable)
-    if session.sender.limits.dry_run:
+    code = reconcile_sync.worst(done, usable=loaded.usable)
+    if syncer.sender.limits.dry_run:
         output.print_line(f"dry run: the API server accepts {good:,} of {files.count(len(done.outcomes), 'change')}")
         return code
     if done.outcomes:
@@ -200,14 +199,14 @@ def _told(session: "syncing.Sync", loaded: "loader.Loaded", done: "syncing.Repor
     return code
 
 
-def _record(session: "syncing.Sync", loaded: "loader.Loaded", done: "syncing.Report", where: "Path") -> None:
+def _record(syncer: "Sync", loaded: "loader.Loaded", done: "Report", where: "Path") -> None:
     """Tell the cluster how its Fleets stand, and which commit they were made equal to."""
     from kwokfleet.reconcile import fleet_status, outcomes
     from kwokfleet.reconcile.changes import Cause
     from kwokfleet.source import sources
 
     about = fleet_status.About(sources.told_of(where, loaded.snapshot.digest))
-    if not session.record(loaded, done, about) and outcomes.of_cause(done.left.withheld, Cause.APPROVAL):
+    if not syncer.record(loaded, done, about) and outcomes.of_cause(done.left.withheld, Cause.APPROVAL):
         output.print_line("note: this could not be recorded in the cluster; approve with: sync --approve DIGEST")
 
 
@@ -232,7 +231,7 @@ def delete(  # noqa: PLR0913, PLR0917  # one for each option
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     qps: Qps = 0,
     max_inflight: MaxInflight = 128,
-    details: sessions.Details = False,
+    details: session.Details = False,
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
@@ -247,22 +246,22 @@ def delete(  # noqa: PLR0913, PLR0917  # one for each option
 
     output.start_logging()
     ordered = reconciler.Options(only=frozenset({fleet, ""}), budget=False)
-    with sessions.opened(context, kubeconfig, ordered, throttled_client.Limits(max_inflight, qps)) as session:
-        view = connection.known(session.mirror)
-        sessions.note_missing(view, {"Stage"})
+    with session.open_session(context, kubeconfig, ordered, throttled_client.Limits(max_inflight, qps)) as syncer:
+        view = connection.known(syncer.mirror)
+        session.print_missing_kinds(view, {"Stage"})
         if {each.fleet for each in view.objects.values()} - {fleet, ""}:
-            session.limit_to({fleet})  # what Fleets share is still needed by the others
+            syncer.limit_to({fleet})  # what Fleets share is still needed by the others
         nothing = loader.nothing()
-        made = session.plan(nothing)
+        made = syncer.plan(nothing)
         if made.empty:
             raise errors.InputError(f"the cluster has nothing of a Fleet {fleet!r}", hint="see kwokfleet get fleets")
-        diff.print_plan(made, nothing, diff.DiffFormat.TEXT, details=details)
+        diff.print_plan(made, nothing, diff.PlanFormat.TEXT, details=details)
         if made.changes and not yes:
             _confirm_delete(fleet, len(made.changes))
-        done = _carried_out(session, nothing, made, 0)
-        code = _told(session, nothing, done)
+        done = _carried_out(syncer, nothing, made, 0)
+        code = _told(syncer, nothing, done)
         if code is errors.ExitCode.DONE:
-            session.forget(fleet)
+            syncer.forget(fleet)
         raise typer.Exit(code)
 
 

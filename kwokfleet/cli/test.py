@@ -130,7 +130,7 @@ def _shown(seconds: float) -> str:
 def _planned(options: _Options) -> _Plan:
     """Check the files, and return what is to be played; raise if that is nothing, or if a wave would never be."""
     from kwokfleet.documents import problems
-    from kwokfleet.experiment import progress as trial
+    from kwokfleet.experiment import progress
     from kwokfleet.source import loader
 
     loaded = files.load(loader.Loader(), options.path)
@@ -142,36 +142,36 @@ def _planned(options: _Options) -> _Plan:
             f"{files.count(len(wrong), 'problem')} in {options.path}: nothing was started",
             hint="kwokfleet validate shows the same, and needs no cluster",
         )
-    cast = trial.cast(loaded.tree.fleets, datetime.now(UTC), options.within)
+    cast = progress.cast(loaded.tree.fleets, datetime.now(UTC), options.within)
     _refuse_what_never_comes(cast, options)
     if not cast.awaited:
         none = "none is due in that time" if cast.late or cast.never else "there is none"
-        why = f"suspended: {trial.some(cast.asleep)}" if cast.asleep else none
+        why = f"suspended: {progress.some(cast.asleep)}" if cast.asleep else none
         raise errors.InputError(
             f"no wave of {options.path} would be played: {why}", hint="a test needs waves: docs/fleet-files.md"
         )
     if cast.asleep:
-        output.print_line(f"note: suspended, so not played: {trial.some(cast.asleep)}")
+        output.print_line(f"note: suspended, so not played: {progress.some(cast.asleep)}")
     if not any(each.gated for each in cast.awaited):
         output.print_line("note: no wave says what it expects, so nothing can fail: docs/testing.md tells of gates")
     return _Plan(loaded.tree.fleets, cast.awaited)
 
 
 def _refuse_what_never_comes(cast: "Casting", options: _Options) -> None:
-    from kwokfleet.experiment import progress as trial
+    from kwokfleet.experiment import progress
 
     late = [f"{name} (due {due:%Y-%m-%dT%H:%M:%SZ})" for name, due in cast.late]
     if options.play_s is not None:
         if late or cast.never:
-            output.print_line(f"note: not due in that time: {trial.some((*late, *cast.never))}")
+            output.print_line(f"note: not due in that time: {progress.some((*late, *cast.never))}")
     elif cast.never:
         raise errors.InputError(
-            f"the time of {trial.some(cast.never)} is past: it would never be played",
+            f"the time of {progress.some(cast.never)} is past: it would never be played",
             hint="write start: {after: 10s}, or say how long to play: --until 5m",
         )
     elif late:
         raise errors.InputError(
-            f"first due after --timeout {_shown(options.timeout_s)}: {trial.some(late)}",
+            f"first due after --timeout {_shown(options.timeout_s)}: {progress.some(late)}",
             hint="start: {after: 10s} in a file for tests, a longer --timeout, or --until 5m for what is due by then",
         )
 
@@ -181,16 +181,17 @@ def _refuse_what_never_comes(cast: "Casting", options: _Options) -> None:
 
 
 @contextmanager
-def _own_cluster(options: _Options) -> "Iterator[embedded.Status]":
+def _own_cluster(options: _Options) -> "Iterator[embedded.ClusterStatus]":
     """Bring up a cluster that nobody else has, and remove it however the block ends."""
-    from kwokfleet.cli import progress as display
-    from kwokfleet.embedded import cluster, progress, state
+    from kwokfleet.cli import progress
+    from kwokfleet.embedded import cluster, state
+    from kwokfleet.embedded import progress as embedded_progress
 
     config, name = cluster_commands.settings_with(options.bin_dir), f"test-{os.urandom(3).hex()}"
     spec = state.Spec(scheduler_config=str(options.scheduler_config or ""))
     made = None
     try:
-        with display.shown(output.console(stderr=True)) as report:
+        with progress.shown(output.console(stderr=True)) as report:
             made = cluster.up(config, name, spec, report)
         yield made
     finally:
@@ -198,15 +199,15 @@ def _own_cluster(options: _Options) -> "Iterator[embedded.Status]":
             signal.signal(each, signal.SIG_IGN)
         if made is None:  # `up` leaves nothing when it fails; but a signal may come between two lines
             with suppress(errors.KwokfleetError):
-                cluster.down(config, name, progress.silent)
+                cluster.down(config, name, embedded_progress.discard)
         elif options.keep:
             _say_how_to_go_on(made, options.path)
         else:
-            cluster.down(config, name, progress.silent)
+            cluster.down(config, name, embedded_progress.discard)
             output.print_line(f"cluster {name} is gone")
 
 
-def _say_how_to_go_on(made: "embedded.Status", path: Path) -> None:
+def _say_how_to_go_on(made: "embedded.ClusterStatus", path: Path) -> None:
     cluster_commands.print_how_to_use(made)
     output.print_line(
         f"kwok has ended with the test, so its nodes will not stay Ready. To go on with the same files:\n\n"
@@ -220,13 +221,13 @@ def _say_how_to_go_on(made: "embedded.Status", path: Path) -> None:
 
 def _tested_elsewhere(options: _Options, plan: _Plan, context: str | None, kubeconfig: Path | None) -> errors.ExitCode:
     """Test on a cluster that somebody named, and leave it as it was, unless it is to be kept."""
-    site = test_cleanup.Site(plan.fleets, context, kubeconfig)
+    site = test_cleanup.SharedCluster(plan.fleets, context, kubeconfig)
     told = f"that of {f'context {context}' if context else kubeconfig}"
-    test_cleanup.refuse_known(site)
+    test_cleanup.require_unknown_fleets(site)
     if options.keep:
         return _tested(options, plan, (context, kubeconfig), told, lambda _made: None)
-    with test_cleanup.forgotten(site):
-        return _tested(options, plan, (context, kubeconfig), told, lambda made: test_cleanup.sweep(made, site))
+    with test_cleanup.removed_at_exit(site):
+        return _tested(options, plan, (context, kubeconfig), told, lambda made: test_cleanup.remove_fleets(made, site))
 
 
 def _tested(
@@ -244,7 +245,7 @@ def _tested(
     with run.opened(run.usual(options.path, None, options.bin_dir), *where) as made:
         going = runner.Trial(made, plan.awaited, run.results())
         try:
-            with test_view.shown(output.console(stderr=True), cluster) as show:
+            with test_view.display(output.console(stderr=True), cluster) as show:
                 output.start_logging(quiet=True)  # above what is drawn, not through it
                 going.wait(options.play_s, options.timeout_s, show)
                 going.settle()

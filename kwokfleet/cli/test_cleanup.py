@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kwokfleet import errors
-from kwokfleet.cli import connection, output
-from kwokfleet.cli import session as sessions
+from kwokfleet.cli import connection, output, session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class SharedCluster:
     """A cluster, and the Fleets that are to be on it for a while."""
 
     fleets: "Sequence[Fleet]"
@@ -33,7 +32,7 @@ class Site:
 
 
 @contextmanager
-def forgotten(site: Site) -> "Iterator[None]":
+def removed_at_exit(site: SharedCluster) -> "Iterator[None]":
     """Let the cluster forget, in the end, whatever it still knows of these Fleets."""
     try:
         yield
@@ -46,7 +45,7 @@ def forgotten(site: Site) -> "Iterator[None]":
                 status_writer.Recorder(sender).forget(name)
 
 
-def refuse_known(site: Site) -> None:
+def require_unknown_fleets(site: SharedCluster) -> None:
     """Refuse a cluster that knows these Fleets: their Runs have been, and nobody asked to remove what is theirs."""
     from kwokfleet.experiment import progress
     from kwokfleet.reconcile import cluster_state
@@ -61,7 +60,7 @@ def refuse_known(site: Site) -> None:
 
 
 @contextmanager
-def _sending(site: Site) -> "Iterator[throttled_client.Sender]":
+def _sending(site: SharedCluster) -> "Iterator[throttled_client.Sender]":
     import threading
 
     from kwokfleet.kube import throttled_client
@@ -73,7 +72,7 @@ def _sending(site: Site) -> "Iterator[throttled_client.Sender]":
         api.close()
 
 
-def sweep(made: "daemon.Daemon", site: Site) -> None:
+def remove_fleets(made: "daemon.Daemon", site: SharedCluster) -> None:
     """Remove Fleets while their kwok still runs, because it lets pods go; the daemon only looks on meanwhile."""
     from kwokfleet.daemon.trigger import Why
     from kwokfleet.kube import throttled_client
@@ -86,18 +85,18 @@ def sweep(made: "daemon.Daemon", site: Site) -> None:
         _remove_played(sender, site)
     for name in site.names:
         ordered = reconciler.Options(only=frozenset({name, ""}), budget=False)
-        with sessions.opened(site.context, site.kubeconfig, ordered, throttled_client.Limits()) as session:
-            view = connection.known(session.mirror)
+        with session.open_session(site.context, site.kubeconfig, ordered, throttled_client.Limits()) as syncer:
+            view = connection.known(syncer.mirror)
             if {each.fleet for each in view.objects.values()} - {name, ""}:
-                session.limit_to({name})  # what Fleets share is still needed by the others
+                syncer.limit_to({name})  # what Fleets share is still needed by the others
             nothing = loader.nothing()
-            left = session.carry_out(nothing, session.plan(nothing)).left
+            left = syncer.carry_out(nothing, syncer.plan(nothing)).left
         stays = len(left.changes) + sum(len(each.changes) for each in left.withheld)
         rest = f"{stays} objects stay; see kwokfleet delete {name}" if stays else "gone from the cluster"
         output.print_line(f"fleet {name}: {rest}")
 
 
-def _remove_played(sender: "throttled_client.Sender", site: Site) -> None:
+def _remove_played(sender: "throttled_client.Sender", site: SharedCluster) -> None:
     """Remove what the Waves have made, wherever it is, and namespaces of theirs that nobody else uses."""
     from kwokfleet.kube import client, discovery, requests, throttled_client
     from kwokfleet.waves import churn

@@ -23,7 +23,7 @@ Show = Callable[[Scene], None]
 
 
 @contextmanager
-def shown(console: Console, cluster: str) -> Iterator[Show]:
+def display(console: Console, cluster: str) -> Iterator[Show]:
     """Show the scenes that the function this yields is told, until the block ends."""
     if not console.is_terminal:
         console.print(f"cluster: {cluster}", soft_wrap=True)
@@ -78,7 +78,7 @@ def _words(part: Part) -> Iterator[str]:
         yield f"{_running(result):,} pods running"
         yield f"{result.objects.completed:,} complete"
     if part.step is Step.OVER:
-        yield f"{entry.verdict.lower()}{f' in {took(part)}' if part.took else ''}"
+        yield f"{entry.verdict.lower()}{f' in {duration_text(part)}' if part.took else ''}"
 
 
 class _Drawn:
@@ -130,7 +130,7 @@ class _Drawn:
         mark = (
             Text("✓" if good else "✗", "green" if good else "red") if over else self._spinner.render(time.monotonic())
         )
-        spent = took(part) or f"{max(0.0, (datetime.now(UTC) - entry.start).total_seconds()):.1f} s"
+        spent = duration_text(part) or f"{max(0.0, (datetime.now(UTC) - entry.start).total_seconds()):.1f} s"
         return (
             mark,
             part.name,
@@ -148,7 +148,7 @@ def _running(result: Result) -> int:
     return max(0, pods.running - pods.completed - pods.failed)
 
 
-def took(part: Part) -> str:
+def duration_text(part: Part) -> str:
     """Return how long a Run took, from when it was due to when all was complete."""
     return f"{part.took.total_seconds():.1f} s" if part.took is not None else ""
 
@@ -167,7 +167,7 @@ def _row(part: Part) -> dict[str, object]:
         "objects": entry.total if entry else 0,
         "complete": result.objects.completed if result else "-",
         "failed": result.objects.failed if result else "-",
-        "total": took(part) or "-",
+        "total": duration_text(part) or "-",
         "startup p50": _seconds(startup.p50 if startup else None),
         "startup p99": _seconds(startup.p99 if startup else None),
         "gates": f"{sum(each.passed for each in gates)} of {len(gates)}" if gates else "none",

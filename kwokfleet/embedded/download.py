@@ -40,7 +40,7 @@ class UnavailableError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Asset:
+class ReleaseAsset:
     """One published file and where its digest stands."""
 
     url: str
@@ -61,24 +61,26 @@ class Asset:
         return frozenset(urllib.parse.urlsplit(url).netloc for url in (self.url, self.digest_url))
 
 
-def asset(binary: versions.Binary, system: str, machine: str, releases: settings.Releases) -> Asset | None:
+def release_asset(
+    binary: versions.Binary, system: str, machine: str, releases: settings.Releases
+) -> ReleaseAsset | None:
     """Say where *binary* is published for this platform; None if it is not."""
     if system != "linux":  # Kubernetes publishes its servers for Linux only
         return None
     version = binary.version
     if binary.project == "kubernetes":
         url = f"{releases.kubernetes}/{version}/bin/{system}/{machine}/{binary.name}"
-        return Asset(url, f"{url}.sha256", _bare_digest)
+        return ReleaseAsset(url, f"{url}.sha256", _bare_digest)
     if binary.project == "etcd":
         folder = f"etcd-{version}-{system}-{machine}"
         base = f"{releases.etcd}/{version}"
-        return Asset(f"{base}/{folder}.tar.gz", f"{base}/SHA256SUMS", _listed_digest, f"{folder}/{binary.name}")
+        return ReleaseAsset(f"{base}/{folder}.tar.gz", f"{base}/SHA256SUMS", _listed_digest, f"{folder}/{binary.name}")
     # kwok's releases have no checksum file of their own; GitHub publishes each asset's digest.
     url = f"{releases.kwok}/{version}/{binary.name}-{system}-{machine}"
-    return Asset(url, f"{releases.kwok_digests}/{version}", _github_digest)
+    return ReleaseAsset(url, f"{releases.kwok_digests}/{version}", _github_digest)
 
 
-def fetch(wanted: Asset, target: Path, report: Callable[[int, int], None]) -> None:
+def fetch(wanted: ReleaseAsset, target: Path, report: Callable[[int, int], None]) -> None:
     """Download *wanted* to *target*, atomically; raise UnavailableError and leave nothing otherwise."""
     digest = _digest(wanted)
     part = target.with_name(f".{target.name}.download")
@@ -94,7 +96,7 @@ def fetch(wanted: Asset, target: Path, report: Callable[[int, int], None]) -> No
         part.unlink(missing_ok=True)
 
 
-def _digest(wanted: Asset) -> str:
+def _digest(wanted: ReleaseAsset) -> str:
     text = _within(DIGEST_DEADLINE_S, wanted.digest_url)
     digest = wanted.read_digest(text, wanted.file_name).lower()
     if len(digest) != hashlib.sha256().digest_size * 2:

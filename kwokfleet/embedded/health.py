@@ -14,30 +14,30 @@ POLL_S = 0.1
 LOOK_FOR_DEAD_EVERY_S = 0.5
 _TAIL_LINES = 6
 _SEARCHED_LINES = 200
-_LATE_API_SERVER = causes.Cause(
+_LATE_API_SERVER = causes.FailureCause(
     r"failed to wait for apiserver being healthy",
     "the API server did not come up in time",
     "is this machine very busy? Then try again when it is not",
 )
-_WRONG_FLAG = causes.Cause(
+_WRONG_FLAG = causes.FailureCause(
     r"unknown (shorthand )?flag|invalid argument|flag provided but not|strict decoding error",
     "it was told something wrong",
     "check --extra-args and --kube-scheduler-config",
 )
 _CAUSES = (
     _LATE_API_SERVER,
-    causes.Cause(causes.DISK, "the disk is full", "free some space, or set KWOKFLEET_DATA_DIR to a larger disk"),
-    causes.Cause(causes.PORT, "a port it needs is in use", "end the program that has it, then try again"),
+    causes.FailureCause(causes.DISK, "the disk is full", "free some space, or set KWOKFLEET_DATA_DIR to a larger disk"),
+    causes.FailureCause(causes.PORT, "a port it needs is in use", "end the program that has it, then try again"),
     _WRONG_FLAG,
-    causes.Cause(r"permission denied", "a file may not be read or written", "mend that file's permissions"),
+    causes.FailureCause(r"permission denied", "a file may not be read or written", "mend that file's permissions"),
 )
 
 
-class GaveUpWaitingError(errors.HostError):
+class ApiServerTimeoutError(errors.HostError):
     """A component ended because the API server was not up in time: on a slow machine, no more than that."""
 
 
-def answers(where: state.Folder, component: str, chosen: state.Ports) -> bool:
+def answers(where: state.ClusterFolder, component: str, chosen: state.Ports) -> bool:
     """Ask *component* whether it is well."""
     match component:
         case "etcd":
@@ -50,10 +50,10 @@ def answers(where: state.Folder, component: str, chosen: state.Ports) -> bool:
             return _is_ok(chosen.kube_scheduler, "/healthz", _unverified())
 
 
-def wait(
-    where: state.Folder,
+def wait_until_ready(
+    where: state.ClusterFolder,
     chosen: state.Ports,
-    starter: kwokctl.Starter,
+    starter: kwokctl.KwokctlProcess,
     *,
     until: float,
     on_ready: Callable[[str], None],
@@ -76,7 +76,7 @@ def wait(
         time.sleep(POLL_S)
 
 
-def _too_slow(where: state.Folder, who: str) -> errors.DeadlineError:
+def _too_slow(where: state.ClusterFolder, who: str) -> errors.DeadlineError:
     return errors.DeadlineError(
         f"{who} did not get ready in time; its log ends with:\n{log_end(where, who)}",
         hint="try again if this machine was very busy; if one of an existing cluster hangs: "
@@ -84,7 +84,7 @@ def _too_slow(where: state.Folder, who: str) -> errors.DeadlineError:
     )
 
 
-def _is_usable(where: state.Folder, component: str, chosen: state.Ports) -> bool:
+def _is_usable(where: state.ClusterFolder, component: str, chosen: state.Ports) -> bool:
     if component == "kube-controller-manager":
         # Without the first service account, which it makes, no pod can be created.
         account = "/api/v1/namespaces/default/serviceaccounts/default"
@@ -92,21 +92,21 @@ def _is_usable(where: state.Folder, component: str, chosen: state.Ports) -> bool
     return answers(where, component, chosen)
 
 
-def _require_alive(where: state.Folder) -> None:
+def _require_alive(where: state.ClusterFolder) -> None:
     """Raise if a component that was started, as its pid file shows, is not there any more."""
     started = [each for each in versions.COMPONENTS if where.pid_file(each).exists()]
-    alive = {each.component for each in processes.find(where)}
+    alive = {each.component for each in processes.find_processes(where)}
     for component in started:
         if component not in alive:
             raise _explain(where, component)
 
 
-def _explain(where: state.Folder, component: str) -> errors.KwokfleetError:
+def _explain(where: state.ClusterFolder, component: str) -> errors.KwokfleetError:
     """Say why *component* ended, as far as its log tells."""
     end = [line for _, line in logs.lines([where.log(component)], tail=_SEARCHED_LINES, follow=False)]
-    if known := causes.find(_CAUSES, end):
+    if known := causes.find_cause(_CAUSES, end):
         cause, line = known
-        kind = {_LATE_API_SERVER: GaveUpWaitingError, _WRONG_FLAG: errors.InputError}.get(cause, errors.HostError)
+        kind = {_LATE_API_SERVER: ApiServerTimeoutError, _WRONG_FLAG: errors.InputError}.get(cause, errors.HostError)
         return kind(f"{component} ended by itself: {cause.what} ({line})", hint=cause.hint)
     return errors.HostError(
         f"{component} ended by itself; its log ends with:\n{log_end(where, component)}",
@@ -114,13 +114,13 @@ def _explain(where: state.Folder, component: str) -> errors.KwokfleetError:
     )
 
 
-def log_end(where: state.Folder, component: str, lines: int = _TAIL_LINES) -> str:
+def log_end(where: state.ClusterFolder, component: str, lines: int = _TAIL_LINES) -> str:
     """Return the last lines of a component's log, indented."""
     end = logs.lines([where.log(component)], tail=lines, follow=False)
     return "\n".join(f"  {line}" for _, line in end) or "  (nothing)"
 
 
-def version(where: state.Folder, chosen: state.Ports) -> str:
+def version(where: state.ClusterFolder, chosen: state.Ports) -> str:
     """Return the API server's version; empty if it does not answer."""
     status, body = _get(chosen.kube_apiserver, "/version", state.client_context(where))
     return str(json.loads(body)["gitVersion"]) if status == http.HTTPStatus.OK else ""

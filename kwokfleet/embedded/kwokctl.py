@@ -73,19 +73,19 @@ def _patches(args: tuple[tuple[str, str, str], ...]) -> list[dict[str, Any]]:
     ]
 
 
-def write_configuration(where: state.Folder, spec: state.Spec, chosen: state.Ports) -> None:
+def write_configuration(where: state.ClusterFolder, spec: state.Spec, chosen: state.Ports) -> None:
     """Write the configuration where `create` finds it. JSON is YAML, and needs no library."""
     where.kwokctl_config.write_text(json.dumps(configuration(spec, chosen), indent=2) + "\n")
 
 
-class Starter:
+class KwokctlProcess:
     """A kwokctl at work.
 
     `create` is for a cluster that is not there yet: when it cannot read what is there, it takes it
     for nothing, and when it fails it removes the folder. `start` starts what is not running.
     """
 
-    def __init__(self, where: state.Folder, tools: binaries.Binaries, *, create: bool) -> None:
+    def __init__(self, where: state.ClusterFolder, tools: binaries.Binaries, *, create: bool) -> None:
         program = tools.path("kwokctl")
         self._command = [str(program), "create" if create else "start", "cluster", "--name", where.name]
         self._command += ["--config", str(where.kwokctl_config)]
@@ -128,7 +128,7 @@ class Starter:
         return self._said.read().decode(errors="replace")
 
 
-def _environment(where: state.Folder, tools: binaries.Binaries) -> dict[str, str]:
+def _environment(where: state.ClusterFolder, tools: binaries.Binaries) -> dict[str, str]:
     # Every KWOK_ variable is an option to kwokctl, and a kubectl on PATH beats the one configured.
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("KWOK_", "KUBECONFIG"))}
     path = os.pathsep.join((str(tools.path("kubectl").parent), kept.get("PATH", "")))

@@ -23,7 +23,7 @@ POLL_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningProcess:
     """One process of a cluster."""
 
     component: str
@@ -33,14 +33,14 @@ class Running:
     """Resident bytes."""
 
 
-def find(where: state.Folder) -> tuple[Running, ...]:
+def find_processes(where: state.ClusterFolder) -> tuple[RunningProcess, ...]:
     """List the processes of the cluster at *where*, sorted by component."""
     noted = _noted(where)
     running = (_running(process, where, noted.get(process.pid, "")) for process in psutil.process_iter())
     return tuple(sorted((each for each in running if each), key=lambda each: (each.component, each.pid)))
 
 
-def _noted(where: state.Folder) -> dict[int, str]:
+def _noted(where: state.ClusterFolder) -> dict[int, str]:
     """Read kwokctl's pid files: which process it says is which component."""
     noted = {}
     for component in versions.COMPONENTS:
@@ -49,16 +49,16 @@ def _noted(where: state.Folder) -> dict[int, str]:
     return noted
 
 
-def _running(process: psutil.Process, where: state.Folder, noted: str) -> Running | None:
+def _running(process: psutil.Process, where: state.ClusterFolder, noted: str) -> RunningProcess | None:
     try:
         command = process.cmdline()  # empty for a zombie
         name = _component(command, where) or (noted if _uses(command, where) else "")
-        return Running(name, process.pid, process.create_time(), process.memory_info().rss) if name else None
+        return RunningProcess(name, process.pid, process.create_time(), process.memory_info().rss) if name else None
     except (psutil.NoSuchProcess, psutil.AccessDenied):
         return None
 
 
-def _component(command: Sequence[str], where: state.Folder) -> str:
+def _component(command: Sequence[str], where: state.ClusterFolder) -> str:
     """Return which component a command line runs; empty if none of this cluster's."""
     programs = {str(where.program(name)): name for name in versions.COMPONENTS}
     for word in command[:2]:  # the second, when the program is a script and the first its interpreter
@@ -68,7 +68,7 @@ def _component(command: Sequence[str], where: state.Folder) -> str:
     return "kwokctl" if is_starter else ""
 
 
-def _uses(command: Sequence[str], where: state.Folder) -> bool:
+def _uses(command: Sequence[str], where: state.ClusterFolder) -> bool:
     """Tell whether a flag names a file of this cluster.
 
     With kwokctl's word for it that is enough: the program may have become another, as a wrapper does.
@@ -76,7 +76,7 @@ def _uses(command: Sequence[str], where: state.Folder) -> bool:
     return any(word.partition("=")[2].startswith(f"{where.root}/") for word in command)
 
 
-def stop(where: state.Folder, wanted: Sequence[Running]) -> None:
+def stop(where: state.ClusterFolder, wanted: Sequence[RunningProcess]) -> None:
     """End the processes *wanted*.
 
     By SIGKILL, as kwokctl does: an API server asked politely takes 5 s to say goodbye to nobody,
@@ -92,17 +92,17 @@ def stop(where: state.Folder, wanted: Sequence[Running]) -> None:
         where.pid_file(each.component).unlink(missing_ok=True)
 
 
-def stop_all(where: state.Folder) -> bool:
+def stop_all(where: state.ClusterFolder) -> bool:
     """End every process of the cluster; False if there was none.
 
     Looks again after each round: a kwokctl whose `up` was killed may start one more while it dies.
     """
-    first = running = find(where)
+    first = running = find_processes(where)
     for _ in range(STOP_ROUNDS):
         if not running:
             return bool(first)
         stop(where, running)
-        running = find(where)
+        running = find_processes(where)
     raise errors.DeadlineError(
         f"process {running[0].pid} ({running[0].component}) does not end", hint="see what it waits for, then try again"
     )
@@ -130,7 +130,7 @@ def _is_alive(process: psutil.Process) -> bool:
     return False
 
 
-def _same(each: Running) -> psutil.Process | None:
+def _same(each: RunningProcess) -> psutil.Process | None:
     """Return the live process, unless its number has gone to another since."""
     try:
         process = psutil.Process(each.pid)
@@ -139,7 +139,7 @@ def _same(each: Running) -> psutil.Process | None:
         return None
 
 
-def correct_pid_files(where: state.Folder, running: Sequence[Running]) -> None:
+def correct_pid_files(where: state.ClusterFolder, running: Sequence[RunningProcess]) -> None:
     """Make kwokctl's pid files true: drop those of dead processes, add those it had no time to write."""
     live = {each.component: str(each.pid) for each in running}
     for component in versions.COMPONENTS:

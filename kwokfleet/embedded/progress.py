@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 
-class Phase(StrEnum):
+class ProgressPhase(StrEnum):
     """Where one subject (a binary, a component) stands."""
 
     WAITING = "waiting"
@@ -19,11 +19,11 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class ProgressUpdate:
     """One step forward."""
 
     subject: str
-    phase: Phase
+    phase: ProgressPhase
     detail: str = ""
     done: int = 0
     total: int = 0
@@ -32,8 +32,8 @@ class Update:
     """How long this phase usually takes; 0: not known."""
 
 
-Report: TypeAlias = Callable[[Update], None]
+ProgressReporter: TypeAlias = Callable[[ProgressUpdate], None]
 
 
-def silent(_update: Update) -> None:
+def discard(_update: ProgressUpdate) -> None:
     """Report to nobody."""

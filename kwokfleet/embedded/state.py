@@ -22,7 +22,7 @@ _UNSAFE = re.compile(r"""[\s,;="'`$&|<>*?\\]""")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
-class Standing(StrEnum):
+class FolderState(StrEnum):
     """What a cluster folder is to us."""
 
     ABSENT = "absent"
@@ -62,7 +62,7 @@ class Ports:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ClusterRecord:
     """What our marker remembers. A cluster keeps its Spec and Ports for life."""
 
     finished: bool
@@ -71,7 +71,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
+class ClusterFolder:
     """Where everything of the cluster *name* is."""
 
     data_dir: Path
@@ -128,7 +128,7 @@ class Folder:
         return self.root / "logs" / f"{component}.previous.log"
 
 
-def folder(data_dir: Path, name: str) -> Folder:
+def cluster_folder(data_dir: Path, name: str) -> ClusterFolder:
     """Return the folder of the cluster *name*, if that can be a name."""
     if not _NAME.fullmatch(name):
         raise errors.InputError(
@@ -140,33 +140,33 @@ def folder(data_dir: Path, name: str) -> Folder:
             f"the data folder {data_dir} has {unsafe[0]!r} in its name, which kwokctl cannot handle",
             hint="set KWOKFLEET_DATA_DIR to a folder without white space, quotes, commas and the like",
         )
-    return Folder(data_dir, name)
+    return ClusterFolder(data_dir, name)
 
 
-def names(data_dir: Path) -> tuple[str, ...]:
+def cluster_names(data_dir: Path) -> tuple[str, ...]:
     """List the clusters that we made, sorted."""
     markers = (data_dir / "clusters").glob("*/kwokfleet.json")
     return tuple(sorted(marker.parent.name for marker in markers))
 
 
-def standing(where: Folder) -> tuple[Standing, str]:
+def folder_state(where: ClusterFolder) -> tuple[FolderState, str]:
     """Say what *where* is to us, and why if it is damaged."""
     if not where.root.exists():
-        return Standing.ABSENT, ""
+        return FolderState.ABSENT, ""
     if not where.marker.exists():
         empty = where.root.is_dir() and not any(where.root.iterdir())
-        return (Standing.ABSENT, "") if empty else (Standing.FOREIGN, "")
+        return (FolderState.ABSENT, "") if empty else (FolderState.FOREIGN, "")
     try:
-        finished = read(where).finished
+        finished = read_record(where).finished
     except (ValueError, KeyError, TypeError, OSError) as exc:
-        return Standing.DAMAGED, f"{where.marker.name} cannot be read ({exc})"
+        return FolderState.DAMAGED, f"{where.marker.name} cannot be read ({exc})"
     if not finished:
-        return Standing.HALF_MADE, ""
+        return FolderState.HALF_MADE, ""
     damage = _damage(where)
-    return (Standing.DAMAGED, damage) if damage else (Standing.MADE, "")
+    return (FolderState.DAMAGED, damage) if damage else (FolderState.MADE, "")
 
 
-def _damage(where: Folder) -> str:
+def _damage(where: ClusterFolder) -> str:
     """Say what is wrong with a cluster that was finished once; empty if nothing is."""
     needed = (where.saved_config, where.kubeconfig, where.pki("ca.crt"), where.pki("admin.crt"), where.pki("admin.key"))
     gone = [str(path.relative_to(where.root)) for path in needed if not path.is_file() or not path.stat().st_size]
@@ -179,7 +179,7 @@ def _damage(where: Folder) -> str:
     return ""
 
 
-def client_context(where: Folder) -> ssl.SSLContext:
+def client_context(where: ClusterFolder) -> ssl.SSLContext:
     """Make the TLS context of the cluster's administrator."""
     context = ssl.create_default_context(cafile=str(where.pki("ca.crt")))
     context.load_cert_chain(where.pki("admin.crt"), where.pki("admin.key"))
@@ -208,7 +208,7 @@ def _by_component(spec: Spec) -> list[tuple[str, str, str]]:
     return sorted(spec.extra_args, key=lambda each: each[0])
 
 
-def write(where: Folder, record: Record) -> None:
+def write_record(where: ClusterFolder, record: ClusterRecord) -> None:
     """Write our marker, atomically."""
     where.root.mkdir(mode=0o700, parents=True, exist_ok=True)
     part = where.marker.with_suffix(".part")
@@ -216,7 +216,7 @@ def write(where: Folder, record: Record) -> None:
     part.replace(where.marker)
 
 
-def read(where: Folder) -> Record:
+def read_record(where: ClusterFolder) -> ClusterRecord:
     """Read our marker back."""
     raw = json.loads(where.marker.read_text())
     if raw["madeBy"] != MADE_BY:
@@ -227,14 +227,14 @@ def read(where: Folder) -> Record:
     }
     if {name for name, _ in spec["binaries"]} != {binary.name for binary in versions.BINARIES}:
         raise ValueError("it lists other binaries")
-    return Record(finished=bool(raw["finished"]), spec=Spec(**spec), ports=Ports(**raw["ports"]))
+    return ClusterRecord(finished=bool(raw["finished"]), spec=Spec(**spec), ports=Ports(**raw["ports"]))
 
 
-def ports_of_others(where: Folder) -> frozenset[int]:
+def ports_of_others(where: ClusterFolder) -> frozenset[int]:
     """List the ports that other clusters in the same data folder count on, running or not."""
     taken: set[int] = set()
-    for name in names(where.data_dir):
+    for name in cluster_names(where.data_dir):
         if name != where.name:
             with suppress(ValueError, KeyError, TypeError, OSError):
-                taken.update(asdict(read(Folder(where.data_dir, name)).ports).values())
+                taken.update(asdict(read_record(ClusterFolder(where.data_dir, name)).ports).values())
     return frozenset(taken)

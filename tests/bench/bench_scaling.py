@@ -125,7 +125,7 @@ def _parts(place: arena.Arena, daemon: running.Running) -> Mapping[str, list[psu
     """Return the processes of each part."""
     ours = psutil.Process(daemon.process.pid)
     kwoks = [each for each in ours.children(recursive=True) if each.name() == KWOK]
-    found = {each.component: each.pid for each in processes.find(place.plane.where)}
+    found = {each.component: each.pid for each in processes.find_processes(place.plane.where)}
     return {KWOK: kwoks, KWOKFLEET: [ours]} | {name: [psutil.Process(found[name])] for name in PARTS[2:]}
 
 

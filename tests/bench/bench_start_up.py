@@ -19,7 +19,7 @@ ROUNDS = 10
 
 def run() -> table.Result:
     """Measure the CPU time of whole processes."""
-    kubectl = binaries.ensure(settings.from_environment(os.environ), progress.silent).path("kubectl")
+    kubectl = binaries.ensure(settings.from_environment(os.environ), progress.discard).path("kubectl")
     kwokfleet = str(Path(sys.executable).with_name("kwokfleet"))
     contestants: dict[str, Callable[[], float]] = {
         "python -c pass": lambda: _cpu_s(sys.executable, "-c", "pass"),

@@ -21,7 +21,7 @@ HEALTHY = dict.fromkeys(versions.COMPONENTS, True)
 
 def pids(kwokfleet: Cli, name: str = "default") -> dict[str, int]:
     """Return the process of each component."""
-    return {each.component: each.pid for each in processes.find(kwokfleet.where(name))}
+    return {each.component: each.pid for each in processes.find_processes(kwokfleet.where(name))}
 
 
 def health(kwokfleet: Cli, name: str = "default") -> dict[str, bool]:
@@ -126,7 +126,7 @@ def test_up_after_a_power_cut(kwokfleet: Cli, stranger: subprocess.Popen[bytes])
     """All components dead and a pid file that names a stranger: `up` works, the stranger lives, data is kept."""
     kwokfleet.ok("cluster", "up")
     kubectl(kwokfleet, "create", "namespace", "kept")
-    processes.stop(kwokfleet.where(), processes.find(kwokfleet.where()))
+    processes.stop(kwokfleet.where(), processes.find_processes(kwokfleet.where()))
     for component in versions.COMPONENTS:
         kwokfleet.where().pid_file(component).write_text(str(stranger.pid))
 
@@ -228,7 +228,7 @@ def test_scheduler_configuration_and_flags_pass_through(kwokfleet: Cli, tmp_path
     )
     options = ("--kube-scheduler-config", str(config), "--extra-args", "kube-apiserver=max-requests-inflight=1234")
     kwokfleet.ok("cluster", "up", *options)
-    (apiserver,) = (each for each in processes.find(kwokfleet.where()) if each.component == "kube-apiserver")
+    (apiserver,) = (each for each in processes.find_processes(kwokfleet.where()) if each.component == "kube-apiserver")
     assert psutil.Process(apiserver.pid).cmdline()[-1] == "--max-requests-inflight=1234"
     assert _bound_by(kwokfleet, "my-scheduler") == "n"
 
@@ -319,8 +319,8 @@ def test_a_port_in_use_is_named(kwokfleet: Cli) -> None:
     assert not kwokfleet.data_dir.exists()
 
     kwokfleet.ok("cluster", "up", "--port", str(port))
-    assert state.read(kwokfleet.where()).ports.kube_apiserver == port
-    processes.stop(kwokfleet.where(), processes.find(kwokfleet.where()))
+    assert state.read_record(kwokfleet.where()).ports.kube_apiserver == port
+    processes.stop(kwokfleet.where(), processes.find_processes(kwokfleet.where()))
     with socket.create_server(("127.0.0.1", port)):
         refused = kwokfleet.run("cluster", "up", "--port", str(port))
     assert refused.returncode == 6

@@ -39,7 +39,7 @@ def by_name(manifests: list[Manifest]) -> dict[str, Manifest]:
 
 def kustomized(folder: Path) -> dict[str, Manifest]:
     """Return what kubectl makes of a kustomization."""
-    kubectl = str(binaries.ensure(settings.from_environment(os.environ), progress.silent).path("kubectl"))
+    kubectl = str(binaries.ensure(settings.from_environment(os.environ), progress.discard).path("kubectl"))
     text = subprocess.run([kubectl, "kustomize", str(folder)], capture_output=True, text=True, check=True).stdout
     return by_name([each.value for each in parser.parse("k", text)[0]])  # type: ignore[misc]  # mappings all
 

@@ -119,7 +119,7 @@ def test_a_path_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 def left_behind(kwokfleet: Cli) -> list[str]:
     """Return the clusters there are."""
-    return list(state.names(kwokfleet.data_dir))
+    return list(state.cluster_names(kwokfleet.data_dir))
 
 
 def test_the_gates_decide(kwokfleet: Cli, tmp_path: Path) -> None:

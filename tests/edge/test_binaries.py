@@ -31,9 +31,9 @@ def configured(tmp_path: Path, **variables: str) -> settings.Settings:
     return settings.from_environment(base | standins.NOWHERE | variables)
 
 
-def collected() -> tuple[list[progress.Update], Callable[[progress.Update], None]]:
+def collected() -> tuple[list[progress.ProgressUpdate], Callable[[progress.ProgressUpdate], None]]:
     """Return a list, and a reporter that fills it."""
-    updates: list[progress.Update] = []
+    updates: list[progress.ProgressUpdate] = []
     return updates, updates.append
 
 
@@ -49,8 +49,8 @@ def test_binaries_of_ones_own_come_first_and_the_rest_from_the_next_source(tmp_p
     own.mkdir()
     (own / "kube-scheduler").write_bytes(standins.PROGRAM)
     (own / "kube-scheduler").chmod(0o755)
-    found = binaries.ensure(configured(tmp_path, KWOKFLEET_BIN_DIR=str(own)), progress.silent).found
-    assert found["kube-scheduler"] == binaries.Found(own / "kube-scheduler", "folder")
+    found = binaries.ensure(configured(tmp_path, KWOKFLEET_BIN_DIR=str(own)), progress.discard).found
+    assert found["kube-scheduler"] == binaries.LocatedBinary(own / "kube-scheduler", "folder")
     assert {found[name].source for name in NAMES if name != "kube-scheduler"} == {"cache"}
 
 
@@ -61,7 +61,7 @@ def test_who_needs_kwok_alone_gets_nothing_else(tmp_path: Path, compiler: Path) 
     (own / "kwok").write_bytes(standins.PROGRAM)
     (own / "kwok").chmod(0o755)
     config = configured(tmp_path, KWOKFLEET_BIN_DIR=str(own))
-    assert binaries.ensure(config, progress.silent, "kwok").path("kwok") == own / "kwok"
+    assert binaries.ensure(config, progress.discard, "kwok").path("kwok") == own / "kwok"
     assert not config.cache_dir.exists()
     assert built(compiler) == []
 
@@ -72,7 +72,7 @@ def test_a_folder_without_any_binary_is_a_mistake(tmp_path: Path, exists: bool) 
     if exists:
         (tmp_path / "own").mkdir()
     with pytest.raises(errors.InputError, match=str(tmp_path / "own")) as caught:
-        binaries.ensure(configured(tmp_path, KWOKFLEET_BIN_DIR=str(tmp_path / "own")), progress.silent)
+        binaries.ensure(configured(tmp_path, KWOKFLEET_BIN_DIR=str(tmp_path / "own")), progress.discard)
     assert "kube-apiserver" in caught.value.hint
 
 
@@ -82,7 +82,7 @@ def test_a_binary_that_cannot_be_executed_is_not_passed_over(tmp_path: Path) -> 
     own.mkdir()
     (own / "kube-scheduler").write_bytes(standins.PROGRAM)
     with pytest.raises(errors.InputError) as caught:
-        binaries.ensure(configured(tmp_path, KWOKFLEET_BIN_DIR=str(own)), progress.silent)
+        binaries.ensure(configured(tmp_path, KWOKFLEET_BIN_DIR=str(own)), progress.discard)
     assert caught.value.hint == f"chmod +x {own}/kube-scheduler"
 
 
@@ -90,12 +90,12 @@ def test_releases_are_downloaded_checked_and_cached(tmp_path: Path, compiler: Pa
     """With the releases in reach nothing is built, and nothing is asked for a second time."""
     with standins.serving(standins.release_files()) as server:
         config = configured(tmp_path, **server.variables)
-        found = binaries.ensure(config, progress.silent)
+        found = binaries.ensure(config, progress.discard)
         assert {name: found.path(name).read_bytes() for name in NAMES} == {
             name: standins.PROGRAM + name.encode() for name in NAMES
         }
         asked = len(server.asked)
-        binaries.ensure(config, progress.silent)
+        binaries.ensure(config, progress.discard)
         assert len(server.asked) == asked
     assert built(compiler) == []
 
@@ -110,7 +110,7 @@ def test_a_download_that_does_not_match_its_digest_is_not_used(tmp_path: Path, c
         found = binaries.ensure(configured(tmp_path, **server.variables), report)
     assert b"tampered" not in found.path("kube-scheduler").read_bytes()
     assert built(compiler) == ["k8s.io/kubernetes/cmd/kube-scheduler"]
-    notes = [update.detail for update in updates if update.phase is progress.Phase.NOTE]
+    notes = [update.detail for update in updates if update.phase is progress.ProgressPhase.NOTE]
     assert any("published digest" in note for note in notes)
 
 
@@ -119,7 +119,7 @@ def test_a_release_without_a_digest_is_not_used(tmp_path: Path, compiler: Path) 
     files = standins.release_files()
     files[f"/kwok-digests/{versions.KWOK}"] = b'{"assets": [{"name": "other", "digest": null}]}'
     with standins.serving(files) as server:
-        binaries.ensure(configured(tmp_path, **server.variables), progress.silent)
+        binaries.ensure(configured(tmp_path, **server.variables), progress.discard)
     assert built(compiler) == ["sigs.k8s.io/kwok/cmd/kwok", "sigs.k8s.io/kwok/cmd/kwokctl"]
 
 
@@ -134,7 +134,7 @@ def test_a_host_that_does_not_answer_is_asked_once(
         binaries.ensure(configured(tmp_path, **server.variables), report)
         assert server.connections == 1
     assert len(built(compiler)) == len(NAMES)
-    assert [each.detail for each in updates if each.phase is progress.Phase.NOTE and "timed out" in each.detail]
+    assert [each.detail for each in updates if each.phase is progress.ProgressPhase.NOTE and "timed out" in each.detail]
 
 
 def test_a_file_that_is_missing_does_not_condemn_its_host(tmp_path: Path, compiler: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_file_that_is_missing_does_not_condemn_its_host(tmp_path: Path, compil
     files = standins.release_files()
     del files[next(path for path in files if path.endswith("/kubectl.sha256"))]
     with standins.serving(files) as server:
-        binaries.ensure(configured(tmp_path, **server.variables), progress.silent)
+        binaries.ensure(configured(tmp_path, **server.variables), progress.discard)
     assert built(compiler) == ["k8s.io/kubernetes/cmd/kubectl"]
 
 
@@ -152,14 +152,14 @@ def test_litter_of_a_killed_command_is_swept(tmp_path: Path, compiler: Path) -> 
     cache = config.cache_dir / "bin" / versions.cache_key(*binaries.this_platform())
     cache.mkdir(parents=True)
     (cache / ".etcd.123.build").write_text("half a binary")
-    binaries.ensure(config, progress.silent)
+    binaries.ensure(config, progress.discard)
     assert sorted(path.name for path in cache.iterdir()) == sorted(NAMES)
 
 
 def test_a_finished_build_leaves_only_the_binaries(tmp_path: Path, compiler: Path) -> None:
     """The compiler's caches, four gigabytes in real life, are gone."""
     config = configured(tmp_path)
-    binaries.ensure(config, progress.silent)
+    binaries.ensure(config, progress.discard)
     assert [path.name for path in config.cache_dir.iterdir()] == ["bin"]
     (folder,) = (path for path in (config.cache_dir / "bin").iterdir() if path.is_dir())
     assert sorted(path.name for path in folder.iterdir()) == sorted(NAMES)
@@ -169,7 +169,9 @@ def test_a_build_reports_what_it_does_and_how_long_that_usually_takes(tmp_path: 
     """The display has something to show."""
     updates, report = collected()
     binaries.ensure(configured(tmp_path), report)
-    building = [each for each in updates if each.subject == "kube-apiserver" and each.phase is progress.Phase.BUILDING]
+    building = [
+        each for each in updates if each.subject == "kube-apiserver" and each.phase is progress.ProgressPhase.BUILDING
+    ]
     assert building[-1].detail == "example.com/some/package"
     assert building[-1].done == 1
     assert building[-1].usual_s > 60
@@ -182,11 +184,11 @@ def test_an_interrupted_build_goes_on_where_it_was(
     monkeypatch.setenv("FAKE_GO_FAILS", "compile: signal: killed")
     first = versions.BINARIES[0]
     with pytest.raises(errors.HostError, match=f"building {first.name} failed: the compiler ran out of memory"):
-        binaries.ensure(configured(tmp_path), progress.silent)
+        binaries.ensure(configured(tmp_path), progress.discard)
     compiled = tmp_path / "cache" / "build" / "build" / "compiled"
     assert compiled.read_text().split() == [first.go_package]
     monkeypatch.delenv("FAKE_GO_FAILS")
-    binaries.ensure(configured(tmp_path), progress.silent)
+    binaries.ensure(configured(tmp_path), progress.discard)
     assert len(built(compiler)) == len(NAMES)
 
 
@@ -194,7 +196,7 @@ def test_no_network_is_said_in_one_sentence(tmp_path: Path, compiler: Path, monk
     """Neither releases nor modules: the cause, and what to do."""
     monkeypatch.setenv("FAKE_GO_FAILS", "dial tcp: lookup some.proxy: no such host")
     with pytest.raises(errors.HostError, match="modules could not be downloaded") as caught:
-        binaries.ensure(configured(tmp_path), progress.silent)
+        binaries.ensure(configured(tmp_path), progress.discard)
     assert "--bin-dir" in caught.value.hint
 
 
@@ -203,7 +205,7 @@ def test_an_old_compiler_is_not_used(tmp_path: Path, compiler: Path, monkeypatch
     monkeypatch.setenv("FAKE_GO_VERSION", "go1.21.0")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     with pytest.raises(errors.HostError, match="no Go compiler: none on PATH is new enough") as caught:
-        binaries.ensure(configured(tmp_path), progress.silent)
+        binaries.ensure(configured(tmp_path), progress.discard)
     assert "1.26.0 or newer" in caught.value.hint
     assert built(compiler) == []
 
@@ -212,7 +214,7 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     """Not a traceback: the folder, the reason, the variable that moves it."""
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(errors.HostError, match=str(tmp_path / "file")) as caught:
-        binaries.ensure(configured(tmp_path, KWOKFLEET_CACHE_DIR=str(tmp_path / "file")), progress.silent)
+        binaries.ensure(configured(tmp_path, KWOKFLEET_CACHE_DIR=str(tmp_path / "file")), progress.discard)
     assert "KWOKFLEET_CACHE_DIR" in caught.value.hint
 
 

@@ -46,17 +46,17 @@ def configured(tmp_path: Path, **variables: str) -> settings.Settings:
 def test_the_pinned_modules_files_are_cached(tmp_path: Path, go: Path) -> None:
     """They are copied from the module of the pinned version, once; the copies can be removed again."""
     config = configured(tmp_path)
-    found = crds.files(config, progress.silent)
+    found = crds.files(config, progress.discard)
     assert [path.name for path in found] == ["a.yaml", "b.yaml"]
     assert found[0].stat().st_mode & 0o200
-    assert crds.files(config, progress.silent) == found
+    assert crds.files(config, progress.discard) == found
     asked = (go / "asked").read_text().splitlines()
     assert asked == [f"mod download -json sigs.k8s.io/kwok@{versions.KWOK}"]
 
 
 def test_foreign_binaries_do_not_bring_their_own_definitions(tmp_path: Path, go: Path) -> None:
     """With a folder of one's own binaries the cache is still ours."""
-    found = crds.files(configured(tmp_path, KWOKFLEET_BIN_DIR=str(tmp_path / "own")), progress.silent)
+    found = crds.files(configured(tmp_path, KWOKFLEET_BIN_DIR=str(tmp_path / "own")), progress.discard)
     assert {path.parent for path in found} == {tmp_path / "cache" / "crds" / f"kwok-{versions.KWOK}"}
 
 
@@ -66,18 +66,18 @@ def test_a_failed_download_says_why_and_leaves_nothing(
     """The compiler's own words are shown, and the next try begins from nothing."""
     monkeypatch.setenv("FAKE_GO_FAILS", "dial tcp: no route to host")
     with pytest.raises(errors.HostError, match="no route to host") as caught:
-        crds.files(configured(tmp_path), progress.silent)
+        crds.files(configured(tmp_path), progress.discard)
     assert "GOPROXY" in caught.value.hint
     assert [path.name for path in (tmp_path / "cache" / "crds").iterdir()] == [f"kwok-{versions.KWOK}.lock"]
     monkeypatch.delenv("FAKE_GO_FAILS")
-    assert crds.files(configured(tmp_path), progress.silent)
+    assert crds.files(configured(tmp_path), progress.discard)
 
 
 def test_a_module_without_definitions_is_said_so(tmp_path: Path, go: Path) -> None:
     """A kwok that keeps them elsewhere is not taken for one that has none."""
     (go / "module" / crds.INSIDE).rename(go / "module" / "elsewhere")
     with pytest.raises(errors.HostError, match="is missing in it"):
-        crds.files(configured(tmp_path), progress.silent)
+        crds.files(configured(tmp_path), progress.discard)
 
 
 def test_a_cache_that_cannot_be_written_is_said_so(tmp_path: Path, go: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_cache_that_cannot_be_written_is_said_so(tmp_path: Path, go: Path) -> 
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / "crds").write_text("")
     with pytest.raises(errors.HostError, match="cannot write the cache of CRDs"):
-        crds.files(configured(tmp_path), progress.silent)
+        crds.files(configured(tmp_path), progress.discard)
 
 
 @pytest.mark.skipif(toolchain.on_path() is None, reason="needs a real Go")
@@ -102,4 +102,4 @@ def test_a_module_that_go_sum_does_not_know_is_refused(tmp_path: Path, monkeypat
     monkeypatch.setenv("GOMODCACHE", str(tmp_path / "modules"))
     monkeypatch.setenv("GONOSUMDB", "*")
     with pytest.raises(errors.HostError, match="checksum mismatch"):
-        crds.files(configured(tmp_path), progress.silent)
+        crds.files(configured(tmp_path), progress.discard)

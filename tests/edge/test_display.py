@@ -2,24 +2,30 @@ import io
 
 from rich.console import Console
 
-from kwokfleet.cli import progress as display
-from kwokfleet.embedded import progress
+from kwokfleet.cli import progress
+from kwokfleet.embedded import progress as embedded_progress
 
 UPDATES = (
-    progress.Update("etcd", progress.Phase.WAITING),
-    progress.Update("etcd", progress.Phase.BUILDING, "go.uber.org/zap", 10, 575, usual_s=70),
-    progress.Update("etcd", progress.Phase.BUILDING, "google.golang.org/grpc", 20, 575, usual_s=70),
-    progress.Update("etcd", progress.Phase.NOTE, "something worth a line"),
-    progress.Update("etcd", progress.Phase.BUILDING, "k8s.io/klog", 30, 575, usual_s=70),
-    progress.Update("etcd", progress.Phase.DONE, "v3.6.8, built"),
+    embedded_progress.ProgressUpdate("etcd", embedded_progress.ProgressPhase.WAITING),
+    embedded_progress.ProgressUpdate(
+        "etcd", embedded_progress.ProgressPhase.BUILDING, "go.uber.org/zap", 10, 575, usual_s=70
+    ),
+    embedded_progress.ProgressUpdate(
+        "etcd", embedded_progress.ProgressPhase.BUILDING, "google.golang.org/grpc", 20, 575, usual_s=70
+    ),
+    embedded_progress.ProgressUpdate("etcd", embedded_progress.ProgressPhase.NOTE, "something worth a line"),
+    embedded_progress.ProgressUpdate(
+        "etcd", embedded_progress.ProgressPhase.BUILDING, "k8s.io/klog", 30, 575, usual_s=70
+    ),
+    embedded_progress.ProgressUpdate("etcd", embedded_progress.ProgressPhase.DONE, "v3.6.8, built"),
 )
 
 
-def shown(*, terminal: bool, updates: tuple[progress.Update, ...] = UPDATES) -> str:
+def shown(*, terminal: bool, updates: tuple[embedded_progress.ProgressUpdate, ...] = UPDATES) -> str:
     """Report *updates* and return what was drawn."""
     out = io.StringIO()
     console = Console(file=out, force_terminal=terminal, width=100, color_system=None)
-    with display.shown(console) as report:
+    with progress.shown(console) as report:
         for update in updates:
             report(update)
     return out.getvalue()

@@ -11,9 +11,9 @@ from tests.harness import waiting
 
 
 @pytest.fixture
-def where(tmp_path: Path) -> state.Folder:
+def where(tmp_path: Path) -> state.ClusterFolder:
     """Make a cluster's folder, with room for pid files."""
-    folder = state.folder(tmp_path, "demo")
+    folder = state.cluster_folder(tmp_path, "demo")
     folder.pid_file("etcd").parent.mkdir(parents=True)
     return folder
 
@@ -33,10 +33,12 @@ def start(program: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen([str(program), "600"])
 
 
-def test_components_are_found_by_program_and_folder(where: state.Folder, stranger: subprocess.Popen[bytes]) -> None:
+def test_components_are_found_by_program_and_folder(
+    where: state.ClusterFolder, stranger: subprocess.Popen[bytes]
+) -> None:
     """Only a component run by its link in the folder counts, whatever the pid files say."""
-    neighbour = state.folder(where.data_dir, "demo2")
-    nested = state.folder(Path(f"{where.data_dir}/mnt{where.data_dir}"), "demo")
+    neighbour = state.cluster_folder(where.data_dir, "demo2")
+    nested = state.cluster_folder(Path(f"{where.data_dir}/mnt{where.data_dir}"), "demo")
     mine = start(where.program("etcd"))
     others = [
         start(neighbour.program("etcd")),
@@ -45,7 +47,7 @@ def test_components_are_found_by_program_and_folder(where: state.Folder, strange
     ]
     where.pid_file("etcd").write_text(str(stranger.pid))
     try:
-        (found,) = processes.find(where)
+        (found,) = processes.find_processes(where)
         assert (found.component, found.pid) == ("etcd", mine.pid)
         processes.stop(where, [found])
         assert mine.wait(10) == -signal.SIGKILL
@@ -56,30 +58,32 @@ def test_components_are_found_by_program_and_folder(where: state.Folder, strange
             each.wait()
 
 
-def test_a_number_that_changed_hands_is_not_killed(where: state.Folder, stranger: subprocess.Popen[bytes]) -> None:
+def test_a_number_that_changed_hands_is_not_killed(
+    where: state.ClusterFolder, stranger: subprocess.Popen[bytes]
+) -> None:
     """Between looking and killing, a process may end and its number go to another."""
-    stale = processes.Running("etcd", stranger.pid, started=1.0, memory=0)
+    stale = processes.RunningProcess("etcd", stranger.pid, started=1.0, memory=0)
     processes.stop(where, [stale])
     assert stranger.poll() is None
 
 
-def test_pid_files_are_made_true(where: state.Folder, stranger: subprocess.Popen[bytes]) -> None:
+def test_pid_files_are_made_true(where: state.ClusterFolder, stranger: subprocess.Popen[bytes]) -> None:
     """Kwokctl believes these files: a stale number goes, a missing one comes."""
     where.pid_file("etcd").write_text(str(stranger.pid))
-    running = [processes.Running("kube-apiserver", os.getpid(), started=1.0, memory=0)]
+    running = [processes.RunningProcess("kube-apiserver", os.getpid(), started=1.0, memory=0)]
     processes.correct_pid_files(where, running)
     assert not where.pid_file("etcd").exists()
     assert where.pid_file("kube-apiserver").read_text() == str(os.getpid())
 
 
-def test_whatever_is_started_while_we_look_is_stopped_too(where: state.Folder) -> None:
+def test_whatever_is_started_while_we_look_is_stopped_too(where: state.ClusterFolder) -> None:
     """A kwokctl left alone by a killed `up` goes on starting components: none of them survives."""
     (where.root / "bin").mkdir()
     (where.root / "bin/etcd").symlink_to("/bin/sleep")
     script = f"for i in 1 2 3 4 5 6 7 8 9 10; do {where.root}/bin/etcd 600 & done; wait"
     kwokctl = [f"{where.root}/bin/kwokctl", "-c", script, f"{where.root}/kwokctl.yaml"]
     with subprocess.Popen(kwokctl, executable="/bin/sh"):
-        waiting.until(lambda: processes.find(where))
+        waiting.until(lambda: processes.find_processes(where))
         assert processes.stop_all(where)
-    assert processes.find(where) == ()
+    assert processes.find_processes(where) == ()
     assert not processes.stop_all(where)

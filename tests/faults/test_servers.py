@@ -75,7 +75,7 @@ def test_an_api_server_without_streaming_lists(kwokfleet: cli.Cli, tmp_path: Pat
     """A real one, with the feature turned off: sync and diff do what they do elsewhere."""
     flags = ("kube-apiserver=feature-gates=WatchList=false", *("=".join(each) for each in foreign.QUIET.extra_args))
     kwokfleet.ok("cluster", "up", *(argument for flag in flags for argument in ("--extra-args", flag)))
-    tools = binaries.ensure(settings.from_environment(os.environ), progress.silent)
+    tools = binaries.ensure(settings.from_environment(os.environ), progress.discard)
     cluster = ControlPlane(kwokfleet.where(), tools)
     with foreign.untouched(cluster):
         for scene in scenes.opened(cluster, kwokfleet, tmp_path):

@@ -52,13 +52,15 @@ class Cli:
         assert done.returncode == 0, f"kwokfleet {' '.join(arguments)} gave {done.returncode}: {done.stderr}"
         return done.stdout
 
-    def where(self, name: str = "default") -> state.Folder:
+    def where(self, name: str = "default") -> state.ClusterFolder:
         """Return a cluster's folder."""
-        return state.folder(self.data_dir, name)
+        return state.cluster_folder(self.data_dir, name)
 
     def log_tails(self) -> list[tuple[str, str]]:
         """Return the ends of the logs of every cluster this test made."""
-        return [tail for name in state.names(self.data_dir) for tail in control_plane.log_tails(self.where(name))]
+        return [
+            tail for name in state.cluster_names(self.data_dir) for tail in control_plane.log_tails(self.where(name))
+        ]
 
 
 def opened(folder: Path) -> Iterator[Cli]:
@@ -85,5 +87,5 @@ def opened(folder: Path) -> Iterator[Cli]:
         yield Cli(data_dir, environment)
     finally:
         mine = settings.from_environment(environment)
-        for name in state.names(data_dir):
-            cluster.down(mine, name, progress.silent)
+        for name in state.cluster_names(data_dir):
+            cluster.down(mine, name, progress.discard)

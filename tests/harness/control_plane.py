@@ -22,7 +22,7 @@ TAIL_LINES = 40
 class ControlPlane:
     """A running cluster."""
 
-    where: state.Folder
+    where: state.ClusterFolder
     tools: binaries.Binaries
 
     @property
@@ -86,7 +86,7 @@ class ControlPlane:
         return log_tails(self.where)
 
 
-def log_tails(where: state.Folder) -> list[tuple[str, str]]:
+def log_tails(where: state.ClusterFolder) -> list[tuple[str, str]]:
     """Return a title and the end of the log of each component at *where*."""
     return [(f"log of {each}", health.log_end(where, each, TAIL_LINES)) for each in versions.COMPONENTS]
 
@@ -96,10 +96,10 @@ def running(name: str = "session", spec: state.Spec | None = None) -> Iterator[C
     config = replace(settings.from_environment(os.environ), data_dir=STATE)
     # Two sessions in one checkout take turns.
     with locks.exclusive(STATE.with_suffix(f".{name}.lock"), deadline_s=1800, on_wait=lambda _holder: None):
-        cluster.down(config, name, progress.silent)  # of a session that was killed
-        tools = binaries.ensure(config, progress.silent)
-        cluster.up(config, name, spec or state.Spec(), progress.silent)
+        cluster.down(config, name, progress.discard)  # of a session that was killed
+        tools = binaries.ensure(config, progress.discard)
+        cluster.up(config, name, spec or state.Spec(), progress.discard)
         try:
-            yield ControlPlane(state.folder(config.data_dir, name), tools)
+            yield ControlPlane(state.cluster_folder(config.data_dir, name), tools)
         finally:
-            cluster.down(config, name, progress.silent)
+            cluster.down(config, name, progress.discard)

@@ -65,7 +65,7 @@ def kustomize(folder: str, scratch: Path) -> list[Manifest]:
         where.mkdir(exist_ok=True)
         base, over = (os.path.relpath(each, where.resolve()) for each in (DEPLOY / "base", DEPLOY / folder))
         (where / "kustomization.yaml").write_text(f"resources: [{base}]\ncomponents: [{over}]\n")
-    kubectl = binaries.ensure(settings.from_environment(os.environ), progress.silent).path("kubectl")
+    kubectl = binaries.ensure(settings.from_environment(os.environ), progress.discard).path("kubectl")
     return read(_said(str(kubectl), "kustomize", str(where)))
 
 

@@ -56,7 +56,7 @@ class Kwok:
 
 def install_crds(cluster: control_plane.ControlPlane) -> None:
     """Give the cluster kwok's kinds, unless it has them, and return once it knows them."""
-    files = crds.files(settings.from_environment(os.environ), progress.silent)
+    files = crds.files(settings.from_environment(os.environ), progress.discard)
     if _established(cluster) < len(files):
         named = [argument for path in files for argument in ("--filename", str(path))]
         cluster.kubectl("apply", "--server-side", "--force-conflicts", *named)

@@ -24,7 +24,7 @@ def test_every_listening_socket_is_on_loopback(cluster: ControlPlane) -> None:
     """Nobody on the network can reach any part of it: five sockets, all on 127.0.0.1."""
     sockets = [
         connection.laddr
-        for each in processes.find(cluster.where)
+        for each in processes.find_processes(cluster.where)
         for connection in psutil.Process(each.pid).net_connections("inet")
         if connection.status == psutil.CONN_LISTEN
     ]
@@ -90,7 +90,7 @@ def _ready() -> dict[str, object]:
 
 
 def _anonymous(cluster: ControlPlane, path: str) -> int:
-    port = state.read(cluster.where).ports.kube_apiserver
+    port = state.read_record(cluster.where).ports.kube_apiserver
     context = ssl.create_default_context(cafile=str(cluster.where.pki("ca.crt")))
     try:
         with urllib.request.urlopen(f"https://127.0.0.1:{port}{path}", context=context, timeout=10) as answer:

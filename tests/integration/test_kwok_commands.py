@@ -204,7 +204,7 @@ def test_a_wrong_stage_never_reaches_kwok(lab: Lab, stages_as: str) -> None:
         heard(process, "Ctrl-C ends it")
         [before] = lab.status()["processes"]
         lab.write_stage(".status.bad[")
-        said = heard(process, "goes on as the files said before")
+        said = heard(process, "continues with the last valid files")
         refused = lab.program.run("sync", str(lab.file))
         assert refused.returncode == 2
         assert WRONG in refused.stderr
@@ -212,7 +212,7 @@ def test_a_wrong_stage_never_reaches_kwok(lab: Lab, stages_as: str) -> None:
         assert ".status.good" in played
         assert ".status.bad" not in played
         lab.write_stage(".status.better")
-        said += heard(process, "right again")
+        said += heard(process, "valid again")
         assert sum(WRONG in line for line in said) == 1
         lab.program.ok("sync", str(lab.file))
         waiting.until(lambda: ".status.better" in kwok_reads(lab, stages_as))

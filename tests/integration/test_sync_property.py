@@ -66,7 +66,7 @@ def defaults(schema: Manifest, *path: str) -> Iterator[tuple[tuple[str, ...], An
 
 def test_what_kwoks_definition_fills_in_is_no_difference(cluster: ControlPlane) -> None:
     """Every default of a Stage, as the pinned version of kwok has them; none of them is inside a list."""
-    files = crds.files(settings.from_environment(os.environ), progress.silent)
+    files = crds.files(settings.from_environment(os.environ), progress.discard)
     [stage] = [each for each in map(YAML(typ="safe").load, files) if each["spec"]["names"]["kind"] == "Stage"]
     found = dict(defaults(stage["spec"]["versions"][0]["schema"]["openAPIV3Schema"]))
     assert found

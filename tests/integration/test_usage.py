@@ -179,7 +179,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         port, files = _written(folder)
         program.ok("sync", str(files), "--yes", KUBECONFIG=str(where.kubeconfig))
         tree = loader.Loader().load(files).tree
-        tools = binaries.ensure(settings.from_environment(os.environ), progress.silent)
+        tools = binaries.ensure(settings.from_environment(os.environ), progress.discard)
         wanted = _wanted(tools.path("kwok"), where.kubeconfig, tree)
         api = client.connect(kubeconfig=where.kubeconfig)
         with supervisor.Keeper(api, wanted, folder / "kwok", lambda: [(name, "") for name in NODES], api) as kept:

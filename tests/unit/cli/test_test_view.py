@@ -56,7 +56,7 @@ PLAY = [
 def logged(*scenes: Scene) -> list[str]:
     """Return the lines that a log gets."""
     out = io.StringIO()
-    with test_view.shown(Console(file=out, width=200), "test-1, Kubernetes v1") as show:
+    with test_view.display(Console(file=out, width=200), "test-1, Kubernetes v1") as show:
         for each in scenes:
             show(each)
     return [line.partition(" s  ")[2] or line for line in out.getvalue().splitlines()]
@@ -94,7 +94,7 @@ def test_what_is_in_the_way_is_told_once() -> None:
 def drawn(*scenes: Scene) -> str:
     """Return what a terminal shows in the end."""
     out = io.StringIO()
-    with test_view.shown(Console(file=out, width=100, force_terminal=True, no_color=True), "test-1") as show:
+    with test_view.display(Console(file=out, width=100, force_terminal=True, no_color=True), "test-1") as show:
         for each in scenes:
             show(each)
     return out.getvalue()
