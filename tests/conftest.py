@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import cli, control_plane, golden, sandbox
+from tests.harness import cli, control_plane, golden_files, sandbox
 
 REAL = {"cluster", "kwokfleet", "standing"}
 """Fixtures that need the control plane's binaries."""
@@ -73,6 +73,6 @@ def kwokfleet(tmp_path: Path) -> Iterator[cli.Cli]:
 
 
 @pytest.fixture
-def golden_file(request: pytest.FixtureRequest) -> golden.Golden:
+def golden_file(request: pytest.FixtureRequest) -> golden_files.Golden:
     """Compare a text with the file of that name in tests/golden."""
-    return golden.Golden(update=bool(request.config.getoption("--update-golden")))
+    return golden_files.Golden(update=bool(request.config.getoption("--update-golden")))

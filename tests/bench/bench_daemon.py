@@ -17,8 +17,8 @@ from kwokfleet.kube import objects, requests
 from kwokfleet.kube.informer import informer
 from kwokfleet.kube.objects import ObjectKey
 from kwokfleet.source import debounce
-from tests.bench import arena, table
-from tests.harness import cli, faulty, running, waiting
+from tests.bench import benchmark_cluster, table
+from tests.harness import cli, daemon_process, faulty_proxy, waiting
 
 SIZE = int(os.environ.get("BENCH_NODES", "1000"))
 LARGE = 5 * SIZE
@@ -36,14 +36,14 @@ LEASE = "/leases/kwokfleet"
 
 def run() -> list[table.Result]:
     """Measure everything on one cluster."""
-    with arena.opened(driven=False) as place:
+    with benchmark_cluster.opened(driven=False) as place:
         files = place.folder / "files"
         files.mkdir()
-        with arena.kwok_beside(place):
+        with benchmark_cluster.kwok_beside(place):
             made = [_ready(place, files)]
             _save(files / "bench.yaml", _fleet(LARGE))
             _save(files / "small.yaml", _small(0))
-            with faulty.proxied(place.plane) as proxy, _daemon(place, files, proxy) as daemon:
+            with faulty_proxy.proxied(place.plane) as proxy, _daemon(place, files, proxy) as daemon:
                 place.wait(LARGE + 1)
                 made += [_follows(files, proxy), _drifts(place), _storm(files, proxy, daemon), _asks(proxy, daemon)]
         with _daemon(place, files, kwok=True) as daemon:
@@ -53,7 +53,7 @@ def run() -> list[table.Result]:
 
 def _fleet(count: int) -> str:
     drifting = f"    - {{name: drifting, replicas: {DRIFTING}, labels: {{drifting: 'yes', tier: gold}}}}\n"
-    return arena.fleet(count - DRIFTING) + drifting
+    return benchmark_cluster.fleet(count - DRIFTING) + drifting
 
 
 def _small(number: int) -> str:
@@ -75,30 +75,32 @@ def _save(path: Path, text: str) -> float:
 
 @contextmanager
 def _daemon(
-    place: arena.Arena, files: Path, proxy: faulty.Proxy | None = None, *, kwok: bool = False
-) -> Iterator[running.Running]:
+    place: benchmark_cluster.Arena, files: Path, proxy: faulty_proxy.Proxy | None = None, *, kwok: bool = False
+) -> Iterator[daemon_process.Running]:
     through = {"KUBECONFIG": proxy.kubeconfig(place.folder / "through.json")} if proxy else {}
     program = cli.Cli(place.data_dir, place.environment)
-    with running.daemon(program, str(files), kwok=kwok, variables=through) as daemon:
-        waiting.until(lambda: daemon.synced, deadline_s=arena.DEADLINE_S)
+    with daemon_process.daemon(program, str(files), kwok=kwok, variables=through) as daemon:
+        waiting.until(lambda: daemon.synced, deadline_s=benchmark_cluster.DEADLINE_S)
         yield daemon
 
 
-def _ready(place: arena.Arena, files: Path) -> table.Result:
+def _ready(place: benchmark_cluster.Arena, files: Path) -> table.Result:
     """Compare a file that is saved into a daemon's folder with a sync of the same file."""
     other = place.folder / "sync.yaml"
-    other.write_text(arena.fleet(SIZE))
+    other.write_text(benchmark_cluster.fleet(SIZE))
 
     def synced() -> float:
         place.rest()
-        return place.milestones(SIZE, arena.kwokfleet(), "sync", str(other), "--yes")[1]
+        return place.milestones(SIZE, benchmark_cluster.kwokfleet(), "sync", str(other), "--yes")[1]
 
     def saved() -> float:
         place.rest()
-        _save(files / "bench.yaml", arena.fleet(0))
+        _save(files / "bench.yaml", benchmark_cluster.fleet(0))
         with _daemon(place, files):
-            began = _save(files / "bench.yaml", arena.fleet(SIZE))
-            place.nodes.wait(lambda view: sum(each.ready for each in view.objects.values()) >= SIZE, arena.DEADLINE_S)
+            began = _save(files / "bench.yaml", benchmark_cluster.fleet(SIZE))
+            place.nodes.wait(
+                lambda view: sum(each.ready for each in view.objects.values()) >= SIZE, benchmark_cluster.DEADLINE_S
+            )
             return time.monotonic() - began
 
     name = "kwokfleet sync, process start to all Ready"
@@ -115,7 +117,7 @@ def _with_share(name: str, values: list[float]) -> dict[str, list[float]]:
     return {name: values, f"{name}, p99": [ordered[math.ceil(0.99 * len(ordered)) - 1]]}
 
 
-def _follows(files: Path, proxy: faulty.Proxy) -> table.Result:
+def _follows(files: Path, proxy: faulty_proxy.Proxy) -> table.Result:
     """Measure from a save until the first request that writes arrives before the API server."""
     values = []
     for number in range(1, TIMES + 1):
@@ -132,7 +134,7 @@ def _follows(files: Path, proxy: faulty.Proxy) -> table.Result:
     )  # fmt: skip
 
 
-def _drifts(place: arena.Arena) -> table.Result:
+def _drifts(place: benchmark_cluster.Arena) -> table.Result:
     """Measure from the moment of a change behind our back until a watch shows that it is repaired."""
     with informer.Mirror(place.api, (requests.NODE,), "drifting=yes") as seen:
         view = seen.wait(lambda view: len(view.objects) == DRIFTING, 60)
@@ -151,23 +153,23 @@ def _drifts(place: arena.Arena) -> table.Result:
     )  # fmt: skip
 
 
-Meddle = Callable[[arena.Arena, ObjectKey], int]
+Meddle = Callable[[benchmark_cluster.Arena, ObjectKey], int]
 """Does something to a node, and returns the version that it has then."""
 
 
-def _delete(place: arena.Arena, key: ObjectKey) -> int:
+def _delete(place: benchmark_cluster.Arena, key: ObjectKey) -> int:
     assert place.api.send(requests.Request("DELETE", requests.path(key))).status == 200
     return sys.maxsize  # only another node can follow
 
 
-def _relabel(place: arena.Arena, key: ObjectKey) -> int:
+def _relabel(place: benchmark_cluster.Arena, key: ObjectKey) -> int:
     body = json.dumps({"metadata": {"labels": {"tier": "tin"}}}).encode()
     answer = place.api.send(requests.Request("PATCH", requests.path(key), body, "application/merge-patch+json"))
     assert answer.status == 200
     return int(answer.json()["metadata"]["resourceVersion"])
 
 
-def _repaired(place: arena.Arena, seen: informer.Mirror, key: ObjectKey, meddle: Meddle) -> float:
+def _repaired(place: benchmark_cluster.Arena, seen: informer.Mirror, key: ObjectKey, meddle: Meddle) -> float:
     before = seen.view().objects[key]
     began = time.monotonic()
     after = meddle(place, key)
@@ -182,7 +184,7 @@ def _repaired(place: arena.Arena, seen: informer.Mirror, key: ObjectKey, meddle:
     return (time.monotonic() - began) * 1000
 
 
-def _storm(files: Path, proxy: faulty.Proxy, daemon: running.Running) -> table.Result:
+def _storm(files: Path, proxy: faulty_proxy.Proxy, daemon: daemon_process.Running) -> table.Result:
     """Save very often, and see in which order the saves arrive, if they do."""
     mark, first = len(proxy.asked), 10_000
     for number in range(STORM):
@@ -203,7 +205,7 @@ def _storm(files: Path, proxy: faulty.Proxy, daemon: running.Running) -> table.R
     )  # fmt: skip
 
 
-def _asks(proxy: faulty.Proxy, daemon: running.Running) -> table.Result:
+def _asks(proxy: faulty_proxy.Proxy, daemon: daemon_process.Running) -> table.Result:
     """Count what a daemon asks for while nothing happens."""
     time.sleep(5)
     mark, cpu = len(proxy.asked), _cpu(daemon)
@@ -220,7 +222,7 @@ def _asks(proxy: faulty.Proxy, daemon: running.Running) -> table.Result:
     )  # fmt: skip
 
 
-def _idle(daemon: running.Running) -> list[table.Result]:
+def _idle(daemon: daemon_process.Running) -> list[table.Result]:
     """Measure a daemon that looks after kwok as well, while nothing happens."""
     time.sleep(min(20.0, IDLE_S))
     process = psutil.Process(daemon.process.pid)
@@ -235,6 +237,6 @@ def _idle(daemon: running.Running) -> list[table.Result]:
     ]
 
 
-def _cpu(daemon: running.Running) -> float:
+def _cpu(daemon: daemon_process.Running) -> float:
     times = psutil.Process(daemon.process.pid).cpu_times()
     return times.user + times.system

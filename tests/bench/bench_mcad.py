@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from kwokfleet.measure import result_store
-from tests.bench import arena, table
+from tests.bench import benchmark_cluster, table
 
 FILE = Path(__file__).parents[2] / "fleets" / "mcad-stress.yaml"
 PUBLISHED = {1: 23, 10: 23, 20: 25, 50: 31, 75: 36, 100: 40}
@@ -18,7 +18,9 @@ def run() -> table.Result:
     """Play the file once, and lay the totals beside the published ones."""
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"KWOKFLEET_DATA_DIR": folder}
-        code = subprocess.run([arena.kwokfleet(), "test", str(FILE)], env=environment, check=False).returncode
+        code = subprocess.run(
+            [benchmark_cluster.kwokfleet(), "test", str(FILE)], env=environment, check=False
+        ).returncode
         kept = {each.wave: each.result() for each in result_store.ResultStore(Path(folder) / "results").find()}
     if code not in (0, 1):
         sys.exit(f"error: kwokfleet test gave {code}")

@@ -22,8 +22,8 @@ from kwokfleet.measure import result_store
 from kwokfleet.measure.result import Result
 from kwokfleet.render import desired, workloads
 from kwokfleet.source import loader
-from tests.bench import arena, measuring, table
-from tests.harness import cli, running, waiting
+from tests.bench import benchmark_cluster, collector_cost, table
+from tests.harness import cli, daemon_process, waiting
 
 RATE, SECONDS = 100, int(os.environ.get("BENCH_SECONDS", "60"))
 JOBS = int(os.environ.get("BENCH_JOBS", "1000"))
@@ -64,20 +64,20 @@ spec:
 """
 
 
-Paced = Callable[[arena.Arena, str], tuple[dict[str, float], float]]
+Paced = Callable[[benchmark_cluster.Arena, str], tuple[dict[str, float], float]]
 """Plays a Wave of that name; returns how far requests were from their instants, and the rate."""
 
 
 def run() -> list[table.Result]:
     """Measure everything on one cluster."""
-    with arena.opened() as place:
+    with benchmark_cluster.opened() as place:
         return [*_pacing(place), *_jobs(place)]
 
 
 # pacing
 
 
-def _pacing(place: arena.Arena) -> list[table.Result]:
+def _pacing(place: benchmark_cluster.Arena) -> list[table.Result]:
     """Play a constant rate for a minute, in turn with a rate limiter."""
     late: dict[str, list[float]] = {}
     off_rate: dict[str, list[float]] = {}
@@ -111,7 +111,7 @@ def _paced(wave: str) -> str:
     return PACED.format(wave=wave, count=RATE * SECONDS, rate=RATE, text="x" * 500)
 
 
-def _daemon_paces(place: arena.Arena, wave: str) -> tuple[dict[str, float], float]:
+def _daemon_paces(place: benchmark_cluster.Arena, wave: str) -> tuple[dict[str, float], float]:
     """Let a daemon play it, which also measures; return what its Result says."""
     files = place.folder / wave
     files.mkdir()
@@ -121,26 +121,26 @@ def _daemon_paces(place: arena.Arena, wave: str) -> tuple[dict[str, float], floa
     def done() -> list[Result]:
         return [each.result() for each in kept.find("paced", wave) if (each.folder / result_store.RESULT).exists()]
 
-    with running.daemon(cli.Cli(place.data_dir, place.environment), str(files), kwok=False):
-        waiting.until(lambda: any(each.state == "Done" for each in done()), deadline_s=arena.DEADLINE_S)
+    with daemon_process.daemon(cli.Cli(place.data_dir, place.environment), str(files), kwok=False):
+        waiting.until(lambda: any(each.state == "Done" for each in done()), deadline_s=benchmark_cluster.DEADLINE_S)
     pacing = done()[0].pacing
     assert pacing.count == RATE * SECONDS, pacing
     off = {"p50": pacing.p50 or 0.0, "p99": pacing.p99 or 0.0, "most": pacing.max or 0.0}
     return {name: 1000 * value for name, value in off.items()}, pacing.rate or 0.0
 
 
-def _program_paces(who: str, place: arena.Arena, wave: str) -> tuple[dict[str, float], float]:
+def _program_paces(who: str, place: benchmark_cluster.Arena, wave: str) -> tuple[dict[str, float], float]:
     """Let a program play it that does nothing else."""
     file = place.folder / f"{who}-{wave}.yaml"
     file.write_text(_paced(wave))
-    command = [sys.executable, "-m", "tests.bench.playing", who, str(place.plane.kubeconfig), str(file)]
+    command = [sys.executable, "-m", "tests.bench.wave_submitters", who, str(place.plane.kubeconfig), str(file)]
     made = json.loads(subprocess.run(command, env=place.environment, capture_output=True, check=True).stdout)
     off = sorted(abs(each) * 1000 for each in made["late"])
     shares = {"p50": 0.5, "p99": 0.99, "most": 1.0}
     return {name: off[math.ceil(share * len(off)) - 1] for name, share in shares.items()}, made["rate"]
 
 
-def _forget(place: arena.Arena) -> None:
+def _forget(place: benchmark_cluster.Arena) -> None:
     """Remove what was played, and let the API server finish with it."""
     path = "/api/v1/namespaces/default/configmaps?labelSelector=kwokfleet.dev%2Ffleet%3Dpaced"
     place.api.send(requests.Request("DELETE", path), 120)
@@ -159,7 +159,7 @@ class Seen:
     done: set[str] = field(default_factory=set)
 
 
-def _jobs(place: arena.Arena) -> list[table.Result]:
+def _jobs(place: benchmark_cluster.Arena) -> list[table.Result]:
     """Play Jobs all at once, in turn with a loop that only posts; the CPU of both sides is measured beside."""
     took: dict[str, list[float]] = {}
     shares: dict[str, list[float]] = {}
@@ -169,8 +169,8 @@ def _jobs(place: arena.Arena) -> list[table.Result]:
     file = files / "bench.yaml"
     file.write_text(JOBS_FILE.format(nodes=NODES, wave="warm", after="0s", count=50))
     program = cli.Cli(place.data_dir, place.environment)
-    with running.daemon(program, str(files), kwok=False) as daemon:
-        waiting.until(lambda: daemon.synced, deadline_s=arena.DEADLINE_S)
+    with daemon_process.daemon(program, str(files), kwok=False) as daemon:
+        waiting.until(lambda: daemon.synced, deadline_s=benchmark_cluster.DEADLINE_S)
         place.wait(NODES)
         mine = psutil.Process(daemon.process.pid)
         for number in range(ROUNDS):
@@ -182,7 +182,7 @@ def _jobs(place: arena.Arena) -> list[table.Result]:
                 with _watched(place) as seen, _heard(place, requests.POD, events.append):
                     ours, theirs = _cpu([mine]), _cpu(_components(place))
                     play()
-                    waiting.until(lambda seen=seen: len(seen.done) == JOBS, deadline_s=arena.DEADLINE_S)  # type: ignore[misc]
+                    waiting.until(lambda seen=seen: len(seen.done) == JOBS, deadline_s=benchmark_cluster.DEADLINE_S)  # type: ignore[misc]
                     ours, theirs = _cpu([mine]) - ours, _cpu(_components(place)) - theirs
                 took.setdefault(title, []).append(seen.last - seen.first)
                 shares.setdefault(title, []).append(100 * ours / theirs)
@@ -194,7 +194,7 @@ def _jobs(place: arena.Arena) -> list[table.Result]:
         table.Result(f"{JOBS} one-pod Jobs, from the first to all Complete", "s", took, (raw,),
                      "at most 1.05 times the raw POST loop"),
         table.Result(f"{JOBS} one-pod Jobs: CPU of our process", "% of the control plane's", beside, (), "at most 5 %"),
-        *measuring.results(events, ROUNDS),
+        *collector_cost.results(events, ROUNDS),
     ]  # fmt: skip
 
 
@@ -208,7 +208,7 @@ def _save(file: Path, text: str) -> None:
     draft.replace(file)
 
 
-def _posted(place: arena.Arena, file: Path, wave: str) -> Callable[[], None]:
+def _posted(place: benchmark_cluster.Arena, file: Path, wave: str) -> Callable[[], None]:
     """Return what posts the same Jobs under other names."""
     mine = place.folder / f"{wave}.yaml"
     mine.write_text(JOBS_FILE.format(nodes=NODES, wave=wave, after="0s", count=JOBS))
@@ -227,7 +227,7 @@ def _posted(place: arena.Arena, file: Path, wave: str) -> Callable[[], None]:
 
 
 @contextmanager
-def _watched(place: arena.Arena) -> Iterator[Seen]:
+def _watched(place: benchmark_cluster.Arena) -> Iterator[Seen]:
     """Watch all Jobs from now on."""
     seen = Seen()
 
@@ -245,7 +245,7 @@ def _watched(place: arena.Arena) -> Iterator[Seen]:
 
 
 @contextmanager
-def _heard(place: arena.Arena, kind: requests.Kind, hear: Callable[[bytes], None]) -> Iterator[None]:
+def _heard(place: benchmark_cluster.Arena, kind: requests.Kind, hear: Callable[[bytes], None]) -> Iterator[None]:
     """Hear every event of a kind from now on."""
     listed = place.api.send(requests.page(kind)).json()["metadata"]["resourceVersion"]
     stream = place.api.stream(requests.watch(kind, "", listed, 900), 900)
@@ -269,17 +269,19 @@ def _heard(place: arena.Arena, kind: requests.Kind, hear: Callable[[bytes], None
         stream.close()
 
 
-def _rest(place: arena.Arena) -> None:
+def _rest(place: benchmark_cluster.Arena) -> None:
     """Remove all Jobs and their pods, and let the control plane finish with them."""
     for path in ("/apis/batch/v1/namespaces/default/jobs", "/api/v1/namespaces/default/pods"):
         request = requests.Request("DELETE", f"{path}?gracePeriodSeconds=0&propagationPolicy=Background")
         while place.api.send(request, 120).status == 504:  # the API server ends requests after a minute
             pass
-    waiting.until(lambda: not place.plane.get("pods", "-n", "default")["items"], deadline_s=arena.DEADLINE_S)
+    waiting.until(
+        lambda: not place.plane.get("pods", "-n", "default")["items"], deadline_s=benchmark_cluster.DEADLINE_S
+    )
     time.sleep(8)
 
 
-def _components(place: arena.Arena) -> list[psutil.Process]:
+def _components(place: benchmark_cluster.Arena) -> list[psutil.Process]:
     """Return the processes of the control plane, kwok among them."""
     found = []
     for process in psutil.process_iter(["name", "cmdline"]):

@@ -16,8 +16,8 @@ from kwokfleet.embedded import processes
 from kwokfleet.kube import objects, requests
 from kwokfleet.kube.informer import informer
 from kwokfleet.kube.observed import Observed
-from tests.bench import arena, pods, table
-from tests.harness import cli, running, waiting
+from tests.bench import benchmark_cluster, many_pods, table
+from tests.harness import cli, daemon_process, waiting
 
 SMALL = int(os.environ.get("BENCH_NODES", "1000"))
 CASES = (*((SMALL * factor, 1) for factor in (1, 2, 5)), *((SMALL * 2, shards) for shards in (2, 4)))
@@ -57,9 +57,9 @@ def _result(title: str, unit: str, rows: list[Row], key: str, factor: float) -> 
 
 
 def _case(nodes: int, shards: int) -> Row:
-    with arena.opened(driven=False) as place, _daemon(place, nodes, shards) as daemon:
+    with benchmark_cluster.opened(driven=False) as place, _daemon(place, nodes, shards) as daemon:
         place.wait(nodes)
-        waiting.until(lambda: _ready(daemon) == shards, deadline_s=arena.DEADLINE_S)
+        waiting.until(lambda: _ready(daemon) == shards, deadline_s=benchmark_cluster.DEADLINE_S)
         time.sleep(SETTLE_S)
         row: Row = {"nodes": nodes, "shards": shards, "pods": PODS, **_idle(place, daemon)}
         row |= _lives(place, daemon)
@@ -68,25 +68,25 @@ def _case(nodes: int, shards: int) -> Row:
 
 
 @contextmanager
-def _daemon(place: arena.Arena, nodes: int, shards: int) -> Iterator[running.Running]:
+def _daemon(place: benchmark_cluster.Arena, nodes: int, shards: int) -> Iterator[daemon_process.Running]:
     files = place.folder / "files"
     files.mkdir()
     controller = (
         "---\napiVersion: kwokfleet.dev/v1alpha1\nkind: KwokController\nmetadata: {name: default}\n"
         f"spec: {{shards: {shards}, leaseDuration: {LEASE_S}s}}\n"
     )
-    (files / "fleet.yaml").write_text(arena.fleet(nodes) + controller)
+    (files / "fleet.yaml").write_text(benchmark_cluster.fleet(nodes) + controller)
     program = cli.Cli(place.data_dir, place.environment)
-    with running.daemon(program, str(files), kwok=True) as daemon:
-        waiting.until(lambda: daemon.synced, deadline_s=arena.DEADLINE_S)
+    with daemon_process.daemon(program, str(files), kwok=True) as daemon:
+        waiting.until(lambda: daemon.synced, deadline_s=benchmark_cluster.DEADLINE_S)
         yield daemon
 
 
-def _ready(daemon: running.Running) -> int:
+def _ready(daemon: daemon_process.Running) -> int:
     return sum(each["state"] == "ready" for each in daemon.get("/api/v1/kwok"))
 
 
-def _idle(place: arena.Arena, daemon: running.Running) -> Row:
+def _idle(place: benchmark_cluster.Arena, daemon: daemon_process.Running) -> Row:
     """Look for a while at what a settled fleet costs."""
     parts = _parts(place, daemon)
     before, asked, began = _cpu(parts), place.requests(), time.monotonic()
@@ -101,17 +101,17 @@ def _idle(place: arena.Arena, daemon: running.Running) -> Row:
     return {**row, "renewals_per_s": renewed / took, "lag_s": lag, "db_bytes": _db_size(place)}
 
 
-def _lives(place: arena.Arena, daemon: running.Running) -> Row:
+def _lives(place: benchmark_cluster.Arena, daemon: daemon_process.Running) -> Row:
     """Let pods come, run and go, and return what each of them cost."""
     parts = _parts(place, daemon)
     before, size, began = _cpu(parts), _db_size(place), time.monotonic()
     with informer.Mirror(place.api, (requests.POD,), f"{objects.WAVE}=load") as seen:
-        pods.fill(place, PODS)
-        seen.wait(lambda view: sum(map(_runs, view.objects.values())) == PODS, arena.DEADLINE_S)
+        many_pods.fill(place, PODS)
+        seen.wait(lambda view: sum(map(_runs, view.objects.values())) == PODS, benchmark_cluster.DEADLINE_S)
         ran, held = time.monotonic() - began, _db_size(place)
         kept = {f"pods {part} bytes": float(sum(_memory(each) for each in found)) for part, found in parts.items()}
-        place.api.send(requests.Request("DELETE", requests.collection(requests.POD, pods.NAMESPACE)), 120)
-        seen.wait(lambda view: not view.objects, arena.DEADLINE_S)
+        place.api.send(requests.Request("DELETE", requests.collection(requests.POD, many_pods.NAMESPACE)), 120)
+        seen.wait(lambda view: not view.objects, benchmark_cluster.DEADLINE_S)
     took, after = time.monotonic() - began, _cpu(parts)
     row = {f"pod {part} cpu_s": (after[part] - before[part]) / PODS for part in parts}
     return {**row, **kept, "pods_running_s": ran, "pods_gone_s": took, "pod_db_bytes": (held - size) / PODS}
@@ -121,7 +121,7 @@ def _runs(pod: Observed) -> bool:
     return bool((pod.manifest.get("status") or {}).get("phase") == "Running")
 
 
-def _parts(place: arena.Arena, daemon: running.Running) -> Mapping[str, list[psutil.Process]]:
+def _parts(place: benchmark_cluster.Arena, daemon: daemon_process.Running) -> Mapping[str, list[psutil.Process]]:
     """Return the processes of each part."""
     ours = psutil.Process(daemon.process.pid)
     kwoks = [each for each in ours.children(recursive=True) if each.name() == KWOK]
@@ -138,7 +138,7 @@ def _memory(process: psutil.Process) -> int:
     return int(process.memory_info().rss)
 
 
-def _db_size(place: arena.Arena) -> float:
+def _db_size(place: benchmark_cluster.Arena) -> float:
     """Return how large etcd's database is; it grows in steps and shrinks only when somebody defragments it."""
     lines = place.plane.kubectl("get", "--raw", "/metrics").splitlines()
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(_DB_SIZE))

@@ -15,7 +15,7 @@ from kwokfleet.kube import client, requests, throttled_client
 from kwokfleet.kube.informer import informer
 from kwokfleet.reconcile import reconciler, sync
 from kwokfleet.source import loader as source
-from tests.bench import arena, pods, table
+from tests.bench import benchmark_cluster, many_pods, table
 
 SIZE = int(os.environ.get("BENCH_NODES", "1000"))
 LARGE = 5 * SIZE
@@ -26,34 +26,34 @@ PASSES = 50
 
 def run() -> list[table.Result]:
     """Measure everything on one cluster."""
-    with arena.opened() as place:
+    with benchmark_cluster.opened() as place:
         file = place.folder / "fleet.yaml"
-        file.write_text(arena.fleet(SIZE))
+        file.write_text(benchmark_cluster.fleet(SIZE))
         bodies = _bodies(place, file)
         made = [*_creation(place, file, bodies), _deletion(place, file), _differences(place, file, bodies)]
-        file.write_text(arena.fleet(LARGE))
+        file.write_text(benchmark_cluster.fleet(LARGE))
         return [*made, *_large(place, file, made[0])]
 
 
-def _bodies(place: arena.Arena, file: Path) -> Path:
+def _bodies(place: benchmark_cluster.Arena, file: Path) -> Path:
     """Write the nodes of a fleet file as JSON lines, as they are created."""
-    command = [arena.kwokfleet(), "render", str(file), "--kind", "Node", "-o", "json"]
+    command = [benchmark_cluster.kwokfleet(), "render", str(file), "--kind", "Node", "-o", "json"]
     bodies = place.folder / "nodes.json"
     with bodies.open("wb") as sink:
         subprocess.run(command, check=True, stdout=sink, env=place.environment)
     return bodies
 
 
-def _creation(place: arena.Arena, file: Path, bodies: Path) -> list[table.Result]:
+def _creation(place: benchmark_cluster.Arena, file: Path, bodies: Path) -> list[table.Result]:
     kubectl, kwokctl = (str(place.plane.tools.path(name)) for name in ("kubectl", "kwokctl"))
     plain = place.folder / "plain.yaml"
     with plain.open("wb") as sink:
-        subprocess.run([arena.kwokfleet(), "render", str(file), "--kind", "Node"], check=True, stdout=sink)
+        subprocess.run([benchmark_cluster.kwokfleet(), "render", str(file), "--kind", "Node"], check=True, stdout=sink)
     contestants = {
         f"raw POST loop, 16 threads, {SIZE} nodes": (
             sys.executable, "-m", "tests.bench.raw_post", str(place.plane.kubeconfig), str(bodies),
         ),
-        f"kwokfleet sync, {SIZE} nodes": (arena.kwokfleet(), "sync", str(file), "--yes"),
+        f"kwokfleet sync, {SIZE} nodes": (benchmark_cluster.kwokfleet(), "sync", str(file), "--yes"),
         f"kwokctl scale, {SIZE} nodes": (
             kwokctl, "--name", "bench", "scale", "node", "bench", "--replicas", str(SIZE),
         ),
@@ -81,9 +81,9 @@ def _creation(place: arena.Arena, file: Path, bodies: Path) -> list[table.Result
     ]  # fmt: skip
 
 
-def _deletion(place: arena.Arena, file: Path) -> table.Result:
+def _deletion(place: benchmark_cluster.Arena, file: Path) -> table.Result:
     def filled() -> None:
-        place.run(arena.kwokfleet(), "sync", str(file), "--yes", "--wait")
+        place.run(benchmark_cluster.kwokfleet(), "sync", str(file), "--yes", "--wait")
 
     def bare() -> float:
         filled()
@@ -91,7 +91,7 @@ def _deletion(place: arena.Arena, file: Path) -> table.Result:
 
     def ours() -> float:
         filled()
-        return place.run(arena.kwokfleet(), "delete", "bench", "--yes")
+        return place.run(benchmark_cluster.kwokfleet(), "delete", "bench", "--yes")
 
     samples = table.in_turn(ROUNDS, {"bare deletecollection": bare, "kwokfleet delete": ours})
     return table.Result(
@@ -100,14 +100,14 @@ def _deletion(place: arena.Arena, file: Path) -> table.Result:
     )  # fmt: skip
 
 
-def _differences(place: arena.Arena, file: Path, bodies: Path) -> table.Result:
+def _differences(place: benchmark_cluster.Arena, file: Path, bodies: Path) -> table.Result:
     """Ask whether anything differs where nothing does."""
     kubectl = str(place.plane.tools.path("kubectl"))
     place.rest()
-    place.run(arena.kwokfleet(), "sync", str(file), "--yes", "--wait")
+    place.run(benchmark_cluster.kwokfleet(), "sync", str(file), "--yes", "--wait")
     owned = place.folder / "owned.yaml"  # without what only a newborn has: kubectl would find it changed
     _without_births(bodies, owned)
-    ours = [place.run(arena.kwokfleet(), "diff", str(file)) for _ in range(2 * ROUNDS + 1)]
+    ours = [place.run(benchmark_cluster.kwokfleet(), "diff", str(file)) for _ in range(2 * ROUNDS + 1)]
     table.say(f"kwokfleet diff: {statistics.median(ours):.2f}")
     theirs = [place.run(kubectl, "diff", "-f", str(owned), good=(0, 1))]
     table.say(f"kubectl diff: {theirs[0]:.2f}")
@@ -125,9 +125,9 @@ def _without_births(bodies: Path, target: Path) -> None:
     target.write_text("".join(f"---\n{json.dumps(node)}\n" for node in nodes))
 
 
-def _large(place: arena.Arena, file: Path, small: table.Result) -> list[table.Result]:
+def _large(place: benchmark_cluster.Arena, file: Path, small: table.Result) -> list[table.Result]:
     name = f"kwokfleet sync, {SIZE} nodes"
-    command = (arena.kwokfleet(), "sync", str(file), "--yes")
+    command = (benchmark_cluster.kwokfleet(), "sync", str(file), "--yes")
     seen = []
     for _ in range(max(1, ROUNDS - 1)):
         place.rest()
@@ -138,7 +138,7 @@ def _large(place: arena.Arena, file: Path, small: table.Result) -> list[table.Re
         f"kwokfleet sync, {LARGE} nodes": [value / LARGE * 1000 for value in seen],
     }
     place.wait(LARGE)
-    diffs = [place.run(arena.kwokfleet(), "diff", str(file)) for _ in range(2 * ROUNDS + 1)]
+    diffs = [place.run(benchmark_cluster.kwokfleet(), "diff", str(file)) for _ in range(2 * ROUNDS + 1)]
     costs, sent = _passes(place, file)
     memory = _memory(place)
     return [
@@ -168,7 +168,7 @@ class _Counting(client.Cluster):
         return super().send(request, timeout_s, ask)
 
 
-def _passes(place: arena.Arena, file: Path) -> tuple[list[float], int]:
+def _passes(place: benchmark_cluster.Arena, file: Path) -> tuple[list[float], int]:
     """Return the CPU milliseconds of passes over a settled fleet, and the requests they took."""
     api = client.connect(kubeconfig=place.plane.kubeconfig)
     api.__class__ = _Counting
@@ -186,8 +186,8 @@ def _passes(place: arena.Arena, file: Path) -> tuple[list[float], int]:
     return costs, _Counting.sent
 
 
-def _memory(place: arena.Arena) -> dict[str, list[float]]:
-    pods.fill(place, PODS)
+def _memory(place: benchmark_cluster.Arena) -> dict[str, list[float]]:
+    many_pods.fill(place, PODS)
     code = "import sys, time; from tests.bench import pods; pods.hold(sys.argv[1])"
     return {
         "import kubernetes": [_resident(place, "import kubernetes, time; print('ready', flush=True); time.sleep(600)")],
@@ -195,7 +195,7 @@ def _memory(place: arena.Arena) -> dict[str, list[float]]:
     }
 
 
-def _resident(place: arena.Arena, code: str) -> float:
+def _resident(place: benchmark_cluster.Arena, code: str) -> float:
     """Return the memory of a process that runs *code*, once it says so."""
     with subprocess.Popen(
         [sys.executable, "-c", code, str(place.plane.kubeconfig)], stdout=subprocess.PIPE, text=True

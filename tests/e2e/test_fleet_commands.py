@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from tests.harness import forks
-from tests.harness.schemas import schema_of
+from tests.harness import fork_server
+from tests.harness.json_schema import schema_of
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "fleets").glob("*.yaml"))
@@ -36,7 +36,7 @@ def environment(folder: Path, **variables: str) -> dict[str, str]:
 
 def run(folder: Path, *arguments: str, stdin: str = "", **variables: str) -> Done:
     """Run the program in a folder."""
-    return forks.run(list(arguments), environment(folder, **variables), folder=folder, stdin=stdin)
+    return fork_server.run(list(arguments), environment(folder, **variables), folder=folder, stdin=stdin)
 
 
 def fresh(folder: Path, *arguments: str, **variables: str) -> str:

@@ -9,14 +9,14 @@ import pytest
 
 from kwokfleet.kube import client
 from kwokfleet.kube.requests import Request
-from tests.harness import accounts, audit, cli, full_run, grants, waiting
-from tests.harness.audit import Asked
+from tests.harness import audit_log, cli, rbac_grants, rights_scenario, service_accounts, waiting
+from tests.harness.audit_log import Asked
 from tests.harness.control_plane import ControlPlane
-from tests.harness.grants import Grant
+from tests.harness.rbac_grants import Grant
 
-ROLES = grants.roles(grants.RIGHTS, grants.VIEWER, grants.KWOK_PODS)
-GRANTS = [grant for role in ROLES for grant in grants.of(role)]
-US = (accounts.DAEMON, accounts.VIEWER)
+ROLES = rbac_grants.roles(rbac_grants.RIGHTS, rbac_grants.VIEWER, rbac_grants.KWOK_PODS)
+GRANTS = [grant for role in ROLES for grant in rbac_grants.of(role)]
+US = (service_accounts.DAEMON, service_accounts.VIEWER)
 REFUSED = (401, 403)
 
 
@@ -46,18 +46,18 @@ class Played:
 
 def _is_theirs(asked: Asked, grant: Grant) -> bool:
     if grant.role == "kwokfleet-viewer":
-        return asked.user == accounts.VIEWER
+        return asked.user == service_accounts.VIEWER
     by_daemon = asked.agent.startswith("kwokfleet/")
-    return asked.user == accounts.DAEMON and by_daemon == (grant.component == "daemon")
+    return asked.user == service_accounts.DAEMON and by_daemon == (grant.component == "daemon")
 
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
     """Play a full run on a control plane that writes everything down."""
     folder = tmp_path_factory.mktemp("rights")
-    with audit.running("audited", folder) as (cluster, log):
-        accounts.install(cluster)
-        cluster.kubectl("apply", "--filename", "-", stdin=accounts.granted("More for kwok"))
+    with audit_log.running("audited", folder) as (cluster, log):
+        service_accounts.install(cluster)
+        cluster.kubectl("apply", "--filename", "-", stdin=service_accounts.granted("More for kwok"))
         _play(cluster, folder)
         api = client.connect(kubeconfig=cluster.kubeconfig)
         yield Played(cluster, api, [each for each in log.asked() if each.user in US])
@@ -66,7 +66,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
 
 def _play(cluster: ControlPlane, folder: Path) -> None:
     for program in cli.opened(folder):
-        full_run.FullRun(cluster, program, folder).play()
+        rights_scenario.FullRun(cluster, program, folder).play()
 
 
 @pytest.fixture(scope="module")
@@ -74,19 +74,19 @@ def reduced(played: Played) -> Played:
     """Make each role anew for somebody of its own, without one right at a time."""
     for role in ROLES:
         _make(played.api, role, f"whole-{role['metadata']['name']}", role["rules"])
-        for grant in grants.of(role):
-            _make(played.api, role, f"without-{grant.slug}", grants.without(role, grant))
+        for grant in rbac_grants.of(role):
+            _make(played.api, role, f"without-{grant.slug}", rbac_grants.without(role, grant))
     return played
 
 
-def _make(api: client.Cluster, role: grants.Manifest, name: str, rules: list[grants.Manifest]) -> None:
+def _make(api: client.Cluster, role: rbac_grants.Manifest, name: str, rules: list[rbac_grants.Manifest]) -> None:
     namespace, kind = role["metadata"].get("namespace", ""), role["kind"]
     user = {"kind": "User", "name": name, "apiGroup": "rbac.authorization.k8s.io"}
     made = {**role, "metadata": {"name": name}, "rules": rules}
     where = f"/apis/rbac.authorization.k8s.io/v1{f'/namespaces/{namespace}' if namespace else ''}/{kind.lower()}"
     for path, body in (
         (f"{where}s", made),
-        (f"{where}bindings", accounts.binding(kind, name, namespace, [user], name)),
+        (f"{where}bindings", service_accounts.binding(kind, name, namespace, [user], name)),
     ):
         answer = api.send(Request("POST", path, json.dumps(body).encode()))
         assert answer.status == 201, answer.message

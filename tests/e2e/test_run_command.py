@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.refusing import refused
+from tests.harness.rejected_commands import refused
 
 
 @pytest.mark.parametrize("address", ["8265", "127.0.0.1", "127.0.0.1:99999", "localhost:http", "127.0.0.1:²"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kwokfleet.embedded import state
-from tests.harness import refusing, waiting
+from tests.harness import rejected_commands, waiting
 from tests.harness.cli import Cli
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def saved(folder: Path, *waves: str) -> str:
 
 def refused(folder: Path, *arguments: str) -> str:
     """Run a test that must not begin; return what it says."""
-    return refusing.refused(folder, "test", *arguments)
+    return rejected_commands.refused(folder, "test", *arguments)
 
 
 def test_a_broken_file_costs_no_cluster(tmp_path: Path) -> None:

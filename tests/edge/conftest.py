@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kwokfleet.source import file_watcher
-from tests.harness.reading import NEVER_S
-from tests.harness.repositories import Repository
+from tests.harness.git_repository import Repository
+from tests.harness.tree_reader import NEVER_S
 
 
 @pytest.fixture

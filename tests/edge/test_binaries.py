@@ -12,7 +12,7 @@ import pytest
 
 from kwokfleet import errors, settings
 from kwokfleet.embedded import binaries, download, progress, versions
-from tests.harness import cli, standins, waiting
+from tests.harness import cli, fake_releases, waiting
 
 NAMES = [binary.name for binary in versions.BINARIES]
 
@@ -20,7 +20,7 @@ NAMES = [binary.name for binary in versions.BINARIES]
 @pytest.fixture
 def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Put the stand-in compiler first on PATH."""
-    program = standins.compiler(tmp_path / "compiler")
+    program = fake_releases.compiler(tmp_path / "compiler")
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     return program
 
@@ -28,7 +28,7 @@ def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def configured(tmp_path: Path, **variables: str) -> settings.Settings:
     """Return settings with an empty cache, by default without any release to be reached."""
     base = {"HOME": str(tmp_path), "KWOKFLEET_CACHE_DIR": str(tmp_path / "cache")}
-    return settings.from_environment(base | standins.NOWHERE | variables)
+    return settings.from_environment(base | fake_releases.NOWHERE | variables)
 
 
 def collected() -> tuple[list[progress.ProgressUpdate], Callable[[progress.ProgressUpdate], None]]:
@@ -47,7 +47,7 @@ def test_binaries_of_ones_own_come_first_and_the_rest_from_the_next_source(tmp_p
     """A folder with nothing but a scheduler is enough to try that scheduler."""
     own = tmp_path / "own"
     own.mkdir()
-    (own / "kube-scheduler").write_bytes(standins.PROGRAM)
+    (own / "kube-scheduler").write_bytes(fake_releases.PROGRAM)
     (own / "kube-scheduler").chmod(0o755)
     found = binaries.ensure(configured(tmp_path, KWOKFLEET_BIN_DIR=str(own)), progress.discard).found
     assert found["kube-scheduler"] == binaries.LocatedBinary(own / "kube-scheduler", "folder")
@@ -58,7 +58,7 @@ def test_who_needs_kwok_alone_gets_nothing_else(tmp_path: Path, compiler: Path) 
     """A daemon in a container, with kwok beside it, neither downloads nor builds a control plane."""
     own = tmp_path / "own"
     own.mkdir()
-    (own / "kwok").write_bytes(standins.PROGRAM)
+    (own / "kwok").write_bytes(fake_releases.PROGRAM)
     (own / "kwok").chmod(0o755)
     config = configured(tmp_path, KWOKFLEET_BIN_DIR=str(own))
     assert binaries.ensure(config, progress.discard, "kwok").path("kwok") == own / "kwok"
@@ -80,7 +80,7 @@ def test_a_binary_that_cannot_be_executed_is_not_passed_over(tmp_path: Path) -> 
     """Else one would test the cached scheduler and believe it one's own."""
     own = tmp_path / "own"
     own.mkdir()
-    (own / "kube-scheduler").write_bytes(standins.PROGRAM)
+    (own / "kube-scheduler").write_bytes(fake_releases.PROGRAM)
     with pytest.raises(errors.InputError) as caught:
         binaries.ensure(configured(tmp_path, KWOKFLEET_BIN_DIR=str(own)), progress.discard)
     assert caught.value.hint == f"chmod +x {own}/kube-scheduler"
@@ -88,11 +88,11 @@ def test_a_binary_that_cannot_be_executed_is_not_passed_over(tmp_path: Path) -> 
 
 def test_releases_are_downloaded_checked_and_cached(tmp_path: Path, compiler: Path) -> None:
     """With the releases in reach nothing is built, and nothing is asked for a second time."""
-    with standins.serving(standins.release_files()) as server:
+    with fake_releases.serving(fake_releases.release_files()) as server:
         config = configured(tmp_path, **server.variables)
         found = binaries.ensure(config, progress.discard)
         assert {name: found.path(name).read_bytes() for name in NAMES} == {
-            name: standins.PROGRAM + name.encode() for name in NAMES
+            name: fake_releases.PROGRAM + name.encode() for name in NAMES
         }
         asked = len(server.asked)
         binaries.ensure(config, progress.discard)
@@ -102,11 +102,11 @@ def test_releases_are_downloaded_checked_and_cached(tmp_path: Path, compiler: Pa
 
 def test_a_download_that_does_not_match_its_digest_is_not_used(tmp_path: Path, compiler: Path) -> None:
     """Tampered or damaged: the file is thrown away, the reason shown, and the source built instead."""
-    files = standins.release_files()
+    files = fake_releases.release_files()
     tampered = next(path for path in files if path.endswith("/kube-scheduler"))
     files[tampered] += b"tampered"
     updates, report = collected()
-    with standins.serving(files) as server:
+    with fake_releases.serving(files) as server:
         found = binaries.ensure(configured(tmp_path, **server.variables), report)
     assert b"tampered" not in found.path("kube-scheduler").read_bytes()
     assert built(compiler) == ["k8s.io/kubernetes/cmd/kube-scheduler"]
@@ -116,9 +116,9 @@ def test_a_download_that_does_not_match_its_digest_is_not_used(tmp_path: Path, c
 
 def test_a_release_without_a_digest_is_not_used(tmp_path: Path, compiler: Path) -> None:
     """What cannot be checked is built from pinned source."""
-    files = standins.release_files()
+    files = fake_releases.release_files()
     files[f"/kwok-digests/{versions.KWOK}"] = b'{"assets": [{"name": "other", "digest": null}]}'
-    with standins.serving(files) as server:
+    with fake_releases.serving(files) as server:
         binaries.ensure(configured(tmp_path, **server.variables), progress.discard)
     assert built(compiler) == ["sigs.k8s.io/kwok/cmd/kwok", "sigs.k8s.io/kwok/cmd/kwokctl"]
 
@@ -130,7 +130,7 @@ def test_a_host_that_does_not_answer_is_asked_once(
     """Seven binaries do not become seven time-outs, or a storm of retries; the reason is told."""
     monkeypatch.setattr(download, "SOCKET_TIMEOUT_S", 0.5)
     updates, report = collected()
-    with standins.stalling(b"" if stalls_after == "connecting" else standins.ANSWER_BEGINS) as server:
+    with fake_releases.stalling(b"" if stalls_after == "connecting" else fake_releases.ANSWER_BEGINS) as server:
         binaries.ensure(configured(tmp_path, **server.variables), report)
         assert server.connections == 1
     assert len(built(compiler)) == len(NAMES)
@@ -139,9 +139,9 @@ def test_a_host_that_does_not_answer_is_asked_once(
 
 def test_a_file_that_is_missing_does_not_condemn_its_host(tmp_path: Path, compiler: Path) -> None:
     """Only what is not published is built."""
-    files = standins.release_files()
+    files = fake_releases.release_files()
     del files[next(path for path in files if path.endswith("/kubectl.sha256"))]
-    with standins.serving(files) as server:
+    with fake_releases.serving(files) as server:
         binaries.ensure(configured(tmp_path, **server.variables), progress.discard)
     assert built(compiler) == ["k8s.io/kubernetes/cmd/kubectl"]
 
@@ -248,7 +248,7 @@ def test_stopping_a_build_stops_the_compiler(tmp_path: Path, compiler: Path, num
 
 
 def _environment(tmp_path: Path, **variables: str) -> dict[str, str]:
-    own = {"HOME": str(tmp_path), "KWOKFLEET_CACHE_DIR": str(tmp_path / "cache"), **standins.NOWHERE, **variables}
+    own = {"HOME": str(tmp_path), "KWOKFLEET_CACHE_DIR": str(tmp_path / "cache"), **fake_releases.NOWHERE, **variables}
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("KWOKFLEET_")}
     return inherited | own
 

@@ -8,7 +8,7 @@ import pytest
 
 from kwokfleet import errors, settings
 from kwokfleet.embedded import crds, progress, toolchain, versions
-from tests.harness import standins
+from tests.harness import fake_releases
 
 COMPILER = """\
 #!/bin/sh
@@ -26,7 +26,7 @@ echo "{\\"Dir\\": \\"$here/module\\"}"
 @pytest.fixture
 def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Put the stand-in first on PATH, with a module of two definitions, read-only as Go leaves them."""
-    program = standins.compiler(tmp_path / "go")
+    program = fake_releases.compiler(tmp_path / "go")
     program.write_text(COMPILER)
     bases = program.parent / "module" / crds.INSIDE
     bases.mkdir(parents=True)

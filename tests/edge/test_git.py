@@ -10,7 +10,7 @@ import structlog
 from kwokfleet import errors
 from kwokfleet.source import files, git_repository
 from kwokfleet.source.revision import Revision
-from tests.harness.repositories import Repository
+from tests.harness.git_repository import Repository
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import structlog
 from kwokfleet import errors
 from kwokfleet.source import files, git_repository
 from tests.harness import waiting
-from tests.harness.repositories import Repository
+from tests.harness.git_repository import Repository
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from kwokfleet.daemon import metrics
 from kwokfleet.daemon.snapshot import Fleet, Nodes, Pass, PassResult, Picture, Pool
-from tests.harness import daemons
+from tests.harness import fake_daemon
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 PROMISED = {
@@ -32,8 +32,8 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 def told() -> metrics.Metrics:
     """Return metrics that have been told something of each kind."""
-    made = metrics.Metrics(lambda: daemons.PICTURE)
-    made.passed(Pass(daemons.NOW, "timer", 0.3, PassResult.CHANGED, {"create": 3, "delete": 1}, failures=2))
+    made = metrics.Metrics(lambda: fake_daemon.PICTURE)
+    made.passed(Pass(fake_daemon.NOW, "timer", 0.3, PassResult.CHANGED, {"create": 3, "delete": 1}, failures=2))
     made.triggered(0.02)
     made.drifted(4)
     made.api_request("get", 200)
@@ -109,7 +109,7 @@ def test_counters_and_histograms_say_what_they_were_told() -> None:
 def test_gauges_say_what_the_picture_shows() -> None:
     """All of it, at the moment of the scrape."""
     found = samples(told())
-    stamp = daemons.NOW.timestamp()
+    stamp = fake_daemon.NOW.timestamp()
     assert found["kwokfleet_leader", ()] == 1
     assert found["kwokfleet_synced", ()] == 1
     assert found["kwokfleet_prune_blocked", ()] == 1
@@ -144,7 +144,7 @@ def test_gauges_say_what_the_picture_shows() -> None:
 
 def test_before_the_first_pass_nothing_is_claimed() -> None:
     """No time is better than 1970."""
-    found = samples(metrics.Metrics(lambda: Picture("1", "me", daemons.NOW, leading=False)))
+    found = samples(metrics.Metrics(lambda: Picture("1", "me", fake_daemon.NOW, leading=False)))
     names = {name for name, _ in found}
     assert found["kwokfleet_leader", ()] == 0
     assert not {name for name in names if "timestamp" in name}
@@ -154,7 +154,7 @@ def test_series_are_bounded() -> None:
     """Whatever files and other programs come up with."""
     fleets = tuple(Fleet(f"f{number}", Nodes(), (Pool("a"), Pool("b"))) for number in range(metrics.MOST_POOLS))
     kinds = {(f"Kind{number}", "present"): 1 for number in range(metrics.MOST_KINDS + 10)}
-    crowd = replace(daemons.PICTURE, fleets=fleets, objects=kinds)
+    crowd = replace(fake_daemon.PICTURE, fleets=fleets, objects=kinds)
     made = metrics.Metrics(lambda: crowd)
     for number in range(100):
         made.watch_restarted(f"reason {number}")
@@ -184,7 +184,7 @@ def test_two_daemons_do_not_add_up() -> None:
 @pytest.mark.parametrize(("accept", "kind"), [(OPENMETRICS, OPENMETRICS), ("text/plain", "text/plain; version=")])
 def test_the_format_is_the_one_that_is_asked_for(accept: str, kind: str) -> None:
     """Over HTTP, as Prometheus asks; both can be read."""
-    with daemons.serving(daemons.Memory()) as client:
+    with fake_daemon.serving(fake_daemon.Memory()) as client:
         client.get("/api/v1/fleets/lab")
         answer = client.get("/metrics", accept=accept)
     assert answer.headers["content-type"].startswith(kind)

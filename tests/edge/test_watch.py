@@ -10,7 +10,7 @@ import pytest
 
 from kwokfleet.source import debounce
 from tests.harness import waiting
-from tests.harness.reading import DEADLINE_S, Reader, watched
+from tests.harness.tree_reader import DEADLINE_S, Reader, watched
 
 pytestmark = pytest.mark.usefixtures("no_thread_is_left")
 

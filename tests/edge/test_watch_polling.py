@@ -14,7 +14,7 @@ from watchdog import observers
 
 from kwokfleet.source import file_watcher
 from tests.harness import waiting
-from tests.harness.reading import DEADLINE_S, Reader, watched
+from tests.harness.tree_reader import DEADLINE_S, Reader, watched
 
 pytestmark = pytest.mark.usefixtures("no_thread_is_left")
 

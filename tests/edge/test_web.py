@@ -14,8 +14,8 @@ import pytest
 from kwokfleet import errors, settings
 from kwokfleet.cli import logging
 from kwokfleet.server import http_server, routes, uvicorn_thread
-from tests.harness import daemons
-from tests.harness.daemons import TOKEN, Client, Memory
+from tests.harness import fake_daemon
+from tests.harness.fake_daemon import TOKEN, Client, Memory
 
 READING = (
     "status",
@@ -39,7 +39,7 @@ CHANGING = ("sync", "suspend", "resume", "approve")
 def shared() -> Iterator[tuple[Memory, Client]]:
     """Serve one daemon to all tests that are content with it: each stop takes a moment."""
     memory = Memory()
-    with daemons.serving(memory) as made:
+    with fake_daemon.serving(memory) as made:
         yield memory, made
 
 
@@ -134,7 +134,7 @@ def test_without_the_token_nothing_is_changed(client: Client, memory: Memory, pa
 @pytest.mark.parametrize("header", ["", "Bearer ", f"Bearer {TOKEN}"])
 def test_without_a_configured_token_changes_are_off(memory: Memory, path: str, header: str) -> None:
     """403, and how to turn them on; an empty token opens nothing."""
-    with daemons.serving(memory, http_server.Options()) as client:
+    with fake_daemon.serving(memory, http_server.Options()) as client:
         answer = client.ask("POST", f"/api/v1/{path}", authorization=header)
         assert answer.status == 403
         assert "--token-file" in answer.json["hint"]
@@ -239,7 +239,7 @@ def test_a_body_in_pieces_is_cut_off_where_it_is_too_long(client: Client, path: 
 def test_a_slow_body_is_cut_off(memory: Memory) -> None:
     """408, and the connection is closed."""
     options = http_server.Options(token=TOKEN, limits=routes.Limits(body_s=0.05))
-    with daemons.serving(memory, options) as client:
+    with fake_daemon.serving(memory, options) as client:
         said = raw(client, head("POST", "/api/v1/suspend", "Content-Length: 20") + b"{")
     assert said.startswith(b"HTTP/1.1 408 ")
     assert not memory.asked
@@ -248,7 +248,7 @@ def test_a_slow_body_is_cut_off(memory: Memory) -> None:
 @pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Drip: "])
 def test_a_head_that_does_not_come_is_not_waited_for(memory: Memory, sent: bytes) -> None:
     """The connection is closed, without an answer."""
-    with daemons.serving(memory, http_server.Options(deadlines=uvicorn_thread.Deadlines(head_s=0.05))) as client:
+    with fake_daemon.serving(memory, http_server.Options(deadlines=uvicorn_thread.Deadlines(head_s=0.05))) as client:
         assert raw(client, sent) == b""
 
 
@@ -281,7 +281,7 @@ def test_on_loopback_no_other_name_is_answered_to(client: Client, host: str, sta
 
 def test_elsewhere_every_name_is_answered_to_and_openness_is_said(memory: Memory, log: io.StringIO) -> None:
     """Who binds to all addresses without a token is warned."""
-    with daemons.serving(memory, http_server.Options(host="0.0.0.0")) as made:  # noqa: S104  # that is the case
+    with fake_daemon.serving(memory, http_server.Options(host="0.0.0.0")) as made:  # noqa: S104  # that is the case
         assert Client(("127.0.0.1", made.address[1])).get("/api/v1/status", host="fleet.example").status == 200
     assert "http_open_to_others" in log.getvalue()
 
@@ -292,7 +292,7 @@ def test_elsewhere_every_name_is_answered_to_and_openness_is_said(memory: Memory
 
 def test_known_trouble_is_answered_in_its_own_words(client: Client, memory: Memory) -> None:
     """With the hint it has, and without the password that its address had."""
-    memory.error = daemons.REFUSED
+    memory.error = fake_daemon.REFUSED
     answer = client.get("/api/v1/plan")
     assert (answer.status, answer.json) == (503, {"error": "the cluster at https://c.example is away", "hint": "wait"})
     memory.error = errors.InputError("no such thing")
@@ -313,7 +313,7 @@ def test_a_bug_is_answered_and_the_server_goes_on(client: Client, memory: Memory
 def test_a_daemon_that_hangs_is_told_by_the_server(memory: Memory) -> None:
     """503 after the deadline, while the probes answer."""
     memory.gate.clear()
-    with daemons.serving(memory, http_server.Options(limits=routes.Limits(slow_s=0.05))) as client:
+    with fake_daemon.serving(memory, http_server.Options(limits=routes.Limits(slow_s=0.05))) as client:
         assert [client.get("/api/v1/plan").status for _ in range(6)] == [503] * 6
         assert client.get("/healthz").status == 200
         memory.gate.set()
@@ -323,7 +323,7 @@ def test_too_many_at_once_are_sent_away(memory: Memory) -> None:
     """503 and when to come back; what is being answered is answered, and so are probes."""
     memory.gate.clear()
     got: list[int] = []
-    with daemons.serving(memory, http_server.Options(most_at_once=1)) as client:
+    with fake_daemon.serving(memory, http_server.Options(most_at_once=1)) as client:
         waiter = threading.Thread(target=lambda: got.append(client.get("/api/v1/plan").status))
         waiter.start()
         assert memory.inside.wait(30)

@@ -11,10 +11,10 @@ from datetime import timedelta
 from typing import Any
 
 from kwokfleet.server import http_server, uvicorn_thread
-from tests.harness import daemons, waiting
-from tests.harness.daemons import Client, Memory
+from tests.harness import fake_daemon, waiting
+from tests.harness.fake_daemon import Client, Memory
 
-LIFE = int(daemons.NOW.timestamp() * 1000)
+LIFE = int(fake_daemon.NOW.timestamp() * 1000)
 
 
 class Follower:
@@ -63,7 +63,7 @@ def test_events_come_in_order_and_whole() -> None:
     """From the moment of asking on, each with its id."""
     memory = Memory()
     memory.happen("before")
-    with daemons.serving(memory) as client, following(client) as follower:
+    with fake_daemon.serving(memory) as client, following(client) as follower:
         assert follower.answer.headers["content-type"].startswith("text/event-stream")
         for number in range(20):
             memory.happen(f"change {number}")
@@ -85,7 +85,7 @@ def test_a_stream_is_taken_up_where_it_broke_off() -> None:
     memory = Memory()
     for number in range(1, 5):
         memory.happen(f"change {number}")
-    with daemons.serving(memory) as client:
+    with fake_daemon.serving(memory) as client:
         with following(client, Last_Event_ID=f"{LIFE}-2") as follower:
             assert [follower.message(), follower.message()] == ["change 3", "change 4"]
         with following(client, "?after=3") as follower:
@@ -99,29 +99,29 @@ def test_a_stream_is_taken_up_where_it_broke_off() -> None:
 def test_who_missed_something_is_told() -> None:
     """What is no longer remembered, and what was before the daemon's start."""
     memory = Memory()
-    for number in range(1, daemons.REMEMBERED + 11):
+    for number in range(1, fake_daemon.REMEMBERED + 11):
         memory.happen(f"change {number}")
-    with daemons.serving(memory) as client:
+    with fake_daemon.serving(memory) as client:
         with following(client, "?after=2") as follower:
             told = follower.next()
             assert told["event"] == "missed"
             assert json.loads(told["data"]) == {"why": "8 events are no longer remembered"}
             assert follower.message() == "change 11"
-        memory.shown = replace(memory.shown, started=daemons.NOW + timedelta(days=1))
+        memory.shown = replace(memory.shown, started=fake_daemon.NOW + timedelta(days=1))
         with following(client, Last_Event_ID=f"{LIFE}-105") as follower:
             assert "started anew" in json.loads(follower.next()["data"])["why"]
 
 
 def test_a_silent_stream_shows_that_it_lives() -> None:
     """By a comment, which clients pass over."""
-    with daemons.serving(Memory(), http_server.Options(heartbeat_s=0.01)) as client, following(client) as follower:
+    with fake_daemon.serving(Memory(), http_server.Options(heartbeat_s=0.01)) as client, following(client) as follower:
         assert follower.next() == {"": "here"}
 
 
 def test_so_many_clients_and_no_more() -> None:
     """503 for one too many, until another one goes."""
     memory = Memory()
-    with daemons.serving(memory, http_server.Options(most_streams=2)) as client:
+    with fake_daemon.serving(memory, http_server.Options(most_streams=2)) as client:
         with following(client), following(client):
             refused = Follower(client)
             assert (refused.status, refused.answer.headers["retry-after"]) == (503, "5")
@@ -145,7 +145,7 @@ def test_a_client_that_takes_nothing_is_cut_off() -> None:
     """Its place is free again; the others have lost nothing."""
     memory = Memory()
     options = http_server.Options(most_streams=2, deadlines=uvicorn_thread.Deadlines(stall_s=2.0))
-    with daemons.serving(memory, options) as client, following(client) as quick, following(client) as slow:
+    with fake_daemon.serving(memory, options) as client, following(client) as quick, following(client) as slow:
         assert slow.status == 200
 
         def place_is_free() -> Follower | None:
@@ -161,7 +161,7 @@ def test_a_client_that_takes_nothing_is_cut_off() -> None:
 def test_a_stop_ends_the_streams() -> None:
     """In good order: clients get the last chunk, not a broken connection; and no thread is left."""
     before = set(threading.enumerate())
-    with daemons.serving(Memory()) as client:
+    with fake_daemon.serving(Memory()) as client:
         followers = [socket.create_connection(client.address, timeout=30) for _ in range(5)]
         for follower in followers:
             follower.sendall(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -174,7 +174,7 @@ def test_a_stop_ends_the_streams() -> None:
 
 def test_asking_for_the_head_alone_opens_no_stream() -> None:
     """HEAD ends."""
-    with daemons.serving(Memory(), http_server.Options(most_streams=1)) as client:
+    with fake_daemon.serving(Memory(), http_server.Options(most_streams=1)) as client:
         assert client.ask("HEAD", "/api/v1/events").status == 200
         with following(client) as follower:
             assert follower.status == 200

@@ -6,16 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.harness import faulty, scenes, waiting
-from tests.harness.faulty import Answer, Asked, Cut, Fault, Refuse
-from tests.harness.scenes import Scene, told
+from tests.harness import faulty_proxy, sync_testbed, waiting
+from tests.harness.faulty_proxy import Answer, Asked, Cut, Fault, Refuse
+from tests.harness.sync_testbed import Scene, told
 
 SIZE = 100
 CLOUDED = 0.05
 """The share of requests to which something happens."""
 
 
-def by_chance(seed: int, *faults: Fault, only: Callable[[Asked], bool] = lambda _asked: True) -> faulty.Rule:
+def by_chance(seed: int, *faults: Fault, only: Callable[[Asked], bool] = lambda _asked: True) -> faulty_proxy.Rule:
     """Return a rule that lets one of *faults* happen to a share of the requests that are meant."""
     dice = random.Random(seed)  # noqa: S311  # chance that can be repeated
 
@@ -27,7 +27,7 @@ def by_chance(seed: int, *faults: Fault, only: Callable[[Asked], bool] = lambda 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_connections_that_die_cost_nothing_but_time(
-    scene: Scene, proxy: faulty.Proxy, through: dict[str, str], seed: int
+    scene: Scene, proxy: faulty_proxy.Proxy, through: dict[str, str], seed: int
 ) -> None:
     """Before a request is heard, after it was carried out, in the middle of an answer or of a watch."""
     scene.write({"name": "a", "replicas": SIZE})
@@ -42,21 +42,21 @@ def test_connections_that_die_cost_nothing_but_time(
     scene.assert_settled(a=SIZE - 20)
 
 
-def test_all_connections_at_once_may_die(scene: Scene, proxy: faulty.Proxy, through: dict[str, str]) -> None:
+def test_all_connections_at_once_may_die(scene: Scene, proxy: faulty_proxy.Proxy, through: dict[str, str]) -> None:
     """Several times in one sync: the mirror takes up its watches, and every write is made once."""
     scene.write({"name": "a", "replicas": SIZE})
     process = scene.start("--qps", "60", **through)
     for share in (0.2, 0.5, 0.8):
         waiting.until(lambda share=share: len(scene.names()) >= SIZE * share)  # type: ignore[misc]
         proxy.cut_all()
-    done = scenes.finished(process)
+    done = sync_testbed.finished(process)
     assert done.returncode == 0, told(done)
     scene.assert_settled(a=SIZE)
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
 def test_a_server_that_says_not_now_is_asked_again(
-    scene: Scene, proxy: faulty.Proxy, through: dict[str, str], status: int
+    scene: Scene, proxy: faulty_proxy.Proxy, through: dict[str, str], status: int
 ) -> None:
     """On any request, the first one, reads and watches included; creations, changes and deletions."""
     scene.write({"name": "a", "replicas": SIZE})
@@ -70,7 +70,7 @@ def test_a_server_that_says_not_now_is_asked_again(
     scene.assert_settled(a=SIZE - 5)
 
 
-def test_a_conflict_is_worked_out_anew(scene: Scene, proxy: faulty.Proxy, through: dict[str, str]) -> None:
+def test_a_conflict_is_worked_out_anew(scene: Scene, proxy: faulty_proxy.Proxy, through: dict[str, str]) -> None:
     """A spurious 409 on a share of all patches, creations and deletions."""
     scene.write({"name": "a", "replicas": SIZE})
     proxy.rule = by_chance(1, Refuse(409), only=lambda asked: asked.method != "GET")
@@ -89,7 +89,7 @@ ON_THE_WAY_S = 1.5
 
 @pytest.mark.parametrize("qps", ["0", "100"])
 def test_nothing_is_sent_while_the_server_wants_quiet(
-    scene: Scene, proxy: faulty.Proxy, through: dict[str, str], qps: str
+    scene: Scene, proxy: faulty_proxy.Proxy, through: dict[str, str], qps: str
 ) -> None:
     """A 429 with Retry-After stops all writers, not only the one that was refused."""
     scene.write({"name": "a", "replicas": SIZE})
@@ -110,7 +110,9 @@ def test_nothing_is_sent_while_the_server_wants_quiet(
     scene.assert_settled(a=SIZE)
 
 
-def test_a_watch_waits_as_long_as_the_server_says(scene: Scene, proxy: faulty.Proxy, through: dict[str, str]) -> None:
+def test_a_watch_waits_as_long_as_the_server_says(
+    scene: Scene, proxy: faulty_proxy.Proxy, through: dict[str, str]
+) -> None:
     """A list that is refused with Retry-After is not asked for again before."""
     scene.write({"name": "a", "replicas": 10})
 
@@ -128,7 +130,7 @@ def test_a_watch_waits_as_long_as_the_server_says(scene: Scene, proxy: faulty.Pr
 
 
 def test_an_object_that_is_refused_is_named_and_no_other_suffers(
-    scene: Scene, proxy: faulty.Proxy, through: dict[str, str]
+    scene: Scene, proxy: faulty_proxy.Proxy, through: dict[str, str]
 ) -> None:
     """With the API server's own words, and exit code 4."""
     scene.write({"name": "a", "replicas": SIZE})
@@ -139,8 +141,8 @@ def test_an_object_that_is_refused_is_named_and_no_other_suffers(
     assert done.returncode == 4, told(done)
     assert "scene-a-7: 422 Node is invalid: spec.flavour: must be sweet" in done.stderr
     assert "scene-a-8" not in done.stderr
-    assert scene.names() == [name for name in scenes.names(a=SIZE) if name != "scene-a-7"]
-    proxy.rule = faulty.never
+    assert scene.names() == [name for name in sync_testbed.names(a=SIZE) if name != "scene-a-7"]
+    proxy.rule = faulty_proxy.never
     assert scene.sync(**through).returncode == 0
     scene.assert_settled(a=SIZE)
 
@@ -161,7 +163,7 @@ GONE = {
     ids=["status", "event"],
 )
 def test_a_watch_that_is_too_old_begins_anew(
-    scene: Scene, proxy: faulty.Proxy, through: dict[str, str], fault: Fault
+    scene: Scene, proxy: faulty_proxy.Proxy, through: dict[str, str], fault: Fault
 ) -> None:
     """The kind is listed again; what came and went meanwhile is neither lost nor invented."""
     scene.write({"name": "a", "replicas": SIZE})
@@ -181,13 +183,13 @@ def test_a_watch_that_is_too_old_begins_anew(
     waiting.until(lambda: proxy.faults)
     scene.cluster.kubectl("delete", "nodes", *(f"scene-a-{index}" for index in range(0, SIZE, 5)))
     deaf = False
-    done = scenes.finished(process)
+    done = sync_testbed.finished(process)
     assert done.returncode == 0, told(done)
     assert fault in [each for _, _, each in proxy.faults]
     scene.assert_settled(a=SIZE + 50)
 
 
-def test_a_page_that_is_too_old_begins_anew(scene: Scene, proxy: faulty.Proxy, through: dict[str, str]) -> None:
+def test_a_page_that_is_too_old_begins_anew(scene: Scene, proxy: faulty_proxy.Proxy, through: dict[str, str]) -> None:
     """Where lists come page by page, the token of a next page may expire."""
     scene.write({"name": "a", "replicas": 1200})
     assert scene.sync().returncode == 0
@@ -206,7 +208,7 @@ def test_a_page_that_is_too_old_begins_anew(scene: Scene, proxy: faulty.Proxy, t
     assert any(isinstance(each, Refuse) and each.status == 410 for _, _, each in proxy.faults)
 
 
-def test_a_server_that_stays_away_is_given_up(scene: Scene, proxy: faulty.Proxy, through: dict[str, str]) -> None:
+def test_a_server_that_stays_away_is_given_up(scene: Scene, proxy: faulty_proxy.Proxy, through: dict[str, str]) -> None:
     """Not at once, and not never: exit code 4 and what to do, and another sync goes on from there."""
     scene.write({"name": "a", "replicas": SIZE})
     proxy.rule = lambda asked: Cut() if asked.number > 60 else None

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from tests.harness import scenes
-from tests.harness.scenes import Scene, told
+from tests.harness import sync_testbed
+from tests.harness.sync_testbed import Scene, told
 
 SIZE = 1000
 ROUNDS = 5
@@ -18,7 +18,7 @@ def killed(scene: Scene, dice: random.Random) -> int:
     process = scene.start("--qps", QPS)
     time.sleep(dice.uniform(0.5, 3.0))
     process.kill()
-    scenes.finished(process)
+    sync_testbed.finished(process)
     return len(scene.names())
 
 

@@ -13,10 +13,10 @@ import psutil
 import pytest
 
 from kwokfleet.daemon import backoff
-from tests.harness import cli, faulty, labs, running, waiting
+from tests.harness import cli, daemon_process, daemon_testbed, faulty_proxy, waiting
 from tests.harness.control_plane import ControlPlane
-from tests.harness.faulty import Asked, Cut, Fault, Refuse, Then
-from tests.harness.labs import Lab
+from tests.harness.daemon_testbed import Lab
+from tests.harness.faulty_proxy import Asked, Cut, Fault, Refuse, Then
 
 Manifest = dict[str, Any]
 ROUNDS = 50
@@ -48,7 +48,7 @@ WAVES = """
 @pytest.fixture
 def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path, untouched: None) -> Iterator[Lab]:
     """Give a test a folder, with nothing of ours in the cluster and something of others."""
-    yield from labs.opened(cluster, kwokfleet, tmp_path)
+    yield from daemon_testbed.opened(cluster, kwokfleet, tmp_path)
 
 
 def settled(lab: Lab) -> bool:
@@ -141,7 +141,7 @@ def test_killed_at_any_moment_it_loses_nothing_and_does_nothing_twice(lab: Lab) 
 
 
 def test_without_its_api_server_it_waits_and_heals_what_happened_meanwhile(
-    lab: Lab, proxy: faulty.Proxy, through: dict[str, str]
+    lab: Lab, proxy: faulty_proxy.Proxy, through: dict[str, str]
 ) -> None:
     """It says so, asks seldom, sleeps in between, and is the same process afterwards."""
     lab.save(20, "labels: {tier: gold}")
@@ -159,14 +159,14 @@ def test_without_its_api_server_it_waits_and_heals_what_happened_meanwhile(
         time.sleep(10)
         assert len(proxy.asked) - asked < 10 * 15, Counter(each.resource for each in proxy.asked[asked:])
         assert spent(daemon) - cpu < 1, "it sleeps while there is nobody to ask"
-        proxy.rule = faulty.never
+        proxy.rule = faulty_proxy.never
         lab.has(25)
         waiting.until(lambda: {node["metadata"]["labels"]["tier"] for node in lab.nodes()} == {"gold"})
         waiting.until(lambda: settled(lab))
         assert daemon.process.poll() is None
 
 
-def spent(daemon: running.Running) -> float:
+def spent(daemon: daemon_process.Running) -> float:
     """Return the CPU seconds that a daemon has used."""
     times = psutil.Process(daemon.process.pid).cpu_times()
     return times.user + times.system
@@ -175,7 +175,7 @@ def spent(daemon: running.Running) -> float:
 # a fleet that fails
 
 
-def refused(proxy: faulty.Proxy, name: str) -> list[float]:
+def refused(proxy: faulty_proxy.Proxy, name: str) -> list[float]:
     """Refuse to make the nodes of a fleet from now on; return when that was tried, as it goes on."""
     tries: list[float] = []
 
@@ -189,7 +189,7 @@ def refused(proxy: faulty.Proxy, name: str) -> list[float]:
     return tries
 
 
-def one_bad(lab: Lab, proxy: faulty.Proxy) -> tuple[str, list[float]]:
+def one_bad(lab: Lab, proxy: faulty_proxy.Proxy) -> tuple[str, list[float]]:
     """Save two fleets, one of which the API server refuses; return its name, and when it was tried."""
     bad = f"{lab.name}-bad"
     tries = refused(proxy, bad)
@@ -199,7 +199,7 @@ def one_bad(lab: Lab, proxy: faulty.Proxy) -> tuple[str, list[float]]:
 
 
 def test_a_fleet_that_fails_is_tried_less_and_less_and_delays_no_other(
-    lab: Lab, proxy: faulty.Proxy, through: dict[str, str]
+    lab: Lab, proxy: faulty_proxy.Proxy, through: dict[str, str]
 ) -> None:
     """A changed file is tried at once; and once the fault is gone, it heals by itself."""
     bad, tries = one_bad(lab, proxy)
@@ -215,14 +215,14 @@ def test_a_fleet_that_fails_is_tried_less_and_less_and_delays_no_other(
         lab.save(2, name=bad)
         waiting.until(lambda: len(tries) > before)
         assert tries[before] - tries[before - 1] < 2 * gaps[-1], "a new file does not wait for the old one's pause"
-        proxy.rule = faulty.never
+        proxy.rule = faulty_proxy.never
         lab.has(2, bad)
         lab.stands("Synced", bad)
         waiting.until(lambda: settled(lab))
         assert_asleep(daemon)
 
 
-def assert_asleep(daemon: running.Running) -> None:
+def assert_asleep(daemon: daemon_process.Running) -> None:
     """Check that a daemon with nothing to do does nothing."""
     cpu = spent(daemon)
     time.sleep(5)
@@ -230,7 +230,7 @@ def assert_asleep(daemon: running.Running) -> None:
 
 
 def test_a_fleet_that_failed_and_is_not_wanted_any_more_is_forgotten(
-    lab: Lab, proxy: faulty.Proxy, through: dict[str, str]
+    lab: Lab, proxy: faulty_proxy.Proxy, through: dict[str, str]
 ) -> None:
     """There is nothing left to try again, and nothing keeps the daemon awake."""
     bad, tries = one_bad(lab, proxy)
@@ -257,7 +257,9 @@ def test_a_file_that_changes_often_is_no_fight(lab: Lab) -> None:
         lab.stands("Synced")
 
 
-def test_a_field_that_somebody_else_wants_is_given_up(lab: Lab, proxy: faulty.Proxy, through: dict[str, str]) -> None:
+def test_a_field_that_somebody_else_wants_is_given_up(
+    lab: Lab, proxy: faulty_proxy.Proxy, through: dict[str, str]
+) -> None:
     """After some rounds; the fleet says who it is, and everything else of it is still done."""
     fought = f"{lab.name}-pool-1"
     lab.save(3, "labels: {tier: gold}")

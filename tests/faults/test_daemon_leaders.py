@@ -12,10 +12,10 @@ import pytest
 
 from kwokfleet import errors
 from kwokfleet.kube import client, requests
-from tests.harness import cli, faulty, labs, running, waiting
+from tests.harness import cli, daemon_process, daemon_testbed, faulty_proxy, waiting
 from tests.harness.control_plane import ControlPlane
-from tests.harness.faulty import Asked, Cut
-from tests.harness.labs import Lab
+from tests.harness.daemon_testbed import Lab
+from tests.harness.faulty_proxy import Asked, Cut
 
 KILLS = 10
 STOPS = 3
@@ -27,15 +27,15 @@ LEASE_S = 15
 @pytest.fixture
 def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path, untouched: None) -> Iterator[Lab]:
     """Give a test a folder, with nothing of ours in the cluster and something of others."""
-    yield from labs.opened(cluster, kwokfleet, tmp_path)
+    yield from daemon_testbed.opened(cluster, kwokfleet, tmp_path)
 
 
 @dataclass
 class Candidate:
     """A daemon, and its own way to the cluster."""
 
-    daemon: running.Running
-    proxy: faulty.Proxy
+    daemon: daemon_process.Running
+    proxy: faulty_proxy.Proxy
 
     @property
     def pid(self) -> int:
@@ -57,7 +57,7 @@ def two(lab: Lab, tmp_path: Path) -> Iterator[list[Candidate]]:
     with ExitStack() as stack:
         made: list[Candidate] = []
         for name in ("first", "second"):
-            proxy = stack.enter_context(faulty.proxied(lab.cluster))
+            proxy = stack.enter_context(faulty_proxy.proxied(lab.cluster))
             kubeconfig = proxy.kubeconfig(tmp_path / f"{name}.json")
             made.append(Candidate(stack.enter_context(lab.run(through={"KUBECONFIG": kubeconfig})), proxy))
             waiting.until(lambda: made[0].daemon.leads)
@@ -93,7 +93,9 @@ BODY = b'{"metadata": {"name": "late"}, "data": {"text": "%s"}}' % (b"a" * 100_0
 
 
 @pytest.mark.parametrize("pieces", [0, 1])
-def test_a_write_is_given_up_until_its_last_byte(lab: Lab, proxy: faulty.Proxy, tmp_path: Path, pieces: int) -> None:
+def test_a_write_is_given_up_until_its_last_byte(
+    lab: Lab, proxy: faulty_proxy.Proxy, tmp_path: Path, pieces: int
+) -> None:
     """Who may not write any more when a part of a request is out, does not send the rest."""
     api = client.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "through.json")))
     asked: list[None] = []
@@ -126,7 +128,7 @@ def test_a_leader_that_is_cut_off_leaves_off_before_another_one_begins(lab: Lab,
     waiting.until(other.writes)
     assert cut < left < other.writes()[0].at
     lab.has(5)
-    lead.proxy.rule = faulty.never
+    lead.proxy.rule = faulty_proxy.never
     lab.save(7)
     lab.has(7)
     waiting.until(lambda: lead.daemon.get("/api/v1/status")["leader"] == other.daemon.get("/api/v1/status")["leader"])

@@ -9,9 +9,19 @@ from typing import Any
 
 import pytest
 
-from tests.harness import cli, control_plane, deploying, kubelet, kwok, kwok_pods, labs, running, waiting
+from tests.harness import (
+    cli,
+    control_plane,
+    daemon_process,
+    daemon_testbed,
+    deploy_manifests,
+    kubelet,
+    kwok,
+    kwok_pods,
+    waiting,
+)
 from tests.harness.control_plane import ControlPlane
-from tests.harness.labs import Lab
+from tests.harness.daemon_testbed import Lab
 from tests.harness.watch import Watch, watching
 from tests.integration.test_keeper import went_down
 
@@ -35,7 +45,7 @@ def session_cluster() -> Iterator[ControlPlane]:
 @pytest.fixture
 def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[Lab]:
     """Give a test a folder and a namespace with kwok's StatefulSet, with nothing of ours in the cluster."""
-    for made in labs.opened(cluster, kwokfleet, tmp_path):
+    for made in daemon_testbed.opened(cluster, kwokfleet, tmp_path):
         cluster.kubectl("create", "namespace", made.name)
         kwok_pods.install(cluster, made.name)
         yield made
@@ -60,7 +70,7 @@ def daemon(lab: Lab) -> Any:  # noqa: ANN401  # a context manager
     return lab.run(kwok=True, through={"POD_NAMESPACE": lab.name})
 
 
-def kwoks(one: running.Running) -> list[tuple[bool, bool]]:
+def kwoks(one: daemon_process.Running) -> list[tuple[bool, bool]]:
     """Return of each kwok whether it is ready, and whether it is a pod."""
     return [(each["state"] == "ready", bool(each["pod"])) for each in one.get("/api/v1/kwok")]
 
@@ -149,19 +159,19 @@ def test_a_pod_whose_machine_is_lost_is_not_waited_for(lab: Lab, machine: kubele
 def test_the_overlay_of_shards_works_with_no_more_rights_than_it_brings(cluster: ControlPlane, tmp_path: Path) -> None:
     """Daemon and kwoks in pods, each with the token of its own account: all nodes are driven, by two pods."""
     kwok.install_crds(cluster)
-    wanted = deploying.kustomize("overlays/shards", tmp_path)
+    wanted = deploy_manifests.kustomize("overlays/shards", tmp_path)
     files = next(each for each in wanted if each["metadata"]["name"] == "kwokfleet-fleets")
     files["data"]["fleet.yaml"] = files["data"]["fleet.yaml"].replace("replicas: 2000", f"replicas: {NODES}")
     text = "---\n".join(json.dumps(each) + "\n" for each in wanted)
     cluster.kubectl("apply", "--server-side", "--filename=-", stdin=text)
     try:
-        with kubelet.running(cluster, tmp_path / "machine", deploying.NAMESPACE) as machine:
+        with kubelet.running(cluster, tmp_path / "machine", deploy_manifests.NAMESPACE) as machine:
             waiting.until(lambda: driven(cluster) == NODES, deadline_s=120)
-            kubelet.wait_ready(cluster, deploying.NAMESPACE, "statefulset", kwok_pods.NAME)
-            kubelet.wait_ready(cluster, deploying.NAMESPACE, "deployment", "kwokfleet")
+            kubelet.wait_ready(cluster, deploy_manifests.NAMESPACE, "statefulset", kwok_pods.NAME)
+            kubelet.wait_ready(cluster, deploy_manifests.NAMESPACE, "deployment", "kwokfleet")
             pids = machine.pids()
             cluster.kubectl("apply", "--server-side", "--filename=-", stdin=text)  # takes nothing back
-            kubelet.wait_ready(cluster, deploying.NAMESPACE, "statefulset", kwok_pods.NAME)
+            kubelet.wait_ready(cluster, deploy_manifests.NAMESPACE, "statefulset", kwok_pods.NAME)
             assert len(pids) == 3
             assert machine.pids() == pids
     finally:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.harness import faulty, scenes, waiting
-from tests.harness.faulty import Asked, Fault, Then
-from tests.harness.scenes import Scene, told
+from tests.harness import faulty_proxy, sync_testbed, waiting
+from tests.harness.faulty_proxy import Asked, Fault, Then
+from tests.harness.sync_testbed import Scene, told
 
 SIZE = 200
 
@@ -23,7 +23,7 @@ def test_what_others_break_is_mended(scene: Scene) -> None:
     waiting.until(lambda: len(scene.names()) > SIZE / 2)
     there = scene.names()
     meddle(scene, deleted=there[0], relabelled=there[1])
-    done = scenes.finished(process)
+    done = sync_testbed.finished(process)
     assert done.returncode == 0, told(done)
     assert scene.sync().returncode == 0
     scene.assert_settled(a=SIZE)
@@ -43,7 +43,7 @@ def test_two_syncs_at_once_do_the_work_of_one(scene: Scene) -> None:
     for size, labels in ((SIZE, {}), (SIZE, {"tier": "gold"}), (SIZE - 50, {"tier": "gold"})):
         scene.write({"name": "a", "replicas": size, "labels": labels})
         both = [scene.start(), scene.start()]
-        for done in map(scenes.finished, both):
+        for done in map(sync_testbed.finished, both):
             assert done.returncode == 0, told(done)
             assert "conflict" not in done.stderr
         scene.assert_settled(a=size)
@@ -54,7 +54,7 @@ def test_two_syncs_at_once_do_the_work_of_one(scene: Scene) -> None:
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_field_that_is_fought_over_is_given_up(
-    scene: Scene, proxy: faulty.Proxy, through: dict[str, str], count: int
+    scene: Scene, proxy: faulty_proxy.Proxy, through: dict[str, str], count: int
 ) -> None:
     """After a few rounds, with the name of who holds it and exit code 5; all else is done."""
     scene.write({"name": "a", "replicas": 20, "labels": {"tier": "gold"}})
@@ -77,7 +77,7 @@ def test_a_field_that_is_fought_over_is_given_up(
     for name in fought:
         assert f"manager 'rival' keeps changing metadata.labels.tier of node {name}" in done.stderr
     nodes = scene.nodes()
-    assert sorted(nodes) == scenes.names(a=25)
+    assert sorted(nodes) == sync_testbed.names(a=25)
     assert all(node["metadata"]["labels"]["new"] == "yes" for node in nodes.values())
     assert sorted(name for name, node in nodes.items() if node["metadata"]["labels"]["tier"] != "gold") == fought
     assert len(proxy.faults) <= 5 * count, "it is not fought for ever"

@@ -12,7 +12,7 @@ import pytest
 
 from kwokfleet.embedded import state
 from kwokfleet.kube import election
-from tests.harness import accounts, cli, control_plane, labs, running, waiting, watch
+from tests.harness import cli, control_plane, daemon_process, daemon_testbed, service_accounts, waiting, watch
 from tests.harness.control_plane import ControlPlane
 
 KILLS = 10
@@ -53,7 +53,7 @@ def replicas_cluster() -> Iterator[ControlPlane]:
     """Run a control plane that watches over nodes as any real one does, with kwokfleet's rights in it."""
     started = control_plane.running("replicas", AS_IN_CLUSTERS)
     cluster = next(started)
-    accounts.install(cluster)
+    service_accounts.install(cluster)
     yield cluster
     next(started, None)
 
@@ -61,11 +61,11 @@ def replicas_cluster() -> Iterator[ControlPlane]:
 class Replicas:
     """Pods of the daemon, each with a name and folders of its own."""
 
-    def __init__(self, lab: labs.Lab, stack: ExitStack) -> None:
+    def __init__(self, lab: daemon_testbed.Lab, stack: ExitStack) -> None:
         self._lab, self._stack = lab, stack
-        self._token = str(accounts.kubeconfig(lab.cluster, lab.folder))
+        self._token = str(service_accounts.kubeconfig(lab.cluster, lab.folder))
         self._made = 0
-        self.alive: list[running.Running] = []
+        self.alive: list[daemon_process.Running] = []
 
     def add(self) -> None:
         """Start another one."""
@@ -73,13 +73,13 @@ class Replicas:
         self._made += 1
         data = self._lab.folder / name
         mine = {"KWOKFLEET_DATA_DIR": str(data), "KUBECONFIG": self._token}
-        mine |= {"POD_NAME": name, "POD_NAMESPACE": accounts.NAMESPACE}
+        mine |= {"POD_NAME": name, "POD_NAMESPACE": service_accounts.NAMESPACE}
         program = cli.Cli(data, self._lab.program.environment)
-        made = running.daemon(program, str(self._lab.files), kwok=True, variables=mine)
+        made = daemon_process.daemon(program, str(self._lab.files), kwok=True, variables=mine)
         self.alive.append(self._stack.enter_context(made))
 
     @property
-    def leader(self) -> running.Running | None:
+    def leader(self) -> daemon_process.Running | None:
         """The one that leads."""
         return next((each for each in self.alive if each.leads), None)
 
@@ -90,7 +90,7 @@ def is_ready(node: watch.Manifest) -> bool:
     return any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
 
 
-def serves(replica: running.Running) -> bool:
+def serves(replica: daemon_process.Running) -> bool:
     """Return whether its readiness probe passes: it has synced, and kwok drives the nodes."""
     try:
         return bool(replica.text("/readyz"))
@@ -110,7 +110,7 @@ def test_the_leader_is_killed_again_and_again_under_load(
 ) -> None:
     """Another leads within the lease time, no Job is made twice or missing, and no node is ever anything but Ready."""
     with ExitStack() as stack:
-        lab = labs.Lab(replicas_cluster, kwokfleet, tmp_path)
+        lab = daemon_testbed.Lab(replicas_cluster, kwokfleet, tmp_path)
         (lab.files / "fleet.yaml").write_text(FLEET)
         replicas = Replicas(lab, stack)
         replicas.add()

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.harness import faulty, scenes, waiting
-from tests.harness.faulty import Asked, Fault, Refuse
-from tests.harness.scenes import Scene, told
+from tests.harness import faulty_proxy, sync_testbed, waiting
+from tests.harness.faulty_proxy import Asked, Fault, Refuse
+from tests.harness.sync_testbed import Scene, told
 
 SIZE = 100
 NAMESPACE = "accounts"
@@ -95,7 +95,7 @@ def test_a_token_that_nobody_knows_is_said_at_once(
     assert scene.names() == []
 
 
-def expires(proxy: faulty.Proxy, old: str, when: int) -> faulty.Rule:
+def expires(proxy: faulty_proxy.Proxy, old: str, when: int) -> faulty_proxy.Rule:
     """Return a rule under which a token is no longer accepted, from so many creations of nodes on."""
 
     def rule(asked: Asked) -> Fault | None:
@@ -108,7 +108,7 @@ def expires(proxy: faulty.Proxy, old: str, when: int) -> faulty.Rule:
 
 
 def test_a_token_that_expires_on_the_way_is_said(
-    scene: Scene, proxy: faulty.Proxy, account: Callable[..., str], tmp_path: Path
+    scene: Scene, proxy: faulty_proxy.Proxy, account: Callable[..., str], tmp_path: Path
 ) -> None:
     """Exit code 4 and what to do; what was done stays, and a sync with a new token goes on from there."""
     scene.write({"name": "a", "replicas": SIZE})
@@ -125,7 +125,7 @@ def test_a_token_that_expires_on_the_way_is_said(
 
 
 def test_a_token_file_that_is_renewed_goes_on_working(
-    scene: Scene, proxy: faulty.Proxy, account: Callable[..., str], tmp_path: Path
+    scene: Scene, proxy: faulty_proxy.Proxy, account: Callable[..., str], tmp_path: Path
 ) -> None:
     """As in a pod: the file holds another token by the time the first one is refused, by many threads at once."""
     scene.write({"name": "a", "replicas": SIZE})
@@ -159,9 +159,9 @@ def test_what_may_be_done_is_done_where_one_kind_may_not(
     assert done.returncode == 4, told(done)
     assert "configmaps may not be listed" in done.stderr
     assert "configmaps: +2" in done.stdout
-    assert scene.names() == scenes.names(a=SIZE)
-    assert scene.cluster.get("stages", "--selector", scenes.OURS)["items"]
-    assert scene.cluster.get("configmaps", "--all-namespaces", "--selector", scenes.OURS)["items"] == []
+    assert scene.names() == sync_testbed.names(a=SIZE)
+    assert scene.cluster.get("stages", "--selector", sync_testbed.OURS)["items"]
+    assert scene.cluster.get("configmaps", "--all-namespaces", "--selector", sync_testbed.OURS)["items"] == []
     assert scene.diff(**limited).returncode == 4
     assert scene.sync().returncode == 0, "with all rights, what is left is done"
     scene.assert_settled(a=SIZE)

@@ -9,10 +9,10 @@ import pytest
 from kwokfleet import settings
 from kwokfleet.embedded import binaries, progress
 from kwokfleet.kube import requests
-from tests.harness import cli, control_plane, faulty, foreign, keeping, scenes, waiting
+from tests.harness import cli, control_plane, faulty_proxy, foreign_objects, supervised_kwok, sync_testbed, waiting
 from tests.harness.control_plane import ControlPlane
-from tests.harness.faulty import Asked, Fault, Refuse
-from tests.harness.scenes import Scene, told
+from tests.harness.faulty_proxy import Asked, Fault, Refuse
+from tests.harness.sync_testbed import Scene, told
 
 SIZE = 400
 PAGES = 1200
@@ -28,7 +28,7 @@ def kill(program: cli.Cli, cluster: ControlPlane) -> None:
     """End the API server in the middle of whatever it does, and start it again."""
     pid = int(cluster.where.pid_file("kube-apiserver").read_text())
     os.kill(pid, signal.SIGKILL)
-    waiting.until(lambda: not keeping.alive(pid))  # it holds its port until the kernel has taken it apart
+    waiting.until(lambda: not supervised_kwok.alive(pid))  # it holds its port until the kernel has taken it apart
     program.ok("cluster", "up", "--name", cluster.where.name)
 
 
@@ -42,7 +42,7 @@ def test_a_sync_outlives_its_api_server(scene: Scene, fail: object) -> None:
     process = scene.start("--qps", "80")
     waiting.until(lambda: len(scene.names()) > SIZE / 4)
     fail(operator, scene.cluster)  # type: ignore[operator]  # one of the two above
-    done = scenes.finished(process)
+    done = sync_testbed.finished(process)
     assert done.returncode == 0, told(done)
     scene.assert_settled(a=SIZE)
     scene.write({"name": "a", "replicas": SIZE - 100, "labels": {"tier": "gold"}})
@@ -50,12 +50,12 @@ def test_a_sync_outlives_its_api_server(scene: Scene, fail: object) -> None:
     gold = ("get", "nodes", "--selector", "tier=gold", "--output", "name")
     waiting.until(lambda: len(scene.cluster.kubectl(*gold).splitlines()) > SIZE / 4)
     fail(operator, scene.cluster)  # type: ignore[operator]  # one of the two above
-    done = scenes.finished(process)
+    done = sync_testbed.finished(process)
     assert done.returncode == 0, told(done)
     scene.assert_settled(a=SIZE - 100)
 
 
-def test_pages_show_what_a_stream_shows(scene: Scene, proxy: faulty.Proxy, through: dict[str, str]) -> None:
+def test_pages_show_what_a_stream_shows(scene: Scene, proxy: faulty_proxy.Proxy, through: dict[str, str]) -> None:
     """Where the API server does not stream lists, they come page by page, and the diff is the same to the byte."""
 
     def rule(asked: Asked) -> Fault | None:
@@ -73,12 +73,15 @@ def test_pages_show_what_a_stream_shows(scene: Scene, proxy: faulty.Proxy, throu
 
 def test_an_api_server_without_streaming_lists(kwokfleet: cli.Cli, tmp_path: Path) -> None:
     """A real one, with the feature turned off: sync and diff do what they do elsewhere."""
-    flags = ("kube-apiserver=feature-gates=WatchList=false", *("=".join(each) for each in foreign.QUIET.extra_args))
+    flags = (
+        "kube-apiserver=feature-gates=WatchList=false",
+        *("=".join(each) for each in foreign_objects.QUIET.extra_args),
+    )
     kwokfleet.ok("cluster", "up", *(argument for flag in flags for argument in ("--extra-args", flag)))
     tools = binaries.ensure(settings.from_environment(os.environ), progress.discard)
     cluster = ControlPlane(kwokfleet.where(), tools)
-    with foreign.untouched(cluster):
-        for scene in scenes.opened(cluster, kwokfleet, tmp_path):
+    with foreign_objects.untouched(cluster):
+        for scene in sync_testbed.opened(cluster, kwokfleet, tmp_path):
             scene.write({"name": "a", "replicas": PAGES})
             done = scene.sync()
             assert done.returncode == 0, told(done)

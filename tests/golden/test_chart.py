@@ -8,8 +8,8 @@ import kwokfleet
 from kwokfleet.embedded import versions
 from kwokfleet.kube import objects
 from kwokfleet.source import loader
-from tests.harness import deploying
-from tests.harness.golden import Golden
+from tests.harness import deploy_manifests
+from tests.harness.golden_files import Golden
 
 COPIES = {
     "crds": ["crds/kwokfleet.dev_fleets.yaml"],
@@ -29,12 +29,12 @@ COPIES = {
 """Folders of the chart, and the files that it takes over as they are."""
 
 
-@pytest.mark.parametrize("variant", deploying.VARIANTS)
+@pytest.mark.parametrize("variant", deploy_manifests.VARIANTS)
 def test_the_chart_says_what_the_overlay_says(variant: str, tmp_path: Path) -> None:
     """The same objects, but for the namespace: that is Helm's to make."""
-    told = deploying.by_key(deploying.helm_template(*deploying.VARIANTS[variant]))
-    wanted = deploying.by_key(deploying.kustomize(variant, tmp_path))
-    del wanted[objects.ObjectKey("v1", "Namespace", "", deploying.NAMESPACE)]
+    told = deploy_manifests.by_key(deploy_manifests.helm_template(*deploy_manifests.VARIANTS[variant]))
+    wanted = deploy_manifests.by_key(deploy_manifests.kustomize(variant, tmp_path))
+    del wanted[objects.ObjectKey("v1", "Namespace", "", deploy_manifests.NAMESPACE)]
     assert told.keys() == wanted.keys()
     for key, manifest in wanted.items():
         assert told[key] == manifest, key
@@ -42,28 +42,30 @@ def test_the_chart_says_what_the_overlay_says(variant: str, tmp_path: Path) -> N
 
 def test_every_variant_is_compared() -> None:
     """A new overlay or component must be named."""
-    folders = (*deploying.DEPLOY.glob("overlays/*"), *deploying.DEPLOY.glob("components/*"))
-    assert {"base", *(str(each.relative_to(deploying.DEPLOY)) for each in folders)} == set(deploying.VARIANTS)
+    folders = (*deploy_manifests.DEPLOY.glob("overlays/*"), *deploy_manifests.DEPLOY.glob("components/*"))
+    assert {"base", *(str(each.relative_to(deploy_manifests.DEPLOY)) for each in folders)} == set(
+        deploy_manifests.VARIANTS
+    )
 
 
 def test_files_that_the_chart_takes_over_are_up_to_date(golden_file: Golden) -> None:
     """Written once, in the kustomize base; a chart can only read what lies inside of it."""
     for folder, names in COPIES.items():
-        copies = deploying.CHART / folder
+        copies = deploy_manifests.CHART / folder
         if golden_file.update:
             for name in names:
-                (copies / Path(name).name).write_bytes((deploying.DEPLOY / name).read_bytes())
+                (copies / Path(name).name).write_bytes((deploy_manifests.DEPLOY / name).read_bytes())
         assert {each.name for each in copies.iterdir()} == {Path(name).name for name in names}
         for name in names:
-            same = (copies / Path(name).name).read_bytes() == (deploying.DEPLOY / name).read_bytes()
+            same = (copies / Path(name).name).read_bytes() == (deploy_manifests.DEPLOY / name).read_bytes()
             assert same, f"{folder} lags behind deploy/{name}: run make golden"
 
 
 def test_a_release_in_another_namespace_leaves_nothing_in_ours() -> None:
     """Objects, subjects of bindings, and nothing else: rights in kube-node-lease stay there."""
     options = ("--set", "monitoring.enabled=true,viewer.enabled=true,kwokPods.enabled=true")
-    here = deploying.helm_template(*options)
-    there = deploying.helm_template(*options, namespace="elsewhere")
+    here = deploy_manifests.helm_template(*options)
+    there = deploy_manifests.helm_template(*options, namespace="elsewhere")
     spaces = {each["metadata"].get("namespace", "") for each in here}
     assert {each["metadata"].get("namespace", "") for each in there} == spaces - {"kwokfleet"} | {"elsewhere"}
     subjects = [subject for each in there for subject in each.get("subjects", ())]
@@ -74,7 +76,7 @@ def test_a_release_in_another_namespace_leaves_nothing_in_ours() -> None:
 @pytest.mark.parametrize("overlay", ["configmap", "shards"])
 def test_fleet_files_that_overlays_bring_along_are_sound(overlay: str, tmp_path: Path) -> None:
     """As the pod finds them: a folder with what is in the ConfigMap."""
-    made = deploying.kustomize(f"overlays/{overlay}", tmp_path)
+    made = deploy_manifests.kustomize(f"overlays/{overlay}", tmp_path)
     [files] = [each["data"] for each in made if each["metadata"]["name"] == "kwokfleet-fleets"]
     folder = tmp_path / "fleets"
     folder.mkdir()
@@ -102,7 +104,7 @@ def test_fleet_files_that_overlays_bring_along_are_sound(overlay: str, tmp_path:
 )
 def test_values_that_mean_nothing_are_refused(options: str, named: str) -> None:
     """By name, before anything is made."""
-    done = deploying.try_helm_template("--set", options)
+    done = deploy_manifests.try_helm_template("--set", options)
     assert done.returncode != 0
     assert named in done.stderr
 
@@ -114,7 +116,7 @@ def test_what_values_ask_for_is_there() -> None:
         "extraArgs[0]=--interval=5m,nodeSelector.disk=ssd,tolerations[0].key=infra,tolerations[0].operator=Exists,"
         "networkPolicy.apiServerPorts[0]=8443,admissionPolicy.enabled=false,kwokPods.enabled=true"
     )
-    made = {(each["kind"], each["metadata"]["name"]): each for each in deploying.helm_template("--set", options)}
+    made = {(each["kind"], each["metadata"]["name"]): each for each in deploy_manifests.helm_template("--set", options)}
     pod = made["Deployment", "kwokfleet"]["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == "registry.example.org/fleet:next"
     assert pod["containers"][0]["args"][-1] == "--interval=5m"
@@ -126,16 +128,18 @@ def test_what_values_ask_for_is_there() -> None:
     for policy in ("kwokfleet", "kwokfleet-kwok"):
         assert made["NetworkPolicy", policy]["spec"]["egress"][1]["ports"] == [{"port": 8443, "protocol": "TCP"}]
     assert ("ValidatingAdmissionPolicy", "kwokfleet-fake-nodes-only") not in made
-    closed = deploying.helm_template("--set", "networkPolicy.enabled=false,kwokPods.enabled=true")
+    closed = deploy_manifests.helm_template("--set", "networkPolicy.enabled=false,kwokPods.enabled=true")
     assert "NetworkPolicy" not in {each["kind"] for each in closed}
 
 
 def test_versions_are_this_version_s(tmp_path: Path) -> None:
     """Of the image in the base, of the chart, and of kwok where people are told to get its kinds."""
-    [chart] = deploying.read((deploying.CHART / "Chart.yaml").read_text())
+    [chart] = deploy_manifests.read((deploy_manifests.CHART / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == kwokfleet.__version__
-    pods = [each for each in deploying.kustomize("overlays/shards", tmp_path) if "template" in each.get("spec", {})]
+    pods = [
+        each for each in deploy_manifests.kustomize("overlays/shards", tmp_path) if "template" in each.get("spec", {})
+    ]
     images = {container["image"] for each in pods for container in each["spec"]["template"]["spec"]["containers"]}
     assert images == {f"ghcr.io/kwokfleet/kwokfleet:{kwokfleet.__version__}"}
-    for page in (deploying.CHART / "templates" / "NOTES.txt", deploying.DEPLOY / "README.md"):
+    for page in (deploy_manifests.CHART / "templates" / "NOTES.txt", deploy_manifests.DEPLOY / "README.md"):
         assert f"kustomize/crd?ref={versions.KWOK}" in page.read_text()

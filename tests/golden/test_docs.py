@@ -6,7 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 from kwokfleet.api import decode
-from tests.harness.golden import Golden
+from tests.harness.golden_files import Golden
 
 DOCS = Path(__file__).parents[2] / "docs"
 

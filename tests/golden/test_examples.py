@@ -15,7 +15,7 @@ from kwokfleet.kube.objects import Manifest
 from kwokfleet.render import desired as render
 from kwokfleet.render import schedule, workloads
 from kwokfleet.source import loader
-from tests.harness.golden import Golden
+from tests.harness.golden_files import Golden
 
 FLEETS = Path(__file__).parents[2] / "fleets"
 NOW = datetime(2026, 3, 2, 7, 30, tzinfo=UTC)

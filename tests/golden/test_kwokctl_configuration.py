@@ -1,7 +1,7 @@
 import json
 
 from kwokfleet.embedded import kwokctl, state, versions
-from tests.harness.golden import Golden
+from tests.harness.golden_files import Golden
 
 PORTS = state.Ports(
     kube_apiserver=6443, kube_controller_manager=10257, kube_scheduler=10259, etcd=2379, etcd_peer=2380, kwok=10247

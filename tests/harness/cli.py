@@ -9,9 +9,9 @@ from pathlib import Path
 
 from kwokfleet import settings
 from kwokfleet.embedded import cluster, progress, state
-from tests.harness import control_plane, forks
+from tests.harness import control_plane, fork_server
 
-TIMEOUT_S = forks.TIMEOUT_S
+TIMEOUT_S = fork_server.TIMEOUT_S
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Cli:
     def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
         if not self.fresh:
-            return forks.run(list(arguments), self.environment | variables)
+            return fork_server.run(list(arguments), self.environment | variables)
         with self.start(*arguments, **variables) as process:
             try:
                 out, err = process.communicate(timeout=TIMEOUT_S)

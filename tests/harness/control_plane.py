@@ -11,7 +11,7 @@ from typing import Any
 
 from kwokfleet import settings
 from kwokfleet.embedded import binaries, cluster, health, locks, progress, state, versions
-from tests.harness import requests, waiting
+from tests.harness import request_counts, waiting
 
 STATE = Path(__file__).parents[2] / ".test-state"
 """In the checkout, so that a session that was killed leaves its cluster where the next one finds it."""
@@ -66,13 +66,13 @@ class ControlPlane:
         return path
 
     @contextmanager
-    def counted_requests(self) -> Iterator[requests.Counted]:
+    def counted_requests(self) -> Iterator[request_counts.Counted]:
         """Count the API server's requests, by verb and resource, from here to the end of the block."""
         waiting.until(self._is_swept)
-        counted = requests.Counted()
-        before = requests.read(self._metrics)
+        counted = request_counts.Counted()
+        before = request_counts.read(self._metrics)
         yield counted
-        counted.fill(before, requests.read(self._metrics))
+        counted.fill(before, request_counts.read(self._metrics))
 
     def _is_swept(self) -> bool:
         """Tell whether what earlier tests left behind is gone; clearing it away costs requests too."""

@@ -1,9 +1,9 @@
-"""A kubelet of few lines: pods of the real API server, run as processes of this machine.
+"""Minimal kubelet: runs pods of the real API server as local processes.
 
-The test control plane has no machines of its own, so the pods of a Deployment would stay Pending. This registers
-one plain Node, binds the pods of its namespaces to it and lets `tests.harness.pods` run them. The node is tainted:
-pods of other tests keep away. Each pod has a loopback address of its own, and what would listen on 0.0.0.0 listens
-there, so that replicas do not meet; the API server lets no Service lead to such an address.
+The test control plane has no machines, so pods of a Deployment would stay Pending. This module registers one Node,
+binds the pods of its namespaces to it and runs them with `tests.harness.pod_processes`. The node has a taint that
+keeps pods of other tests away. Each pod has its own loopback address, and servers bound to 0.0.0.0 use that address,
+so replicas do not conflict. The API server does not let a Service point to a loopback address.
 """
 
 import itertools
@@ -21,7 +21,7 @@ from typing import Any
 from kwokfleet import errors
 from kwokfleet.kube import client
 from kwokfleet.kube.requests import Request
-from tests.harness import pods, waiting
+from tests.harness import pod_processes, waiting
 from tests.harness.control_plane import ControlPlane
 
 Manifest = dict[str, Any]
@@ -44,12 +44,12 @@ class Machine:
     paths: Mapping[str, str]
     """Folders of images, and what stands for them here."""
     network: str = field(default_factory=lambda: f"127.{64 + secrets.randbelow(128)}.{secrets.randbelow(256)}")
-    running: dict[str, pods.Pod] = field(default_factory=dict)
+    running: dict[str, pod_processes.Pod] = field(default_factory=dict)
     """By UID; pods that are over stay, so that their logs can be read."""
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     _stop: threading.Event = field(default_factory=threading.Event)
 
-    def pod(self, name: str) -> pods.Pod:
+    def pod(self, name: str) -> pod_processes.Pod:
         """Return the newest pod whose name begins so."""
         found = [each for each in list(self.running.values()) if each.name.startswith(name)]
         assert found, f"no pod {name}* has been here, only {sorted(each.name for each in self.running.values())}"
@@ -128,10 +128,10 @@ class Machine:
 
     def _take(self, manifest: Manifest) -> None:
         uid = manifest["metadata"]["uid"]
-        surroundings = pods.Surroundings(
+        surroundings = pod_processes.Surroundings(
             self.api, self.folder / f"{manifest['metadata']['name']}-{uid[:4]}", self.programs, self.paths
         )
-        self.running[uid] = pods.Pod(manifest, f"{self.network}.{next(self._numbers)}", surroundings)
+        self.running[uid] = pod_processes.Pod(manifest, f"{self.network}.{next(self._numbers)}", surroundings)
         self.running[uid].start()
 
     def _send(self, method: str, path: str, body: Manifest) -> None:

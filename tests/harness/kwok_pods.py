@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.harness import deploying, keeping, kubelet
+from tests.harness import deploy_manifests, kubelet, supervised_kwok
 from tests.harness.control_plane import ControlPlane
 
 NAME = "kwokfleet-kwok"
@@ -22,7 +22,7 @@ def install(cluster: ControlPlane, namespace: str) -> None:
 def place(cluster: ControlPlane, namespace: str) -> None:
     """Put the StatefulSet, its configuration and its account into a namespace."""
     for file in _FILES:
-        for each in deploying.read((deploying.DEPLOY / f"{file}.yaml").read_text()):
+        for each in deploy_manifests.read((deploy_manifests.DEPLOY / f"{file}.yaml").read_text()):
             each["metadata"]["namespace"] = namespace
             if each["kind"] == "StatefulSet":  # the class is the whole cluster's
                 del each["spec"]["template"]["spec"]["priorityClassName"]
@@ -31,7 +31,7 @@ def place(cluster: ControlPlane, namespace: str) -> None:
 
 def _rights(namespace: str) -> Iterator[dict[str, Any]]:
     """Yield kwok's rights under names of the test's own."""
-    for each in deploying.read((deploying.DEPLOY / "base" / "rights.yaml").read_text()):
+    for each in deploy_manifests.read((deploy_manifests.DEPLOY / "base" / "rights.yaml").read_text()):
         if each["metadata"]["name"] == NAME:
             each["metadata"]["name"] = namespace
             if "subjects" in each:
@@ -52,13 +52,13 @@ def kept(
     folder: Path,
     fleet: str,
     **fields: Any,  # noqa: ANN401 - fields of the spec
-) -> Iterator[tuple[keeping.Kept, kubelet.Machine]]:
+) -> Iterator[tuple[supervised_kwok.Kept, kubelet.Machine]]:
     """Keep a kwok in pods for the nodes of one fleet, whose name is also its namespace's."""
     install(cluster, fleet)
     try:
         with (
             kubelet.running(cluster, folder / "machine", fleet) as machine,
-            keeping.kept(cluster, folder, fleet, fleet, statefulSet=NAME, **fields) as made,
+            supervised_kwok.kept(cluster, folder, fleet, fleet, statefulSet=NAME, **fields) as made,
         ):
             yield made, machine
     finally:

@@ -8,18 +8,18 @@ import pytest
 
 from tests.harness import control_plane
 from tests.harness.control_plane import ControlPlane
-from tests.image import buildah, building, containers
+from tests.image import buildah, containers, image_build
 
 CREDENTIALS = "/var/run/secrets/kubernetes.io/serviceaccount"
-BASE = building.CHECKOUT / "deploy/base"
+BASE = image_build.CHECKOUT / "deploy/base"
 
 
 @pytest.fixture(scope="session")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[containers.Image]:
     """Build the image, and give its files a place."""
-    if why := building.missing():
+    if why := image_build.missing():
         pytest.skip(why)
-    name = building.build(tmp_path_factory.mktemp("bases"))
+    name = image_build.build(tmp_path_factory.mktemp("bases"))
     with buildah.mounted(name) as root:
         yield containers.Image(name, root)
 

@@ -1,4 +1,4 @@
-"""Processes of the image, run as the Deployment in deploy/base has them run: see inside.py."""
+"""Processes of the image, run as the Deployment in deploy/base has them run: see container_init.py."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 from ruamel.yaml import YAML
 
-from tests.harness import running, waiting
+from tests.harness import daemon_process, waiting
 from tests.image import buildah
 
 BASE = Path(__file__).parents[2] / "deploy/base"
@@ -22,7 +22,7 @@ OVERLAYS = BASE.with_name("overlays")
 RUN_S = 120
 # Nothing of this machine gets in but its loopback; what it starts ends with it.
 _ISOLATE = ("unshare", "--mount", "--pid", "--fork", "--kill-child", sys.executable, "-IS")
-_INSIDE = Path(__file__).with_name("inside.py")
+_INSIDE = Path(__file__).with_name("container_init.py")
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Process:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
 
 
-class Daemon(running.Running):
+class Daemon(daemon_process.Running):
     """A daemon in a pod."""
 
     @property
@@ -92,7 +92,7 @@ class Daemon(running.Running):
         if self.process.poll() is None:
             self.inner.send_signal(signal.SIGTERM)
         try:
-            return self.process.wait(running.STOP_S)
+            return self.process.wait(daemon_process.STOP_S)
         finally:
             if self.process.poll() is None:
                 self.process.kill()  # and what it started with it

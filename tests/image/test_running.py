@@ -7,7 +7,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.harness import repositories, sessions, waiting
+from tests.harness import git_repository, in_process_sync, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.image import conftest, containers, git_server
 
@@ -44,9 +44,9 @@ def pods(
     def pod(environment: Mapping[str, str], folders: Mapping[str, Path], **more: Any) -> containers.Pod:  # noqa: ANN401  # as Pod has it
         return containers.Pod(image, {**in_cluster, **environment}, {**credentials, **folders}, **more)
 
-    sessions.clear(cluster)
+    in_process_sync.clear(cluster)
     yield pod
-    sessions.clear(cluster)
+    in_process_sync.clear(cluster)
 
 
 def test_the_image_serves_a_cluster_as_its_deployment_has_it_run(
@@ -72,7 +72,7 @@ def test_the_image_serves_a_cluster_as_its_deployment_has_it_run(
 
 def test_files_come_from_a_private_git_repository(cluster: ControlPlane, pods: Pods, tmp_path: Path) -> None:
     """Over https, with the name and the password of a Secret, and without a shell for a credential helper."""
-    commit = repositories.Repository(tmp_path / "served" / "fleets").commit(fleets__lab=FLEET)
+    commit = git_repository.Repository(tmp_path / "served" / "fleets").commit(fleets__lab=FLEET)
     secret = tmp_path / "secret"
     secret.mkdir()
     (secret / "username").write_text(git_server.NAME)

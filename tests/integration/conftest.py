@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import cli, desks, kwok, sessions
+from tests.harness import cli, fleet_folder, in_process_sync, kwok
 from tests.harness.control_plane import ControlPlane
 
 
@@ -17,8 +17,8 @@ def kinds(session_cluster: ControlPlane) -> ControlPlane:
 
 
 @pytest.fixture
-def desk(kwokfleet: cli.Cli, cluster: ControlPlane, tmp_path: Path, kinds: ControlPlane) -> Iterator[desks.Desk]:
+def desk(kwokfleet: cli.Cli, cluster: ControlPlane, tmp_path: Path, kinds: ControlPlane) -> Iterator[fleet_folder.Desk]:
     """Prepare an empty folder; clear away what a test has made."""
     program = cli.Cli(kwokfleet.data_dir, kwokfleet.environment | {"KUBECONFIG": str(cluster.kubeconfig)})
-    yield desks.Desk(cluster, program, tmp_path / "fleets")
-    sessions.clear(cluster)
+    yield fleet_folder.Desk(cluster, program, tmp_path / "fleets")
+    in_process_sync.clear(cluster)

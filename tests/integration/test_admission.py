@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kwokfleet.kube import client, discovery, requests
-from tests.harness import accounts, waiting
+from tests.harness import service_accounts, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.harness.sandbox import Sandbox
 
@@ -20,18 +20,18 @@ SAYS = "kwokfleet may write only nodes with the annotation kwok.x-k8s.io/node: f
 @pytest.fixture(scope="module")
 def installed(session_cluster: ControlPlane) -> Iterator[ControlPlane]:
     """Give the session's cluster the ServiceAccounts, their rights and the policy, and take them away again."""
-    accounts.install(session_cluster)
+    service_accounts.install(session_cluster)
     yield session_cluster
-    accounts.remove(session_cluster)
+    service_accounts.remove(session_cluster)
     # Other tests have their own ways to write nodes; none of them is kwokfleet's ServiceAccount.
-    gone = ("get", "namespace", accounts.NAMESPACE)
+    gone = ("get", "namespace", service_accounts.NAMESPACE)
     waiting.until(lambda: session_cluster.try_kubectl(*gone).returncode != 0)
 
 
 @pytest.fixture
 def us(installed: ControlPlane, tmp_path: Path) -> "Token":
     """Return kwokfleet's own token, and what it can do."""
-    return Token(installed, accounts.kubeconfig(installed, tmp_path))
+    return Token(installed, service_accounts.kubeconfig(installed, tmp_path))
 
 
 class Token:
@@ -169,8 +169,8 @@ def test_a_namespace_that_cannot_be_looked_into_is_not_taken_for_empty(
     installed: ControlPlane, box: Sandbox, tmp_path: Path
 ) -> None:
     """Until somebody lets us look, as docs/rights.md tells; then it is found to be empty."""
-    api = client.connect(kubeconfig=accounts.kubeconfig(installed, tmp_path))
-    more = accounts.granted("Let it remove namespaces")
+    api = client.connect(kubeconfig=service_accounts.kubeconfig(installed, tmp_path))
+    more = service_accounts.granted("Let it remove namespaces")
     try:
         assert discovery.occupants(api, {box.name}) == {box.name: "secrets/(may not be listed)"}
         installed.kubectl("apply", "--filename", "-", stdin=more)
@@ -182,11 +182,11 @@ def test_a_namespace_that_cannot_be_looked_into_is_not_taken_for_empty(
 
 def test_kinds_are_added_to_waves_by_a_label(installed: ControlPlane) -> None:
     """As docs/rights.md tells: the daemon may make them soon, and no longer once the role is gone."""
-    more = accounts.granted("More kinds for waves")
-    assert not accounts.may(installed, accounts.DAEMON, "create", "services")
+    more = service_accounts.granted("More kinds for waves")
+    assert not service_accounts.may(installed, service_accounts.DAEMON, "create", "services")
     installed.kubectl("apply", "--filename", "-", stdin=more)
     try:
-        waiting.until(lambda: accounts.may(installed, accounts.DAEMON, "create", "services"))
+        waiting.until(lambda: service_accounts.may(installed, service_accounts.DAEMON, "create", "services"))
     finally:
         installed.kubectl("delete", "--filename", "-", stdin=more)
-    waiting.until(lambda: not accounts.may(installed, accounts.DAEMON, "create", "services"))
+    waiting.until(lambda: not service_accounts.may(installed, service_accounts.DAEMON, "create", "services"))

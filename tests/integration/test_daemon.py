@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from kwokfleet import errors
-from tests.harness import cli, labs, repositories, running, waiting
+from tests.harness import cli, daemon_process, daemon_testbed, git_repository, waiting
 from tests.harness.control_plane import ControlPlane
-from tests.harness.labs import Lab
+from tests.harness.daemon_testbed import Lab
 
 Manifest = dict[str, Any]
 
@@ -25,12 +25,12 @@ Manifest = dict[str, Any]
 @pytest.fixture
 def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[Lab]:
     """Give a test a folder, and leave nothing of ours in the cluster."""
-    yield from labs.opened(cluster, kwokfleet, tmp_path)
+    yield from daemon_testbed.opened(cluster, kwokfleet, tmp_path)
 
 
 def test_a_commit_is_followed_a_bad_one_changes_nothing_and_a_revert_heals(lab: Lab) -> None:
     """The commit is shown; what is wrong is said in the fleet, in Events, in metrics and in the log."""
-    repository = repositories.Repository(lab.folder / "repository")
+    repository = git_repository.Repository(lab.folder / "repository")
     first = repository.commit(fleet=lab.text(3))
     with lab.run("--git-url", repository.url, "--git-ref", "main", "--git-interval", "200ms") as daemon:
         lab.has(3)
@@ -109,7 +109,7 @@ def test_a_link_that_is_swapped_is_followed(lab: Lab) -> None:
 
 def test_a_push_is_fetched_at_the_git_hosts_word(lab: Lab) -> None:
     """Nobody waits for the interval; a word with a wrong signature counts for nothing."""
-    repository = repositories.Repository(lab.folder / "repository")
+    repository = git_repository.Repository(lab.folder / "repository")
     repository.commit(fleet=lab.text(2))
     secret = lab.folder / "secret"
     secret.write_text("the hook's secret")
@@ -128,7 +128,7 @@ def test_a_push_is_fetched_at_the_git_hosts_word(lab: Lab) -> None:
 
 def test_before_a_repository_was_fetched_nothing_is_synced(lab: Lab) -> None:
     """Who waits for the daemon to be ready must not take "there is nothing to do" for it."""
-    repository = repositories.Repository(lab.folder / "repository")
+    repository = git_repository.Repository(lab.folder / "repository")
     with lab.run("--git-url", repository.url, "--git-ref", "main", "--git-interval", "200ms") as daemon:
         waiting.until(lambda: daemon.get("/api/v1/source")["frozen"])
         assert not daemon.synced
@@ -246,7 +246,7 @@ def test_what_is_suspended_stays_as_it_is_until_it_is_resumed(lab: Lab) -> None:
         assert len(lab.nodes()) == 3
         assert daemon.post("/api/v1/resume") == 200
         lab.has(4)
-        assert running.TOKEN not in "\n".join(daemon.lines)
+        assert daemon_process.TOKEN not in "\n".join(daemon.lines)
 
 
 def test_a_withheld_plan_is_released_by_its_digest(lab: Lab) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.harness import cli, kwok, scenes, waiting
+from tests.harness import cli, kwok, sync_testbed, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.harness.sandbox import Sandbox
-from tests.harness.scenes import Scene, told
+from tests.harness.sync_testbed import Scene, told
 
 Manifest = dict[str, Any]
 TIMEOUT_S = 3
@@ -20,14 +20,14 @@ POOL = {"name": "a", "drain": {"timeout": f"{TIMEOUT_S}s"}}
 @pytest.fixture
 def scene(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[Scene]:
     """Give a test a fleet file and the session's cluster, with nothing of ours in it."""
-    yield from scenes.opened(cluster, kwokfleet, tmp_path)
+    yield from sync_testbed.opened(cluster, kwokfleet, tmp_path)
 
 
 @pytest.fixture
 def played(scene: Scene, tmp_path: Path) -> Iterator[None]:
     """Let kwok play the fleet's nodes, by the Stages that a sync puts into the cluster."""
     kwok.install_crds(scene.cluster)
-    with kwok.running(scene.cluster, tmp_path / "kwok", selector=f"kwokfleet.dev/fleet={scenes.FLEET}"):
+    with kwok.running(scene.cluster, tmp_path / "kwok", selector=f"kwokfleet.dev/fleet={sync_testbed.FLEET}"):
         yield
 
 

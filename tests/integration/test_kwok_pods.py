@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import keeping, kwok_pods, waiting
+from tests.harness import kwok_pods, supervised_kwok, waiting
 from tests.harness.cli import Cli
 from tests.harness.control_plane import ControlPlane
-from tests.harness.keeping import Kept
+from tests.harness.supervised_kwok import Kept
 from tests.harness.watch import watching
 from tests.integration.test_keeper import LONG_LEASE, went_down
 
@@ -34,7 +34,7 @@ spec: {{shards: {shards}, statefulSet: kwokfleet-kwok, port: 10250}}
 @pytest.fixture
 def name(cluster: ControlPlane) -> Iterator[str]:
     """Name a fleet, and remove what is left of it in the end."""
-    yield from keeping.named(cluster)
+    yield from supervised_kwok.named(cluster)
 
 
 def fleet(name: str, shards: int) -> str:
@@ -113,7 +113,9 @@ def test_pods_go_on_when_another_one_leads(cluster: ControlPlane, tmp_path: Path
         wait_driven(kept, 2)
         before, pids = kept.identities(), machine.pids()
         kept.keeper.__exit__(None, None, None)
-        with keeping.kept(cluster, tmp_path / "other", name, name, shards=2, statefulSet=kwok_pods.NAME) as other:
+        with supervised_kwok.kept(
+            cluster, tmp_path / "other", name, name, shards=2, statefulSet=kwok_pods.NAME
+        ) as other:
             wait_driven(other, 2)
             assert other.identities() == before
         assert machine.pids() == pids

@@ -13,9 +13,9 @@ import pytest
 
 from kwokfleet.learn import distributions, model
 from kwokfleet.measure.result import Clock
-from tests.harness import cli, labs, real_pods, stalls, waiting
+from tests.harness import cli, daemon_testbed, pod_states, stall_clock, waiting
 from tests.harness.control_plane import ControlPlane
-from tests.harness.labs import Lab
+from tests.harness.daemon_testbed import Lab
 from tests.harness.sandbox import Sandbox
 
 Manifest = dict[str, Any]
@@ -73,7 +73,7 @@ spec:
 @pytest.fixture
 def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[Lab]:
     """Give a test a folder, and leave nothing of ours in the cluster."""
-    yield from labs.opened(cluster, kwokfleet, tmp_path)
+    yield from daemon_testbed.opened(cluster, kwokfleet, tmp_path)
 
 
 def declared() -> dict[str, dict[str, distributions.Shape]]:
@@ -106,7 +106,7 @@ def assert_agrees(name: str, learnt: Manifest, said: distributions.Shape, lost_s
     times (Dvoretzky, Kiefer, Wolfowitz), and those of the fit from them by its Kolmogorov-Smirnov distance.
     """
     chance = math.sqrt(math.log(2 / SURE) / (2 * learnt["samples"])) + learnt["kolmogorovSmirnov"]
-    slack = stalls.EXACT_S + lost_s
+    slack = stall_clock.EXACT_S + lost_s
     for share in (0.1, 0.5, 0.9):
         low = said.quantile(max(share - chance, 1e-9)) - slack
         high = said.quantile(min(share + chance, 1 - 1e-9)) + slack
@@ -171,7 +171,7 @@ def test_pods_played_by_known_distributions_are_learnt(lab: Lab) -> None:
     """From a watch or a recording: percentiles agree with the file's, failures are counted, the Fleet is valid."""
     (lab.files / "fleet.yaml").write_text(FLEET.replace("NAME", lab.name))
     with (
-        stalls.counted(lab.cluster) as stood,
+        stall_clock.counted(lab.cluster) as stood,
         recording(lab) as file,
         learning_of(lab, "batch", "--pods", str(PODS)) as batch,
         learning_of(lab, "service") as service,
@@ -224,7 +224,7 @@ def test_rights_to_list_and_watch_pods_in_a_namespace_are_enough(
 ) -> None:
     """Beyond it, what is missing is said; pods that have long been Ready are learnt by their timestamps."""
     for index in range(3):
-        pod = real_pods.Pod("web", policy="Always")
+        pod = pod_states.Pod("web", policy="Always")
         pod.bound(0)
         pod.creating(2)
         pod.started(7)

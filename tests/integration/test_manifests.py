@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness import deploying, prometheus_operator, waiting
+from tests.harness import deploy_manifests, prometheus_crds, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.harness.sandbox import Sandbox
 
@@ -24,34 +24,34 @@ def submit(cluster: ControlPlane, manifests: list[Manifest], *options: str) -> N
 @pytest.fixture
 def operated(cluster: ControlPlane) -> Iterator[None]:
     """Let the API server know the Prometheus operator's kinds."""
-    files = [word for path in prometheus_operator.definitions() for word in ("-f", str(path))]
+    files = [word for path in prometheus_crds.definitions() for word in ("-f", str(path))]
     cluster.kubectl("apply", "--server-side", *files)
     cluster.kubectl("wait", "--for=condition=Established", *files)
     yield
     cluster.kubectl("delete", "--wait=false", *files)
 
 
-PLAIN = [each for each in deploying.VARIANTS if each != "components/monitoring"]
+PLAIN = [each for each in deploy_manifests.VARIANTS if each != "components/monitoring"]
 
 
 @pytest.mark.parametrize("variant", PLAIN)
 def test_every_manifest_passes_strict_validation(variant: str, box: Sandbox, tmp_path: Path) -> None:
     """A field that does not exist, or exists twice, would be refused here."""
-    made = deploying.moved(deploying.kustomize(variant, tmp_path), box.name)
+    made = deploy_manifests.moved(deploy_manifests.kustomize(variant, tmp_path), box.name)
     submit(box.cluster, made, "--dry-run=server")
 
 
 def test_what_monitoring_adds_passes_strict_validation(operated: None, box: Sandbox, tmp_path: Path) -> None:
     """By the definitions that the Prometheus operator publishes."""
-    made = deploying.moved(deploying.kustomize("components/monitoring", tmp_path), box.name)
+    made = deploy_manifests.moved(deploy_manifests.kustomize("components/monitoring", tmp_path), box.name)
     assert {"ServiceMonitor", "PrometheusRule"} <= {each["kind"] for each in made}
     submit(box.cluster, made, "--dry-run=server")
 
 
 def test_the_chart_with_everything_on_passes_strict_validation(operated: None, box: Sandbox) -> None:
     """In a namespace of its own choice."""
-    made = deploying.helm_template(
-        *deploying.VARIANTS["overlays/git-sync"],
+    made = deploy_manifests.helm_template(
+        *deploy_manifests.VARIANTS["overlays/git-sync"],
         "--set",
         "replicas=3,kwokPods.enabled=true,monitoring.enabled=true,viewer.enabled=true",
         namespace=box.name,
@@ -61,8 +61,8 @@ def test_the_chart_with_everything_on_passes_strict_validation(operated: None, b
 
 def test_a_field_that_is_none_would_be_noticed(box: Sandbox, tmp_path: Path) -> None:
     """The tests above see what they look for."""
-    [made] = [each for each in deploying.kustomize("base", tmp_path) if each["kind"] == "Service"]
-    [wrong] = deploying.moved([{**made, "spec": {**made["spec"], "port": 8265}}], box.name)
+    [made] = [each for each in deploy_manifests.kustomize("base", tmp_path) if each["kind"] == "Service"]
+    [wrong] = deploy_manifests.moved([{**made, "spec": {**made["spec"], "port": 8265}}], box.name)
     done = box.cluster.try_kubectl(
         "apply", "--server-side", "--validate=strict", "--dry-run=server", "-f", "-", stdin=json.dumps(wrong)
     )
@@ -74,25 +74,27 @@ def test_a_release_comes_and_goes(box: Sandbox) -> None:
     """Helm itself finds nothing amiss, changes what a value changes, and leaves nothing but the definition behind."""
     ours = ("all,clusterroles,clusterrolebindings,priorityclasses,validatingadmissionpolicies", "-A")
     mine = ("-l", "app.kubernetes.io/part-of=kwokfleet", "-o", "name")
-    release = ("kwokfleet", str(deploying.CHART))
-    deploying.helm(box.cluster.kubeconfig, box.name, "install", *release)
-    deploying.helm(box.cluster.kubeconfig, box.name, "upgrade", *release, "--set", "replicas=2,viewer.enabled=true")
+    release = ("kwokfleet", str(deploy_manifests.CHART))
+    deploy_manifests.helm(box.cluster.kubeconfig, box.name, "install", *release)
+    deploy_manifests.helm(
+        box.cluster.kubeconfig, box.name, "upgrade", *release, "--set", "replicas=2,viewer.enabled=true"
+    )
     there = box.cluster.get("deployment", "kwokfleet", "-n", box.name)
     assert there["spec"]["replicas"] == 2
     assert "clusterrole.rbac.authorization.k8s.io/kwokfleet-viewer" in box.cluster.kubectl("get", *ours, *mine)
-    deploying.helm(box.cluster.kubeconfig, box.name, "uninstall", "kwokfleet")
+    deploy_manifests.helm(box.cluster.kubeconfig, box.name, "uninstall", "kwokfleet")
     waiting.until(lambda: not box.cluster.kubectl("get", *ours, *mine))
 
 
 @pytest.fixture
 def restricted(box: Sandbox, tmp_path: Path) -> Iterator[Sandbox]:
     """Hold a namespace to what ours is held to, with what a pod refers to."""
-    everything = deploying.kustomize("components/kwok-pods", tmp_path)
+    everything = deploy_manifests.kustomize("components/kwok-pods", tmp_path)
     made = {each["kind"]: each for each in everything}
     labels = {**made["Namespace"]["metadata"]["labels"], **box.labels}
     submit(box.cluster, [{**made["Namespace"], "metadata": {"name": box.name, "labels": labels}}], "--force-conflicts")
     accounts = [each for each in everything if each["kind"] == "ServiceAccount"]
-    submit(box.cluster, [made["PriorityClass"], *deploying.moved(accounts, box.name)])
+    submit(box.cluster, [made["PriorityClass"], *deploy_manifests.moved(accounts, box.name)])
     yield box
     box.cluster.kubectl("delete", "priorityclass", made["PriorityClass"]["metadata"]["name"], "--wait=false")
 
@@ -100,7 +102,7 @@ def restricted(box: Sandbox, tmp_path: Path) -> Iterator[Sandbox]:
 def pods_of(variant: str, box: Sandbox, scratch: Path) -> list[Manifest]:
     """Return a pod for each template of a variant, as a controller would make it."""
     found = []
-    for each in deploying.kustomize(variant, scratch):
+    for each in deploy_manifests.kustomize(variant, scratch):
         template = (each.get("spec") or {}).get("template")
         if template:
             metadata = {**template["metadata"], "name": each["metadata"]["name"], "namespace": box.name}

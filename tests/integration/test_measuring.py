@@ -14,10 +14,10 @@ import pytest
 
 from kwokfleet.kube import objects
 from kwokfleet.measure.result import Clock, PodTimes, Result
-from tests.harness import cli, faulty, labs, measured, waiting, watch
+from tests.harness import cli, daemon_testbed, faulty_proxy, measured_wave, waiting, watch
 from tests.harness.control_plane import ControlPlane
-from tests.harness.labs import Lab
-from tests.harness.measured import condition, judged, kept, run, save
+from tests.harness.daemon_testbed import Lab
+from tests.harness.measured_wave import condition, judged, kept, run, save
 
 Manifest = dict[str, Any]
 States = dict[str, list[tuple[float, Manifest]]]
@@ -31,7 +31,7 @@ SILENCE_S = 3
 @pytest.fixture
 def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[Lab]:
     """Give a test a folder, and leave nothing of ours in the cluster."""
-    yield from labs.opened(cluster, kwokfleet, tmp_path)
+    yield from daemon_testbed.opened(cluster, kwokfleet, tmp_path)
 
 
 # ----------------------------------------------------------------------------------------
@@ -193,12 +193,12 @@ def watched(lab: Lab, resource: str) -> int:
     return sum(int(count) for count in re.findall(pattern, text))
 
 
-def through(lab: Lab, proxy: faulty.Proxy) -> dict[str, str]:
+def through(lab: Lab, proxy: faulty_proxy.Proxy) -> dict[str, str]:
     """Return the environment of a daemon whose requests are noted."""
     return {"KUBECONFIG": proxy.kubeconfig(lab.folder / "through.json")}
 
 
-def is_silent(proxy: faulty.Proxy) -> bool:
+def is_silent(proxy: faulty_proxy.Proxy) -> bool:
     """Return whether the daemon asks nothing for a while but about leases, its own and those of the nodes."""
     before = len(proxy.asked)
     time.sleep(SILENCE_S)
@@ -209,12 +209,12 @@ def is_silent(proxy: faulty.Proxy) -> bool:
 def test_a_connection_that_breaks_leaves_a_gap_and_after_a_run_there_is_silence(lab: Lab) -> None:
     """What was seen before and after is measured; when nobody looked is in the Result, and why."""
     save(lab, 100, "20/s")
-    with faulty.proxied(lab.cluster) as proxy, lab.run(kwok=True, through=through(lab, proxy)):
+    with faulty_proxy.proxied(lab.cluster) as proxy, lab.run(kwok=True, through=through(lab, proxy)):
         waiting.until(lambda: run(lab).get("submitted", 0) > 30)
-        proxy.rule = lambda asked: faulty.Cut() if asked.is_watch and objects.RUN in unquote(asked.path) else None
+        proxy.rule = lambda asked: faulty_proxy.Cut() if asked.is_watch and objects.RUN in unquote(asked.path) else None
         proxy.cut_all()
         waiting.until(lambda: len(proxy.faults) > 2)
-        proxy.rule = faulty.never
+        proxy.rule = faulty_proxy.never
         assert judged(lab) == "Passed"
         waiting.until(lambda: is_silent(proxy))
     result = kept(lab).result()
@@ -226,7 +226,7 @@ def test_a_connection_that_breaks_leaves_a_gap_and_after_a_run_there_is_silence(
 
 def test_a_daemon_that_is_killed_leaves_a_gap_and_no_object_is_lost(lab: Lab) -> None:
     """The next one finishes the Run: each object once, the Result complete, and when nobody looked is in it."""
-    measured.assert_survives_a_kill(lab, 300, "60/s")
+    measured_wave.assert_survives_a_kill(lab, 300, "60/s")
 
 
 def test_a_wave_that_vanishes_is_not_measured_any_longer(lab: Lab) -> None:
@@ -251,7 +251,7 @@ def test_a_run_that_is_cancelled_and_retried_is_measured_whole(lab: Lab) -> None
         before = kept(lab).result()
         assert (before.state, before.gates, before.objects.created < 40) == ("Cancelled", (), True)
         lab.program.ok("wave", "retry", lab.name, "load", "0")
-        waiting.until(lambda: run(lab).get("verdict") == "Passed", deadline_s=measured.JUDGED_S)
+        waiting.until(lambda: run(lab).get("verdict") == "Passed", deadline_s=measured_wave.JUDGED_S)
     result = kept(lab).result()
     assert (result.state, result.objects.created, result.objects.completed) == ("Done", 40, 40)
     assert [gap.why for gap in result.gaps] == ["it was over, until it was retried"]

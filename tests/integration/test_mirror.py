@@ -12,7 +12,7 @@ import pytest
 from kwokfleet.kube import client, objects, requests
 from kwokfleet.kube.informer import informer
 from kwokfleet.kube.objects import ObjectKey
-from tests.harness import faulty, kwok
+from tests.harness import faulty_proxy, kwok
 from tests.harness.control_plane import ControlPlane
 from tests.harness.sandbox import Sandbox
 
@@ -174,18 +174,19 @@ def test_a_kind_is_followed_before_somebody_writes_to_it(seldom: Seldom, box: Sa
 
 
 @pytest.mark.parametrize(
-    ("fault", "settled"), [(faulty.Refuse(403), True), (faulty.Refuse(500), False), (faulty.Cut(), False)]
+    ("fault", "settled"),
+    [(faulty_proxy.Refuse(403), True), (faulty_proxy.Refuse(500), False), (faulty_proxy.Cut(), False)],
 )
 def test_a_look_that_failed_means_unknown(
     seldom: Seldom,
     box: Sandbox,
     tmp_path: Path,
-    fault: faulty.Fault,
+    fault: faulty_proxy.Fault,
     settled: bool,  # noqa: FBT001  # the example
 ) -> None:
     """Never that there is nothing; once it succeeds, what is there is shown."""
     box.cluster.apply(logs(box))
-    with faulty.proxied(box.cluster) as proxy:
+    with faulty_proxy.proxied(box.cluster) as proxy:
         proxy.rule = lambda asked: fault if asked.resource.endswith(LOGS.plural) else None
         through = client.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "through.json")))
         with informer.Mirror(through, requests.MANAGED, f"{requests.OURS},{box.selector}") as made:
@@ -193,6 +194,6 @@ def test_a_look_that_failed_means_unknown(
             assert (set(view.unknown), dict(view.objects)) == ({LOGS.kind}, {})
             assert made.wait(lambda view: view.settled, WAIT_S if settled else 0.0).settled == settled
             if not settled:
-                proxy.rule = faulty.never
+                proxy.rule = faulty_proxy.never
                 assert logs_key(box) in made.wait_until_known(WAIT_S).objects
         through.close()

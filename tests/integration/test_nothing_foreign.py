@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kwokfleet.kube import objects
-from tests.harness import cli, sessions, waiting
+from tests.harness import cli, in_process_sync, waiting
 from tests.harness.control_plane import ControlPlane
 
 Manifest = dict[str, Any]
@@ -109,7 +109,7 @@ def scene(kwokfleet: cli.Cli, cluster: ControlPlane, tmp_path: Path, kinds: Cont
     made = Scene(cluster, program, tmp_path)
     yield made
     cluster.kubectl("delete", "node", made.node, "--ignore-not-found")
-    sessions.clear(cluster)
+    in_process_sync.clear(cluster)
 
 
 COMMANDS = (("diff", "--details"), ("sync", "--dry-run=server"), ("sync",), ("sync", "--yes", "--no-prune"))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness import cli, kwok, repositories, running, sessions, waiting
+from tests.harness import cli, daemon_process, git_repository, in_process_sync, kwok, waiting
 from tests.harness.control_plane import ControlPlane
 
 EXAMPLE = Path(__file__).parents[2] / "fleets" / "quickstart.yaml"
@@ -35,7 +35,7 @@ class Desk:
     def __init__(self, cluster: ControlPlane, program: cli.Cli, folder: Path) -> None:
         self.cluster, self.program = cluster, program
         self.name = f"o-{secrets.token_hex(3)}"
-        self.repository = repositories.Repository(folder / "repository")
+        self.repository = git_repository.Repository(folder / "repository")
 
     def text(self, nodes: int, more: str = "") -> str:
         """Return a file."""
@@ -55,10 +55,10 @@ class Desk:
 def desk(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[Desk]:
     """Give a test a folder, and leave nothing of ours in the cluster."""
     kwok.install_crds(cluster)
-    sessions.clear(cluster)
+    in_process_sync.clear(cluster)
     program = cli.Cli(kwokfleet.data_dir, kwokfleet.environment | {"KUBECONFIG": str(cluster.kubeconfig)})
     yield Desk(cluster, program, tmp_path)
-    sessions.clear(cluster)
+    in_process_sync.clear(cluster)
 
 
 def test_a_suspended_fleet_is_left_alone_by_sync_until_it_is_resumed(desk: Desk) -> None:
@@ -83,7 +83,7 @@ def test_a_daemon_that_starts_knows_who_is_suspended_before_it_changes_anything(
     desk.program.ok("sync", desk.path)
     desk.program.ok("suspend", desk.name)
     commit = desk.repository.commit(fleet=desk.text(5))
-    with running.daemon(desk.program, desk.path, kwok=False) as daemon:
+    with daemon_process.daemon(desk.program, desk.path, kwok=False) as daemon:
         waiting.until(lambda: commit[:7] in desk.status()["source"]["revision"])
         assert [each["cause"] for each in desk.status()["withheld"]] == ["suspended"]
         assert desk.status()["nodes"]["present"] == 2
@@ -103,7 +103,7 @@ def test_who_may_not_see_fleets_or_leases_is_told_so(desk: Desk, tmp_path: Path)
         assert (done.returncode, done.stdout) == (4, "")
         assert "403" in done.stderr
     nobody = cli.Cli(desk.program.data_dir, desk.program.environment | {"KUBECONFIG": str(who)})
-    with running.daemon(nobody, desk.path, kwok=False) as daemon:
+    with daemon_process.daemon(nobody, desk.path, kwok=False) as daemon:
         said = waiting.until(lambda: daemon.events("lease_out_of_reach"))
         assert "leases" in said[0]["error"]
     desk.cluster.kubectl("delete", "serviceaccount", desk.name, "--namespace=default")
@@ -197,7 +197,7 @@ def test_waves_and_runs_are_listed(desk: Desk) -> None:
     """What was played, and what waits."""
     assert "kwokfleet run" in desk.program.run("get", "waves").stderr
     desk.repository.commit(fleet=desk.text(1, WAVE))
-    with running.daemon(desk.program, desk.path, kwok=False):
+    with daemon_process.daemon(desk.program, desk.path, kwok=False):
         waiting.until(lambda: '"Done"' in desk.program.ok("get", "runs", "-o", "json"))
     waves = json.loads(desk.program.ok("get", "waves", "-o", "json", "--fleet", desk.name))
     assert [(row["wave"], row["state"], row["submitted"], row["total"]) for row in waves] == [

@@ -1,6 +1,6 @@
 """What `kwokfleet render` prints, in a real cluster: the API server takes it, kwok plays it as written.
 
-`tests/harness/play.py` plays one Fleet with all scenarios; the tests read its record.
+`tests/harness/lifecycle_recording.py` plays one Fleet with all scenarios; the tests read its record.
 """
 
 import ipaddress
@@ -15,7 +15,7 @@ import pytest
 
 from tests.harness import sandbox
 from tests.harness.control_plane import ControlPlane
-from tests.harness.play import (
+from tests.harness.lifecycle_recording import (
     CROWD,
     FLEET,
     WAVE,

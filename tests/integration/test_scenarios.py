@@ -16,7 +16,7 @@ import pytest
 from kwokfleet.kube import client
 from kwokfleet.measure import result_store
 from kwokfleet.measure.result import Clock, Result
-from tests.harness import cli, sessions, tiny_scheduler
+from tests.harness import cli, in_process_sync, round_robin_scheduler
 from tests.harness.control_plane import ControlPlane
 
 ROOT = Path(__file__).parents[2]
@@ -48,7 +48,7 @@ spec:
       arrivals: {{rate: 2/s}}
       lifecycle: quick
       namespace: own-scheduler
-      vary: {{scheduler: {{cycle: [{tiny_scheduler.NAME}, default-scheduler]}}}}
+      vary: {{scheduler: {{cycle: [{round_robin_scheduler.NAME}, default-scheduler]}}}}
       template:
         apiVersion: v1
         kind: Pod
@@ -96,10 +96,10 @@ def played(session_cluster: ControlPlane, tmp_path_factory: pytest.TempPathFacto
     for name in SCENARIOS:
         (folder / "fleets" / f"{name}.yaml").write_text(shortened((ROOT / "fleets" / f"{name}.yaml").read_text()))
     (folder / "fleets" / "own-scheduler.yaml").write_text(OWN_SCHEDULER)
-    sessions.clear(session_cluster)
+    in_process_sync.clear(session_cluster)
     for program in cli.opened(folder):
         api = client.connect(kubeconfig=session_cluster.kubeconfig)
-        with tiny_scheduler.running(api, "kwokfleet.dev/fleet=own-scheduler"):
+        with round_robin_scheduler.running(api, "kwokfleet.dev/fleet=own-scheduler"):
             arguments = ("--kubeconfig", str(session_cluster.kubeconfig), "--report-dir", str(folder / "reports"))
             with program.start("test", str(folder / "fleets"), *arguments, "--timeout", "120s") as process:
                 table, said = process.communicate(timeout=END_S)
@@ -141,11 +141,11 @@ def test_gangs_have_eight_pods_each(cluster: ControlPlane, played: Played) -> No
 def test_a_scheduler_of_ones_own_is_measured_by_itself(cluster: ControlPlane, played: Played) -> None:
     """Latencies and throughput are told for each scheduler, and one that emits no Event has no such time."""
     made = played.results["own-scheduler", "pods"]
-    for name in (tiny_scheduler.NAME, "default-scheduler"):
+    for name in (round_robin_scheduler.NAME, "default-scheduler"):
         latency = made.latency("scheduling", f"pods/scheduler={name}", Clock.WATCH)
         assert latency is not None
         assert latency.count == 3
-    assert {each.scheduler for each in made.throughput} == {"", tiny_scheduler.NAME, "default-scheduler"}
+    assert {each.scheduler for each in made.throughput} == {"", round_robin_scheduler.NAME, "default-scheduler"}
 
 
 def test_the_reports_are_written(cluster: ControlPlane, played: Played) -> None:

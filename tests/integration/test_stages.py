@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.harness import kwok, sandbox, stalls, waiting
+from tests.harness import kwok, sandbox, stall_clock, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.harness.sandbox import Sandbox
-from tests.harness.stage_play import (
+from tests.harness.stage_objects import (
     FOLDER,
     SETS,
     add_job,
@@ -316,7 +316,7 @@ class Times:
     running: float | None
     completed: float | None
     container: Manifest
-    about: Callable[[float], stalls.About]
+    about: Callable[[float], stall_clock.About]
     """What equals a time that was kept."""
 
 
@@ -343,7 +343,7 @@ def play_jobs(cluster: ControlPlane, folder: Path) -> dict[str, Times]:
         for part in ("calm", "killed"):
             add_node(box, part, {PART: part})
         watch = stack.enter_context(pods_of(box))
-        lost = stack.enter_context(stalls.counted(cluster))
+        lost = stack.enter_context(stall_clock.counted(cluster))
         parts = {"calm": "calm", "killed": "killed", "touched": "calm"}
         jobs = {name: add_job(box, name, {PART: part}, "sleep", "10s") for name, part in parts.items()}
         others = {name: add_pod(box, name, f"{box.name}-calm", spec=spec) for name, spec in OTHERS.items()}
@@ -371,7 +371,7 @@ def disturb(watch: Watch, box: Sandbox, jobs: dict[str, str], doomed: kwok.Kwok)
     doomed.kill()
 
 
-def timed(watch: Watch, job: str, lost: stalls.Stalls) -> Times:
+def timed(watch: Watch, job: str, lost: stall_clock.Stalls) -> Times:
     """Read a Job's times from the watch."""
     last = [thing for _, _, thing in watch.seen if thing["metadata"]["name"].startswith(job)][-1]
     return Times(

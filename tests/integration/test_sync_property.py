@@ -20,7 +20,7 @@ from kwokfleet.kube import objects
 from kwokfleet.reconcile import diff
 from kwokfleet.render import desired
 from kwokfleet.source import loader
-from tests.harness import cli, kwok, manifests, sessions, waiting
+from tests.harness import cli, in_process_sync, kwok, manifests, waiting
 from tests.harness.control_plane import ControlPlane
 
 ROOT = Path(__file__).parents[2]
@@ -30,17 +30,17 @@ Manifest = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def followed(session_cluster: ControlPlane, kinds: ControlPlane) -> Iterator[sessions.Sessions]:
+def followed(session_cluster: ControlPlane, kinds: ControlPlane) -> Iterator[in_process_sync.Sessions]:
     """Follow the session's cluster, for all tests here."""
-    with sessions.opened(session_cluster) as opened:
+    with in_process_sync.opened(session_cluster) as opened:
         yield opened
 
 
 @pytest.fixture
-def session(followed: sessions.Sessions, cluster: ControlPlane) -> Iterator[sessions.Sessions]:
+def session(followed: in_process_sync.Sessions, cluster: ControlPlane) -> Iterator[in_process_sync.Sessions]:
     """Return the followed cluster; nothing of ours is left in it."""
     yield followed
-    sessions.clear(cluster)
+    in_process_sync.clear(cluster)
     followed.follower.wait(lambda view: all(each.key.kind == "Namespace" for each in view.objects.values()), KNOWN_S)
 
 
@@ -100,7 +100,7 @@ def examples(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_after_a_sync_an_example_is_as_it_says(session: sessions.Sessions, examples: Path, name: str) -> None:
+def test_after_a_sync_an_example_is_as_it_says(session: in_process_sync.Sessions, examples: Path, name: str) -> None:
     """Each file alone."""
     done = session.sync(examples / name)
     assert done.left.empty
@@ -108,7 +108,7 @@ def test_after_a_sync_an_example_is_as_it_says(session: sessions.Sessions, examp
 
 
 def test_after_a_sync_all_examples_together_are_as_they_say(
-    session: sessions.Sessions, program: cli.Cli, examples: Path, cluster: ControlPlane
+    session: in_process_sync.Sessions, program: cli.Cli, examples: Path, cluster: ControlPlane
 ) -> None:
     """By the commands: sync ends with 0, so does diff, and another sync has nothing to do."""
     program.ok("sync", "--yes", str(examples))
@@ -119,7 +119,7 @@ def test_after_a_sync_all_examples_together_are_as_they_say(
         assert "no differences" in program.run("sync", "--yes", str(examples)).stderr
     # The node controllers write to nodes too.
     assert [counted.writes(kind) for kind in ("stages", "namespaces", "configmaps", "fleets/status")] == [0] * 4
-    names = {f"node/{each['metadata']['name']}" for each in cluster.get("nodes", *sessions.OURS[:2])["items"]}
+    names = {f"node/{each['metadata']['name']}" for each in cluster.get("nodes", *in_process_sync.OURS[:2])["items"]}
     assert names == set(program.ok("render", str(examples), "--kind", "Node", "-o", "name").splitlines())
 
 
@@ -324,7 +324,7 @@ def facts(node: Manifest) -> Manifest:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_after_a_sync_any_fleet_is_as_it_says_and_after_any_step_too(
-    session: sessions.Sessions, cluster: ControlPlane, tmp_path: Path, seed: int
+    session: in_process_sync.Sessions, cluster: ControlPlane, tmp_path: Path, seed: int
 ) -> None:
     """Nothing differs after either, and nothing of the first is left that the second does not ask for."""
     maker = Maker(seed, f"t-{secrets.token_hex(4)}")
@@ -339,7 +339,7 @@ def test_after_a_sync_any_fleet_is_as_it_says_and_after_any_step_too(
 
 
 def test_after_a_step_by_the_commands_nothing_differs(
-    session: sessions.Sessions, program: cli.Cli, cluster: ControlPlane, tmp_path: Path
+    session: in_process_sync.Sessions, program: cli.Cli, cluster: ControlPlane, tmp_path: Path
 ) -> None:
     """Another process for each: what one has done is known to the next from the cluster alone."""
     maker = Maker(4711, f"t-{secrets.token_hex(4)}")
@@ -355,7 +355,7 @@ def test_after_a_step_by_the_commands_nothing_differs(
 
 
 def test_what_kwok_writes_to_a_node_is_no_difference_and_keeps_nothing_alive(
-    session: sessions.Sessions, cluster: ControlPlane, tmp_path: Path
+    session: in_process_sync.Sessions, cluster: ControlPlane, tmp_path: Path
 ) -> None:
     """Nodes that are born Ready and nodes that boot; after a step nothing is left of what they had before."""
     maker = Maker(1, f"t-{secrets.token_hex(4)}")

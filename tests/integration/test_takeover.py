@@ -8,7 +8,7 @@ import pytest
 from kwokfleet.api.kwok_controller import KwokControllerSpec
 from kwokfleet.kube import client
 from kwokfleet.kwok import takeover
-from tests.harness import faulty
+from tests.harness import faulty_proxy
 from tests.harness.control_plane import ControlPlane
 from tests.harness.sandbox import Sandbox
 
@@ -30,8 +30,10 @@ def test_one_that_is_deleted_meanwhile_is_at_rest(
     namespace, _, name = rival.partition("/")
     delete = ("delete", "deployment", name, "--namespace", namespace, "--cascade=orphan")
     spec = KwokControllerSpec.model_validate({"takeover": {"deployment": rival, "policy": "scaleDown"}})
-    with faulty.proxied(cluster) as proxy:
-        proxy.rule = lambda asked: faulty.Then(lambda: cluster.kubectl(*delete)) if asked.method == "PATCH" else None
+    with faulty_proxy.proxied(cluster) as proxy:
+        proxy.rule = lambda asked: (
+            faulty_proxy.Then(lambda: cluster.kubectl(*delete)) if asked.method == "PATCH" else None
+        )
         api = client.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "through.json")))
         try:
             [rested] = takeover.clear_the_way(api, spec, bool, list, threading.Event(), "kwokfleet")

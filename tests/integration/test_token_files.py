@@ -10,22 +10,22 @@ from kubernetes.config import incluster_config
 
 from kwokfleet.kube import client as edge
 from kwokfleet.kube.requests import Request
-from tests.harness import cli, faulty
+from tests.harness import cli, faulty_proxy
 from tests.harness.control_plane import ControlPlane
-from tests.harness.faulty import Answer, Asked, Fault, Refuse
+from tests.harness.faulty_proxy import Answer, Asked, Fault, Refuse
 
 ASK = Request("GET", "/version")
 
 
 @pytest.fixture
-def proxy(cluster: ControlPlane) -> Iterator[faulty.Proxy]:
+def proxy(cluster: ControlPlane) -> Iterator[faulty_proxy.Proxy]:
     """Stand where an API server would that knows one token, `fresh`, and refuses all others."""
 
     def rule(asked: Asked) -> Fault:
         known = asked.headers.get("authorization", "").lower() == "bearer fresh"
         return Answer(b"{}") if known else Refuse(401, "Unauthorized")
 
-    with faulty.proxied(cluster) as made:
+    with faulty_proxy.proxied(cluster) as made:
         made.rule = rule
         yield made
 
@@ -38,13 +38,13 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def seen(proxy: faulty.Proxy) -> list[str]:
+def seen(proxy: faulty_proxy.Proxy) -> list[str]:
     """Return by which tokens somebody asked."""
     return [asked.headers.get("authorization", "nobody").lower() for asked in proxy.asked]
 
 
 def test_a_token_file_that_is_empty_when_the_token_expires_is_read_again_later(
-    proxy: faulty.Proxy, file: Path, tmp_path: Path
+    proxy: faulty_proxy.Proxy, file: Path, tmp_path: Path
 ) -> None:
     """The refusal is told, with the token that was; once the file is written, that is used."""
     api = edge.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "config.json", tokenFile=str(file))))
@@ -57,7 +57,7 @@ def test_a_token_file_that_is_empty_when_the_token_expires_is_read_again_later(
 
 
 def test_a_pods_token_file_that_is_empty_for_a_moment_costs_nothing(
-    proxy: faulty.Proxy, file: Path, tmp_path: Path
+    proxy: faulty_proxy.Proxy, file: Path, tmp_path: Path
 ) -> None:
     """The token is read again every minute; if there is none, the last one is good for another look."""
     file.write_text("fresh")
@@ -78,7 +78,7 @@ def test_a_pods_token_file_that_is_empty_for_a_moment_costs_nothing(
 
 
 def test_a_token_file_without_a_token_is_named(
-    proxy: faulty.Proxy, kwokfleet: cli.Cli, file: Path, tmp_path: Path
+    proxy: faulty_proxy.Proxy, kwokfleet: cli.Cli, file: Path, tmp_path: Path
 ) -> None:
     """Exit code 4, and which file; the API server is not asked by nobody."""
     file.write_text("")

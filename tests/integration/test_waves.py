@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.harness import cli, labs, waiting
+from tests.harness import cli, daemon_testbed, waiting
 from tests.harness.control_plane import ControlPlane
-from tests.harness.labs import Lab
+from tests.harness.daemon_testbed import Lab
 
 Manifest = dict[str, Any]
 MAP = "{apiVersion: v1, kind: ConfigMap, data: {index: '{{index}}'}}"
@@ -19,7 +19,7 @@ MAP = "{apiVersion: v1, kind: ConfigMap, data: {index: '{{index}}'}}"
 @pytest.fixture
 def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[Lab]:
     """Give a test a folder, and leave nothing of ours in the cluster."""
-    yield from labs.opened(cluster, kwokfleet, tmp_path)
+    yield from daemon_testbed.opened(cluster, kwokfleet, tmp_path)
 
 
 def save(lab: Lab, *waves: str, suspend: bool = False) -> None:

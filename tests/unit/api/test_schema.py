@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from tests.harness.schemas import complaints, schema_of
+from tests.harness.json_schema import complaints, schema_of
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "fleets").glob("*.yaml"))

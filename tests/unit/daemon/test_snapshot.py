@@ -11,7 +11,7 @@ from kwokfleet.daemon.snapshot import Due, Event, Held, Nodes, Pass, Picture, Po
 from kwokfleet.documents.problems import Problem, Severity
 from kwokfleet.reconcile.plan_input import FleetRules, PoolRules
 from kwokfleet.server import access
-from tests.harness import daemons, manifests
+from tests.harness import fake_daemon, manifests
 
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}
@@ -82,7 +82,7 @@ def test_fleets_are_counted_by_pool() -> None:
 
 def test_everything_of_a_picture_is_in_its_json() -> None:
     """Under names as Kubernetes writes them, times in UTC."""
-    made = snapshot_json.to_json(daemons.PICTURE)
+    made = snapshot_json.to_json(fake_daemon.PICTURE)
     assert json.loads(json.dumps(made)) == made
     assert made["role"] == "leading"
     assert made["source"] == {
@@ -117,14 +117,14 @@ def test_everything_of_a_picture_is_in_its_json() -> None:
 def test_a_picture_of_nothing_has_the_same_names() -> None:
     """A reader need not ask which there are."""
     empty = snapshot_json.to_json(Picture("1", "me", NOW, leading=False))
-    assert empty.keys() == snapshot_json.to_json(daemons.PICTURE).keys()
+    assert empty.keys() == snapshot_json.to_json(fake_daemon.PICTURE).keys()
     assert empty["role"] == "standby"
     assert empty["source"]["since"] is None
 
 
 def test_times_are_told_in_utc() -> None:
     """Wherever they were read."""
-    there = replace(daemons.PICTURE, started=datetime(2026, 3, 2, 10, tzinfo=timezone(timedelta(hours=2))))
+    there = replace(fake_daemon.PICTURE, started=datetime(2026, 3, 2, 10, tzinfo=timezone(timedelta(hours=2))))
     assert snapshot_json.to_json(there)["started"] == "2026-03-02T08:00:00.000Z"
 
 
@@ -145,7 +145,7 @@ def test_times_are_told_in_utc() -> None:
 def test_no_password_of_an_address_is_shown(text: str, clean: str) -> None:
     """Wherever it stands: in an address, a reason, a message, an event."""
     assert snapshot_json.without_userinfo(text) == clean
-    shown = replace(daemons.PICTURE, source=Source(where=text, frozen=text), passes=(Pass(NOW, text, 0.1),))
+    shown = replace(fake_daemon.PICTURE, source=Source(where=text, frozen=text), passes=(Pass(NOW, text, 0.1),))
     made = snapshot_json.to_json(shown)
     assert (made["source"]["where"], made["source"]["frozen"], made["passes"][0]["why"]) == (clean,) * 3
     event = snapshot_json.event_json(Event(1, NOW, "source", "", text, {"from": [text]}))

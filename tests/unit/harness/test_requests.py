@@ -1,6 +1,6 @@
 from collections import Counter
 
-from tests.harness import requests
+from tests.harness import request_counts
 
 
 def sample(value: int, **labels: str) -> str:
@@ -29,12 +29,12 @@ METRICS = (
 
 def test_samples_are_added_up_by_verb_and_resource() -> None:
     """Result codes do not matter, subresources do, and what is no resource does not count."""
-    assert requests.parse(METRICS) == Counter({("POST", "nodes"): 9, ("PATCH", "nodes/status"): 5})
+    assert request_counts.parse(METRICS) == Counter({("POST", "nodes"): 9, ("PATCH", "nodes/status"): 5})
 
 
 def test_writes_include_subresources_and_leave_out_reads() -> None:
     """One number answers whether anything changed nodes."""
-    counted = requests.Counted()
+    counted = request_counts.Counted()
     counted.fill(Counter(), Counter({("POST", "nodes"): 9, ("PATCH", "nodes/status"): 5, ("LIST", "nodes"): 3}))
     assert counted.writes("nodes") == 14
     assert counted.of("LIST", "nodes") == 3

@@ -17,8 +17,8 @@ from kwokfleet.render import lifecycles
 from kwokfleet.render.seeded_random import Die
 from kwokfleet.source import library, loader
 from kwokfleet.stagelint import rules
-from tests.harness import real_pods
-from tests.harness.real_pods import EPOCH, Pod
+from tests.harness import pod_states
+from tests.harness.pod_states import EPOCH, Pod
 
 Manifest = dict[str, Any]
 ABOUT = lifecycle_writer.About("web", "namespace shop", "1.2.3")
@@ -38,7 +38,7 @@ def jobs(count: int = 200, failing: float = 0.1) -> list[list[Manifest]]:
     run, fails, start = Die("run"), Die("fails"), Die("start")
     return [
         list(
-            real_pods.job(
+            pod_states.job(
                 f"job-{index}",
                 1000 * start.uniform(index),
                 (2, 5, run.exponential(index, 30)),
@@ -163,7 +163,7 @@ def looping(name: str) -> list[Manifest]:
     pod = Pod(name, policy="Always")
     states = [pod.bound(0), pod.creating(1)]
     for count, start in enumerate((2, 16, 30)):
-        last = {"terminated": real_pods.ended(start - 14, start - 10, 139, "Segfault")} if count else None
+        last = {"terminated": pod_states.ended(start - 14, start - 10, 139, "Segfault")} if count else None
         pod.started(start, count, last)
         states += [pod.ready(start), pod.crashed(start, start + 4, count + 1, 139, "Segfault")]
     return states

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from kwokfleet.learn import watch_events
 from kwokfleet.learn.watch_events import Broken, Record
-from tests.harness import real_pods
+from tests.harness import pod_states
 
 Manifest = dict[str, Any]
-POD = real_pods.Pod("one").now
+POD = pod_states.Pod("one").now
 
 
 def read(text: str) -> tuple[list[Record], list[Broken]]:
@@ -23,7 +23,7 @@ def read(text: str) -> tuple[list[Record], list[Broken]]:
 
 def named(index: int) -> Manifest:
     """Return a pod."""
-    return real_pods.Pod(f"pod-{index}").now
+    return pod_states.Pod(f"pod-{index}").now
 
 
 PRETTY = "".join(json.dumps({"type": "ADDED", "object": named(index)}, indent=4) + "\n" for index in range(3))

@@ -12,7 +12,7 @@ from kwokfleet.measure import percentiles
 from kwokfleet.measure.collector import Collector
 from kwokfleet.measure.pods import EventType
 from kwokfleet.measure.result import Clock, Latency, Result
-from tests.harness.lives import DELAY_S, T0, PodLife, book, condition, job, written
+from tests.harness.pod_timelines import DELAY_S, T0, PodLife, book, condition, job, written
 
 LONG_AFTER = T0 + 10_000
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kwokfleet.measure.collector import Collector
 from kwokfleet.measure.pods import EventType
 from kwokfleet.measure.result import Clock
-from tests.harness.lives import T0, Event, PodLife, book, condition, job, written
+from tests.harness.pod_timelines import T0, Event, PodLife, book, condition, job, written
 from tests.unit.measure.test_collector import LONG_AFTER, at_leisure, many_lives
 
 CAPACITY = {"general": {"cpu": 10.0, "pods": 110.0}}

@@ -10,7 +10,7 @@ from kwokfleet.measure import compare
 from kwokfleet.measure.compare import DeltaVerdict, RegressionLimits
 from kwokfleet.measure.result import Clock, Counts, Latency, Result, Throughput
 from kwokfleet.report import comparisons
-from tests.harness import results
+from tests.harness import sample_results
 
 
 def run(seconds: float | None, clock: Clock = Clock.WATCH, rate: float | None = None, failed: int = 0) -> Result:
@@ -19,7 +19,7 @@ def run(seconds: float | None, clock: Clock = Clock.WATCH, rate: float | None = 
     counts = Counts(total=100, created=100, completed=100 - failed, failed=failed)
     peak = Throughput(windows=1, max=rate)
     return Result(
-        fleet="lab", wave="w", run="1", start=results.START, state="Done", objects=counts, pods=counts,
+        fleet="lab", wave="w", run="1", start=sample_results.START, state="Done", objects=counts, pods=counts,
         template_kind="Pod", latencies=(latency,), throughput=(peak,),
     )  # fmt: skip
 
@@ -75,7 +75,7 @@ def test_limits_can_be_tightened() -> None:
 
 def test_what_cannot_be_compared_is_said() -> None:
     """Sizes, kinds, gaps, Runs that are not over."""
-    found = compare.compare(results.run(50).result, results.run(60, job=False, gap=(1, 3)).result)
+    found = compare.compare(sample_results.run(50).result, sample_results.run(60, job=False, gap=(1, 3)).result)
     told = " ".join(found.notes)
     assert "50 and 60 objects" in told
     assert "Job and Pod" in told
@@ -93,13 +93,13 @@ def test_what_is_worse_one_way_is_never_worse_the_other_way(first: float, second
 
 def test_a_run_is_no_worse_than_itself() -> None:
     """In no number."""
-    made = results.run(100).result
+    made = sample_results.run(100).result
     assert compare.compare(made, made).worse == ()
 
 
 def test_json_has_every_number_and_markdown_those_that_matter() -> None:
     """For programs, and for pull requests."""
-    found = compare.compare(results.run(300).result, results.run(300, name="2", slower=1.5).result)
+    found = compare.compare(sample_results.run(300).result, sample_results.run(300, name="2", slower=1.5).result)
     read = json.loads(comparisons.to_json(found))
     assert read["regressions"] == len(found.worse) > 0
     assert len(read["deltas"]) == len(found.deltas)

@@ -7,7 +7,7 @@ import pytest
 
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.measure import milestones, pod_requests
-from tests.harness.lives import T0, PodLife, condition, written
+from tests.harness.pod_timelines import T0, PodLife, condition, written
 
 
 def thing(kind: str, status: Manifest | None, spec: Manifest | None = None, **metadata: Any) -> Manifest:  # noqa: ANN401  # of a manifest

@@ -16,7 +16,7 @@ from kwokfleet.measure.result_store import ResultStore, StoredResult
 from kwokfleet.measure.run_measurement import RunMeasurement
 from kwokfleet.render import workloads
 from kwokfleet.waves.ledger import RunRecord, RunState
-from tests.harness.lives import T0, PodLife
+from tests.harness.pod_timelines import T0, PodLife
 
 START = datetime.fromtimestamp(T0, UTC)
 POD = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "c", "image": "busybox"}]}}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kwokfleet.measure import time_series
 from kwokfleet.measure.pods import EventType
 from kwokfleet.measure.time_series import SeriesRecorder
-from tests.harness.lives import T0, PodLife, book, job, written
+from tests.harness.pod_timelines import T0, PodLife, book, job, written
 
 at_leisure = settings(deadline=None, derandomize=True, database=None)
 CAPACITY = {"general": {"cpu": 4.0, "pods": 10.0, "nvidia.com/gpu": 8.0}, "empty": {"cpu": 4.0}}

@@ -1,7 +1,7 @@
 """The objects of a Run that are no pods, one by one, as a Book tells them."""
 
 from kwokfleet.measure.pods import EventType
-from tests.harness.lives import T0, PodLife, book, condition, job
+from tests.harness.pod_timelines import T0, PodLife, book, condition, job
 
 
 def test_every_job_is_told_with_its_times_and_owners_of_pods_that_are_none_of_the_run_are_not() -> None:

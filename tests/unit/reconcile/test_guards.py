@@ -12,7 +12,7 @@ from kwokfleet.reconcile import diff, planner
 from kwokfleet.reconcile.changes import DIGEST_LENGTH, Action, Cause
 from kwokfleet.reconcile.plan_input import FleetRules, PoolRules, Situation
 from tests.harness import manifests
-from tests.harness.situations import actions, causes, desired, inventory, nodes, rules
+from tests.harness.plan_inputs import actions, causes, desired, inventory, nodes, rules
 
 # the prune budget
 

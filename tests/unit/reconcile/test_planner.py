@@ -14,7 +14,7 @@ from kwokfleet.reconcile.changes import Action, Plan
 from kwokfleet.reconcile.plan_input import Situation, rules_of
 from kwokfleet.source import loader
 from tests.harness import manifests
-from tests.harness.situations import actions, desired, inventory, nodes, rules
+from tests.harness.plan_inputs import actions, desired, inventory, nodes, rules
 
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
 

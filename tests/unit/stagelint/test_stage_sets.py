@@ -7,7 +7,7 @@ from typing import Any
 import jq  # type: ignore[import-not-found,unused-ignore]  # ships no types
 import pytest
 
-from tests.harness.stage_play import FOLDER, SETS, documents, stages
+from tests.harness.stage_objects import FOLDER, SETS, documents, stages
 
 DEFAULT = {"node-fast", "node-heartbeat", "node-heartbeat-with-lease", "pod-fast", "pod-general", "job", "pod-recover"}
 """The sets that leave objects with a lifecycle of their own alone."""

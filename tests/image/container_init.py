@@ -1,4 +1,4 @@
-"""Become a process of an image as a kubelet would have it: `python inside.py JSON`, in namespaces of its own.
+"""Become a process of an image as a kubelet would have it: `python container_init.py JSON`, in namespaces of its own.
 
 The root is mounted read-only, so that the kernel refuses every write; only what is named is writable. The process is
 number 1, its user the image's, without capabilities and without a way to get any. Network and machine are the host's.

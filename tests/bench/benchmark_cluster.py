@@ -15,8 +15,7 @@ from kwokfleet import settings
 from kwokfleet.embedded import binaries, cluster, progress, state
 from kwokfleet.kube import client, requests
 from kwokfleet.kube.informer import informer
-from tests.harness import control_plane, kwok
-from tests.harness import requests as counting
+from tests.harness import control_plane, kwok, request_counts
 
 POLL_S = 0.02
 DEADLINE_S = 900
@@ -103,7 +102,7 @@ class Arena:
 
     def requests(self) -> Mapping[tuple[str, str], int]:
         """Return how many requests the API server has answered."""
-        return counting.parse(self.plane.kubectl("get", "--raw", "/metrics"))
+        return request_counts.parse(self.plane.kubectl("get", "--raw", "/metrics"))
 
 
 def kwokfleet() -> str:

@@ -1,6 +1,6 @@
 """Waves played by the player alone, or by a client-side rate limiter in the manner of other load generators.
 
-    python -m tests.bench.playing player|limiter KUBECONFIG FILE
+    python -m tests.bench.wave_submitters player|limiter KUBECONFIG FILE
 
 FILE is a fleet with one Wave, whose objects come at even distances. It prints, as JSON, how late each request was
 sent in seconds, what the rate was, and the CPU it took. It is a program of its own so that its CPU is its own.

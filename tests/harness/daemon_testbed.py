@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.harness import cli, kwok, running, sessions, waiting
+from tests.harness import cli, daemon_process, in_process_sync, kwok, waiting
 from tests.harness.control_plane import ControlPlane
 
 Manifest = dict[str, Any]
@@ -67,17 +67,17 @@ class Lab:
 
     def run(self, *arguments: str, kwok: bool = False, through: Mapping[str, str] | None = None) -> Any:  # noqa: ANN401  # a context manager
         """Run a daemon on the folder."""
-        return running.daemon(self.program, *(arguments or (str(self.files),)), kwok=kwok, variables=through)
+        return daemon_process.daemon(self.program, *(arguments or (str(self.files),)), kwok=kwok, variables=through)
 
-    def start(self) -> running.Running:
+    def start(self) -> daemon_process.Running:
         """Start a daemon on the folder that somebody will kill."""
-        return running.started(self.program, str(self.files))
+        return daemon_process.started(self.program, str(self.files))
 
 
 def opened(cluster: ControlPlane, program: cli.Cli, folder: Path) -> Iterator[Lab]:
     """Begin with nothing of ours, and leave nothing."""
     kwok.install_crds(cluster)
-    sessions.clear(cluster)
+    in_process_sync.clear(cluster)
     environment = program.environment | {"KUBECONFIG": str(cluster.kubeconfig)}
     yield Lab(cluster, cli.Cli(program.data_dir, environment), folder)
-    sessions.clear(cluster)
+    in_process_sync.clear(cluster)

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import kwokfleet
-from tests.image import bases, buildah
+from tests.image import base_images, buildah
 
 CHECKOUT = Path(__file__).parents[2]
 IMAGE = "localhost/kwokfleet-test"
@@ -22,12 +22,12 @@ def missing() -> str:
     isolated = subprocess.run(_ISOLATED, capture_output=True, text=True, check=False)
     if isolated.returncode:
         return f"this machine lets nobody mount in a namespace of their own: {isolated.stderr.strip()}"
-    return "" if _has_bases() else bases.missing()
+    return "" if _has_bases() else base_images.missing()
 
 
 def build(scratch: Path) -> str:
     """Build it, on stand-ins where its bases cannot be had, and return its name; what is built already is kept."""
-    stand_ins = [] if _has_bases() else bases.arguments(scratch)
+    stand_ins = [] if _has_bases() else base_images.arguments(scratch)
     version = f"VERSION={kwokfleet.__version__}"
     buildah.run("build", *stand_ins, "--build-arg", version, "--tag", IMAGE, str(CHECKOUT))
     return IMAGE
@@ -35,7 +35,7 @@ def build(scratch: Path) -> str:
 
 def _has_bases() -> bool:
     """Tell whether the bases that the Containerfile names are here, or can be fetched."""
-    if buildah.has(bases.DEBIAN):
+    if buildah.has(base_images.DEBIAN):
         return False  # they could not be had before
     named = _BASE.findall((CHECKOUT / "Containerfile").read_text())
     return all(buildah.attempt("pull", "--policy=missing", name).returncode == 0 for name in named)

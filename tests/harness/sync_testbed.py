@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.harness import cli, control_plane, sessions, waiting
+from tests.harness import cli, control_plane, in_process_sync, waiting
 
 FLEET = "scene"
 OURS = "app.kubernetes.io/managed-by=kwokfleet"
@@ -58,7 +58,7 @@ class Scene:
 
     def sweep(self) -> None:
         """Remove everything that is ours, and return once its namespaces are gone, which take their time."""
-        sessions.clear(self.cluster)
+        in_process_sync.clear(self.cluster)
         waiting.until(lambda: not self.cluster.kubectl("get", "namespaces", "--selector", OURS, "--output=name"))
 
 

@@ -9,13 +9,13 @@ import orjson
 
 from kwokfleet.kube import client, objects, requests
 from kwokfleet.kube.informer import informer
-from tests.bench import arena
+from tests.bench import benchmark_cluster
 
 NAMESPACE = "bench-pods"
 THREADS = 16
 
 
-def fill(place: arena.Arena, count: int) -> None:
+def fill(place: benchmark_cluster.Arena, count: int) -> None:
     """Create pods that are bound to the nodes there are, and wait until kwok runs them."""
     place.plane.kubectl("create", "namespace", NAMESPACE)
     nodes = sorted(key.name for key in place.nodes.view().objects)

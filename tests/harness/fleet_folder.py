@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kwokfleet.kube import objects
-from tests.harness import cli, sessions
+from tests.harness import cli, in_process_sync
 from tests.harness.control_plane import ControlPlane
 
 Manifest = dict[str, Any]
@@ -63,5 +63,5 @@ class Desk:
 
     def state(self) -> dict[str, str]:
         """Return the version of every object of ours."""
-        found = self.cluster.get("nodes,stages.kwok.x-k8s.io", *sessions.OURS[:2])["items"]
+        found = self.cluster.get("nodes,stages.kwok.x-k8s.io", *in_process_sync.OURS[:2])["items"]
         return {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in found}

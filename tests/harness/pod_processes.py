@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 from kwokfleet import errors
 from kwokfleet.kube import client
 from kwokfleet.kube.requests import Request
-from tests.harness import in_pod, pod_volumes
+from tests.harness import hostname_exec, pod_volumes
 
 Manifest = dict[str, Any]
 TICK_S = 0.1
@@ -89,7 +89,7 @@ class Container:
         self.began, self.next_probe = _now(), 0.0
         with log.open("ab") as sink:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", in_pod.__file__, str(os.getpid()), self.host, *self.command],
+                [sys.executable, "-P", hostname_exec.__file__, str(os.getpid()), self.host, *self.command],
                 env=self.environment,
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,

@@ -5,14 +5,14 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tests.harness import grants, kwok, waiting
+from tests.harness import kwok, rbac_grants, waiting
 from tests.harness.control_plane import ControlPlane
 
 NAMESPACE = "kwokfleet"
 DAEMON = f"system:serviceaccount:{NAMESPACE}:kwokfleet"
 VIEWER = f"system:serviceaccount:{NAMESPACE}:viewer"
-BASE = grants.DEPLOY / "base"
-PAGE = grants.DEPLOY.parent / "docs" / "rights.md"
+BASE = rbac_grants.DEPLOY / "base"
+PAGE = rbac_grants.DEPLOY.parent / "docs" / "rights.md"
 Manifest = dict[str, Any]
 
 
@@ -27,8 +27,15 @@ def granted(title: str) -> str:
 def install(cluster: ControlPlane) -> None:
     """Put in place what whoever installs kwokfleet puts in place, but for the daemon itself."""
     kwok.install_crds(cluster)
-    crd = grants.DEPLOY / "crds" / "kwokfleet.dev_fleets.yaml"
-    files = [crd, BASE / "namespace.yaml", BASE / "serviceaccount.yaml", grants.RIGHTS, grants.VIEWER, grants.KWOK_PODS]
+    crd = rbac_grants.DEPLOY / "crds" / "kwokfleet.dev_fleets.yaml"
+    files = [
+        crd,
+        BASE / "namespace.yaml",
+        BASE / "serviceaccount.yaml",
+        rbac_grants.RIGHTS,
+        rbac_grants.VIEWER,
+        rbac_grants.KWOK_PODS,
+    ]
     cluster.kubectl(
         "apply", *(word for file in (*files, BASE / "admission.yaml") for word in ("--filename", str(file)))
     )
@@ -43,7 +50,7 @@ def install(cluster: ControlPlane) -> None:
 
 def remove(cluster: ControlPlane) -> None:
     """Take it away again; the definitions stay."""
-    named = _named(grants.RIGHTS, grants.VIEWER, BASE / "admission.yaml", BASE / "namespace.yaml")
+    named = _named(rbac_grants.RIGHTS, rbac_grants.VIEWER, BASE / "admission.yaml", BASE / "namespace.yaml")
     cluster.kubectl("delete", "clusterrolebinding", "kwokfleet-viewer", "--ignore-not-found")
     cluster.kubectl("delete", "--ignore-not-found", "--wait=false", *named)
 

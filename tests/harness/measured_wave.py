@@ -6,7 +6,7 @@ from typing import Any
 from kwokfleet.measure import result_store
 from kwokfleet.measure.result import Clock
 from tests.harness import waiting
-from tests.harness.labs import Lab
+from tests.harness.daemon_testbed import Lab
 
 Manifest = dict[str, Any]
 WAVE = """

@@ -1,6 +1,7 @@
-"""Become another program under a host name of one's own, and die with the parent: `in_pod.py PARENT NAME COMMAND…`.
+"""Runs a program under another host name: `hostname_exec.py PARENT NAME COMMAND…`.
 
-A pod's host name is the pod's name, and kwok calls itself by it. Who is not root gets a user namespace for that.
+The host name of a pod is the pod's name, and kwok uses it as its identity. The program ends with its parent process.
+Without root, it runs in a new user namespace.
 """
 
 import ctypes

@@ -63,7 +63,7 @@ class _Server:
     def started(cls) -> "_Server":
         ours, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-m", "tests.harness.forks", str(theirs.fileno())]
+            command = [sys.executable, "-m", "tests.harness.fork_server", str(theirs.fileno())]
             null = subprocess.DEVNULL
             process = subprocess.Popen(
                 command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=null, stdout=null, start_new_session=True

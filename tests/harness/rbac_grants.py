@@ -8,7 +8,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from tests.harness.audit import Asked
+from tests.harness.audit_log import Asked
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RIGHTS = DEPLOY / "base" / "rights.yaml"

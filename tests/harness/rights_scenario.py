@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.harness import accounts, cli, kwok_pods, labs, running, waiting
+from tests.harness import cli, daemon_process, daemon_testbed, kwok_pods, service_accounts, waiting
 from tests.harness.control_plane import ControlPlane
 
 Manifest = dict[str, Any]
@@ -161,11 +161,14 @@ class FullRun:
 
     def __post_init__(self) -> None:
         """Write kubeconfigs."""
-        self.lab = labs.Lab(self.cluster, self.program, self.folder)
+        self.lab = daemon_testbed.Lab(self.cluster, self.program, self.folder)
         self.files, self.fleet = self.lab.files, self.lab.files / "lab.yaml"
         self.small = self.folder / "small.yaml"
-        self.daemon = {"KUBECONFIG": str(accounts.kubeconfig(self.cluster, self.folder)), "POD_NAMESPACE": "kwokfleet"}
-        self.viewer = {"KUBECONFIG": str(accounts.kubeconfig(self.cluster, self.folder, "viewer"))}
+        self.daemon = {
+            "KUBECONFIG": str(service_accounts.kubeconfig(self.cluster, self.folder)),
+            "POD_NAMESPACE": "kwokfleet",
+        }
+        self.viewer = {"KUBECONFIG": str(service_accounts.kubeconfig(self.cluster, self.folder, "viewer"))}
 
     def play(self) -> None:
         """Do all of it."""
@@ -193,7 +196,7 @@ class FullRun:
 
     def _running(self, name: str) -> Any:  # noqa: ANN401  # a context manager
         variables = self.daemon | {"POD_NAME": name}
-        return running.daemon(self.program, str(self.files), kwok=True, variables=variables)
+        return daemon_process.daemon(self.program, str(self.files), kwok=True, variables=variables)
 
     def _rival(self) -> None:
         """Put another kwok into the cluster, where kwok's own manifests have it."""
@@ -257,17 +260,17 @@ class FullRun:
         waiting.until(lambda: not self._there(EVERYTHING, "--namespace=played", "-l", "tier=tin"))
         waiting.until(lambda: self.cluster.get("node", "lab-general-2")["status"]["capacity"]["cpu"] == "32")
 
-    def _suspend(self, lead: running.Running) -> None:
+    def _suspend(self, lead: daemon_process.Running) -> None:
         for path in ("suspend", "resume"):
             assert lead.post(f"/api/v1/{path}", {"fleet": "lab"}) == 200
 
-    def _shrink(self, lead: running.Running) -> None:
+    def _shrink(self, lead: daemon_process.Running) -> None:
         """Leave out most of what was in the files, and approve of what that removes."""
         self.small.replace(self.fleet)
         (self.files / "other.yaml").unlink()
         waiting.until(lambda: self._is_small(lead))
 
-    def _is_small(self, lead: running.Running) -> bool:
+    def _is_small(self, lead: daemon_process.Running) -> bool:
         """Approve of whatever is withheld; return whether nothing is left of what the files no longer have."""
         for fleet in self._there("fleets"):
             for each in fleet["status"].get("withheld") or ():
@@ -286,14 +289,14 @@ class FullRun:
 
     def _in_pods(self) -> None:
         """Let kwok run in pods of its own, and then in the daemon's again; nobody runs the pods here."""
-        kwok_pods.place(self.cluster, accounts.NAMESPACE)
+        kwok_pods.place(self.cluster, service_accounts.NAMESPACE)
         (self.files / "controller.yaml").write_text(IN_PODS)
         waiting.until(lambda: self._pods_asked_for() == 2)
         (self.files / "controller.yaml").write_text(CONTROLLER)
         waiting.until(lambda: self._pods_asked_for() == 0)
 
     def _pods_asked_for(self) -> int:
-        found = self.cluster.get("statefulset", kwok_pods.NAME, "--namespace", accounts.NAMESPACE)
+        found = self.cluster.get("statefulset", kwok_pods.NAME, "--namespace", service_accounts.NAMESPACE)
         return int(found["spec"]["replicas"])
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.harness import cli, kwok, stalls, waiting, watch
+from tests.harness import cli, kwok, stall_clock, waiting, watch
 from tests.harness.sandbox import Sandbox
 from tests.harness.watch import Check
 
@@ -206,9 +206,9 @@ class Play:
     lost_s: float
     """How long the machine stood still meanwhile."""
 
-    def about(self, seconds: float) -> stalls.About:
+    def about(self, seconds: float) -> stall_clock.About:
         """Return what equals a time that was kept."""
-        return stalls.About(seconds, self.lost_s)
+        return stall_clock.About(seconds, self.lost_s)
 
     def pod(self, wave: str) -> str:
         """Return the first pod of a wave."""
@@ -230,7 +230,7 @@ class Director:
         self.waves = by_wave(manifests(folder, "--waves"))
         self.nodes = watch.Watch()
         self.pods = watch.Watch()
-        self.stalls = stack.enter_context(stalls.counted(self.cluster))
+        self.stalls = stack.enter_context(stall_clock.counted(self.cluster))
 
     def set(self) -> None:
         """Bring in Stages, kwoks and watches."""
