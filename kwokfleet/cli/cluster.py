@@ -201,7 +201,7 @@ def kubectl(context: typer.Context, name: Name = "default", bin_dir: BinDir = No
         program = cluster.cluster_binaries(settings_with(bin_dir), where, report).path("kubectl")
     own = {"KUBECONFIG": str(where.kubeconfig), "KUBECACHEDIR": str(where.root / "kubectl-cache")}
     sys.stdout.flush()
-    os.execve(program, [str(program), *context.args], os.environ | own)  # noqa: S606 - no shell wanted
+    os.execve(program, [str(program), *context.args], settings.child_environment() | own)  # noqa: S606 - no shell wanted
 
 
 @app.command("binaries")

@@ -1,7 +1,6 @@
 """`kwokfleet diff`: what a sync would change, for people and for programs; what `sync` and `status` say of it."""
 
 import gc
-import os
 import sys
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kwokfleet import errors
+from kwokfleet import errors, settings
 from kwokfleet.cli import connection, files, output, render, session
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
         else _live_plan(where, context, kubeconfig, session.sync_options(fleet, no_prune=no_prune))
     )
     session.require_known_fleets(fleet, loaded, made)
-    external = os.environ.get("KUBECTL_EXTERNAL_DIFF", "")
+    external = settings.external_diff()
     if external and form in (None, PlanFormat.UNIFIED):
         from kwokfleet.cli import difftool
         from kwokfleet.reconcile import plan_formats

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kwokfleet import errors
+from kwokfleet import errors, settings
 from kwokfleet.cli import connection, files, output, render, sync
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def install(  # noqa: PLR0913, PLR0917  # one for each option
     git_ref: GitRef = "HEAD",
     git_path: GitPath = ".",
     git_sync: GitSync = False,
-    namespace: Namespace = "kwokfleet",
+    namespace: Namespace = settings.INSTALL_NAMESPACE,
     image: Image = None,
     replicas: Replicas = 1,
     shards: Shards = 0,
@@ -91,7 +91,7 @@ def install(  # noqa: PLR0913, PLR0917  # one for each option
         typer.Option("--output", "-o", help="How --dry-run=client prints them.  [default: yaml]", show_default=False),
     ] = None,
     wait: Wait = True,
-    timeout: sync.Timeout = "5m",
+    timeout: sync.Timeout = sync.WAIT_TIMEOUT,
     force: Force = False,
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,

@@ -1,7 +1,6 @@
 """`kwokfleet kwok`: the controller that plays the Stages, looked after."""
 
 import json
-import os
 import time
 from contextlib import closing, contextmanager
 from dataclasses import asdict
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kwokfleet import errors
+from kwokfleet import errors, settings
 from kwokfleet.cli import cluster as cluster_commands
 from kwokfleet.cli import connection, files, output, render, sync
 
@@ -195,9 +194,7 @@ def _kept(
 
 def _home() -> str:
     """Return the namespace in which a StatefulSet is looked for that was named without one."""
-    from kwokfleet.daemon import kwok_manager
-
-    return os.environ.get("POD_NAMESPACE") or kwok_manager.HOME
+    return settings.pod_namespace(settings.INSTALL_NAMESPACE)
 
 
 def _kinds(api: "Sends") -> set[str]:

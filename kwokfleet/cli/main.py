@@ -4,9 +4,6 @@ import os
 import sys
 from typing import Annotated, NoReturn
 
-# We have no pydantic plugins; looking for some among all installed packages takes 0.05 s.
-os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-
 import typer
 
 import kwokfleet
@@ -91,6 +88,7 @@ def root(
 
 def main() -> NoReturn:
     """Run the command line and exit with the code that `errors.ExitCode` lists."""
+    settings.disable_pydantic_plugins()  # commands import pydantic, so this comes first
     signals.install_handlers()
     if sys.stdout is None:  # the shell closed it: `kwokfleet render >&-`
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - for as long as we live

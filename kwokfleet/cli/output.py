@@ -1,6 +1,5 @@
 """What people see: results on standard output, everything else on standard error."""
 
-import os
 import shutil
 import sys
 import traceback
@@ -13,6 +12,7 @@ from kwokfleet import errors, settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import timedelta
 
     from rich.console import Console
 
@@ -22,7 +22,7 @@ _log_options: tuple[settings.LogLevel | None, settings.LogFormat | None] = (None
 
 def read_settings() -> settings.Settings:
     """Read the settings: this process's environment, and over it the options before the command."""
-    read = settings.from_environment(os.environ)
+    read = settings.from_environment()
     level, log_format = _log_options
     return replace(read, log_level=level or read.log_level, log_format=log_format or read.log_format)
 
@@ -42,8 +42,7 @@ def start_logging(*, quiet: bool = False) -> None:
     from kwokfleet.cli import logging
 
     read = read_settings()
-    asked = _log_options[0] or os.environ.get("KWOKFLEET_LOG_LEVEL")
-    level = read.log_level if asked or not quiet else settings.LogLevel.ERROR
+    level = read.log_level or (settings.LogLevel.ERROR if quiet else settings.LogLevel.INFO)
     logging.configure(level, read.log_format, colors=read.color)
 
 
@@ -85,7 +84,7 @@ def print_bug(error: Exception) -> None:
 
 
 def _labelled(label: str, text: str, color: str) -> None:
-    coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")  # settings may be what is wrong
+    coloured = sys.stderr.isatty() and settings.is_color_allowed()
     print_line((typer.style(f"{label}:", fg=color, bold=True) if coloured else f"{label}:") + f" {text}")
 
 
@@ -108,6 +107,12 @@ def age_of(seconds: float) -> str:
     if hours:
         return f"{hours}h{minute}m"
     return f"{minutes}m{second}s" if minutes else f"{second}s"
+
+
+def duration_text(duration: "timedelta") -> str:
+    """Return a duration as options take it: `10m`, `90s`."""
+    seconds = int(duration.total_seconds())
+    return f"{seconds}s" if seconds % 60 else f"{seconds // 60}m"
 
 
 def table(rows: "Sequence[dict[str, object]]") -> str:

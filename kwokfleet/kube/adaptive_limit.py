@@ -6,9 +6,9 @@ refusal (429, 5xx, no answer) halves it. The time is an argument; who sends, wai
 
 from dataclasses import dataclass, field
 
+from kwokfleet import settings
+
 FIRST = 32.0
-MOST = 128
-"""A real API server queues what is too much for it, and says 429 when the queue is full: then it is less."""
 QUICK_S, SLOW_S = 0.25, 0.75
 """An average answer below the first: more at once. Above the second: fewer."""
 _GROWTH = 4.0
@@ -19,7 +19,8 @@ _SHRINK, _HALVE = 0.8, 0.5
 class Pace:
     """The state of one sender."""
 
-    max_inflight: int = MOST
+    max_inflight: int = settings.MAX_INFLIGHT
+    """Upper bound: an API server queues more requests, and answers 429 when its queue is full."""
     qps: float = 0.0
     """Requests a second that must not be exceeded; 0: no such limit."""
     limit: float = field(default=0.0)

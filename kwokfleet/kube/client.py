@@ -20,7 +20,7 @@ from kubernetes import client, config
 from kubernetes.config import kube_config
 
 import kwokfleet
-from kwokfleet import errors
+from kwokfleet import errors, settings
 from kwokfleet.kube import http_connection, requests
 from kwokfleet.kube.http_stream import Stream
 from kwokfleet.kube.objects import Manifest
@@ -31,8 +31,6 @@ CONNECT_S, ANSWER_S = 5.0, 65.0
 MOST_CONNECTIONS = 256
 _WORDS = 500
 _WITH_BODY = ("POST", "PUT", "PATCH")
-KUBECONFIG = "~/.kube/config"
-"""Where kubeconfigs are, unless the variable of that name says otherwise."""
 
 
 class _Waiting(threading.local):
@@ -200,8 +198,8 @@ def connect(context: str | None = None, kubeconfig: Path | None = None) -> Clust
 
 def _configuration(context: str | None, kubeconfig: str | None) -> client.Configuration:
     configuration = client.Configuration()
-    location = kubeconfig or os.environ.get("KUBECONFIG") or KUBECONFIG
-    in_pod = context is None and "KUBERNETES_SERVICE_HOST" in os.environ and not _exists(location)
+    location = kubeconfig or settings.kubeconfig()
+    in_pod = context is None and settings.is_in_pod() and not _exists(location)
     try:
         if in_pod:
             config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
@@ -236,7 +234,7 @@ def write_kubeconfig(context: str | None, kubeconfig: Path | None, folder: Path)
 
     kwok takes a list of files for one name, and knows no contexts.
     """
-    location = str(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG") or KUBECONFIG
+    location = str(kubeconfig) if kubeconfig else settings.kubeconfig()
     if not _exists(location):
         return None
     merged = kube_config.KubeConfigMerger(location).config.value  # type: ignore[no-untyped-call]

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import psutil
 
+from kwokfleet import settings
+
 
 def name() -> str:
     """Return a name that no other daemon has: a container that is started again has the same, and goes on at once."""
-    return f"{os.environ.get('POD_NAME') or socket.gethostname()}_{_realm()}_{os.getpid()}"
+    return f"{settings.pod_name() or socket.gethostname()}_{_realm()}_{os.getpid()}"
 
 
 def _realm() -> str:

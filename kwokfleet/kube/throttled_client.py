@@ -14,7 +14,7 @@ from typing import Protocol
 
 import structlog
 
-from kwokfleet import errors
+from kwokfleet import errors, settings
 from kwokfleet.kube import adaptive_limit, client, rejections
 from kwokfleet.kube.informer import informer
 from kwokfleet.kube.requests import Answer, Request
@@ -39,7 +39,7 @@ LATER = {
 class Limits:
     """How hard the API server may be asked."""
 
-    max_inflight: int = adaptive_limit.MOST
+    max_inflight: int = settings.MAX_INFLIGHT
     qps: float = 0.0
     patience_s: float = PATIENCE_S
     dry_run: bool = False

@@ -22,7 +22,7 @@ from typing import IO, Self
 
 import psutil
 
-from kwokfleet import errors
+from kwokfleet import errors, settings
 from kwokfleet.kwok import flags, parent_death
 
 STOP_S = 5.0
@@ -182,10 +182,11 @@ def start(  # noqa: PLR0913 - what a process is made of
 
 def _environment(folder: Folder, kubeconfig: Path | None) -> dict[str, str]:
     """Return what kwok may know of the world: a kwok.yaml in the user's home would be merged in, unasked."""
-    kept = {name: value for name, value in os.environ.items() if name.upper() in _KEPT_ENVIRONMENT}
-    if kubeconfig is None:
-        kept |= {name: value for name, value in os.environ.items() if name.startswith("KUBERNETES_SERVICE_")}
-    return kept | {"KWOK_WORKDIR": str(folder.root)}
+    in_pod = kubeconfig is None
+    inherited = settings.child_environment(
+        lambda name: name.upper() in _KEPT_ENVIRONMENT or (in_pod and name.startswith("KUBERNETES_SERVICE_"))
+    )
+    return inherited | {"KWOK_WORKDIR": str(folder.root)}
 
 
 @dataclass(frozen=True, slots=True)

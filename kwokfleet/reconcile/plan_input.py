@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from kwokfleet.api.fleet import Drain
+from kwokfleet.api.fleet import Drain, Prune
 from kwokfleet.kube.objects import ObjectKey
 from kwokfleet.kube.observed import Inventory, Observed
 from kwokfleet.reconcile import diff
@@ -12,7 +12,7 @@ from kwokfleet.reconcile.changes import SHARED
 from kwokfleet.render import desired as render
 from kwokfleet.render import schedule
 
-DEFAULT_MAX_PERCENT = 25.0
+DEFAULT_MAX_PERCENT = Prune().max_percent
 
 
 @dataclass(frozen=True, slots=True)

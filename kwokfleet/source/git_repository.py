@@ -25,7 +25,7 @@ from typing import IO, Self
 
 import structlog
 
-from kwokfleet import errors
+from kwokfleet import errors, settings
 from kwokfleet.kwok import parent_death
 from kwokfleet.source import git_command, revision
 from kwokfleet.source.revision import Revision
@@ -312,7 +312,7 @@ class _Git:
                     *git_command.command(program, *arguments),
                 ],
                 cwd=self._folder,
-                env=git_command.environment(os.environ, self._environment),
+                env=git_command.environment(settings.child_environment(), self._environment),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,

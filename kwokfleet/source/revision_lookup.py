@@ -1,11 +1,11 @@
 """Which revision a file or folder here has: asked of git, read from its files, or from git-sync's link."""
 
-import os
 import shutil
 import subprocess
 from contextlib import suppress
 from pathlib import Path
 
+from kwokfleet import settings
 from kwokfleet.source import git_command, revision
 from kwokfleet.source.revision import Revision
 
@@ -54,7 +54,7 @@ def _run(folder: Path, *arguments: str) -> tuple[int, str, str]:
         done = subprocess.run(
             git_command.command(program, *arguments),
             cwd=folder,
-            env=git_command.environment(os.environ),
+            env=git_command.environment(settings.child_environment()),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=LOOK_S,

@@ -1,8 +1,14 @@
+import re
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
+import kwokfleet
 from kwokfleet import errors, settings
+
+PACKAGE = Path(kwokfleet.__file__).parent
+CHART = PACKAGE.parent / "deploy/chart/kwokfleet/values.yaml"
 
 
 def test_defaults_follow_the_xdg_base_directories() -> None:
@@ -38,3 +44,29 @@ def test_a_wrong_choice_names_the_right_ones() -> None:
 def test_choices_are_read_without_regard_to_case() -> None:
     """INFO is info."""
     assert settings.from_environment({"KWOKFLEET_LOG_LEVEL": "DEBUG"}).log_level is settings.LogLevel.DEBUG
+
+
+def test_an_unset_log_level_is_none() -> None:
+    """Commands choose their level then."""
+    assert settings.from_environment({}).log_level is None
+
+
+def test_only_settings_reads_the_environment() -> None:
+    """A variable that another module reads is in no list of variables."""
+    reads = re.compile(r"\bos\.(environ|getenv)\b")
+    readers = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if reads.search(path.read_text())}
+    assert readers - {"cli/run.py"} == {"settings.py"}
+
+
+def test_a_child_process_gets_the_chosen_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a choice it gets all of them."""
+    monkeypatch.setenv("ADA", "1")
+    monkeypatch.setenv("BOB", "2")
+    assert settings.child_environment()["ADA"] == "1"
+    assert settings.child_environment(lambda name: name in ("BOB", "EVE")) == {"BOB": "2"}
+
+
+def test_the_chart_has_the_same_defaults() -> None:
+    """Its values repeat the git interval."""
+    values = YAML(typ="safe").load(CHART)
+    assert values["source"]["git"]["interval"] == f"{settings.GIT_INTERVAL.seconds // 60}m"
