@@ -16,7 +16,7 @@ them is told in [fleet-files.md](fleet-files.md).
 
 def text() -> str:
     """Return the page."""
-    schema = decode.schema()
+    schema = decode.json_schema()
     definitions = schema["definitions"]
     return HEAD + "".join(_section(name, definitions) for name in _ordered(definitions))
 

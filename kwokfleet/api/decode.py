@@ -17,9 +17,9 @@ from kwokfleet.api import fleet as fleet_api
 from kwokfleet.api import kwok_controller
 from kwokfleet.api.fields import Model
 from kwokfleet.documents import problems
-from kwokfleet.documents.problems import Finding, Where
+from kwokfleet.documents.problems import FieldPath, Finding
 
-Kind = TypeVar("Kind", bound=Model)
+ModelT = TypeVar("ModelT", bound=Model)
 
 _EXPECTED = {
     "int_type": "a whole number",
@@ -46,7 +46,7 @@ _UNION_MEMBERS = {"str", "int", "float", "bool"}
 """What pydantic appends to the place of an error for a value of several types."""
 
 
-def read(kind: type[Kind], value: object) -> tuple[Kind | None, list[Finding]]:
+def to_model(kind: type[ModelT], value: object) -> tuple[ModelT | None, list[Finding]]:
     """Return *value* as a model, or everything that is wrong with it."""
     try:
         return kind.model_validate(value), []
@@ -57,22 +57,24 @@ def read(kind: type[Kind], value: object) -> tuple[Kind | None, list[Finding]]:
 
 
 def _findings(kind: type[Model], errors: Iterable[ErrorDetails]) -> Iterable[Finding]:
-    """Return one finding for each place: what contains another wrong thing is not wrong by itself."""
-    found = [_finding(kind, error) for error in errors]
-    around = {finding.where[:end] for finding in found for end in range(len(finding.where))}
-    misspelt = {(finding.where[:-1], finding.hint) for finding in found if finding.rule == "unknown-field"}
-    seen: set[Where] = set()
-    for finding in found:
-        if finding.where in seen or finding.where in around:  # of a value of several types, each type complains
+    """Return one Finding per field path. A parent of an invalid field is not reported."""
+    findings = [_finding(kind, error) for error in errors]
+    parents = {finding.field_path[:end] for finding in findings for end in range(len(finding.field_path))}
+    misspelled = {(finding.field_path[:-1], finding.hint) for finding in findings if finding.rule == "unknown-field"}
+    seen: set[FieldPath] = set()
+    for finding in findings:
+        path = finding.field_path
+        if path in seen or path in parents:  # pydantic reports each member of a union
             continue
-        if finding.rule == "missing-field" and (finding.where[:-1], _did_you_mean(finding.where[-1])) in misspelt:
+        if finding.rule == "missing-field" and (path[:-1], _suggested(str(path[-1]))) in misspelled:
             continue
-        seen.add(finding.where)
+        seen.add(path)
         yield finding
 
 
-def _did_you_mean(name: str | int) -> str:
-    return problems.meant(str(name), [str(name)])
+def _suggested(name: str) -> str:
+    """Return the hint of an unknown field that is a misspelling of *name*."""
+    return problems.suggestion(name, [name])
 
 
 def _finding(kind: type[Model], error: ErrorDetails) -> Finding:
@@ -83,7 +85,7 @@ def _finding(kind: type[Model], error: ErrorDetails) -> Finding:
         unknown = str(where[-1])
         known = sorted(_known(kind, where[:-1]))
         return Finding(
-            where, f"unknown field {unknown!r}", problems.meant(unknown, known), rule="unknown-field", at_key=True
+            where, f"unknown field {unknown!r}", problems.suggestion(unknown, known), rule="unknown-field", at_key=True
         )
     if name == "missing":
         return Finding(where, "is missing", "add it", rule="missing-field", at_key=True)
@@ -96,10 +98,10 @@ def _finding(kind: type[Model], error: ErrorDetails) -> Finding:
     return Finding(where, _sentence(name, error, context), rule="invalid-value")
 
 
-def _literal(where: Where, error: ErrorDetails, context: dict[str, Any]) -> Finding:
+def _literal(where: FieldPath, error: ErrorDetails, context: dict[str, Any]) -> Finding:
     allowed = [part.strip(" '") for part in str(context["expected"]).replace(" or ", ",").split(",")]
     given = error["input"]
-    hint = problems.meant(given, allowed) if isinstance(given, str) else "use one of " + ", ".join(allowed)
+    hint = problems.suggestion(given, allowed) if isinstance(given, str) else "use one of " + ", ".join(allowed)
     return Finding(where, f"must be {context['expected']}, got {_shown(given)}", hint, rule="invalid-value")
 
 
@@ -112,7 +114,7 @@ def _sentence(name: str, error: ErrorDetails, context: dict[str, Any]) -> str:
     return f"{error['msg'][:1].lower()}{error['msg'][1:]}, got {given}"
 
 
-def _pattern(where: Where, given: object, pattern: str) -> Finding:
+def _pattern(where: FieldPath, given: object, pattern: str) -> Finding:
     """Return a finding for a text that is no name, or no two names with a slash between them."""
     if "/)?" in pattern:
         what, hint = f"must be NAME or NAMESPACE/NAME, got {_shown(given)}", "as in kwokfleet-kwok"
@@ -134,7 +136,7 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004  # what fits a line
 
 
-def _where(error: ErrorDetails) -> Where:
+def _where(error: ErrorDetails) -> FieldPath:
     """Return the place of an error as the file has it."""
     steps = list(error["loc"])
     if error["type"] == "extra_forbidden":
@@ -146,7 +148,7 @@ def _where(error: ErrorDetails) -> Where:
     return tuple(steps)
 
 
-def _known(kind: type[Model], where: Where) -> Iterable[str]:
+def _known(kind: type[Model], where: FieldPath) -> Iterable[str]:
     """Return the fields that the model at *where* has."""
     current: Any = kind
     for step in where:
@@ -197,7 +199,7 @@ def _is_model(kind: Any) -> bool:  # noqa: ANN401  # a type, or what typing make
 # JSON Schema
 
 
-def schema() -> dict[str, Any]:
+def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of everything a file may hold."""
     adapter: TypeAdapter[Any] = TypeAdapter(fleet_api.Fleet | kwok_controller.KwokController)
     made = adapter.json_schema(by_alias=True)
@@ -227,7 +229,7 @@ _SHORT: dict[str, dict[str, Any]] = {
         "examples": ["10s", "10s..11s", "args"],
     },
     "Complete": {"type": "string", "pattern": _SHORT_DELAY, "examples": ["10s", "args"]},
-    "StageUse": {"type": "string", "examples": ["pod-general"]},
+    "StageReference": {"type": "string", "examples": ["pod-general"]},
     "Taint": {
         "type": "string",
         "pattern": "^[^=:\\s]+(=[^=:\\s]*)?:(NoSchedule|PreferNoSchedule|NoExecute)$",

@@ -46,17 +46,17 @@ class Delay(Model):
     lognormal: LogNormalDelay | None = Field(default=None, description="Log-normally distributed.")
 
     @property
-    def shape(self) -> str:
+    def variant(self) -> str:
         """Return the name of the field that says how long."""
         return exactly_one(self, "span", "args", "annotation", "exponential", "normal", "lognormal")
 
     @model_validator(mode="after")
     def _one(self) -> "Delay":
-        self.shape  # noqa: B018  # raises where none or several are given
+        self.variant  # noqa: B018  # raises where none or several are given
         return self
 
 
-def fixed(duration: str) -> Delay:
+def fixed_delay(duration: str) -> Delay:
     """Return a delay that is always the same. A default is made often, and needs no validation."""
     return Delay.model_construct(span=units.span(duration))
 

@@ -44,7 +44,7 @@ class Model(BaseModel):
     )
 
 
-def wrong(what: str, *where: str | int) -> PydanticCustomError:
+def invalid(what: str, *where: str | int) -> PydanticCustomError:
     """Return an error for a validator to raise; *where* leads on from the value being validated."""
     return PydanticCustomError("wrong", "{what}", {"what": what, "where": list(where)})
 
@@ -56,7 +56,7 @@ def _reader(read: Callable[[object], object], *made: type) -> BeforeValidator:
         try:
             return value if isinstance(value, made) else read(value)
         except ValueError as error:
-            raise wrong(str(error)) from None
+            raise invalid(str(error)) from None
 
     return BeforeValidator(validate)
 
@@ -96,7 +96,7 @@ Quantity = Annotated[
         number=True,
     ),
 ]
-Used = Annotated[
+UsageAmount = Annotated[
     str,
     _reader(units.usage),
     _schema(
@@ -152,7 +152,7 @@ _LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
-def qualified(key: str) -> bool:
+def is_qualified_name(key: str) -> bool:
     """Return whether *key* may name a label, an annotation, a taint or a resource."""
     prefix, slash, name = key.rpartition("/")
     if slash and not (len(prefix) <= 253 and _PREFIX.fullmatch(prefix)):  # noqa: PLR2004  # a DNS name's length
@@ -162,8 +162,8 @@ def qualified(key: str) -> bool:
 
 def _keys(value: dict[str, Any]) -> dict[str, Any]:
     for key in value:
-        if not qualified(key):
-            raise wrong(f"{key!r} is not a valid key: use letters, digits, '-', '_', '.', and at most one '/'", key)
+        if not is_qualified_name(key):
+            raise invalid(f"{key!r} is not a valid key: use letters, digits, '-', '_', '.', and at most one '/'", key)
     return value
 
 
@@ -173,14 +173,14 @@ def _texts(value: object) -> object:
         for key, item in value.items():
             if isinstance(item, bool | int | float):
                 shown = str(item).lower() if isinstance(item, bool) else item
-                raise wrong(f'must be a text: put it in quotes, "{shown}"', key)
+                raise invalid(f'must be a text: put it in quotes, "{shown}"', key)
     return value
 
 
 def _label_values(value: dict[str, str]) -> dict[str, str]:
     for key, item in value.items():
         if item and not _LABEL_NAME.fullmatch(item):
-            raise wrong(f"{item!r} is not a valid label value: at most 63 letters, digits, '-', '_', '.'", key)
+            raise invalid(f"{item!r} is not a valid label value: at most 63 letters, digits, '-', '_', '.'", key)
     return value
 
 
@@ -194,11 +194,13 @@ def _resources(value: dict[str, str]) -> dict[str, str]:
     """Refuse what the API server would: names of extended resources have a domain, and their amounts are whole."""
     for key, item in value.items():
         if "/" not in key and key not in _NATIVE and not key.startswith(_NATIVE_PREFIXES):
-            raise wrong(f"{key!r} is no resource of Kubernetes: extended ones have a domain, as in nvidia.com/gpu", key)
-        if (key == "pods" or "/" in key) and units.amount(item) % 1:
-            raise wrong("must be a whole number", key)
+            raise invalid(
+                f"{key!r} is no resource of Kubernetes: extended ones have a domain, as in nvidia.com/gpu", key
+            )
+        if (key == "pods" or "/" in key) and units.quantity_value(item) % 1:
+            raise invalid("must be a whole number", key)
         if key == "memory" and item.endswith("m"):
-            raise wrong(f"{item} is a fraction of a byte: Mi, perhaps?", key)
+            raise invalid(f"{item} is a fraction of a byte: Mi, perhaps?", key)
     return value
 
 
@@ -211,11 +213,11 @@ def _network(value: str) -> str:
     try:
         ipaddress.ip_network(value)
     except ValueError as error:
-        raise wrong(f"must be a network, as in 10.64.0.0/14 ({error})") from None
+        raise invalid(f"must be a network, as in 10.64.0.0/14 ({error})") from None
     return value
 
 
-Network = Annotated[str, AfterValidator(_network)]
+Cidr = Annotated[str, AfterValidator(_network)]
 
 
 def _address(value: str) -> str:
@@ -224,11 +226,11 @@ def _address(value: str) -> str:
     try:
         ipaddress.ip_address(value)
     except ValueError:
-        raise wrong("must be an IP address, as in 127.0.0.1 or 0.0.0.0") from None
+        raise invalid("must be an IP address, as in 127.0.0.1 or 0.0.0.0") from None
     return value
 
 
-Address = Annotated[str, AfterValidator(_address)]
+IpAddress = Annotated[str, AfterValidator(_address)]
 
 
 class Metadata(Model):

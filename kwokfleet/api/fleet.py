@@ -10,9 +10,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from kwokfleet.api.delay import AnyDelay, fixed
+from kwokfleet.api.delay import AnyDelay, fixed_delay
 from kwokfleet.api.fields import (
     Annotations,
+    Cidr,
     Count,
     Cron,
     Duration,
@@ -23,12 +24,11 @@ from kwokfleet.api.fields import (
     Metadata,
     Model,
     Name,
-    Network,
     Percent,
     Resources,
     Share,
     TimeZone,
-    wrong,
+    invalid,
 )
 from kwokfleet.api.kwok_controller import KwokController
 from kwokfleet.api.wave import PodUsage, Wave, exactly_one
@@ -42,7 +42,7 @@ API_VERSION = f"{GROUP}/v1alpha1"
 
 
 def _short_complete(value: object) -> object:
-    long = isinstance(value, dict) and any(problems.nearest(str(key), ("after", "when")) for key in value)
+    long = isinstance(value, dict) and any(problems.closest_name(str(key), ("after", "when")) for key in value)
     return value if long else {"after": value}
 
 
@@ -70,7 +70,7 @@ class Restart(Model):
 
     every: AnyDelay = Field(description="How long a container runs until it crashes.")
     backoff: AnyDelay = Field(
-        default_factory=lambda: fixed("10s"), description="How long it waits until it starts again."
+        default_factory=lambda: fixed_delay("10s"), description="How long it waits until it starts again."
     )
     reason: str = Field(default="Error", description="The container's reason.", min_length=1)
     exit_code: int = Field(default=1, ge=0, le=255, description="The container's exit code.")
@@ -79,20 +79,22 @@ class Restart(Model):
 class PodLifecycle(Model):
     """What a pod goes through once it is bound to a node."""
 
-    create: AnyDelay = Field(default_factory=lambda: fixed("0s"), description="From its binding to ContainerCreating.")
+    create: AnyDelay = Field(
+        default_factory=lambda: fixed_delay("0s"), description="From its binding to ContainerCreating."
+    )
     init: AnyDelay = Field(
-        default_factory=lambda: fixed("0s"),
+        default_factory=lambda: fixed_delay("0s"),
         description="How long its init containers take, if it has any.",
     )
     ready: AnyDelay = Field(
-        default_factory=lambda: fixed("0s"), description="From ContainerCreating to Running and Ready."
+        default_factory=lambda: fixed_delay("0s"), description="From ContainerCreating to Running and Ready."
     )
     complete: Annotated[Complete, BeforeValidator(_short_complete)] | None = Field(
         default=None, description="When it is done; without it, never."
     )
     fail: Fail | None = Field(default=None, description="How it may fail instead.")
     restart: Restart | None = Field(default=None, description="How its containers crash and start again.")
-    delete: AnyDelay = Field(default_factory=lambda: fixed("0s"), description="From its deletion to its end.")
+    delete: AnyDelay = Field(default_factory=lambda: fixed_delay("0s"), description="From its deletion to its end.")
 
 
 class NotReady(Model):
@@ -138,7 +140,7 @@ def _short_taint(value: object) -> object:
         return value
     match = _TAINT.fullmatch(value)
     if not match:
-        raise wrong("must be key=value:Effect, with NoSchedule, PreferNoSchedule or NoExecute as effect")
+        raise invalid("must be key=value:Effect, with NoSchedule, PreferNoSchedule or NoExecute as effect")
     return {"key": match[1], "value": match[2] or "", "effect": match[3]}
 
 
@@ -162,7 +164,7 @@ class Resize(Model):
     def _one(self) -> "Resize":
         exactly_one(self, "cron", "at")
         if self.cron is None and "time_zone" in self.model_fields_set:
-            raise wrong("belongs to cron", "timeZone")
+            raise invalid("belongs to cron", "timeZone")
         return self
 
 
@@ -192,9 +194,9 @@ class TemplateFrom(Model):
     def _one(self) -> "TemplateFrom":
         shape = exactly_one(self, "file", "nodes")
         if shape == "file" and self.context is not None:
-            raise wrong("belongs to nodes, not to file", "context")
+            raise invalid("belongs to nodes, not to file", "context")
         if shape == "nodes" and self.match_labels:
-            raise wrong("belongs under nodes", "matchLabels")
+            raise invalid("belongs under nodes", "matchLabels")
         return self
 
 
@@ -218,9 +220,9 @@ class Autoscaler(Model):
     @model_validator(mode="after")
     def _ordered(self) -> "Autoscaler":
         if self.max < self.min:
-            raise wrong("must not be below min", "max")
+            raise invalid("must not be below min", "max")
         if self.desired is not None and not self.min <= self.desired <= self.max:
-            raise wrong("must lie between min and max", "desired")
+            raise invalid("must lie between min and max", "desired")
         return self
 
 
@@ -229,7 +231,7 @@ _NODE_NAME = re.compile(r"(?:[-a-z0-9.]|\{(?:fleet|pool)\}|\{index(?::0[1-9])?\}
 
 def _node_name(value: str) -> str:
     if not _NODE_NAME.fullmatch(value) or "{index" not in value:
-        raise wrong(
+        raise invalid(
             "must contain {index} (or {index:06}); else only {fleet}, {pool}, lower-case letters, digits, '-', '.'"
         )
     return value
@@ -272,7 +274,7 @@ class NodePool(Model):
         alias="providerID",
         description="Give each node the providerID kwok://NAME, so that cloud controllers let it live.",
     )
-    pod_cidr: Network | None = Field(
+    pod_cidr: Cidr | None = Field(
         default=None, alias="podCIDR", description="The network from which each node gets a podCIDR of its own."
     )
     lifecycle: Name | None = Field(
@@ -294,11 +296,11 @@ class NodePool(Model):
     def _sized(self) -> "NodePool":
         if self.autoscaler is not None:
             if self.replicas is not None:
-                raise wrong("belongs to the autoscaler in this pool, remove one of the two", "replicas")
+                raise invalid("belongs to the autoscaler in this pool, remove one of the two", "replicas")
             if self.schedule:
-                raise wrong("belongs to the autoscaler in this pool, remove one of the two", "schedule")
+                raise invalid("belongs to the autoscaler in this pool, remove one of the two", "schedule")
         elif self.replicas is None:
-            raise wrong("needs replicas (or autoscaler)")
+            raise invalid("needs replicas (or autoscaler)")
         return self
 
 
@@ -310,7 +312,7 @@ def _short_stage(value: object) -> object:
     return {"name": value} if isinstance(value, str) else value
 
 
-class StageUse(Model):
+class StageReference(Model):
     """Raw kwok Stages: by name, or from a file."""
 
     name: str | None = Field(
@@ -319,7 +321,7 @@ class StageUse(Model):
     file: str | None = Field(default=None, min_length=1, description="A file with Stages, relative to this one.")
 
     @model_validator(mode="after")
-    def _one(self) -> "StageUse":
+    def _one(self) -> "StageReference":
         exactly_one(self, "name", "file")
         return self
 
@@ -368,11 +370,11 @@ class NodeGroups(Model):
     @model_validator(mode="after")
     def _consistent(self) -> "NodeGroups":
         if self.label is not None and self.annotation is not None:
-            raise wrong("takes only one of label or annotation", "annotation")
+            raise invalid("takes only one of label or annotation", "annotation")
         if self.label == "kubernetes.io/hostname":
-            raise wrong("must not be kubernetes.io/hostname: the autoscaler would scale up without end", "label")
+            raise invalid("must not be kubernetes.io/hostname: the autoscaler would scale up without end", "label")
         if bool(self.gpu_label) != bool(self.gpu_types):
-            raise wrong("needs both gpuLabel and gpuTypes, or none", "gpuTypes" if self.gpu_types else "gpuLabel")
+            raise invalid("needs both gpuLabel and gpuTypes, or none", "gpuTypes" if self.gpu_types else "gpuLabel")
         return self
 
 
@@ -386,7 +388,7 @@ class FleetSpec(Model):
     windows: Items[Window] = Field(default=(), description="When changes may be made; always, without it.")
     node_pools: Items[NodePool] = Field(default=(), description="The fake nodes.")
     lifecycles: Items[Lifecycle] = Field(default=(), description="What pods and nodes go through.")
-    stages: Items[Annotated[StageUse, BeforeValidator(_short_stage)]] = Field(
+    stages: Items[Annotated[StageReference, BeforeValidator(_short_stage)]] = Field(
         default=(), description="Raw kwok Stages beside the lifecycles: sets of the library by name, or {file: PATH}."
     )
     kwok_resources: Items[KwokFile] = Field(

@@ -6,11 +6,11 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from kwokfleet.api.fields import Address, Duration, Metadata, Model, Network, Quantity, wrong
+from kwokfleet.api.fields import Cidr, Duration, IpAddress, Metadata, Model, Quantity, invalid
 
 LOOPBACK = "127.0.0.1"
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-MOST_PORT = 65535
+MAX_PORT = 65535
 
 
 class Takeover(Model):
@@ -42,7 +42,7 @@ class Manage(Model):
         default=None, description="Nodes with this label, as key=value; cheaper for kwok than an annotation."
     )
 
-    def drives(self, labels: Mapping[str, str]) -> bool:
+    def matches(self, labels: Mapping[str, str]) -> bool:
         """Return whether one of our nodes is driven: they all have the annotation."""
         key, _, value = (self.label or "").partition("=")
         return not key or labels.get(key) == value
@@ -67,8 +67,8 @@ class KwokControllerSpec(Model):
         default=timedelta(seconds=40),
         description="The node leases' duration; 0 for none, then heartbeats replace them.",
     )
-    cidr: Network = Field(default="10.0.0.0/24", description="Pod addresses on nodes without a podCIDR.")
-    node_ip: Address = Field(
+    cidr: Cidr = Field(default="10.0.0.0/24", description="Pod addresses on nodes without a podCIDR.")
+    node_ip: IpAddress = Field(
         default="10.0.0.1",
         alias="nodeIP",
         description="The address fake nodes show; 127.0.0.1 unless given, if there is a `port`.",
@@ -76,12 +76,12 @@ class KwokControllerSpec(Model):
     port: int | None = Field(
         default=None,
         ge=1,
-        le=MOST_PORT,
+        le=MAX_PORT,
         description="Where kwok answers as the nodes' kubelet: kubectl logs and metrics-server find it by the nodes' "
         "status. Each further shard takes the next port; pods of a `statefulSet` have addresses of their own and "
         "share it. Without it, kwok takes any, and nodes point nowhere.",
     )
-    listen: Address | None = Field(
+    listen: IpAddress | None = Field(
         default=None,
         description="The address that `port` is opened at, as in 0.0.0.0; `nodeIP` without it. There is no login.",
     )
@@ -110,23 +110,23 @@ class KwokControllerSpec(Model):
     @model_validator(mode="after")
     def _fitting(self) -> "KwokControllerSpec":
         if self.listen is not None and self.port is None:
-            raise wrong("belongs to port", "listen")
+            raise invalid("belongs to port", "listen")
         if self.stateful_set is not None:
             self._check_pods()
-        elif self.port is not None and self.port + self.shards - 1 > MOST_PORT:
-            raise wrong(f"must leave room for {self.shards} shards, one port each, up to {MOST_PORT}", "port")
+        elif self.port is not None and self.port + self.shards - 1 > MAX_PORT:
+            raise invalid(f"must leave room for {self.shards} shards, one port each, up to {MAX_PORT}", "port")
         return self
 
     def _check_pods(self) -> None:
         """Refuse what pods cannot be told, or know better themselves."""
         if self.mode == "external":
-            raise wrong("belongs to mode managed: in mode external somebody else runs kwok", "statefulSet")
+            raise invalid("belongs to mode managed: in mode external somebody else runs kwok", "statefulSet")
         if self.stages_as == "file":
-            raise wrong("must be resources with a statefulSet: its pods find Stages in the cluster", "stagesAs")
+            raise invalid("must be resources with a statefulSet: its pods find Stages in the cluster", "stagesAs")
         if self.listen is not None:
-            raise wrong("must be left out with a statefulSet: each pod listens at its own address", "listen")
+            raise invalid("must be left out with a statefulSet: each pod listens at its own address", "listen")
         if self.port is not None and self.node_ip != LOOPBACK:
-            raise wrong(
+            raise invalid(
                 "must be left out with a statefulSet and a port: it is the address of each shard's pod", "nodeIP"
             )
 

@@ -118,7 +118,7 @@ def quantity(text: object) -> str:
         close = re.fullmatch(r"([0-9.]+)\s*([kKmMgGtTpP])(?:i?[bB])", written) if isinstance(written, str) else None
         advice = f", for instance {close[1]}{close[2].upper()}i" if close else ""
         raise ValueError(f"must be an amount as Kubernetes writes it, as in 32, 500m or 256Gi{advice}")
-    if amount(written) < 0:
+    if quantity_value(written) < 0:
         raise ValueError("must be 0 or more")
     return written
 
@@ -133,12 +133,12 @@ def usage(text: object) -> str:
     return quantity(text)
 
 
-def requested_share(text: str) -> float | None:
+def request_share(text: str) -> float | None:
     """Return what share of its request a usage stands for, None if it is an amount."""
     return _percent_text(text)
 
 
-def amount(text: str) -> Decimal:
+def quantity_value(text: str) -> Decimal:
     """Return the number that a quantity stands for."""
     match = _QUANTITY.fullmatch(text)
     if not match:
@@ -160,7 +160,7 @@ def instant(text: object) -> datetime:
     return value.astimezone(UTC)
 
 
-def show(value: timedelta) -> str:
+def format_duration(value: timedelta) -> str:
     """Write a duration the way it is read: `90s`, `500ms`, `1.5s`."""
     milliseconds = value / timedelta(milliseconds=1)
     if milliseconds < 1000 and milliseconds:  # noqa: PLR2004  # below a second

@@ -19,8 +19,8 @@ from kwokfleet.api.fields import (
     Rate,
     Share,
     TimeZone,
-    Used,
-    wrong,
+    UsageAmount,
+    invalid,
 )
 
 
@@ -29,9 +29,9 @@ def exactly_one(model: Model, *names: str) -> str:
     given = [name for name in names if getattr(model, name) is not None]
     said = " or ".join((", ".join(_alias(name) for name in names[:-1]), _alias(names[-1])))
     if not given:
-        raise wrong(f"needs one of {said}")
+        raise invalid(f"needs one of {said}")
     if len(given) > 1:
-        raise wrong(f"takes only one of {said}", _alias(given[1]))
+        raise invalid(f"takes only one of {said}", _alias(given[1]))
     return given[0]
 
 
@@ -42,7 +42,7 @@ def _alias(name: str) -> str:
 
 def _bearable(value: float) -> float:
     if abs(value) > _MOST:
-        raise wrong(f"must lie between -{_MOST:g} and {_MOST:g}")
+        raise invalid(f"must lie between -{_MOST:g} and {_MOST:g}")
     return value
 
 
@@ -81,7 +81,7 @@ class Uniform(Model):
     @model_validator(mode="after")
     def _ordered(self) -> "Uniform":
         if self.max < self.min:
-            raise wrong("must not be below min", "max")
+            raise invalid("must not be below min", "max")
         return self
 
 
@@ -107,17 +107,17 @@ class Variable(Model):
     integer: bool = Field(default=False, description="Round to a whole number.")
 
     @property
-    def shape(self) -> str:
+    def variant(self) -> str:
         """Return the name of the field that says how it varies."""
         return exactly_one(self, "choice", "cycle", "uniform", "exponential", "normal", "lognormal")
 
     @model_validator(mode="after")
     def _consistent(self) -> "Variable":
-        shape = self.shape
-        if self.weights is not None and (shape != "choice" or len(self.weights) != len(self.choice or ())):
-            raise wrong("needs one weight for each choice", "weights")
+        variant = self.variant
+        if self.weights is not None and (variant != "choice" or len(self.weights) != len(self.choice or ())):
+            raise invalid("needs one weight for each choice", "weights")
         if self.weights is not None and not sum(self.weights):
-            raise wrong("must not all be 0", "weights")
+            raise invalid("must not all be 0", "weights")
         return self
 
 
@@ -130,7 +130,7 @@ class Burst(Model):
     @model_validator(mode="after")
     def _moves(self) -> "Burst":
         if self.every <= units.ZERO:
-            raise wrong("must be more than 0s", "every")
+            raise invalid("must be more than 0s", "every")
         return self
 
 
@@ -144,20 +144,20 @@ class Ramp(Model):
     @model_validator(mode="after")
     def _moves(self) -> "Ramp":
         if self.over <= units.ZERO:
-            raise wrong("must be more than 0s", "over")
+            raise invalid("must be more than 0s", "over")
         return self
 
 
-class Step(Model):
+class RateStep(Model):
     """A rate that holds for a while."""
 
     rate: Rate = Field(description="The rate of this step.")
     for_: Duration = Field(alias="for", description="How long it holds.")
 
     @model_validator(mode="after")
-    def _moves(self) -> "Step":
+    def _moves(self) -> "RateStep":
         if self.for_ <= units.ZERO:
-            raise wrong("must be more than 0s", "for")
+            raise invalid("must be more than 0s", "for")
         return self
 
 
@@ -181,22 +181,22 @@ class Arrivals(Model):
     )
     burst: Burst | None = Field(default=None, description="In groups.")
     ramp: Ramp | None = Field(default=None, description="At a rate that grows or shrinks.")
-    steps: Annotated[Items[Step], Field(min_length=1)] | None = Field(
+    steps: Annotated[Items[RateStep], Field(min_length=1)] | None = Field(
         default=None, description="At one rate after the other; the last one stays."
     )
     trace: Trace | None = Field(default=None, description="As recorded in a file.")
     random: bool = Field(default=False, description="With ramp or steps: at random around that rate, as poisson does.")
 
     @property
-    def shape(self) -> str:
+    def variant(self) -> str:
         """Return the name of the field that says how they arrive."""
         return exactly_one(self, "rate", "poisson", "burst", "ramp", "steps", "trace")
 
     @model_validator(mode="after")
     def _one(self) -> "Arrivals":
-        if self.random and self.shape not in {"ramp", "steps"}:
-            raise wrong("belongs to ramp or steps; poisson is random already", "random")
-        self.shape  # noqa: B018  # raises where none or several are given
+        if self.random and self.variant not in {"ramp", "steps"}:
+            raise invalid("belongs to ramp or steps; poisson is random already", "random")
+        self.variant  # noqa: B018  # raises where none or several are given
         return self
 
 
@@ -217,16 +217,16 @@ class Start(Model):
     )
 
     @property
-    def shape(self) -> str:
+    def variant(self) -> str:
         """Return the name of the field that says when."""
         return exactly_one(self, "after", "at", "cron", "every")
 
     @model_validator(mode="after")
     def _one(self) -> "Start":
         if self.cron is None and "time_zone" in self.model_fields_set:
-            raise wrong("belongs to cron", "timeZone")
-        if self.shape == "every" and self.every is not None and self.every < units.duration("1s"):
-            raise wrong("must be at least 1s", "every")
+            raise invalid("belongs to cron", "timeZone")
+        if self.variant == "every" and self.every is not None and self.every < units.duration("1s"):
+            raise invalid("must be at least 1s", "every")
         return self
 
 
@@ -247,23 +247,23 @@ class Churn(Model):
     def _moves(self) -> "Churn":
         exactly_one(self, "rounds", "for_")
         if self.percent <= 0:
-            raise wrong("must be more than 0%", "percent")
+            raise invalid("must be more than 0%", "percent")
         if self.every < units.duration("1s"):
-            raise wrong("must be at least 1s", "every")
+            raise invalid("must be at least 1s", "every")
         if self.total < 1:
-            raise wrong("must not be shorter than every", "for")
+            raise invalid("must not be shorter than every", "for")
         return self
 
 
-MOST_PHASES = 16
+MAX_USAGE_PHASES = 16
 """Of a Wave's usage: kwok looks through so many, one after the other, each time somebody asks."""
 
 
 class PodUsage(Model):
     """What a pod uses, not what it requests: amounts for the whole pod, or shares of its containers' requests."""
 
-    cpu: Used | None = Field(default=None, description="CPU in use.")
-    memory: Used | None = Field(default=None, description="Memory in use.")
+    cpu: UsageAmount | None = Field(default=None, description="CPU in use.")
+    memory: UsageAmount | None = Field(default=None, description="Memory in use.")
 
 
 class Usage(PodUsage):
@@ -332,7 +332,7 @@ class Wave(Model):
     labels: Labels = Field(default={}, description="Labels for its objects and their pods.")
     annotations: Annotations = Field(default={}, description="Annotations for its objects.")
     vary: dict[str, Variable] = Field(default={}, description="Variables of the template and how they vary.")
-    usage: Annotated[Items[Usage], Field(max_length=MOST_PHASES)] = Field(
+    usage: Annotated[Items[Usage], Field(max_length=MAX_USAGE_PHASES)] = Field(
         default=(), description="What its pods use, phase by phase, from the moment a pod has started."
     )
     churn: Churn | None = Field(default=None, description="Delete and make anew some of its objects, in rounds.")

@@ -203,7 +203,7 @@ def schema() -> None:
 def _schema_text() -> str:
     from kwokfleet.api import decode
 
-    return json.dumps(decode.schema(), indent=2) + "\n"
+    return json.dumps(decode.json_schema(), indent=2) + "\n"
 
 
 def format_files(
@@ -221,9 +221,9 @@ def format_files(
         snapshot = files.read(path)
         refused += snapshot.problems
         for file in snapshot.files:
-            if file.path.endswith(".json") or (path.is_dir() and not formatter.is_ours(file.path, file.text)):
+            if file.path.endswith(".json") or (path.is_dir() and not formatter.should_format(file.path, file.text)):
                 continue
-            made = formatter.formatted(file.path, file.text)
+            made = formatter.format_text(file.path, file.text)
             if not isinstance(made, str):
                 refused.append(made)
             elif str(path) == files.STANDARD_INPUT and not (check or diff):

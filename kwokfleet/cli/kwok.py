@@ -173,7 +173,7 @@ def _kept(
         def nodes() -> list[tuple[str, str]]:
             manage = declared.loaded.tree.controller.manage
             found = ((each.key.name, objects.labels(each.manifest)) for each in follower.view().objects.values())
-            return sorted((name, labels.get(objects.SHARD, "")) for name, labels in found if manage.drives(labels))
+            return sorted((name, labels.get(objects.SHARD, "")) for name, labels in found if manage.matches(labels))
 
         known = kwok_manager.ours(spec, _home(), folder)
         rested = takeover.clear_the_way(sender, spec, known, nodes, stop, _home())

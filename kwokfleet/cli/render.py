@@ -113,7 +113,7 @@ def _refuse_unknown(fleet: str | None, loaded: "loader.Loaded") -> None:
 
     names = [each.name for each in loaded.tree.fleets]
     if fleet is not None and fleet not in names:
-        raise errors.InputError(f"there is no Fleet {fleet!r} in these files", hint=problems.meant(fleet, names))
+        raise errors.InputError(f"there is no Fleet {fleet!r} in these files", hint=problems.suggestion(fleet, names))
 
 
 def live_nodes(path: Path | None, api: "Sends | None" = None) -> "Callable[[str | None], list[Manifest]]":
@@ -246,7 +246,7 @@ def _json_lines(manifests: "Iterator[tuple[str, Manifest]]") -> "Iterator[str]":
 def _yaml_documents(manifests: "Iterator[tuple[str, Manifest]]") -> "Iterator[str]":
     from kwokfleet.documents import writer
 
-    yaml_writer = writer.Writer()
+    yaml_writer = writer.YamlWriter()
     for note, manifest in manifests:
         yield f"---\n{note}\n" if note else "---\n"
         yield yaml_writer.document(manifest)

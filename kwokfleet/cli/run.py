@@ -319,7 +319,7 @@ def _caretaker(
         if not known or known[0][0] is not there or known[0][1] != manage:
             nodes = (each for each in there.values() if each.key.kind == "Node")
             found = ((each.key.name, objects.labels(each.manifest)) for each in nodes)
-            named = sorted((name, labels.get(objects.SHARD, "")) for name, labels in found if manage.drives(labels))
+            named = sorted((name, labels.get(objects.SHARD, "")) for name, labels in found if manage.matches(labels))
             known[:] = [(there, manage, named)]
         return known[0][2]
 

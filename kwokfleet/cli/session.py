@@ -81,7 +81,7 @@ def require_known_fleets(fleet: list[str] | None, loaded: "loader.Loaded", made:
     known |= {change.fleet for change in made.changes} | {each.fleet for each in made.withheld} - {""}
     for name in fleet or ():
         if name not in known:
-            raise errors.InputError(f"there is no Fleet {name!r}", hint=problems.meant(name, sorted(known)))
+            raise errors.InputError(f"there is no Fleet {name!r}", hint=problems.suggestion(name, sorted(known)))
 
 
 def print_missing_kinds(view: "informer.View", kinds: "AbstractSet[str]") -> None:

@@ -121,7 +121,7 @@ def _refuse_contradictions(options: _Options, *, foreign: bool) -> None:
 def _shown(seconds: float) -> str:
     from kwokfleet.api import units
 
-    return units.show(timedelta(seconds=seconds))
+    return units.format_duration(timedelta(seconds=seconds))
 
 
 # ----------------------------------------------------------------------------------------

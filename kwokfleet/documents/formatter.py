@@ -32,7 +32,7 @@ class _Text:
         """Do nothing: it is all here."""
 
 
-def is_ours(path: str, text: str) -> bool:
+def should_format(path: str, text: str) -> bool:
     """Return whether a file holds fleet documents or Stages, or cannot be read: others have a style of their own."""
     found, wrong = parser.parse(path, text)
     versions = [each.value.get("apiVersion") for each in found if isinstance(each.value, dict)]
@@ -40,7 +40,7 @@ def is_ours(path: str, text: str) -> bool:
     return ours or (bool(wrong) and "kwokfleet.dev/" in text)
 
 
-def formatted(path: str, text: str) -> str | Problem:
+def format_text(path: str, text: str) -> str | Problem:
     """Return the text of a file in the common style, or why it is left as it is."""
     before, wrong = parser.parse(path, text)
     if wrong:
@@ -86,7 +86,7 @@ def _indented_comments(text: str) -> str:
     put out of use, at the end of its block.
     """
     lines = text.split("\n")
-    inside = parser.lines_inside_texts(text)
+    inside = parser.multiline_scalar_lines(text)
     following = _following(lines, inside)
     levels: list[int] = [0]
     for number, line in enumerate(lines):
@@ -115,7 +115,7 @@ def _following(lines: list[str], inside: set[int]) -> list[int]:
 
 
 def _trimmed(text: str) -> str:
-    inside = parser.lines_inside_texts(text)
+    inside = parser.multiline_scalar_lines(text)
     lines = [line if number in inside else line.rstrip() for number, line in enumerate(text.split("\n"))]
     while lines and not lines[-1]:
         lines.pop()

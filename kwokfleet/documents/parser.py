@@ -13,9 +13,9 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from kwokfleet.documents import problems, values
-from kwokfleet.documents.problems import Finding, Problem, Where
+from kwokfleet.documents.problems import FieldPath, Finding, Problem
 
-MAX_CRUDE_DEPTH = 200
+MAX_TEXT_DEPTH = 200
 """Nesting that is refused unparsed: the C parser recurses, and a thread's stack is small."""
 
 _LEFT_OUT = ("after", "span")
@@ -48,19 +48,19 @@ class Document:
 
     def problem(self, finding: Finding) -> Problem:
         """Return *finding* as a Problem at its line of the file."""
-        line, column = self.position(finding.where, at_key=finding.at_key)
+        line, column = self.position(finding.field_path, at_key=finding.at_key)
         return Problem(
             self.path,
             line,
             column,
-            problems.field(finding.where),
+            problems.format_path(finding.field_path),
             finding.what,
             finding.hint,
             finding.severity,
             finding.rule,
         )
 
-    def position(self, where: Where, *, at_key: bool = False) -> tuple[int, int]:
+    def position(self, where: FieldPath, *, at_key: bool = False) -> tuple[int, int]:
         """Return line and column of *where*, or of the closest thing around it that is there."""
         if self.node is None:
             return (1, 1)
@@ -88,7 +88,7 @@ class Document:
         if not isinstance(node, MappingNode):
             return None
         if id(node) not in self.children:
-            self.children[id(node)] = values.keyed(node)
+            self.children[id(node)] = values.mapping_entries(node)
         return self.children[id(node)].get(str(step))
 
 
@@ -102,7 +102,7 @@ def parse(path: str, text: str) -> tuple[list[Document], list[Problem]]:
     found: list[Problem] = []
     lines = _count_lines(text)
     try:
-        for index, node in enumerate(values.nodes(text)):
+        for index, node in enumerate(values.compose(text)):
             document, wrong = _document(path, index, node, lines)
             found += wrong
             if document is not None and document.value is not None:
@@ -116,7 +116,7 @@ def parse(path: str, text: str) -> tuple[list[Document], list[Problem]]:
     return documents, found
 
 
-def lines_inside_texts(text: str) -> set[int]:
+def multiline_scalar_lines(text: str) -> set[int]:
     """Return the lines, from 0, that continue a text of several lines: what stands there is not YAML."""
     inside: set[int] = set()
     seen: set[int] = set()
@@ -127,10 +127,10 @@ def lines_inside_texts(text: str) -> set[int]:
         seen.add(id(node))
         if isinstance(node, ScalarNode):
             inside.update(range(node.start_mark.line + 1, node.end_mark.line + (1 if node.end_mark.column else 0)))
-        for child in values.children(node):
+        for child in values.child_nodes(node):
             collect(child)
 
-    for node in values.nodes(text):
+    for node in values.compose(text):
         collect(node)
     return inside
 
@@ -149,7 +149,7 @@ def _crude_problem(path: str, text: str) -> Problem | None:
     position = _too_deep(text)
     if position is not None:
         line, column = _line_and_column(text, position)
-        what = f"nested more than {MAX_CRUDE_DEPTH} deep"
+        what = f"nested more than {MAX_TEXT_DEPTH} deep"
         return Problem(path, line, column, "", what, "close the brackets, or nest less", rule="yaml-too-deep")
     return None
 
@@ -158,11 +158,11 @@ def _too_deep(text: str) -> int | None:
     depth = 0
     for bracket in re.finditer(r"[\[{\]}]", text):
         depth = depth + 1 if bracket.group() in "[{" else max(0, depth - 1)
-        if depth > MAX_CRUDE_DEPTH:
+        if depth > MAX_TEXT_DEPTH:
             return bracket.start()
     indents = {len(spaces) for spaces in re.findall(r"^ +", text, re.MULTILINE)}
     dashes = max((len(signs.split()) for signs in _SIGNS.findall(text)), default=1)
-    return _too_indented(text) if (len(indents) + 1) * dashes > MAX_CRUDE_DEPTH else None
+    return _too_indented(text) if (len(indents) + 1) * dashes > MAX_TEXT_DEPTH else None
 
 
 def _too_indented(text: str) -> int | None:
@@ -173,7 +173,7 @@ def _too_indented(text: str) -> int | None:
             columns.pop()
         columns += [len(begin[1]) + sign.start() for sign in re.finditer(r"[-?:]", begin[2])]
         columns.append(len(begin[0]))
-        if len(columns) > MAX_CRUDE_DEPTH:
+        if len(columns) > MAX_TEXT_DEPTH:
             return begin.start()
     return None
 
@@ -217,13 +217,13 @@ def _reader_problem(path: str, text: str, error: YAMLError) -> Problem:
 
 
 def _document(path: str, index: int, node: Node, lines: int) -> tuple[Document | None, list[Problem]]:
-    shape = values.Shape()
+    shape = values.ExpansionGuard()
     trouble = shape.check(node)
     if trouble is not None:
         at, what, hint = trouble
         problem = Problem(path, at.start_mark.line + 1, at.start_mark.column + 1, "", what, hint, rule="yaml-shape")
         return None, [problem]
-    builder = values.Builder()
+    builder = values.ValueBuilder()
     value = builder.value(node)
     document = Document(path, value, index, node, lines)
     return document, list(_problems(path, node, builder.wrong))
@@ -234,15 +234,15 @@ def _problems(path: str, top: Node, wrong: list[tuple[Node, str, str, str]]) -> 
     ways = _ways(top, {id(node) for node, *_ in wrong}) if wrong else {}
     for node, what, hint, rule in wrong:
         mark = node.start_mark
-        place = problems.field(ways.get(id(node), ()))
+        place = problems.format_path(ways.get(id(node), ()))
         yield Problem(path, mark.line + 1, mark.column + 1, place, what, hint, rule=rule)
 
 
-def _ways(top: Node, wanted: set[int]) -> dict[int, Where]:
+def _ways(top: Node, wanted: set[int]) -> dict[int, FieldPath]:
     """Return the first way from one node to each of others."""
-    found: dict[int, Where] = {}
+    found: dict[int, FieldPath] = {}
     seen: set[int] = set()
-    waiting: list[tuple[Node, Where]] = [(top, ())]
+    waiting: list[tuple[Node, FieldPath]] = [(top, ())]
     while waiting:
         node, way = waiting.pop()
         if id(node) in seen:
@@ -250,7 +250,7 @@ def _ways(top: Node, wanted: set[int]) -> dict[int, Where]:
         seen.add(id(node))
         if id(node) in wanted:
             found[id(node)] = way
-        steps: list[tuple[Node, Where]] = []
+        steps: list[tuple[Node, FieldPath]] = []
         if isinstance(node, MappingNode):
             for key, value in node.value:
                 inner = (*way, str(key.value) if isinstance(key, ScalarNode) else "?")

@@ -1,6 +1,6 @@
 """What is wrong in a file, as data: a finding inside one document, a Problem at a line of a file.
 
-A rule knows only the value it looks at, so it speaks of a place *inside* it (`Finding.where`); who
+A rule knows only the value it looks at, so it speaks of a place *inside* it (`Finding.field_path`); who
 has the file's text turns that into `path:line:column`. Nothing here stops anything: all findings of
 all files are gathered, and whoever asked decides.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-Where = tuple[str | int, ...]
+FieldPath = tuple[str | int, ...]
 """The way from a document's top to a value: `("spec", "nodePools", 0, "replicas")`."""
 
 
@@ -27,7 +27,7 @@ class Severity(StrEnum):
 class Finding:
     """Something wrong at a place inside one document."""
 
-    where: Where
+    field_path: FieldPath
     what: str
     hint: str = ""
     severity: Severity = Severity.ERROR
@@ -62,7 +62,7 @@ def errors(problems: Iterable[Problem]) -> list[Problem]:
     return [problem for problem in problems if problem.severity is Severity.ERROR]
 
 
-def field(where: Where) -> str:
+def format_path(where: FieldPath) -> str:
     """Return a place as people write it: `spec.nodePools[0].labels["a.b/c"]`."""
     text = ""
     for step in where:
@@ -75,16 +75,16 @@ def field(where: Where) -> str:
     return text
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
+def closest_name(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that *name* was probably meant to be."""
     by_folded = {candidate.casefold(): candidate for candidate in sorted(known)}
     close = difflib.get_close_matches(name.casefold(), list(by_folded), n=1, cutoff=0.6)
     return by_folded[close[0]] if close else None
 
 
-def meant(name: str, known: Sequence[str]) -> str:
+def suggestion(name: str, known: Sequence[str]) -> str:
     """Return the advice for a name that is not one of *known*."""
-    close = nearest(name, known)
+    close = closest_name(name, known)
     if close:
         return f"did you mean {close!r}?"
     return "use one of " + ", ".join(sorted(known)) if known else "remove it"

@@ -87,14 +87,14 @@ class _Composer(CParser):  # type: ignore[misc]  # a compiled class without type
         """Do nothing: no resolver looks at paths."""
 
 
-def nodes(text: str) -> Iterator[Node]:
+def compose(text: str) -> Iterator[Node]:
     """Yield the top node of each document in a text."""
     composer = _Composer(text)
     while composer.check_node():
         yield composer.get_node()
 
 
-class Shape:
+class ExpansionGuard:
     """Whether a graph of nodes is a tree of bearable size once its aliases are expanded."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class Shape:
             return None
         self.open.add(id(node))
         size = 1
-        for child in children(node):
+        for child in child_nodes(node):
             trouble = self.check(child, depth + 1)
             if trouble is not None:
                 return trouble
@@ -126,7 +126,7 @@ class Shape:
         return None
 
 
-def children(node: Node) -> Iterator[Node]:
+def child_nodes(node: Node) -> Iterator[Node]:
     """Yield keys and values of a mapping, or entries of a list."""
     if isinstance(node, MappingNode):
         for key, value in node.value:
@@ -136,7 +136,7 @@ def children(node: Node) -> Iterator[Node]:
         yield from node.value
 
 
-class Builder:
+class ValueBuilder:
     """Makes plain values of nodes and gathers what is wrong with them."""
 
     def __init__(self) -> None:
@@ -162,7 +162,7 @@ class Builder:
         lines: dict[str, int] = {}
         merged: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            if is_merge(key_node):
+            if is_merge_key(key_node):
                 merged |= self._merged(value_node)
                 continue
             key = self._key(key_node)
@@ -248,19 +248,19 @@ class Builder:
         return _KNOWN_TAGS[tag]
 
 
-def is_merge(node: Node) -> bool:
+def is_merge_key(node: Node) -> bool:
     """Return whether a key is the `<<` that brings in another mapping."""
     return isinstance(node, ScalarNode) and node.value == "<<" and node.ctag.suffix == _PLAIN
 
 
-def keyed(node: Node) -> dict[str, tuple[Node, Node]]:
+def mapping_entries(node: Node) -> dict[str, tuple[Node, Node]]:
     """Return keys and values of a mapping by the keys' texts; what is merged in comes last."""
     found: dict[str, tuple[Node, Node]] = {}
     for key, value in node.value:
         if isinstance(key, ScalarNode):
             found.setdefault(str(key.value), (key, value))
     for key, value in node.value:
-        if is_merge(key):
+        if is_merge_key(key):
             for source in value.value if isinstance(value, SequenceNode) else [value]:
-                found |= {**keyed(source), **found} if isinstance(source, MappingNode) else {}
+                found |= {**mapping_entries(source), **found} if isinstance(source, MappingNode) else {}
     return found

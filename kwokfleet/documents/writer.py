@@ -20,12 +20,12 @@ _MOST_KEPT = 4000
 _LAST_OF_FOUR_DIGITS = "\uffff"
 
 
-def document(manifest: Manifest) -> str:
+def to_yaml(manifest: Manifest) -> str:
     """Return one manifest as YAML, without a separator."""
-    return Writer().document(manifest)
+    return YamlWriter().document(manifest)
 
 
-class Writer:
+class YamlWriter:
     """Writes manifests one after the other, and remembers the text of what they share."""
 
     def __init__(self) -> None:

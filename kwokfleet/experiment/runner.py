@@ -172,7 +172,7 @@ def _is_ready(fleet: snapshot.Fleet) -> bool:
 
 def _too_late(scene: Scene, timeout_s: float) -> errors.DeadlineError:
     """Return what a test that takes too long ends with: what it still waits for, and what is in the way."""
-    within = f"after --timeout {units.show(timedelta(seconds=timeout_s))}"
+    within = f"after --timeout {units.format_duration(timedelta(seconds=timeout_s))}"
     why = f"; {scene.lacking}" if scene.lacking else ""
     if scene.phase is Phase.SYNC:
         return errors.DeadlineError(f"the fleet is not made {within}: {scene.changes} changes are left{why}")

@@ -387,7 +387,7 @@ def _safe(keys: Mapping[str, object]) -> dict[str, object]:
 
 
 def _bytes(quantity: str) -> int:
-    return int(units.amount(quantity))
+    return int(units.quantity_value(quantity))
 
 
 @dataclass(slots=True)

@@ -216,7 +216,7 @@ def _tidy(value: float, places: int) -> float:
 def seconds(value: float) -> str:
     """Return a duration as a file has it, in whole milliseconds."""
     most = units.MAX_DURATION.total_seconds()
-    return units.show(timedelta(seconds=round(min(max(0.0, value), most), 3)))
+    return units.format_duration(timedelta(seconds=round(min(max(0.0, value), most), 3)))
 
 
 def _phi(z: float) -> float:

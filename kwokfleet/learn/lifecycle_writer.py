@@ -126,7 +126,7 @@ def text(lesson: Lesson, about: About) -> str:
 
 def fleet_text(lesson: Lesson, about: About, called: str) -> str:
     """Return a whole Fleet file: some nodes, the Lifecycle, and a Wave of pods that go through it."""
-    whole = writer.document(
+    whole = writer.to_yaml(
         {
             "apiVersion": fleet_api.API_VERSION,
             "kind": "Fleet",
@@ -139,7 +139,7 @@ def fleet_text(lesson: Lesson, about: About, called: str) -> str:
     )
     entry = [f"  {line}" for line in ("lifecycles:", *_entry(lesson, about))]
     plain = "".join(f"{line}\n" for line in (*_head(lesson, about), whole.rstrip("\n"), *entry))
-    tidy = formatter.formatted(called, plain)
+    tidy = formatter.format_text(called, plain)
     return tidy if isinstance(tidy, str) else plain
 
 
@@ -253,7 +253,7 @@ def flow(said: object) -> str:
         return "{" + ", ".join(f"{key}: {flow(each)}" for key, each in said.items()) + "}"
     if isinstance(said, str) and _DELAY.fullmatch(said):
         return said  # a duration needs no quotes, though it begins like a number
-    return writer.document({"a": said}).removeprefix("a:").strip()
+    return writer.to_yaml({"a": said}).removeprefix("a:").strip()
 
 
 def _line(said: str) -> str:

@@ -26,6 +26,6 @@ def pool_capacities(inventory: Inventory) -> dict[str, dict[str, dict[str, float
 @lru_cache(maxsize=10_000)
 def _amount(text: str) -> float:
     try:
-        return float(units.amount(text))
+        return float(units.quantity_value(text))
     except (ArithmeticError, ValueError):
         return 0.0

@@ -90,12 +90,12 @@ def _latency_gates(name: str, limits: Percentiles | None, found: Latency | None)
     for limit, want in _wanted(limits):
         got = getattr(found, limit, None)
         if found is None or got is None:
-            yield _no_data(f"{name}.{limit}", units.show(want), found)
+            yield _no_data(f"{name}.{limit}", units.format_duration(want), found)
             continue
         passed = got <= want.total_seconds()
         yield GateResult(
             name=f"{name}.{limit}",
-            want=units.show(want),
+            want=units.format_duration(want),
             got=_shown(got, want, passed=passed),
             passed=passed,
             clock=found.clock,
@@ -120,18 +120,22 @@ def _shown(got: float, want: timedelta, *, passed: bool) -> str:
     """Return a time as people read it, but never such that a limit that was missed looks kept."""
     exact = timedelta(seconds=got)
     short = timedelta(milliseconds=round(got * 1000))
-    return units.show(exact if not passed and short <= want else short)
+    return units.format_duration(exact if not passed and short <= want else short)
 
 
 def _deadline(want: timedelta, made: Result) -> GateResult:
     if made.end is None:
         return GateResult(
-            name="deadline", want=units.show(want), got="not over yet", passed=False, why="objects are still waited for"
+            name="deadline",
+            want=units.format_duration(want),
+            got="not over yet",
+            passed=False,
+            why="objects are still waited for",
         )
     took = made.end - made.start
     passed = took <= want
     got = _shown(took.total_seconds(), want, passed=passed)
-    return GateResult(name="deadline", want=units.show(want), got=got, passed=passed)
+    return GateResult(name="deadline", want=units.format_duration(want), got=got, passed=passed)
 
 
 def _failures(want: int, made: Result) -> GateResult:

@@ -58,6 +58,6 @@ def _add(total: dict[str, float], pairs: Pairs) -> None:
 @lru_cache(maxsize=4096)
 def _amount(text: str) -> float:
     try:
-        return float(units.amount(text))
+        return float(units.quantity_value(text))
     except ValueError:
         return 0.0

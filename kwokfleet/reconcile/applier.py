@@ -65,7 +65,7 @@ class Applier:
         for (deletes, kind), phase in itertools.groupby(changes, key=_phase):
             mine = list(phase)
             if deletes and kind == "Node":
-                outcomes += drain.Drain(self, self._pools, inventory).remove(mine)
+                outcomes += drain.NodeDrainer(self, self._pools, inventory).remove(mine)
             else:
                 outcomes += self._replaced([each for each in mine if each.action is Action.REPLACE], inventory)
                 title = f"{report.plural(kind)} {'deleted' if deletes else 'applied'}"
@@ -108,7 +108,7 @@ class Applier:
         """Delete nodes in good order and create them anew."""
         if not changes:
             return []
-        removed = drain.Drain(self, self._pools, inventory).remove(changes)
+        removed = drain.NodeDrainer(self, self._pools, inventory).remove(changes)
         gone = [each.change for each in removed if each.result in (Result.DONE, Result.ALREADY)]
         kept = [each for each in removed if each.result not in (Result.DONE, Result.ALREADY)]
         if self.dry_run:  # the old ones are still there, and the new ones would meet them

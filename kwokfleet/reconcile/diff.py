@@ -214,7 +214,7 @@ class _Comparison:
 
 def _same_amount(want: Any, live: Any) -> bool:  # noqa: ANN401  # quantities: texts or numbers
     try:
-        return units.amount(str(want)) == units.amount(str(live))
+        return units.quantity_value(str(want)) == units.quantity_value(str(live))
     except ValueError:
         return False
 

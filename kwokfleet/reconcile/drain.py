@@ -32,7 +32,7 @@ _STAYING = ("DaemonSet",)
 """Owners whose pods come back at once on a cordoned node: they go after it."""
 
 
-class Drain:
+class NodeDrainer:
     """Removes nodes."""
 
     def __init__(

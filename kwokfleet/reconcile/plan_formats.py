@@ -151,8 +151,8 @@ def file_name(change: Change) -> str:
 
 def sides(change: Change) -> tuple[str, str]:
     """Return an object as YAML before and after a change."""
-    live = "" if change.have is None else writer.document(_sorted(change.have.manifest))
-    return live, "" if change.action is Action.DELETE else writer.document(_sorted(merged(change)))
+    live = "" if change.have is None else writer.to_yaml(_sorted(change.have.manifest))
+    return live, "" if change.action is Action.DELETE else writer.to_yaml(_sorted(merged(change)))
 
 
 def _sorted(manifest: Manifest) -> Manifest:

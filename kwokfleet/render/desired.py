@@ -39,7 +39,7 @@ class Tree:
     """The sets that each Fleet names."""
     templates: Mapping[Name, tuple[Manifest, ...]] = field(default_factory=dict)
     """Node templates by pool, live ones sanitised."""
-    traces: Mapping[Name, workloads.Trace] = field(default_factory=dict)
+    traces: Mapping[Name, workloads.RecordedArrivals] = field(default_factory=dict)
     kwok_objects: Mapping[str, tuple[Manifest, ...]] = field(default_factory=dict)
     """kwok's own objects that each Fleet declares beside Stages, ours already."""
 
@@ -268,7 +268,7 @@ def _config_map(namespace: str, name: str, key: str, content: Manifest) -> Manif
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": name, "namespace": namespace, "labels": {objects.MANAGED_BY: objects.US}},
-        "data": {key: writer.document(content)},
+        "data": {key: writer.to_yaml(content)},
     }
 
 

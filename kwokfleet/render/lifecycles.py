@@ -121,7 +121,7 @@ def draw(delay: delays.Delay, die: Die, index: int) -> str:
 
 
 def _is_drawn(delay: delays.Delay) -> bool:
-    return delay.shape in {"exponential", "normal", "lognormal"}
+    return delay.variant in {"exponential", "normal", "lognormal"}
 
 
 def boots(lifecycle: fleet_api.Lifecycle | None) -> bool:
@@ -161,7 +161,7 @@ def _endings(scope: "_Scope", pod: fleet_api.PodLifecycle) -> list[Manifest]:
             made[-1]["spec"]["selector"]["matchExpressions"].append(_jq(_SLEEPS_ON, "NotIn", ["true"]))
     if pod.fail is None or not failing:
         return made
-    after = pod.fail.after or (pod.complete.after if pod.complete else delays.fixed("0s"))
+    after = pod.fail.after or (pod.complete.after if pod.complete else delays.fixed_delay("0s"))
     part = "fail" if pod.fail.after else "complete"
     said = {
         "reason": pod.fail.reason,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kwokfleet.api import fleet as fleet_api
 from kwokfleet.api import units
-from kwokfleet.api.wave import MOST_PHASES, PodUsage, Usage
+from kwokfleet.api.wave import MAX_USAGE_PHASES, PodUsage, Usage
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
 
@@ -57,11 +57,11 @@ def _named(uses: PodUsage) -> dict[str, str]:
 
 
 def _key(resource: str, said: str) -> str:
-    return f"{objects.USAGE}-{resource}" + ("" if units.requested_share(said) is None else "-share")
+    return f"{objects.USAGE}-{resource}" + ("" if units.request_share(said) is None else "-share")
 
 
 def _value(said: str) -> str:
-    share = units.requested_share(said)
+    share = units.request_share(said)
     return said if share is None else f"{share:.10g}"
 
 
@@ -104,7 +104,7 @@ def _expression(resource: str, least: str) -> str:
     shared out among its containers as quantities. Of the phases the first counts that has no end, or an end
     that has not come; a pod without phases has one that says nothing.
     """
-    numbers = ", ".join(f'"{number}"' for number in range(MOST_PHASES))
+    numbers = ", ".join(f'"{number}"' for number in range(MAX_USAGE_PHASES))
     ends = f'"{_UNTIL}" + n'
     since = "Now().UnixSecond() - pod.status.startTime.UnixSecond()"
     has_ended = f"{ends} in {_POD}\n  && double({_POD}[{ends}]) <= {since}"

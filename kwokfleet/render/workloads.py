@@ -44,7 +44,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class RecordedArrivals:
     """Recorded arrivals: seconds from the start, and the variables of each."""
 
     at: tuple[float, ...]
@@ -68,7 +68,7 @@ class Context:
     fleet: fleet_api.Fleet
     wave: Wave
     run: str
-    trace: Trace | None = None
+    trace: RecordedArrivals | None = None
     taints: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
     """The taints of the Fleet's pools, by pool; templates may bring some."""
 
@@ -137,7 +137,7 @@ def ends(context: Context) -> bool:
     return job or (policy != "Always" and any(use.file or use.name == "job" for use in spec.stages))
 
 
-def known(wave: Wave, trace: Trace | None = None) -> set[str]:
+def known(wave: Wave, trace: RecordedArrivals | None = None) -> set[str]:
     """Return the variables that a Wave's template may mention."""
     return {*BUILT_IN, *wave.vary, *(trace.rows[0] if trace and trace.rows else ())}
 

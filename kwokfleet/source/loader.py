@@ -115,7 +115,7 @@ class Loader:
         """Put a document where it belongs, by its apiVersion and kind."""
         if isinstance(document.value, dict) and "$schema" in document.value and "kind" not in document.value:
             return  # what `kwokfleet schema` printed
-        wrong = tree_checks.document(document.value)
+        wrong = tree_checks.check_document(document.value)
         if wrong:
             found.add(document, wrong)
             return
@@ -132,7 +132,7 @@ class Loader:
         if value["kind"] == "KwokController":
             found.controller_paths.add(document.path)
         if key not in self._models:
-            self._models[key] = decode.read(fleet_api.KINDS[value["kind"]], value)
+            self._models[key] = decode.to_model(fleet_api.KINDS[value["kind"]], value)
         made, wrong = self._models[key]
         found.add(document, wrong)
         if made is None:

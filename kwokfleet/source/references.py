@@ -13,7 +13,7 @@ from kwokfleet.api import fleet as fleet_api
 from kwokfleet.api import kwok_controller
 from kwokfleet.documents import problems
 from kwokfleet.documents.parser import Document
-from kwokfleet.documents.problems import Finding, Problem, Where
+from kwokfleet.documents.problems import FieldPath, Finding, Problem
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.render import desired, node_templates, stage_sets, usage, workloads
 from kwokfleet.source import files, library, traces
@@ -79,7 +79,7 @@ class Assembly:
         self.reader, self.found, self.boundary = reader, found, boundary
         self.sets: dict[str, tuple[stage_sets.Named, ...]] = {}
         self.templates: dict[desired.Name, tuple[Manifest, ...]] = {}
-        self.traces: dict[desired.Name, workloads.Trace] = {}
+        self.traces: dict[desired.Name, workloads.RecordedArrivals] = {}
         self.kwok_objects: dict[str, list[tuple[Manifest, Document]]] = {}
         self.own_stages: dict[tuple[str, int], Document] = {}
         """The Stages of an author's own that some Fleet names, by file and document."""
@@ -124,7 +124,7 @@ class Assembly:
     def _stage_uses(self, fleet: fleet_api.Fleet, document: Document) -> None:
         uses: list[stage_sets.Named] = []
         for index, use in enumerate(fleet.spec.stages):
-            where: Where = ("spec", "stages", index)
+            where: FieldPath = ("spec", "stages", index)
             made = (
                 self._named(use.name, document, where) if use.name else self._stages_of(use.file or "", document, where)
             )
@@ -132,7 +132,7 @@ class Assembly:
                 uses.append(made)
         self.sets[fleet.name] = tuple(uses)
 
-    def _named(self, name: str, document: Document, where: Where) -> stage_sets.Named | None:
+    def _named(self, name: str, document: Document, where: FieldPath) -> stage_sets.Named | None:
         if name in self.found.stages:
             own = self.found.stages[name]
             stage: Any = own.value
@@ -143,11 +143,11 @@ class Assembly:
         if name in known:
             return stage_sets.Named(name, from_library=True)
         what = f"there is no set of Stages and no Stage {name!r}"
-        hint = problems.meant(name, [*known, *self.found.stages])
+        hint = problems.suggestion(name, [*known, *self.found.stages])
         self.found.add(document, [Finding(where, what, hint, rule="unknown-reference")])
         return None
 
-    def _stages_of(self, name: str, document: Document, where: Where) -> stage_sets.Named | None:
+    def _stages_of(self, name: str, document: Document, where: FieldPath) -> stage_sets.Named | None:
         file = self._referenced(name, document, (*where, "file"))
         if file is None:
             return None
@@ -184,21 +184,23 @@ class Assembly:
                 trouble = kwok_resources.check(each.value)
                 self.found.add(each, trouble)
                 if not trouble and isinstance(each.value, dict):
-                    made = kwok_resources.owned(each.value, fleet.name)
+                    made = kwok_resources.owned_manifest(each.value, fleet.name)
                     self.kwok_objects.setdefault(fleet.name, []).append((made, each))
 
     def _pool_templates(self, fleet: fleet_api.Fleet, document: Document) -> None:
         for index, pool in enumerate(fleet.spec.node_pools):
             source = pool.template_from
-            where: Where = ("spec", "nodePools", index, "templateFrom")
+            where: FieldPath = ("spec", "nodePools", index, "templateFrom")
             if source is None:
                 continue
             made = self._live(source, document, where) if source.nodes else self._from_file(source, document, where)
             self.templates[fleet.name, pool.name] = tuple(made)
-            if not any(fleet_checks.node_template(pool.template, ())):
-                self.found.add(document, fleet_checks.room(pool, made, ("spec", "nodePools", index, "podCIDR")))
+            if not any(fleet_checks.check_node_template(pool.template, ())):
+                self.found.add(
+                    document, fleet_checks.check_pod_cidr_size(pool, made, ("spec", "nodePools", index, "podCIDR"))
+                )
 
-    def _from_file(self, source: fleet_api.TemplateFrom, document: Document, where: Where) -> list[Manifest]:
+    def _from_file(self, source: fleet_api.TemplateFrom, document: Document, where: FieldPath) -> list[Manifest]:
         file = self._referenced(source.file or "", document, (*where, "file"))
         if file is None:
             return []
@@ -219,7 +221,7 @@ class Assembly:
             self.found.add(document, [Finding(place, what, hint, rule="no-template")])
         return chosen
 
-    def _live(self, source: fleet_api.TemplateFrom, document: Document, where: Where) -> list[Manifest]:
+    def _live(self, source: fleet_api.TemplateFrom, document: Document, where: FieldPath) -> list[Manifest]:
         live = self.reader.live_nodes(source.context)
         selector = source.nodes
         if live is None or selector is None:
@@ -235,10 +237,10 @@ class Assembly:
 
     def _waves(self, fleet: fleet_api.Fleet, document: Document) -> None:
         for index, wave in enumerate(fleet.spec.waves):
-            where: Where = ("spec", "waves", index)
+            where: FieldPath = ("spec", "waves", index)
             trace = None
             if wave.arrivals is not None and wave.arrivals.trace is not None:
-                place: Where = (*where, "arrivals", "trace", "file")
+                place: FieldPath = (*where, "arrivals", "trace", "file")
                 file = self._referenced(wave.arrivals.trace.file, document, place)
                 if file is not None:
                     trace, wrong = traces.read(file.path, file.text, wave.arrivals.trace.format)
@@ -247,7 +249,7 @@ class Assembly:
                     self.traces[fleet.name, wave.name] = trace
             self.found.add(document, wave_checks.check(fleet, wave, where, trace))
 
-    def _referenced(self, name: str, document: Document, where: Where) -> files.File | None:
+    def _referenced(self, name: str, document: Document, where: FieldPath) -> files.File | None:
         file = files.read_reference(self.boundary, document.path, name)
         if isinstance(file, str):
             self.found.add(document, [Finding(where, file, "name a file beside the fleet files", rule="unreadable")])
@@ -261,17 +263,17 @@ class Assembly:
     # what shows only in the whole
 
     def _held_together(self, fleets: list[fleet_api.Fleet]) -> None:
-        for name, finding in fleet_checks.overlapping_networks(sorted(fleets, key=lambda fleet: fleet.name)):
+        for name, finding in fleet_checks.overlapping_pod_cidrs(sorted(fleets, key=lambda fleet: fleet.name)):
             self.found.add(self.found.fleets[name][1], [finding])
-        for name, finding in tree_checks.together(fleets, self.sets):
+        for name, finding in tree_checks.check_conflicts(fleets, self.sets):
             self.found.add(self.found.fleets[name][1], [finding])
         raw = [each for _, found in sorted(self.kwok_objects.items()) for each in found]
-        for document, finding in kwok_resources.together(raw, uses=usage.declared(fleets)):
+        for document, finding in kwok_resources.check_conflicts(raw, uses=usage.declared(fleets)):
             self.found.add(document, [finding])
         if self.found.controllers:  # without one, it may be in a file that is not looked at
             for name, found in self.kwok_objects.items():
                 own = [each for each, _ in found]
-                self.found.add(self.found.fleets[name][1], kwok_resources.unreachable(own, self._spec()))
+                self.found.add(self.found.fleets[name][1], kwok_resources.check_reachable(own, self._spec()))
         if len(self.own_stages) > 1:
             self._stages_together(list(self.own_stages.values()))
 
@@ -279,15 +281,15 @@ class Assembly:
         from kwokfleet.stagelint import rules  # noqa: PLC0415  # slow to import
 
         stages = [((index,), document.value) for index, document in enumerate(own) if isinstance(document.value, dict)]
-        for finding in rules.check_together(stages):
-            document = own[int(finding.where[0])]
-            problem = document.problem(replace(finding, where=finding.where[1:]))
+        for finding in rules.check_set(stages):
+            document = own[int(finding.field_path[0])]
+            problem = document.problem(replace(finding, field_path=finding.field_path[1:]))
             if not any((each.path, each.line) == (problem.path, problem.line) for each in self.found.problems):
                 self.found.problems.append(problem)
 
     def _played(self, tree: desired.Tree) -> None:
         """Hold the Stages that would be played against the workload and the nodes they would play it on."""
-        for name, finding in tree_checks.played(tree):
+        for name, finding in tree_checks.check_stage_coverage(tree):
             self.found.add(self.found.fleets[name][1], [finding])
 
 

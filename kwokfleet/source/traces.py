@@ -5,7 +5,7 @@ import math
 import re
 
 from kwokfleet.documents.problems import Problem, Severity, errors
-from kwokfleet.render.workloads import Trace
+from kwokfleet.render.workloads import RecordedArrivals
 
 _SWF_COLUMNS = {
     "job": 0, "waited": 2, "seconds": 3, "procs": 4, "requested_procs": 7, "requested_seconds": 8,
@@ -17,14 +17,14 @@ _LEFT_OUT = "it is left out; mend or remove the line"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def read(path: str, text: str, form: str) -> tuple[Trace | None, list[Problem]]:
+def read(path: str, text: str, form: str) -> tuple[RecordedArrivals | None, list[Problem]]:
     """Return the arrivals in *text*, and each line that is not one: the others are good without it."""
     rows, problems = _swf(path, text) if form == "swf" else _csv(path, text)
     if not rows:
         none = Problem(path, 1, 1, "", "holds no arrivals", "add some", rule="bad-trace")
         return None, problems if errors(problems) else [*problems, none]
     rows.sort(key=lambda row: row[0])
-    return Trace(tuple(row[0] for row in rows), tuple(row[1] for row in rows)), problems
+    return RecordedArrivals(tuple(row[0] for row in rows), tuple(row[1] for row in rows)), problems
 
 
 _Rows = list[tuple[float, dict[str, object]]]

@@ -22,16 +22,16 @@ METRIC = "Metric"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CelAnalysis:
     """What kwok would make of an expression."""
 
     problem: str = ""
     """Why it does not compile; empty if it does."""
-    yields: str = "dyn"
+    result_type: str = "dyn"
     """The type of its result: `bool`, `string`, `[string]`, ...; `dyn` if only running it tells."""
-    may_fail: str = ""
+    unchecked_key: str = ""
     """A value that it reads without asking whether it is there; at run time its absence is an error."""
-    asks: bool = False
+    checks_presence: bool = False
     """Whether it asks if something is there, by has() or `in`."""
     null_time: bool = False
     """Whether it compares a time with null: kwok gives CEL a zero time for one that is not set."""
@@ -42,17 +42,17 @@ class _InvalidError(Exception):
 
 
 @functools.lru_cache(maxsize=4096)
-def check(text: str, kind: str = "") -> Verdict:
+def analyze(text: str, kind: str = "") -> CelAnalysis:
     """Return what kwok makes of an expression about objects of a *kind* (`Pod`, `Node`, or any other; METRIC)."""
     try:
         reader = _Reader(_tokens(text), kind)
         yields = reader.whole()
     except _InvalidError as exc:
-        return Verdict(problem=str(exc))
-    return Verdict(
-        yields=yields,
-        may_fail="" if reader.guarded else reader.may_fail,
-        asks=reader.guarded,
+        return CelAnalysis(problem=str(exc))
+    return CelAnalysis(
+        result_type=yields,
+        unchecked_key="" if reader.checks_presence else reader.unchecked_key,
+        checks_presence=reader.checks_presence,
         null_time=reader.null_time,
     )
 
@@ -92,8 +92,8 @@ class _Reader:
             self.methods = cel_types.METHODS | cel_types.METRIC_METHODS
         self.selected = False
         """Whether what was read last is a field (`a.b`): all that has() takes."""
-        self.guarded = False
-        self.may_fail = ""
+        self.checks_presence = False
+        self.unchecked_key = ""
         self.null_time = False
 
     def whole(self) -> str:
@@ -258,18 +258,18 @@ class _Reader:
             return self.names[name]
         if name in cel_types.TYPE_NAMES or name in ("google", "v1"):
             return "dyn"
-        raise _InvalidError(f"kwok knows no name {name!r}, {problems.meant(name, [*self.names])}")
+        raise _InvalidError(f"kwok knows no name {name!r}, {problems.suggestion(name, [*self.names])}")
 
     def call(self, name: str) -> str:
         if name == "has":
-            before = self.may_fail
+            before = self.unchecked_key
             arguments = self.arguments()
             if len(arguments) != 1 or not self.selected:
                 raise _InvalidError("has() takes one field, as in has(self.metadata.labels)")
-            self.may_fail, self.guarded, self.selected = before, True, False
+            self.unchecked_key, self.checks_presence, self.selected = before, True, False
             return "bool"
         if name not in self.globals:
-            raise _InvalidError(f"kwok knows no function {name!r}, {problems.meant(name, [*self.globals, 'has'])}")
+            raise _InvalidError(f"kwok knows no function {name!r}, {problems.suggestion(name, [*self.globals, 'has'])}")
         arguments = self.arguments()
         self.selected = False
         if (name in ("Now", "Rand")) != (not arguments):
@@ -283,7 +283,7 @@ class _Reader:
             return found
         if name not in self.methods:
             known = [*self.methods, *cel_types.MACROS]
-            raise _InvalidError(f"kwok knows no method {name!r}, {problems.meant(name, known)}")
+            raise _InvalidError(f"kwok knows no method {name!r}, {problems.suggestion(name, known)}")
         self.arguments()
         self.selected = False
         if name in ("contains", "startsWith", "endsWith", "matches") and _shape(target) not in ("string", ""):
@@ -313,12 +313,12 @@ class _Reader:
             raise _InvalidError(f"kwok cannot read the field {name!r} here: it did not register that type with CEL")
         if target.startswith("{"):
             if name not in cel_types.ALWAYS_THERE:
-                self.may_fail = self.may_fail or name
+                self.unchecked_key = self.unchecked_key or name
             return target[1:-1]
         if target in cel_types.TYPES:
             if name not in cel_types.TYPES[target]:
                 raise _InvalidError(
-                    f"{target} has no field {name!r}, {problems.meant(name, [*cel_types.TYPES[target]])}"
+                    f"{target} has no field {name!r}, {problems.suggestion(name, [*cel_types.TYPES[target]])}"
                 )
             return cel_types.TYPES[target][name]
         if target != "dyn":
@@ -332,7 +332,7 @@ class _Reader:
         if target not in ("dyn", "null") and key in cel_types.PLAIN and key != wanted:
             raise _InvalidError(f"[ ] takes {wanted} here, not {key}")
         if target.startswith("{") or target == "ResourceList":
-            self.may_fail = self.may_fail or self.peek(-1)
+            self.unchecked_key = self.unchecked_key or self.peek(-1)
         return _each(target) if target.startswith("[") else target[1:-1] if target.startswith("{") else "dyn"
 
     def combined(self, sign: str, left: str, right: str) -> str:
@@ -341,7 +341,7 @@ class _Reader:
             self.must_be_bool(right, f"the right of {sign}")
             return "bool"
         if sign == "in":
-            self.guarded = True
+            self.checks_presence = True
             if _shape(right) not in ("[", "{", "") or right == "opaque":
                 raise _InvalidError(f"'in' looks into a list or map, not into {_said(right)}")
             self.same(left, "string" if right.startswith("{") else _each(right), "in")

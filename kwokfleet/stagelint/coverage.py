@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kwokfleet.documents.problems import Finding, Severity, Where
+from kwokfleet.documents.problems import FieldPath, Finding, Severity
 from kwokfleet.stagelint import jq, schema
 
 GRACE_S = 40.0
@@ -34,20 +34,25 @@ _SPEC_FIELD = re.compile(r"\.spec\.(\w+)")
 _COMPLETED = re.compile(r"\b(?:Succeeded|Failed)\b|phase\W{0,4}\{\{|\{\{.*phase")
 
 
-def completes(stages: Sequence[Mapping[str, Any]], pod: Mapping[str, Any], owner_kind: str = "") -> bool:
+def can_complete(stages: Sequence[Mapping[str, Any]], pod: Mapping[str, Any], owner_kind: str = "") -> bool:
     """Return whether any Stage could complete a pod made from the template *pod*, owned by an *owner_kind*."""
     return any(_may_end(stage) and _may_match(stage, _made_from(pod, owner_kind)) for stage in stages)
 
 
 def pod_findings(
-    stages: Sequence[Mapping[str, Any]], pod: Mapping[str, Any], where: Where = (), owner_kind: str = ""
+    stages: Sequence[Mapping[str, Any]], pod: Mapping[str, Any], where: FieldPath = (), owner_kind: str = ""
 ) -> list[Finding]:
     """Return what the *stages* of a fleet leave to wish for pods made from the template *pod* at *where*."""
     return [*_never_completes(stages, pod, where, owner_kind), *_command_not_read(stages, pod, where, owner_kind)]
 
 
 def heartbeat_findings(
-    stages: Sequence[Mapping[str, Any]], node_count: int, *, lease: bool, where: Where = (), grace_s: float = GRACE_S
+    stages: Sequence[Mapping[str, Any]],
+    node_count: int,
+    *,
+    lease: bool,
+    where: FieldPath = (),
+    grace_s: float = GRACE_S,
 ) -> list[Finding]:
     """Return whether kwok keeps its nodes Ready with these *stages*, and at what cost."""
     if node_count <= 0:
@@ -66,16 +71,16 @@ def heartbeat_findings(
 
 
 def _never_completes(
-    stages: Sequence[Mapping[str, Any]], pod: Mapping[str, Any], where: Where, owner_kind: str
+    stages: Sequence[Mapping[str, Any]], pod: Mapping[str, Any], where: FieldPath, owner_kind: str
 ) -> Iterator[Finding]:
-    if owner_kind == "Job" and not completes(stages, pod, owner_kind):
+    if owner_kind == "Job" and not can_complete(stages, pod, owner_kind):
         what = "no Stage completes these pods: the Job would run for ever"
         hint = "use the Stages pod-fast, pod-general or job, or labels that one of your Stages selects"
         yield Finding(where, what, hint, rule="workload-never-completes")
 
 
 def _command_not_read(
-    stages: Sequence[Mapping[str, Any]], pod: Mapping[str, Any], where: Where, owner_kind: str
+    stages: Sequence[Mapping[str, Any]], pod: Mapping[str, Any], where: FieldPath, owner_kind: str
 ) -> Iterator[Finding]:
     """Find the pod that says `command: [sleep, "10"]` to a Stage that reads `args`."""
     containers = schema.maps(pod, "spec", "containers")
@@ -124,9 +129,10 @@ def _may_end(stage: Mapping[str, Any]) -> bool:
     if schema.kind(stage) != "Pod" or _needs_deletion(stage):
         return False
     return any(
-        action.does == "delete"
+        action.operation == "delete"
         or (
-            action.does in ("patch", "apply") and _COMPLETED.search(schema.text(action.content, "template")) is not None
+            action.operation in ("patch", "apply")
+            and _COMPLETED.search(schema.text(action.content, "template")) is not None
         )
         for action in schema.actions(stage)
     )
@@ -159,7 +165,7 @@ def _surely_unmet(content: Mapping[str, Any], made: Mapping[str, Any]) -> bool:
     key, operator = schema.text(content, "key"), schema.text(content, "operator")
     if "status" not in made and (_depends_on_later(key, made) or _asks_which_owner(key, operator)):
         return False
-    return jq.meets(key, operator, schema.texts(content, "values"), made) is False
+    return jq.matches(key, operator, schema.texts(content, "values"), made) is False
 
 
 def _asks_which_owner(key: str, operator: str) -> bool:

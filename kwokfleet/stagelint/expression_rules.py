@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kwokfleet.documents import problems
-from kwokfleet.documents.problems import Finding, Severity, Where
+from kwokfleet.documents.problems import FieldPath, Finding, Severity
 from kwokfleet.stagelint import cel, jq, schema
 
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
@@ -20,14 +20,16 @@ _TAKES = {
 """The results of a CEL expression that kwok can use."""
 
 
-def jq_requirement(content: Mapping[str, Any], where: Where) -> Iterator[Finding]:
+def check_jq_requirement(content: Mapping[str, Any], where: FieldPath) -> Iterator[Finding]:
     """Check a requirement of a selector that is written in jq."""
     key, operator = schema.text(content, "key"), schema.text(content, "operator")
     values = schema.texts(content, "values")
     yield from _jq(key, (*where, "key"))
     if operator not in jq.OPERATORS:
         what = f"{operator!r} is not an operator: {OUTAGE}" if operator else f"the operator is missing: {OUTAGE}"
-        yield Finding((*where, "operator"), what, problems.meant(operator, jq.OPERATORS), rule="stage-bad-operator")
+        yield Finding(
+            (*where, "operator"), what, problems.suggestion(operator, jq.OPERATORS), rule="stage-bad-operator"
+        )
     elif operator in ("In", "NotIn") and not schema.get(content, "values"):
         yield Finding((*where, "operator"), f"{operator} needs values: {OUTAGE}", "add values", rule="stage-bad-values")
     elif operator in ("Exists", "DoesNotExist") and schema.get(content, "values"):
@@ -39,7 +41,7 @@ def jq_requirement(content: Mapping[str, Any], where: Where) -> Iterator[Finding
         yield _warning((*where, "values"), what, f"write key: {key} | tostring", "stage-number-value")
 
 
-def taken_from(stage: Mapping[str, Any], where: Where, used_for: str) -> Iterator[Finding]:
+def check_value_from(stage: Mapping[str, Any], where: FieldPath, used_for: str) -> Iterator[Finding]:
     """Check a durationFrom, jitterDurationFrom or weightFrom."""
     found = schema.get(stage, *map(str, where))
     if not isinstance(found, Mapping):
@@ -59,28 +61,28 @@ def taken_from(stage: Mapping[str, Any], where: Where, used_for: str) -> Iterato
         what = "kwok ignores CEL in jitterDurationFrom: there is no jitter"
         yield Finding((*where, "cel"), what, "use jq", rule="stage-cel-jitter")
     elif is_cel:
-        yield from cel_expression(found["cel"], (*where, "cel"), stage, used_for)
+        yield from check_cel_expression(found["cel"], (*where, "cel"), stage, used_for)
         if is_jq or old:
             yield Finding(where, "kwok ignores jq beside cel here", "keep one of them", rule="stage-two-languages")
 
 
-def cel_expression(
-    content: Mapping[str, Any], where: Where, stage: Mapping[str, Any], used_for: str
+def check_cel_expression(
+    content: Mapping[str, Any], where: FieldPath, stage: Mapping[str, Any], used_for: str
 ) -> Iterator[Finding]:
     """Check one CEL expression and, as far as that shows, what it yields."""
-    verdict = cel.check(schema.text(content, "expression"), schema.kind(stage))
+    analysis = cel.analyze(schema.text(content, "expression"), schema.kind(stage))
     place = (*where, "expression")
-    if verdict.problem:
-        what = f"kwok cannot compile this CEL, {verdict.problem}: {OUTAGE}"
-        yield Finding(place, what, _cel_hint(verdict.problem), rule="stage-bad-cel")
+    if analysis.problem:
+        what = f"kwok cannot compile this CEL, {analysis.problem}: {OUTAGE}"
+        yield Finding(place, what, _cel_hint(analysis.problem), rule="stage-bad-cel")
         return
-    if verdict.null_time:
+    if analysis.null_time:
         what = "a time is never null to kwok's CEL, not even one that is not set"
         yield Finding(place, what, "use has(), as in !has(self.metadata.deletionTimestamp)", rule="stage-cel-null-time")
-    if verdict.may_fail and used_for != "delay" and not _asked_elsewhere(stage, verdict.may_fail):
-        what = f"if {verdict.may_fail} is missing, CEL fails and the object plays no Stage at all"
+    if analysis.unchecked_key and used_for != "delay" and not _asked_elsewhere(stage, analysis.unchecked_key):
+        what = f"if {analysis.unchecked_key} is missing, CEL fails and the object plays no Stage at all"
         yield _warning(place, what, "ask first: has(...) or 'key' in map", "stage-cel-missing-key")
-    yield from _yielded(verdict.yields, place, used_for)
+    yield from _yielded(analysis.result_type, place, used_for)
 
 
 def _asked_elsewhere(stage: Mapping[str, Any], name: str) -> bool:
@@ -88,12 +90,12 @@ def _asked_elsewhere(stage: Mapping[str, Any], name: str) -> bool:
     return any(
         jq.reads(schema.text(content, "key"), name.strip("\"'"))
         if language == "jq"
-        else cel.check(schema.text(content, "expression"), schema.kind(stage)).asks
+        else cel.analyze(schema.text(content, "expression"), schema.kind(stage)).checks_presence
         for _, language, content in schema.requirements(stage)
     )
 
 
-def _yielded(yields: str, place: Where, used_for: str) -> Iterator[Finding]:
+def _yielded(yields: str, place: FieldPath, used_for: str) -> Iterator[Finding]:
     """Check that kwok can use what an expression yields."""
     if yields not in _TAKES[used_for]:
         what = f"kwok can make no {used_for} of {yields}" + (
@@ -105,8 +107,8 @@ def _yielded(yields: str, place: Where, used_for: str) -> Iterator[Finding]:
         yield _warning(place, "kwok takes a number here for nanoseconds", hint, "stage-cel-nanoseconds")
 
 
-def _jq(expression: str, where: Where) -> Iterator[Finding]:
-    problem = jq.problem(expression)
+def _jq(expression: str, where: FieldPath) -> Iterator[Finding]:
+    problem = jq.compile_error(expression)
     if problem:
         hint = "a path starts with a dot: .status.phase" if "/0 is not defined" in problem else "correct the expression"
         yield Finding(where, f"kwok cannot compile this jq, {problem}: {OUTAGE}", hint, rule="stage-bad-jq")
@@ -118,5 +120,5 @@ def _cel_hint(problem: str) -> str:
     return "correct the expression"
 
 
-def _warning(where: Where, what: str, hint: str, rule: str) -> Finding:
+def _warning(where: FieldPath, what: str, hint: str, rule: str) -> Finding:
     return Finding(where, what, hint, Severity.WARNING, rule)

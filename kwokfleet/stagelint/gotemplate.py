@@ -63,7 +63,7 @@ _AFTER_WORD = re.compile(r"\s|[.,|:)(]|$")
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class TemplateProblem:
     """Why a template does not parse."""
 
     what: str
@@ -106,7 +106,7 @@ def functions(kind: str) -> frozenset[str]:
 
 
 @functools.lru_cache(maxsize=1024)
-def fault(text: str, kind: str = "") -> Fault | None:
+def first_problem(text: str, kind: str = "") -> TemplateProblem | None:
     """Return the first reason why kwok could not parse *text*, if there is one."""
     state, at, line, counted = _State(functions(kind)), 0, 1, 0
     while (start := text.find("{{", at)) >= 0:
@@ -117,12 +117,12 @@ def fault(text: str, kind: str = "") -> Fault | None:
             continue
         action = _ACTION.match(text, start + 2)
         if action is None:
-            return Fault(*_unclosed(text[start + 2 :]), line)
+            return TemplateProblem(*_unclosed(text[start + 2 :]), line)
         at = action.end()
         try:
             _read(state, _tokens(_untrimmed(action["body"])), line)
         except _FaultError as exc:
-            return Fault(str(exc), exc.hint, line)
+            return TemplateProblem(str(exc), exc.hint, line)
     return _at_the_end(state)
 
 
@@ -132,14 +132,14 @@ def _unclosed(rest: str) -> tuple[str, str]:
     return "a {{ is not closed", "add }}"
 
 
-def _at_the_end(state: _State) -> Fault | None:
+def _at_the_end(state: _State) -> TemplateProblem | None:
     """Return what only the end of a template shows: blocks still open, templates never defined."""
     if state.blocks:
         block = state.blocks[-1]
-        return Fault(f"{{{{ {block.word} }}}} has no {{{{ end }}}}", "add {{ end }}", block.line)
+        return TemplateProblem(f"{{{{ {block.word} }}}} has no {{{{ end }}}}", "add {{ end }}", block.line)
     for name, line in state.used.items():
         if name not in state.defined:
-            return Fault(f"the template {name} is never defined", f"add {{{{ define {name} }}}}", line)
+            return TemplateProblem(f"the template {name} is never defined", f"add {{{{ define {name} }}}}", line)
     return None
 
 
@@ -278,7 +278,7 @@ def _known(state: _State, group: str, text: str) -> None:
     if text in KEYWORDS:
         raise _FaultError(f"{text!r} is out of place", "begin the action with it")
     owners = [kind for kind, names in sorted(OF_KIND.items()) if text in names]
-    close = problems.nearest(text, state.functions | {"else if"})
+    close = problems.closest_name(text, state.functions | {"else if"})
     hint = f"did you mean {close!r}?" if close else "use those of Go's text/template, sprig or kwok"
     if owners:
         hint = f"kwok has it for {' and '.join(owners)} only"

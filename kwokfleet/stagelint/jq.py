@@ -43,7 +43,7 @@ _UNSAFE_SIGN = re.compile(r"[$@*,{+;]|(?<![=!<>])=(?!=)")
 
 
 @functools.lru_cache(maxsize=4096)
-def problem(text: str) -> str:
+def compile_error(text: str) -> str:
     """Return why kwok could not compile *text*, empty if it could."""
     unfit = _unfit(text) or _unknown(_bare(text))
     if unfit:
@@ -53,9 +53,9 @@ def problem(text: str) -> str:
     return found and _compiled(_DOTTED_BRACKET.sub("[", text)) and found
 
 
-def meets(key: str, operator: str, values: Sequence[str], value: Mapping[str, Any]) -> bool | None:
+def matches(key: str, operator: str, values: Sequence[str], value: Mapping[str, Any]) -> bool | None:
     """Return whether *value* meets a requirement of a selector, None if running it could take for ever."""
-    results = run(key, value)
+    results = evaluate(key, value)
     if results is None:
         return None
     if operator in ("Exists", "DoesNotExist"):
@@ -63,9 +63,9 @@ def meets(key: str, operator: str, values: Sequence[str], value: Mapping[str, An
     return any(_written(result) in values for result in results) == (operator == "In")
 
 
-def run(text: str, value: Mapping[str, Any]) -> list[Any] | None:
+def evaluate(text: str, value: Mapping[str, Any]) -> list[Any] | None:
     """Return what *text* yields but for nulls, nothing after an error, as kwok does; None if it is not safe to run."""
-    if problem(text) or not _plainly_ends(text):
+    if compile_error(text) or not _plainly_ends(text):
         return None
     try:
         return [result for result in _program(text).input_value(value) if result is not None]

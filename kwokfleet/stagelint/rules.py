@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kwokfleet.documents import problems
-from kwokfleet.documents.problems import Finding, Severity, Where
+from kwokfleet.documents.problems import FieldPath, Finding, Severity
 from kwokfleet.stagelint import expression_rules, schema, step_rules
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
@@ -23,7 +23,7 @@ _LASTING = re.compile(r"\.metadata\.(?:labels|annotations)[^|]*$")
 _ALWAYS_NEW = re.compile(r"\{\{[^}]*\b(?:Now|now|uuidv4|rand\w+)\b")
 
 
-def check(stage: Mapping[str, Any], where: Where = ()) -> list[Finding]:
+def check(stage: Mapping[str, Any], where: FieldPath = ()) -> list[Finding]:
     """Return all that is wrong in one Stage, in the order of its fields; *where* is the place of the Stage itself."""
     found = [
         *schema.check(stage, schema.STAGE, ()),
@@ -37,16 +37,16 @@ def check(stage: Mapping[str, Any], where: Where = ()) -> list[Finding]:
     return [_under(where, finding) for finding in found]
 
 
-def check_together(stages: Sequence[tuple[Where, Mapping[str, Any]]]) -> list[Finding]:
+def check_set(stages: Sequence[tuple[FieldPath, Mapping[str, Any]]]) -> list[Finding]:
     """Return what only shows across Stages that one kwok plays, each given with its place."""
     return [*_names_given_twice(stages), *_never_chosen(stages)]
 
 
-def _under(where: Where, found: Finding) -> Finding:
-    return Finding((*where, *found.where), found.what, found.hint, found.severity, found.rule, found.at_key)
+def _under(where: FieldPath, found: Finding) -> Finding:
+    return Finding((*where, *found.field_path), found.what, found.hint, found.severity, found.rule, found.at_key)
 
 
-def _warning(where: Where, what: str, hint: str, rule: str) -> Finding:
+def _warning(where: FieldPath, what: str, hint: str, rule: str) -> Finding:
     return Finding(where, what, hint, Severity.WARNING, rule)
 
 
@@ -72,7 +72,7 @@ def _identity(stage: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _resource(kind: str, group: str) -> Iterator[Finding]:
-    where: Where = ("spec", "resourceRef")
+    where: FieldPath = ("spec", "resourceRef")
     if not kind:
         yield Finding(
             (*where, "kind"),
@@ -82,8 +82,8 @@ def _resource(kind: str, group: str) -> Iterator[Finding]:
         )
     elif not _KIND.fullmatch(kind):
         hint = (
-            problems.meant(kind, ["Node", "Pod"])
-            if problems.nearest(kind, ["Node", "Pod"])
+            problems.suggestion(kind, ["Node", "Pod"])
+            if problems.closest_name(kind, ["Node", "Pod"])
             else "write it as in the object's own kind"
         )
         yield Finding(
@@ -107,7 +107,7 @@ def _resource(kind: str, group: str) -> Iterator[Finding]:
 
 
 def _selector(stage: Mapping[str, Any]) -> Iterator[Finding]:
-    where: Where = ("spec", "selector")
+    where: FieldPath = ("spec", "selector")
     if schema.get(stage, *map(str, where)) is None:
         given = "selector" in schema.mapping(stage, "spec")
         what = "kwok drops a Stage without a selector and says nothing"
@@ -118,9 +118,9 @@ def _selector(stage: Mapping[str, Any]) -> Iterator[Finding]:
         yield from _written_twice(found, (*where, "matchExpressions", index))
     for place, language, content in schema.requirements(stage):
         if language == "jq":
-            yield from expression_rules.jq_requirement(content, place)
+            yield from expression_rules.check_jq_requirement(content, place)
         elif language == "cel":
-            yield from expression_rules.cel_expression(content, place, stage, "condition")
+            yield from expression_rules.check_cel_expression(content, place, stage, "condition")
         else:
             yield Finding(
                 place,
@@ -130,7 +130,7 @@ def _selector(stage: Mapping[str, Any]) -> Iterator[Finding]:
             )
 
 
-def _written_twice(found: Mapping[str, Any], where: Where) -> Iterator[Finding]:
+def _written_twice(found: Mapping[str, Any], where: FieldPath) -> Iterator[Finding]:
     """Check which of the three spellings of a requirement is used, and that it is one."""
     bare = [name for name in ("key", "operator", "values") if found.get(name) is not None]
     is_jq, is_cel = isinstance(found.get("jq"), Mapping), isinstance(found.get("cel"), Mapping)
@@ -159,10 +159,10 @@ def _written_twice(found: Mapping[str, Any], where: Where) -> Iterator[Finding]:
 
 def _weight(stage: Mapping[str, Any]) -> Iterator[Finding]:
     yield from _not_negative(stage, ("spec", "weight"))
-    yield from expression_rules.taken_from(stage, ("spec", "weightFrom"), "weight")
+    yield from expression_rules.check_value_from(stage, ("spec", "weightFrom"), "weight")
 
 
-def _not_negative(stage: Mapping[str, Any], where: Where) -> Iterator[Finding]:
+def _not_negative(stage: Mapping[str, Any], where: FieldPath) -> Iterator[Finding]:
     value = schema.number(stage, *map(str, where))
     if value is not None and value < 0:
         yield Finding(
@@ -171,7 +171,7 @@ def _not_negative(stage: Mapping[str, Any], where: Where) -> Iterator[Finding]:
 
 
 def _delay(stage: Mapping[str, Any]) -> Iterator[Finding]:
-    where: Where = ("spec", "delay")
+    where: FieldPath = ("spec", "delay")
     for name in ("durationMilliseconds", "jitterDurationMilliseconds"):
         yield from _not_negative(stage, (*where, name))
     delay = schema.mapping(stage, "spec", "delay")
@@ -195,8 +195,8 @@ def _delay(stage: Mapping[str, Any]) -> Iterator[Finding]:
             "leave it out, or add jitterDurationFrom",
             "stage-jitter-caps-duration",
         )
-    yield from expression_rules.taken_from(stage, (*where, "durationFrom"), "delay")
-    yield from expression_rules.taken_from(stage, (*where, "jitterDurationFrom"), "delay")
+    yield from expression_rules.check_value_from(stage, (*where, "durationFrom"), "delay")
+    yield from expression_rules.check_value_from(stage, (*where, "jitterDurationFrom"), "delay")
 
 
 def _loop(stage: Mapping[str, Any]) -> Iterator[Finding]:
@@ -209,9 +209,9 @@ def _loop(stage: Mapping[str, Any]) -> Iterator[Finding]:
     changing = [
         action
         for action in done
-        if action.does == "patch" and _ALWAYS_NEW.search(schema.text(action.content, "template"))
+        if action.operation == "patch" and _ALWAYS_NEW.search(schema.text(action.content, "template"))
     ]
-    if changing and not any(action.does in ("delete", "finalizers") for action in done):
+    if changing and not any(action.operation in ("delete", "finalizers") for action in done):
         what = "the Stage still matches after it has played, changes the object each time and never waits"
         yield _warning(
             changing[0].at("template"),
@@ -221,7 +221,7 @@ def _loop(stage: Mapping[str, Any]) -> Iterator[Finding]:
         )
 
 
-def _names_given_twice(stages: Sequence[tuple[Where, Mapping[str, Any]]]) -> Iterator[Finding]:
+def _names_given_twice(stages: Sequence[tuple[FieldPath, Mapping[str, Any]]]) -> Iterator[Finding]:
     seen: set[str] = set()
     for where, stage in stages:
         name = schema.text(stage, "metadata", "name")
@@ -231,7 +231,7 @@ def _names_given_twice(stages: Sequence[tuple[Where, Mapping[str, Any]]]) -> Ite
         seen.add(name)
 
 
-def _never_chosen(stages: Sequence[tuple[Where, Mapping[str, Any]]]) -> Iterator[Finding]:
+def _never_chosen(stages: Sequence[tuple[FieldPath, Mapping[str, Any]]]) -> Iterator[Finding]:
     """Find the Stages of weight 0 that match only where a Stage with a weight matches too."""
     for where, stage in stages:
         if schema.get(stage, "spec", "weightFrom") or schema.number(stage, "spec", "weight"):

@@ -9,34 +9,34 @@ from dataclasses import dataclass
 from typing import Any
 
 from kwokfleet.documents import problems
-from kwokfleet.documents.problems import Finding, Where
+from kwokfleet.documents.problems import FieldPath, Finding
 
 API_VERSION = "kwok.x-k8s.io/v1alpha1"
 ORDER = ("event", "finalizers", "delete", "patch", "apply")
 """In which order kwok does what one step says; after a delete it goes on to the next step."""
 
-Shape = str | list[Any] | dict[str, Any]
+Schema = str | list[Any] | dict[str, Any]
 """The name of a type, the shape of each item of a list, or the shape of each field of a map."""
 
-_FROM: Shape = {"cel": {"expression": "string"}, "jq": {"expression": "string"}, "expressionFrom": "string"}
-_USER: Shape = {"username": "string"}
-_PATCH: Shape = {
+_FROM: Schema = {"cel": {"expression": "string"}, "jq": {"expression": "string"}, "expressionFrom": "string"}
+_USER: Schema = {"username": "string"}
+_PATCH: Schema = {
     "subresource": "string",
     "root": "string",
     "template": "string",
     "type": "string",
     "impersonation": _USER,
 }
-_EVENT: Shape = {"type": "string", "reason": "string", "message": "string"}
-_FINALIZERS: Shape = {"add": [{"value": "string"}], "remove": [{"value": "string"}], "empty": "bool"}
-_REQUIREMENT: dict[str, Shape] = {"key": "string", "operator": "string", "values": ["string"]}
+_EVENT: Schema = {"type": "string", "reason": "string", "message": "string"}
+_FINALIZERS: Schema = {"add": [{"value": "string"}], "remove": [{"value": "string"}], "empty": "bool"}
+_REQUIREMENT: dict[str, Schema] = {"key": "string", "operator": "string", "values": ["string"]}
 
 _OTHER_METADATA = (
     "creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "finalizers", "generateName", "generation",
     "managedFields", "namespace", "ownerReferences", "resourceVersion", "selfLink", "uid",
 )  # fmt: skip
 
-STAGE: Shape = {
+STAGE: Schema = {
     "apiVersion": "string",
     "kind": "string",
     "metadata": {
@@ -86,7 +86,7 @@ STAGE: Shape = {
 _SAID = {"string": "a text", "bool": "true or false", "int": "a whole number", "strings": "a map of texts"}
 
 
-def check(value: object, shape: Shape, where: Where) -> Iterator[Finding]:
+def check(value: object, shape: Schema, where: FieldPath) -> Iterator[Finding]:
     """Yield each field that kwok does not know, and each value of a type it does not take."""
     if value is None or shape == "any":
         return
@@ -105,7 +105,7 @@ def check(value: object, shape: Shape, where: Where) -> Iterator[Finding]:
         yield _wrong(where, _SAID[shape], value)
 
 
-def _check_map(value: object, shape: Mapping[str, Shape], where: Where) -> Iterator[Finding]:
+def _check_map(value: object, shape: Mapping[str, Schema], where: FieldPath) -> Iterator[Finding]:
     if not isinstance(value, Mapping):
         yield _wrong(where, "a map", value)
         return
@@ -114,7 +114,7 @@ def _check_map(value: object, shape: Mapping[str, Shape], where: Where) -> Itera
             yield from check(item, shape[key], (*where, key))
             continue
         what = f"a Stage has no field {str(key)!r} here: kwok drops it without a word"
-        hint = problems.meant(str(key), list(shape))
+        hint = problems.suggestion(str(key), list(shape))
         yield Finding((*where, str(key)), what, hint, rule="stage-unknown-field", at_key=True)
 
 
@@ -124,7 +124,7 @@ def _is(value: object, shape: str) -> bool:
     return isinstance(value, bool if shape == "bool" else str) and shape != "strings"
 
 
-def _wrong(where: Where, wanted: str, value: object) -> Finding:
+def _wrong(where: FieldPath, wanted: str, value: object) -> Finding:
     short = repr(value) if isinstance(value, str | int | float | bool) else f"a {'map' if _is_map(value) else 'list'}"
     hint = "put it in quotes" if wanted == "a text" and not isinstance(value, Mapping | list | tuple) else ""
     return Finding(where, f"must be {wanted}, got {short[:60]}", hint, rule="stage-wrong-type")
@@ -177,7 +177,7 @@ def kind(stage: object) -> str:
     return text(stage, "spec", "resourceRef", "kind")
 
 
-def requirements(stage: object) -> Iterator[tuple[Where, str, Mapping[str, Any]]]:
+def requirements(stage: object) -> Iterator[tuple[FieldPath, str, Mapping[str, Any]]]:
     """Yield each requirement of the selector as kwok reads it: its place, `jq` or `cel` or nothing, and its content."""
     for index, found in maps(stage, "spec", "selector", "matchExpressions"):
         where = ("spec", "selector", "matchExpressions", index)
@@ -192,45 +192,45 @@ def requirements(stage: object) -> Iterator[tuple[Where, str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class StageAction:
     """One thing that a Stage does when it plays, and where it says so."""
 
-    where: Where
-    does: str
+    path: FieldPath
+    operation: str
     """`event`, `finalizers`, `patch`, `apply` or `delete`."""
     content: Mapping[str, Any]
 
-    def at(self, name: str) -> Where:
+    def at(self, name: str) -> FieldPath:
         """Return the place of a field of the content."""
-        if self.where == ("spec", "next"):
-            return (*self.where, {"template": "statusTemplate", "subresource": "statusSubresource"}.get(name, name))
-        return (*self.where, name)
+        if self.path == ("spec", "next"):
+            return (*self.path, {"template": "statusTemplate", "subresource": "statusSubresource"}.get(name, name))
+        return (*self.path, name)
 
 
-def actions(stage: object) -> list[Action]:
+def actions(stage: object) -> list[StageAction]:
     """Return all that kwok does when a Stage plays, in order: its steps, or what `next` stands for if it has none."""
     steps = maps(stage, "spec", "steps")
     if not steps:
         return _from_next(mapping(stage, "spec", "next"))
     return [
-        Action(("spec", "steps", index, does), does, mapping(step, does))
+        StageAction(("spec", "steps", index, does), does, mapping(step, does))
         for index, step in steps
         for does in ORDER
         if (step.get(does) is True if does == "delete" else isinstance(step.get(does), Mapping))
     ]
 
 
-def _from_next(after: Mapping[str, Any]) -> list[Action]:
-    where: Where = ("spec", "next")
+def _from_next(after: Mapping[str, Any]) -> list[StageAction]:
+    where: FieldPath = ("spec", "next")
     found = [
-        Action((*where, does), does, after[does])
+        StageAction((*where, does), does, after[does])
         for does in ("event", "finalizers")
         if isinstance(after.get(does), Mapping)
     ]
-    patches = [Action((*where, "patches", index), "patch", patch) for index, patch in maps(after, "patches")]
+    patches = [StageAction((*where, "patches", index), "patch", patch) for index, patch in maps(after, "patches")]
     if text(after, "statusTemplate") and not patches:
         subresource = text(after, "statusSubresource") or "status"
         content = {"subresource": subresource, "root": "status", "template": text(after, "statusTemplate")}
-        patches = [Action(where, "patch", content)]
-    deletes = [Action((*where, "delete"), "delete", {})] if after.get("delete") is True else []
+        patches = [StageAction(where, "patch", content)]
+    deletes = [StageAction((*where, "delete"), "delete", {})] if after.get("delete") is True else []
     return found + patches + deletes

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kwokfleet.documents import problems
-from kwokfleet.documents.problems import Finding, Severity, Where
+from kwokfleet.documents.problems import FieldPath, Finding, Severity
 from kwokfleet.stagelint import gotemplate, schema
-from kwokfleet.stagelint.schema import Action
+from kwokfleet.stagelint.schema import StageAction
 
 PATCH_TYPES = ("json", "merge", "strategic")
 APPLY_TYPES = ("apply", "merge", "strategic")
@@ -24,14 +24,14 @@ def check(stage: Mapping[str, Any]) -> Iterator[Finding]:
     yield from _each_step(stage)
     checks = {"event": _event, "finalizers": _finalizers, "patch": _patch, "apply": _apply}
     for action in schema.actions(stage):
-        if action.does in checks:
-            yield from checks[action.does](action, stage)
+        if action.operation in checks:
+            yield from checks[action.operation](action, stage)
 
 
 def _steps_or_next(stage: Mapping[str, Any]) -> Iterator[Finding]:
     spec = schema.mapping(stage, "spec")
     steps, after = schema.get(spec, "steps"), schema.mapping(spec, "next")
-    where: Where = ("spec", "next")
+    where: FieldPath = ("spec", "next")
     if steps and after:
         yield Finding(
             where, "kwok ignores next beside steps", "move what it does into steps", rule="stage-steps-and-next"
@@ -54,7 +54,7 @@ def _steps_or_next(stage: Mapping[str, Any]) -> Iterator[Finding]:
             rule="stage-template-ignored",
         )
     if not steps and not schema.actions(stage):
-        place: Where = where if after else ("spec",)
+        place: FieldPath = where if after else ("spec",)
         yield Finding(
             place,
             "the Stage does nothing, and keeps the objects it matches from other Stages",
@@ -67,7 +67,7 @@ def _each_step(stage: Mapping[str, Any]) -> Iterator[Finding]:
     """Check what one step holds together, and what comes after a delete."""
     deleted = False
     for index, step in schema.maps(stage, "spec", "steps"):
-        where: Where = ("spec", "steps", index)
+        where: FieldPath = ("spec", "steps", index)
         does = [word for word in schema.ORDER if step.get(word) not in (None, False)]
         if not does:
             yield Finding(
@@ -98,16 +98,16 @@ def _each_step(stage: Mapping[str, Any]) -> Iterator[Finding]:
         deleted = deleted or "delete" in does
 
 
-def _event(action: Action, _: Mapping[str, Any]) -> Iterator[Finding]:
+def _event(action: StageAction, _: Mapping[str, Any]) -> Iterator[Finding]:
     given = schema.text(action.content, "type")
     if given not in EVENT_TYPES:
         what = (
             f"{given!r} is not a type of event: kwok sends none" if given else "an event without a type is never sent"
         )
-        yield Finding(action.at("type"), what, problems.meant(given, EVENT_TYPES), rule="stage-bad-event")
+        yield Finding(action.at("type"), what, problems.suggestion(given, EVENT_TYPES), rule="stage-bad-event")
 
 
-def _finalizers(action: Action, _: Mapping[str, Any]) -> Iterator[Finding]:
+def _finalizers(action: StageAction, _: Mapping[str, Any]) -> Iterator[Finding]:
     content = action.content
     if content.get("empty") is True and content.get("remove"):
         yield Finding(
@@ -124,7 +124,7 @@ def _finalizers(action: Action, _: Mapping[str, Any]) -> Iterator[Finding]:
         )
     if not (content.get("empty") or content.get("add") or content.get("remove")):
         yield Finding(
-            action.where,
+            action.path,
             "changes no finalizer",
             "give it add, remove or empty: true",
             Severity.WARNING,
@@ -141,7 +141,7 @@ def _finalizers(action: Action, _: Mapping[str, Any]) -> Iterator[Finding]:
                 )
 
 
-def _patch(action: Action, stage: Mapping[str, Any]) -> Iterator[Finding]:
+def _patch(action: StageAction, stage: Mapping[str, Any]) -> Iterator[Finding]:
     content, kind = action.content, schema.kind(stage)
     given, subresource = schema.text(content, "type"), schema.text(content, "subresource")
     yield from _type(action, PATCH_TYPES)
@@ -158,7 +158,7 @@ def _patch(action: Action, stage: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(
             action.at("subresource"),
             f"{kind} has no subresource {subresource!r} to patch",
-            problems.meant(subresource, known),
+            problems.suggestion(subresource, known),
             rule="stage-bad-subresource",
         )
     root = schema.text(content, "root")
@@ -170,7 +170,7 @@ def _patch(action: Action, stage: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(action.at("template"), what, "add root: status", Severity.WARNING, "stage-status-not-patched")
 
 
-def _apply(action: Action, stage: Mapping[str, Any]) -> Iterator[Finding]:
+def _apply(action: StageAction, stage: Mapping[str, Any]) -> Iterator[Finding]:
     yield from _type(action, APPLY_TYPES)
     yield from _template(action, schema.kind(stage))
     template = schema.text(action.content, "template")
@@ -184,11 +184,11 @@ def _apply(action: Action, stage: Mapping[str, Any]) -> Iterator[Finding]:
             )
 
 
-def _type(action: Action, known: tuple[str, ...]) -> Iterator[Finding]:
+def _type(action: StageAction, known: tuple[str, ...]) -> Iterator[Finding]:
     given = schema.text(action.content, "type")
     if given and given not in known:
-        what = f"{given!r} is not a type of {action.does}: kwok fails each time the Stage plays"
-        yield Finding(action.at("type"), what, problems.meant(given, known), rule="stage-bad-patch-type")
+        what = f"{given!r} is not a type of {action.operation}: kwok fails each time the Stage plays"
+        yield Finding(action.at("type"), what, problems.suggestion(given, known), rule="stage-bad-patch-type")
     who = action.content.get("impersonation")
     if isinstance(who, Mapping) and not schema.text(who, "username"):
         yield Finding(
@@ -199,18 +199,18 @@ def _type(action: Action, known: tuple[str, ...]) -> Iterator[Finding]:
         )
 
 
-def _template(action: Action, kind: str) -> Iterator[Finding]:
+def _template(action: StageAction, kind: str) -> Iterator[Finding]:
     text = schema.text(action.content, "template")
     if not text.strip():
-        place = action.at("template") if "template" in action.content else action.where
+        place = action.at("template") if "template" in action.content else action.path
         yield Finding(
             place,
-            f"the {action.does} has no template: it changes nothing",
+            f"the {action.operation} has no template: it changes nothing",
             "add template",
             rule="stage-missing-template",
         )
         return
-    fault = gotemplate.fault(text, kind)
+    fault = gotemplate.first_problem(text, kind)
     if fault:
         what = f"kwok cannot parse the template, line {fault.line}: {fault.what}"
         yield Finding(action.at("template"), what, fault.hint, rule="stage-bad-template")

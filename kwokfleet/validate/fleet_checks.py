@@ -15,14 +15,14 @@ from kwokfleet.api import decode
 from kwokfleet.api import fleet as fleet_api
 from kwokfleet.api.fields import Annotations, Items, Labels, Model, Resources
 from kwokfleet.documents import problems
-from kwokfleet.documents.problems import Finding, Severity, Where
+from kwokfleet.documents.problems import FieldPath, Finding, Severity
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.render import lifecycles, node_templates, nodes, schedule
 
 MAX_LABEL = 63
 """Characters in a label's value; a node's name is the value of kubernetes.io/hostname."""
 
-_NODE_FIELDS: dict[Where, tuple[str, ...]] = {
+_NODE_FIELDS: dict[FieldPath, tuple[str, ...]] = {
     (): ("apiVersion", "kind", "metadata", "spec", "status"),
     ("metadata",): ("labels", "annotations"),
     ("spec",): ("taints", "unschedulable", "configSource"),
@@ -69,7 +69,7 @@ def _unique(field: str, items: Sequence[Model]) -> Iterator[Finding]:
 # lifecycles
 
 
-def _lifecycle(fleet: fleet_api.Fleet, lifecycle: fleet_api.Lifecycle, where: Where) -> Iterator[Finding]:
+def _lifecycle(fleet: fleet_api.Fleet, lifecycle: fleet_api.Lifecycle, where: FieldPath) -> Iterator[Finding]:
     scope = lifecycles.label(fleet.name, lifecycle.name)
     if len(scope) > MAX_LABEL:
         what = f"{scope!r} is longer than a label may be ({MAX_LABEL} characters)"
@@ -87,13 +87,15 @@ def _lifecycle(fleet: fleet_api.Fleet, lifecycle: fleet_api.Lifecycle, where: Wh
         yield Finding((*where, "name"), what, hint, Severity.WARNING, "unused-lifecycle")
 
 
-def reference(fleet: fleet_api.Fleet, name: str | None, side: str, where: Where) -> Iterator[Finding]:
+def check_lifecycle_reference(
+    fleet: fleet_api.Fleet, name: str | None, side: str, where: FieldPath
+) -> Iterator[Finding]:
     """Yield what is wrong with the Lifecycle that a pool (side node) or a Wave (side pod) names."""
     if name is None:
         return
     known = {each.name: each for each in fleet.spec.lifecycles}
     if name not in known:
-        hint = problems.meant(name, sorted(known)) if known else "declare it under spec.lifecycles"
+        hint = problems.suggestion(name, sorted(known)) if known else "declare it under spec.lifecycles"
         yield Finding((*where, "lifecycle"), f"there is no lifecycle {name!r}", hint, rule="unknown-reference")
     elif getattr(known[name], side) is None:
         what = f"lifecycle {name!r} is about {'pods' if side == 'node' else 'nodes'}, not {side}s"
@@ -104,14 +106,14 @@ def reference(fleet: fleet_api.Fleet, name: str | None, side: str, where: Where)
 # pools
 
 
-def _pool(fleet: fleet_api.Fleet, pool: fleet_api.NodePool, where: Where) -> Iterator[Finding]:
-    yield from reference(fleet, pool.lifecycle, "node", where)
+def _pool(fleet: fleet_api.Fleet, pool: fleet_api.NodePool, where: FieldPath) -> Iterator[Finding]:
+    yield from check_lifecycle_reference(fleet, pool.lifecycle, "node", where)
     yield from _autoscaled(pool, where)
     for key in pool.labels:
         if key in node_templates.LABELS_DROPPED:
             what = f"{key!r} is set by kwokfleet on every node"
             yield Finding((*where, "labels", key), what, "remove it", rule="conflict", at_key=True)
-    wrong = list(node_template(pool.template, (*where, "template")))
+    wrong = list(check_node_template(pool.template, (*where, "template")))
     yield from wrong
     most = schedule.most_replicas(pool)
     longest = nodes.name(pool, fleet.name, max(0, most - 1))
@@ -119,14 +121,14 @@ def _pool(fleet: fleet_api.Fleet, pool: fleet_api.NodePool, where: Where) -> Ite
         what = f"node names such as {longest!r} are longer than the hostname label may be ({MAX_LABEL} characters)"
         yield Finding((*where, "name"), what, "use shorter names, or nodeName", rule="name-too-long")
     if not wrong and pool.template_from is None:
-        yield from room(pool, (), (*where, "podCIDR"))
+        yield from check_pod_cidr_size(pool, (), (*where, "podCIDR"))
     for key in pool.spread:
         if key in pool.labels:
             what = f"{key!r} is set by spread as well"
             yield Finding((*where, "labels", key), what, "remove one of the two", rule="conflict", at_key=True)
 
 
-def room(pool: fleet_api.NodePool, templates: Sequence[Manifest], where: Where) -> Iterator[Finding]:
+def check_pod_cidr_size(pool: fleet_api.NodePool, templates: Sequence[Manifest], where: FieldPath) -> Iterator[Finding]:
     """Yield a podCIDR that is too small for the pool's nodes, which are made from *templates*."""
     if pool.pod_cidr is None:
         return
@@ -139,7 +141,7 @@ def room(pool: fleet_api.NodePool, templates: Sequence[Manifest], where: Where) 
         yield Finding(where, what, "use a larger network, or fewer pods per node", rule="pod-cidr-too-small")
 
 
-def _autoscaled(pool: fleet_api.NodePool, where: Where) -> Iterator[Finding]:
+def _autoscaled(pool: fleet_api.NodePool, where: FieldPath) -> Iterator[Finding]:
     """Yield what the autoscaler cannot do: it makes all nodes of a group from one template."""
     if pool.autoscaler is None:
         return
@@ -163,7 +165,7 @@ def _same_node_names(fleet: fleet_api.Fleet) -> Iterator[Finding]:
         seen.setdefault(first, pool.name)
 
 
-def overlapping_networks(fleets: Iterable[fleet_api.Fleet]) -> Iterator[tuple[str, Finding]]:
+def overlapping_pod_cidrs(fleets: Iterable[fleet_api.Fleet]) -> Iterator[tuple[str, Finding]]:
     """Yield pools whose podCIDR overlaps that of an earlier one, with the name of their Fleet."""
     taken: list[tuple[int, int, int, str]] = []
     """Version, first and last address, and whose they are; sorted, and without those that overlap others."""
@@ -183,7 +185,7 @@ def overlapping_networks(fleets: Iterable[fleet_api.Fleet]) -> Iterator[tuple[st
                 taken.insert(at, (version, first, last, f"{fleet.name}/{pool.name}"))
 
 
-def node_template(template: Manifest, where: Where) -> Iterator[Finding]:
+def check_node_template(template: Manifest, where: FieldPath) -> Iterator[Finding]:
     """Yield what is wrong with a partial v1 Node."""
     if template.get("kind", "Node") != "Node":
         yield Finding((*where, "kind"), "a node template must be of kind Node", "write Node", rule="invalid-template")
@@ -200,7 +202,7 @@ def node_template(template: Manifest, where: Where) -> Iterator[Finding]:
             continue
         for key in part:
             if key not in known:
-                hint = _OURS.get((*place, key)) or problems.meant(key, list(known))
+                hint = _OURS.get((*place, key)) or problems.suggestion(key, list(known))
                 what = f"{key!r} is not set by a template"
                 yield Finding((*where, *place, key), what, hint, rule="invalid-template", at_key=True)
     yield from _template_values(template, where)
@@ -243,10 +245,10 @@ class _AnyNode(_Loose):
     status: _AnyStatus | None = None
 
 
-def misshapen(node: Manifest) -> str:
+def template_problem(node: Manifest) -> str:
     """Return what keeps a Node of a file from being a template, empty if nothing does."""
-    found = decode.read(_AnyNode, node)[1]
-    return f"{problems.field(found[0].where)} {found[0].what}" if found else ""
+    found = decode.to_model(_AnyNode, node)[1]
+    return f"{problems.format_path(found[0].field_path)} {found[0].what}" if found else ""
 
 
 class _TemplateParts(Model):
@@ -270,13 +272,15 @@ _TEMPLATE_PLACES = {
 }
 
 
-def _template_values(template: Manifest, where: Where) -> Iterator[Finding]:
+def _template_values(template: Manifest, where: FieldPath) -> Iterator[Finding]:
     parts = {}
     for name, place in _TEMPLATE_PLACES.items():
         around = template.get(place)
         if isinstance(around, dict) and around.get(name) is not None:
             parts[name] = around[name]
-    found = decode.read(_TemplateParts, parts)[1] if parts else []
+    found = decode.to_model(_TemplateParts, parts)[1] if parts else []
     for finding in found:
-        name = str(finding.where[0])
-        yield Finding((*where, _TEMPLATE_PLACES[name], *finding.where), finding.what, finding.hint, rule=finding.rule)
+        name = str(finding.field_path[0])
+        yield Finding(
+            (*where, _TEMPLATE_PLACES[name], *finding.field_path), finding.what, finding.hint, rule=finding.rule
+        )

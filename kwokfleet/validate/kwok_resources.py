@@ -13,11 +13,11 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, create_model, model_validator
 
 from kwokfleet.api import decode
-from kwokfleet.api.fields import Annotations, Items, Labels, Model, Quantity, wrong
+from kwokfleet.api.fields import Annotations, Items, Labels, Model, Quantity, invalid
 from kwokfleet.api.kwok_controller import KwokControllerSpec
 from kwokfleet.documents import problems
 from kwokfleet.documents.parser import Document
-from kwokfleet.documents.problems import Finding, Where
+from kwokfleet.documents.problems import FieldPath, Finding
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kwok import flags
@@ -31,26 +31,26 @@ _METRIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 
 def _name(value: str) -> str:
     if not _NAME.fullmatch(value):
-        raise wrong("must be a name: lower-case letters, digits, '-' and '.'")
+        raise invalid("must be a name: lower-case letters, digits, '-' and '.'")
     return value
 
 
 def _absolute(value: str) -> str:
     """Refuse what depends on the folder in which kwok happens to run."""
     if not value.startswith("/"):
-        raise wrong(f"must be an absolute path on the machine that kwok runs on, got {value!r}")
+        raise invalid(f"must be an absolute path on the machine that kwok runs on, got {value!r}")
     return value
 
 
 def _metric_name(value: str) -> str:
     if not _METRIC_NAME.fullmatch(value):
-        raise wrong("must be a name as Prometheus has them, as in container_cpu_usage_seconds_total")
+        raise invalid("must be a name as Prometheus has them, as in container_cpu_usage_seconds_total")
     return value
 
 
 def _metrics_path(value: str) -> str:
     if not value.startswith("/metrics/"):
-        raise wrong("must begin with /metrics/: kwok serves no other path")
+        raise invalid("must begin with /metrics/: kwok serves no other path")
     return value
 
 
@@ -59,7 +59,7 @@ AnyName = Annotated[str, AfterValidator(_name)]
 File = Annotated[str, AfterValidator(_absolute)]
 
 
-class Metadata(Model):
+class ResourceMetadata(Model):
     """What an object is called."""
 
     name: AnyName
@@ -67,7 +67,7 @@ class Metadata(Model):
     annotations: Annotations = Field(default={})
 
 
-class PlacedMetadata(Metadata):
+class NamespacedMetadata(ResourceMetadata):
     """What an object in a namespace is called: as the pod that it is for."""
 
     namespace: AnyName | None = None
@@ -145,7 +145,7 @@ class Forward(Model):
     @model_validator(mode="after")
     def _one(self) -> "Forward":
         if bool(self.command) == (self.target is not None):
-            raise wrong("needs either target or command")
+            raise invalid("needs either target or command")
         return self
 
 
@@ -158,7 +158,7 @@ class Amount(Model):
     @model_validator(mode="after")
     def _one(self) -> "Amount":
         if (self.value is None) == (self.expression is None):
-            raise wrong("needs either value or expression")
+            raise invalid("needs either value or expression")
         return self
 
 
@@ -198,9 +198,9 @@ class MetricEntry(Model):
     @model_validator(mode="after")
     def _fitting(self) -> "MetricEntry":
         if self.kind == "histogram" and not self.buckets:
-            raise wrong("needs buckets, as any histogram")
+            raise invalid("needs buckets, as any histogram")
         if self.kind != "histogram" and self.value is None:
-            raise wrong("needs a value")
+            raise invalid("needs a value")
         return self
 
 
@@ -228,7 +228,7 @@ def _model(kind: str) -> type[Model]:
     fields: dict[str, Any] = {
         "api_version": (Literal["kwok.x-k8s.io/v1alpha1"], ...),
         "kind": (str, ...),
-        "metadata": (Metadata if wide else PlacedMetadata, ...),
+        "metadata": (ResourceMetadata if wide else NamespacedMetadata, ...),
         "spec": (MetricSpec if kind == "Metric" else _spec(kind), ...),
         "status": (Any, None),
     }
@@ -247,9 +247,9 @@ def check(value: object) -> list[Finding]:
     """Return all that is wrong in one of kwok's objects."""
     kind = value.get("kind") if isinstance(value, dict) else None
     if kind not in KINDS or not isinstance(value, dict):
-        hint = "name it under spec.stages" if kind == "Stage" else problems.meant(str(kind), sorted(KINDS))
+        hint = "name it under spec.stages" if kind == "Stage" else problems.suggestion(str(kind), sorted(KINDS))
         return [Finding(("kind",), f"{kind!r} is not one of kwok's kinds", hint, rule="unknown-kind")]
-    wrong = decode.read(_model(kind), value)[1]
+    wrong = decode.to_model(_model(kind), value)[1]
     return wrong or [finding for where, text, takes in _expressions(value) for finding in _compiled(where, text, takes)]
 
 
@@ -258,11 +258,11 @@ _TEXT = ("string", "dyn", "null")
 """The results of CEL that kwok can show as a figure or a label; of `dyn` only running it tells."""
 
 
-def _expressions(value: Manifest) -> Iterator[tuple[Where, str, tuple[str, ...]]]:
+def _expressions(value: Manifest) -> Iterator[tuple[FieldPath, str, tuple[str, ...]]]:
     """Yield where an object holds CEL, the expression, and what it may yield."""
     spec = value["spec"]
     for index, metric in enumerate(spec.get("metrics") or ()):
-        at: Where = ("spec", "metrics", index)
+        at: FieldPath = ("spec", "metrics", index)
         if metric.get("value") is not None:
             yield (*at, "value"), metric["value"], _NUMBER
         for name, takes in (("labels", _TEXT), ("buckets", _NUMBER)):
@@ -274,18 +274,18 @@ def _expressions(value: Manifest) -> Iterator[tuple[Where, str, tuple[str, ...]]
                 yield ("spec", "usages", index, "usage", resource, "expression"), amount["expression"], _NUMBER
 
 
-def _compiled(where: Where, text: str, takes: tuple[str, ...]) -> Iterator[Finding]:
-    verdict = cel.check(text, cel.METRIC)
-    if verdict.problem:
-        what = f"kwok cannot compile this CEL, {verdict.problem}: it shows nothing"
+def _compiled(where: FieldPath, text: str, takes: tuple[str, ...]) -> Iterator[Finding]:
+    analysis = cel.analyze(text, cel.METRIC)
+    if analysis.problem:
+        what = f"kwok cannot compile this CEL, {analysis.problem}: it shows nothing"
         yield Finding(where, what, "there are node, pod and container, of Kubernetes' own fields", rule="kwok-bad-cel")
-    elif verdict.yields not in takes:
-        what = f"kwok can make no {'label' if takes is _TEXT else 'figure'} of {verdict.yields}: it shows nothing"
+    elif analysis.result_type not in takes:
+        what = f"kwok can make no {'label' if takes is _TEXT else 'figure'} of {analysis.result_type}: it shows nothing"
         hint = "yield a text" if takes is _TEXT else 'yield a number or a Quantity, as in Quantity("1Gi")'
         yield Finding(where, what, hint, rule="kwok-cel-yields")
 
 
-def owned(value: Manifest, fleet: str) -> Manifest:
+def owned_manifest(value: Manifest, fleet: str) -> Manifest:
     """Return an object as one of ours, with what the API server would fill in: else it would differ for ever."""
     kind, given = value["kind"], value["metadata"]
     metadata = {key: item for key, item in given.items() if item}
@@ -305,7 +305,7 @@ def _without_nothing(part: Any) -> Any:  # noqa: ANN401  # any part of a manifes
     return [_without_nothing(item) for item in part] if isinstance(part, list) else part
 
 
-def unreachable(own: Iterable[Manifest], runs: KwokControllerSpec) -> Iterator[Finding]:
+def check_reachable(own: Iterable[Manifest], runs: KwokControllerSpec) -> Iterator[Finding]:
     """Yield that kubectl will not find what a Fleet declares for it, if nodes do not say where kwok is."""
     kinds = sorted({each["kind"] for each in own} & set(flags.DEBUG_KINDS))
     if kinds and runs.port is None:
@@ -314,7 +314,7 @@ def unreachable(own: Iterable[Manifest], runs: KwokControllerSpec) -> Iterator[F
         yield Finding(("spec", "kwokResources"), what, hint, problems.Severity.WARNING, "unreachable-kwok")
 
 
-def together(found: Iterable[tuple[Manifest, Document]], *, uses: bool) -> Iterator[tuple[Document, Finding]]:
+def check_conflicts(found: Iterable[tuple[Manifest, Document]], *, uses: bool) -> Iterator[tuple[Document, Finding]]:
     """Yield objects that cannot stand beside each other, or (*uses*) beside usage that Fleets declare."""
     seen: dict[objects.ObjectKey, Document] = {}
     for manifest, document in found:

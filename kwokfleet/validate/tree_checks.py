@@ -6,7 +6,7 @@ from typing import Any
 from kwokfleet.api import fleet as fleet_api
 from kwokfleet.api import wave as wave_api
 from kwokfleet.documents import parser, problems
-from kwokfleet.documents.problems import Finding, Where
+from kwokfleet.documents.problems import FieldPath, Finding
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.render import desired, nodes, schedule, stage_sets, workloads
 from kwokfleet.validate import fleet_checks, wave_checks
@@ -14,7 +14,7 @@ from kwokfleet.validate import fleet_checks, wave_checks
 AUTOSCALER_KEY = "templates"
 
 
-def document(value: object) -> list[Finding]:
+def check_document(value: object) -> list[Finding]:
     """Return what keeps a document from being sorted by apiVersion and kind."""
     if not isinstance(value, Mapping):
         hint = "begin with apiVersion, kind and metadata"
@@ -45,11 +45,11 @@ def _version(version: str, kind: str) -> list[Finding]:
             Finding(
                 ("kind",),
                 f"there is no kind {kind!r}",
-                problems.meant(kind, sorted(fleet_api.KINDS)),
+                problems.suggestion(kind, sorted(fleet_api.KINDS)),
                 rule="unknown-kind",
             )
         ]
-    close = problems.nearest(version, [fleet_api.API_VERSION])
+    close = problems.closest_name(version, [fleet_api.API_VERSION])
     if (
         kind in fleet_api.KINDS
         or version.startswith(fleet_api.GROUP)
@@ -82,7 +82,7 @@ def node_templates(values: Sequence[Any]) -> tuple[list[Manifest], str]:
             if trouble:
                 return [], trouble
             found += inner
-    unfit = next((trouble for trouble in map(fleet_checks.misshapen, found) if trouble), "")
+    unfit = next((trouble for trouble in map(fleet_checks.template_problem, found) if trouble), "")
     if unfit:
         return [], f"holds a Node that cannot be a template: {unfit}"
     return found, "" if found else "holds no Node"
@@ -103,7 +103,7 @@ def _is_config_map(value: object) -> bool:
     return isinstance(value, dict) and value.get("kind") == "ConfigMap"
 
 
-def together(
+def check_conflicts(
     fleets: Iterable[fleet_api.Fleet], sets: Mapping[str, Sequence[stage_sets.Named]]
 ) -> Iterator[tuple[str, Finding]]:
     """Yield what Fleets cannot both have, with the name of the Fleet at which to mend it."""
@@ -121,7 +121,7 @@ def together(
 
 def _same_names(fleets: Sequence[fleet_api.Fleet]) -> Iterator[tuple[str, Finding]]:
     """Yield pools, Lifecycles and Waves that would ask for objects of the same name."""
-    owners: dict[tuple[str, ...], tuple[str, Where]] = {}
+    owners: dict[tuple[str, ...], tuple[str, FieldPath]] = {}
     for fleet in fleets:
         for claim, where in _claims(fleet):
             owner, first = owners.setdefault(claim, (fleet.name, where))
@@ -131,7 +131,7 @@ def _same_names(fleets: Sequence[fleet_api.Fleet]) -> Iterator[tuple[str, Findin
                 yield fleet.name, Finding(where, what, "give one another name", rule="same-name")
 
 
-def _claims(fleet: fleet_api.Fleet) -> Iterator[tuple[tuple[str, ...], Where]]:
+def _claims(fleet: fleet_api.Fleet) -> Iterator[tuple[tuple[str, ...], FieldPath]]:
     """Yield the names that a Fleet lays claim to, and where."""
     for index, pool in enumerate(fleet.spec.node_pools):
         yield ("node", nodes.name(pool, fleet.name, 0)), ("spec", "nodePools", index, "nodeName")
@@ -159,7 +159,7 @@ def _same_groups(fleets: Sequence[fleet_api.Fleet]) -> Iterator[tuple[str, Findi
             yield fleet.name, Finding(("spec", "nodeGroups"), what, "make them equal", rule="conflict")
 
 
-def played(tree: desired.Tree) -> Iterator[tuple[str, Finding]]:
+def check_stage_coverage(tree: desired.Tree) -> Iterator[tuple[str, Finding]]:
     """Yield workload that no Stage would bring to its end, and heartbeats that would not do."""
     for fleet in tree.fleets:
         for index, wave in enumerate(fleet.spec.waves):
@@ -170,7 +170,7 @@ def played(tree: desired.Tree) -> Iterator[tuple[str, Finding]]:
         yield from _heartbeats(tree)
 
 
-def _own_lifecycle(fleet: fleet_api.Fleet, wave: wave_api.Wave, where: Where) -> Iterator[Finding]:
+def _own_lifecycle(fleet: fleet_api.Fleet, wave: wave_api.Wave, where: FieldPath) -> Iterator[Finding]:
     """Yield a Job whose Lifecycle never ends. What our own Stages match need not be tried out."""
     lifecycle = next(each for each in fleet.spec.lifecycles if each.name == wave.lifecycle)
     ends = lifecycle.pod is not None and (lifecycle.pod.complete or lifecycle.pod.fail)
@@ -179,7 +179,7 @@ def _own_lifecycle(fleet: fleet_api.Fleet, wave: wave_api.Wave, where: Where) ->
         yield Finding(where, what, "add complete to it, as in complete: args", rule="workload-never-completes")
 
 
-def _at_large(tree: desired.Tree, fleet: fleet_api.Fleet, wave: wave_api.Wave, where: Where) -> Iterator[Finding]:
+def _at_large(tree: desired.Tree, fleet: fleet_api.Fleet, wave: wave_api.Wave, where: FieldPath) -> Iterator[Finding]:
     """Yield what Stages of the author's own leave to wish; each set of the library completes Jobs."""
     named = [one for uses in tree.stage_sets.values() for one in uses]
     if all(one.from_library for one in named if "pod" in stage_sets.role(one)):
@@ -189,7 +189,7 @@ def _at_large(tree: desired.Tree, fleet: fleet_api.Fleet, wave: wave_api.Wave, w
     context = desired.wave_context(tree, fleet, wave, "0")
     made = workloads.maker(context)(0)
     stages = [stage for stage in desired.stages(tree) if stage_sets.kind(stage) == "Pod"]
-    for place, pod in wave_checks.pods(made, where):
+    for place, pod in wave_checks.pod_templates(made, where):
         yield from coverage.pod_findings(stages, pod, place, str(made["kind"]))
 
 

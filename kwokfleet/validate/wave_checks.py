@@ -9,7 +9,7 @@ from kwokfleet.api import fleet as fleet_api
 from kwokfleet.api import units
 from kwokfleet.api.wave import Wave
 from kwokfleet.documents import problems
-from kwokfleet.documents.problems import Finding, Severity, Where
+from kwokfleet.documents.problems import FieldPath, Finding, Severity
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.render import schedule, workloads
 from kwokfleet.validate import fleet_checks
@@ -43,9 +43,11 @@ _MAX_NAME = 63
 """Characters in the name of a Job, since it is a label of its pods."""
 
 
-def check(fleet: fleet_api.Fleet, wave: Wave, where: Where, trace: workloads.Trace | None) -> Iterator[Finding]:
+def check(
+    fleet: fleet_api.Fleet, wave: Wave, where: FieldPath, trace: workloads.RecordedArrivals | None
+) -> Iterator[Finding]:
     """Yield everything wrong with a Wave."""
-    yield from fleet_checks.reference(fleet, wave.lifecycle, "pod", where)
+    yield from fleet_checks.check_lifecycle_reference(fleet, wave.lifecycle, "pod", where)
     yield from _pools(fleet, wave, where)
     yield from _amount(wave, where, trace)
     yield from _variables(wave, where, trace)
@@ -55,11 +57,11 @@ def check(fleet: fleet_api.Fleet, wave: Wave, where: Where, trace: workloads.Tra
     yield from _gates(fleet, wave, where, trace)
 
 
-def _pools(fleet: fleet_api.Fleet, wave: Wave, where: Where) -> Iterator[Finding]:
+def _pools(fleet: fleet_api.Fleet, wave: Wave, where: FieldPath) -> Iterator[Finding]:
     known = [pool.name for pool in fleet.spec.node_pools]
     for index, name in enumerate(wave.pools):
         if name not in known:
-            hint = problems.meant(name, known) if known else "declare it under spec.nodePools"
+            hint = problems.suggestion(name, known) if known else "declare it under spec.nodePools"
             yield Finding((*where, "pools", index), f"there is no pool {name!r}", hint, rule="unknown-reference")
     if wave.place and not known:
         what = "its pods can land nowhere: the Fleet has no pool"
@@ -67,7 +69,7 @@ def _pools(fleet: fleet_api.Fleet, wave: Wave, where: Where) -> Iterator[Finding
         yield Finding((*where, "name"), what, hint, Severity.WARNING, "no-pool")
 
 
-def _amount(wave: Wave, where: Where, trace: workloads.Trace | None) -> Iterator[Finding]:
+def _amount(wave: Wave, where: FieldPath, trace: workloads.RecordedArrivals | None) -> Iterator[Finding]:
     if wave.arrivals is None:
         if wave.duration is not None:
             what = "needs arrivals: without them everything arrives at once"
@@ -93,7 +95,7 @@ def _amount(wave: Wave, where: Where, trace: workloads.Trace | None) -> Iterator
         yield Finding((*where, "arrivals"), what, "raise the rate, or lower count", rule="too-long", at_key=True)
 
 
-def _variables(wave: Wave, where: Where, trace: workloads.Trace | None) -> Iterator[Finding]:
+def _variables(wave: Wave, where: FieldPath, trace: workloads.RecordedArrivals | None) -> Iterator[Finding]:
     for name in wave.vary:
         if not _IDENTIFIER.fullmatch(name):
             what = f"{name!r} cannot be a variable's name"
@@ -112,20 +114,20 @@ def _variables(wave: Wave, where: Where, trace: workloads.Trace | None) -> Itera
             used.add(name)
             if name not in known and not from_trace:
                 what = f"there is no variable {name!r}"
-                yield Finding((*where, *place), what, problems.meant(name, sorted(known)), rule="unknown-variable")
+                yield Finding((*where, *place), what, problems.suggestion(name, sorted(known)), rule="unknown-variable")
     for name in sorted(set(wave.vary) - used):
         what = f"variable {name!r} is used nowhere in the template"
         yield Finding((*where, "vary", name), what, f"write {{{{{name}}}}} there", Severity.WARNING, "unused-variable")
 
 
-def _texts(wave: Wave) -> Iterator[tuple[Where, str]]:
+def _texts(wave: Wave) -> Iterator[tuple[FieldPath, str]]:
     """Yield every text of a Wave that may hold variables, and its place."""
     if wave.namespace:
         yield ("namespace",), wave.namespace
     yield from _texts_in(wave.template, ("template",))
 
 
-def _texts_in(part: Any, where: Where) -> Iterator[tuple[Where, str]]:  # noqa: ANN401  # any part of a manifest
+def _texts_in(part: Any, where: FieldPath) -> Iterator[tuple[FieldPath, str]]:  # noqa: ANN401  # any part of a manifest
     if isinstance(part, str):
         yield where, part
     elif isinstance(part, Mapping):
@@ -137,7 +139,7 @@ def _texts_in(part: Any, where: Where) -> Iterator[tuple[Where, str]]:  # noqa: 
             yield from _texts_in(item, (*where, index))
 
 
-def _template(wave: Wave, where: Where) -> Iterator[Finding]:
+def _template(wave: Wave, where: FieldPath) -> Iterator[Finding]:
     template = wave.template
     for name in ("apiVersion", "kind"):
         if not isinstance(template.get(name), str) or not template[name]:
@@ -146,7 +148,7 @@ def _template(wave: Wave, where: Where) -> Iterator[Finding]:
             yield Finding(place, what, "as in batch/v1, Job", rule="invalid-template", at_key=name not in template)
     metadata = template.get("metadata")
     yield from _metadata(metadata, (*where, "metadata"))
-    if template.get("kind") == "Pod" and not any(True for _ in pods(template, where)):
+    if template.get("kind") == "Pod" and not any(True for _ in pod_templates(template, where)):
         yield Finding((*where, "kind"), "a Pod needs spec.containers", "add them", rule="invalid-template")
     if isinstance(metadata, Mapping) and "generateName" in metadata:
         what = "names must follow from the file, so that nothing is made twice"
@@ -157,7 +159,7 @@ def _template(wave: Wave, where: Where) -> Iterator[Finding]:
         if isinstance(metadata, Mapping) and name in metadata:
             what = f"{name!r} belongs to the cluster"
             yield Finding((*where, "metadata", name), what, "remove it", rule="invalid-template", at_key=True)
-    for place, pod in pods(template, where):
+    for place, pod in pod_templates(template, where):
         yield from _pod(pod, place)
         policy = pod["spec"].get("restartPolicy", "Always")
         if template.get("kind") == "Job" and policy not in ("Never", "OnFailure") and not workloads.names_used(policy):
@@ -165,7 +167,7 @@ def _template(wave: Wave, where: Where) -> Iterator[Finding]:
             yield Finding((*place, "spec", "restartPolicy"), what, "add it", rule="invalid-template", at_key=True)
 
 
-def _metadata(metadata: Any, where: Where) -> Iterator[Finding]:  # noqa: ANN401  # any part of a manifest
+def _metadata(metadata: Any, where: FieldPath) -> Iterator[Finding]:  # noqa: ANN401  # any part of a manifest
     """Yield what of an object's metadata is of the wrong type: the API server would refuse it."""
     if metadata is not None and not isinstance(metadata, Mapping):
         yield Finding(where, "must be a mapping", rule="invalid-template")
@@ -182,7 +184,7 @@ def _metadata(metadata: Any, where: Where) -> Iterator[Finding]:  # noqa: ANN401
                 yield Finding((*where, name, key), "must be a text", "put it in quotes", rule="invalid-template")
 
 
-def pods(template: Manifest, where: Where) -> Iterator[tuple[Where, Manifest]]:
+def pod_templates(template: Manifest, where: FieldPath) -> Iterator[tuple[FieldPath, Manifest]]:
     """Yield every pod template in an object, whatever its kind, and its place."""
     spec = template.get("spec")
     if isinstance(spec, Mapping) and "containers" in spec:
@@ -190,14 +192,14 @@ def pods(template: Manifest, where: Where) -> Iterator[tuple[Where, Manifest]]:
         return
     for key, item in template.items():
         if isinstance(item, Mapping):
-            yield from pods(dict(item), (*where, key))
+            yield from pod_templates(dict(item), (*where, key))
         elif isinstance(item, list):
             for index, entry in enumerate(item):
                 if isinstance(entry, Mapping):
-                    yield from pods(dict(entry), (*where, key, index))
+                    yield from pod_templates(dict(entry), (*where, key, index))
 
 
-def _pod(pod: Manifest, where: Where) -> Iterator[Finding]:
+def _pod(pod: Manifest, where: FieldPath) -> Iterator[Finding]:
     if len(where) > _TEMPLATE_STEPS:  # the object's own have been looked at
         yield from _metadata(pod.get("metadata"), (*where, "metadata"))
     spec = pod["spec"]
@@ -217,7 +219,7 @@ def _pod(pod: Manifest, where: Where) -> Iterator[Finding]:
         yield from _shaped(spec.get(name), shape, (*where, "spec", name))
 
 
-def _shaped(part: Any, shape: Any, where: Where) -> Iterator[Finding]:  # noqa: ANN401  # any part of a manifest
+def _shaped(part: Any, shape: Any, where: FieldPath) -> Iterator[Finding]:  # noqa: ANN401  # any part of a manifest
     """Yield what is not a mapping, a list or a text where placing a pod needs one."""
     if part is None:
         return
@@ -233,7 +235,9 @@ def _shaped(part: Any, shape: Any, where: Where) -> Iterator[Finding]:  # noqa: 
             yield from _shaped(() if item is None else item, shape[0], (*where, index))
 
 
-def _names(fleet: fleet_api.Fleet, wave: Wave, where: Where, trace: workloads.Trace | None) -> Iterator[Finding]:
+def _names(
+    fleet: fleet_api.Fleet, wave: Wave, where: FieldPath, trace: workloads.RecordedArrivals | None
+) -> Iterator[Finding]:
     """Yield objects of one Wave that would have the same name, or one that is too long."""
     metadata = wave.template.get("metadata")
     given = metadata.get("name") if isinstance(metadata, Mapping) else None
@@ -244,26 +248,28 @@ def _names(fleet: fleet_api.Fleet, wave: Wave, where: Where, trace: workloads.Tr
         if many and not used & {"index", "name"}:
             what = "all objects would have the same name"
             yield Finding(place, what, "put {{index}} into it, or leave it out", rule="same-name")
-        elif wave.start.shape in _RECURRING and not used & {"run", "name"}:
+        elif wave.start.variant in _RECURRING and not used & {"run", "name"}:
             what = "the objects of each run would have the same names"
             yield Finding(place, what, "put {{run}} into it, or leave it out", rule="same-name")
         return
     most = max(wave.count or 1, len(trace.at) if trace else 1)
-    run = _CRON_RUN_DIGITS if wave.start.shape in _RECURRING else 1
+    run = _CRON_RUN_DIGITS if wave.start.variant in _RECURRING else 1
     length = len(f"{fleet.name}-{wave.name}--") + run + max(1, math.ceil(math.log10(most)) if most > 1 else 1)
     if length > _MAX_NAME:
         what = f"its objects' names ({fleet.name}-{wave.name}-RUN-INDEX) would be longer than {_MAX_NAME} characters"
         yield Finding((*where, "name"), what, "use shorter names", rule="name-too-long")
 
 
-def _namespace(wave: Wave, where: Where) -> Iterator[Finding]:
+def _namespace(wave: Wave, where: FieldPath) -> Iterator[Finding]:
     name = wave.namespace
     if name is not None and not workloads.names_used(name) and not _NAMESPACE.fullmatch(name):
         what = f"{name!r} is not the name of a namespace: lower-case letters, digits and '-'"
         yield Finding((*where, "namespace"), what, "as in load-test", rule="invalid-name")
 
 
-def _gates(fleet: fleet_api.Fleet, wave: Wave, where: Where, trace: workloads.Trace | None) -> Iterator[Finding]:
+def _gates(
+    fleet: fleet_api.Fleet, wave: Wave, where: FieldPath, trace: workloads.RecordedArrivals | None
+) -> Iterator[Finding]:
     """Yield gates that no Run can pass. The workload is played all the same, and fails them."""
     kind = wave.template.get("kind")
     if wave.expect is None or not isinstance(kind, str) or not isinstance(wave.template.get("apiVersion"), str):
@@ -282,7 +288,7 @@ def _gates(fleet: fleet_api.Fleet, wave: Wave, where: Where, trace: workloads.Tr
         yield Finding((*where, "expect", "deadline"), what, hint, Severity.WARNING, "impossible-gate")
 
 
-def _last_arrival(wave: Wave, trace: workloads.Trace | None) -> float:
+def _last_arrival(wave: Wave, trace: workloads.RecordedArrivals | None) -> float:
     """Return the seconds until the last object arrives, as far as that is certain and quickly found."""
     if wave.arrivals is None:
         return 0.0

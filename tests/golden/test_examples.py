@@ -39,10 +39,10 @@ def _shown(tree: render.Tree) -> Iterator[str]:
         pool = manifest["metadata"].get("labels", {}).get(objects.POOL)
         if manifest["kind"] == "Stage":
             if objects.STAGE_SET not in manifest["metadata"]["labels"]:
-                yield "---\n" + writer.document(_without_steps(manifest))
+                yield "---\n" + writer.to_yaml(_without_steps(manifest))
         elif pool is None or pool not in seen:
             seen.add(pool or "")
-            yield "---\n" + writer.document(manifest)
+            yield "---\n" + writer.to_yaml(manifest)
     for fleet in tree.fleets:
         for wave in fleet.spec.waves:
             yield from _wave(tree, fleet, wave)
@@ -74,4 +74,4 @@ def _wave(tree: render.Tree, fleet: Fleet, wave: Wave) -> Iterator[str]:
     until = instants[-1].at.isoformat()
     yield f"---\n# wave {wave.name}: run {run.name}, {len(instants)} objects until {until}\n"
     for instant in islice(instants, 2):
-        yield f"---\n# due {instant.at.isoformat()}\n" + writer.document(make(instant.index))
+        yield f"---\n# due {instant.at.isoformat()}\n" + writer.to_yaml(make(instant.index))

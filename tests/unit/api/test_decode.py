@@ -17,14 +17,14 @@ def fleet(**spec: Any) -> dict[str, Any]:  # noqa: ANN401  # any part of a file
 
 def findings(value: object) -> dict[str, Finding]:
     """Return what is wrong, by place."""
-    made, found = decode.read(fleet_api.Fleet, value)
+    made, found = decode.to_model(fleet_api.Fleet, value)
     assert (made is None) == bool(found)
-    return {problems.field(finding.where): finding for finding in found}
+    return {problems.format_path(finding.field_path): finding for finding in found}
 
 
 def test_the_design_s_own_example_is_understood() -> None:
     """Short forms and long forms come to the same model."""
-    short, _ = decode.read(
+    short, _ = decode.to_model(
         fleet_api.Fleet,
         fleet(
             nodePools=[{"name": "gpu", "replicas": 5, "taints": ["a=b:NoSchedule"]}],
@@ -33,7 +33,7 @@ def test_the_design_s_own_example_is_understood() -> None:
             waves=[{"name": "w", "start": "30s", "template": {}}],
         ),
     )
-    long, _ = decode.read(
+    long, _ = decode.to_model(
         fleet_api.Fleet,
         fleet(
             nodePools=[{"name": "gpu", "replicas": 5, "taints": [{"key": "a", "value": "b", "effect": "NoSchedule"}]}],
@@ -117,7 +117,7 @@ def test_anything_at_all_gets_an_answer(value: object) -> None:
 
 def test_the_schema_describes_every_field() -> None:
     """Whoever writes a file in an editor is told what each field means."""
-    made = decode.schema()
+    made = decode.json_schema()
     bare = [
         f"{name}.{field}"
         for name, definition in made["definitions"].items()
@@ -131,7 +131,7 @@ def test_the_schema_describes_every_field() -> None:
 
 def test_the_schema_s_references_lead_somewhere() -> None:
     """No reference dangles."""
-    made = decode.schema()
+    made = decode.json_schema()
 
     def references(part: object) -> set[str]:
         if isinstance(part, dict):

@@ -74,7 +74,7 @@ def test_shares_and_percentages_are_not_mixed_up() -> None:
 def test_a_quantity_is_written_as_kubernetes_does(text: object, amount: str) -> None:
     """Amounts keep their spelling, and stand for the number the API server would read."""
     assert units.quantity(text) == str(text)
-    assert units.amount(units.quantity(text)) == Decimal(amount)
+    assert units.quantity_value(units.quantity(text)) == Decimal(amount)
 
 
 def test_a_wrong_suffix_is_answered_with_the_right_one() -> None:
@@ -96,4 +96,4 @@ def test_an_instant_has_date_and_offset() -> None:
 def test_a_duration_is_shown_as_it_is_read() -> None:
     """What is shown can be read again."""
     for text in ("250ms", "90s", "1.5s", "0s"):
-        assert units.show(units.duration(text)) == text
+        assert units.format_duration(units.duration(text)) == text

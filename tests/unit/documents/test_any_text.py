@@ -164,7 +164,7 @@ def parsed(text: str) -> list[Any]:
 
 def dumped(values: list[Any]) -> str:
     """Return values as the documents of a file."""
-    return "".join(f"---\n{writer.document(value)}" for value in values)
+    return "".join(f"---\n{writer.to_yaml(value)}" for value in values)
 
 
 # ----------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def objects_of(context: workloads.Context, start: datetime) -> list[Any]:
     make = workloads.maker(context)
     made = [make(each.index) for each in itertools.islice(workloads.instants(context, start), FEW_OBJECTS)]
     for manifest in made[:2]:
-        assert parsed(writer.document(manifest)) == [json.loads(json.dumps(manifest, allow_nan=False))]
+        assert parsed(writer.to_yaml(manifest)) == [json.loads(json.dumps(manifest, allow_nan=False))]
     return made
 
 
@@ -333,10 +333,10 @@ def test_formatting_changes_looks_only(name: str, changes: list[Edit]) -> None:
     """What comes out has the same values and would not be changed again; or it is left alone, with a reason."""
     text = damaged(EXAMPLES[name], changes)
     with soon():
-        made = formatter.formatted(name, text)
+        made = formatter.format_text(name, text)
     if isinstance(made, str):
         assert parsed(made) == parsed(text)
-        assert formatter.formatted(name, made) == made
+        assert formatter.format_text(name, made) == made
     else:
         assert made.what
 
@@ -352,6 +352,6 @@ def test_formatting_changes_looks_only(name: str, changes: list[Edit]) -> None:
 @example({"a": [[], {}, [[1]], [{}], "a\nb\n", " a\n", "1e3", "10m", "0x1", 1e22, -0.0]})
 def test_what_is_written_is_read_back(manifest: dict[str, Any]) -> None:
     """Every text, number and structure, without a Problem."""
-    found, wrong = parser.parse("made.yaml", writer.document(manifest))
+    found, wrong = parser.parse("made.yaml", writer.to_yaml(manifest))
     assert wrong == []
     assert [document.value for document in found] == [manifest]

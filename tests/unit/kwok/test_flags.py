@@ -43,10 +43,10 @@ def test_a_shard_drives_the_nodes_with_its_label() -> None:
 def test_nodes_of_others_are_not_driven() -> None:
     """Where a label says which ones are: neither their leases nor their shards are our concern."""
     manage = spec(manage={"label": "kwokfleet.dev/fleet=lab"}).manage
-    assert manage.drives({"kwokfleet.dev/fleet": "lab", "more": ""})
-    assert not manage.drives({"kwokfleet.dev/fleet": "other"})
-    assert not manage.drives({})
-    assert spec().manage.drives({})
+    assert manage.matches({"kwokfleet.dev/fleet": "lab", "more": ""})
+    assert not manage.matches({"kwokfleet.dev/fleet": "other"})
+    assert not manage.matches({})
+    assert spec().manage.matches({})
 
 
 @pytest.mark.parametrize(

@@ -270,7 +270,7 @@ def test_a_whole_fleet_is_valid_and_in_style(lesson: model.Lesson, tmp_path: Pat
     assert not loaded.problems
     [fleet] = loaded.tree.fleets
     assert fleet.spec.waves[0].lifecycle == "web"
-    assert formatter.formatted("learnt.yaml", file.read_text()) == file.read_text()
+    assert formatter.format_text("learnt.yaml", file.read_text()) == file.read_text()
 
 
 @settings(max_examples=50)

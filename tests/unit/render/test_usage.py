@@ -29,7 +29,7 @@ LOGS: Manifest = {
 def fleet(**pool: Any) -> Fleet:  # noqa: ANN401  # fields of a pool
     """Return a Fleet with one pool."""
     spec = {"nodePools": [{"name": "general", "replicas": 4, **pool}]}
-    made, wrong = decode.read(
+    made, wrong = decode.to_model(
         Fleet,
         {"apiVersion": "kwokfleet.dev/v1alpha1", "kind": "Fleet", "metadata": {"name": "lab"}, "spec": spec},
     )
@@ -39,7 +39,7 @@ def fleet(**pool: Any) -> Fleet:  # noqa: ANN401  # fields of a pool
 
 def controller(**fields: Any) -> KwokControllerSpec:  # noqa: ANN401  # fields of a KwokController
     """Return how kwok runs."""
-    made, wrong = decode.read(KwokControllerSpec, fields)
+    made, wrong = decode.to_model(KwokControllerSpec, fields)
     assert made is not None, wrong
     return made
 
@@ -172,7 +172,7 @@ def test_an_object_becomes_ours() -> None:
     """With our label and its Fleet's, and its own kept; without what is null."""
     given = {**LOGS, "metadata": {"name": "all", "labels": {"why": "tests"}}, "status": {}}
     given["spec"] = {**given["spec"], "selector": None}
-    made = kwok_resources.owned(given, "lab")
+    made = kwok_resources.owned_manifest(given, "lab")
     assert made["metadata"]["labels"] == {"why": "tests", objects.MANAGED_BY: "kwokfleet", objects.FLEET: "lab"}
     assert made["spec"] == LOGS["spec"]
     assert "status" not in made
@@ -183,7 +183,7 @@ def test_defaults_inside_lists_are_filled_in() -> None:
     metric = {"name": "one", "kind": "gauge", "value": "1.0"}
     given = {**LOGS, "kind": "Metric", "spec": {"path": "/metrics/mine", "metrics": [metric]}}
     assert kwok_resources.check(given) == []
-    assert kwok_resources.owned(given, "lab")["spec"]["metrics"] == [{**metric, "dimension": "node"}]
+    assert kwok_resources.owned_manifest(given, "lab")["spec"]["metrics"] == [{**metric, "dimension": "node"}]
 
 
 @pytest.mark.parametrize(
@@ -214,21 +214,21 @@ def test_our_own_cel_compiles() -> None:
 def test_a_namespace_that_an_object_needs_is_made() -> None:
     """As for waves."""
     given = {**LOGS, "kind": "Logs", "metadata": {"name": "pod", "namespace": "web"}}
-    found = desired(tree(kwok_resources.owned(given, "lab")))
+    found = desired(tree(kwok_resources.owned_manifest(given, "lab")))
     assert [each["metadata"]["name"] for each in found if each["kind"] == "Namespace"] == ["web"]
 
 
 def test_two_objects_of_one_name_are_one_too_many() -> None:
     """Said at the second."""
     first, second = Document("a.yaml", LOGS), Document("b.yaml", LOGS)
-    found = list(kwok_resources.together([(LOGS, first), (LOGS, second)], uses=False))
+    found = list(kwok_resources.check_conflicts([(LOGS, first), (LOGS, second)], uses=False))
     assert [(document.path, finding.rule) for document, finding in found] == [("b.yaml", "duplicate-name")]
 
 
 def test_logs_without_a_way_to_kwok_are_warned_of() -> None:
     """Nobody could read them."""
-    assert [each.rule for each in kwok_resources.unreachable([LOGS], controller())] == ["unreachable-kwok"]
-    assert list(kwok_resources.unreachable([LOGS], controller(port=10247))) == []
+    assert [each.rule for each in kwok_resources.check_reachable([LOGS], controller())] == ["unreachable-kwok"]
+    assert list(kwok_resources.check_reachable([LOGS], controller(port=10247))) == []
 
 
 # what kwok is started with
@@ -237,7 +237,7 @@ def test_logs_without_a_way_to_kwok_are_warned_of() -> None:
 def test_kwok_follows_only_what_is_declared() -> None:
     """Exec runs commands: it is off unless a file declares it, and so are the endpoints for it."""
     runs, shard = KwokControllerSpec(), flags.Shard()
-    logs = kwok_resources.owned(LOGS, "lab")
+    logs = kwok_resources.owned_manifest(LOGS, "lab")
     assert render.kwok_kinds(tree(logs)) == ("ClusterLogs",)
     assert '"enableDebuggingHandlers":false' in flags.configuration(runs, shard, (), ("ClusterResourceUsage", "Metric"))
     assert '"enableDebuggingHandlers":true' in flags.configuration(runs, shard, (), ("ClusterLogs",))

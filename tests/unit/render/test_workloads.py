@@ -18,7 +18,13 @@ JOB: Manifest = {
 }
 
 
-def context(*, run: str = "0", seed: int = 1, trace: workloads.Trace | None = None, **wave: Any) -> workloads.Context:  # noqa: ANN401  # any part of a file
+def context(
+    *,
+    run: str = "0",
+    seed: int = 1,
+    trace: workloads.RecordedArrivals | None = None,
+    **wave: Any,  # noqa: ANN401  # any part of a file
+) -> workloads.Context:
     """Return a Wave of a Fleet, as a file has it."""
     fleet = fleet_api.Fleet.model_validate(
         {
@@ -235,7 +241,7 @@ def test_limits_and_rounding_are_obeyed() -> None:
 
 def test_a_trace_s_columns_are_variables() -> None:
     """Each object gets its row."""
-    trace = workloads.Trace((0.0, 1.0), ({"x": 5}, {"x": 7}))
+    trace = workloads.RecordedArrivals((0.0, 1.0), ({"x": 5}, {"x": 7}))
     make = workloads.maker(context(template=with_args("{{x}}"), trace=trace, arrivals={"trace": {"file": "t"}}))
     assert pod_of(make(1))["spec"]["containers"][0]["args"] == ["7"]
 

@@ -34,15 +34,15 @@ def need(key: str, operator: str = "Exists", *values: str) -> dict[str, Any]:
 
 def test_a_stage_for_jobs_completes_a_job() -> None:
     """The owner's kind is known before the pod is made."""
-    assert coverage.completes([stage(RUNNING, JOB)], POD, "Job")
-    assert not coverage.completes([stage(RUNNING, JOB)], POD, "ReplicaSet")
+    assert coverage.can_complete([stage(RUNNING, JOB)], POD, "Job")
+    assert not coverage.can_complete([stage(RUNNING, JOB)], POD, "ReplicaSet")
 
 
 def test_a_job_that_nothing_completes_is_an_error() -> None:
     """It would run for ever."""
     ready = stage(RUNNING, step={"patch": {"template": "phase: Running"}})
     found = coverage.pod_findings([ready], POD, ("spec", "workloads", 0), "Job")
-    assert [(each.rule, each.severity, each.where) for each in found] == [
+    assert [(each.rule, each.severity, each.field_path) for each in found] == [
         ("workload-never-completes", Severity.ERROR, ("spec", "workloads", 0))
     ]
 
@@ -55,7 +55,7 @@ def test_pods_of_other_owners_need_not_complete() -> None:
 def test_next_counts_like_steps() -> None:
     """The deprecated spelling completes pods as well."""
     old = {"spec": {"resourceRef": {"kind": "Pod"}, "selector": {}, "next": {"statusTemplate": "phase: Succeeded"}}}
-    assert coverage.completes([old], POD, "Job")
+    assert coverage.can_complete([old], POD, "Job")
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_next_counts_like_steps() -> None:
 )
 def test_a_stage_that_surely_does_not_match_completes_nothing(needs: list[Any]) -> None:
     """What the template and the owner tell is enough to know."""
-    assert not coverage.completes([stage(*needs)], POD, "Job")
+    assert not coverage.can_complete([stage(*needs)], POD, "Job")
 
 
 @pytest.mark.parametrize(
@@ -89,24 +89,24 @@ def test_a_stage_that_surely_does_not_match_completes_nothing(needs: list[Any]) 
 )
 def test_in_doubt_a_stage_may_match(needs: list[Any]) -> None:
     """What comes later, from defaults or controllers, and what is not run, counts as met."""
-    assert coverage.completes([stage(*needs)], POD, "Job")
+    assert coverage.can_complete([stage(*needs)], POD, "Job")
 
 
 def test_labels_of_a_selector_are_compared_exactly() -> None:
     """Both matchLabels and matchAnnotations."""
-    assert coverage.completes([stage(selector={"matchLabels": {"app": "web"}})], POD, "Job")
-    assert not coverage.completes([stage(selector={"matchLabels": {"app": "db"}})], POD, "Job")
-    assert not coverage.completes([stage(selector={"matchAnnotations": {"app": "web"}})], POD, "Job")
+    assert coverage.can_complete([stage(selector={"matchLabels": {"app": "web"}})], POD, "Job")
+    assert not coverage.can_complete([stage(selector={"matchLabels": {"app": "db"}})], POD, "Job")
+    assert not coverage.can_complete([stage(selector={"matchAnnotations": {"app": "web"}})], POD, "Job")
 
 
 def test_a_stage_without_a_selector_completes_nothing() -> None:
     """It is dropped."""
-    assert not coverage.completes([stage(selector=None)], POD, "Job")
+    assert not coverage.can_complete([stage(selector=None)], POD, "Job")
 
 
 def test_deleting_completes_too() -> None:
     """A pod that is gone does not run for ever."""
-    assert coverage.completes([stage(RUNNING, step={"delete": True})], POD, "Job")
+    assert coverage.can_complete([stage(RUNNING, step={"delete": True})], POD, "Job")
 
 
 def with_container(**fields: object) -> dict[str, Any]:
@@ -120,7 +120,7 @@ READS_ARGS = stage(RUNNING, delay={"durationFrom": {"jq": {"expression": '.spec.
 def test_a_command_where_the_stage_reads_args_is_a_warning() -> None:
     """`command: [sleep, "10"]` would complete at once."""
     found = coverage.pod_findings([READS_ARGS], with_container(command=["sleep", "10"]))
-    assert [(each.rule, each.severity, each.where) for each in found] == [
+    assert [(each.rule, each.severity, each.field_path) for each in found] == [
         ("workload-command-not-read", Severity.WARNING, ("spec", "containers", 0, "command"))
     ]
 
@@ -156,7 +156,7 @@ def test_a_few_nodes_with_a_quick_heartbeat_are_fine() -> None:
 def test_many_nodes_with_a_quick_heartbeat_are_a_warning() -> None:
     """Each beat is a patch of the whole status."""
     found = coverage.heartbeat_findings([beat(20_000, 25_000)], 5_000, lease=False, where=("spec",))
-    assert [(each.rule, each.severity, each.where) for each in found] == [
+    assert [(each.rule, each.severity, each.field_path) for each in found] == [
         ("heartbeat-load", Severity.WARNING, ("spec",))
     ]
     assert "222 times per second" in found[0].what

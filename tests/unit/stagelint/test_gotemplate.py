@@ -44,7 +44,7 @@ FRAGMENTS = [
 )
 def test_what_go_parses_is_fine(text: str) -> None:
     """A template that text/template takes has no fault."""
-    assert gotemplate.fault(text, "Pod") is None
+    assert gotemplate.first_problem(text, "Pod") is None
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_what_go_parses_is_fine(text: str) -> None:
 )
 def test_what_go_cannot_parse_is_told(text: str, what: str, hint: str) -> None:
     """The fault says what is wrong and what to do."""
-    fault = gotemplate.fault(text, "Pod")
+    fault = gotemplate.first_problem(text, "Pod")
     assert fault is not None
     assert what in fault.what
     assert hint in fault.hint
@@ -92,14 +92,14 @@ def test_what_go_cannot_parse_is_told(text: str, what: str, hint: str) -> None:
 
 def test_a_fault_tells_its_line() -> None:
     """The line is counted inside the template."""
-    fault = gotemplate.fault("a: 1\nb: {{ .b }}\nc: {{ foo }}\n", "Pod")
+    fault = gotemplate.first_problem("a: 1\nb: {{ .b }}\nc: {{ foo }}\n", "Pod")
     assert fault is not None
     assert fault.line == 3
 
 
 def test_an_open_block_is_told_where_it_begins() -> None:
     """The end of the template is of no help to find it."""
-    fault = gotemplate.fault("{{ range .a }}\n{{ if .b }}\n{{ end }}\n", "Pod")
+    fault = gotemplate.first_problem("{{ range .a }}\n{{ if .b }}\n{{ end }}\n", "Pod")
     assert fault is not None
     assert (fault.what, fault.line) == ("{{ range }} has no {{ end }}", 1)
 
@@ -107,8 +107,8 @@ def test_an_open_block_is_told_where_it_begins() -> None:
 @pytest.mark.parametrize(("name", "kind", "other"), [("PodIP", "Pod", "Node"), ("NodePort", "Node", "Pod")])
 def test_some_functions_are_there_for_one_kind_only(name: str, kind: str, other: str) -> None:
     """What a function of another kind is for, is told."""
-    assert gotemplate.fault(f"{{{{ {name} }}}}", kind) is None
-    fault = gotemplate.fault(f"{{{{ {name} }}}}", other)
+    assert gotemplate.first_problem(f"{{{{ {name} }}}}", kind) is None
+    fault = gotemplate.first_problem(f"{{{{ {name} }}}}", other)
     assert fault is not None
     assert fault.hint == f"kwok has it for {kind} only"
 
@@ -117,5 +117,5 @@ def test_some_functions_are_there_for_one_kind_only(name: str, kind: str, other:
 @settings(max_examples=300, deadline=None)
 def test_any_text_gets_an_answer(text: str) -> None:
     """No template, however wild, raises."""
-    fault = gotemplate.fault(text, "Node")
+    fault = gotemplate.first_problem(text, "Node")
     assert fault is None or fault.what

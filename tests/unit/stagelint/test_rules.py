@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from kwokfleet.documents import problems
-from kwokfleet.documents.problems import Finding, Severity, Where
+from kwokfleet.documents.problems import FieldPath, Finding, Severity
 from kwokfleet.stagelint import rules
 
 STAGES = Path(__file__).parents[3] / "stages"
@@ -87,7 +87,7 @@ def patch(kind: str = "Pod", group: str = "v1", **fields: object) -> dict[str, A
 
 def broken(stage: dict[str, Any]) -> dict[str, tuple[str, Severity]]:
     """Return each rule that is broken, with the place and how bad it is."""
-    return {found.rule: (problems.field(found.where), found.severity) for found in rules.check(stage)}
+    return {found.rule: (problems.format_path(found.field_path), found.severity) for found in rules.check(stage)}
 
 
 def only(stage: dict[str, Any]) -> Finding:
@@ -145,7 +145,7 @@ def test_a_stage_that_uses_every_field_is_fine() -> None:
         (("spec", "steps", 4), {"delete": False}, "spec.steps[4]", "stage-empty-step"),
     ],
 )
-def test_what_would_stop_a_stage_is_an_error_at_its_place(path: Where, to: object, place: str, rule: str) -> None:
+def test_what_would_stop_a_stage_is_an_error_at_its_place(path: FieldPath, to: object, place: str, rule: str) -> None:
     """Each single mistake in a Stage is found, with the place to correct."""
     assert broken(altered(*path, to=to))[rule] == (place, Severity.ERROR)
 
@@ -153,7 +153,7 @@ def test_what_would_stop_a_stage_is_an_error_at_its_place(path: Where, to: objec
 def test_where_leads_to_the_stage() -> None:
     """Places start from the document that holds the Stage."""
     found = rules.check(altered("spec", "weight", to=-1), ("items", 3))
-    assert problems.field(found[0].where) == "items[3].spec.weight"
+    assert problems.format_path(found[0].field_path) == "items[3].spec.weight"
 
 
 def test_an_unknown_field_is_told_with_the_nearest_name() -> None:
@@ -161,7 +161,7 @@ def test_an_unknown_field_is_told_with_the_nearest_name() -> None:
     found = only(altered("spec", "delay", "durationMillis", to=1))
     assert found.rule == "stage-unknown-field"
     assert found.at_key
-    assert found.where == ("spec", "delay", "durationMillis")
+    assert found.field_path == ("spec", "delay", "durationMillis")
     assert found.hint == "did you mean 'durationMilliseconds'?"
 
 
@@ -314,7 +314,7 @@ def test_a_stage_that_does_nothing_is_an_error(fields: dict[str, Any]) -> None:
 def test_a_patch_beside_a_delete_is_skipped() -> None:
     """A delete leads straight to the next step."""
     found = only(spec(steps=[{"delete": True, "patch": {"template": "a: b"}}]))
-    assert (found.rule, found.where) == ("stage-delete-hides-action", ("spec", "steps", 0, "patch"))
+    assert (found.rule, found.field_path) == ("stage-delete-hides-action", ("spec", "steps", 0, "patch"))
 
 
 def test_what_follows_a_delete_is_skipped_but_for_events() -> None:
@@ -366,11 +366,11 @@ def test_a_stage_that_matches_itself_for_ever_is_a_warning() -> None:
 
 def test_two_stages_of_one_name_are_an_error() -> None:
     """In a cluster the second replaces the first."""
-    found = rules.check_together([((0,), EVERYTHING), ((1,), EVERYTHING)])
-    assert [(each.rule, each.where) for each in found] == [("stage-duplicate-name", (1, "metadata", "name"))]
+    found = rules.check_set([((0,), EVERYTHING), ((1,), EVERYTHING)])
+    assert [(each.rule, each.field_path) for each in found] == [("stage-duplicate-name", (1, "metadata", "name"))]
 
 
-def weighted(name: str, weight: int, **selector: object) -> tuple[Where, dict[str, Any]]:
+def weighted(name: str, weight: int, **selector: object) -> tuple[FieldPath, dict[str, Any]]:
     """Return a named Stage with a weight and a selector."""
     stage = spec(weight=weight, selector=selector)
     return (name,), {**stage, "metadata": {"name": name}}
@@ -379,8 +379,8 @@ def weighted(name: str, weight: int, **selector: object) -> tuple[Where, dict[st
 def test_weight_zero_beside_a_wider_stage_with_a_weight_is_never_chosen() -> None:
     """Where both match, only the one with a weight is."""
     narrow = weighted("narrow", 0, matchLabels={"a": "b"}, matchExpressions=[PHASE])
-    found = rules.check_together([narrow, weighted("wide", 5, matchExpressions=[PHASE])])
-    assert [(each.rule, each.where) for each in found] == [("stage-zero-weight", ("narrow", "spec", "weight"))]
+    found = rules.check_set([narrow, weighted("wide", 5, matchExpressions=[PHASE])])
+    assert [(each.rule, each.field_path) for each in found] == [("stage-zero-weight", ("narrow", "spec", "weight"))]
 
 
 @pytest.mark.parametrize(
@@ -391,9 +391,9 @@ def test_weight_zero_beside_a_wider_stage_with_a_weight_is_never_chosen() -> Non
         weighted("other", 5, matchExpressions=[{"jq": {**PHASE["jq"], "values": ["Running"]}}]),
     ],
 )
-def test_weight_zero_is_fine_where_the_other_may_not_match(other: tuple[Where, dict[str, Any]]) -> None:
+def test_weight_zero_is_fine_where_the_other_may_not_match(other: tuple[FieldPath, dict[str, Any]]) -> None:
     """An opt-in label, another phase or no weight at all leave it a chance."""
-    assert rules.check_together([weighted("plain", 0, matchExpressions=[PHASE]), other]) == []
+    assert rules.check_set([weighted("plain", 0, matchExpressions=[PHASE]), other]) == []
 
 
 def shipped() -> Iterator[Any]:
@@ -407,7 +407,7 @@ def shipped() -> Iterator[Any]:
 def test_the_stages_we_ship_are_fine(stages: list[dict[str, Any]]) -> None:
     """None of our own files has an error, alone or together."""
     found = [each for stage in stages for each in rules.check(stage)]
-    found += rules.check_together([((index,), stage) for index, stage in enumerate(stages)])
+    found += rules.check_set([((index,), stage) for index, stage in enumerate(stages)])
     assert [each for each in found if each.severity is Severity.ERROR] == []
 
 
@@ -425,7 +425,7 @@ JSON = st.recursive(
 )
 
 
-def places(value: object, where: Where = ()) -> Iterator[Where]:
+def places(value: object, where: FieldPath = ()) -> Iterator[FieldPath]:
     """Yield the way to each part of a value."""
     for step, inner in (
         value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -436,11 +436,11 @@ def places(value: object, where: Where = ()) -> Iterator[Where]:
 
 @given(st.sampled_from(list(places(EVERYTHING))), JSON)
 @settings(max_examples=300, deadline=None)
-def test_any_value_at_any_place_gets_an_answer(where: Where, value: object) -> None:
+def test_any_value_at_any_place_gets_an_answer(where: FieldPath, value: object) -> None:
     """However broken the Stage, the rules find something or nothing, and never raise."""
     stage = altered(*where, to=value)
-    for found in [*rules.check(stage), *rules.check_together([((), stage), ((), EVERYTHING)])]:
-        assert problems.field(found.where)
+    for found in [*rules.check(stage), *rules.check_set([((), stage), ((), EVERYTHING)])]:
+        assert problems.format_path(found.field_path)
         assert found.what
 
 

@@ -206,5 +206,5 @@ def test_refusals_are_said_by_reason() -> None:
 
 def test_the_schema_knows_the_new_fields() -> None:
     """What a file may say, editors know."""
-    properties = decode.schema()["definitions"]["Wave"]["properties"]
+    properties = decode.json_schema()["definitions"]["Wave"]["properties"]
     assert {"churn", "ttl", "cleanup"} <= set(properties)
