@@ -40,6 +40,7 @@ down: $(STAMP)  ## stop and remove the cluster of `make run`
 
 test: $(STAMP)  ## every test, against a real control plane
 	$(BIN)/kwokfleet cluster binaries
+	$(BIN)/python -m tests.tools
 	$(BIN)/python -m tests
 
 # Without a control plane by default: ALL=1 measures what `make test` runs.
@@ -47,6 +48,7 @@ coverage: $(STAMP)  ## lines and branches that tests run, as text and HTML in bu
 	rm -rf build/coverage
 	mkdir -p build/coverage
 	$(if $(ALL),$(BIN)/kwokfleet cluster binaries)
+	$(BIN)/python -m tests.tools
 	$(BIN)/coverage run -m $(if $(ALL),tests,pytest -q -m "not cluster")
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage html --quiet
@@ -80,6 +82,7 @@ format: $(STAMP)  ## let ruff mend what it can
 	$(BIN)/ruff format .
 
 golden: $(STAMP)  ## write the golden files anew; read the diff before you commit it
+	$(BIN)/python -m tests.tools
 	$(BIN)/pytest tests/golden --update-golden
 
 bench: $(STAMP)  ## benchmarks with their peers in the same run: tables, and JSON under build/bench

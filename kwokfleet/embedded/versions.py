@@ -4,7 +4,10 @@ The same versions stand in controlplane/go.mod, whose go.sum pins the code; a te
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
+MODULE = Path(__file__).with_name("controlplane")
+"""The Go module of the control plane."""
 KUBERNETES = "v1.36.3"
 ETCD = "v3.6.8"
 KWOK = "v0.8.0"
@@ -37,6 +40,9 @@ class Binary:
     """Compiled packages and seconds, on two cores with a cold cache, in the order of `BINARIES`."""
     stamps: tuple[str, ...] = ()
     """Linker flags without which it would not know its own version."""
+    build_tags: str = ""
+    module: Path = MODULE
+    """The folder of the go.mod that pins it."""
 
 
 def _kubernetes(name: str, usual_packages: int, usual_build_s: int) -> Binary:

@@ -28,7 +28,7 @@ def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Put the stand-in first on PATH, with a module of two definitions, read-only as Go leaves them."""
     program = fake_releases.compiler(tmp_path / "go")
     program.write_text(COMPILER)
-    bases = program.parent / "module" / crds.INSIDE
+    bases = program.parent / "module" / crds.KWOK.folder
     bases.mkdir(parents=True)
     for name in ("b.yaml", "a.yaml", "doc.go"):
         (bases / name).write_text(name)
@@ -75,7 +75,7 @@ def test_a_failed_download_says_why_and_leaves_nothing(
 
 def test_a_module_without_definitions_is_said_so(tmp_path: Path, go: Path) -> None:
     """A kwok that keeps them elsewhere is not taken for one that has none."""
-    (go / "module" / crds.INSIDE).rename(go / "module" / "elsewhere")
+    (go / "module" / crds.KWOK.folder).rename(go / "module" / "elsewhere")
     with pytest.raises(errors.HostError, match="is missing in it"):
         crds.files(configured(tmp_path), progress.discard)
 
@@ -91,13 +91,13 @@ def test_a_cache_that_cannot_be_written_is_said_so(tmp_path: Path, go: Path) -> 
 @pytest.mark.skipif(toolchain.on_path() is None, reason="needs a real Go")
 def test_a_module_that_go_sum_does_not_know_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A proxy that serves another kwok under the same version gets nowhere: go.sum decides."""
-    versions_folder = tmp_path / "proxy" / crds.MODULE / "@v"
+    versions_folder = tmp_path / "proxy" / crds.KWOK.module / "@v"
     versions_folder.mkdir(parents=True)
     (versions_folder / f"{versions.KWOK}.info").write_text(f'{{"Version": "{versions.KWOK}"}}')
-    (versions_folder / f"{versions.KWOK}.mod").write_text(f"module {crds.MODULE}\n")
+    (versions_folder / f"{versions.KWOK}.mod").write_text(f"module {crds.KWOK.module}\n")
     with zipfile.ZipFile(versions_folder / f"{versions.KWOK}.zip", "w") as archive:
-        archive.writestr(f"{crds.MODULE}@{versions.KWOK}/go.mod", f"module {crds.MODULE}\n")
-        archive.writestr(f"{crds.MODULE}@{versions.KWOK}/{crds.INSIDE}/a.yaml", "forged")
+        archive.writestr(f"{crds.KWOK.module}@{versions.KWOK}/go.mod", f"module {crds.KWOK.module}\n")
+        archive.writestr(f"{crds.KWOK.module}@{versions.KWOK}/{crds.KWOK.folder}/a.yaml", "forged")
     monkeypatch.setenv("GOPROXY", f"file://{tmp_path / 'proxy'}")
     monkeypatch.setenv("GOMODCACHE", str(tmp_path / "modules"))
     monkeypatch.setenv("GONOSUMDB", "*")

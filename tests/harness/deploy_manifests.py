@@ -1,8 +1,8 @@
 """The manifests of deploy/, as the tools that people use read them."""
 
 import os
-import shutil
 import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from ruamel.yaml import YAML
 from kwokfleet import settings
 from kwokfleet.embedded import binaries, progress
 from kwokfleet.kube import objects
+from tests import tools
 
 Manifest = dict[str, Any]
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -20,7 +21,6 @@ CHART = DEPLOY / "chart" / "kwokfleet"
 NAMESPACE = "kwokfleet"
 KUBERNETES = "1.36.3"
 """A helm that nobody released takes every cluster for an old one unless told."""
-TOOLS = Path.home() / ".cache" / "kwokfleet-tools"
 _URL = "https://git.example.org/team/fleets.git"
 
 
@@ -49,12 +49,11 @@ VARIANTS = {
 
 
 def program(name: str) -> str:
-    """Return a program that not every machine has; a test that needs it is skipped without it."""
-    variable = f"KWOKFLEET_TEST_{name.upper()}"
-    found = os.environ.get(variable) or shutil.which(name) or shutil.which(name, path=str(TOOLS))
-    if not found:
-        pytest.skip(f"there is no {name} on PATH or in {TOOLS}, and {variable} names none")
-    return found
+    """Return the path of a test tool; without it the test fails."""
+    path = tools.present(settings.from_environment(os.environ)).get(name)
+    if path is None:
+        pytest.fail(f"{name} is not built; `make test` builds it, and so does: {sys.executable} -m tests.tools")
+    return str(path)
 
 
 def kustomize(folder: str, scratch: Path) -> list[Manifest]:

@@ -1,13 +1,17 @@
 """deploy/ on a real API server: every field is one, every pod is let in, and none lands on a fake node."""
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.harness import deploy_manifests, prometheus_crds, waiting
+from kwokfleet import settings
+from kwokfleet.embedded import crds, progress
+from tests import tools
+from tests.harness import deploy_manifests, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.harness.sandbox import Sandbox
 
@@ -24,7 +28,9 @@ def submit(cluster: ControlPlane, manifests: list[Manifest], *options: str) -> N
 @pytest.fixture
 def operated(cluster: ControlPlane) -> Iterator[None]:
     """Let the API server know the Prometheus operator's kinds."""
-    files = [word for path in prometheus_crds.definitions() for word in ("-f", str(path))]
+    definitions = crds.files(settings.from_environment(os.environ), progress.discard, tools.PROMETHEUS_OPERATOR)
+    kinds = ("prometheusrules", "servicemonitors")
+    files = [word for path in definitions if path.stem.endswith(kinds) for word in ("-f", str(path))]
     cluster.kubectl("apply", "--server-side", *files)
     cluster.kubectl("wait", "--for=condition=Established", *files)
     yield

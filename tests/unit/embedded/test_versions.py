@@ -1,9 +1,9 @@
 import re
 from pathlib import Path
 
-from kwokfleet.embedded import build, versions
+from kwokfleet.embedded import versions
 
-GO_MOD = (build.MODULE / "go.mod").read_text()
+GO_MOD = (versions.MODULE / "go.mod").read_text()
 CONTAINERFILE = (Path(__file__).parents[3] / "Containerfile").read_text()
 
 
