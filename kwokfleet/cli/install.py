@@ -185,6 +185,8 @@ class _Asked:
         """Return the manifests, and what to wait for; a cluster is asked only if the files are about live nodes."""
         from dataclasses import replace
 
+        from kwokfleet import app
+        from kwokfleet.cli import progress
         from kwokfleet.install import bundle, installer, manifests, ownership
 
         files: Parcel | Git | None = self._options.source
@@ -192,7 +194,7 @@ class _Asked:
         if self._path is not None:
             files, goal = self._packed(self._path, connected)
         made = manifests.objects_of(bundle.manifests(), replace(self._options, source=files))
-        made += sync.kwok_definitions() if self._kwok_kinds else []
+        made += app.kwok_definitions(output.read_settings(), progress.on_stderr) if self._kwok_kinds else []
         return sorted(made, key=ownership.rank), goal
 
     def _packed(
@@ -240,6 +242,7 @@ def _carry_out(  # noqa: PLR0913  # all that was asked for
     timeout_s: float,
     force: bool,
 ) -> None:
+    from kwokfleet import app
     from kwokfleet.install import installer
 
     work = installer.Installer(sender, force=force)
@@ -249,7 +252,7 @@ def _carry_out(  # noqa: PLR0913  # all that was asked for
         work.try_out(survey, lambda key, what: _tell(key, what, " (server dry run)"))
         return
     work.try_out(survey)
-    work.apply(survey, _tell, sync.ESTABLISHED_S)
+    work.apply(survey, _tell, app.ESTABLISHED_S)
     if goal is not None:
         installer.wait(sender, goal, timeout_s, lambda text: output.print_line(f"waiting: {text}"))
     _tell_how_to_look(options, goal)

@@ -11,7 +11,7 @@ import typer
 
 from kwokfleet import errors, settings
 from kwokfleet.cli import cluster as cluster_commands
-from kwokfleet.cli import connection, files, output, render, sync
+from kwokfleet.cli import connection, files, output, render
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,16 +37,11 @@ EXTERNAL = "the KwokController document says `mode: external`: somebody else run
 ShardNumber = Annotated[int | None, typer.Option("--shard", min=0, help="Only this shard.", show_default="all")]
 
 
-def folder_of(host: str) -> Path:
-    """Return where the keeper of one cluster's kwok has its files."""
-    return output.read_settings().data_dir / "kwok" / folder_name(host)
+def _folder(host: str) -> Path:
+    """Return the folder with the files of one cluster's kwok."""
+    from kwokfleet import app as composition
 
-
-def folder_name(host: str) -> str:
-    """Return what the folder of one cluster's keeper is called."""
-    import hashlib
-
-    return hashlib.sha256(host.encode()).hexdigest()[:12]
+    return composition.kwok_folder(output.read_settings().data_dir, host)
 
 
 class _DeclaredController:
@@ -114,10 +109,10 @@ def _keep(declared: _DeclaredController, bin_dir: Path | None, context: str | No
     with _kept(declared, bin_dir, context, kubeconfig) as kept:
         output.print_line(f"kwok runs: {output.program()} kwok status; Ctrl-C ends it")
         while declared.reload().tree.controller.mode == "managed":
-            if kwok_manager.is_moving(declared.loaded.tree.controller, _home(), kept):
+            if kwok_manager.must_move(declared.loaded.tree.controller, _home(), kept):
                 kept.end()
                 return
-            wanted = kwok_manager.wanted(declared.loaded, kept.wanted)
+            wanted = kwok_manager.desired_kwok(declared.loaded, kept.wanted)
             if wanted != kept.wanted:
                 kept.change(wanted)
             kept.retire()
@@ -151,6 +146,7 @@ def _kept(
     """Keep kwok going from here to the end of the block."""
     import threading
 
+    from kwokfleet import app as composition
     from kwokfleet.cli import progress
     from kwokfleet.daemon import kwok_manager
     from kwokfleet.embedded import binaries
@@ -166,7 +162,7 @@ def _kept(
     api = connection.connected(context, kubeconfig)
     stop = threading.Event()
     sender = throttled_client.Sender(api, throttled_client.Limits(patience_s=IMPATIENT_S), stop)
-    folder = folder_of(api.host)
+    folder = _folder(api.host)
     with connection.following(api, (requests.NODE,)) as follower:
         connection.known(follower)
 
@@ -175,15 +171,16 @@ def _kept(
             found = ((each.key.name, objects.labels(each.manifest)) for each in follower.view().objects.values())
             return sorted((name, labels.get(objects.SHARD, "")) for name, labels in found if manage.matches(labels))
 
-        known = kwok_manager.ours(spec, _home(), folder)
+        known = kwok_manager.own_holders(spec, _home(), folder)
         rested = takeover.clear_the_way(sender, spec, known, nodes, stop, _home())
         if not desired.cluster_kinds(loaded.tree) <= _kinds(sender):
-            for name in applier.install(sender, sync.kwok_definitions(), sync.ESTABLISHED_S):
+            definitions = composition.kwok_definitions(output.read_settings(), progress.on_stderr)
+            for name in applier.install(sender, definitions, composition.ESTABLISHED_S):
                 output.print_line(f"installed {name}")
-        wanted = kwok_manager.wanted(
+        wanted = kwok_manager.desired_kwok(
             loaded, backend.Wanted(program, spec, client.write_kubeconfig(context, kubeconfig, folder))
         )
-        where = kwok_manager.site(spec, _home(), folder, sender, api)
+        where = kwok_manager.select_backend(spec, _home(), folder, sender, api)
         try:
             with supervisor.Keeper(sender, wanted, folder, nodes, api, where) as kept:
                 yield kept
@@ -221,7 +218,7 @@ def status(
 
     spec = _declared(path)
     api = connection.connected(context, kubeconfig)
-    statuses = supervisor.read_status(folder_of(api.host)) or []
+    statuses = supervisor.read_status(_folder(api.host)) or []
     now = external.driving(api, spec)
     if not statuses and (name := statefulset.named(spec, _home())):
         statuses = pod_backend.statuses(api, name, now, spec.lease_duration.total_seconds() / 4)
@@ -306,7 +303,7 @@ def logs(
     from kwokfleet.embedded import logs as tails
 
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `logs | head` is no failure
-    folder = folder_of(connection.connected(context, kubeconfig).host)
+    folder = _folder(connection.connected(context, kubeconfig).host)
     log_files = sorted(folder.glob("shard-*/kwok.log" if shard is None else f"shard-{shard}/kwok.log"))
     if not log_files:
         raise errors.InputError(
@@ -327,7 +324,7 @@ def restart(
     from kwokfleet.kwok import supervisor
     from kwokfleet.kwok.shard import State
 
-    folder = folder_of(connection.connected(context, kubeconfig).host)
+    folder = _folder(connection.connected(context, kubeconfig).host)
     before = supervisor.read_status(folder)
     if not before:
         raise errors.ClusterError(

@@ -45,15 +45,11 @@ def open_session(
     context: str | None, kubeconfig: Path | None, options: "reconciler.Options", limits: "throttled_client.Limits"
 ) -> "Iterator[sync.Sync]":
     """Connect, and follow our objects; whatever ends the block, ends all that it began."""
-    from kwokfleet.reconcile import sync
+    from kwokfleet import app
 
     api = connection.connected(context, kubeconfig)
-    with connection.following(api) as follower:
-        session = sync.Sync(api, follower, options, limits)
-        try:
-            yield session
-        finally:
-            session.stop.set()
+    with connection.following(api) as follower, app.one_shot_sync(api, follower, options, limits) as session:
+        yield session
 
 
 def load_files(

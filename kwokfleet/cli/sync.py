@@ -13,12 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
-    from kwokfleet.kube.objects import Manifest
     from kwokfleet.reconcile.changes import Plan
     from kwokfleet.reconcile.sync import Report, Sync
     from kwokfleet.source import loader
 
-ESTABLISHED_S = 30.0
 _GO_ON = "what was done stays, and another sync goes on from there"
 
 
@@ -98,15 +96,15 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
 
 def _prepare(syncer: "Sync", kinds: "AbstractSet[str]", *, write: bool) -> None:
     """Put the definitions of kwok's kinds, if some that are needed are missing, and of ours in place."""
-    from kwokfleet.reconcile import applier
+    from kwokfleet import app
+    from kwokfleet.cli import progress
 
     view = connection.known(syncer.mirror)
     if not write:
         session.print_missing_kinds(view, kinds)
         return
-    wanted = own_definition() + (kwok_definitions() if kinds & view.missing else [])
     try:
-        for name in applier.install(syncer.sender, wanted, ESTABLISHED_S):
+        for name in app.install_definitions(syncer, kinds, output.read_settings(), progress.on_stderr):
             output.print_line(f"installed {name}")
     except errors.UnreachableError:
         raise
@@ -114,39 +112,11 @@ def _prepare(syncer: "Sync", kinds: "AbstractSet[str]", *, write: bool) -> None:
         if kinds & view.missing:
             raise errors.ClusterError(
                 f"the cluster does not know kwok's kinds, and they cannot be installed: {error}",
-                hint="let somebody with the rights run kwokfleet sync once",
+                hint="run kwokfleet sync once with the rights to create CustomResourceDefinitions",
             ) from error
-        output.print_line(f"note: {error}; how fleets stand is not recorded in the cluster")
-    syncer.mirror.follow(kinds)
-    syncer.mirror.wait(lambda now: not kinds & now.missing, ESTABLISHED_S)
+        output.print_line(f"note: {error}; the status of Fleets is not recorded in the cluster")
+        syncer.mirror.follow(kinds)
     session.print_missing_kinds(connection.known(syncer.mirror), kinds)
-
-
-def own_definition() -> "list[Manifest]":
-    """Return the definition of our own kind."""
-    import hashlib
-
-    from kwokfleet.documents import parser
-    from kwokfleet.kube import objects
-    from kwokfleet.source import library
-
-    text = library.definition()
-    parsed, _ = parser.parse("crd", text)
-    definition: Manifest = parsed[0].value  # type: ignore[assignment]  # our own file, and a test reads it
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return [{**definition, "metadata": {**definition["metadata"], "annotations": {objects.DIGEST: digest}}}]
-
-
-def kwok_definitions() -> "list[Manifest]":
-    """Return the definitions of kwok's kinds, as the pinned version of kwok has them."""
-    from kwokfleet.cli import progress
-    from kwokfleet.documents import parser
-    from kwokfleet.embedded import crds
-
-    with progress.shown(output.console(stderr=True)) as report:
-        found = crds.files(output.read_settings(), report)
-    texts = [(str(path), path.read_text(encoding="utf-8")) for path in found]
-    return [each.value for path, text in texts for each in parser.parse(path, text)[0] if isinstance(each.value, dict)]
 
 
 def _ask(made: "Plan", *, yes: bool) -> None:

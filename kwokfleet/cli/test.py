@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -87,7 +87,7 @@ def run_test(  # noqa: PLR0913, PLR0917  # one for each option
     """
     play_s = None if until == DONE else sync.seconds(until, "--until")
     options = _Options(
-        run.there(path or files.default_path()), play_s, sync.seconds(timeout), report_dir, keep, bin_dir,
+        run.require_exists(path or files.default_path()), play_s, sync.seconds(timeout), report_dir, keep, bin_dir,
         kube_scheduler_config,
     )  # fmt: skip
     foreign = context is not None or kubeconfig is not None
@@ -243,8 +243,9 @@ def _tested(
     from kwokfleet.experiment import runner
 
     began, going, late = time.monotonic(), None, None
-    with run.opened(run.usual(options.path, None, options.bin_dir), *where) as made:
-        going = runner.Trial(made, plan.awaited, run.results())
+    config = replace(run.default_config(options.path, None, options.bin_dir), context=where[0], kubeconfig=where[1])
+    with run.running(config) as made:
+        going = runner.Trial(made, plan.awaited, config.results_dir)
         try:
             with test_view.display(output.console(stderr=True), cluster) as show:
                 output.start_logging(quiet=True)  # above what is drawn, not through it

@@ -74,13 +74,13 @@ def _sending(site: SharedCluster) -> "Iterator[throttled_client.Sender]":
 
 def remove_fleets(made: "daemon.Daemon", site: SharedCluster) -> None:
     """Remove Fleets while their kwok still runs, because it lets pods go; the daemon only looks on meanwhile."""
-    from kwokfleet.daemon.trigger import Why
+    from kwokfleet.daemon.trigger import PassReason
     from kwokfleet.kube import throttled_client
     from kwokfleet.reconcile import reconciler
     from kwokfleet.source import loader
 
     made.suspended = True
-    made.ask(Why.ASKED)
+    made.request(PassReason.ASKED)
     with _sending(site) as sender:
         _remove_played(sender, site)
     for name in site.names:

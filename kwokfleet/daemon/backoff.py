@@ -7,7 +7,7 @@ _MOST_DOUBLINGS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class BackoffState:
     """A pause after some failures in a row."""
 
     failures: int
@@ -20,8 +20,8 @@ class Rest:
         return now >= self.until
 
 
-def after(before: Rest | None, now: float, why: str) -> Rest:
+def after(before: BackoffState | None, now: float, why: str) -> BackoffState:
     """Return the pause after one more failure: twice as long as the one before."""
     failures = (before.failures if before else 0) + 1
     pause = min(FIRST_S * float(1 << min(failures - 1, _MOST_DOUBLINGS)), LONGEST_S)
-    return Rest(failures, now + pause, why)
+    return BackoffState(failures, now + pause, why)

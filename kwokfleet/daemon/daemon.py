@@ -1,394 +1,289 @@
-"""The daemon: keeps the cluster equal to the files, for as long as it runs.
+"""The daemon: keeps the cluster equal to the files until it is stopped.
 
-One worker makes one pass after the other. Everything else only *asks* for one: a file that was
-saved, an object that somebody changed, a moment that has come, a push, a person. What is asked for
-while a pass runs is done by the next one, however often it was asked. What a pass finds to do is done
-by hands, one for each Fleet, so that a Fleet that takes long or fails delays no other.
+One worker thread makes one pass after another. Everything else only requests a pass: a saved file, a changed
+object, a scheduled time, a git push, a user. Requests that arrive during a pass are served by the next one,
+however many there are. The Dispatcher applies a Plan with one worker thread per Fleet, so that a slow or
+failing Fleet delays no other.
 """
 
 import threading
 import time
-from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Self
+from datetime import UTC, datetime
+from typing import Self
 
 import structlog
 
 from kwokfleet import errors
-from kwokfleet.daemon import dispatcher, event_log, gc_tuning, kwok_manager, next_wakeup, timer, wave_runs
-from kwokfleet.daemon.trigger import Why
-from kwokfleet.documents import problems
-from kwokfleet.kube import events, leader, throttled_client
-from kwokfleet.kube.informer import informer
-from kwokfleet.reconcile import fleet_status, reconciler, status_writer, sync
-from kwokfleet.reconcile.changes import SHARED, Plan, digest
+from kwokfleet.daemon import dispatcher, fleet_files, gc_tuning, status_publisher, timer, wave_runs
+from kwokfleet.daemon.options import DaemonOptions, Dependencies
+from kwokfleet.daemon.trigger import PassReason
+from kwokfleet.reconcile import fleet_status, status_writer
+from kwokfleet.reconcile.changes import SHARED, Plan
 from kwokfleet.render import desired
-from kwokfleet.source import loader, sources
-from kwokfleet.waves import run_commands
-
-if TYPE_CHECKING:
-    from kwokfleet.kube.observed import Inventory
+from kwokfleet.source import loader
 
 log = structlog.get_logger()
 
-ROUNDS = 10
-"""So often in a minute a field may come back changed before it is given up."""
-BREATH_S = 0.05
-"""Between passes that only changes in the cluster ask for: there may be thousands of them."""
-STATUS_S = 0.5
-"""Between writes of how the Fleets stand."""
-BLIND_S = 3.0
-"""So long it need not be told that the cluster is out of sight."""
-TELLING_S = 2.0
-"""How long the API server may stay away before nobody waits any longer to tell it something."""
-LONGEST_WAIT_S = 5.0
-
-
-class Trigger:
-    """Collects what asks for a pass until somebody makes one."""
-
-    def __init__(self) -> None:
-        self._asked = threading.Condition()
-        self._why: set[Why] = set()
-
-    def ask(self, why: Why) -> None:
-        """Ask for a pass."""
-        with self._asked:
-            self._why.add(why)
-            self._asked.notify_all()
-
-    def waiting(self) -> tuple[str, ...]:
-        """Return what has asked since the last pass began."""
-        with self._asked:
-            return tuple(sorted(self._why))
-
-    def wait(self, timeout_s: float) -> frozenset[Why]:
-        """Return what asked for a pass, nothing if nobody did in time."""
-        with self._asked:
-            self._asked.wait_for(lambda: self._why, timeout_s)
-            why, self._why = frozenset(self._why), set()
-            return why
-
-
-@dataclass(frozen=True, slots=True)
-class How:
-    """What whoever starts a daemon may decide."""
-
-    me: str
-    interval: timedelta = timedelta(minutes=10)
-    limits: throttled_client.Limits = field(default_factory=throttled_client.Limits)
-    stop_s: float = 20.0
-    prepare: Callable[[sync.Sync, AbstractSet[str]], None] = lambda _sync, _kinds: None
-    """Puts definitions of kinds that are needed in place."""
-    results: Path | None = None
-    """Where Results are kept; without it, Runs are played and not measured."""
-
-
-class Watches(dispatcher.Watches, wave_runs.Watches, Protocol):
-    """Who counts what happens: the metrics."""
+BATCH_S = 0.05
+"""Pause between passes that only cluster changes request: they arrive in thousands."""
+STALE_GRACE_S = 3.0
+"""Grace period before a stale cache is reported."""
+STATUS_PATIENCE_S = 2.0
+"""Retry limit of status writes while the API server does not answer."""
+MAX_WAIT_S = 5.0
 
 
 class Daemon:
     """Makes passes until it is closed; use it in a `with` block."""
 
-    def __init__(  # noqa: PLR0913, PLR0917  # what a daemon is made of
-        self,
-        api: leader.Guarded,
-        source_feed: sources.Feed,
-        follower: informer.Mirror,
-        fleets: informer.Mirror,
-        how: How,
-        watches: Watches | None = None,
-    ) -> None:
-        self.how, self.feed, self.mirror, self._fleets, self._api = how, source_feed, follower, fleets, api
-        self.sync = sync.Sync(api, follower, reconciler.Options(rounds=ROUNDS), how.limits, mended_s=0.0)
-        self.caretaker: kwok_manager.Caretaker | None = None
-        self.journal = event_log.Journal()
-        self.recorder = status_writer.Recorder(self.sync.sender.lane(self.sync.stop, TELLING_S), how.me)
-        self.trigger = Trigger()
-        self.foreman = dispatcher.Foreman(self.sync, self.journal, self.recorder, lambda: self.ask(Why.DONE), watches)
-        counts = watches.submitted if watches is not None else None
-        around = wave_runs.Around(lambda: follower.view().objects, lambda: source_feed.revision, self._news, counts)
-        self.runs = wave_runs.Runs(api, self.sync.sender, self.journal, self.recorder, around, how.results)
-        self._tidying = gc_tuning.Tidying()
-        self._alarm = timer.Alarm(lambda: self.ask(Why.TIME))
-        self._stop = self.sync.stop
+    def __init__(self, dependencies: Dependencies, options: DaemonOptions) -> None:
+        self.options, self.source, self.kwok = options, dependencies.source, dependencies.kwok
+        self.client, self.sync, self.trigger = dependencies.client, dependencies.sync, dependencies.trigger
+        self.managed, self.fleets = dependencies.managed, dependencies.fleets
+        self.event_log = dependencies.event_log
+        status_client = self.sync.sender.lane(self.sync.stop, STATUS_PATIENCE_S)
+        self.status_writer = status_writer.Recorder(status_client, options.identity)
+        self.files = fleet_files.FleetFiles(self.source, self.fleets, self.event_log)
+        self.dispatcher = dispatcher.Dispatcher(
+            self.sync, self.event_log, self.status_writer, self._worker_finished, dependencies.metrics
+        )
+        self.runs = wave_runs.WaveRuns(dependencies, self.status_writer, self._request_status, options.results)
+        self._publisher = status_publisher.StatusPublisher(self.status_writer, self.sync, self.managed, self.event_log)
+        self._idle_collector = gc_tuning.IdleCollector()
+        self._timer = timer.PassTimer(options.interval, options.identity, self._time_reached)
         self.worker = threading.Thread(target=self._work, name="worker", daemon=True)
-        self.began = datetime.now(UTC)
-        self.turned = time.monotonic()
-        """When the worker last came round."""
-        self.loaded: loader.Loaded | None = None
-        self.read_at: datetime | None = None
-        """When the files were last read."""
-        self.left = Plan()
-        """What the last pass found to do, or withheld."""
+        self.started_at = datetime.now(UTC)
+        self.worker_active_at = time.monotonic()
+        """Last iteration of the worker."""
+        self.plan = Plan()
+        """Plan of the last pass: changes to make, and changes withheld."""
         self.suspended = False
         self.synced = False
-        """Whether nothing was left to do, once."""
-        self._in_force: tuple[loader.Loaded, frozenset[str], loader.Loaded] | None = None
-        self._prepared = self._unrecorded = self._lost = False
-        self._recorded = self._passed = 0.0
-        self.blind, self._sighted = "", time.monotonic()
-        self._told: tuple[Inventory | None, str] = (None, "")
-        """What was there when the cluster was last told how the Fleets stand, and what kwok lacked."""
-        self._resyncs = 0
-        self._resync_at = self.began
+        """Whether a pass once found nothing to do."""
+        self.stale = ""
+        """Why the cache of the cluster is stale; empty if it is not."""
+        self._cache_known_at = time.monotonic()
+        self._definitions_installed = self._lost_lease = False
+        self._passed_at = 0.0
 
-    # from start to stop
+    # start and stop
 
     def __enter__(self) -> Self:
-        """Begin."""
-        self.mirror.tell(self._heard)
-        self._fleets.tell(lambda _kind, _names: self.ask(Why.FLEETS))
-        self.feed.begin(lambda: self.ask(Why.FILES))
-        self.ask(Why.START)
+        """Start the worker, then stand for election."""
+        self.managed.tell(self._objects_changed)
+        self.fleets.tell(lambda _kind, _names: self.request(PassReason.FLEETS))
+        self.source.begin(lambda: self.request(PassReason.FILES))
+        self.request(PassReason.START)
         self.worker.start()
+        self.client.start_election(self._leadership_changed)
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        """Stop, in order: nothing new, what is under way, kwok, and the right to write last."""
-        deadline = time.monotonic() + self.how.stop_s
-        self.feed.close()
-        self._alarm.close()
-        self._stop.set()
-        self.ask(Why.ASKED)
-        for thread in (*self.foreman.leave_off(), self.worker):
+        """Stop in order: new work, running work, kwok, and the leader lease last."""
+        deadline = time.monotonic() + self.options.stop_timeout_s
+        self.source.close()
+        self._timer.close()
+        self.sync.stop.set()
+        self.request(PassReason.ASKED)
+        for thread in (*self.dispatcher.cancel_all(), self.worker):
             thread.join(max(0.0, deadline - time.monotonic()))
         self.runs.stop()
-        if self.caretaker is not None:
-            self.caretaker.dismiss()
-            self.caretaker.restore()
-        self._api.resign()
+        if self.kwok is not None:
+            self.kwok.stop()
+            self.kwok.restore()
+        self.client.resign()
 
-    @property
-    def leads(self) -> bool:
-        """Whether we lead."""
-        return self._api.leads
+    # requests
 
-    @property
-    def leader(self) -> str:
-        """Who leads, as far as is known."""
-        return self._api.leader
+    def request(self, reason: PassReason) -> None:
+        """Request a pass; do not wait for it."""
+        self.trigger.request(reason)
 
-    def leading(self, leads: bool) -> None:  # noqa: FBT001  # told by the leader
-        """Take note that we lead, or no longer do."""
+    def _leadership_changed(self, leads: bool) -> None:  # noqa: FBT001  # callback of the election
         if not leads:
-            self.foreman.leave_off()
-            self._lost = True
-            if self.caretaker is not None:
-                threading.Thread(target=self.caretaker.dismiss, name="kwok-leave", daemon=True).start()
-        self.journal.tell("leader", "we lead" if leads else "we stand by", leading=leads)
-        self.ask(Why.LEADING)
+            self.dispatcher.cancel_all()
+            self._lost_lease = True
+            if self.kwok is not None:
+                threading.Thread(target=self.kwok.stop, name="kwok-stop", daemon=True).start()
+        self.event_log.record("leader", "this daemon leads" if leads else "this daemon is on standby", leading=leads)
+        self.request(PassReason.LEADING)
 
-    def ask(self, why: Why) -> None:
-        """Ask for a pass; do not wait for it."""
-        self.trigger.ask(why)
+    def _worker_finished(self) -> None:
+        self.request(PassReason.DONE)
 
-    def _news(self) -> None:
-        """Take note that there is something to tell, without waking anybody for each bit of it."""
-        if not self._unrecorded:
-            self._unrecorded = True
-            self.ask(Why.NEWS)
+    def _time_reached(self) -> None:
+        self.request(PassReason.TIME)
 
-    def _heard(self, _kind: str, fleets: AbstractSet[str]) -> None:
-        """Take note of changes in the cluster; those of a Fleet that a hand works for are its own doing."""
-        if fleets <= self.foreman.busy:
-            self._unrecorded = True
+    def _request_status(self) -> None:
+        """Request a status write; wake the worker once, not for each request."""
+        if not self._publisher.requested:
+            self._publisher.request()
+            self.request(PassReason.NEWS)
+
+    def _objects_changed(self, _kind: str, fleets: AbstractSet[str]) -> None:
+        """Handle changed objects; those of a Fleet with an active worker are its own writes."""
+        if fleets <= self.dispatcher.busy:
+            self._publisher.request()
         else:
-            self.ask(Why.CLUSTER)
+            self.request(PassReason.CLUSTER)
 
     # the worker
 
     def _work(self) -> None:
-        while not self._stop.is_set():
-            why = self.trigger.wait(self._patience())
-            self.turned = time.monotonic()
-            if not (why or self.foreman.busy or self.runs.busy):
-                self._tidying.quiet()
-            if why and why <= {Why.CLUSTER, Why.DONE}:  # let what comes in thousands gather; one alone waits for nobody
-                self._stop.wait(max(0.0, self._passed + BREATH_S - self.turned))
+        while not self.sync.stop.is_set():
+            reasons = self.trigger.wait(self._wait_s())
+            self.worker_active_at = time.monotonic()
+            if not (reasons or self.dispatcher.busy or self.runs.busy):
+                self._idle_collector.idle()
+            if reasons and reasons <= {PassReason.CLUSTER, PassReason.DONE}:
+                self.sync.stop.wait(max(0.0, self._passed_at + BATCH_S - self.worker_active_at))
             try:
-                self._turn(why)
+                self._run_pass(reasons)
             except errors.KwokfleetError as error:
-                if not self._stop.is_set():
-                    self.foreman.stumbled(str(error))
-            except Exception as error:  # a bug must not end the daemon, and must be seen
+                if not self.sync.stop.is_set():
+                    self.dispatcher.back_off_all(str(error))
+            except Exception as error:  # a bug must not end the daemon, and must be visible
                 log.exception("pass_failed")
-                self.foreman.stumbled(f"{type(error).__name__}: {error}")
-        self.foreman.collect()
+                self.dispatcher.back_off_all(f"{type(error).__name__}: {error}")
+        self.dispatcher.collect_finished()
 
-    def _patience(self) -> float:
-        """Return how long nothing need be done."""
+    def _wait_s(self) -> float:
+        """Return the time until a retry or a status write is due."""
         now = time.monotonic()
-        moments = [now + LONGEST_WAIT_S]
-        able = self._api.leads and self.mirror.settled  # if not, who changes that asks
-        again = self.foreman.next_try()
-        if able and again is not None and not self.suspended:
-            moments.append(again)
-        if able and self._unrecorded and self._prepared:
-            moments.append(self._recorded + STATUS_S)
-        return max(0.0, min(moments) - now)
+        due_times = [now + MAX_WAIT_S]
+        can_write = self.client.leads and self.managed.settled  # a change of either requests a pass
+        retry_at = self.dispatcher.next_retry_at()
+        if can_write and retry_at is not None and not self.suspended:
+            due_times.append(retry_at)
+        if can_write and self._publisher.requested and self._definitions_installed:
+            due_times.append(self._publisher.due_at)
+        return max(0.0, min(due_times) - now)
 
-    def _turn(self, why: frozenset[Why]) -> None:
-        """Look what has happened, and make a pass if there is a reason for one."""
-        self.foreman.collect()
-        if why & {Why.FILES, Why.START} or self.loaded is None:
-            self._load()
-        if self._lost:
-            self._lost, self._prepared = False, False
-            self.runs.forget()
-        self._look_around()
-        if self.loaded is None or not self._api.leads:
+    def _run_pass(self, reasons: frozenset[PassReason]) -> None:
+        """Load, render, observe, plan, dispatch, publish status. Every pass comes through here."""
+        self.dispatcher.collect_finished()
+        self._load_files(reasons)
+        self._reset_after_lost_lease()
+        self._check_cache()
+        loaded = self.files.loaded
+        if loaded is None or not self.client.leads:
             return
-        # If it is not known what there is, or who is suspended, the mirrors ask once it is.
-        known = self.mirror.settled and self._fleets.settled
-        if known and self.foreman.may_try(asked=bool(why - {Why.NEWS})):
-            self._pass(self.loaded, why or frozenset({Why.RETRY}))
-            self._play(self.loaded)
-            self.foreman.recovered()
-        self._record(self.loaded, asked=bool(why))
-        if self._prepared and not self.suspended:
-            self.runs.perform(self._as_suspended(self.loaded).tree, self.recorder.status)
-        self._set_alarm(self.loaded)
+        new_runs = False
+        # Both caches must be complete: an unknown object is not an absent one. They request a pass when they are.
+        observable = self.managed.settled and self.fleets.settled
+        if observable and self.dispatcher.may_try(requested=bool(reasons - {PassReason.NEWS})):
+            progress = self._begin_pass(reasons)
+            self._install_definitions(loaded)
+            effective = self.files.effective(loaded)
+            self.plan = self.sync.plan(effective)
+            self._dispatch(effective, progress)
+            self._manage_kwok(loaded)
+            new_runs = self._schedule_runs(effective)
+            self.dispatcher.recover()
+        if new_runs:
+            self._persist_ledger(loaded)
+        else:
+            self._publish_status(loaded, requested=bool(reasons))
+        self._start_persisted_runs(loaded)
+        self._timer.set_next(loaded.tree.fleets, self.runs.next_start(loaded.tree, datetime.now(UTC)))
 
-    def _look_around(self) -> None:
-        """Tell when the cluster is out of sight, and when it is back; for a moment it often is."""
-        now, settled = time.monotonic(), self.mirror.settled
-        self._sighted = now if settled else self._sighted
-        if bool(self.blind) != (now - self._sighted > BLIND_S):
-            self.blind = "" if settled else next(iter(self.mirror.view().unknown.values()), "nothing is known yet")
-            self.journal.tell("trouble" if self.blind else "sighted", self.blind or "the cluster is in sight again",
-                              warning=bool(self.blind))  # fmt: skip
+    # the steps of a pass
 
-    def _load(self) -> None:
-        before, loaded = self.loaded, self.feed.load()
-        self.loaded, self.read_at = loaded, datetime.now(UTC)
-        if before is not None and _same(before, loaded):
+    def _load_files(self, reasons: frozenset[PassReason]) -> None:
+        if not reasons & {PassReason.FILES, PassReason.START} and self.files.loaded is not None:
             return
-        known = {fleet.name: fleet for fleet in before.tree.fleets} if before else {}
-        for fleet in loaded.tree.fleets:
-            if known.get(fleet.name) is not fleet:
-                self.foreman.changed(fleet.name)
-        self.foreman.changed(SHARED)
-        wrong = problems.errors(loaded.problems)
-        at, trouble = self.feed.revision, loaded.frozen or (f"{len(wrong)} problems" if wrong else "")
-        count = len(loaded.snapshot.files)
-        self.journal.tell(
-            "source",
-            f"{count} file{'s' * (count != 1)}{at and f' at {at}'}{trouble and f': {trouble}'}",
-            warning=bool(trouble),
-            revision=self.feed.revision,
-            problems=[str(each) for each in wrong[:10]],
+        changed = self.files.load()
+        for fleet in (*changed, SHARED) if changed is not None else ():
+            self.dispatcher.reset_backoff(fleet)
+
+    def _reset_after_lost_lease(self) -> None:
+        if self._lost_lease:
+            self._lost_lease = self._definitions_installed = False
+            self.runs.reset()
+
+    def _check_cache(self) -> None:
+        """Report a cache that stays stale, and its recovery."""
+        now, settled = time.monotonic(), self.managed.settled
+        self._cache_known_at = now if settled else self._cache_known_at
+        if bool(self.stale) == (now - self._cache_known_at > STALE_GRACE_S):
+            return
+        unknown = self.managed.view().unknown
+        self.stale = "" if settled else next(iter(unknown.values()), "the first list is not complete")
+        if self.stale:
+            self.event_log.record("trouble", self.stale, warning=True)
+        else:
+            self.event_log.record("sighted", "the cluster cache is up to date again")
+
+    def _begin_pass(self, reasons: frozenset[PassReason]) -> dispatcher.PassProgress:
+        if not self._passed_at:  # the first pass is a start, whatever requested it last
+            reasons |= {PassReason.START}
+        return dispatcher.PassProgress(
+            datetime.now(UTC), time.monotonic(), reasons or frozenset({PassReason.RETRY}), self.source.revision
         )
 
-    def _pass(self, loaded: loader.Loaded, why: frozenset[Why]) -> None:
-        """Make one pass: what differs is found out, and set going."""
-        clock, began = time.monotonic(), datetime.now(UTC)
-        why = why if self._passed else why | {Why.START}  # whatever asked last while it was not known what there is
+    def _install_definitions(self, loaded: loader.Loaded) -> None:
         kinds = desired.cluster_kinds(loaded.tree)
-        if not self._prepared or kinds & self.mirror.view().missing:
-            self.how.prepare(self.sync, kinds)
-            self._prepared = self.recorder.begin()
-        meant = self._as_suspended(loaded)
-        self.left = self.sync.plan(meant)
-        self.foreman.cancel_outdated(meant)
-        made = dispatcher.Round(began, clock, why, digest(self.left.changes), self.feed.revision)
-        made.withheld = len(self.left.withheld)
+        if not self._definitions_installed or kinds & self.managed.view().missing:
+            self.options.install_definitions(self.sync, kinds)
+            self._definitions_installed = self.status_writer.begin()
+
+    def _dispatch(self, effective: loader.Loaded, progress: dispatcher.PassProgress) -> None:
+        """Apply the Plan, unless the daemon is suspended."""
+        self.dispatcher.cancel_outdated(effective)
+        progress.planned(self.plan)
         if not self.suspended:
-            self.foreman.carry_out(meant, self.left, made)
-            if why == {Why.CLUSTER} and made.open and self.synced:
-                self.foreman.drifted(self.left)
-        if not made.open:
-            self.foreman.over(made)
-        self.synced |= not self.left.changes and bool(self.feed.revision)  # before the files were seen, nothing differs
-        if self.caretaker is not None and loaded.controller_known and not loaded.frozen:
-            self.caretaker.attend(loaded)
-        self._passed = time.monotonic()
+            self.dispatcher.dispatch(effective, self.plan, progress)
+            if progress.reasons == {PassReason.CLUSTER} and progress.open and self.synced:
+                self.dispatcher.report_drift(self.plan)
+        if not progress.open:
+            self.dispatcher.finish(progress)
+        self.synced |= not self.plan.changes and bool(self.source.revision)  # without files, nothing differs
+        self._passed_at = time.monotonic()
 
-    def _play(self, loaded: loader.Loaded) -> None:
-        """Note the Runs that are due; they begin once the Ledger in the cluster has them."""
-        if not self._prepared:
-            return
+    def _manage_kwok(self, loaded: loader.Loaded) -> None:
+        if self.kwok is not None and loaded.controller_known and not loaded.frozen:
+            self.kwok.reconcile(loaded)
+
+    def _schedule_runs(self, effective: loader.Loaded) -> bool:
+        """Enter due Runs into the Ledger in memory; return whether there are new ones."""
+        if not self._definitions_installed:
+            return False
         if self.suspended:
-            self.runs.rest()
-            return
-        open_ones = {change.fleet for change in self.left.changes} | self.foreman.busy
-        ready = lambda name: name not in open_ones and SHARED not in open_ones  # noqa: E731  # said once, used once
-        wanted = run_commands.by_fleet(each.manifest for each in self._fleets.view().objects.values())
-        if self.runs.attend(self._as_suspended(loaded), ready, wanted):
-            self._recorded = 0.0  # which is at once
+            self.runs.suspend_all()
+            return False
+        unfinished = {change.fleet for change in self.plan.changes} | self.dispatcher.busy
+        fleets = [observed.manifest for observed in self.fleets.view().objects.values()]
+        return self.runs.schedule(effective, unfinished, fleets)
 
-    def _as_suspended(self, loaded: loader.Loaded) -> loader.Loaded:
-        """Return what is loaded, with those Fleets suspended that somebody suspended in the cluster."""
-        names = fleet_status.suspended(each.manifest for each in self._fleets.view().objects.values())
-        if self._in_force is None or self._in_force[0] is not loaded or self._in_force[1] != names:
-            self._in_force = (loaded, names, reconciler.as_suspended(loaded, names))
-        return self._in_force[2]
+    def _persist_ledger(self, loaded: loader.Loaded) -> None:
+        """Write the Ledger before a Run's first object, so that the next leader finishes the Run after a crash."""
+        if self._definitions_installed and self.managed.settled:
+            self._write_status(loaded)
 
-    # what others are told
+    def _publish_status(self, loaded: loader.Loaded, *, requested: bool) -> None:
+        if not self._definitions_installed or not self.managed.settled:
+            return
+        if self._publisher.is_due(self.kwok_problem, requested=requested):
+            self._write_status(loaded)
 
-    def _record(self, loaded: loader.Loaded, *, asked: bool) -> None:
-        """Tell the cluster how the Fleets stand, not more often than anybody could read."""
-        now = time.monotonic()
-        if not self._prepared or not self.mirror.settled:
-            return
-        if now - self._recorded < STATUS_S:
-            self._unrecorded = True
-            return
-        objects_now, lacking = self.mirror.view().objects, self.caretaker.lacking() if self.caretaker else ""
-        if not (asked or self._unrecorded) and self._told[0] is objects_now and self._told[1] == lacking:
-            return
-        self._recorded, self._unrecorded = now, False
-        told = self.runs.ledgers(), self.runs.conditions(loaded)
-        about = fleet_status.About(self.feed.told(), lacking, self.foreman.plans, *told)
-        made = self.sync.standing(self._as_suspended(loaded), self.left, self.foreman.bad, about)
-        unread = loaded.broken | ((made.keys() - self.sync.rules.keys()) if not loaded.whole else set())
-        made |= {
-            name: fleet_status.with_old_wishes(made[name], self.recorder.status(name)) for name in made.keys() & unread
-        }
-        before = {name: _ready(self.recorder.status(name)) for name in made}
-        alive = {each.fleet for each in objects_now.values()} if loaded.whole else None
-        self._told = (objects_now, lacking) if self.recorder.record(made, alive) else (None, "")
-        for name, status in made.items():
-            self._tell_change(name, before[name], _ready(status))
-        self.runs.tell()
-
-    def _tell_change(self, fleet: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-        """Tell of a Fleet that is in another state than before; that it is on its way is no news."""
-        same = (before.get("status"), before.get("reason")) == (after["status"], after["reason"])
-        if same or after["reason"] == "Progressing":
-            return
-        good = after["status"] == "True"
-        self.journal.tell("fleet", after["message"], fleet=fleet, warning=not good, reason=after["reason"])
-        kind = events.NORMAL if good else events.WARNING
-        self.recorder.event(fleet, after["reason"], after["message"], kind=kind)
-
-    def _set_alarm(self, loaded: loader.Loaded) -> None:
-        now = datetime.now(UTC)
-        if self._resync_at <= now:
-            self._resyncs += 1
-            self._resync_at = now + next_wakeup.resync(self.how.interval, self.how.me, self._resyncs)
-        due = (
-            self._resync_at,
-            next_wakeup.next_moment(loaded.tree.fleets, now),
-            self.runs.next_start(loaded.tree, now),
+    def _write_status(self, loaded: loader.Loaded) -> None:
+        details = fleet_status.About(
+            self.source.told(),
+            self.kwok_problem,
+            self.dispatcher.plans,
+            self.runs.ledgers(),
+            self.runs.conditions(loaded),
         )
-        self._alarm.set(min(moment for moment in due if moment is not None))
+        effective = self.files.effective(loaded)
+        self._publisher.publish(loaded, effective, self.plan, self.dispatcher.failed_outcomes, details)
+        self.runs.report_verdicts()
 
+    def _start_persisted_runs(self, loaded: loader.Loaded) -> None:
+        if self._definitions_installed and not self.suspended:
+            self.runs.start_persisted(self.files.effective(loaded).tree, self.status_writer.status)
 
-def _same(before: loader.Loaded, after: loader.Loaded) -> bool:
-    return (
-        before.snapshot.digest == after.snapshot.digest
-        and before.references == after.references
-        and before.problems == after.problems
-        and before.frozen == after.frozen
-    )
-
-
-def _ready(status: Mapping[str, object]) -> Mapping[str, str]:
-    found = status.get("conditions")
-    conditions: list[dict[str, str]] = found if isinstance(found, list) else []
-    return next((each for each in conditions if each["type"] == "Ready"), {})
+    @property
+    def kwok_problem(self) -> str:
+        """Why kwok does not drive all nodes; empty if it does, or if the daemon does not manage kwok."""
+        return self.kwok.problem() if self.kwok is not None else ""

@@ -1,7 +1,7 @@
-"""What a pass finds to do is set going here: shared things first, then a hand for each Fleet.
+"""Dispatches a Plan: shared objects first, then one worker per Fleet.
 
-What failed is left alone for a while, each Fleet by itself, longer each time; a Fleet whose file has
-changed meanwhile is tried again at once, and a hand that still works for the old file leaves off.
+A Fleet whose changes failed backs off by itself, longer each time. When its file changes it is tried again at
+once, and a worker that still applies the old file is cancelled.
 """
 
 import time
@@ -13,250 +13,264 @@ from typing import Protocol
 
 from kwokfleet.api import fleet as fleet_api
 from kwokfleet.daemon import backoff, event_log, fleet_worker, snapshot, trigger
-from kwokfleet.daemon.trigger import Why
-from kwokfleet.reconcile import outcomes as report
+from kwokfleet.daemon.trigger import PassReason
+from kwokfleet.reconcile import outcomes as plan_outcomes
 from kwokfleet.reconcile import status_writer, sync
 from kwokfleet.reconcile.changes import SHARED, Action, Change, Plan, digest
 from kwokfleet.reconcile.outcomes import Outcome, Result
 from kwokfleet.source import loader
 
-PLANS = 10
-"""So many of the last plans of a Fleet are told of."""
-EVERYTHING = "*"
-"""Stands for all Fleets where one is named: something failed that is no single Fleet's doing."""
+MAX_PLANS = 10
+"""Plans of a Fleet that its status lists."""
+ALL_FLEETS = "*"
+"""Backoff key for a failure that concerns every Fleet."""
 
 
 @dataclass(slots=True)
-class Round:
-    """What one pass set going."""
+class PassProgress:
+    """Progress of one pass until its last worker has finished."""
 
-    began: datetime
-    clock: float
-    why: frozenset[Why]
-    digest: str
+    started_at: datetime
+    started: float
+    """On the monotonic clock."""
+    reasons: frozenset[PassReason]
     revision: str
+    digest: str = ""
+    withheld: int = 0
     open: set[str] = field(default_factory=set)
+    """Fleets whose worker has not finished."""
     outcomes: list[Outcome] = field(default_factory=list)
     failures: int = 0
     cancelled: bool = False
-    withheld: int = 0
+
+    def planned(self, plan: Plan) -> None:
+        """Record the Plan of the pass."""
+        self.digest, self.withheld = digest(plan.changes), len(plan.withheld)
 
 
-class Watches(Protocol):
-    """Who counts what happens: the metrics."""
+class PassListener(Protocol):
+    """Counts passes and drift: the metrics."""
 
-    def passed(self, done: snapshot.Pass) -> None:
-        """Take note of a pass."""
+    def passed(self, finished: snapshot.Pass) -> None:
+        """Record a finished pass."""
 
     def drifted(self, count: int = 1) -> None:
-        """Take note of objects that somebody else changed."""
+        """Record objects that another client changed."""
 
 
-class Foreman:
-    """Sets hands to work, and judges what they did. Used by the worker alone."""
+class Dispatcher:
+    """Starts workers and evaluates their outcomes. Used by the worker thread only, except `busy`."""
 
     def __init__(
         self,
-        sync: sync.Sync,
-        told: event_log.Journal,
-        written: status_writer.Recorder,
-        done: Callable[[], None],
-        watches: Watches | None,
+        session: sync.Sync,
+        events: event_log.EventLog,
+        writer: status_writer.Recorder,
+        on_finish: Callable[[], None],
+        listener: PassListener,
     ) -> None:
-        self._sync, self._journal, self._recorder, self._done, self._watches = sync, told, written, done, watches
-        self._hands: dict[str, fleet_worker.Hand] = {}
-        self._finished: SimpleQueue[fleet_worker.Hand] = SimpleQueue()
-        self._rounds: dict[str, Round] = {}
-        self._rests: dict[str, backoff.Rest] = {}
-        self._bad: dict[str, list[Outcome]] = {}
+        self._sync, self._event_log, self._status_writer = session, events, writer
+        self._on_finish, self._listener = on_finish, listener
+        self._workers: dict[str, fleet_worker.FleetWorker] = {}
+        self._finished: SimpleQueue[fleet_worker.FleetWorker] = SimpleQueue()
+        self._progress: dict[str, PassProgress] = {}
+        self._backoffs: dict[str, backoff.BackoffState] = {}
+        self._failed: dict[str, list[Outcome]] = {}
         self.plans: dict[str, list[dict[str, object]]] = {}
-        """The last plans of each Fleet that were carried out."""
+        """The last applied Plans of each Fleet."""
 
     @property
     def busy(self) -> frozenset[str]:
-        """The Fleets that hands work for."""
-        return frozenset(self._hands)
+        """Fleets with an active worker."""
+        return frozenset(self._workers)
 
     @property
-    def bad(self) -> list[Outcome]:
-        """What could not be done, the last time it was tried."""
-        return [each for found in self._bad.values() for each in found]
+    def failed_outcomes(self) -> list[Outcome]:
+        """Failed changes of the last attempt of each Fleet."""
+        return [outcome for outcomes in self._failed.values() for outcome in outcomes]
 
-    def leave_off(self) -> list[fleet_worker.Hand]:
-        """Let all hands leave off; return them."""
-        mine = list(self._hands.values())
-        for hand in mine:
-            hand.cancel()
-        return mine
+    def cancel_all(self) -> list[fleet_worker.FleetWorker]:
+        """Cancel all workers; return them."""
+        workers = list(self._workers.values())
+        for worker in workers:
+            worker.cancel()
+        return workers
 
-    # pauses
+    # backoff
 
-    def stumbled(self, why: str) -> None:
-        """Leave everything alone for a while."""
-        self._rests[EVERYTHING] = backoff.after(self._rests.get(EVERYTHING), time.monotonic(), why)
-        self._journal.tell("trouble", why, warning=True)
+    def back_off_all(self, error: str) -> None:
+        """Back off from every Fleet after a failed pass."""
+        self._backoffs[ALL_FLEETS] = backoff.after(self._backoffs.get(ALL_FLEETS), time.monotonic(), error)
+        self._event_log.record("trouble", error, warning=True)
 
-    def recovered(self) -> None:
-        """Take note that a pass could be made."""
-        self._rests.pop(EVERYTHING, None)
+    def recover(self) -> None:
+        """End the backoff from every Fleet after a pass."""
+        self._backoffs.pop(ALL_FLEETS, None)
 
-    def changed(self, fleet: str) -> None:
-        """Try a Fleet again at once: its file has changed, and what was wrong may be right now."""
-        self._rests.pop(fleet, None)
+    def reset_backoff(self, fleet: str) -> None:
+        """Try a Fleet again at once: its file changed."""
+        self._backoffs.pop(fleet, None)
 
-    def next_try(self) -> float | None:
-        """Return when something is to be tried again, None if nothing is; what a hand is trying now is not."""
-        return min((rest.until for rest in self._waiting()), default=None)
+    def next_retry_at(self) -> float | None:
+        """Return the time of the next retry, None if there is none."""
+        return min((state.until for state in self._waiting()), default=None)
 
-    def may_try(self, *, asked: bool) -> bool:
-        """Return whether there is a reason for a pass, and nothing against it."""
+    def may_try(self, *, requested: bool) -> bool:
+        """Return whether a pass is requested or a retry is due, and no failed pass is backing off."""
         now = time.monotonic()
-        everything = self._rests.get(EVERYTHING)
-        if everything is not None and not everything.is_over(now):
+        all_fleets = self._backoffs.get(ALL_FLEETS)
+        if all_fleets is not None and not all_fleets.is_over(now):
             return False
-        return asked or any(rest.is_over(now) for rest in self._waiting())
+        return requested or any(state.is_over(now) for state in self._waiting())
 
-    def _waiting(self) -> list[backoff.Rest]:
-        """Return the pauses of what no hand works at, or stands in the way of; when one is done, it asks."""
-        at_work = {*self._hands, *([SHARED] if self._hands else [])}
-        return [rest for name, rest in self._rests.items() if name not in at_work]
+    def _waiting(self) -> list[backoff.BackoffState]:
+        """Return the backoffs that no active worker delays; a finished worker requests a pass."""
+        delayed = {*self._workers, *([SHARED] if self._workers else [])}
+        return [state for name, state in self._backoffs.items() if name not in delayed]
 
-    # work
+    # dispatch
 
     def cancel_outdated(self, loaded: loader.Loaded) -> None:
-        """Let hands leave off whose Fleet has another file by now: what they wait for may never come."""
-        for name, hand in self._hands.items():
-            if fleet_of(hand.loaded, name) != fleet_of(loaded, name):
-                hand.cancel()
+        """Cancel workers whose Fleet has changed: they may wait for a state that never comes."""
+        for name, worker in self._workers.items():
+            if find_fleet(worker.loaded, name) != find_fleet(loaded, name):
+                worker.cancel()
 
-    def carry_out(self, loaded: loader.Loaded, wanted: Plan, made: Round) -> None:
-        """Set going what a plan asks for, but for Fleets that hands work for already or that are left alone."""
-        now = time.monotonic()
-        busy = self._hands.keys()
-        resting = {name for name, rest in self._rests.items() if not rest.is_over(now)}
-        own: dict[str, list[Change]] = {}
-        for change in wanted.changes:
-            if change.fleet not in busy and change.fleet not in resting:
-                own.setdefault(change.fleet, []).append(change)
-        self._forget(self._rests.keys() - resting - busy - {change.fleet for change in wanted.changes} - {EVERYTHING})
-        shared = own.pop("", [])
-        self._share(loaded, [each for each in shared if each.action is not Action.DELETE], made)
-        if not own and not busy:  # what Fleets share goes last, when nobody can need it any more
-            self._share(loaded, [each for each in shared if each.action is Action.DELETE], made)
-        for name, changes in own.items():
-            hand = self._hands[name] = fleet_worker.Hand(self._sync, loaded, name, changes, self._hand_done)
-            self._rounds[name] = made
-            made.open.add(name)
-            hand.start()
+    def dispatch(self, loaded: loader.Loaded, plan: Plan, progress: PassProgress) -> None:
+        """Start the changes of a Plan, except those of Fleets that are busy or back off."""
+        now, busy = time.monotonic(), self._workers.keys()
+        backing_off = {name for name, state in self._backoffs.items() if not state.is_over(now)}
+        by_fleet: dict[str, list[Change]] = {}
+        for change in plan.changes:
+            if change.fleet not in busy and change.fleet not in backing_off:
+                by_fleet.setdefault(change.fleet, []).append(change)
+        self._clear_failures(
+            self._backoffs.keys() - backing_off - busy - {change.fleet for change in plan.changes} - {ALL_FLEETS}
+        )
+        shared = by_fleet.pop(SHARED, [])
+        self._apply_shared(loaded, [change for change in shared if change.action is not Action.DELETE], progress)
+        if not by_fleet and not busy:  # shared objects go last, when no Fleet needs them any more
+            self._apply_shared(loaded, [change for change in shared if change.action is Action.DELETE], progress)
+        for name, changes in by_fleet.items():
+            worker = fleet_worker.FleetWorker(self._sync, loaded, name, changes, self._worker_finished)
+            self._workers[name], self._progress[name] = worker, progress
+            progress.open.add(name)
+            worker.start()
 
-    def _forget(self, fleets: Iterable[str]) -> None:
-        """Forget failures of Fleets of which nothing is left to do: somebody did it, or nobody asks for it."""
+    def _clear_failures(self, fleets: Iterable[str]) -> None:
+        """Clear the failures of Fleets that have no changes left."""
         for name in fleets:
-            self._rests.pop(name, None)
-            self._bad.pop(name, None)
+            self._backoffs.pop(name, None)
+            self._failed.pop(name, None)
 
-    def _share(self, loaded: loader.Loaded, changes: Sequence[Change], made: Round) -> None:
+    def _apply_shared(self, loaded: loader.Loaded, changes: Sequence[Change], progress: PassProgress) -> None:
         if changes:
-            self._judge("", self._sync.make(loaded, changes), made)
-            self._done()
+            self._evaluate(SHARED, self._sync.make(loaded, changes), progress)
+            self._on_finish()
 
-    def _hand_done(self, hand: fleet_worker.Hand) -> None:
-        self._finished.put(hand)
-        self._done()
+    def _worker_finished(self, worker: fleet_worker.FleetWorker) -> None:
+        self._finished.put(worker)
+        self._on_finish()
 
-    def collect(self) -> None:
-        """Take in what hands have done since the last look."""
+    def collect_finished(self) -> None:
+        """Evaluate the workers that finished since the last call."""
         while not self._finished.empty():
-            hand = self._finished.get()
-            del self._hands[hand.fleet]
-            made = self._rounds.pop(hand.fleet)
-            made.open.discard(hand.fleet)
-            made.cancelled |= hand.cancelled
-            self._judge(hand.fleet, hand.outcomes, made, trouble=hand.trouble, cancelled=hand.cancelled)
-            self._remember(hand, made)
-            if not made.open:
-                self.over(made)
+            worker = self._finished.get()
+            del self._workers[worker.fleet]
+            progress = self._progress.pop(worker.fleet)
+            progress.open.discard(worker.fleet)
+            progress.cancelled |= worker.cancelled
+            self._evaluate(worker.fleet, worker.outcomes, progress, error=worker.error, cancelled=worker.cancelled)
+            self._record_plan(worker, progress)
+            if not progress.open:
+                self.finish(progress)
 
-    def _judge(
-        self, fleet: str, outcomes: Sequence[Outcome], made: Round, *, trouble: str = "", cancelled: bool = False
+    def _evaluate(
+        self,
+        fleet: str,
+        outcomes: Sequence[Outcome],
+        progress: PassProgress,
+        *,
+        error: str = "",
+        cancelled: bool = False,
     ) -> None:
-        """Learn from what became of some changes; what failed is left alone for a while."""
+        """Record outcomes, and back off from a Fleet whose changes failed."""
         self._sync.learn(outcomes)
-        made.outcomes += outcomes
-        bad = report.bad(outcomes)
+        progress.outcomes += outcomes
         if cancelled:
             return
-        made.failures += len(bad) + bool(trouble)
-        stuck = bool(outcomes) and all(each.result is Result.AGAIN for each in outcomes)
-        if bad or trouble or stuck:
-            why = trouble or (f"{bad[0].change.key.name}: {bad[0].message}" if bad else outcomes[0].message)
-            self._rests[fleet] = backoff.after(self._rests.get(fleet), time.monotonic(), why)
-            self._bad[fleet] = bad
-            if not stuck:
-                self._journal.tell("failed", why, fleet=fleet, warning=True, failures=len(bad))
-        else:
-            self._rests.pop(fleet, None)
-            self._bad.pop(fleet, None)
+        failed = plan_outcomes.bad(outcomes)
+        progress.failures += len(failed) + bool(error)
+        blocked = bool(outcomes) and all(outcome.result is Result.AGAIN for outcome in outcomes)
+        if not (failed or error or blocked):
+            self._clear_failures([fleet])
+            return
+        cause = error or (f"{failed[0].change.key.name}: {failed[0].message}" if failed else outcomes[0].message)
+        self._backoffs[fleet] = backoff.after(self._backoffs.get(fleet), time.monotonic(), cause)
+        self._failed[fleet] = failed
+        if not blocked:
+            self._event_log.record("failed", cause, fleet=fleet, warning=True, failures=len(failed))
 
-    def over(self, made: Round) -> None:
-        """Take note of a pass that is over."""
-        done = [each for each in made.outcomes if each.result is Result.DONE]
-        result = (
-            snapshot.PassResult.CANCELLED if made.cancelled
-            else snapshot.PassResult.FAILED if made.failures
-            else snapshot.PassResult.CHANGED if done
-            else snapshot.PassResult.WITHHELD if made.withheld
-            else snapshot.PassResult.UNCHANGED
+    def finish(self, progress: PassProgress) -> None:
+        """Record a finished pass in the metrics and, if anything happened, in the event log."""
+        done = [outcome for outcome in progress.outcomes if outcome.result is Result.DONE]
+        result = _pass_result(progress, changed=bool(done))
+        counts = ((action, sum(outcome.change.action is action for outcome in done)) for action in Action)
+        changes = {action.value: count for action, count in counts if count}
+        duration_s = time.monotonic() - progress.started
+        finished = snapshot.Pass(
+            progress.started_at, trigger.join(progress.reasons), duration_s, result, changes, progress.failures,
+            progress.digest, progress.revision,
         )  # fmt: skip
-        changes = {action.value: count for action in Action if (count := sum(e.change.action is action for e in done))}
-        took = time.monotonic() - made.clock
-        over = snapshot.Pass(
-            made.began, trigger.word(made.why), took, result, changes, made.failures, made.digest, made.revision
-        )
-        if self._watches is not None:
-            self._watches.passed(over)
-        last = self._journal.passes[-1:]
-        if changes or made.failures or not last or last[0].result is not result or last[0].revision != made.revision:
-            self._journal.passed(over)
-        if changes or made.failures:
-            self._journal.tell(
-                "pass", f"{_counted(changes)} in {took:.2f} s", why=trigger.word(made.why), failures=made.failures,
-                revision=made.revision, changes=changes,
+        self._listener.passed(finished)
+        last = self._event_log.passes[-1] if self._event_log.passes else None
+        eventful = bool(changes or progress.failures)
+        if eventful or last is None or last.result is not result or last.revision != progress.revision:
+            self._event_log.record_pass(finished)
+        if eventful:
+            self._event_log.record(
+                "pass", f"{_count_text(changes)} in {duration_s:.2f} s", why=trigger.join(progress.reasons),
+                failures=progress.failures, revision=progress.revision, changes=changes,
             )  # fmt: skip
 
-    def _remember(self, hand: fleet_worker.Hand, made: Round) -> None:
-        done = sum(each.result is Result.DONE for each in hand.outcomes)
-        failed = len(report.bad(hand.outcomes))
-        entry = {
-            "digest": digest(hand.changes),
-            "time": made.began.strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "revision": made.revision,
-            "changes": done,
-            "failed": failed,
+    def _record_plan(self, worker: fleet_worker.FleetWorker, progress: PassProgress) -> None:
+        done = [outcome.change for outcome in worker.outcomes if outcome.result is Result.DONE]
+        plan = {
+            "digest": digest(worker.changes),
+            "time": progress.started_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "revision": progress.revision,
+            "changes": len(done),
+            "failed": len(plan_outcomes.bad(worker.outcomes)),
         }
-        self.plans[hand.fleet] = [*self.plans.get(hand.fleet, ()), entry][-PLANS:]
+        self.plans[worker.fleet] = [*self.plans.get(worker.fleet, ()), plan][-MAX_PLANS:]
         if done:
-            groups = "; ".join(
-                report.line(group)
-                for group in report.groups(each.change for each in hand.outcomes if each.result is Result.DONE)
-            )
-            self._recorder.event(hand.fleet, "Reconciled", f"{groups}: {trigger.because(made.why)}")
+            summary = "; ".join(plan_outcomes.line(group) for group in plan_outcomes.groups(done))
+            self._status_writer.event(worker.fleet, "Reconciled", f"{summary}: {trigger.describe(progress.reasons)}")
 
-    def drifted(self, found: Plan) -> None:
-        """Tell of what somebody else has changed."""
-        for name in sorted({change.fleet for change in found.changes}):
-            mine = [change for change in found.changes if change.fleet == name]
-            first = mine[0]
-            message = f"{len(mine)} objects were not as the files say, such as {first.key.kind} {first.key.name}"
-            self._journal.tell("drift", message, fleet=name, count=len(mine))
-            if self._watches is not None:
-                self._watches.drifted(len(mine))
+    def report_drift(self, plan: Plan) -> None:
+        """Report objects that another client changed."""
+        for name in sorted({change.fleet for change in plan.changes}):
+            changes = [change for change in plan.changes if change.fleet == name]
+            key = changes[0].key
+            message = f"{len(changes)} objects differ from the files, for example {key.kind} {key.name}"
+            self._event_log.record("drift", message, fleet=name, count=len(changes))
+            self._listener.drifted(len(changes))
 
 
-def fleet_of(loaded: loader.Loaded, name: str) -> fleet_api.Fleet | None:
-    """Return a Fleet as the files have it, None if they do not."""
-    return next((each for each in loaded.tree.fleets if each.name == name), None)
+def _pass_result(progress: PassProgress, *, changed: bool) -> snapshot.PassResult:
+    if progress.cancelled:
+        return snapshot.PassResult.CANCELLED
+    if progress.failures:
+        return snapshot.PassResult.FAILED
+    if changed:
+        return snapshot.PassResult.CHANGED
+    return snapshot.PassResult.WITHHELD if progress.withheld else snapshot.PassResult.UNCHANGED
 
 
-def _counted(changes: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {action}d" for action, count in changes.items()) or "nothing done"
+def find_fleet(loaded: loader.Loaded, name: str) -> fleet_api.Fleet | None:
+    """Return the Fleet of that name in the files, None if there is none."""
+    return next((fleet for fleet in loaded.tree.fleets if fleet.name == name), None)
+
+
+def _count_text(changes: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {action}d" for action, count in changes.items()) or "no changes"

@@ -1,4 +1,4 @@
-"""What a running daemon shows and lets others ask: the HTTP API and `kwokfleet status` see it through this."""
+"""Thread-safe view of a running daemon: the HTTP API, `kwokfleet status` and `kwokfleet test` use it."""
 
 import time
 from collections.abc import Mapping
@@ -8,15 +8,16 @@ from typing import Any
 import orjson
 
 import kwokfleet
-from kwokfleet.daemon import daemon, listing, next_wakeup, overview, snapshot
-from kwokfleet.daemon.trigger import Why
+from kwokfleet.daemon import daemon, listing, next_wakeup, overview
+from kwokfleet.daemon.snapshot import Event, ScheduledTime, ShardSnapshot, Snapshot, SourceSnapshot, fleet_snapshots
+from kwokfleet.daemon.trigger import PassReason
 from kwokfleet.kube import objects
 from kwokfleet.measure import result_store
 from kwokfleet.reconcile import plan_formats, status_writer
 
 HUNG_S = 180.0
-"""A worker that has not come round for so long hangs."""
-_SHORT = (
+"""A worker without an iteration for this long counts as hung."""
+_RESULT_FIELDS = (
     "fleet",
     "wave",
     "run",
@@ -30,175 +31,177 @@ _SHORT = (
     "gaps",
     "gates",
 )
-"""What a list of Results shows of each."""
+"""Fields of a Result that a list shows."""
 
 
-class Face:
-    """Looks at a daemon from other threads; changes nothing but by asking."""
+class DaemonFacade:
+    """Reads a daemon from other threads; it changes the daemon only by requests."""
 
-    def __init__(self, shown: daemon.Daemon) -> None:
-        self._daemon = shown
-        self._digest, self._since = "", datetime.now(UTC)
-        self._succeeded: datetime | None = None
+    def __init__(self, running: daemon.Daemon) -> None:
+        self._daemon = running
+        self._digest, self._digest_since = "", datetime.now(UTC)
+        self._last_good_load: datetime | None = None
 
-    # looking
+    # reads
 
-    def picture(self) -> snapshot.Picture:
+    def snapshot(self) -> Snapshot:
         """Return the present state."""
-        shown = self._daemon
-        view = shown.mirror.view()
-        statuses = {name: shown.recorder.status(name) for name in tuple(shown.recorder.there)}
+        running = self._daemon
+        view, writer = running.managed.view(), running.status_writer
+        statuses = {name: writer.status(name) for name in tuple(writer.there)}
         counts: dict[tuple[str, str], int] = {}
-        for each in view.objects.values():
-            state = "deleting" if each.deleting else "ready" if each.ready else "unready"
-            counts[each.key.kind, state] = counts.get((each.key.kind, state), 0) + 1
-        return snapshot.Picture(
-            kwokfleet.__version__,
-            shown.how.me,
-            shown.began,
-            shown.leads,
-            shown.leader,
-            shown.suspended,
-            shown.synced,
-            self._source(),
-            shown.journal.passes,
-            shown.trigger.waiting(),
-            snapshot.fleets(shown.sync.rules, view.objects, statuses, self._due()),
-            self._kwok(),
-            counts,
-            shown.journal.newest,
-            shown.runs.measured(),
+        for observed in view.objects.values():
+            state = "deleting" if observed.deleting else "ready" if observed.ready else "unready"
+            counts[observed.key.kind, state] = counts.get((observed.key.kind, state), 0) + 1
+        return Snapshot(
+            version=kwokfleet.__version__,
+            identity=running.options.identity,
+            started=running.started_at,
+            leading=running.client.leads,
+            leader=running.client.leader,
+            suspended=running.suspended,
+            synced=running.synced,
+            source=self._source(),
+            passes=running.event_log.passes,
+            waiting=running.trigger.pending(),
+            fleets=fleet_snapshots(running.sync.rules, view.objects, statuses, self._scheduled()),
+            kwok=self._kwok(),
+            objects=counts,
+            newest_event=running.event_log.newest,
+            measured=running.runs.measured(),
         )
 
-    def _source(self) -> snapshot.Source:
-        loaded, told = self._daemon.loaded, self._daemon.feed.told()
-        frozen = loaded.frozen if loaded else "nothing has been read yet"
-        if told["digest"] != self._digest:
-            self._digest, self._since = told["digest"], datetime.now(UTC)
+    def _source(self) -> SourceSnapshot:
+        files, description = self._daemon.files, self._daemon.source.told()
+        loaded = files.loaded
+        frozen = loaded.frozen if loaded else "the files have not been loaded yet"
+        if description["digest"] != self._digest:
+            self._digest, self._digest_since = description["digest"], datetime.now(UTC)
         if loaded is not None and loaded.usable and not frozen:
-            self._succeeded = self._daemon.read_at
-        return snapshot.Source(
-            told["kind"],
-            told["where"],
-            told["revision"],
-            told["digest"],
-            self._since,
-            self._succeeded,
+            self._last_good_load = files.loaded_at
+        return SourceSnapshot(
+            description["kind"],
+            description["where"],
+            description["revision"],
+            description["digest"],
+            self._digest_since,
+            self._last_good_load,
             loaded.problems if loaded else (),
-            frozen or self._daemon.feed.trouble,
+            frozen or self._daemon.source.trouble,
         )
 
-    def _due(self) -> dict[str, list[snapshot.Due]]:
-        loaded, now = self._daemon.loaded, datetime.now(UTC)
-        found: dict[str, list[snapshot.Due]] = {}
+    def _scheduled(self) -> dict[str, list[ScheduledTime]]:
+        loaded, now = self._daemon.files.loaded, datetime.now(UTC)
+        scheduled: dict[str, list[ScheduledTime]] = {}
         for fleet in loaded.tree.fleets if loaded else ():
-            moment = next_wakeup.next_moment([fleet], now)
-            if moment is not None:
-                found[fleet.name] = [snapshot.Due(moment, "a pool's schedule or a window")]
-        return found
+            due = next_wakeup.next_moment([fleet], now)
+            if due is not None:
+                scheduled[fleet.name] = [ScheduledTime(due, "pool schedule or window")]
+        return scheduled
 
-    def _kwok(self) -> tuple[snapshot.Shard, ...]:
-        keeping = self._daemon.caretaker
+    def _kwok(self) -> tuple[ShardSnapshot, ...]:
+        manager = self._daemon.kwok
         return tuple(
-            snapshot.Shard(
-                each.shard,
-                each.state.value,
-                each.pid,
-                each.port,
-                each.restarts,
-                each.why,
-                each.memory,
-                each.lag_s,
-                each.pod,
+            ShardSnapshot(
+                status.shard,
+                status.state.value,
+                status.pid,
+                status.port,
+                status.restarts,
+                status.why,
+                status.memory,
+                status.lag_s,
+                status.pod,
             )
-            for each in (keeping.statuses() if keeping else ())
+            for status in (manager.statuses() if manager else ())
         )
 
     def plan(self) -> str:
-        """Return what differs as JSON."""
-        return plan_formats.to_json(self._daemon.left, whole=False)
+        """Return the last Plan as JSON."""
+        return plan_formats.to_json(self._daemon.plan, whole=False)
 
-    def listed(self, thing: str, fleet: str) -> list[dict[str, Any]]:
-        """Return the nodes, stages, waves or runs there are."""
-        if thing in listing.LISTS:
-            found = self._daemon.mirror.view().objects.values()
-            return listing.LISTS[thing]([each for each in found if not fleet or each.fleet == fleet])
-        told = [each for name, each in sorted(self._daemon.recorder.there.items()) if not fleet or name == fleet]
-        return list(overview.waves(told) if thing == "waves" else overview.runs(told))
+    def list_objects(self, resource: str, fleet: str) -> list[dict[str, Any]]:
+        """Return nodes, stages, waves or runs, of one Fleet or of all."""
+        if resource in listing.LISTS:
+            inventory = self._daemon.managed.view().objects.values()
+            return listing.LISTS[resource]([item for item in inventory if not fleet or item.fleet == fleet])
+        fleets = sorted(self._daemon.status_writer.there.items())
+        selected = [manifest for name, manifest in fleets if not fleet or name == fleet]
+        return list(overview.waves(selected) if resource == "waves" else overview.runs(selected))
 
     def results(self, fleet: str, wave: str, limit: int) -> list[dict[str, Any]]:
-        """Return the Results there are, in short, the latest first."""
-        shown = self._kept(fleet, wave)[:limit]
-        return [short for each in shown if (short := _short(each)) is not None]
+        """Return summaries of Results, the latest first."""
+        stored = self._stored_results(fleet, wave)[:limit]
+        return [summary for result in stored if (summary := _summary(result)) is not None]
 
     def result_file(self, fleet: str, wave: str, run: str, file: str) -> str:
-        """Return where a Run's Result, or its pods, are kept; empty if there are none."""
-        found = (each.folder / file for each in self._kept(fleet, wave, run))
-        return next((str(each) for each in found if each.is_file()), "")
+        """Return the path of a file of a Result; empty if there is none."""
+        paths = (result.folder / file for result in self._stored_results(fleet, wave, run))
+        return next((str(path) for path in paths if path.is_file()), "")
 
-    def _kept(self, *names: str) -> list[result_store.StoredResult]:
-        where = self._daemon.how.results
-        return result_store.ResultStore(where).find(*names) if where is not None else []
+    def _stored_results(self, *names: str) -> list[result_store.StoredResult]:
+        folder = self._daemon.options.results
+        return result_store.ResultStore(folder).find(*names) if folder is not None else []
 
-    def events(self, after: int, timeout_s: float) -> list[snapshot.Event]:
-        """Return what has happened since."""
-        return self._daemon.journal.after(after, timeout_s)
+    def events(self, after: int, timeout_s: float) -> list[Event]:
+        """Return the events after a number; wait for one if there are none."""
+        return self._daemon.event_log.after(after, timeout_s)
 
-    def ready(self) -> tuple[bool, list[str]]:
-        """Return whether what we are here for is being done, and a sentence about each part of it."""
-        shown = self._daemon
-        if not shown.leads:
-            return True, [f"standing by: {shown.leader or 'nobody'} leads"]
-        lacking = shown.caretaker.lacking() if shown.caretaker else ""
+    def readiness(self) -> tuple[bool, list[str]]:
+        """Return whether the daemon does its work, and a sentence for each part."""
+        running = self._daemon
+        if not running.client.leads:
+            return True, [f"standby; leader: {running.client.leader or 'none'}"]
+        problem = running.kwok_problem
         sentences = [
-            f"leading, but blind: {shown.blind}" if shown.blind else "leading",
-            "synced once" if shown.synced else "not synced yet",
-            lacking or ("kwok drives the nodes" if shown.caretaker else "kwok is not looked after here"),
+            f"leader; cluster cache is stale: {running.stale}" if running.stale else "leader",
+            "synced" if running.synced else "not synced yet",
+            problem or ("kwok drives the nodes" if running.kwok else "kwok is not managed by this daemon"),
         ]
-        return shown.synced and not lacking and not shown.blind, sentences
+        return running.synced and not problem and not running.stale, sentences
 
-    def live(self) -> tuple[bool, str]:
-        """Return whether the worker still works."""
+    def liveness(self) -> tuple[bool, str]:
+        """Return whether the worker makes progress, and why not."""
         if not self._daemon.worker.is_alive():
-            return False, "the worker has ended"
-        since = time.monotonic() - self._daemon.turned
-        return since < HUNG_S, f"the worker has not come round for {since:.0f} s" if since >= HUNG_S else ""
+            return False, "the worker thread has ended"
+        idle_s = time.monotonic() - self._daemon.worker_active_at
+        return idle_s < HUNG_S, f"the worker thread has not progressed for {idle_s:.0f} s" if idle_s >= HUNG_S else ""
 
-    # asking
+    # requests
 
-    def ask(self, why: Why) -> None:
-        """Ask for a pass."""
-        self._daemon.ask(why)
+    def request_pass(self, reason: PassReason) -> None:
+        """Request a pass."""
+        self._daemon.request(reason)
 
-    def pushed(self, headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
-        """Take a git host's word."""
-        return self._daemon.feed.pushed(headers, body)
+    def handle_push(self, headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
+        """Handle a webhook of a git host."""
+        return self._daemon.source.pushed(headers, body)
 
-    def suspend(self, fleet: str, on: bool) -> None:  # noqa: FBT001  # the state that is asked for
-        """Leave a Fleet, or everything, as it is; or go on."""
-        word = "suspended" if on else "resumed"
+    def suspend(self, fleet: str, on: bool) -> None:  # noqa: FBT001  # the requested state
+        """Suspend or resume a Fleet; without a name, the whole daemon."""
         if fleet:
             status_writer.annotate(self._daemon.sync.sender, fleet, {objects.SUSPEND: "true" if on else None})
         else:
             self._daemon.suspended = on
-        self._daemon.journal.tell("suspended", f"{fleet or 'everything'} is {word}", fleet=fleet, on=on)
-        self._daemon.ask(Why.ASKED)
+        state = "suspended" if on else "resumed"
+        self._daemon.event_log.record("suspended", f"{fleet or 'the daemon'} is {state}", fleet=fleet, on=on)
+        self._daemon.request(PassReason.ASKED)
 
     def approve(self, digest: str) -> bool:
-        """Release a withheld plan."""
-        for each in self._daemon.left.withheld:
-            if digest and each.digest == digest:
-                status_writer.annotate(self._daemon.sync.sender, each.fleet, {objects.APPROVED: digest})
-                self._daemon.journal.tell("approved", f"{digest} was approved", fleet=each.fleet)
-                self._daemon.ask(Why.ASKED)
+        """Approve a withheld Plan; return whether there is one with that digest."""
+        for withheld in self._daemon.plan.withheld:
+            if digest and withheld.digest == digest:
+                status_writer.annotate(self._daemon.sync.sender, withheld.fleet, {objects.APPROVED: digest})
+                self._daemon.event_log.record("approved", f"plan {digest} was approved", fleet=withheld.fleet)
+                self._daemon.request(PassReason.ASKED)
                 return True
         return False
 
 
-def _short(each: result_store.StoredResult) -> dict[str, Any] | None:
-    """Return what a list shows of a Result, read without making a value of all of it."""
+def _summary(stored: result_store.StoredResult) -> dict[str, Any] | None:
+    """Return the fields that a list shows, read without building the whole Result."""
     try:
-        whole = orjson.loads((each.folder / result_store.RESULT).read_bytes())
-        return {name: whole[name] for name in _SHORT}
-    except (OSError, ValueError, KeyError, TypeError):  # none yet, or another program's
+        fields = orjson.loads((stored.folder / result_store.RESULT).read_bytes())
+        return {name: fields[name] for name in _RESULT_FIELDS}
+    except (OSError, ValueError, KeyError, TypeError):  # not written yet, or of another version
         return None

@@ -1,4 +1,4 @@
-"""Hands: each carries out what one Fleet's plan asks for, so that a Fleet that takes long delays no other."""
+"""Worker thread that applies the changes of one Fleet, so that a slow Fleet delays no other."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -17,41 +17,42 @@ if TYPE_CHECKING:
 log = structlog.get_logger()
 
 
-class Hand(threading.Thread):
-    """Makes the changes of one Fleet, in a thread of its own, and can be told to leave off."""
+class FleetWorker(threading.Thread):
+    """Applies the changes of one Fleet. It can be cancelled."""
 
     def __init__(
         self,
-        sync: sync.Sync,
+        session: sync.Sync,
         loaded: loader.Loaded,
         fleet: str,
         changes: Sequence[Change],
-        finished: Callable[["Hand"], None],
+        on_finish: Callable[["FleetWorker"], None],
     ) -> None:
-        super().__init__(name=f"hand-{fleet}", daemon=True)
-        self._sync, self.loaded, self.fleet, self.changes, self._finished = sync, loaded, fleet, changes, finished
-        self._stop_asked = threading.Event()
+        super().__init__(name=f"fleet-worker-{fleet}", daemon=True)
+        self._sync, self.loaded, self.fleet, self.changes, self._on_finish = session, loaded, fleet, changes, on_finish
+        self._cancel_requested = threading.Event()
         self.outcomes: list[Outcome] = []
-        self.trouble = ""
-        """Why it did not come to its end; empty if it did."""
+        self.error = ""
+        """Why the worker stopped early; empty if it did not."""
 
     @property
     def cancelled(self) -> bool:
-        """Whether it was told to leave off: what it did not do is nobody's fault."""
-        return self._stop_asked.is_set()
+        """Whether the worker was cancelled; changes that it did not make are not failures."""
+        return self._cancel_requested.is_set()
 
     def cancel(self) -> None:
-        """Leave off: what was asked for is no longer wanted, or we may not write any more."""
-        self._stop_asked.set()
+        """Stop: the file has changed, or the leader lease is lost."""
+        self._cancel_requested.set()
 
     def run(self) -> None:
-        """Do it."""
+        """Apply the changes."""
         try:
-            self.outcomes = self._sync.make(self.loaded, self.changes, self._sync.sender.lane(self._stop_asked))
+            client = self._sync.sender.lane(self._cancel_requested)
+            self.outcomes = self._sync.make(self.loaded, self.changes, client)
         except errors.KwokfleetError as error:
-            self.trouble = str(error)
-        except Exception as error:  # a bug must not take the Fleet's later passes with it
-            log.exception("hand_failed", fleet=self.fleet)
-            self.trouble = f"{type(error).__name__}: {error}"
+            self.error = str(error)
+        except Exception as error:  # a bug must not block later passes of this Fleet
+            log.exception("fleet_worker_failed", fleet=self.fleet)
+            self.error = f"{type(error).__name__}: {error}"
         finally:
-            self._finished(self)
+            self._on_finish(self)

@@ -1,8 +1,8 @@
-"""Python's collector of garbage, kept from pausing a daemon while it has work to do.
+"""Python's garbage collector, tuned to run while the daemon is idle.
 
-It stops every thread and looks at all objects that have lived for a while: with 5,000 nodes that takes as long as a
-repair may. What a daemon drops is freed at once by its counts of references; only cycles, which it hardly
-makes, wait for the collector. So the young are looked at now and then, and all of them when there is nothing to do.
+A full collection stops every thread and visits all long-lived objects: with 5,000 nodes it takes as long as a
+repair may take. Reference counts free almost everything at once; only reference cycles, which the daemon
+hardly creates, wait for the collector. So young objects are collected rarely, and all of them when idle.
 """
 
 import gc
@@ -13,24 +13,24 @@ import structlog
 log = structlog.get_logger()
 
 YOUNG, MIDDLE, OLD = 10_000, 20, 1000
-"""So many more objects than before until the young are looked at; so often that, until the older are; and all."""
-EVERY_S = 600.0
+"""Collector thresholds: allocations before a young collection, then collections before the next generation."""
+INTERVAL_S = 600.0
 
 
-class Tidying:
-    """Looks at everything when it is asked in a quiet moment, now and then; else as little as possible is done."""
+class IdleCollector:
+    """Runs a full collection when the daemon reports that it is idle, at most every ten minutes."""
 
     def __init__(self) -> None:
         gc.set_threshold(YOUNG, MIDDLE, OLD)
-        self._last: float | None = None
+        self._collected_at: float | None = None
 
-    def quiet(self) -> None:
-        """Take note that there is nothing to do."""
+    def idle(self) -> None:
+        """Collect, if the last full collection is long enough ago."""
         now = time.monotonic()
-        if self._last is not None and now - self._last < EVERY_S:
+        if self._collected_at is not None and now - self._collected_at < INTERVAL_S:
             return
-        self._last = now
+        self._collected_at = now
         gc.unfreeze()
-        found = gc.collect()
-        gc.freeze()  # what has lived until now is not looked at again until the next quiet moment
-        log.debug("tidied", found=found, took_ms=round(1000 * (time.monotonic() - now), 1))
+        unreachable = gc.collect()
+        gc.freeze()  # what is alive now is not visited again before the next full collection
+        log.debug("garbage_collected", unreachable=unreachable, took_ms=round(1000 * (time.monotonic() - now), 1))

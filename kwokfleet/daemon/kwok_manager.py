@@ -1,32 +1,35 @@
-"""kwok in a daemon: it starts once we lead, runs as the files say, and ends when we no longer lead."""
+"""kwok of a daemon: runs as the files say while the daemon leads, and stops with the lease.
+
+Starting can wait for another kwok controller to go away, so it happens in a thread.
+"""
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
-from kwokfleet import errors
-from kwokfleet.api.kwok_controller import KwokControllerSpec
-from kwokfleet.kube import throttled_client
+from kwokfleet import errors, settings
+from kwokfleet.api.kwok_controller import KwokControllerSpec, Manage
+from kwokfleet.kube import objects, throttled_client
 from kwokfleet.kube.informer import informer
 from kwokfleet.kwok import backend, flags, foreign_controllers, pod_backend, shard, statefulset, supervisor, takeover
 from kwokfleet.render import desired
 from kwokfleet.source import loader
 
+if TYPE_CHECKING:
+    from kwokfleet.kube.observed import Inventory
+
 log = structlog.get_logger()
 
-AGAIN_S = 30.0
-"""Before another try if somebody else's kwok is in the way: it may have gone."""
+RETRY_S = 30.0
+"""Before another attempt while a foreign kwok controller is running."""
 
 
-HOME = "kwokfleet"
-"""The namespace that kwokfleet is usually installed in."""
-
-
-def wanted(loaded: loader.Loaded, before: backend.Wanted) -> backend.Wanted:
-    """Return how kwok should run by what the files say now; what it plays comes in its file unless in the cluster."""
+def desired_kwok(loaded: loader.Loaded, before: backend.Wanted) -> backend.Wanted:
+    """Return how kwok should run by the files; Stages are in its configuration unless they are in the cluster."""
     tree = loaded.tree
     own = tuple(desired.kwok_manifests(tree))
     return replace(
@@ -38,159 +41,189 @@ def wanted(loaded: loader.Loaded, before: backend.Wanted) -> backend.Wanted:
     )
 
 
-def site(
-    spec: KwokControllerSpec, home: str, folder: Path, api: throttled_client.Sender, watched: informer.Api
+def select_backend(
+    spec: KwokControllerSpec, namespace: str, folder: Path, client: throttled_client.Sender, watch_api: informer.Api
 ) -> supervisor.Site:
-    """Return where kwok should run by what the files say."""
-    name = statefulset.named(spec, home)
-    return pod_backend.Pods(api, watched, name) if name else supervisor.Here(folder)
+    """Return where kwok should run: pods of a StatefulSet, or local processes."""
+    name = statefulset.named(spec, namespace)
+    return pod_backend.Pods(client, watch_api, name) if name else supervisor.Here(folder)
 
 
-def is_moving(spec: KwokControllerSpec, home: str, kept: supervisor.Keeper) -> bool:
-    """Return whether kwok should run somewhere else than it does."""
-    name = statefulset.named(spec, home)
-    return kept.site.name != (str(name) if name else "")
+def must_move(spec: KwokControllerSpec, namespace: str, running: supervisor.Keeper) -> bool:
+    """Return whether kwok should run in another backend."""
+    name = statefulset.named(spec, namespace)
+    return running.site.name != (str(name) if name else "")
 
 
-def ours(spec: KwokControllerSpec, home: str, folder: Path) -> foreign_controllers.Ours:
-    """Return what tells kwoks of ours from others."""
-    known, name = supervisor.identities(folder), statefulset.named(spec, home)
-    return lambda holder: holder in known or (name is not None and name.holds(holder))
+def own_holders(spec: KwokControllerSpec, namespace: str, folder: Path) -> foreign_controllers.Ours:
+    """Return a predicate for the lease holders that are our kwok."""
+    identities, name = supervisor.identities(folder), statefulset.named(spec, namespace)
+    return lambda holder: holder in identities or (name is not None and name.holds(holder))
 
 
-class Caretaker:
-    """Looks after kwok on behalf of a daemon."""
+@dataclass(frozen=True, slots=True)
+class KwokEnvironment:
+    """What a kwok process of this machine needs."""
 
-    def __init__(  # noqa: PLR0913, PLR0917  # what a process is looked after with
+    program: Path
+    kubeconfig: Path | None
+    folder: Path
+    """Configuration, logs and process records."""
+    namespace: str = settings.INSTALL_NAMESPACE
+    """Namespace of a StatefulSet that is named without one."""
+
+
+class DrivenNodes:
+    """The nodes that kwok drives, from the informer; computed again only when they or the selector change."""
+
+    def __init__(self, managed: informer.Mirror) -> None:
+        self._managed = managed
+        self.manage = Manage()
+        self._computed: tuple[Inventory, Manage, list[tuple[str, str]]] | None = None
+
+    def __call__(self) -> list[tuple[str, str]]:
+        """Return node names, each with its shard label."""
+        inventory, manage = self._managed.view().objects, self.manage
+        if self._computed is None or self._computed[0] is not inventory or self._computed[1] != manage:
+            labels = (
+                (observed.key.name, objects.labels(observed.manifest))
+                for observed in inventory.values()
+                if observed.key.kind == "Node"
+            )
+            nodes = sorted((name, own.get(objects.SHARD, "")) for name, own in labels if manage.matches(own))
+            self._computed = (inventory, manage, nodes)
+        return self._computed[2]
+
+
+class KwokManager:
+    """Starts, changes and stops kwok for a daemon."""
+
+    def __init__(
         self,
-        sender: throttled_client.Sender,
-        program: Path,
-        kubeconfig: Path | None,
-        folder: Path,
-        nodes: backend.Nodes,
-        changed: Callable[[], None],
-        watched: informer.Api,
-        home: str = HOME,
+        client: throttled_client.Sender,
+        watch_api: informer.Api,
+        managed: informer.Mirror,
+        environment: KwokEnvironment,
+        on_change: Callable[[], None],
     ) -> None:
-        self._home = home
-        self._sender, self._program, self._kubeconfig, self._watched = sender, program, kubeconfig, watched
-        self._folder, self._nodes, self._changed = folder, nodes, changed
+        self._client, self._watch_api, self._environment, self._on_change = client, watch_api, environment, on_change
+        self._nodes = DrivenNodes(managed)
         self._lock = threading.Lock()
         self._loaded: loader.Loaded | None = None
         self._digest = ""
-        self._keeper: supervisor.Keeper | None = None
-        self._rested = False
+        self._supervisor: supervisor.Keeper | None = None
+        self._scaled_down = False
+        """Whether a foreign controller was scaled to 0."""
         self._starter: threading.Thread | None = None
-        self._leaving = threading.Event()
-        self.trouble = ""
-        """Why there is no kwok although there should be one."""
+        self._stopping = threading.Event()
+        self._start_error = ""
 
-    def attend(self, loaded: loader.Loaded) -> None:
-        """Let kwok run as the files say; costs nothing if they say the same as before."""
+    def reconcile(self, loaded: loader.Loaded) -> None:
+        """Let kwok run as the files say; a no-op if they say the same as before."""
+        self._nodes.manage = loaded.tree.controller.manage
         if loaded.tree.controller.mode == "external":
-            self.dismiss(for_good=True)
+            self.stop(remove_pods=True)
             return
         with self._lock:
             self._loaded = loaded
             if self._starter is None:
-                self._leaving.clear()
-                self._let_start(None)
-            elif self._keeper is not None and is_moving(loaded.tree.controller, self._home, self._keeper):
-                self.trouble = "kwok moves: it ends where it ran, and then starts where the files say"
-                former, self._keeper = self._keeper, None
-                self._let_start(former)
-            elif self._keeper is not None:
-                self._follow(self._keeper, loaded)
+                self._stopping.clear()
+                self._begin_start(None)
+            elif self._supervisor is not None and must_move(
+                loaded.tree.controller, self._environment.namespace, self._supervisor
+            ):
+                self._start_error = "kwok is moving to another backend: the old one stops first"
+                former, self._supervisor = self._supervisor, None
+                self._begin_start(former)
+            elif self._supervisor is not None:
+                self._update(self._supervisor, loaded)
 
-    def _let_start(self, former: supervisor.Keeper | None) -> None:
+    def _begin_start(self, former: supervisor.Keeper | None) -> None:
         self._starter = threading.Thread(target=self._start, args=(former,), name="kwok-start", daemon=True)
         self._starter.start()
 
-    def _follow(self, kept: supervisor.Keeper, loaded: loader.Loaded) -> None:
+    def _update(self, running: supervisor.Keeper, loaded: loader.Loaded) -> None:
         if loaded.snapshot.digest != self._digest:
             self._digest = loaded.snapshot.digest
-            kept.change(wanted(loaded, kept.wanted))
-        kept.retire()
+            running.change(desired_kwok(loaded, running.wanted))
+        running.retire()
 
     def _start(self, former: supervisor.Keeper | None) -> None:
         if former is not None:
             former.end()
-        while not self._leaving.is_set():
-            trouble = self._tried()
-            if trouble != self.trouble:
-                self.trouble = trouble
-                self._changed()
-            if not trouble:
+        while not self._stopping.is_set():
+            start_error = self._try_start()
+            if start_error != self._start_error:
+                self._start_error = start_error
+                self._on_change()
+            if not start_error:
                 return
-            self._leaving.wait(AGAIN_S)
+            self._stopping.wait(RETRY_S)
 
-    def _tried(self) -> str:
-        """Begin; return why that is not possible, empty if it was."""
+    def _try_start(self) -> str:
+        """Start kwok; return why that is not possible, empty if it was."""
         try:
-            self._begin()
+            self._start_supervisor()
         except errors.KwokfleetError as error:
-            if self.trouble != str(error):
+            if self._start_error != str(error):
                 log.warning("kwok_not_started", error=str(error), hint=error.hint)
             return str(error)
         return ""
 
-    def _begin(self) -> None:
-        loaded = self._loaded
+    def _start_supervisor(self) -> None:
+        loaded, environment = self._loaded, self._environment
         if loaded is None:
             return
-        spec = loaded.tree.controller
-        known = ours(spec, self._home, self._folder)
-        self._rested |= bool(takeover.clear_the_way(self._sender, spec, known, self._nodes, self._leaving, self._home))
-        how = wanted(loaded, backend.Wanted(self._program, spec, self._kubeconfig))
-        where = site(spec, self._home, self._folder, self._sender, self._watched)
-        made = supervisor.Keeper(self._sender, how, self._folder, self._nodes, self._watched, where)
-        made.__enter__()
+        spec, namespace = loaded.tree.controller, environment.namespace
+        is_own = own_holders(spec, namespace, environment.folder)
+        self._scaled_down |= bool(
+            takeover.clear_the_way(self._client, spec, is_own, self._nodes, self._stopping, namespace)
+        )
+        kwok = desired_kwok(loaded, backend.Wanted(environment.program, spec, environment.kubeconfig))
+        site = select_backend(spec, namespace, environment.folder, self._client, self._watch_api)
+        running = supervisor.Keeper(self._client, kwok, environment.folder, self._nodes, self._watch_api, site)
+        running.__enter__()
         with self._lock:
-            self._keeper, self._digest = made, loaded.snapshot.digest
-        if self._leaving.is_set():
-            self._end()
+            self._supervisor, self._digest = running, loaded.snapshot.digest
+        if self._stopping.is_set():
+            self._stop_supervisor()
 
-    def dismiss(self, *, for_good: bool = False) -> None:
-        """End kwok, if there is one, and whatever was about to start it; pods go on, unless it is for good."""
+    def stop(self, *, remove_pods: bool = False) -> None:
+        """Stop kwok and any start in progress. Pods of a StatefulSet go on, unless *remove_pods*."""
         starter = self._starter
         if starter is None:
             return
-        self._leaving.set()
+        self._stopping.set()
         starter.join()
-        self._end(for_good=for_good)
+        self._stop_supervisor(remove_pods=remove_pods)
         with self._lock:
             self._starter = None
-        self._changed()  # somebody may have asked for one meanwhile
+        self._on_change()  # kwok may have been requested again in the meantime
 
-    def _end(self, *, for_good: bool = False) -> None:
+    def _stop_supervisor(self, *, remove_pods: bool = False) -> None:
         with self._lock:
-            kept, self._keeper = self._keeper, None
-        if kept is not None and for_good:
-            kept.end()
-        elif kept is not None:
-            kept.__exit__(None, None, None)
+            running, self._supervisor = self._supervisor, None
+        if running is not None and remove_pods:
+            running.end()
+        elif running is not None:
+            running.__exit__(None, None, None)
 
     def restore(self) -> None:
-        """Give other kwoks back what they had, because we stop for good."""
-        if self._rested:
-            takeover.restore(self._sender)
-            self._rested = False
-
-    @property
-    def wanted(self) -> bool:
-        """Whether there should be a kwok of ours now."""
-        return self._starter is not None
+        """Scale foreign controllers back up."""
+        if self._scaled_down:
+            takeover.restore(self._client)
+            self._scaled_down = False
 
     def statuses(self) -> list[shard.Status]:
-        """Return how each shard fares; none if there is no kwok of ours."""
-        kept = self._keeper
-        return kept.statuses() if kept else []
+        """Return the status of each shard; empty if kwok is not running."""
+        running = self._supervisor
+        return running.statuses() if running else []
 
-    def lacking(self) -> str:
-        """Return why nodes are not driven; empty if they are, or if that is not our task."""
-        if not self.wanted:
+    def problem(self) -> str:
+        """Return why kwok does not drive the nodes; empty if it does, or if kwok is not managed now."""
+        if self._starter is None:
             return ""
-        if self.trouble or self._keeper is None:
-            return self.trouble or "kwok has not been started yet: who drove the nodes before must be gone"
-        down = [each for each in self.statuses() if each.state not in (shard.State.READY, shard.State.LAGGING)]
+        if self._start_error or self._supervisor is None:
+            return self._start_error or "kwok has not started yet: it waits for the former driver of the nodes to stop"
+        down = [status for status in self.statuses() if status.state not in (shard.State.READY, shard.State.LAGGING)]
         return "; ".join(f"kwok (shard {each.shard}) is {each.state}: {each.why}".rstrip(": ") for each in down)

@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from kwokfleet.daemon.snapshot import Fleet, Pass, PassResult, Picture, Pool
+from kwokfleet.daemon.snapshot import FleetSnapshot, Pass, PassResult, PoolSnapshot, Snapshot
 from kwokfleet.measure.result import ResultSummary
 from kwokfleet.reconcile.changes import Action, Cause
 
@@ -47,7 +47,7 @@ class _Few:
 class Metrics:
     """All metrics of one daemon. Every function may be called from any thread."""
 
-    def __init__(self, picture: Callable[[], Picture]) -> None:
+    def __init__(self) -> None:
         # It would be a series more for each, that nobody asks for.
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # has no types
         self.registry = CollectorRegistry(auto_describe=False)
@@ -80,7 +80,6 @@ class Metrics:
             self._passes.labels(result.value)
         for action in Action:
             self._changes.labels(action.value)
-        self.registry.register(_Gauges(picture))
         prometheus_client.ProcessCollector(registry=self.registry)
 
     def _counter(self, name: str, what: str, *labels: str) -> Counter:
@@ -135,10 +134,10 @@ def _code(code: int) -> str:
     return str(code) if 100 <= code < 600 else NO_ANSWER  # noqa: PLR2004  # what HTTP has
 
 
-class _Gauges(Collector):
+class SnapshotGauges(Collector):
     """What is so at the moment of the scrape."""
 
-    def __init__(self, picture: Callable[[], Picture]) -> None:
+    def __init__(self, picture: Callable[[], Snapshot]) -> None:
         self._picture = picture
         self._kinds, self._types = _Few(MOST_KINDS), _Few(MOST_REASONS)
 
@@ -158,7 +157,7 @@ class _Gauges(Collector):
         yield _gauge("metrics_left_out", "Fleets, pools and Waves beyond the bound, which have no series.", left_out)
         yield from _kwok(seen)
 
-    def _objects(self, seen: Picture) -> Metric:
+    def _objects(self, seen: Snapshot) -> Metric:
         counts: dict[tuple[str, str], int] = {}
         for (kind, state), count in sorted(seen.objects.items()):
             name = self._kinds(kind), state
@@ -168,7 +167,7 @@ class _Gauges(Collector):
             family.add_metric(labels, count)
         return family
 
-    def _fleets(self, fleets: tuple[Fleet, ...]) -> Iterator[Metric]:
+    def _fleets(self, fleets: tuple[FleetSnapshot, ...]) -> Iterator[Metric]:
         conditions = GaugeMetricFamily(
             "kwokfleet_fleet_condition", "Whether a condition of a Fleet is True.", labels=("fleet", "type")
         )
@@ -196,7 +195,7 @@ def _gauge(name: str, what: str, value: float) -> Metric:
     return GaugeMetricFamily(f"kwokfleet_{name}", what, value)
 
 
-def _process(seen: Picture) -> Iterator[Metric]:
+def _process(seen: Snapshot) -> Iterator[Metric]:
     yield _gauge("leader", "Whether this process leads.", seen.leading)
     yield _gauge("synced", "Whether a pass has come to its end since the start.", seen.synced)
     yield _gauge("suspended", "Whether this process only looks on.", seen.suspended)
@@ -209,7 +208,7 @@ def _process(seen: Picture) -> Iterator[Metric]:
         yield _gauge("last_pass_timestamp_seconds", "When the last pass ended.", ended)
 
 
-def _source(seen: Picture) -> Iterator[Metric]:
+def _source(seen: Snapshot) -> Iterator[Metric]:
     yield _gauge("source_invalid_files", "Files that cannot be used.", seen.source.invalid_files)
     yield _gauge("source_frozen", "Whether nothing is done because of the source.", bool(seen.source.frozen))
     if seen.source.succeeded is not None:
@@ -217,7 +216,7 @@ def _source(seen: Picture) -> Iterator[Metric]:
         yield _gauge("source_last_success_timestamp_seconds", "When the files were last read without an error.", stamp)
 
 
-def _pools(pools: list[tuple[Fleet, Pool]]) -> Metric:
+def _pools(pools: list[tuple[FleetSnapshot, PoolSnapshot]]) -> Metric:
     family = GaugeMetricFamily(
         "kwokfleet_pool_nodes",
         "Nodes of a pool: desired, present, ready, schedulable.",
@@ -246,7 +245,7 @@ def _measured(waves: tuple[ResultSummary, ...]) -> Iterator[Metric]:
     yield from (gates, latencies)
 
 
-def _kwok(seen: Picture) -> Iterator[Metric]:
+def _kwok(seen: Snapshot) -> Iterator[Metric]:
     up = GaugeMetricFamily("kwokfleet_kwok_up", "Whether a kwok process drives its nodes.", labels=("shard",))
     lag = GaugeMetricFamily("kwokfleet_kwok_lag_seconds", "How far lease renewals are behind.", labels=("shard",))
     memory = GaugeMetricFamily("kwokfleet_kwok_memory_bytes", "What a kwok process holds.", labels=("shard",))

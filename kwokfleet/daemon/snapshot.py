@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
-from kwokfleet.daemon.trigger import Why
 from kwokfleet.documents import problems
 from kwokfleet.documents.problems import Problem
 from kwokfleet.kube.objects import Manifest
@@ -38,7 +37,7 @@ class PassResult(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceSnapshot:
     """Where the files come from, and how they fare."""
 
     kind: str = ""
@@ -88,7 +87,7 @@ class Nodes:
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class PoolSnapshot:
     """How a pool stands."""
 
     name: str
@@ -97,7 +96,7 @@ class Pool:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class WithheldSummary:
     """What is not done, and why."""
 
     cause: str
@@ -110,7 +109,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class ScheduledTime:
     """What will happen by itself."""
 
     at: datetime
@@ -118,21 +117,21 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class FleetSnapshot:
     """How a Fleet stands."""
 
     name: str
     nodes: Nodes = field(default_factory=Nodes)
-    pools: tuple[Pool, ...] = ()
+    pools: tuple[PoolSnapshot, ...] = ()
     conditions: tuple[Manifest, ...] = ()
     """As Kubernetes has them: type, status, reason, message, lastTransitionTime."""
-    withheld: tuple[Held, ...] = ()
+    withheld: tuple[WithheldSummary, ...] = ()
     suspended: bool = False
-    due: tuple[Due, ...] = ()
+    due: tuple[ScheduledTime, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class ShardSnapshot:
     """How a kwok process fares; the fields are those of `keeper.Status`."""
 
     shard: int
@@ -153,7 +152,7 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class Snapshot:
     """Everything that a running daemon shows."""
 
     version: str
@@ -166,14 +165,14 @@ class Picture:
     """Whether the whole process only looks on."""
     synced: bool = False
     """Whether a pass has come to its end since the start."""
-    source: Source = field(default_factory=Source)
+    source: SourceSnapshot = field(default_factory=SourceSnapshot)
     passes: tuple[Pass, ...] = ()
     """The last ones, newest last."""
     waiting: tuple[str, ...] = ()
     """What has asked for a pass that has not begun."""
-    fleets: tuple[Fleet, ...] = ()
+    fleets: tuple[FleetSnapshot, ...] = ()
     """In the order of their names."""
-    kwok: tuple[Shard, ...] = ()
+    kwok: tuple[ShardSnapshot, ...] = ()
     objects: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """How many objects of a kind are in a state: `("Node", "ready"): 200`."""
     newest_event: int = 0
@@ -197,74 +196,13 @@ class Event:
     """More about it, of values that JSON has."""
 
 
-class Daemon(Protocol):
-    """What the HTTP API asks of a running daemon, from several threads at once.
-
-    Trouble that is known may be raised as a KwokfleetError: its sentence and hint are the answer.
-    """
-
-    def picture(self) -> Picture:
-        """Return the present state, at once and without a request."""
-        ...
-
-    def plan(self) -> str:
-        """Return what differs now as JSON (`formats.plans.to_json`)."""
-        ...
-
-    def listed(self, thing: str, fleet: str) -> list[dict[str, Any]]:
-        """Return the nodes, stages, waves or runs there are; of one Fleet, or of all if it is empty."""
-        ...
-
-    def results(self, fleet: str, wave: str, limit: int) -> list[dict[str, Any]]:
-        """Return the Results there are, in short, the latest first; of one Fleet or Wave, or of all if it is empty."""
-        ...
-
-    def result_file(self, fleet: str, wave: str, run: str, file: str) -> str:
-        """Return where a file of a Run's Result is kept: `result.json` or `pods.ndjson`; empty if it is not there."""
-        ...
-
-    def ask(self, why: Why) -> None:
-        """Ask for a pass; do not wait for it."""
-        ...
-
-    def suspend(self, fleet: str, on: bool) -> None:  # noqa: FBT001  # the state that is asked for
-        """Stop changing a Fleet, or go on; an empty name is the whole process."""
-        ...
-
-    def approve(self, digest: str) -> bool:
-        """Release the withheld plan of that digest; return whether there is one."""
-        ...
-
-    def pushed(self, headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
-        """Take a git host's word that something was pushed, names of headers in lower case.
-
-        Return the HTTP status and a sentence; the signature is checked here and nowhere before.
-        """
-        ...
-
-    def events(self, after: int, timeout_s: float) -> list[Event]:
-        """Return the Events with a higher number, oldest first; if there are none, wait for one, no longer than that.
-
-        Only so many are remembered: the first may be later than *after* + 1.
-        """
-        ...
-
-    def ready(self) -> tuple[bool, list[str]]:
-        """Return whether it has synced once, kwok lives and it leads or stands by, and a sentence about each."""
-        ...
-
-    def live(self) -> tuple[bool, str]:
-        """Return whether the process works at all, and if not, what hangs."""
-        ...
-
-
-def remembered(passes: Sequence[Pass], last: Pass) -> tuple[Pass, ...]:
+def append_pass(passes: Sequence[Pass], last: Pass) -> tuple[Pass, ...]:
     """Return the last passes after one more."""
     return (*passes, last)[-MOST_PASSES:]
 
 
-def fleets(rules: Mapping[str, FleetRules], inventory: Inventory, statuses: Mapping[str, Manifest],
-           due: Mapping[str, Sequence[Due]]) -> tuple[Fleet, ...]:  # fmt: skip
+def fleet_snapshots(rules: Mapping[str, FleetRules], inventory: Inventory, statuses: Mapping[str, Manifest],
+           due: Mapping[str, Sequence[ScheduledTime]]) -> tuple[FleetSnapshot, ...]:  # fmt: skip
     """Return how each Fleet stands: its pools counted, the rest out of its status in the cluster."""
     there: dict[tuple[str, str], list[int]] = {}
     for each in inventory.values():
@@ -280,16 +218,16 @@ def fleets(rules: Mapping[str, FleetRules], inventory: Inventory, statuses: Mapp
 
 
 def _fleet(name: str, rule: FleetRules, there: Mapping[tuple[str, str], Sequence[int]], status: Manifest,
-           due: Iterable[Due]) -> Fleet:  # fmt: skip
+           due: Iterable[ScheduledTime]) -> FleetSnapshot:  # fmt: skip
     gone = {pool for fleet, pool in there if fleet == name} - rule.pools.keys()
     sizes = {pool: (each.size, each.suspended) for pool, each in rule.pools.items()} | dict.fromkeys(gone, (0, False))
     pools = tuple(
-        Pool(pool, Nodes(size, *there.get((name, pool), (0, 0, 0))), suspended)
+        PoolSnapshot(pool, Nodes(size, *there.get((name, pool), (0, 0, 0))), suspended)
         for pool, (size, suspended) in sorted(sizes.items())
     )
-    return Fleet(
+    return FleetSnapshot(
         name,
-        total(pool.nodes for pool in pools),
+        total_nodes(pool.nodes for pool in pools),
         pools,
         tuple(status.get("conditions") or ()),
         tuple(_held(each) for each in status.get("withheld") or ()),
@@ -298,14 +236,14 @@ def _fleet(name: str, rule: FleetRules, there: Mapping[tuple[str, str], Sequence
     )
 
 
-def _held(told: Manifest) -> Held:
+def _held(told: Manifest) -> WithheldSummary:
     """Return what was told of a Fleet, perhaps by a daemon of another version."""
-    return Held(
+    return WithheldSummary(
         told.get("cause", ""), told.get("why", ""), told.get("digest", ""), told.get("changes", 0), told.get("next", "")
     )
 
 
-def total(counts: Iterable[Nodes]) -> Nodes:
+def total_nodes(counts: Iterable[Nodes]) -> Nodes:
     """Return the sum of several counts."""
     rows = [(each.desired, each.present, each.ready, each.schedulable) for each in counts]
     return Nodes(*map(sum, zip(*rows, strict=True))) if rows else Nodes()

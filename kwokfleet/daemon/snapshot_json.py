@@ -6,13 +6,13 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from kwokfleet.daemon.snapshot import Event, Fleet, Pass, Picture, Shard, Source
+from kwokfleet.daemon.snapshot import Event, FleetSnapshot, Pass, ShardSnapshot, Snapshot, SourceSnapshot
 from kwokfleet.documents.problems import Problem
 
 _USERINFO = re.compile(r"(?<=://)[^/\s]+@")
 
 
-def to_json(made: Picture) -> dict[str, Any]:
+def to_json(made: Snapshot) -> dict[str, Any]:
     """Return a Picture as values that JSON has, without any password that an address may hold."""
     document: dict[str, Any] = _clean(
         {
@@ -65,7 +65,7 @@ def _stamp(moment: datetime | None) -> str | None:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _source(source: Source) -> dict[str, Any]:
+def _source(source: SourceSnapshot) -> dict[str, Any]:
     return {
         "kind": source.kind,
         "where": source.where,
@@ -95,7 +95,7 @@ def _pass(each: Pass) -> dict[str, Any]:
     }
 
 
-def _fleet_json(fleet: Fleet) -> dict[str, Any]:
+def _fleet_json(fleet: FleetSnapshot) -> dict[str, Any]:
     return {
         "name": fleet.name,
         "nodes": asdict(fleet.nodes),
@@ -107,7 +107,7 @@ def _fleet_json(fleet: Fleet) -> dict[str, Any]:
     }
 
 
-def _shard(each: Shard) -> dict[str, Any]:
+def _shard(each: ShardSnapshot) -> dict[str, Any]:
     return {
         "shard": each.shard,
         "state": str(each.state),

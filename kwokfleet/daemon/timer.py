@@ -1,28 +1,31 @@
-"""An alarm clock: rings once at a moment. What is due then, others decide.
+"""One-shot timer, and the timer of a daemon's passes.
 
-apscheduler keeps the time. A moment that has come is never lost: if the alarm is set anew before it
-could ring, because the machine slept or the clock stepped, it rings at once.
+apscheduler keeps the time. A time that was reached is never lost: if the timer is set again before it fired,
+because the machine slept or the clock stepped, it fires at once.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.jobstores.base import JobLookupError
 from apscheduler.schedulers.background import BackgroundScheduler
 
-_JOB = "alarm"
+from kwokfleet.api.fleet import Fleet
+from kwokfleet.daemon import next_wakeup
+
+_JOB = "timer"
 
 
-class Alarm:
-    """Rings at the moment it was last set to."""
+class OneShotTimer:
+    """Fires once at the time it was last set to."""
 
-    def __init__(self, ring: Callable[[], None]) -> None:
-        self._ring = ring
-        # One thread: ringing is quick, and a ring that comes late must still come (misfire_grace_time=None).
+    def __init__(self, fire: Callable[[], None]) -> None:
+        self._fire = fire
+        # One thread: firing is quick, and a late timer must still fire (misfire_grace_time=None).
         self._scheduler: Any = BackgroundScheduler(
             timezone=UTC,
             executors={"default": ThreadPoolExecutor(1)},
@@ -31,34 +34,56 @@ class Alarm:
         self._scheduler.start()
         self._lock = threading.Lock()
         self._at: datetime | None = None
-        self._waiting = self._closed = False
-        """Whether it has yet to ring; whether it never will again."""
+        self._armed = self._closed = False
 
     def set(self, at: datetime | None) -> None:
-        """Ring at *at* instead of whenever it was set to before; None: not at all."""
+        """Fire at *at* instead of the time set before; None: do not fire."""
         with self._lock:
             if self._closed or at == self._at:
                 return
-            overdue = self._waiting and self._at is not None and self._at <= datetime.now(UTC)
-            self._at, self._waiting = at, at is not None
+            overdue = self._armed and self._at is not None and self._at <= datetime.now(UTC)
+            self._at, self._armed = at, at is not None
             if at is not None:
-                self._scheduler.add_job(self._due, "date", run_date=at, id=_JOB, replace_existing=True, args=[at])
+                self._scheduler.add_job(self._reached, "date", run_date=at, id=_JOB, replace_existing=True, args=[at])
             else:
-                with suppress(JobLookupError):  # it has rung
+                with suppress(JobLookupError):  # it has fired
                     self._scheduler.remove_job(_JOB)
         if overdue:
-            self._ring()
+            self._fire()
 
-    def _due(self, at: datetime) -> None:
+    def _reached(self, at: datetime) -> None:
         with self._lock:
-            mine = self._waiting and at == self._at
-            self._waiting &= not mine
-        if mine:
-            self._ring()
+            current = self._armed and at == self._at
+            self._armed &= not current
+        if current:
+            self._fire()
 
     def close(self) -> None:
-        """Never ring again."""
+        """Do not fire any more."""
         with self._lock:
-            self._closed, self._waiting = True, False
-        self._scheduler.remove_all_jobs()  # its thread stumbles over a job that is due while it shuts down
+            self._closed, self._armed = True, False
+        self._scheduler.remove_all_jobs()  # apscheduler's thread fails on a job that is due during shutdown
         self._scheduler.shutdown(wait=True)
+
+
+class PassTimer:
+    """Fires when the next pass is due: a resync, a scheduled pool size, a window, a Run."""
+
+    def __init__(self, interval: timedelta, identity: str, fire: Callable[[], None]) -> None:
+        self._interval, self._identity = interval, identity
+        self._timer = OneShotTimer(fire)
+        self._resyncs = 0
+        self._resync_at = datetime.now(UTC)
+
+    def set_next(self, fleets: Iterable[Fleet], next_run: datetime | None) -> None:
+        """Set the timer to the earliest time at which a pass is due."""
+        now = datetime.now(UTC)
+        if self._resync_at <= now:
+            self._resyncs += 1
+            self._resync_at = now + next_wakeup.resync(self._interval, self._identity, self._resyncs)
+        due_times = (self._resync_at, next_wakeup.next_moment(fleets, now), next_run)
+        self._timer.set(min(due for due in due_times if due is not None))
+
+    def close(self) -> None:
+        """Do not fire any more."""
+        self._timer.close()

@@ -1,11 +1,12 @@
-"""What asks a daemon for a pass, in one word and in a few."""
+"""Requests for a pass: collected until the worker takes them, with the reasons in one word and in a few."""
 
+import threading
 from collections.abc import Iterable
 from enum import StrEnum
 
 
-class Why(StrEnum):
-    """What asked for a pass."""
+class PassReason(StrEnum):
+    """Why a pass was requested."""
 
     START = "start"
     FILES = "files"
@@ -14,40 +15,66 @@ class Why(StrEnum):
     ASKED = "asked"
     HTTP = "http"
     FLEETS = "fleets"
-    """A Fleet in the cluster, which people write orders on, has changed."""
+    """A Fleet object changed: users write suspensions, approvals and commands on it."""
     RETRY = "retry"
     DONE = "done"
-    """Something was done: is anything left?"""
+    """A worker finished: is anything left to do?"""
     LEADING = "leading"
     KWOK = "kwok"
     NEWS = "news"
-    """Only that something is to be told: no pass is needed."""
+    """Only the status is to be written; no pass is needed."""
 
 
-_WORDS = {
-    Why.START: "the daemon has begun its work",
-    Why.FILES: "files have changed",
-    Why.CLUSTER: "the cluster has changed",
-    Why.TIME: "it was time",
-    Why.ASKED: "somebody asked for it",
-    Why.HTTP: "somebody asked for it over HTTP",
-    Why.FLEETS: "a Fleet object has changed",
-    Why.RETRY: "tried again",
-    Why.DONE: "after other changes",
-    Why.LEADING: "the daemon has begun its work",
-    Why.KWOK: "kwok has changed",
+_TEXTS = {
+    PassReason.START: "the daemon started",
+    PassReason.FILES: "files changed",
+    PassReason.CLUSTER: "the cluster changed",
+    PassReason.TIME: "scheduled time reached",
+    PassReason.ASKED: "requested by a user",
+    PassReason.HTTP: "requested over HTTP",
+    PassReason.FLEETS: "a Fleet object changed",
+    PassReason.RETRY: "retry",
+    PassReason.DONE: "follow-up of other changes",
+    PassReason.LEADING: "the daemon started",
+    PassReason.KWOK: "kwok changed",
 }
 
 
-def word(why: Iterable[Why]) -> str:
-    """Return what asked for a pass, as logs and programs have it."""
-    return "+".join(sorted(why))
+class Trigger:
+    """Collects requests for a pass until the worker takes them."""
+
+    def __init__(self) -> None:
+        self._requested = threading.Condition()
+        self._reasons: set[PassReason] = set()
+
+    def request(self, reason: PassReason) -> None:
+        """Request a pass; do not wait for it."""
+        with self._requested:
+            self._reasons.add(reason)
+            self._requested.notify_all()
+
+    def pending(self) -> tuple[str, ...]:
+        """Return the reasons that no pass has taken yet."""
+        with self._requested:
+            return tuple(sorted(self._reasons))
+
+    def wait(self, timeout_s: float) -> frozenset[PassReason]:
+        """Take the reasons of the next pass; empty after a timeout."""
+        with self._requested:
+            self._requested.wait_for(lambda: self._reasons, timeout_s)
+            reasons, self._reasons = frozenset(self._reasons), set()
+            return reasons
 
 
-def because(why: Iterable[Why]) -> str:
-    """Return in words what asked for a pass; a beginning, alone or after another daemon, says enough."""
-    asked = sorted(why)
-    for each in (Why.START, Why.LEADING):
-        if each in asked:
-            return _WORDS[each]
-    return ", ".join(_WORDS[each] for each in asked if each in _WORDS)
+def join(reasons: Iterable[PassReason]) -> str:
+    """Return the reasons in the form of logs and of the API, such as `files+time`."""
+    return "+".join(sorted(reasons))
+
+
+def describe(reasons: Iterable[PassReason]) -> str:
+    """Return the reasons as a text for Events; a start explains everything else."""
+    names = sorted(reasons)
+    for start in (PassReason.START, PassReason.LEADING):
+        if start in names:
+            return _TEXTS[start]
+    return ", ".join(_TEXTS[name] for name in names if name in _TEXTS)

@@ -1,129 +1,130 @@
-"""The Runs of a daemon: played, measured, and told of when they are judged."""
+"""Runs of a daemon: scheduled, executed, measured, and reported when they are judged."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
 
-from kwokfleet.daemon import event_log
-from kwokfleet.kube import events, throttled_client
-from kwokfleet.kube.informer import informer
+from kwokfleet.daemon.options import Dependencies
+from kwokfleet.kube import events
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.measure import measurer, result_store, verdicts
 from kwokfleet.measure.result import ResultSummary
 from kwokfleet.reconcile import status_writer
+from kwokfleet.reconcile.changes import SHARED
+from kwokfleet.render import desired
 from kwokfleet.source import loader
-from kwokfleet.waves import controller
+from kwokfleet.waves import controller, run_commands
 from kwokfleet.waves.ledger import RunVerdict
 
 _REASONS = {
-    RunVerdict.PASSED: ("RunPassed", events.NORMAL, "all gates held"),
+    RunVerdict.PASSED: ("RunPassed", events.NORMAL, "all gates passed"),
     RunVerdict.FAILED: ("RunFailed", events.WARNING, ""),
-    RunVerdict.NO_DATA: ("RunNotMeasured", events.WARNING, "nothing was measured"),
-    RunVerdict.MEASURED: (
-        "RunMeasured",
-        events.NORMAL,
-        "its wave has no gates; kwokfleet report shows what was measured",
-    ),
+    RunVerdict.NO_DATA: ("RunNotMeasured", events.WARNING, "no data was measured"),
+    RunVerdict.MEASURED: ("RunMeasured", events.NORMAL, "the wave has no gates; see kwokfleet report"),
 }
-
-_CANCELLED = ("RunCancelled", events.NORMAL, "it was cancelled; what was measured until then is kept")
-
-
-Around = measurer.MeasurerDependencies
+_CANCELLED = ("RunCancelled", events.NORMAL, "the run was cancelled; its measurements up to then are kept")
 
 
-class Watches(Protocol):
-    """Who counts what happens: the metrics."""
+class WaveRuns:
+    """Drives the wave controller and the measurer. Used by the worker thread only, except `measured`."""
 
-    def submitted(self, fleet: str, wave: str, refused: bool) -> None:  # noqa: FBT001  # what became of it
-        """Take note of an object of a Wave."""
-
-
-class Runs:
-    """What the worker does about Waves; used by it alone, but for what is measured."""
-
-    def __init__(  # noqa: PLR0913, PLR0917  # what it is made of
+    def __init__(
         self,
-        api: informer.Api,
-        sender: throttled_client.Sender,
-        told: event_log.Journal,
-        writes: status_writer.Recorder,
-        around: Around,
+        dependencies: Dependencies,
+        writer: status_writer.Recorder,
+        on_change: Callable[[], None],
         results: Path | None,
     ) -> None:
-        self._journal, self._recorder = told, writes
-        kept = result_store.ResultStore(results) if results is not None else None
-        self._measurer = measurer.Measurer(api, sender, kept, around) if kept is not None else None
-        self._player = controller.WaveController(sender, around.news, self._measurer)
-        self.perform, self.next_start = self._player.perform, self._player.next_start
+        self._event_log, self._status_writer = dependencies.event_log, writer
+        sender = dependencies.sync.sender
+        around = measurer.MeasurerDependencies(
+            lambda: dependencies.managed.view().objects,
+            lambda: dependencies.source.revision,
+            on_change,
+            dependencies.metrics.submitted,
+        )
+        store = result_store.ResultStore(results) if results is not None else None
+        self._measurer = measurer.Measurer(dependencies.client, sender, store, around) if store is not None else None
+        self._controller = controller.WaveController(sender, on_change, self._measurer)
 
     def measured(self) -> tuple[ResultSummary, ...]:
-        """Return the last Result of each Wave, in short."""
-        found = self._measurer.last() if self._measurer is not None else {}
-        return tuple(found[name] for name in sorted(found))
+        """Return a summary of the last Result of each Wave."""
+        last = self._measurer.last() if self._measurer is not None else {}
+        return tuple(last[name] for name in sorted(last))
 
     @property
     def busy(self) -> bool:
-        """Whether something is being played or measured."""
-        return self._player.playing or (self._measurer is not None and self._measurer.busy)
+        """Whether a Run is being executed or measured."""
+        return self._controller.playing or (self._measurer is not None and self._measurer.busy)
 
-    def rest(self) -> None:
-        """Let everything rest until it is attended to again."""
-        self._player.rest(datetime.now(UTC))
+    def suspend_all(self) -> None:
+        """Suspend all Runs until they are scheduled again."""
+        self._controller.rest(datetime.now(UTC))
 
-    def attend(self, loaded: loader.Loaded, ready: Callable[[str], bool], wanted: controller.CommandsByFleet) -> bool:
-        """Note the Runs that are due, heed orders, go on with what is not judged; return whether there are new ones.
+    def schedule(self, loaded: loader.Loaded, unfinished: AbstractSet[str], fleets: Iterable[Manifest]) -> bool:
+        """Enter due Runs into the Ledger in memory and apply commands; return whether there are new Runs.
 
-        They begin once the Ledger in the cluster has them.
+        A Fleet with *unfinished* changes starts no new Wave. `start_persisted` starts the Runs once the Ledger is
+        in the cluster.
         """
         for fleet in loaded.tree.fleets:
-            self._player.learn(fleet.name, self._recorder.status(fleet.name))
-        begun = self._player.attend(loaded.tree, ready, datetime.now(UTC), wanted)
-        for fleet_name, wave, run in begun:
+            self._controller.learn(fleet.name, self._status_writer.status(fleet.name))
+        ready = (lambda _name: False) if SHARED in unfinished else (lambda name: name not in unfinished)
+        new_runs = self._controller.attend(loaded.tree, ready, datetime.now(UTC), run_commands.by_fleet(fleets))
+        for fleet_name, wave, run in new_runs:
             if self._measurer is not None:
                 self._measurer.expect((fleet_name, wave, run.name))
-            said = f"run {run.name} of wave {wave}"
-            self._journal.tell("wave", f"{said} begins", fleet=fleet_name, wave=wave, run=run.name)
-            self._recorder.event(fleet_name, "RunStarted", said)
+            title = f"run {run.name} of wave {wave}"
+            self._event_log.record("wave", f"{title} starts", fleet=fleet_name, wave=wave, run=run.name)
+            self._status_writer.event(fleet_name, "RunStarted", title)
         if self._measurer is not None:
-            self._measurer.heed(loaded.tree, self._player.pages(), whole=loaded.whole)
-        return bool(begun)
+            self._measurer.heed(loaded.tree, self._controller.pages(), whole=loaded.whole)
+        return bool(new_runs)
+
+    def start_persisted(self, tree: desired.Tree, status: Callable[[str], Manifest]) -> None:
+        """Start, or resume, the Runs that the Ledger in the cluster contains."""
+        self._controller.perform(tree, status)
+
+    def next_start(self, tree: desired.Tree, now: datetime) -> datetime | None:
+        """Return when the next Run has to be scheduled, None if none is near."""
+        return self._controller.next_start(tree, now)
 
     def ledgers(self) -> dict[str, list[Manifest]]:
-        """Return the Ledger of each Fleet, what was judged included."""
+        """Return the Ledger of each Fleet, with the latest verdicts."""
         if self._measurer is not None:
-            self._player.judge(self._measurer.verdicts())
-            self._measurer.learn(self._player.pages())
-        return self._player.ledgers()
+            self._controller.judge(self._measurer.verdicts())
+            self._measurer.learn(self._controller.pages())
+        return self._controller.ledgers()
 
     def conditions(self, loaded: loader.Loaded) -> dict[str, Manifest]:
-        """Return of each Fleet with gates whether they held."""
-        pages, known = self._player.pages(), self._measurer.last() if self._measurer is not None else {}
-        found = {
-            fleet.name: verdicts.condition(fleet.spec.waves, pages.get(fleet.name, {}), known, fleet.name)
+        """Return the gate condition of each Fleet with gates."""
+        pages, last = self._controller.pages(), self._measurer.last() if self._measurer is not None else {}
+        conditions = {
+            fleet.name: verdicts.condition(fleet.spec.waves, pages.get(fleet.name, {}), last, fleet.name)
             for fleet in loaded.tree.fleets
         }
-        return {name: each for name, each in found.items() if each is not None}
+        return {name: condition for name, condition in conditions.items() if condition is not None}
 
-    def tell(self) -> None:
-        """Tell of what was judged since the last time."""
-        for each in self._measurer.ended() if self._measurer is not None else ():
-            reason, kind, otherwise = _CANCELLED if each.cancelled else _REASONS[RunVerdict(each.verdict)]
-            message = f"run {each.run} of wave {each.wave}: {each.why or otherwise}"
-            bad = kind == events.WARNING
-            self._journal.tell("wave", message, fleet=each.fleet, warning=bad, wave=each.wave, run=each.run,
-                               verdict=each.verdict)  # fmt: skip
-            self._recorder.event(each.fleet, reason, message, kind=kind)
+    def report_verdicts(self) -> None:
+        """Log and emit an Event for each Run judged since the last call."""
+        for run in self._measurer.ended() if self._measurer is not None else ():
+            reason, kind, text = _CANCELLED if run.cancelled else _REASONS[RunVerdict(run.verdict)]
+            message = f"run {run.run} of wave {run.wave}: {run.why or text}"
+            self._event_log.record(
+                "wave", message, fleet=run.fleet, warning=kind == events.WARNING, wave=run.wave, run=run.run,
+                verdict=run.verdict,
+            )  # fmt: skip
+            self._status_writer.event(run.fleet, reason, message, kind=kind)
 
-    def forget(self) -> None:
-        """Leave off, and forget everything: somebody else leads."""
-        self._player.forget()
+    def reset(self) -> None:
+        """Stop everything and clear all state: another daemon leads."""
+        self._controller.forget()
         if self._measurer is not None:
             self._measurer.forget()
 
     def stop(self) -> None:
-        """Leave off, and wait for what is under way."""
-        self._player.stop()
+        """Stop, and wait for requests in flight."""
+        self._controller.stop()
         if self._measurer is not None:
             self._measurer.stop()

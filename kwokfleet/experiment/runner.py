@@ -59,7 +59,7 @@ class Trial:
     """Looks at a daemon, from another thread than its own."""
 
     def __init__(self, shown: daemon.Daemon, awaited: Sequence[Awaited], results: Path) -> None:
-        self._daemon, self._face, self._awaited = shown, facade.Face(shown), awaited
+        self._daemon, self._face, self._awaited = shown, facade.DaemonFacade(shown), awaited
         self._fleets = {each.fleet for each in awaited}
         self._shelf = result_store.ResultStore(results)
         self._entries: dict[Name, ledger.RunRecord] = {}
@@ -89,45 +89,47 @@ class Trial:
 
     def look(self) -> None:
         """Take in how everything is now."""
-        seen = self._face.picture()
+        seen = self._face.snapshot()
         mine = [each for each in seen.fleets if each.name in self._fleets]
         for name in self._fleets:
-            pages = ledger.parse(self._daemon.recorder.status(name).get("waves") or ())
+            pages = ledger.parse(self._daemon.status_writer.status(name).get("waves") or ())
             self._entries |= progress.entries({name: pages})
         found = tuple(progress.parts(self._awaited, self._entries, self._read()))
-        nodes = snapshot.total(each.nodes for each in mine)
+        nodes = snapshot.total_nodes(each.nodes for each in mine)
         self._in_the_way = self._obstacle(mine)
         self._clear = self._clear if self._in_the_way[0] else time.monotonic()
         told = self._in_the_way[0] if time.monotonic() - self._clear > BLINK_S else ""
-        self.scene = Scene(self._phase(seen, mine), len(self._daemon.left.changes), nodes, found, told)
+        self.scene = Scene(self._phase(seen, mine), len(self._daemon.plan.changes), nodes, found, told)
 
-    def _phase(self, seen: snapshot.Picture, mine: Sequence[snapshot.Fleet]) -> Phase:
+    def _phase(self, seen: snapshot.Snapshot, mine: Sequence[snapshot.FleetSnapshot]) -> Phase:
         """Return how far it is; who was Ready once, or is being played, is never less again."""
         ready = len(mine) == len(self._fleets) and all(_is_ready(each) for each in mine)
         if self.scene.phase is Phase.WAVES or self._entries or (seen.synced and ready):
             return Phase.WAVES
         return Phase.READY if seen.synced else Phase.SYNC
 
-    def _obstacle(self, mine: Sequence[snapshot.Fleet]) -> tuple[str, float]:
+    def _obstacle(self, mine: Sequence[snapshot.FleetSnapshot]) -> tuple[str, float]:
         """Return what is in the way, and for how long that can be borne; nothing if nothing is known to be."""
         shown = self._daemon
-        if not shown.leads and shown.leader != shown.how.me:
-            return f"{shown.leader or 'nobody'} leads on this cluster", LEAD_S
-        if shown.blind:
-            return f"the cluster is out of sight: {shown.blind}", LOST_S
+        if not shown.client.leads and shown.client.leader != shown.options.identity:
+            return f"another daemon leads on this cluster: {shown.client.leader or 'unknown'}", LEAD_S
+        if shown.stale:
+            return f"the cluster cache is stale: {shown.stale}", LOST_S
         held = [f"fleet {each.name} is not made: {held.why}" for each in mine for held in each.withheld]
         if held and self.scene.phase is not Phase.WAVES:
             return held[0], STUCK_S
-        return shown.caretaker.lacking() if shown.caretaker else "", math.inf
+        return shown.kwok_problem, math.inf
 
     def _refuse_the_hopeless(self, now: float) -> None:
-        working, why = self._face.live()
+        working, why = self._face.liveness()
         if not working:
             raise errors.ClusterError(why, hint="the log says more: --log-level info")
         why, patience_s = self._in_the_way
         if why and now - self._clear > patience_s:
             hint = (
-                "" if self._daemon.leads else "end that daemon, or test on a cluster of its own: without --kubeconfig"
+                ""
+                if self._daemon.client.leads
+                else "end that daemon, or test on a cluster of its own: without --kubeconfig"
             )
             raise errors.ClusterError(why, hint=hint)
 
@@ -166,7 +168,7 @@ def _unwritten(part: Part) -> bool:
     return part.step is progress.Step.OVER and (part.result is None or part.result.state == "Running")
 
 
-def _is_ready(fleet: snapshot.Fleet) -> bool:
+def _is_ready(fleet: snapshot.FleetSnapshot) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in fleet.conditions)
 
 

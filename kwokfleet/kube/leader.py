@@ -35,16 +35,21 @@ class Leader(threading.Thread):
         api: client.Cluster,
         seat: Seat,
         timing: Timing,
-        on_change: Callable[[bool], None],
         is_dead: Callable[[str], bool] = lambda _holder: False,
     ) -> None:
         super().__init__(name="leader", daemon=True)
         self._is_dead = is_dead
-        self._api, self.seat, self._timing, self._on_change = api, seat, timing, on_change
+        self._api, self.seat, self._timing = api, seat, timing
+        self._on_change: Callable[[bool], None] = lambda _leads: None
         self._stopping = threading.Event()
         self._sight = Sight()
         self._until = 0.0
         self._led = False
+
+    def start_election(self, on_change: Callable[[bool], None]) -> None:
+        """Start the thread; *on_change* is called whenever leadership is gained or lost."""
+        self._on_change = on_change
+        self.start()
 
     @property
     def leads(self) -> bool:
@@ -178,6 +183,11 @@ class Guarded:
     def leader(self) -> str:
         """Who leads, as far as is known; empty if there is no election."""
         return self._leader.holder if self._leader is not None else ""
+
+    def start_election(self, on_change: Callable[[bool], None]) -> None:
+        """Stand for election; without one, writes are always allowed and *on_change* is not called."""
+        if self._leader is not None:
+            self._leader.start_election(on_change)
 
     def resign(self) -> None:
         """Write nothing any more, and let another one lead."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from kwokfleet.daemon.snapshot import Daemon
 from kwokfleet.server import access, middleware, routes, sse, uvicorn_thread
+from kwokfleet.server.daemon_api import DaemonApi
 
 log = structlog.get_logger()
 
@@ -36,7 +36,7 @@ class Options:
 class Service:
     """Serves one daemon until it is stopped. Raises HostError if the address cannot be had."""
 
-    def __init__(self, daemon: Daemon, page: routes.Page, served: middleware.Served, options: Options) -> None:
+    def __init__(self, daemon: DaemonApi, page: routes.Page, served: middleware.Served, options: Options) -> None:
         loopback = access.is_loopback(options.host)
         self._open = not loopback and not options.token
         self._streams = sse.Streams(daemon.events, most=options.most_streams, heartbeat_s=options.heartbeat_s)

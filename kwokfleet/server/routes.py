@@ -20,9 +20,9 @@ from starlette.routing import Route
 
 from kwokfleet import errors
 from kwokfleet.daemon import snapshot_json
-from kwokfleet.daemon.snapshot import Daemon
-from kwokfleet.daemon.trigger import Why
+from kwokfleet.daemon.trigger import PassReason
 from kwokfleet.server import access, thread_pool
+from kwokfleet.server.daemon_api import DaemonApi
 from kwokfleet.server.sse import Streams
 
 Value = TypeVar("Value")
@@ -86,7 +86,7 @@ class Refusal(Exception):  # noqa: N818  # an answer, not an accident
 class Routes:
     """The API of one daemon."""
 
-    def __init__(self, daemon: Daemon, page: Page, streams: Streams, token: str, limits: Limits) -> None:
+    def __init__(self, daemon: DaemonApi, page: Page, streams: Streams, token: str, limits: Limits) -> None:
         self._daemon, self._page, self._streams, self._token, self._limits = daemon, page, streams, token, limits
         self._quick_pool = thread_pool.Pool("quick", _QUICK_THREADS)
         self._slow_pool = thread_pool.Pool("slow", _SLOW_THREADS)
@@ -143,11 +143,11 @@ class Routes:
         return PlainTextResponse("kwokfleet\n\n" + "".join(lines))
 
     async def _healthz(self, _: Request) -> Response:
-        good, why = await self._quick(self._daemon.live)
+        good, why = await self._quick(self._daemon.liveness)
         return _probed("ok" if good else snapshot_json.without_userinfo(why), good=good)
 
     async def _readyz(self, request: Request) -> Response:
-        good, reasons = await self._quick(self._daemon.ready)
+        good, reasons = await self._quick(self._daemon.readiness)
         verdict = "ready" if good else "not ready"
         verbose = "verbose" in request.query_params
         lines = [verdict, *map(snapshot_json.without_userinfo, reasons)] if verbose or not good else [verdict]
@@ -158,7 +158,7 @@ class Routes:
         return Response(content, headers={"content-type": kind})
 
     async def _document(self) -> dict[str, Any]:
-        return snapshot_json.to_json(await self._quick(self._daemon.picture))
+        return snapshot_json.to_json(await self._quick(self._daemon.snapshot))
 
     async def _status(self, _: Request) -> Response:
         return _json(await self._document())
@@ -182,7 +182,7 @@ class Routes:
 
     async def _listed(self, request: Request) -> Response:
         thing = request.url.path.rpartition("/")[2]
-        return _json(await self._slow(self._daemon.listed, thing, request.query_params.get("fleet", "")))
+        return _json(await self._slow(self._daemon.list_objects, thing, request.query_params.get("fleet", "")))
 
     async def _results(self, request: Request) -> Response:
         asked = request.query_params
@@ -215,7 +215,7 @@ class Routes:
 
     async def _sync(self, request: Request) -> Response:
         await self._asked(request, ())
-        await self._quick(self._daemon.ask, Why.HTTP)
+        await self._quick(self._daemon.request_pass, PassReason.HTTP)
         return _json({"asked": True}, HTTPStatus.ACCEPTED)
 
     async def _suspend(self, request: Request) -> Response:
@@ -226,7 +226,7 @@ class Routes:
 
     async def _turn(self, request: Request, *, on: bool) -> Response:
         fleet = (await self._asked(request, ("fleet",))).get("fleet", "")
-        shown = await self._quick(self._daemon.picture)
+        shown = await self._quick(self._daemon.snapshot)
         if fleet and fleet not in {each.name for each in shown.fleets}:
             raise _no_fleet(fleet)
         await self._slow(self._daemon.suspend, fleet, on)
@@ -247,7 +247,7 @@ class Routes:
         """Return what a request that changes something asks for, if whoever sent it may, and we can."""
         self._admit(request)
         asked = _read(request, await self._body(request, self._limits.api_body), names)
-        shown = await self._quick(self._daemon.picture)
+        shown = await self._quick(self._daemon.snapshot)
         if not shown.leading:
             hint = f"ask the leader, {shown.leader}" if shown.leader else "nobody leads at the moment: try again"
             raise Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "this daemon stands by and changes nothing", hint)
@@ -264,7 +264,7 @@ class Routes:
 
     async def _pushed(self, request: Request) -> Response:
         body = await self._body(request, self._limits.hook_body)
-        status, said = await self._slow(self._daemon.pushed, dict(request.headers), body)
+        status, said = await self._slow(self._daemon.handle_push, dict(request.headers), body)
         said = snapshot_json.without_userinfo(said)
         return _json({"message": said} if status < HTTPStatus.BAD_REQUEST else {"error": said, "hint": ""}, status)
 
@@ -288,7 +288,7 @@ class Routes:
         return bytes(read)
 
     async def _events(self, request: Request) -> Response:
-        shown = await self._quick(self._daemon.picture)
+        shown = await self._quick(self._daemon.snapshot)
         life = access.life(shown.started)
         asked, seen = request.query_params.get("after"), request.headers.get("last-event-id")
         at = access.position(seen or asked or str(shown.newest_event), life)

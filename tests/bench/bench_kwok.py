@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from kwokfleet.cli import kwok as commands
+from kwokfleet import app
 from kwokfleet.kube import client, requests
 from kwokfleet.kube.objects import ObjectKey
 from kwokfleet.kwok import lease_client, supervisor
@@ -159,7 +159,7 @@ Pid = Callable[[], int]
 @contextmanager
 def _looked_after(lab: Lab) -> Iterator[Pid]:
     """Let kwokfleet run kwok."""
-    books = lab.program.data_dir / "kwok" / commands.folder_name(lab.api.host)
+    books = app.kwok_folder(lab.program.data_dir, lab.api.host)
     command = [sys.executable, "-m", "kwokfleet", "kwok", "run", str(lab.file)]
     with subprocess.Popen(command, env=lab.program.environment, stderr=subprocess.DEVNULL) as process:
         try:

@@ -17,7 +17,7 @@ def test_an_address_that_is_none_is_refused(tmp_path: Path, command: str, addres
 @pytest.mark.parametrize("command", ["run", "up"])
 def test_a_path_that_is_not_there_is_refused(tmp_path: Path, command: str) -> None:
     """Before a cluster is started for it."""
-    assert "there is no file or folder flets" in refused(tmp_path, command, "flets")
+    assert "flets: no such file or directory" in refused(tmp_path, command, "flets")
 
 
 def test_two_sources_are_refused(tmp_path: Path) -> None:

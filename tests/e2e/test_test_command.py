@@ -111,7 +111,7 @@ def test_a_duration_in_which_nothing_is_due_is_refused(tmp_path: Path) -> None:
 
 def test_a_path_that_is_not_there_is_refused(tmp_path: Path) -> None:
     """It was mistyped."""
-    assert "there is no file or folder flets" in refused(tmp_path, "flets")
+    assert "flets: no such file or directory" in refused(tmp_path, "flets")
 
 
 # with a cluster of its own

@@ -86,7 +86,8 @@ def expressions() -> dict[str, str]:
 @functools.cache
 def exported() -> dict[str, set[str]]:
     """Return the names of all samples that a daemon exports, and their labels."""
-    made = metrics.Metrics(lambda: fake_daemon.PICTURE)
+    made = metrics.Metrics()
+    made.registry.register(metrics.SnapshotGauges(lambda: fake_daemon.PICTURE))
     made.passed(Pass(fake_daemon.NOW, "timer", 0.3, PassResult.CHANGED, {"create": 3}, failures=2))
     made.triggered(0.02)
     made.api_request("get", 200)

@@ -10,7 +10,7 @@ from prometheus_client import parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from kwokfleet.daemon import metrics
-from kwokfleet.daemon.snapshot import Fleet, Nodes, Pass, PassResult, Picture, Pool
+from kwokfleet.daemon.snapshot import FleetSnapshot, Nodes, Pass, PassResult, PoolSnapshot, Snapshot
 from tests.harness import fake_daemon
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
@@ -30,9 +30,16 @@ PROMISED = {
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
+def recorded(shown: Snapshot) -> metrics.Metrics:
+    """Return metrics whose gauges show a snapshot."""
+    made = metrics.Metrics()
+    made.registry.register(metrics.SnapshotGauges(lambda: shown))
+    return made
+
+
 def told() -> metrics.Metrics:
     """Return metrics that have been told something of each kind."""
-    made = metrics.Metrics(lambda: fake_daemon.PICTURE)
+    made = recorded(fake_daemon.PICTURE)
     made.passed(Pass(fake_daemon.NOW, "timer", 0.3, PassResult.CHANGED, {"create": 3, "delete": 1}, failures=2))
     made.triggered(0.02)
     made.drifted(4)
@@ -144,7 +151,7 @@ def test_gauges_say_what_the_picture_shows() -> None:
 
 def test_before_the_first_pass_nothing_is_claimed() -> None:
     """No time is better than 1970."""
-    found = samples(metrics.Metrics(lambda: Picture("1", "me", fake_daemon.NOW, leading=False)))
+    found = samples(recorded(Snapshot("1", "me", fake_daemon.NOW, leading=False)))
     names = {name for name, _ in found}
     assert found["kwokfleet_leader", ()] == 0
     assert not {name for name in names if "timestamp" in name}
@@ -152,10 +159,13 @@ def test_before_the_first_pass_nothing_is_claimed() -> None:
 
 def test_series_are_bounded() -> None:
     """Whatever files and other programs come up with."""
-    fleets = tuple(Fleet(f"f{number}", Nodes(), (Pool("a"), Pool("b"))) for number in range(metrics.MOST_POOLS))
+    fleets = tuple(
+        FleetSnapshot(f"f{number}", Nodes(), (PoolSnapshot("a"), PoolSnapshot("b")))
+        for number in range(metrics.MOST_POOLS)
+    )
     kinds = {(f"Kind{number}", "present"): 1 for number in range(metrics.MOST_KINDS + 10)}
     crowd = replace(fake_daemon.PICTURE, fleets=fleets, objects=kinds)
-    made = metrics.Metrics(lambda: crowd)
+    made = recorded(crowd)
     for number in range(100):
         made.watch_restarted(f"reason {number}")
         made.served(f"/{number}", "GET", 200)

@@ -31,10 +31,10 @@ class Bell:
 
 
 @contextmanager
-def alarm() -> Iterator[tuple[timer.Alarm, Bell]]:
+def alarm() -> Iterator[tuple[timer.OneShotTimer, Bell]]:
     """Give an alarm clock and its bell."""
     bell = Bell()
-    made = timer.Alarm(bell.ring)
+    made = timer.OneShotTimer(bell.ring)
     try:
         yield made, bell
     finally:
@@ -115,7 +115,7 @@ def test_a_moment_that_has_come_is_not_lost_when_it_is_set_anew() -> None:
 def test_it_never_rings_after_it_is_closed() -> None:
     """Neither for what it was set to nor for what it is set to afterwards."""
     bell = Bell()
-    clock = timer.Alarm(bell.ring)
+    clock = timer.OneShotTimer(bell.ring)
     moment = datetime.now(UTC) + LATER
     clock.set(moment)
     clock.close()

@@ -12,19 +12,19 @@ from typing import Any
 from kwokfleet import errors
 from kwokfleet.daemon import metrics
 from kwokfleet.daemon.snapshot import (
-    Due,
     Event,
-    Fleet,
-    Held,
+    FleetSnapshot,
     Nodes,
     Pass,
     PassResult,
-    Picture,
-    Pool,
-    Shard,
-    Source,
+    PoolSnapshot,
+    ScheduledTime,
+    ShardSnapshot,
+    Snapshot,
+    SourceSnapshot,
+    WithheldSummary,
 )
-from kwokfleet.daemon.trigger import Why
+from kwokfleet.daemon.trigger import PassReason
 from kwokfleet.documents.problems import Problem
 from kwokfleet.measure.result import ResultSummary
 from kwokfleet.server import http_server
@@ -34,34 +34,37 @@ NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
 REMEMBERED = 100
 """Events that the daemon remembers."""
 
-PICTURE = Picture(
+PICTURE = Snapshot(
     version="1.2.3",
     identity="host_a",
     started=NOW,
     leading=True,
     leader="host_a",
     synced=True,
-    source=Source(
+    source=SourceSnapshot(
         "git", "https://me:hunter2@git.example/fleets.git", "abc123", "d1", NOW, NOW,
         (Problem("fleets/a.yaml", 12, 7, "spec", "must be 0 or more", "mend it"),),
     ),
     passes=(Pass(NOW, "timer", 0.25, PassResult.CHANGED, {"create": 3}, 1, "p1", "abc123"),),
     waiting=("file",),
     fleets=(
-        Fleet(
+        FleetSnapshot(
             "lab",
             Nodes(5, 4, 3, 2),
-            (Pool("cpu", Nodes(3, 3, 3, 2)), Pool("gpu", Nodes(2, 1, 0, 0), suspended=True)),
+            (PoolSnapshot("cpu", Nodes(3, 3, 3, 2)), PoolSnapshot("gpu", Nodes(2, 1, 0, 0), suspended=True)),
             ({"type": "Ready", "status": "False", "reason": "PruneWithheld", "message": "too much",
               "lastTransitionTime": "2026-03-02T08:00:00Z"},
              {"type": "Stalled", "status": "True", "reason": "FieldConflict", "message": "",
               "lastTransitionTime": "2026-03-02T08:00:00Z"}),
-            (Held("approval", "too much would vanish", "w1", 7), Held("approval", "and more", "w2", 2)),
-            due=(Due(NOW + timedelta(hours=1), "pool gpu: 80 nodes"),),
+            (
+                WithheldSummary("approval", "too much would vanish", "w1", 7),
+                WithheldSummary("approval", "and more", "w2", 2),
+            ),
+            due=(ScheduledTime(NOW + timedelta(hours=1), "pool gpu: 80 nodes"),),
         ),
-        Fleet("other", suspended=True),
+        FleetSnapshot("other", suspended=True),
     ),
-    kwok=(Shard(0, "ready", 11, 10247, 2, "", 1 << 20, 0.5), Shard(1, "waiting", why="it ended")),
+    kwok=(ShardSnapshot(0, "ready", 11, 10247, 2, "", 1 << 20, 0.5), ShardSnapshot(1, "waiting", why="it ended")),
     objects={("Node", "present"): 4, ("Node", "ready"): 3, ("Stage", "present"): 9},
     measured=(
         ResultSummary("lab", "load", "1", "Failed", "deadline: wanted 1m, got 2m",
@@ -74,7 +77,7 @@ PICTURE = Picture(
 class Memory:
     """Does nothing and remembers what was asked of it."""
 
-    shown: Picture = PICTURE
+    shown: Snapshot = PICTURE
     asked: list[tuple[Any, ...]] = field(default_factory=list)
     is_live: tuple[bool, str] = (True, "")
     is_ready: tuple[bool, list[str]] = (True, ["synced", "kwok lives", "leading"])
@@ -110,7 +113,7 @@ class Memory:
             self.shown = replace(self.shown, newest_event=number)
             self._changed.notify_all()
 
-    def picture(self) -> Picture:
+    def snapshot(self) -> Snapshot:
         """Return what is shown."""
         return self.shown
 
@@ -122,7 +125,7 @@ class Memory:
             raise self.error
         return self.answer
 
-    def listed(self, thing: str, fleet: str) -> list[dict[str, Any]]:
+    def list_objects(self, thing: str, fleet: str) -> list[dict[str, Any]]:
         """Return what was asked for."""
         return [{"thing": thing, "fleet": fleet}]
 
@@ -134,7 +137,7 @@ class Memory:
         """Return the one file there is."""
         return self.kept.get((fleet, wave, run, file), "")
 
-    def ask(self, why: Why) -> None:
+    def request_pass(self, why: PassReason) -> None:
         """Remember it."""
         self.asked.append(("ask", why))
 
@@ -147,7 +150,7 @@ class Memory:
         self.asked.append(("approve", digest))
         return digest == "w1"
 
-    def pushed(self, headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
+    def handle_push(self, headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
         """Take what is signed with the right word."""
         if headers.get("x-hub-signature-256") != "right":
             return 401, "the signature is wrong"
@@ -160,11 +163,11 @@ class Memory:
             self._changed.wait_for(lambda: self.shown.newest_event > after, timeout_s)
             return [each for each in self._events if each.number > after]
 
-    def ready(self) -> tuple[bool, list[str]]:
+    def readiness(self) -> tuple[bool, list[str]]:
         """Return what it is told to."""
         return self.is_ready
 
-    def live(self) -> tuple[bool, str]:
+    def liveness(self) -> tuple[bool, str]:
         """Return what it is told to."""
         return self.is_live
 
@@ -215,7 +218,8 @@ class Client:
 @contextmanager
 def serving(memory: Memory, options: http_server.Options | None = None) -> Iterator[Client]:
     """Serve a daemon on a free port of loopback."""
-    counted = metrics.Metrics(memory.picture)
+    counted = metrics.Metrics()
+    counted.registry.register(metrics.SnapshotGauges(memory.snapshot))
     service = http_server.Service(memory, counted.page, counted.served, options or http_server.Options(token=TOKEN))
     service.start()
     try:

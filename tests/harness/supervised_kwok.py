@@ -92,7 +92,7 @@ def kept(
             found = nodes.view().objects.values()
             return sorted((each.key.name, objects.labels(each.manifest).get(objects.SHARD, "")) for each in found)
 
-        site = kwok_manager.site(spec, home, folder / "kwok", sender, api)
+        site = kwok_manager.select_backend(spec, home, folder / "kwok", sender, api)
         with supervisor.Keeper(sender, wanted, folder / "kwok", names, api, site) as made:
             yield Kept(cluster, api, sender, nodes, made, folder)
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import psutil
 
+from kwokfleet import app
 from kwokfleet.api.kwok_controller import KwokControllerSpec
-from kwokfleet.cli import kwok as commands
 from kwokfleet.kube import client
 from kwokfleet.kwok import external, lease_health, shard, supervisor
 from tests.harness import cli, control_plane, kwok, waiting
@@ -70,7 +70,7 @@ class Lab:
     @property
     def books(self) -> Path:
         """Where the keeper of kwok writes down how it fares."""
-        return self.program.data_dir / "kwok" / commands.folder_name(self.api.host)
+        return app.kwok_folder(self.program.data_dir, self.api.host)
 
     def sync(self) -> None:
         """Write the file and make the cluster so."""

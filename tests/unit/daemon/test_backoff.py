@@ -3,12 +3,12 @@
 from itertools import pairwise
 
 from kwokfleet.daemon import backoff
-from kwokfleet.daemon.backoff import Rest
+from kwokfleet.daemon.backoff import BackoffState
 
 
-def failed(times: int, now: float = 100.0) -> Rest:
+def failed(times: int, now: float = 100.0) -> BackoffState:
     """Return the pause after so many failures in a row."""
-    rest: Rest | None = None
+    rest: BackoffState | None = None
     for number in range(times):
         rest = backoff.after(rest, now, f"trouble {number}")
     assert rest is not None

@@ -7,7 +7,17 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from kwokfleet.daemon import snapshot, snapshot_json
-from kwokfleet.daemon.snapshot import Due, Event, Held, Nodes, Pass, Picture, Pool, Shard, Source
+from kwokfleet.daemon.snapshot import (
+    Event,
+    Nodes,
+    Pass,
+    PoolSnapshot,
+    ScheduledTime,
+    ShardSnapshot,
+    Snapshot,
+    SourceSnapshot,
+    WithheldSummary,
+)
 from kwokfleet.documents.problems import Problem, Severity
 from kwokfleet.reconcile.plan_input import FleetRules, PoolRules
 from kwokfleet.server import access
@@ -25,7 +35,7 @@ def test_the_last_ten_passes_are_remembered() -> None:
     """The newest is the last."""
     passes: tuple[Pass, ...] = ()
     for number in range(13):
-        passes = snapshot.remembered(passes, Pass(NOW, f"{number}", 0.1))
+        passes = snapshot.append_pass(passes, Pass(NOW, f"{number}", 0.1))
     assert [each.why for each in passes] == [str(number) for number in range(3, 13)]
 
 
@@ -36,13 +46,13 @@ def test_a_file_with_many_errors_is_one_invalid_file() -> None:
         Problem("a.yaml", 2, 1, "", "wrong too"),
         Problem("b.yaml", 1, 1, "", "odd", severity=Severity.WARNING),
     )
-    assert Source(problems=found).invalid_files == 1
+    assert SourceSnapshot(problems=found).invalid_files == 1
 
 
 @pytest.mark.parametrize(("state", "up"), [("ready", True), ("lagging", True), ("starting", False), ("refused", False)])
 def test_a_kwok_that_drives_its_nodes_is_up(state: str, up: bool) -> None:  # noqa: FBT001  # what is expected
     """Also while it lags."""
-    assert Shard(0, state).up is up
+    assert ShardSnapshot(0, state).up is up
 
 
 def test_fleets_are_counted_by_pool() -> None:
@@ -61,17 +71,19 @@ def test_fleets_are_counted_by_pool() -> None:
         "conditions": [{"type": "Ready"}],
         "withheld": [{"cause": "approval", "why": "much", "changes": 4, "newer": "?"}],
     }
-    late, soon = Due(NOW + timedelta(hours=2), "late"), Due(NOW, "soon")
-    first, lab = snapshot.fleets(rules, {each.key: each for each in nodes}, {"lab": status}, {"lab": [late, soon]})
+    late, soon = ScheduledTime(NOW + timedelta(hours=2), "late"), ScheduledTime(NOW, "soon")
+    first, lab = snapshot.fleet_snapshots(
+        rules, {each.key: each for each in nodes}, {"lab": status}, {"lab": [late, soon]}
+    )
     assert (first.name, first.nodes, first.pools) == ("a", Nodes(), ())
     assert lab.pools == (
-        Pool("cpu", Nodes(3, 2, 1, 1)),
-        Pool("gone", Nodes(0, 1, 1, 1)),
-        Pool("gpu", Nodes(2, 0, 0, 0), suspended=True),
+        PoolSnapshot("cpu", Nodes(3, 2, 1, 1)),
+        PoolSnapshot("gone", Nodes(0, 1, 1, 1)),
+        PoolSnapshot("gpu", Nodes(2, 0, 0, 0), suspended=True),
     )
     assert lab.nodes == Nodes(5, 3, 2, 2)
     assert lab.conditions == ({"type": "Ready"},)
-    assert lab.withheld == (Held("approval", "much", changes=4),)
+    assert lab.withheld == (WithheldSummary("approval", "much", changes=4),)
     assert lab.suspended
     assert lab.due == (soon, late)
 
@@ -116,7 +128,7 @@ def test_everything_of_a_picture_is_in_its_json() -> None:
 
 def test_a_picture_of_nothing_has_the_same_names() -> None:
     """A reader need not ask which there are."""
-    empty = snapshot_json.to_json(Picture("1", "me", NOW, leading=False))
+    empty = snapshot_json.to_json(Snapshot("1", "me", NOW, leading=False))
     assert empty.keys() == snapshot_json.to_json(fake_daemon.PICTURE).keys()
     assert empty["role"] == "standby"
     assert empty["source"]["since"] is None
@@ -145,7 +157,7 @@ def test_times_are_told_in_utc() -> None:
 def test_no_password_of_an_address_is_shown(text: str, clean: str) -> None:
     """Wherever it stands: in an address, a reason, a message, an event."""
     assert snapshot_json.without_userinfo(text) == clean
-    shown = replace(fake_daemon.PICTURE, source=Source(where=text, frozen=text), passes=(Pass(NOW, text, 0.1),))
+    shown = replace(fake_daemon.PICTURE, source=SourceSnapshot(where=text, frozen=text), passes=(Pass(NOW, text, 0.1),))
     made = snapshot_json.to_json(shown)
     assert (made["source"]["where"], made["source"]["frozen"], made["passes"][0]["why"]) == (clean,) * 3
     event = snapshot_json.event_json(Event(1, NOW, "source", "", text, {"from": [text]}))

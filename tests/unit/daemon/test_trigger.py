@@ -3,24 +3,24 @@
 import pytest
 
 from kwokfleet.daemon import trigger
-from kwokfleet.daemon.trigger import Why
+from kwokfleet.daemon.trigger import PassReason
 
 
 @pytest.mark.parametrize(
     ("why", "words"),
     [
-        ({Why.FILES}, "files have changed"),
-        ({Why.CLUSTER, Why.ASKED}, "somebody asked for it, the cluster has changed"),
-        ({Why.FLEETS, Why.START}, "the daemon has begun its work"),
-        ({Why.CLUSTER, Why.LEADING}, "the daemon has begun its work"),
-        ({Why.NEWS, Why.TIME}, "it was time"),
+        ({PassReason.FILES}, "files changed"),
+        ({PassReason.CLUSTER, PassReason.ASKED}, "requested by a user, the cluster changed"),
+        ({PassReason.FLEETS, PassReason.START}, "the daemon started"),
+        ({PassReason.CLUSTER, PassReason.LEADING}, "the daemon started"),
+        ({PassReason.NEWS, PassReason.TIME}, "scheduled time reached"),
     ],
 )
-def test_what_asked_for_a_pass_is_told_in_words(why: set[Why], words: str) -> None:
+def test_what_asked_for_a_pass_is_told_in_words(why: set[PassReason], words: str) -> None:
     """Of all that asks as a daemon begins, or takes over, that is what people want to know."""
-    assert trigger.because(why) == words
+    assert trigger.describe(why) == words
 
 
 def test_there_are_words_for_everything_that_asks_for_a_pass() -> None:
     """Nobody reads an empty reason."""
-    assert all(trigger.because({each}) for each in Why if each is not Why.NEWS)
+    assert all(trigger.describe({each}) for each in PassReason if each is not PassReason.NEWS)

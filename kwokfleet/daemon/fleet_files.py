@@ -1,0 +1,66 @@
+"""The fleet files of a daemon: last load, and the same load with the suspensions of the cluster."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from kwokfleet.daemon import event_log
+from kwokfleet.documents import problems
+from kwokfleet.kube.informer import informer
+from kwokfleet.reconcile import fleet_status, reconciler
+from kwokfleet.source import loader, sources
+
+LOGGED_PROBLEMS = 10
+
+
+class FleetFiles:
+    """Loads files from a source. Used by the worker thread only."""
+
+    def __init__(self, source: sources.Feed, fleets: informer.Mirror, events: event_log.EventLog) -> None:
+        self._source, self._fleets, self._event_log = source, fleets, events
+        self.loaded: loader.Loaded | None = None
+        self.loaded_at: datetime | None = None
+        self._effective: tuple[loader.Loaded, frozenset[str], loader.Loaded] | None = None
+
+    def load(self) -> frozenset[str] | None:
+        """Load the files; return the names of the Fleets that changed, None if nothing at all changed."""
+        before, loaded = self.loaded, self._source.load()
+        self.loaded, self.loaded_at = loaded, datetime.now(UTC)
+        if before is not None and _is_same(before, loaded):
+            return None
+        self._log(loaded)
+        return frozenset(_changed_fleets(before, loaded))
+
+    def effective(self, loaded: loader.Loaded) -> loader.Loaded:
+        """Return the files with those Fleets suspended that a user suspended in the cluster."""
+        suspended = fleet_status.suspended(fleet.manifest for fleet in self._fleets.view().objects.values())
+        if self._effective is None or self._effective[0] is not loaded or self._effective[1] != suspended:
+            self._effective = (loaded, suspended, reconciler.as_suspended(loaded, suspended))
+        return self._effective[2]
+
+    def _log(self, loaded: loader.Loaded) -> None:
+        file_errors = problems.errors(loaded.problems)
+        revision, count = self._source.revision, len(loaded.snapshot.files)
+        trouble = loaded.frozen or (f"{len(file_errors)} problems" if file_errors else "")
+        self._event_log.record(
+            "source",
+            f"{count} file{'s' * (count != 1)}{revision and f' at {revision}'}{trouble and f': {trouble}'}",
+            warning=bool(trouble),
+            revision=revision,
+            problems=[str(problem) for problem in file_errors[:LOGGED_PROBLEMS]],
+        )
+
+
+def _changed_fleets(before: loader.Loaded | None, loaded: loader.Loaded) -> Iterator[str]:
+    fleets_before = {fleet.name: fleet for fleet in before.tree.fleets} if before else {}
+    for fleet in loaded.tree.fleets:
+        if fleets_before.get(fleet.name) is not fleet:
+            yield fleet.name
+
+
+def _is_same(before: loader.Loaded, after: loader.Loaded) -> bool:
+    return (
+        before.snapshot.digest == after.snapshot.digest
+        and before.references == after.references
+        and before.problems == after.problems
+        and before.frozen == after.frozen
+    )
