@@ -74,7 +74,7 @@ class DaemonConfig:
     git: GitConfig | None = None
     poll: bool = False
     interval: timedelta = defaults.RESYNC_INTERVAL
-    limits: throttled_client.Limits = field(default_factory=throttled_client.Limits)
+    limits: throttled_client.ClientLimits = field(default_factory=throttled_client.ClientLimits)
     listen: tuple[str, int] | None = None
     token: str = field(default="", repr=False)
     kwok: bool = True
@@ -88,7 +88,7 @@ class DaemonConfig:
 
 
 @contextmanager
-def running_daemon(api: client.Cluster, config: DaemonConfig) -> "Iterator[daemon.Daemon]":
+def running_daemon(api: client.KubeClient, config: DaemonConfig) -> "Iterator[daemon.Daemon]":
     """Build a daemon and run it until the block ends."""
     from kwokfleet.daemon import daemon, event_log, facade, metrics
     from kwokfleet.daemon.options import Dependencies
@@ -98,10 +98,10 @@ def running_daemon(api: client.Cluster, config: DaemonConfig) -> "Iterator[daemo
     with ExitStack() as stack:
         stack.callback(api.close)
         recorded_metrics, trigger = metrics.Metrics(), Trigger()
-        guarded = leader.Guarded(api, _leader(api, config), recorded_metrics.api_request)
-        managed = stack.enter_context(informer.Mirror(guarded, requests.MANAGED))
+        guarded = leader.LeaderGuardedClient(api, _leader(api, config), recorded_metrics.api_request)
+        managed = stack.enter_context(informer.Informer(guarded, requests.MANAGED_KINDS))
         managed.tell_restarts(recorded_metrics.watch_restarted)
-        fleets = stack.enter_context(informer.Mirror(guarded, (requests.FLEET,)))
+        fleets = stack.enter_context(informer.Informer(guarded, (requests.FLEET,)))
         dependencies = Dependencies(
             client=guarded,
             sync=sync.Sync(guarded, managed, reconciler.Options(rounds=MAX_CONFLICTS), config.limits, mended_s=0.0),
@@ -129,7 +129,7 @@ def _daemon_options(config: DaemonConfig) -> "DaemonOptions":
     from kwokfleet.daemon.options import DaemonOptions
 
     return DaemonOptions(
-        leader_identity.name(),
+        leader_identity.process_identity(),
         config.interval,
         config.results_dir,
         install_definitions=partial(_install_and_log, settings=config.settings, display=config.progress_display),
@@ -141,17 +141,17 @@ def _install_and_log(session: sync.Sync, kinds: AbstractSet[str], settings: Sett
         log.info("installed", definition=name)
 
 
-def _leader(api: client.Cluster, config: DaemonConfig) -> leader.Leader | None:
+def _leader(api: client.KubeClient, config: DaemonConfig) -> leader.LeaderElector | None:
     if not config.leader_elect:
         return None
-    seat = election.Seat(config.lease_namespace, LEASE_NAME, leader_identity.name())
-    return leader.Leader(api, seat, election.Timing(), leader_identity.is_dead)
+    seat = election.LeaseCandidate(config.lease_namespace, LEASE_NAME, leader_identity.process_identity())
+    return leader.LeaderElector(api, seat, election.LeaseTiming(), leader_identity.is_dead_process)
 
 
-def _source(api: leader.Guarded, config: DaemonConfig) -> "sources.Feed":
+def _source(api: leader.LeaderGuardedClient, config: DaemonConfig) -> "sources.Feed":
     from kwokfleet.source import git_repository, loader, sources
 
-    files = loader.Loader(lambda context: client.live_nodes(context, api))
+    files = loader.Loader(lambda context: client.list_nodes(context, api))
     git = config.git
     if git is None:
         return sources.Folder(config.path, files, events=not config.poll)
@@ -161,7 +161,11 @@ def _source(api: leader.Guarded, config: DaemonConfig) -> "sources.Feed":
 
 
 def _kwok_manager(
-    api: client.Cluster, guarded: leader.Guarded, managed: informer.Mirror, trigger: "Trigger", config: DaemonConfig
+    api: client.KubeClient,
+    guarded: leader.LeaderGuardedClient,
+    managed: informer.Informer,
+    trigger: "Trigger",
+    config: DaemonConfig,
 ) -> "kwok_manager.KwokManager":
     from kwokfleet.daemon import kwok_manager
     from kwokfleet.daemon.trigger import PassReason
@@ -172,7 +176,9 @@ def _kwok_manager(
     environment = kwok_manager.KwokEnvironment(
         program, client.write_kubeconfig(config.context, config.kubeconfig, folder), folder, config.pod_namespace
     )
-    sender = throttled_client.Sender(guarded, throttled_client.Limits(patience_s=KWOK_PATIENCE_S), threading.Event())
+    sender = throttled_client.ThrottledClient(
+        guarded, throttled_client.ClientLimits(patience_s=KWOK_PATIENCE_S), threading.Event()
+    )
     return kwok_manager.KwokManager(sender, api, managed, environment, partial(trigger.request, PassReason.KWOK))
 
 
@@ -183,7 +189,10 @@ def kwok_folder(data_dir: Path, host: str) -> Path:
 
 @contextmanager
 def one_shot_sync(
-    api: client.Cluster, follower: informer.Mirror, options: reconciler.Options, limits: throttled_client.Limits
+    api: client.KubeClient,
+    follower: informer.Informer,
+    options: reconciler.Options,
+    limits: throttled_client.ClientLimits,
 ) -> Iterator[sync.Sync]:
     """Build a sync on an informer that is already running; stop it when the block ends."""
     session = sync.Sync(api, follower, options, limits)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from kwokfleet.kube import client
     from kwokfleet.kube.informer import informer
-    from kwokfleet.kube.requests import Answer, Kind, Request
+    from kwokfleet.kube.requests import Kind, Request, Response
 
 BUSY = HTTPStatus.TOO_MANY_REQUESTS
 RESTART_S, PAUSE_S = 3.0, 0.2
@@ -33,7 +33,7 @@ Kubeconfig = Annotated[
 ]
 
 
-def connected(context: str | None, kubeconfig: Path | None) -> "client.Cluster":
+def connected(context: str | None, kubeconfig: Path | None) -> "client.KubeClient":
     """Return a way to the cluster; raise if nobody answers there."""
     from kwokfleet.kube import client, requests
 
@@ -41,18 +41,18 @@ def connected(context: str | None, kubeconfig: Path | None) -> "client.Cluster":
     answer = _first_answer(api, requests.Request("GET", "/version"))
     # Whoever is too busy for an answer is there; what follows is asked with more patience.
     if HTTPStatus.BAD_REQUEST <= answer.status < HTTPStatus.INTERNAL_SERVER_ERROR and answer.status != BUSY:
-        raise client.refused(api, answer, "tell its version")
+        raise client.rejection_error(api, answer, "tell its version")
     return api
 
 
-def _first_answer(api: "client.Cluster", request: "Request") -> "Answer":
+def _first_answer(api: "client.KubeClient", request: "Request") -> "Response":
     """Ask, and for a moment ask again: an API server that restarts takes connections and drops them."""
     from kwokfleet.kube import client
 
     began, told = time.monotonic(), False
     while True:
         try:
-            return api.send(request, timeout_s=client.CONNECT_S)
+            return api.send(request, timeout_s=client.CONNECT_TIMEOUT_S)
         except errors.UnreachableError as error:
             if time.monotonic() - began > RESTART_S:
                 raise
@@ -63,20 +63,20 @@ def _first_answer(api: "client.Cluster", request: "Request") -> "Answer":
 
 
 @contextmanager
-def following(api: "client.Cluster", kinds: "tuple[Kind, ...] | None" = None) -> "Iterator[informer.Mirror]":
+def following(api: "client.KubeClient", kinds: "tuple[Kind, ...] | None" = None) -> "Iterator[informer.Informer]":
     """Follow our objects from here to the end of the block; what the mirror logs never meets results."""
     from kwokfleet.kube import requests
     from kwokfleet.kube.informer import informer
 
     output.start_logging()
     try:
-        with informer.Mirror(api, kinds or requests.MANAGED) as follower:
+        with informer.Informer(api, kinds or requests.MANAGED_KINDS) as follower:
             yield follower
     finally:
         api.close()
 
 
-def known(follower: "informer.Mirror") -> "informer.View":
+def known(follower: "informer.Informer") -> "informer.CacheView":
     """Wait until it is known what there is; raise if that cannot be found out at all."""
     view = follower.wait_until_known(LIST_S)
     if len(view.unknown) == len(view.versions):

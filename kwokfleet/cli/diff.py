@@ -80,7 +80,7 @@ def _live_plan(
 ) -> "tuple[Plan, loader.Loaded]":
     from kwokfleet.kube import throttled_client
 
-    with session.open_session(context, kubeconfig, options, throttled_client.Limits()) as syncer:
+    with session.open_session(context, kubeconfig, options, throttled_client.ClientLimits()) as syncer:
         loaded = session.keep_suspended(syncer, session.load_files(where, render.live_nodes(None, syncer.sender)))
         session.print_missing_kinds(connection.known(syncer.mirror), session.kwok_kinds(loaded))
         return syncer.plan(loaded), loaded
@@ -107,7 +107,7 @@ def compare_with_cluster(
     from kwokfleet.kube import throttled_client
 
     with session.open_session(
-        context, kubeconfig, session.sync_options(fleet, no_prune=False), throttled_client.Limits()
+        context, kubeconfig, session.sync_options(fleet, no_prune=False), throttled_client.ClientLimits()
     ) as syncer:
         loaded = session.keep_suspended(syncer, session.load_files(where, render.live_nodes(None, syncer.sender)))
         view = connection.known(syncer.mirror)

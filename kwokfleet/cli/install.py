@@ -158,7 +158,7 @@ def _refuse_contradictions(
 
 
 @contextmanager
-def connect_throttled(context: str | None, kubeconfig: Path | None) -> "Iterator[throttled_client.Sender]":
+def connect_throttled(context: str | None, kubeconfig: Path | None) -> "Iterator[throttled_client.ThrottledClient]":
     """Connect, until the block ends."""
     import threading
 
@@ -167,7 +167,7 @@ def connect_throttled(context: str | None, kubeconfig: Path | None) -> "Iterator
     api = connection.connected(context, kubeconfig)
     stop = threading.Event()
     try:
-        yield throttled_client.Sender(api, throttled_client.Limits(), stop)
+        yield throttled_client.ThrottledClient(api, throttled_client.ClientLimits(), stop)
     finally:
         stop.set()
         api.close()
@@ -180,7 +180,7 @@ class _Asked:
         self._options, self._path, self._shards, self._kwok_kinds = options, path, shards, kwok_kinds
 
     def manifests(
-        self, connected: "Callable[[], throttled_client.Sender] | None"
+        self, connected: "Callable[[], throttled_client.ThrottledClient] | None"
     ) -> "tuple[list[Manifest], installer.Goal]":
         """Return the manifests, and what to wait for; a cluster is asked only if the files are about live nodes."""
         from dataclasses import replace
@@ -198,7 +198,7 @@ class _Asked:
         return sorted(made, key=ownership.rank), goal
 
     def _packed(
-        self, path: Path, connected: "Callable[[], throttled_client.Sender] | None"
+        self, path: Path, connected: "Callable[[], throttled_client.ThrottledClient] | None"
     ) -> "tuple[Parcel, installer.Goal]":
         from kwokfleet.install import bundle, installer
         from kwokfleet.source import loader
@@ -233,7 +233,7 @@ class _Asked:
 
 
 def _carry_out(  # noqa: PLR0913  # all that was asked for
-    sender: "throttled_client.Sender",
+    sender: "throttled_client.ThrottledClient",
     options: "Options",
     made: "list[Manifest]",
     goal: "installer.Goal | None",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kwokfleet.api.kwok_controller import KwokControllerSpec
-    from kwokfleet.kube.requests import Sends
+    from kwokfleet.kube.requests import RequestSender
     from kwokfleet.kwok import lease_health, shard, supervisor
     from kwokfleet.source import loader
 
@@ -127,14 +127,16 @@ def _observe(declared: _DeclaredController, context: str | None, kubeconfig: Pat
     from kwokfleet.kwok import external
 
     with closing(connection.connected(context, kubeconfig)) as api:
-        sender = throttled_client.Sender(api, throttled_client.Limits(patience_s=IMPATIENT_S), threading.Event())
+        sender = throttled_client.ThrottledClient(
+            api, throttled_client.ClientLimits(patience_s=IMPATIENT_S), threading.Event()
+        )
         output.print_line(f"{EXTERNAL}; who drives the nodes is said here; Ctrl-C ends it")
         spec = declared.loaded.tree.controller
-        watching = external.Observer(sender, spec)
+        watching = external.ExternalObserver(sender, spec)
         while declared.reload().tree.controller.mode == "external":
             if declared.loaded.tree.controller != spec:
                 spec = declared.loaded.tree.controller
-                watching = external.Observer(sender, spec)
+                watching = external.ExternalObserver(sender, spec)
             watching.look()
             time.sleep(OBSERVE_S)
 
@@ -142,7 +144,7 @@ def _observe(declared: _DeclaredController, context: str | None, kubeconfig: Pat
 @contextmanager
 def _kept(
     declared: _DeclaredController, bin_dir: Path | None, context: str | None, kubeconfig: Path | None
-) -> "Iterator[supervisor.Keeper]":
+) -> "Iterator[supervisor.Supervisor]":
     """Keep kwok going from here to the end of the block."""
     import threading
 
@@ -161,7 +163,7 @@ def _kept(
         program = binaries.ensure(cluster_commands.settings_with(bin_dir), report, "kwok").path("kwok")
     api = connection.connected(context, kubeconfig)
     stop = threading.Event()
-    sender = throttled_client.Sender(api, throttled_client.Limits(patience_s=IMPATIENT_S), stop)
+    sender = throttled_client.ThrottledClient(api, throttled_client.ClientLimits(patience_s=IMPATIENT_S), stop)
     folder = _folder(api.host)
     with connection.following(api, (requests.NODE,)) as follower:
         connection.known(follower)
@@ -172,17 +174,17 @@ def _kept(
             return sorted((name, labels.get(objects.SHARD, "")) for name, labels in found if manage.matches(labels))
 
         known = kwok_manager.own_holders(spec, _home(), folder)
-        rested = takeover.clear_the_way(sender, spec, known, nodes, stop, _home())
+        rested = takeover.take_over(sender, spec, known, nodes, stop, _home())
         if not desired.cluster_kinds(loaded.tree) <= _kinds(sender):
             definitions = composition.kwok_definitions(output.read_settings(), progress.on_stderr)
             for name in applier.install(sender, definitions, composition.ESTABLISHED_S):
                 output.print_line(f"installed {name}")
         wanted = kwok_manager.desired_kwok(
-            loaded, backend.Wanted(program, spec, client.write_kubeconfig(context, kubeconfig, folder))
+            loaded, backend.DesiredKwok(program, spec, client.write_kubeconfig(context, kubeconfig, folder))
         )
         where = kwok_manager.select_backend(spec, _home(), folder, sender, api)
         try:
-            with supervisor.Keeper(sender, wanted, folder, nodes, api, where) as kept:
+            with supervisor.Supervisor(sender, wanted, folder, nodes, api, where) as kept:
                 yield kept
         finally:
             if rested:
@@ -194,7 +196,7 @@ def _home() -> str:
     return settings.pod_namespace(settings.INSTALL_NAMESPACE)
 
 
-def _kinds(api: "Sends") -> set[str]:
+def _kinds(api: "RequestSender") -> set[str]:
     """Return which of kwok's kinds the cluster knows."""
     from kwokfleet.kube import objects, requests
 
@@ -214,19 +216,19 @@ def status(
     Exit code 1 unless every process or pod is ready; if the files say `mode: external`, unless every node is driven.
     """
     from kwokfleet.kwok import external, pod_backend, statefulset, supervisor
-    from kwokfleet.kwok.shard import State
+    from kwokfleet.kwok.shard import ShardState
 
     spec = _declared(path)
     api = connection.connected(context, kubeconfig)
     statuses = supervisor.read_status(_folder(api.host)) or []
-    now = external.driving(api, spec)
-    if not statuses and (name := statefulset.named(spec, _home())):
+    now = external.driver_health(api, spec)
+    if not statuses and (name := statefulset.from_spec(spec, _home())):
         statuses = pod_backend.statuses(api, name, now, spec.lease_duration.total_seconds() / 4)
     if form:
         typer.echo(json.dumps(_as_json(spec.mode, statuses, now), indent=2))
     else:
         _print_status(spec.mode, statuses, now)
-    well = bool(statuses) and all(each.state is State.READY for each in statuses)
+    well = bool(statuses) and all(each.state is ShardState.READY for each in statuses)
     if not (now.is_complete if spec.mode == "external" else well):
         raise typer.Exit(errors.ExitCode.NO)
 
@@ -240,7 +242,7 @@ def _declared(path: Path | None) -> "KwokControllerSpec":
     return loader.Loader().load(where).tree.controller if path or where.is_dir() else KwokControllerSpec()
 
 
-def _as_json(mode: str, statuses: "list[shard.Status]", now: "lease_health.Driving") -> dict[str, object]:
+def _as_json(mode: str, statuses: "list[shard.ShardStatus]", now: "lease_health.DriverHealth") -> dict[str, object]:
     return {
         "mode": mode,
         "processes": [asdict(each) for each in statuses],
@@ -249,7 +251,7 @@ def _as_json(mode: str, statuses: "list[shard.Status]", now: "lease_health.Drivi
     }
 
 
-def _holders(now: "lease_health.Driving") -> list[dict[str, object]]:
+def _holders(now: "lease_health.DriverHealth") -> list[dict[str, object]]:
     return [
         {
             "holder": each.holder,
@@ -262,7 +264,7 @@ def _holders(now: "lease_health.Driving") -> list[dict[str, object]]:
     ]
 
 
-def _print_status(mode: str, statuses: "list[shard.Status]", now: "lease_health.Driving") -> None:
+def _print_status(mode: str, statuses: "list[shard.ShardStatus]", now: "lease_health.DriverHealth") -> None:
     if mode == "external":
         output.print_line(EXTERNAL)
     elif not statuses:
@@ -276,7 +278,7 @@ def _print_status(mode: str, statuses: "list[shard.Status]", now: "lease_health.
     typer.echo(f"{driven} of {files.count(now.nodes, 'node')} driven{first}")
 
 
-def _row(each: "shard.Status") -> dict[str, object]:
+def _row(each: "shard.ShardStatus") -> dict[str, object]:
     return {
         "shard": each.shard,
         "state": each.state.value,
@@ -322,7 +324,7 @@ def restart(
 ) -> None:
     """Start kwok anew, and wait until it drives its nodes again."""
     from kwokfleet.kwok import supervisor
-    from kwokfleet.kwok.shard import State
+    from kwokfleet.kwok.shard import ShardState
 
     folder = _folder(connection.connected(context, kubeconfig).host)
     before = supervisor.read_status(folder)
@@ -337,7 +339,7 @@ def restart(
     while time.monotonic() < deadline:
         now = supervisor.read_status(folder) or []
         chosen = [each for each in now if shard in (None, each.shard)]
-        if chosen and all(each.state is State.READY and (each.pid, each.identity) not in lives for each in chosen):
+        if chosen and all(each.state is ShardState.READY and (each.pid, each.identity) not in lives for each in chosen):
             output.print_line("kwok drives its nodes again")
             return
         time.sleep(0.1)
@@ -354,7 +356,9 @@ def restore(context: connection.Context = None, kubeconfig: connection.Kubeconfi
 
     output.start_logging()
     api = connection.connected(context, kubeconfig)
-    restored = takeover.restore(throttled_client.Sender(api, throttled_client.Limits(), threading.Event()))
+    restored = takeover.restore(
+        throttled_client.ThrottledClient(api, throttled_client.ClientLimits(), threading.Event())
+    )
     for one in restored:
         typer.echo(f"restored Deployment {one.namespace}/{one.name}: {one.remembered} replicas")
     if not restored:

@@ -36,7 +36,7 @@ class PodSelection:
     @property
     def kind(self) -> Kind:
         """What is watched."""
-        return requests.within(requests.POD, self.namespace) if self.namespace else requests.POD
+        return requests.in_namespace(requests.POD, self.namespace) if self.namespace else requests.POD
 
     def __str__(self) -> str:
         labels = f" with {self.selector}" if self.selector else ""
@@ -83,7 +83,7 @@ def watch_pods(where: PodSelection, lasting_s: float, pods: int | None) -> model
     api = connection.connected(where.context, where.kubeconfig)
     _refuse_unlisted(api, where)
     listener = _Listener()
-    sight = timed_events.Witness(api, where.kind, where.selector, listener)
+    sight = timed_events.EventWatcher(api, where.kind, where.selector, listener)
     sight.start()
     try:
         with _interruptible() as stop:
@@ -101,12 +101,12 @@ def watch_pods(where: PodSelection, lasting_s: float, pods: int | None) -> model
         return listener.study
 
 
-def _refuse_unlisted(api: client.Cluster, where: PodSelection) -> None:
+def _refuse_unlisted(api: client.KubeClient, where: PodSelection) -> None:
     """Raise if pods cannot be listed for a reason that lasts: a Witness would go on trying."""
-    answer = api.send(requests.page(where.kind, where.selector, metadata_only=True))
+    answer = api.send(requests.list_page(where.kind, where.selector, metadata_only=True))
     if HTTPStatus.BAD_REQUEST <= answer.status < HTTPStatus.INTERNAL_SERVER_ERROR and answer.status != connection.BUSY:
         scope = f"-n {where.namespace}" if where.namespace else "--all-namespaces"
-        raise client.refused(api, answer, f"list pods {scope}")
+        raise client.rejection_error(api, answer, f"list pods {scope}")
 
 
 @contextmanager
@@ -125,7 +125,7 @@ def _interruptible() -> Iterator[threading.Event]:
 
 
 def _wait_until_known(
-    sight: timed_events.Witness, listener: _Listener, where: PodSelection, stop: threading.Event
+    sight: timed_events.EventWatcher, listener: _Listener, where: PodSelection, stop: threading.Event
 ) -> None:
     deadline = time.monotonic() + connection.LIST_S
     while not sight.settled.wait(LOOK_S) and time.monotonic() < deadline and not stop.is_set():

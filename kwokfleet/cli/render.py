@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kwokfleet.kube.objects import Manifest
-    from kwokfleet.kube.requests import Sends
+    from kwokfleet.kube.requests import RequestSender
     from kwokfleet.render import desired, schedule, workloads
     from kwokfleet.source import loader
 
@@ -116,7 +116,7 @@ def _refuse_unknown(fleet: str | None, loaded: "loader.Loaded") -> None:
         raise errors.InputError(f"there is no Fleet {fleet!r} in these files", hint=problems.suggestion(fleet, names))
 
 
-def live_nodes(path: Path | None, api: "Sends | None" = None) -> "Callable[[str | None], list[Manifest]]":
+def live_nodes(path: Path | None, api: "RequestSender | None" = None) -> "Callable[[str | None], list[Manifest]]":
     """Return what knows live nodes: a file, or a cluster once somebody asks; *api* is the current one."""
 
     def read(context: str | None) -> "list[Manifest]":
@@ -124,7 +124,7 @@ def live_nodes(path: Path | None, api: "Sends | None" = None) -> "Callable[[str 
             return _saved_nodes(path)
         from kwokfleet.kube import client
 
-        return client.live_nodes(context, api)
+        return client.list_nodes(context, api)
 
     return read
 

@@ -113,7 +113,7 @@ def run(  # noqa: PLR0913, PLR0917  # one for each option
         git=_git_config(git_url, git_ref, git_path, git_interval, hook_secret_file),
         poll=poll,
         interval=timedelta(seconds=sync.seconds(interval, "--interval")),
-        limits=throttled_client.Limits(max_inflight, qps),
+        limits=throttled_client.ClientLimits(max_inflight, qps),
         token=_secret(token_file) or settings.api_token(),
         kwok=kwok,
         leader_elect=leader_elect,

@@ -42,7 +42,7 @@ def sync_options(fleet: list[str] | None, *, no_prune: bool, approved: list[str]
 
 @contextmanager
 def open_session(
-    context: str | None, kubeconfig: Path | None, options: "reconciler.Options", limits: "throttled_client.Limits"
+    context: str | None, kubeconfig: Path | None, options: "reconciler.Options", limits: "throttled_client.ClientLimits"
 ) -> "Iterator[sync.Sync]":
     """Connect, and follow our objects; whatever ends the block, ends all that it began."""
     from kwokfleet import app
@@ -80,13 +80,13 @@ def require_known_fleets(fleet: list[str] | None, loaded: "loader.Loaded", made:
             raise errors.InputError(f"there is no Fleet {name!r}", hint=problems.suggestion(name, sorted(known)))
 
 
-def print_missing_kinds(view: "informer.View", kinds: "AbstractSet[str]") -> None:
+def print_missing_kinds(view: "informer.CacheView", kinds: "AbstractSet[str]") -> None:
     """Say what of the cluster is not known; kwok's other kinds are nobody's concern unless the files need them."""
     from kwokfleet.kube import requests
 
     if kinds & view.missing:
         output.print_line("note: the cluster does not know kwok's kinds yet; sync installs their definitions")
-    optional = {each.kind for each in requests.KWOK} - kinds
+    optional = {each.kind for each in requests.KWOK_KINDS} - kinds
     for kind, why in view.unknown.items():
         if kind not in optional:
             output.print_line(f"note: {why}")

@@ -67,7 +67,7 @@ def get(
     _print(listing.LISTS[thing.value](found), form, f"there are no {thing} of ours in this cluster")
 
 
-def _played(api: "client.Cluster", thing: ListedKind, fleet: list[str] | None) -> list[dict[str, object]]:
+def _played(api: "client.KubeClient", thing: ListedKind, fleet: list[str] | None) -> list[dict[str, object]]:
     from kwokfleet.daemon import overview
     from kwokfleet.reconcile import cluster_state
 

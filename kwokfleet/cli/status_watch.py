@@ -52,7 +52,7 @@ def watch(fleet: list[str] | None, context: str | None, kubeconfig: "Path | None
             _wait(follower)
 
 
-def _wait(follower: "informer.Mirror") -> None:
+def _wait(follower: "informer.Informer") -> None:
     """Wait until nodes have changed, or it is time for another look."""
     follower.wait(lambda _view: False, GLANCE_S)
     before = follower.view().versions

@@ -72,7 +72,7 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
     from kwokfleet.kube import throttled_client
 
     output.start_logging()
-    limits = throttled_client.Limits(max_inflight, qps, dry_run=dry_run is DryRun.SERVER)
+    limits = throttled_client.ClientLimits(max_inflight, qps, dry_run=dry_run is DryRun.SERVER)
     options = session.sync_options(fleet, no_prune=no_prune, approved=approve)
     deadline_s = seconds(timeout)
     where = path or files.default_path()
@@ -219,7 +219,7 @@ def delete(  # noqa: PLR0913, PLR0917  # one for each option
 
     output.start_logging()
     ordered = reconciler.Options(only=frozenset({fleet, ""}), budget=False)
-    with session.open_session(context, kubeconfig, ordered, throttled_client.Limits(max_inflight, qps)) as syncer:
+    with session.open_session(context, kubeconfig, ordered, throttled_client.ClientLimits(max_inflight, qps)) as syncer:
         view = connection.known(syncer.mirror)
         session.print_missing_kinds(view, {"Stage"})
         if {each.fleet for each in view.objects.values()} - {fleet, ""}:

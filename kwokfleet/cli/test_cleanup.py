@@ -60,14 +60,14 @@ def require_unknown_fleets(site: SharedCluster) -> None:
 
 
 @contextmanager
-def _sending(site: SharedCluster) -> "Iterator[throttled_client.Sender]":
+def _sending(site: SharedCluster) -> "Iterator[throttled_client.ThrottledClient]":
     import threading
 
     from kwokfleet.kube import throttled_client
 
     api = connection.connected(site.context, site.kubeconfig)
     try:
-        yield throttled_client.Sender(api, throttled_client.Limits(), threading.Event())
+        yield throttled_client.ThrottledClient(api, throttled_client.ClientLimits(), threading.Event())
     finally:
         api.close()
 
@@ -85,7 +85,7 @@ def remove_fleets(made: "daemon.Daemon", site: SharedCluster) -> None:
         _remove_played(sender, site)
     for name in site.names:
         ordered = reconciler.Options(only=frozenset({name, ""}), budget=False)
-        with session.open_session(site.context, site.kubeconfig, ordered, throttled_client.Limits()) as syncer:
+        with session.open_session(site.context, site.kubeconfig, ordered, throttled_client.ClientLimits()) as syncer:
             view = connection.known(syncer.mirror)
             if {each.fleet for each in view.objects.values()} - {name, ""}:
                 syncer.limit_to({name})  # what Fleets share is still needed by the others
@@ -96,25 +96,27 @@ def remove_fleets(made: "daemon.Daemon", site: SharedCluster) -> None:
         output.print_line(f"fleet {name}: {rest}")
 
 
-def _remove_played(sender: "throttled_client.Sender", site: SharedCluster) -> None:
+def _remove_played(sender: "throttled_client.ThrottledClient", site: SharedCluster) -> None:
     """Remove what the Waves have made, wherever it is, and namespaces of theirs that nobody else uses."""
     from kwokfleet.kube import client, discovery, requests, throttled_client
     from kwokfleet.waves import churn
 
-    known, work = discovery.Kinds(sender), list[requests.Request]()
+    known, work = discovery.KindResolver(sender), list[requests.Request]()
     places: dict[str, Manifest] = {}
     for fleet in site.fleets:
         for wave in fleet.spec.waves:
             try:
                 kind = known.kind(wave.template)
                 mine = churn.wave_selector(fleet.name, wave.name)
-                found = client.items(sender, kind, mine, metadata_only=True)
+                found = client.list_objects(sender, kind, mine, metadata_only=True)
                 work += [requests.delete_any(kind, each, each["metadata"]["uid"]) for each in found]
-                made = client.items(sender, requests.NAMESPACE, mine, metadata_only=True)
+                made = client.list_objects(sender, requests.NAMESPACE, mine, metadata_only=True)
                 places |= {each["metadata"]["name"]: each for each in made}
             except errors.ClusterError as error:
                 output.print_line(f"note: what wave {wave.name} has made may stay: {error}")
-    for name in places.keys() - discovery.occupants(sender, places.keys(), requests.NOT_OURS).keys():
+    for name in (
+        places.keys() - discovery.occupied_namespaces(sender, places.keys(), requests.UNMANAGED_SELECTOR).keys()
+    ):
         work.append(requests.delete_any(requests.NAMESPACE, places[name], places[name]["metadata"]["uid"]))
     if work:
         throttled_client.send_all(sender, work)

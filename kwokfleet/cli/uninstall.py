@@ -66,7 +66,7 @@ def uninstall(
             raise typer.Exit(errors.ExitCode.NOT_OURS)
 
 
-def _found(sender: "throttled_client.Sender", namespace: str | None) -> str | None:
+def _found(sender: "throttled_client.ThrottledClient", namespace: str | None) -> str | None:
     """Return the namespace of the installation, None if there is none."""
     from kwokfleet.install import installer, ownership
     from kwokfleet.kube import objects

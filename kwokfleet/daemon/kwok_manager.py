@@ -14,7 +14,7 @@ import structlog
 from kwokfleet import errors, settings
 from kwokfleet.api.kwok_controller import KwokControllerSpec, Manage
 from kwokfleet.kube import objects, throttled_client
-from kwokfleet.kube.informer import informer
+from kwokfleet.kube.informer import informer, reflector
 from kwokfleet.kwok import backend, flags, foreign_controllers, pod_backend, shard, statefulset, supervisor, takeover
 from kwokfleet.render import desired
 from kwokfleet.source import loader
@@ -28,7 +28,7 @@ RETRY_S = 30.0
 """Before another attempt while a foreign kwok controller is running."""
 
 
-def desired_kwok(loaded: loader.Loaded, before: backend.Wanted) -> backend.Wanted:
+def desired_kwok(loaded: loader.Loaded, before: backend.DesiredKwok) -> backend.DesiredKwok:
     """Return how kwok should run by the files; Stages are in its configuration unless they are in the cluster."""
     tree = loaded.tree
     own = tuple(desired.kwok_manifests(tree))
@@ -37,27 +37,31 @@ def desired_kwok(loaded: loader.Loaded, before: backend.Wanted) -> backend.Wante
         spec=tree.controller,
         documents=(*desired.stages(tree), *own) if tree.controller.stages_as == "file" else (),
         kinds=desired.kwok_kinds(tree),
-        mark=flags.read_once(own),
+        mark=flags.static_digest(own),
     )
 
 
 def select_backend(
-    spec: KwokControllerSpec, namespace: str, folder: Path, client: throttled_client.Sender, watch_api: informer.Api
-) -> supervisor.Site:
+    spec: KwokControllerSpec,
+    namespace: str,
+    folder: Path,
+    client: throttled_client.ThrottledClient,
+    watch_api: reflector.WatchApi,
+) -> supervisor.Backend:
     """Return where kwok should run: pods of a StatefulSet, or local processes."""
-    name = statefulset.named(spec, namespace)
-    return pod_backend.Pods(client, watch_api, name) if name else supervisor.Here(folder)
+    name = statefulset.from_spec(spec, namespace)
+    return pod_backend.PodBackend(client, watch_api, name) if name else supervisor.LocalBackend(folder)
 
 
-def must_move(spec: KwokControllerSpec, namespace: str, running: supervisor.Keeper) -> bool:
+def must_move(spec: KwokControllerSpec, namespace: str, running: supervisor.Supervisor) -> bool:
     """Return whether kwok should run in another backend."""
-    name = statefulset.named(spec, namespace)
+    name = statefulset.from_spec(spec, namespace)
     return running.site.name != (str(name) if name else "")
 
 
-def own_holders(spec: KwokControllerSpec, namespace: str, folder: Path) -> foreign_controllers.Ours:
+def own_holders(spec: KwokControllerSpec, namespace: str, folder: Path) -> foreign_controllers.IsOwnHolder:
     """Return a predicate for the lease holders that are our kwok."""
-    identities, name = supervisor.identities(folder), statefulset.named(spec, namespace)
+    identities, name = supervisor.identities(folder), statefulset.from_spec(spec, namespace)
     return lambda holder: holder in identities or (name is not None and name.holds(holder))
 
 
@@ -76,7 +80,7 @@ class KwokEnvironment:
 class DrivenNodes:
     """The nodes that kwok drives, from the informer; computed again only when they or the selector change."""
 
-    def __init__(self, managed: informer.Mirror) -> None:
+    def __init__(self, managed: informer.Informer) -> None:
         self._managed = managed
         self.manage = Manage()
         self._computed: tuple[Inventory, Manage, list[tuple[str, str]]] | None = None
@@ -100,9 +104,9 @@ class KwokManager:
 
     def __init__(
         self,
-        client: throttled_client.Sender,
-        watch_api: informer.Api,
-        managed: informer.Mirror,
+        client: throttled_client.ThrottledClient,
+        watch_api: reflector.WatchApi,
+        managed: informer.Informer,
         environment: KwokEnvironment,
         on_change: Callable[[], None],
     ) -> None:
@@ -111,7 +115,7 @@ class KwokManager:
         self._lock = threading.Lock()
         self._loaded: loader.Loaded | None = None
         self._digest = ""
-        self._supervisor: supervisor.Keeper | None = None
+        self._supervisor: supervisor.Supervisor | None = None
         self._scaled_down = False
         """Whether a foreign controller was scaled to 0."""
         self._starter: threading.Thread | None = None
@@ -138,17 +142,17 @@ class KwokManager:
             elif self._supervisor is not None:
                 self._update(self._supervisor, loaded)
 
-    def _begin_start(self, former: supervisor.Keeper | None) -> None:
+    def _begin_start(self, former: supervisor.Supervisor | None) -> None:
         self._starter = threading.Thread(target=self._start, args=(former,), name="kwok-start", daemon=True)
         self._starter.start()
 
-    def _update(self, running: supervisor.Keeper, loaded: loader.Loaded) -> None:
+    def _update(self, running: supervisor.Supervisor, loaded: loader.Loaded) -> None:
         if loaded.snapshot.digest != self._digest:
             self._digest = loaded.snapshot.digest
             running.change(desired_kwok(loaded, running.wanted))
         running.retire()
 
-    def _start(self, former: supervisor.Keeper | None) -> None:
+    def _start(self, former: supervisor.Supervisor | None) -> None:
         if former is not None:
             former.end()
         while not self._stopping.is_set():
@@ -177,11 +181,11 @@ class KwokManager:
         spec, namespace = loaded.tree.controller, environment.namespace
         is_own = own_holders(spec, namespace, environment.folder)
         self._scaled_down |= bool(
-            takeover.clear_the_way(self._client, spec, is_own, self._nodes, self._stopping, namespace)
+            takeover.take_over(self._client, spec, is_own, self._nodes, self._stopping, namespace)
         )
-        kwok = desired_kwok(loaded, backend.Wanted(environment.program, spec, environment.kubeconfig))
+        kwok = desired_kwok(loaded, backend.DesiredKwok(environment.program, spec, environment.kubeconfig))
         site = select_backend(spec, namespace, environment.folder, self._client, self._watch_api)
-        running = supervisor.Keeper(self._client, kwok, environment.folder, self._nodes, self._watch_api, site)
+        running = supervisor.Supervisor(self._client, kwok, environment.folder, self._nodes, self._watch_api, site)
         running.__enter__()
         with self._lock:
             self._supervisor, self._digest = running, loaded.snapshot.digest
@@ -214,7 +218,7 @@ class KwokManager:
             takeover.restore(self._client)
             self._scaled_down = False
 
-    def statuses(self) -> list[shard.Status]:
+    def statuses(self) -> list[shard.ShardStatus]:
         """Return the status of each shard; empty if kwok is not running."""
         running = self._supervisor
         return running.statuses() if running else []
@@ -225,5 +229,9 @@ class KwokManager:
             return ""
         if self._start_error or self._supervisor is None:
             return self._start_error or "kwok has not started yet: it waits for the former driver of the nodes to stop"
-        down = [status for status in self.statuses() if status.state not in (shard.State.READY, shard.State.LAGGING)]
+        down = [
+            status
+            for status in self.statuses()
+            if status.state not in (shard.ShardState.READY, shard.ShardState.LAGGING)
+        ]
         return "; ".join(f"kwok (shard {each.shard}) is {each.state}: {each.why}".rstrip(": ") for each in down)

@@ -33,12 +33,12 @@ class DaemonOptions:
 class Dependencies:
     """The objects that a daemon works with."""
 
-    client: leader.Guarded
+    client: leader.LeaderGuardedClient
     sync: sync.Sync
     source: sources.Feed
-    managed: informer.Mirror
+    managed: informer.Informer
     """Cache of our objects."""
-    fleets: informer.Mirror
+    fleets: informer.Informer
     """Cache of the Fleet objects, on which users suspend, approve and send commands."""
     trigger: Trigger
     event_log: event_log.EventLog

@@ -25,7 +25,7 @@ class StatusPublisher:
     """Publishes the status of all Fleets. Used by the worker thread, except `request`."""
 
     def __init__(
-        self, writer: status_writer.Recorder, session: sync.Sync, managed: informer.Mirror, log: event_log.EventLog
+        self, writer: status_writer.Recorder, session: sync.Sync, managed: informer.Informer, log: event_log.EventLog
     ) -> None:
         self._writer, self._sync, self._managed, self._event_log = writer, session, managed, log
         self._published_at = 0.0

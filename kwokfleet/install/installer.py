@@ -16,7 +16,7 @@ from kwokfleet.install import manifests, ownership, rollout
 from kwokfleet.install.ownership import Whose
 from kwokfleet.kube import client, objects, requests, throttled_client
 from kwokfleet.kube.objects import Manifest, ObjectKey
-from kwokfleet.kube.requests import Answer
+from kwokfleet.kube.requests import Response
 
 LOOK_S = 0.5
 _MADE = (HTTPStatus.OK, HTTPStatus.CREATED)
@@ -63,7 +63,7 @@ class Survey:
 class Installer:
     """Puts an installation into a cluster."""
 
-    def __init__(self, sender: throttled_client.Sender, *, force: bool = False) -> None:
+    def __init__(self, sender: throttled_client.ThrottledClient, *, force: bool = False) -> None:
         self._sender, self._force = sender, force
 
     def survey(self, wanted: Sequence[Manifest], namespace: str) -> Survey:
@@ -118,7 +118,7 @@ class Installer:
             tell(key_of(kind, each), What.REMOVED)
         self._wait_until_established(survey, established_s)
 
-    def _sent(self, survey: Survey, manifest: Manifest, *, dry_run: bool = False) -> Answer:
+    def _sent(self, survey: Survey, manifest: Manifest, *, dry_run: bool = False) -> Response:
         there = survey.live.get(objects.key(manifest))
         said = ownership.left_to_others(ownership.marked(manifest, survey.namespace), there)
         request = requests.apply_any(
@@ -141,13 +141,13 @@ class Installer:
 # what there is
 
 
-def installed(api: requests.Sends, namespace: str = "") -> list[tuple[requests.Kind, Manifest]]:
+def installed(api: requests.RequestSender, namespace: str = "") -> list[tuple[requests.Kind, Manifest]]:
     """Return all that installations have made, or the one in a namespace; what to apply last comes last."""
     selector = f"{ownership.MARK}={namespace}" if namespace else ownership.MARK
     found: list[tuple[requests.Kind, Manifest]] = []
     for kind in ownership.KINDS:
         try:
-            found += [(kind, each) for each in client.items(api, kind, selector, metadata_only=True)]
+            found += [(kind, each) for each in client.list_objects(api, kind, selector, metadata_only=True)]
         except errors.ClusterError as error:
             if error.status != HTTPStatus.NOT_FOUND:  # a kind that this cluster does not know has no objects
                 raise
@@ -160,11 +160,11 @@ def key_of(kind: requests.Kind, manifest: Manifest) -> ObjectKey:
     return ObjectKey(kind.api_version, kind.kind, metadata.get("namespace", ""), metadata["name"])
 
 
-def remove(api: requests.Sends, kind: requests.Kind, manifest: Manifest) -> None:
+def remove(api: requests.RequestSender, kind: requests.Kind, manifest: Manifest) -> None:
     """Delete one object, if it is still there."""
     answer = api.send(requests.delete_any(kind, manifest, manifest["metadata"]["uid"]))
     if answer.status not in (*_MADE, HTTPStatus.ACCEPTED, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
-        raise client.refused(api, answer, f"delete {kind.plural}")
+        raise client.rejection_error(api, answer, f"delete {kind.plural}")
 
 
 # what is in the way
@@ -197,19 +197,19 @@ def named(key: ObjectKey) -> str:
     return f"{key.kind.lower()}/{key.name}" + (f" in {key.namespace}" if key.namespace else "")
 
 
-def _waits_for_namespace(answer: Answer) -> bool:
+def _waits_for_namespace(answer: Response) -> bool:
     """Return whether a trial failed only because the namespace is not there yet."""
     about = answer.json().get("details") or {}
     return answer.status == HTTPStatus.NOT_FOUND and about.get("kind") == "namespaces"
 
 
-def _said(key: ObjectKey, answer: Answer) -> str:
+def _said(key: ObjectKey, answer: Response) -> str:
     if answer.status == HTTPStatus.NOT_FOUND:
         return f"{named(key)}: the cluster knows no {key.kind} in {key.api_version}"
     return f"{named(key)}: {answer.status} {answer.message}"
 
 
-def _refusal(sender: throttled_client.Sender, refused: Sequence[str]) -> errors.ClusterError:
+def _refusal(sender: throttled_client.ThrottledClient, refused: Sequence[str]) -> errors.ClusterError:
     """Return all that the API server had to say, as one error."""
     whole = "; ".join(refused[:_FEW]) + (f"; and {len(refused) - _FEW} more" if len(refused) > _FEW else "")
     hint = "what was done stays, and another install goes on from there"
@@ -236,7 +236,7 @@ class Goal:
     """Of the files that they must have been made from."""
 
 
-def wait(sender: throttled_client.Sender, goal: Goal, timeout_s: float, tell: Callable[[str], None]) -> None:
+def wait(sender: throttled_client.ThrottledClient, goal: Goal, timeout_s: float, tell: Callable[[str], None]) -> None:
     """Wait until the daemon runs and its Fleets are Ready; tell each thing that is waited for."""
     deadline, told = time.monotonic() + timeout_s, set[str]()
     while lacking := _lacking(sender, goal):
@@ -258,11 +258,11 @@ def _where_to_look(lacking: str, goal: Goal) -> str:
     return f"kubectl --namespace {goal.namespace} describe pods, or logs deployment/{manifests.NAME}"
 
 
-def _lacking(sender: throttled_client.Sender, goal: Goal) -> str:
+def _lacking(sender: throttled_client.ThrottledClient, goal: Goal) -> str:
     key = ObjectKey("apps/v1", "Deployment", goal.namespace, manifests.NAME)
     answer = sender.send(requests.get(key))
     if answer.status != HTTPStatus.OK:
-        raise client.refused(sender.api, answer, "get deployments")
+        raise client.rejection_error(sender.api, answer, "get deployments")
     if lacking := rollout.daemon_lacks(answer.json(), daemon_pods(sender, goal.namespace)):
         return f"deployment {manifests.NAME}: {lacking}"
     if goal.fleets is not None and not goal.fleets:
@@ -270,11 +270,11 @@ def _lacking(sender: throttled_client.Sender, goal: Goal) -> str:
     return rollout.fleets_lack(_fleets(sender), goal.fleets, goal.digest)
 
 
-def daemon_pods(api: requests.Sends, namespace: str) -> list[Manifest]:
+def daemon_pods(api: requests.RequestSender, namespace: str) -> list[Manifest]:
     """Return the daemon's pods."""
     selector = f"app.kubernetes.io/name={manifests.NAME},app.kubernetes.io/component=daemon"
-    return list(client.items(api, requests.POD, selector, namespace=namespace))
+    return list(client.list_objects(api, requests.POD, selector, namespace=namespace))
 
 
-def _fleets(api: requests.Sends) -> Iterable[Manifest]:
-    return client.items(api, requests.FLEET)
+def _fleets(api: requests.RequestSender) -> Iterable[Manifest]:
+    return client.list_objects(api, requests.FLEET)

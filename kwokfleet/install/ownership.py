@@ -102,7 +102,7 @@ def whose(live: Manifest | None, namespace: str) -> Whose:
     labels = objects.labels(live)
     if MARK in labels:
         return Whose.OURS if labels[MARK] == namespace else Whose.ELSEWHERE
-    return Whose.KIN if labels.get(PART_OF) == objects.US else Whose.FOREIGN
+    return Whose.KIN if labels.get(PART_OF) == objects.KWOKFLEET else Whose.FOREIGN
 
 
 def stays(manifest: Manifest, live: Manifest | None, namespace: str) -> bool:
@@ -155,10 +155,10 @@ def left_to_others(manifest: Manifest, live: Manifest | None) -> Manifest:
     if "aggregationRule" in manifest:
         manifest = {name: value for name, value in manifest.items() if name != "rules"}
     entries = ((live or {}).get("metadata") or {}).get("managedFields") or ()
-    kept = observed.merged(
+    kept = observed.merge_fields(
         each.get("fieldsV1") or {}
         for each in entries
-        if each.get("manager") == objects.MANAGER and not each.get("subresource")
+        if each.get("manager") == objects.FIELD_MANAGER and not each.get("subresource")
     )
     whole: Manifest = _without(manifest, kept)
     identity = {name: manifest[name] for name in ("apiVersion", "kind")}

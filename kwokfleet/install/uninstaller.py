@@ -21,14 +21,14 @@ from kwokfleet.source import loader
 
 LOOK_S = 0.5
 LISTED_S = 60.0
-_PLAYED = f"{requests.OURS},{objects.WAVE}"
+_PLAYED = f"{requests.MANAGED_SELECTOR},{objects.WAVE}"
 
 
 @dataclass(slots=True)
 class Uninstaller:
     """Takes an installation away; tells what it does, and what it leaves."""
 
-    sender: throttled_client.Sender
+    sender: throttled_client.ThrottledClient
     namespace: str
     tell: Callable[[str], None]
     left: Callable[[str], None]
@@ -84,7 +84,9 @@ class Uninstaller:
     # the fleet
 
     def _tell_kept(self) -> None:
-        nodes = sum(1 for _ in client.items(self.sender, requests.NODE, requests.OURS, metadata_only=True))
+        nodes = sum(
+            1 for _ in client.list_objects(self.sender, requests.NODE, requests.MANAGED_SELECTOR, metadata_only=True)
+        )
         fleets = [each["metadata"]["name"] for each in cluster_state.fleets(self.sender)]
         if nodes or fleets:
             self.left(
@@ -95,10 +97,12 @@ class Uninstaller:
     def _remove_fleet(self) -> bool:
         """Remove what the daemon made; return whether all of it went."""
         self._remove_played()
-        with informer.Mirror(self.sender.api, requests.MANAGED) as follower:
+        with informer.Informer(self.sender.api, requests.MANAGED_KINDS) as follower:
             view = follower.wait_until_known(LISTED_S)
             nodes = {
-                key.name for key, each in view.objects.items() if key.kind == "Node" and objects.is_ours(each.manifest)
+                key.name
+                for key, each in view.objects.items()
+                if key.kind == "Node" and objects.is_managed(each.manifest)
             }
             self._empty(view, nodes)
             names = {each.fleet for each in view.objects.values()}
@@ -120,11 +124,11 @@ class Uninstaller:
     def _remove_played(self) -> None:
         """Remove what Waves have made, of whatever kind it is, and the namespaces that were made for it."""
         work: list[requests.Request] = []
-        for kind in discovery.listed(self.sender, "delete"):
+        for kind in discovery.listable_kinds(self.sender, "delete"):
             if kind.kind in ("Event", "Namespace"):
                 continue
             try:
-                found = list(client.items(self.sender, kind, _PLAYED, metadata_only=True))
+                found = list(client.list_objects(self.sender, kind, _PLAYED, metadata_only=True))
             except errors.ClusterError as error:
                 if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
                     self.left(f"{kind.plural} that waves may have made: {error}")
@@ -136,16 +140,16 @@ class Uninstaller:
         self._remove_places()
 
     def _remove_places(self) -> None:
-        found = client.items(self.sender, requests.NAMESPACE, _PLAYED, metadata_only=True)
+        found = client.list_objects(self.sender, requests.NAMESPACE, _PLAYED, metadata_only=True)
         places = {each["metadata"]["name"]: each for each in found}
-        used = discovery.occupants(self.sender, places.keys(), requests.NOT_OURS)
+        used = discovery.occupied_namespaces(self.sender, places.keys(), requests.UNMANAGED_SELECTOR)
         for name, each in sorted(places.items()):
             if name in used:
                 self.left(f"namespace/{name}: {used[name]} is in it, which is not ours")
             else:
                 installer.remove(self.sender, requests.NAMESPACE, each)
 
-    def _empty(self, view: informer.View, nodes: AbstractSet[str]) -> None:
+    def _empty(self, view: informer.CacheView, nodes: AbstractSet[str]) -> None:
         """Take all pods off nodes that are about to go. No kubelet and no kwok stops them: they exist on paper only."""
         if not self._pods_on(nodes):
             return
@@ -166,13 +170,17 @@ class Uninstaller:
     def _pods_on(self, nodes: AbstractSet[str]) -> list[Manifest]:
         if not nodes:
             return []
-        found = client.items(self.sender, requests.POD, fields="spec.nodeName!=")
+        found = client.list_objects(self.sender, requests.POD, fields="spec.nodeName!=")
         return [each for each in found if each["spec"]["nodeName"] in nodes and not _stays(each)]
 
     def _release(self, nodes: AbstractSet[str]) -> None:
         """Remove the leases of nodes that are gone."""
-        found = map(node_leases.read, client.items(self.sender, requests.LEASE, namespace=node_leases.NAMESPACE))
-        throttled_client.send_all(self.sender, [node_leases.release(each) for each in found if each.node in nodes])
+        found = map(
+            node_leases.parse_lease, client.list_objects(self.sender, requests.LEASE, namespace=node_leases.NAMESPACE)
+        )
+        throttled_client.send_all(
+            self.sender, [node_leases.release_request(each) for each in found if each.node in nodes]
+        )
 
     # the installation
 
@@ -202,7 +210,7 @@ class Uninstaller:
 
     def _own_pods(self) -> list[Manifest]:
         selector = f"app.kubernetes.io/name={manifests.NAME}"
-        return list(client.items(self.sender, requests.POD, selector, namespace=self.namespace))
+        return list(client.list_objects(self.sender, requests.POD, selector, namespace=self.namespace))
 
     def _remove_definition(self, kind: requests.Kind, manifest: Manifest, *, lasting: bool) -> None:
         name = manifest["metadata"]["name"]
@@ -225,7 +233,7 @@ class Uninstaller:
         version = next(each["name"] for each in spec["versions"] if each["served"])
         kind = requests.Kind(f"{spec['group']}/{version}", spec["names"]["kind"], spec["names"]["plural"])
         try:
-            found = client.items(self.sender, kind, metadata_only=True)
+            found = client.list_objects(self.sender, kind, metadata_only=True)
             return [each["metadata"]["name"] for each in found]
         except errors.ClusterError as error:
             if error.status != HTTPStatus.NOT_FOUND:
@@ -234,7 +242,7 @@ class Uninstaller:
 
     def _remove_namespace(self, kind: requests.Kind, manifest: Manifest) -> None:
         name = manifest["metadata"]["name"]
-        used = discovery.occupants(self.sender, {name})
+        used = discovery.occupied_namespaces(self.sender, {name})
         if used:
             self.left(f"namespace/{name}: {used[name]} is in it, which is not ours")
             return

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 
 from kwokfleet import settings
 
-FIRST = 32.0
-QUICK_S, SLOW_S = 0.25, 0.75
+INITIAL_INFLIGHT = 32.0
+FAST_RESPONSE_S, SLOW_RESPONSE_S = 0.25, 0.75
 """An average answer below the first: more at once. Above the second: fewer."""
 _GROWTH = 4.0
 _SHRINK, _HALVE = 0.8, 0.5
 
 
 @dataclass(slots=True)
-class Pace:
+class AdaptiveLimit:
     """The state of one sender."""
 
     max_inflight: int = settings.MAX_INFLIGHT
@@ -31,7 +31,7 @@ class Pace:
 
     def __post_init__(self) -> None:
         """Start in the middle."""
-        self.limit = min(FIRST, self.max_inflight)
+        self.limit = min(INITIAL_INFLIGHT, self.max_inflight)
 
     def may_send(self, inflight: int) -> bool:
         """Return whether another request may be under way beside *inflight* others."""
@@ -56,9 +56,9 @@ class Pace:
             return
         average = self._spent_s / self._answers
         self._answers, self._spent_s = 0, 0.0
-        if average < QUICK_S:
+        if average < FAST_RESPONSE_S:
             self.limit = min(self.limit + _GROWTH, self.max_inflight)
-        elif average > SLOW_S:
+        elif average > SLOW_RESPONSE_S:
             self.limit = max(1.0, self.limit * _SHRINK)
 
     def refused(self, now: float, retry_after_s: float) -> None:

@@ -22,13 +22,13 @@ from kubernetes.config import kube_config
 import kwokfleet
 from kwokfleet import errors, settings
 from kwokfleet.kube import http_connection, requests
-from kwokfleet.kube.http_stream import Stream
+from kwokfleet.kube.http_stream import HttpStream
 from kwokfleet.kube.objects import Manifest
-from kwokfleet.kube.requests import Answer, Request, Sends
+from kwokfleet.kube.requests import Request, RequestSender, Response
 
-CONNECT_S, ANSWER_S = 5.0, 65.0
+CONNECT_TIMEOUT_S, RESPONSE_TIMEOUT_S = 5.0, 65.0
 """The API server gives a request 60 s by default; we give it a little longer to say so."""
-MOST_CONNECTIONS = 256
+MAX_CONNECTIONS = 256
 _WORDS = 500
 _WITH_BODY = ("POST", "PUT", "PATCH")
 
@@ -55,7 +55,7 @@ class _Checked:
         super().send(data)  # type: ignore[misc]  # of the class that this is mixed into
 
 
-class Cluster:
+class KubeClient:
     """A way to an API server; any number of threads may use it at once."""
 
     def __init__(self, configuration: client.Configuration, reload: Any) -> None:  # noqa: ANN401  # makes another one
@@ -65,7 +65,7 @@ class Cluster:
 
     def _configure(self, configuration: client.Configuration) -> None:
         configuration.retries = False
-        configuration.connection_pool_maxsize = MOST_CONNECTIONS
+        configuration.connection_pool_maxsize = MAX_CONNECTIONS
         if not configuration.verify_ssl:  # the kubeconfig says so; kubectl does not warn of it either
             urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
         manager = client.ApiClient(configuration).rest_client.pool_manager
@@ -74,12 +74,14 @@ class Cluster:
         self._prefix, self._netloc = parts.path.rstrip("/"), parts.netloc.rpartition("@")[2]
         self._pool = manager.connection_from_url(self.host)
         self._pool.ConnectionCls = type("Checked", (_Checked, self._pool.ConnectionCls), {})
-        self._wire = http_connection.Wire(self._pool)
+        self._wire = http_connection.ConnectionPool(self._pool)
         self._configuration = configuration
         self._by_token = bool(configuration.api_key)
         self._authorization: dict[str, str] = {}
 
-    def send(self, request: Request, timeout_s: float = ANSWER_S, ask: Callable[[], None] | None = None) -> Answer:
+    def send(
+        self, request: Request, timeout_s: float = RESPONSE_TIMEOUT_S, ask: Callable[[], None] | None = None
+    ) -> Response:
         """Send a request and return the answer, whatever it says.
 
         *ask* is called at the last moment, and raises if nothing may be sent any more.
@@ -91,20 +93,20 @@ class Cluster:
             answer = exchange(request, timeout_s, ask)
         return answer
 
-    def _exchange(self, request: Request, timeout_s: float, ask: Callable[[], None] | None) -> Answer:
+    def _exchange(self, request: Request, timeout_s: float, ask: Callable[[], None] | None) -> Response:
         try:
-            return Answer(*self._wire.exchange(self._message(request), CONNECT_S, timeout_s, ask))
+            return Response(*self._wire.exchange(self._message(request), CONNECT_TIMEOUT_S, timeout_s, ask))
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise self._unreachable(error) from error
 
-    def _by_proxy(self, request: Request, timeout_s: float, ask: Callable[[], None] | None) -> Answer:
+    def _by_proxy(self, request: Request, timeout_s: float, ask: Callable[[], None] | None) -> Response:
         """Send by a proxy: how to ask one to pass something on is urllib3's business."""
         _waiting.ask = ask
         try:
             response = self._open(request, timeout_s, preload=True)
         finally:
             _waiting.ask = None
-        return Answer(response.status, response.data, response.headers)
+        return Response(response.status, response.data, response.headers)
 
     def _message(self, request: Request) -> bytes:
         """Return a request as it goes over the wire."""
@@ -118,14 +120,14 @@ class Cluster:
             )
         return "\r\n".join((*lines, "", "")).encode("latin-1") + (request.body or b"")
 
-    def stream(self, request: Request, silence_s: float) -> Stream:
+    def stream(self, request: Request, silence_s: float) -> HttpStream:
         """Send a request whose answer goes on; *silence_s* without a byte of it is a broken connection."""
         used = self._configuration
         response = self._open(request, silence_s, preload=False)
         if response.status == HTTPStatus.UNAUTHORIZED and self._renew(used):
             response.close()
             response = self._open(request, silence_s, preload=False)
-        return Stream(self.host, response)
+        return HttpStream(self.host, response)
 
     def _open(self, request: Request, timeout_s: float, *, preload: bool) -> urllib3.BaseHTTPResponse:
         try:
@@ -136,7 +138,7 @@ class Cluster:
                 headers=self._headers(request),
                 retries=False,
                 redirect=False,
-                timeout=urllib3.Timeout(connect=CONNECT_S, read=timeout_s),
+                timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=timeout_s),
                 preload_content=preload,
             )
         except (urllib3.exceptions.HTTPError, OSError) as error:
@@ -144,7 +146,7 @@ class Cluster:
 
     def _unreachable(self, error: Exception) -> errors.UnreachableError:
         return errors.UnreachableError(
-            f"the API server at {self.host} does not answer: {http_connection.cause(error)}",
+            f"the API server at {self.host} does not answer: {http_connection.error_cause(error)}",
             hint="see `kubectl cluster-info`; is the right context set?",
         )
 
@@ -187,13 +189,13 @@ def _credentials(configuration: client.Configuration) -> tuple[Any, ...]:
     return dict(configuration.api_key), configuration.cert_file, configuration.key_file
 
 
-def connect(context: str | None = None, kubeconfig: Path | None = None) -> Cluster:
+def connect(context: str | None = None, kubeconfig: Path | None = None) -> KubeClient:
     """Return a way to the cluster that a kubeconfig context names, or to the current one; nothing is sent yet."""
 
     def read() -> client.Configuration:
         return _configuration(context, str(kubeconfig) if kubeconfig else None)
 
-    return Cluster(read(), read)
+    return KubeClient(read(), read)
 
 
 def _configuration(context: str | None, kubeconfig: str | None) -> client.Configuration:
@@ -269,7 +271,7 @@ def _exists(location: str) -> bool:
     return any(Path(path).expanduser().is_file() for path in location.split(os.pathsep) if path)
 
 
-def live_nodes(context: str | None, current: Sends | None = None) -> list[Manifest]:
+def list_nodes(context: str | None, current: RequestSender | None = None) -> list[Manifest]:
     """Return all nodes of the cluster that a kubeconfig context names, or of the current one."""
     if current is not None and context is None:
         return _nodes(current)
@@ -280,12 +282,12 @@ def live_nodes(context: str | None, current: Sends | None = None) -> list[Manife
         cluster.close()
 
 
-def _nodes(cluster: Sends) -> list[Manifest]:
-    return [{"apiVersion": "v1", "kind": "Node", **item} for item in items(cluster, requests.NODE)]
+def _nodes(cluster: RequestSender) -> list[Manifest]:
+    return [{"apiVersion": "v1", "kind": "Node", **item} for item in list_objects(cluster, requests.NODE)]
 
 
-def items(  # noqa: PLR0913  # what a list can be narrowed by
-    cluster: Sends,
+def list_objects(  # noqa: PLR0913  # what a list can be narrowed by
+    cluster: RequestSender,
     kind: requests.Kind,
     selector: str = "",
     *,
@@ -296,10 +298,12 @@ def items(  # noqa: PLR0913  # what a list can be narrowed by
     """Yield all objects of a kind, page by page; raise if not all of them could be had."""
     token = ""
     while True:
-        page = requests.page(kind, selector, token, namespace=namespace, fields=fields, metadata_only=metadata_only)
+        page = requests.list_page(
+            kind, selector, token, namespace=namespace, fields=fields, metadata_only=metadata_only
+        )
         answer = cluster.send(page)
         if answer.status != HTTPStatus.OK:
-            raise refused(cluster, answer, f"list {kind.plural}")
+            raise rejection_error(cluster, answer, f"list {kind.plural}")
         found = answer.json()
         yield from found.get("items") or []
         token = (found.get("metadata") or {}).get("continue") or ""
@@ -307,14 +311,14 @@ def items(  # noqa: PLR0913  # what a list can be narrowed by
             return
 
 
-def refused(cluster: Sends, answer: Answer, what: str) -> errors.ClusterError:
+def rejection_error(cluster: RequestSender, answer: Response, what: str) -> errors.ClusterError:
     """Return the error for an answer that is a no."""
     error = _refusal(cluster, answer, what)
     error.status = answer.status
     return error
 
 
-def _refusal(cluster: Sends, answer: Answer, what: str) -> errors.ClusterError:
+def _refusal(cluster: RequestSender, answer: Response, what: str) -> errors.ClusterError:
     if answer.status == HTTPStatus.UNAUTHORIZED:
         return errors.ClusterError(
             f"the API server at {cluster.host} does not accept the credentials: {answer.status} Unauthorized",

@@ -17,14 +17,14 @@ UNKNOWN_S = 5.0
 _EVERYWHERE = {"kube-root-ca.crt", "default"}
 """Objects that every namespace has."""
 _FLEETING = {"events", "endpoints", "endpointslices", "leases"}
-FEW = 8
+MAX_SEPARATE_LISTS = 8
 """So many namespaces are asked for one by one; for more, all are listed."""
 
 
-class Kinds:
+class KindResolver:
     """Finds out what kinds of object are called in paths; any kind may be in a template."""
 
-    def __init__(self, api: requests.Sends) -> None:
+    def __init__(self, api: requests.RequestSender) -> None:
         self._api = api
         self._known: dict[tuple[str, str], requests.Kind] = {}
         self._unknown: dict[tuple[str, str], float] = {}
@@ -52,20 +52,22 @@ class Kinds:
         raise errors.ClusterError(f"the cluster knows no {kind} in {api_version}", hint="is its definition installed?")
 
 
-def occupants(api: requests.Sends, namespaces: AbstractSet[str], selector: str = "") -> dict[str, str]:
+def occupied_namespaces(
+    api: requests.RequestSender, namespaces: AbstractSet[str], selector: str = ""
+) -> dict[str, str]:
     """Return the namespaces in which something is, and what; not what every namespace has, or what goes with another.
 
     Many namespaces are not asked for one by one. Who may not list Secrets need not look any further.
     """
     found: dict[str, str] = {}
-    places = sorted(namespaces) if len(namespaces) <= FEW else [""]
+    places = sorted(namespaces) if len(namespaces) <= MAX_SEPARATE_LISTS else [""]
     for place in places if namespaces else ():
         if not _may_list(api, requests.SECRET, place):
             found |= dict.fromkeys([place] if place else namespaces, _unseen(requests.SECRET))
     for kind in _namespaced(api) if namespaces - found.keys() else ():
-        for place in sorted(namespaces - found.keys()) if len(namespaces) <= FEW else [""]:
+        for place in sorted(namespaces - found.keys()) if len(namespaces) <= MAX_SEPARATE_LISTS else [""]:
             try:
-                for item in client.items(api, kind, selector, namespace=place, metadata_only=True):
+                for item in client.list_objects(api, kind, selector, namespace=place, metadata_only=True):
                     metadata = item["metadata"]
                     if metadata["namespace"] in namespaces and _counts(metadata):
                         found.setdefault(metadata["namespace"], f"{kind.plural}/{metadata['name']}")
@@ -78,9 +80,9 @@ def occupants(api: requests.Sends, namespaces: AbstractSet[str], selector: str =
     return found
 
 
-def _may_list(api: requests.Sends, kind: requests.Kind, place: str) -> bool:
+def _may_list(api: requests.RequestSender, kind: requests.Kind, place: str) -> bool:
     """Return whether we may list a kind; if nobody tells, who lists it will find out."""
-    said = api.send(requests.may_list(kind, place)).json().get("status") or {}
+    said = api.send(requests.list_access_review(kind, place)).json().get("status") or {}
     return bool(said.get("allowed", True))
 
 
@@ -92,12 +94,12 @@ def _counts(metadata: Manifest) -> bool:
     return metadata["name"] not in _EVERYWHERE and not metadata.get("ownerReferences")
 
 
-def _namespaced(api: requests.Sends) -> Iterable[requests.Kind]:
+def _namespaced(api: requests.RequestSender) -> Iterable[requests.Kind]:
     """Yield every kind of object that lives in namespaces."""
-    return (kind for kind in listed(api) if kind.namespaced and kind.plural not in _FLEETING)
+    return (kind for kind in listable_kinds(api) if kind.namespaced and kind.plural not in _FLEETING)
 
 
-def listed(api: requests.Sends, verb: str = "list") -> Iterable[requests.Kind]:
+def listable_kinds(api: requests.RequestSender, verb: str = "list") -> Iterable[requests.Kind]:
     """Yield every kind of object that can be listed, and to which a verb applies."""
     groups = _read(api, "/apis").get("groups") or ()
     for version in ("v1", *(group["preferredVersion"]["groupVersion"] for group in groups)):
@@ -107,5 +109,5 @@ def listed(api: requests.Sends, verb: str = "list") -> Iterable[requests.Kind]:
                 yield requests.Kind(version, each["kind"], each["name"], namespaced=bool(each["namespaced"]))
 
 
-def _read(api: requests.Sends, path: str) -> Manifest:
+def _read(api: requests.RequestSender, path: str) -> Manifest:
     return api.send(requests.Request("GET", path)).json()

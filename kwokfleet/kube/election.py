@@ -12,11 +12,11 @@ from enum import StrEnum
 import orjson
 
 from kwokfleet.kube.objects import Manifest
-from kwokfleet.kube.requests import LEASE, Request, collection, writing
+from kwokfleet.kube.requests import LEASE, Request, collection, write_query
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class LeaseTiming:
     """How long things take."""
 
     lease_s: float = 15.0
@@ -27,7 +27,7 @@ class Timing:
     """How often everybody looks."""
 
 
-class Step(StrEnum):
+class ElectionStep(StrEnum):
     """What a candidate does next."""
 
     CREATE = "create"
@@ -37,7 +37,7 @@ class Step(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class LeaderLease:
     """A Lease, as it was read."""
 
     holder: str = ""
@@ -48,10 +48,10 @@ class Record:
     version: str = ""
 
 
-def read(manifest: Manifest) -> Record:
+def parse_lease(manifest: Manifest) -> LeaderLease:
     """Read a Lease."""
     spec = manifest.get("spec") or {}
-    return Record(
+    return LeaderLease(
         spec.get("holderIdentity") or "",
         spec.get("renewTime") or "",
         spec.get("acquireTime") or "",
@@ -62,31 +62,31 @@ def read(manifest: Manifest) -> Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class LeaseObservation:
     """What a candidate has seen of a Lease, and since when it is like that."""
 
-    record: Record | None = None
+    record: LeaderLease | None = None
     since: float = 0.0
 
-    def updated(self, record: Record | None, now: float) -> "Sight":
+    def updated(self, record: LeaderLease | None, now: float) -> "LeaseObservation":
         """Return what is known after another look."""
-        return self if self.record == record else Sight(record, now)
+        return self if self.record == record else LeaseObservation(record, now)
 
 
-def step(sight: Sight, me: str, now: float) -> Step:
+def next_step(sight: LeaseObservation, me: str, now: float) -> ElectionStep:
     """Decide what to do about the Lease."""
     record = sight.record
     if record is None:
-        return Step.CREATE
+        return ElectionStep.CREATE
     if record.holder == me:
-        return Step.RENEW
+        return ElectionStep.RENEW
     if not record.holder or now - sight.since > record.duration_s:
-        return Step.TAKE
-    return Step.WAIT
+        return ElectionStep.TAKE
+    return ElectionStep.WAIT
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class LeaseCandidate:
     """The Lease that is fought for, and by whom."""
 
     namespace: str
@@ -102,7 +102,7 @@ class Seat:
         """Read it."""
         return Request("GET", self.path)
 
-    def hold(self, record: Record | None, timing: Timing, now: datetime) -> Request:
+    def hold(self, record: LeaderLease | None, timing: LeaseTiming, now: datetime) -> Request:
         """Create it, take it over, or renew it: if nobody has touched it since it was read."""
         stamp = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         mine = record is not None and record.holder == self.me
@@ -115,19 +115,19 @@ class Seat:
         }
         return self._write(record, spec)
 
-    def release(self, record: Record) -> Request:
+    def release(self, record: LeaderLease) -> Request:
         """Give it up, so that nobody has to wait for its end."""
         return self._write(
             record, {"holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": record.transitions}
         )
 
-    def _write(self, record: Record | None, spec: Manifest) -> Request:
+    def _write(self, record: LeaderLease | None, spec: Manifest) -> Request:
         metadata = {"name": self.name, "namespace": self.namespace}
         manifest = {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": metadata, "spec": spec}
         if record is None:
-            return Request("POST", f"{collection(LEASE, self.namespace)}?{writing()}", orjson.dumps(manifest))
+            return Request("POST", f"{collection(LEASE, self.namespace)}?{write_query()}", orjson.dumps(manifest))
         return Request(
             "PUT",
-            f"{self.path}?{writing()}",
+            f"{self.path}?{write_query()}",
             orjson.dumps({**manifest, "metadata": {**metadata, "resourceVersion": record.version}}),
         )

@@ -11,7 +11,7 @@ NORMAL, WARNING = "Normal", "Warning"
 _WORDS = 1024
 
 
-def event(  # noqa: PLR0913  # what an Event tells
+def fleet_event(  # noqa: PLR0913  # what an Event tells
     fleet: str, uid: str, reason: str, message: str, *, kind: str, me: str, now: datetime
 ) -> Manifest:
     """Return an Event about a Fleet; its name tells the microsecond, as client-go's does."""
@@ -28,7 +28,7 @@ def event(  # noqa: PLR0913  # what an Event tells
         "firstTimestamp": seconds,
         "lastTimestamp": seconds,
         "count": 1,
-        "source": {"component": objects.US},
+        "source": {"component": objects.KWOKFLEET},
         "reportingComponent": f"{objects.PREFIX}/daemon",
         "reportingInstance": me,
     }

@@ -15,19 +15,19 @@ from typing import Any, BinaryIO
 from urllib3.util.wait import wait_for_read
 
 CHUNK = 1 << 16
-MOST_LINE = 1 << 16
-MOST_LINES = 200
+MAX_LINE_BYTES = 1 << 16
+MAX_HEADERS = 200
 _NO_BODY = (204, 304)
 
-Reply = tuple[int, bytes, dict[str, str]]
+RawResponse = tuple[int, bytes, dict[str, str]]
 """Status, body and headers, whose names are written like This-One."""
 
 
-class BrokenError(OSError):
+class BrokenConnectionError(OSError):
     """The other side has closed the connection, or does not speak HTTP."""
 
 
-class Wire:
+class ConnectionPool:
     """Connections to one server; any number of threads may use it at once."""
 
     def __init__(self, pool: Any) -> None:  # noqa: ANN401  # how urllib3 makes connections has no name of its own
@@ -36,7 +36,9 @@ class Wire:
         self._closed = False
         weakref.finalize(self, _close, self._idle)  # as urllib3's pools do: nobody has to end what nobody uses
 
-    def exchange(self, message: bytes, connect_s: float, answer_s: float, ask: Callable[[], None] | None) -> Reply:
+    def exchange(
+        self, message: bytes, connect_s: float, answer_s: float, ask: Callable[[], None] | None
+    ) -> RawResponse:
         """Send a request and return the answer; *ask* is called before each piece, and raises if it may not be sent.
 
         Between a decision to write and the write lie locks, handshakes and other threads' turns. A process that
@@ -44,12 +46,14 @@ class Wire:
         """
         line = self._reused()
         if line is not None and message.startswith(b"GET "):
-            with suppress(BrokenError, ConnectionError, ssl.SSLEOFError):  # closed by the server as we began: ask again
+            with suppress(
+                BrokenConnectionError, ConnectionError, ssl.SSLEOFError
+            ):  # closed by the server as we began: ask again
                 return self._exchange(line, message, answer_s, ask)
             line = None
         return self._exchange(line or _Line(self._pool, connect_s), message, answer_s, ask)
 
-    def _exchange(self, line: "_Line", message: bytes, answer_s: float, ask: Callable[[], None] | None) -> Reply:
+    def _exchange(self, line: "_Line", message: bytes, answer_s: float, ask: Callable[[], None] | None) -> RawResponse:
         try:
             line.socket.settimeout(answer_s)
             for start in range(0, len(message), CHUNK):
@@ -60,7 +64,7 @@ class Wire:
             body = _body(line.file, status, headers)
         except ValueError as error:  # a number that is none
             line.close()
-            raise BrokenError("it does not speak HTTP") from error
+            raise BrokenConnectionError("it does not speak HTTP") from error
         except BaseException:
             line.close()
             raise
@@ -118,22 +122,22 @@ class _Line:
 def _head(file: BinaryIO) -> tuple[int, dict[str, str]]:
     """Read the beginning of an answer; what announces another one is passed over."""
     while True:
-        first = file.readline(MOST_LINE)
+        first = file.readline(MAX_LINE_BYTES)
         if not first:
-            raise BrokenError("it was closed without an answer")
+            raise BrokenConnectionError("it was closed without an answer")
         if not (first.startswith(b"HTTP/1.") and first[9:12].isdigit()):
-            raise BrokenError(f"it does not speak HTTP: {first[:40]!r}")
+            raise BrokenConnectionError(f"it does not speak HTTP: {first[:40]!r}")
         headers: dict[str, str] = {}
-        for _ in range(MOST_LINES):
-            line = file.readline(MOST_LINE)
+        for _ in range(MAX_HEADERS):
+            line = file.readline(MAX_LINE_BYTES)
             if line in (b"\r\n", b"\n"):
                 break
             name, colon, value = line.partition(b":")
             if not colon:
-                raise BrokenError("its answer broke off")
+                raise BrokenConnectionError("its answer broke off")
             headers[name.decode("latin-1").title()] = value.strip().decode("latin-1")
         else:
-            raise BrokenError(f"more than {MOST_LINES} headers")
+            raise BrokenConnectionError(f"more than {MAX_HEADERS} headers")
         if (status := int(first[9:12])) >= 200:  # noqa: PLR2004  # before it, there is more to come
             return status, headers
 
@@ -155,7 +159,7 @@ def _body(file: BinaryIO, status: int, headers: dict[str, str]) -> bytes:
 
 def _piece(file: BinaryIO) -> bytes:
     """Read one piece of an answer; the last one is empty."""
-    size = int(file.readline(MOST_LINE).partition(b";")[0] or b"0", 16)
+    size = int(file.readline(MAX_LINE_BYTES).partition(b";")[0] or b"0", 16)
     piece = _exactly(file, size + 2)
     return piece[:-2]
 
@@ -163,11 +167,11 @@ def _piece(file: BinaryIO) -> bytes:
 def _exactly(file: BinaryIO, size: int) -> bytes:
     found = file.read(size)
     if len(found) < size:
-        raise BrokenError(f"its answer broke off: {size - len(found)} bytes are missing")
+        raise BrokenConnectionError(f"its answer broke off: {size - len(found)} bytes are missing")
     return found
 
 
-def cause(error: BaseException) -> str:
+def error_cause(error: BaseException) -> str:
     """Return what is behind an error of the HTTP library, in a few words."""
     reason = getattr(error, "reason", None)
     inner = reason if isinstance(reason, BaseException) else error.__cause__ or error

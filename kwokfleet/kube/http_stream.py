@@ -9,12 +9,12 @@ import urllib3
 
 from kwokfleet import errors
 from kwokfleet.kube import http_connection
-from kwokfleet.kube.requests import Answer
+from kwokfleet.kube.requests import Response
 
 MOST_SIZE_LINE = 1024
 
 
-class Stream:
+class HttpStream:
     """An answer that does not end by itself: a watch."""
 
     def __init__(self, host: str, response: urllib3.BaseHTTPResponse) -> None:
@@ -34,14 +34,14 @@ class Stream:
             if self._stopped:
                 return
             raise errors.UnreachableError(
-                f"the connection to {self._host} broke: {http_connection.cause(error)}"
+                f"the connection to {self._host} broke: {http_connection.error_cause(error)}"
             ) from error
 
-    def read(self) -> Answer:
+    def read(self) -> Response:
         """Return the whole answer; for one that is an error."""
         with suppress(urllib3.exceptions.HTTPError, OSError):
-            return Answer(self.status, self._response.data, self._response.headers)
-        return Answer(self.status)
+            return Response(self.status, self._response.data, self._response.headers)
+        return Response(self.status)
 
     def stop(self) -> None:
         """Wake up who waits in chunks(), from another thread."""

@@ -10,9 +10,9 @@ import structlog
 
 from kwokfleet import errors
 from kwokfleet.kube import client, election
-from kwokfleet.kube.election import Record, Seat, Sight, Step, Timing
-from kwokfleet.kube.informer import informer
-from kwokfleet.kube.requests import Answer, Request
+from kwokfleet.kube.election import ElectionStep, LeaderLease, LeaseCandidate, LeaseObservation, LeaseTiming
+from kwokfleet.kube.informer import reflector
+from kwokfleet.kube.requests import Request, Response
 
 log = structlog.get_logger()
 
@@ -27,14 +27,14 @@ def _clock() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
-class Leader(threading.Thread):
+class LeaderElector(threading.Thread):
     """Stands for election, renews, and tells whoever asks whether we lead *now*."""
 
     def __init__(
         self,
-        api: client.Cluster,
-        seat: Seat,
-        timing: Timing,
+        api: client.KubeClient,
+        seat: LeaseCandidate,
+        timing: LeaseTiming,
         is_dead: Callable[[str], bool] = lambda _holder: False,
     ) -> None:
         super().__init__(name="leader", daemon=True)
@@ -42,7 +42,7 @@ class Leader(threading.Thread):
         self._api, self.seat, self._timing = api, seat, timing
         self._on_change: Callable[[bool], None] = lambda _leads: None
         self._stopping = threading.Event()
-        self._sight = Sight()
+        self._sight = LeaseObservation()
         self._until = 0.0
         self._led = False
 
@@ -87,7 +87,7 @@ class Leader(threading.Thread):
         if not self.leads or self._sight.record is None:
             self._read()
         now = _clock()
-        if election.step(self._sight, self.seat.me, now) is not Step.WAIT or self._is_dead(self.holder):
+        if election.next_step(self._sight, self.seat.me, now) is not ElectionStep.WAIT or self._is_dead(self.holder):
             self._hold(now)
 
     def _read(self) -> None:
@@ -95,14 +95,14 @@ class Leader(threading.Thread):
         if answer.status == HTTPStatus.NOT_FOUND:
             self._seen(None)
         elif answer.status == HTTPStatus.OK:
-            self._seen(election.read(answer.json()))
+            self._seen(election.parse_lease(answer.json()))
         else:
-            raise client.refused(self._api, answer, "get leases")
+            raise client.rejection_error(self._api, answer, "get leases")
 
     def _hold(self, began: float) -> None:
         answer = self._api.send(self.seat.hold(self._sight.record, self._timing, datetime.now(UTC)), timeout_s=_ASK_S)
         if answer.status in (HTTPStatus.OK, HTTPStatus.CREATED):
-            self._seen(election.read(answer.json()))
+            self._seen(election.parse_lease(answer.json()))
             self._tell()  # of a lapse, however short: who was refused a write meanwhile has left off
             self._until = began + self._timing.renew_s
         elif answer.status in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
@@ -110,9 +110,9 @@ class Leader(threading.Thread):
             if self.holder != self.seat.me:
                 self._until = 0.0
         else:
-            raise client.refused(self._api, answer, "write leases")
+            raise client.rejection_error(self._api, answer, "write leases")
 
-    def _seen(self, record: Record | None) -> None:
+    def _seen(self, record: LeaderLease | None) -> None:
         self._sight = self._sight.updated(record, _clock())
 
     def _tell(self) -> None:
@@ -136,11 +136,14 @@ class Leader(threading.Thread):
             log.debug("lease_not_released", error=str(error))
 
 
-class Guarded:
+class LeaderGuardedClient:
     """A way to the cluster on which writes are possible only while we lead, and last no longer than that."""
 
     def __init__(
-        self, api: client.Cluster, leader: Leader | None = None, count: Callable[[str, int], None] | None = None
+        self,
+        api: client.KubeClient,
+        leader: LeaderElector | None = None,
+        count: Callable[[str, int], None] | None = None,
     ) -> None:
         self._api, self._leader = api, leader
         self._count = count or (lambda _method, _status: None)
@@ -151,8 +154,8 @@ class Guarded:
         return self._api.host
 
     def send(
-        self, request: Request, timeout_s: float = client.ANSWER_S, ask: Callable[[], None] | None = None
-    ) -> Answer:
+        self, request: Request, timeout_s: float = client.RESPONSE_TIMEOUT_S, ask: Callable[[], None] | None = None
+    ) -> Response:
         """Send a request; a write, only if we lead. *ask* is called at the last moment."""
         if self._leader is not None and request.changes_something:
             self._assert_leading()
@@ -194,7 +197,7 @@ class Guarded:
         if self._leader is not None:
             self._leader.resign()
 
-    def stream(self, request: Request, silence_s: float) -> informer.Stream:
+    def stream(self, request: Request, silence_s: float) -> reflector.WatchStream:
         """Send a request whose answer goes on."""
         return self._api.stream(request, silence_s)
 

@@ -10,7 +10,7 @@ import psutil
 from kwokfleet import settings
 
 
-def name() -> str:
+def process_identity() -> str:
     """Return a name that no other daemon has: a container that is started again has the same, and goes on at once."""
     return f"{settings.pod_name() or socket.gethostname()}_{_realm()}_{os.getpid()}"
 
@@ -28,7 +28,7 @@ def _realm() -> str:
     return hashlib.sha256("".join(parts).encode()).hexdigest()[:8]
 
 
-def is_dead(holder: str) -> bool:
+def is_dead_process(holder: str) -> bool:
     """Return whether a Lease is held by a process of this machine that is no more: nobody need wait for its end."""
     theirs, _, pid = holder.rpartition("_")
-    return theirs == name().rpartition("_")[0] and pid.isdigit() and not psutil.pid_exists(int(pid))
+    return theirs == process_identity().rpartition("_")[0] and pid.isdigit() and not psutil.pid_exists(int(pid))

@@ -8,7 +8,7 @@ Manifest = dict[str, Any]
 
 PREFIX = "kwokfleet.dev"
 MANAGED_BY = "app.kubernetes.io/managed-by"
-US = "kwokfleet"
+KWOKFLEET = "kwokfleet"
 FLEET = f"{PREFIX}/fleet"
 POOL = f"{PREFIX}/pool"
 WAVE = f"{PREFIX}/wave"
@@ -17,11 +17,11 @@ INDEX = f"{PREFIX}/index"
 LIFECYCLE = f"{PREFIX}/lifecycle"
 STAGE_SET = f"{PREFIX}/stage-set"
 USAGE = f"{PREFIX}/usage"
-STAGES = f"{PREFIX}/stages"
+REQUEUE = f"{PREFIX}/stages"
 """An annotation: for which changed Stages an object was last shown to kwok."""
 SHARD = f"{PREFIX}/shard"
 """A label: which of several kwok processes drives a node."""
-TAINTS = f"{PREFIX}/taints"
+OWN_TAINTS = f"{PREFIX}/taints"
 """An annotation: the taints that we put on a node. Its list of taints is one field with many writers, so that
 nothing else tells whose an entry is."""
 
@@ -29,16 +29,16 @@ APPROVED = f"{PREFIX}/approved"
 """An annotation of a Fleet in the cluster: the digest of the plan that may be carried out."""
 SUSPEND = f"{PREFIX}/suspend"
 """An annotation of a Fleet in the cluster: "true" leaves everything of it as it is."""
-ORDERS = f"{PREFIX}/orders"
+RUN_COMMANDS = f"{PREFIX}/orders"
 """An annotation of a Fleet in the cluster: what somebody wants of its Runs."""
-ROUND = f"{PREFIX}/round"
+CHURN_ROUND = f"{PREFIX}/round"
 """An annotation of a Run's object: the round of churn that it was made in."""
 DIGEST = f"{PREFIX}/digest"
 """An annotation of our own definitions: what they were written from."""
 
-FAKE_KEY = "kwok.x-k8s.io/node"
-FAKE_VALUE = "fake"
-FAKE_TAINT = {"effect": "NoSchedule", "key": FAKE_KEY, "value": FAKE_VALUE}
+FAKE_NODE_KEY = "kwok.x-k8s.io/node"
+FAKE_NODE_VALUE = "fake"
+FAKE_NODE_TAINT = {"effect": "NoSchedule", "key": FAKE_NODE_KEY, "value": FAKE_NODE_VALUE}
 AUTOSCALER_TAINT_KEY = "kwok-provider"
 """The taint that the cluster-autoscaler's kwok provider puts on the nodes it makes."""
 
@@ -60,7 +60,7 @@ KWOK_NAMESPACED_KINDS = {
 }
 """kwok's kinds beside Stage, and what they are called in a path."""
 API_VERSION = f"{PREFIX}/v1alpha1"
-MANAGER = US
+FIELD_MANAGER = KWOKFLEET
 """The field manager under which everything is written."""
 
 _MERGE_KEYS = {
@@ -98,7 +98,7 @@ def key(manifest: Manifest) -> ObjectKey:
     return ObjectKey(manifest["apiVersion"], manifest["kind"], metadata.get("namespace", ""), metadata["name"])
 
 
-def rank(kind: str) -> int:
+def apply_rank(kind: str) -> int:
     """Return when objects of *kind* are applied: lower first; deleted in reverse."""
     return _RANKS.get(kind, _LAST_RANK)
 
@@ -136,12 +136,12 @@ def run_of(manifest: Manifest) -> tuple[str, str, str]:
     return found.get(FLEET, ""), found.get(WAVE, ""), found.get(RUN, "")
 
 
-def is_fake(manifest: Manifest) -> bool:
+def is_fake_node(manifest: Manifest) -> bool:
     """Return whether a node says that it is fake; no other node is ever changed or deleted."""
     annotations = manifest["metadata"].get("annotations") or {}
-    return bool(annotations.get(FAKE_KEY) == FAKE_VALUE)
+    return bool(annotations.get(FAKE_NODE_KEY) == FAKE_NODE_VALUE)
 
 
-def is_ours(manifest: Manifest) -> bool:
+def is_managed(manifest: Manifest) -> bool:
     """Return whether an object may be changed or deleted at all: it has our label and, if a node, is fake."""
-    return labels(manifest).get(MANAGED_BY) == US and (manifest["kind"] != "Node" or is_fake(manifest))
+    return labels(manifest).get(MANAGED_BY) == KWOKFLEET and (manifest["kind"] != "Node" or is_fake_node(manifest))

@@ -16,7 +16,7 @@ from kwokfleet.kube.objects import Manifest, ObjectKey
 
 Fields = Mapping[str, Any]
 """Fields as `metadata.managedFields` lists them: `{"f:metadata": {"f:labels": {"f:a": {}}}}`."""
-NOTHING: Fields = {}
+NO_FIELDS: Fields = {}
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 TTL = "node.alpha.kubernetes.io/ttl"
@@ -39,9 +39,9 @@ class Observed:
     resource_version: int
     manifest: Manifest
     """Slim. Parts may be shared with other objects: never change one in place."""
-    owned: Fields = field(default_factory=lambda: NOTHING)
+    owned: Fields = field(default_factory=lambda: NO_FIELDS)
     """What the field manager `kwokfleet` holds."""
-    claimed: Fields = field(default_factory=lambda: NOTHING)
+    claimed: Fields = field(default_factory=lambda: NO_FIELDS)
     """What other managers hold below `status`."""
     created: str = ""
     deleting: bool = False
@@ -75,7 +75,7 @@ Inventory = Mapping[ObjectKey, Observed]
 """Observed objects with our label."""
 
 
-class Projector:
+class ObservedFactory:
     """Makes Observed objects of manifests, and keeps equal parts once."""
 
     def __init__(self) -> None:
@@ -173,21 +173,25 @@ class Projector:
     def _managers(self, entries: Iterable[Manifest]) -> tuple[Fields, Fields]:
         relevant = [each for each in entries if _is_relevant(each)]
         if not relevant:
-            return NOTHING, NOTHING
+            return NO_FIELDS, NO_FIELDS
         mark = orjson.dumps([[each["manager"], each.get("fieldsV1")] for each in relevant])
         known = self._owners.get(mark)
         if known is None:
             if len(self._owners) > _MOST_KEPT:
                 self._owners.clear()
-            ours = merged(each.get("fieldsV1") or {} for each in relevant if each["manager"] == objects.MANAGER)
-            theirs = merged(each.get("fieldsV1") or {} for each in relevant if each["manager"] != objects.MANAGER)
-            known = self._owners[mark] = (ours, {"f:status": theirs["f:status"]} if "f:status" in theirs else NOTHING)
+            ours = merge_fields(
+                each.get("fieldsV1") or {} for each in relevant if each["manager"] == objects.FIELD_MANAGER
+            )
+            theirs = merge_fields(
+                each.get("fieldsV1") or {} for each in relevant if each["manager"] != objects.FIELD_MANAGER
+            )
+            known = self._owners[mark] = (ours, {"f:status": theirs["f:status"]} if "f:status" in theirs else NO_FIELDS)
         return known
 
 
 def _is_relevant(entry: Manifest) -> bool:
     """Return whether an entry says something about ours or about a status; names of times do not matter."""
-    return entry.get("manager") == objects.MANAGER or "f:status" in (entry.get("fieldsV1") or {})
+    return entry.get("manager") == objects.FIELD_MANAGER or "f:status" in (entry.get("fieldsV1") or {})
 
 
 def _is_open(spec: Manifest) -> bool:
@@ -196,20 +200,20 @@ def _is_open(spec: Manifest) -> bool:
     return not spec.get("unschedulable") and not any(each["key"].startswith(_UNREADY_TAINTS) for each in taints)
 
 
-def merged(entries: Iterable[Fields]) -> Fields:
+def merge_fields(entries: Iterable[Fields]) -> Fields:
     """Return all fields of several entries."""
     found: dict[str, Any] = {}
     for entry in entries:
         for name, inner in entry.items():
-            found[name] = merged((found[name], inner)) if name in found else inner
+            found[name] = merge_fields((found[name], inner)) if name in found else inner
     return found
 
 
-def finished(pod: Observed) -> bool:
+def is_finished(pod: Observed) -> bool:
     """Return whether a pod has ended by itself."""
     return pod.manifest["status"]["phase"] in _FINISHED
 
 
-def node_of(pod: Observed) -> str:
+def node_name(pod: Observed) -> str:
     """Return the node that a pod is bound to, empty if to none."""
     return str(pod.manifest["spec"]["nodeName"])

@@ -6,7 +6,7 @@ A quota frees up when objects complete; a namespace that is being deleted is mad
 import re
 from collections.abc import Mapping
 
-from kwokfleet.kube.requests import Answer
+from kwokfleet.kube.requests import Response
 
 _QUOTED = re.compile(r'^\S+ "[^"]*" is (forbidden|invalid): ')
 _PASSING = ("exceeded quota", "error looking up service account", "because it is being terminated")
@@ -14,7 +14,7 @@ _MOST_SAID = 3
 _FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
 
 
-def may_pass(answer: Answer) -> bool:
+def is_transient(answer: Response) -> bool:
     """Return whether the same request may be answered otherwise before long."""
     if answer.status == _FORBIDDEN:
         return any(words in answer.message for words in _PASSING)
@@ -23,7 +23,7 @@ def may_pass(answer: Answer) -> bool:
     return answer.status == _CONFLICT and "object is being deleted" in answer.message
 
 
-def said(answer: Answer) -> str:
+def reason_text(answer: Response) -> str:
     """Return what is wrong, without the object's name, so that it is the same for all that it is wrong with."""
     return f"{answer.status} {_QUOTED.sub('', answer.message)}"
 
@@ -35,12 +35,12 @@ def summary(groups: Mapping[str, tuple[int, str]]) -> str:
     return "; ".join((*told[:_MOST_SAID], *(["…"] if len(told) > _MOST_SAID else [])))
 
 
-def is_budget(answer: Answer) -> bool:
+def is_budget_rejection(answer: Response) -> bool:
     """Return whether an eviction was refused by a PodDisruptionBudget."""
-    return bool(budgets(answer))
+    return bool(budget_messages(answer))
 
 
-def budgets(answer: Answer) -> list[str]:
+def budget_messages(answer: Response) -> list[str]:
     """Return what the API server says of each budget: only here it names them."""
     causes = (answer.json().get("details") or {}).get("causes") or ()
     return [each.get("message") or "" for each in causes if each.get("reason") == "DisruptionBudget"]

@@ -14,12 +14,12 @@ import orjson
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest, ObjectKey
 
-MERGE = "application/merge-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
 JSON = "application/json"
-APPLY = "application/apply-patch+yaml"
+APPLY_PATCH = "application/apply-patch+yaml"
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
-PAGE = 500
-LONGEST_QUIET_S = 30.0
+PAGE_SIZE = 500
+MAX_RETRY_AFTER_S = 30.0
 CRD_API_VERSION = "apiextensions.k8s.io/v1"
 _READS = ("GET", "HEAD")
 _MAY_WE = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -46,21 +46,21 @@ DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments", namespaced=True)
 STATEFUL_SET = Kind("apps/v1", "StatefulSet", "statefulsets", namespaced=True)
 FLEET = Kind(objects.API_VERSION, "Fleet", "fleets")
 EVENT = Kind("v1", "Event", "events", namespaced=True)
-DEFINITION = Kind(CRD_API_VERSION, "CustomResourceDefinition", "customresourcedefinitions")
-KWOK = (
+CUSTOM_RESOURCE_DEFINITION = Kind(CRD_API_VERSION, "CustomResourceDefinition", "customresourcedefinitions")
+KWOK_KINDS = (
     *(Kind(objects.STAGE_API_VERSION, *each) for each in objects.KWOK_CLUSTER_KINDS.items()),
     *(Kind(objects.STAGE_API_VERSION, *each, namespaced=True) for each in objects.KWOK_NAMESPACED_KINDS.items()),
 )
 """kwok's kinds beside Stage. Few fleets need one, and a cluster may lack them."""
-MANAGED = (NODE, STAGE, NAMESPACE, CONFIG_MAP, STORAGE_CLASS, *KWOK)
+MANAGED_KINDS = (NODE, STAGE, NAMESPACE, CONFIG_MAP, STORAGE_CLASS, *KWOK_KINDS)
 """The kinds whose objects the files stand for; a set of the library brings a StorageClass along."""
-_OTHERS = (POD, LEASE, DEPLOYMENT, STATEFUL_SET, FLEET, EVENT, DEFINITION)
-_KINDS = {(each.api_version, each.kind): each for each in (*MANAGED, *_OTHERS)}
+_OTHERS = (POD, LEASE, DEPLOYMENT, STATEFUL_SET, FLEET, EVENT, CUSTOM_RESOURCE_DEFINITION)
+_KINDS = {(each.api_version, each.kind): each for each in (*MANAGED_KINDS, *_OTHERS)}
 
-OURS = f"{objects.MANAGED_BY}={objects.US}"
-STANDING = f"{OURS},!{objects.WAVE}"
+MANAGED_SELECTOR = f"{objects.MANAGED_BY}={objects.KWOKFLEET}"
+DECLARED_SELECTOR = f"{MANAGED_SELECTOR},!{objects.WAVE}"
 """Of ours, what the files say is there; not what Waves have made, which comes and stays by itself."""
-NOT_OURS = f"{objects.MANAGED_BY}!={objects.US}"
+UNMANAGED_SELECTOR = f"{objects.MANAGED_BY}!={objects.KWOKFLEET}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """What came back."""
 
     status: int
@@ -114,7 +114,7 @@ class Answer:
     def retry_after_s(self) -> float:
         """How long the API server does not want to hear of us, as far as we heed it."""
         text = self.headers.get("Retry-After") or ""
-        return min(float(text), LONGEST_QUIET_S) if text.isascii() and text.isdigit() else 0.0
+        return min(float(text), MAX_RETRY_AFTER_S) if text.isascii() and text.isdigit() else 0.0
 
     @property
     def reason(self) -> str:
@@ -122,18 +122,18 @@ class Answer:
         return str(self.json().get("reason", ""))
 
 
-class Sends(Protocol):
+class RequestSender(Protocol):
     """Whoever sends requests: the cluster's edge at once, the applier at a pace and with patience."""
 
     @property
     def host(self) -> str:
         """Whom it sends them to."""
 
-    def send(self, request: Request) -> Answer:
+    def send(self, request: Request) -> Response:
         """Return the answer to a request."""
 
 
-def within(kind: Kind, namespace: str) -> Kind:
+def in_namespace(kind: Kind, namespace: str) -> Kind:
     """Return a kind as it is called inside one namespace: who has no rights beyond it may list it there."""
     return kind._replace(plural=f"namespaces/{quote(namespace, safe='')}/{kind.plural}")
 
@@ -159,7 +159,7 @@ def get(key: ObjectKey) -> Request:
     return Request("GET", path(key))
 
 
-def page(  # noqa: PLR0913  # what a list can be narrowed by
+def list_page(  # noqa: PLR0913  # what a list can be narrowed by
     kind: Kind,
     selector: str = "",
     token: str = "",
@@ -169,7 +169,7 @@ def page(  # noqa: PLR0913  # what a list can be narrowed by
     metadata_only: bool = False,
 ) -> Request:
     """Read some objects of a kind, from where *token* says."""
-    query = {"limit": str(PAGE), "labelSelector": selector, "fieldSelector": fields, "continue": token}
+    query = {"limit": str(PAGE_SIZE), "labelSelector": selector, "fieldSelector": fields, "continue": token}
     return Request("GET", _with(collection(kind, namespace), query), accept=METADATA_ONLY if metadata_only else JSON)
 
 
@@ -183,7 +183,7 @@ def watch(kind: Kind, selector: str, since: str, timeout_s: int, *, fields: str 
     return Request("GET", _with(collection(kind), query))
 
 
-def may_list(kind: Kind, namespace: str = "") -> Request:
+def list_access_review(kind: Kind, namespace: str = "") -> Request:
     """Ask whether we may list a kind: there or, without a namespace, everywhere."""
     group = kind.api_version.rpartition("/")[0]
     asked = {"verb": "list", "group": group, "resource": kind.plural, "namespace": namespace}
@@ -224,7 +224,7 @@ def delete_any(kind: Kind, manifest: Manifest, uid: str) -> Request:
 def apply_any(kind: Kind, manifest: Manifest, manager: str, *, force: bool = False, dry_run: bool = False) -> Request:
     """Say what an object must be, under a manager's name; a field that another one keeps otherwise is a conflict."""
     query = {**_writing(dry_run), "fieldManager": manager} | ({"force": "true"} if force else {})
-    return Request("PATCH", _with(_path_any(kind, manifest), query), orjson.dumps(manifest), APPLY)
+    return Request("PATCH", _with(_path_any(kind, manifest), query), orjson.dumps(manifest), APPLY_PATCH)
 
 
 def _path_any(kind: Kind, manifest: Manifest) -> str:
@@ -237,7 +237,7 @@ def _path_any(kind: Kind, manifest: Manifest) -> str:
 def patch(key: ObjectKey, what: Patch, *, dry_run: bool = False) -> Request:
     """Change some fields of an object."""
     where = _with(path(key, what.subresource), _writing(dry_run))
-    return Request("PATCH", where, orjson.dumps(what.body), MERGE)
+    return Request("PATCH", where, orjson.dumps(what.body), MERGE_PATCH)
 
 
 def replace(manifest: Manifest) -> Request:
@@ -262,7 +262,7 @@ def delete_pool(fleet: str, pool: str, resource_version: int) -> Request:
     if not fleet or not pool or not resource_version:
         raise ValueError("a pool without fleet, name or version")
     query = {
-        "labelSelector": f"{OURS},{objects.FLEET}={fleet},{objects.POOL}={pool}",
+        "labelSelector": f"{MANAGED_SELECTOR},{objects.FLEET}={fleet},{objects.POOL}={pool}",
         "resourceVersion": str(resource_version),
         "resourceVersionMatch": "Exact",
     }
@@ -286,11 +286,11 @@ def _delete_options(options: Mapping[str, Any]) -> bytes:
 
 
 def _writing(dry_run: bool) -> dict[str, str]:  # noqa: FBT001  # handed on
-    strict = {"fieldManager": objects.MANAGER, "fieldValidation": "Strict"}
+    strict = {"fieldManager": objects.FIELD_MANAGER, "fieldValidation": "Strict"}
     return strict | ({"dryRun": "All"} if dry_run else {})
 
 
-def writing() -> str:
+def write_query() -> str:
     """Return the query of a write that this module does not build itself."""
     return urlencode(_writing(dry_run=False))
 

@@ -16,17 +16,17 @@ import structlog
 
 from kwokfleet import errors, settings
 from kwokfleet.kube import adaptive_limit, client, rejections
-from kwokfleet.kube.informer import informer
-from kwokfleet.kube.requests import Answer, Request
+from kwokfleet.kube.informer import reflector
+from kwokfleet.kube.requests import Request, Response
 
 log = structlog.get_logger()
 
-PATIENCE_S = 60.0
+RETRY_TIMEOUT_S = 60.0
 """How long the API server may stay away, or an answer stay the same bad one."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
-MOST_TRIES = 6
+MAX_TRIES = 6
 """Of a request that is answered by an internal error each time."""
-LATER = {
+RETRYABLE_STATUSES = {
     HTTPStatus.TOO_MANY_REQUESTS,
     HTTPStatus.INTERNAL_SERVER_ERROR,
     HTTPStatus.BAD_GATEWAY,
@@ -36,25 +36,25 @@ LATER = {
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ClientLimits:
     """How hard the API server may be asked."""
 
     max_inflight: int = settings.MAX_INFLIGHT
     qps: float = 0.0
-    patience_s: float = PATIENCE_S
+    patience_s: float = RETRY_TIMEOUT_S
     dry_run: bool = False
     """Let the API server check every write, and keep none."""
 
 
-class Api(informer.Api, Protocol):
+class SendApi(reflector.WatchApi, Protocol):
     """A way to the cluster that tells when a request leaves."""
 
-    def send(self, request: Request, *, ask: Callable[[], None] | None = None) -> Answer:
+    def send(self, request: Request, *, ask: Callable[[], None] | None = None) -> Response:
         """Send a request; *ask* is called right before each piece of it goes out."""
 
 
 @dataclass(slots=True)
-class Passage:
+class SendTiming:
     """How one request fared on its way to the API server."""
 
     tries: int = 0
@@ -71,23 +71,23 @@ class Passage:
 class _Gate:
     """How many requests are under way, and how many may be."""
 
-    pace: adaptive_limit.Pace
+    pace: adaptive_limit.AdaptiveLimit
     turn: threading.Condition = field(default_factory=threading.Condition)
     inflight: int = 0
 
 
-class Sender:
+class ThrottledClient:
     """Sends requests at a pace that the API server can bear, again where that helps."""
 
-    def __init__(self, api: Api, limits: Limits, stop: threading.Event, gate: "_Gate | None" = None) -> None:
+    def __init__(self, api: SendApi, limits: ClientLimits, stop: threading.Event, gate: "_Gate | None" = None) -> None:
         self.api, self.limits, self.stop = api, limits, stop
-        self._gate = gate or _Gate(adaptive_limit.Pace(limits.max_inflight, limits.qps))
+        self._gate = gate or _Gate(adaptive_limit.AdaptiveLimit(limits.max_inflight, limits.qps))
         self._silent_since: float | None = None
 
-    def lane(self, stop: threading.Event, patience_s: float | None = None) -> "Sender":
+    def lane(self, stop: threading.Event, patience_s: float | None = None) -> "ThrottledClient":
         """Return another one that can be stopped by itself, or gives up sooner; all lanes together keep to one pace."""
         limits = self.limits if patience_s is None else replace(self.limits, patience_s=patience_s)
-        return Sender(self.api, limits, stop, self._gate)
+        return ThrottledClient(self.api, limits, stop, self._gate)
 
     @property
     def host(self) -> str:
@@ -100,7 +100,7 @@ class Sender:
         most = self._gate.pace.limit
         return max(1, int(min(most, self.limits.qps) if self.limits.qps > 0 else most))
 
-    def send(self, request: Request, passage: Passage | None = None) -> Answer:
+    def send(self, request: Request, passage: SendTiming | None = None) -> Response:
         """Return the answer to a request; raise if there is none for too long, or the sender is stopped."""
         began = time.monotonic()
         pause = FIRST_PAUSE_S
@@ -121,7 +121,7 @@ class Sender:
             pause = min(pause * 2, LONGEST_PAUSE_S)
         raise AssertionError("unreachable: the loop above has no end")
 
-    def _once(self, request: Request, passage: Passage | None) -> Answer:
+    def _once(self, request: Request, passage: SendTiming | None) -> Response:
         with self._gate.turn:
             while not self._gate.pace.may_send(self._gate.inflight):
                 self._gate.turn.wait(1.0)
@@ -137,10 +137,14 @@ class Sender:
         except BaseException:
             self._release(None, 0.0)
             raise
-        took = None if answer.status in LATER and not rejections.is_budget(answer) else time.monotonic() - began
+        took = (
+            None
+            if answer.status in RETRYABLE_STATUSES and not rejections.is_budget_rejection(answer)
+            else time.monotonic() - began
+        )
         self._release(took, answer.retry_after_s)
         if answer.status == HTTPStatus.UNAUTHORIZED:
-            raise client.refused(self.api, answer, "know us")
+            raise client.rejection_error(self.api, answer, "know us")
         return answer
 
     def _wait_for_slot(self) -> None:
@@ -170,12 +174,14 @@ class Sender:
         if now - self._silent_since > self.limits.patience_s:
             raise error
 
-    def _worth_repeating(self, answer: Answer, tries: int, since_s: float) -> bool:
-        if answer.status not in LATER or since_s > self.limits.patience_s:
+    def _worth_repeating(self, answer: Response, tries: int, since_s: float) -> bool:
+        if answer.status not in RETRYABLE_STATUSES or since_s > self.limits.patience_s:
             return False
         if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
-            return not rejections.is_budget(answer)  # a PodDisruptionBudget's no is an answer, not a matter of pace
-        return answer.status == HTTPStatus.SERVICE_UNAVAILABLE or tries < MOST_TRIES
+            return not rejections.is_budget_rejection(
+                answer
+            )  # a PodDisruptionBudget's no is an answer, not a matter of pace
+        return answer.status == HTTPStatus.SERVICE_UNAVAILABLE or tries < MAX_TRIES
 
 
 def in_threads(run: Callable[[], None], count: int) -> None:
@@ -188,7 +194,9 @@ def in_threads(run: Callable[[], None], count: int) -> None:
             thread.join(0.5)  # with a limit, so that a signal is heard
 
 
-def send_all(sender: Sender, work: Sequence[Request], watch: Callable[[int], None] = lambda _done: None) -> None:
+def send_all(
+    sender: ThrottledClient, work: Sequence[Request], watch: Callable[[int], None] = lambda _done: None
+) -> None:
     """Send many requests whose answers do not matter: what they are about is looked at again anyway."""
     waiting, done = iter(work), itertools.count(1)
     lock = threading.Lock()

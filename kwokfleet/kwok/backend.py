@@ -17,13 +17,13 @@ from kwokfleet.kube.objects import Manifest
 from kwokfleet.kwok import flags as kwok
 from kwokfleet.kwok import process
 
-Nodes = Callable[[], Sequence[tuple[str, str]]]
+ListNodes = Callable[[], Sequence[tuple[str, str]]]
 """Returns the names of the nodes that kwok should drive, each with the shard that its label names."""
-Listener = Callable[[kwok.Line], None]
+LogListener = Callable[[kwok.LogLine], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredKwok:
     """How kwok should run: if any of it changes, it is started anew."""
 
     program: Path
@@ -35,22 +35,22 @@ class Wanted:
     mark: str = ""
     """What stands for everything else that it reads but once: `kwok.read_once` tells."""
 
-    def command(self, shard: kwok.Shard) -> tuple[list[str], str]:
+    def command(self, shard: kwok.ShardSpec) -> tuple[list[str], str]:
         """Return the flags and the configuration of one shard."""
-        config = kwok.configuration(self.spec, shard, self.documents, self.kinds)
+        config = kwok.config_file(self.spec, shard, self.documents, self.kinds)
         return kwok.arguments(self.spec, shard, self.kinds), config
 
-    def differs(self, other: "Wanted", index: int) -> bool:
+    def differs(self, other: "DesiredKwok", index: int) -> bool:
         """Return whether a process of one shard that was started as the other one says is another than this one's."""
         return self.process_of(index) != other.process_of(index)
 
     def process_of(self, index: int) -> tuple[object, ...]:
         """Return all that makes the process of one shard what it is."""
-        shard = kwok.shard(self.spec, index)
-        return self.command(shard), kwok.address(self.spec, shard), self.mark
+        shard = kwok.shard_spec(self.spec, index)
+        return self.command(shard), kwok.server_address(self.spec, shard), self.mark
 
 
-class Kwok(Protocol):
+class RunningKwok(Protocol):
     """One kwok, from its start to its end."""
 
     pid: int
@@ -76,7 +76,7 @@ class Kwok(Protocol):
     def ran_s(self) -> float:
         """How long it has run."""
 
-    def ended(self) -> kwok.Ending | None:
+    def ended(self) -> kwok.ExitReason | None:
         """Return why it ended, None while it lives or nobody knows."""
 
     def last_words(self) -> str:
@@ -98,7 +98,7 @@ class Kwok(Protocol):
         """End it."""
 
 
-class Place(Protocol):
+class ShardBackend(Protocol):
     """Where the kwok of one shard runs."""
 
     renews: bool
@@ -107,7 +107,7 @@ class Place(Protocol):
     def leftover(self) -> str:
         """End what a former life of ours has left there; return under which name it held leases."""
 
-    def start(self, wanted: Wanted, shard: kwok.Shard, listener: Listener) -> Kwok:
+    def start(self, wanted: DesiredKwok, shard: kwok.ShardSpec, listener: LogListener) -> RunningKwok:
         """Start a kwok, or return the one that runs."""
 
     def note(self, pid: int, identity: str) -> None:
@@ -117,19 +117,19 @@ class Place(Protocol):
         """Return whether somebody who holds a lease is, or was, a kwok of this place."""
 
 
-class Here:
+class LocalShardBackend:
     """A folder of this machine: its kwok is a child of ours."""
 
     renews = False
 
-    def __init__(self, folder: process.Folder) -> None:
+    def __init__(self, folder: process.ProcessFolder) -> None:
         self._folder = folder
 
     def leftover(self) -> str:
         """End a process that outlived us."""
-        return process.end_leftover(self._folder)
+        return process.kill_orphan(self._folder)
 
-    def start(self, wanted: Wanted, shard: kwok.Shard, listener: Listener) -> process.Process:
+    def start(self, wanted: DesiredKwok, shard: kwok.ShardSpec, listener: LogListener) -> process.KwokProcess:
         """Start a process."""
         flags, config = wanted.command(shard)
         return process.start(
@@ -139,12 +139,12 @@ class Here:
             folder=self._folder,
             config=config,
             listener=listener,
-            address=kwok.address(wanted.spec, shard),
+            address=kwok.server_address(wanted.spec, shard),
         )
 
     def note(self, pid: int, identity: str) -> None:
         """Write it into the folder."""
-        process.note(self._folder, pid, identity)
+        process.write_record(self._folder, pid, identity)
 
     def names(self, holder: str) -> bool:
         """Tell by the name of this machine, which kwok's own begins with."""

@@ -16,32 +16,32 @@ LAGS = 0.25
 """The part of a lease's duration by which renewals may be behind before that is said."""
 
 
-def driving(api: requests.Sends, spec: KwokControllerSpec) -> lease_health.Driving:
+def driver_health(api: requests.RequestSender, spec: KwokControllerSpec) -> lease_health.DriverHealth:
     """Return who drives our nodes now."""
     if spec.lease_duration:
         names = [each["metadata"]["name"] for each in _nodes(api, spec, metadata_only=True)]
-        return lease_health.driving(names, lease_client.held(api), datetime.now(UTC))
-    beats = [lease_health.heartbeat(each) for each in _nodes(api, spec, metadata_only=False)]
-    return lease_health.driving([each.node for each in beats], beats, datetime.now(UTC))
+        return lease_health.driver_health(names, lease_client.held_leases(api), datetime.now(UTC))
+    beats = [lease_health.heartbeat_lease(each) for each in _nodes(api, spec, metadata_only=False)]
+    return lease_health.driver_health([each.node for each in beats], beats, datetime.now(UTC))
 
 
-def _nodes(api: requests.Sends, spec: KwokControllerSpec, *, metadata_only: bool) -> list[Manifest]:
-    selector = ",".join(filter(None, (requests.OURS, spec.manage.label)))
-    return list(client.items(api, requests.NODE, selector, metadata_only=metadata_only))
+def _nodes(api: requests.RequestSender, spec: KwokControllerSpec, *, metadata_only: bool) -> list[Manifest]:
+    selector = ",".join(filter(None, (requests.MANAGED_SELECTOR, spec.manage.label)))
+    return list(client.list_objects(api, requests.NODE, selector, metadata_only=metadata_only))
 
 
-class Observer:
+class ExternalObserver:
     """Looks, again and again, and says what has changed since it looked last."""
 
-    def __init__(self, api: requests.Sends, spec: KwokControllerSpec) -> None:
+    def __init__(self, api: requests.RequestSender, spec: KwokControllerSpec) -> None:
         self._api, self._spec = api, spec
-        self._last: lease_health.Driving | None = None
+        self._last: lease_health.DriverHealth | None = None
         self._away = False
 
-    def look(self) -> lease_health.Driving | None:
+    def look(self) -> lease_health.DriverHealth | None:
         """Say what is new; return who drives, None if the API server does not tell."""
         try:
-            now = driving(self._api, self._spec)
+            now = driver_health(self._api, self._spec)
         except errors.ClusterError as error:
             if not self._away:
                 log.warning("drivers_not_known", error=str(error))
@@ -49,7 +49,7 @@ class Observer:
             return None
         self._away = False
         lagging_s = LAGS * (self._spec.lease_duration.total_seconds() or lease_health.HEARTBEAT_S)
-        for level, event, keys in lease_health.news(self._last, now, lagging_s):
+        for level, event, keys in lease_health.changes(self._last, now, lagging_s):
             getattr(log, level)(event, **keys)
         self._last = now
         return now

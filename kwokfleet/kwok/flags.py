@@ -37,7 +37,7 @@ _MOST_WORDS = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class ShardSpec:
     """One of several processes that share the nodes."""
 
     index: int = 0
@@ -56,9 +56,9 @@ class Shard:
         return self.count == 1 and not self.labelled
 
 
-def shard(spec: KwokControllerSpec, index: int) -> Shard:
+def shard_spec(spec: KwokControllerSpec, index: int) -> ShardSpec:
     """Return one of the shards that the files ask for: pods of a StatefulSet are told apart by the label alone."""
-    return Shard(index, spec.shards, labelled=spec.stateful_set is not None)
+    return ShardSpec(index, spec.shards, labelled=spec.stateful_set is not None)
 
 
 def shard_of(node: str, count: int) -> int:
@@ -67,8 +67,8 @@ def shard_of(node: str, count: int) -> int:
     return max(enumerate(scores), key=lambda each: each[1])[0]
 
 
-def configuration(
-    spec: KwokControllerSpec, shard: Shard, documents: Sequence[Manifest], kinds: Sequence[str] = ()
+def config_file(
+    spec: KwokControllerSpec, shard: ShardSpec, documents: Sequence[Manifest], kinds: Sequence[str] = ()
 ) -> str:
     """Return the configuration file of one process: JSON is YAML, document by document."""
     options: dict[str, Any] = {
@@ -90,7 +90,7 @@ def _is_per_node(document: Manifest) -> bool:
     return (document["spec"].get("resourceRef") or {}).get("kind") in ("Node", "Pod")
 
 
-def arguments(spec: KwokControllerSpec, shard: Shard, kinds: Sequence[str]) -> list[str]:
+def arguments(spec: KwokControllerSpec, shard: ShardSpec, kinds: Sequence[str]) -> list[str]:
     """Return the flags of one process, but for those that name its files and its port."""
     selectors = _managed(spec, "" if shard.drives_all else shard.name)
     return _flags(spec, spec.node_ip, spec.port + shard.index if spec.port else None, selectors, kinds)
@@ -119,7 +119,7 @@ def _flags(
     return flags + ([f"--enable-crds={','.join((STAGE, *kinds))}"] if spec.stages_as == "resources" else [])
 
 
-class Address(NamedTuple):
+class ServerAddress(NamedTuple):
     """Where a process answers."""
 
     host: str
@@ -132,19 +132,19 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
-    def near(self) -> "Address":
+    def near(self) -> "ServerAddress":
         """Where we find it: who listens everywhere listens on loopback, too."""
-        return Address({"0.0.0.0": LOOPBACK, "::": "::1"}.get(self.host, self.host), self.port)  # noqa: S104
+        return ServerAddress({"0.0.0.0": LOOPBACK, "::": "::1"}.get(self.host, self.host), self.port)  # noqa: S104
 
 
-def address(spec: KwokControllerSpec, shard: Shard) -> Address:
+def server_address(spec: KwokControllerSpec, shard: ShardSpec) -> ServerAddress:
     """Return where one process answers: nobody has to log in there, so on loopback unless the files say otherwise."""
     if spec.port is None:
-        return Address(LOOPBACK, 0)
-    return Address(spec.listen or spec.node_ip, spec.port + shard.index)
+        return ServerAddress(LOOPBACK, 0)
+    return ServerAddress(spec.listen or spec.node_ip, spec.port + shard.index)
 
 
-def read_once(desired: Iterable[Manifest]) -> str:
+def static_digest(desired: Iterable[Manifest]) -> str:
     """Return a digest of what kwok reads once though it follows the kind: how a Metric is shown, it never changes."""
     metrics = sorted(orjson.dumps(each, option=orjson.OPT_SORT_KEYS) for each in desired if each["kind"] == METRIC)
     return hashlib.blake2b(b"\n".join(metrics), digest_size=8).hexdigest() if metrics else ""
@@ -165,7 +165,7 @@ def _managed(spec: KwokControllerSpec, shard: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LogLine:
     """One thing that kwok said."""
 
     level: str
@@ -173,26 +173,26 @@ class Line:
     keys: Mapping[str, Any]
 
 
-def line(text: str) -> Line:
+def parse_log_line(text: str) -> LogLine:
     """Read a line of kwok's log, whoever below it wrote it."""
     if text.startswith("{"):
         try:
             said = orjson.loads(text)
         except orjson.JSONDecodeError:
-            return Line("warning", text[:_MOST_WORDS], {})
+            return LogLine("warning", text[:_MOST_WORDS], {})
         level = _JSON_LEVELS.get(str(said.pop("level", "")).partition("+")[0].partition("-")[0], "info")
         event = str(said.pop("msg", ""))
-        return Line(level, event, {key: value for key, value in said.items() if key not in ("time", "source")})
+        return LogLine(level, event, {key: value for key, value in said.items() if key not in ("time", "source")})
     match = _KLOG.match(text)
     if match:
-        return Line(_KLOG_LEVELS[match[1]], match[3][:_MOST_WORDS], {"source": match[2]})
+        return LogLine(_KLOG_LEVELS[match[1]], match[3][:_MOST_WORDS], {"source": match[2]})
     level = "error" if text.startswith(("panic:", "fatal error:", "goroutine ")) else "info"
-    return Line(level, text[:_MOST_WORDS], {})
+    return LogLine(level, text[:_MOST_WORDS], {})
 
 
-def last_words(texts: Iterable[str]) -> str:
+def last_error(texts: Iterable[str]) -> str:
     """Return the last thing it said that sounds like an error, or the last at all."""
-    lines = [line(text) for text in texts]
+    lines = [parse_log_line(text) for text in texts]
     bad = [each for each in lines if each.level == "error"] or lines
     if not bad:
         return "it said nothing"
@@ -200,7 +200,7 @@ def last_words(texts: Iterable[str]) -> str:
     return f"{bad[-1].event}: {error}" if error else bad[-1].event
 
 
-class Ending(StrEnum):
+class ExitReason(StrEnum):
     """Why a process ended."""
 
     ASKED = "asked"
@@ -225,44 +225,44 @@ _CONFIGURATION = re.compile(
 )
 
 
-def ending(code: int, last_words: str, *, asked: bool) -> Ending:
+def exit_reason(code: int, last_words: str, *, asked: bool) -> ExitReason:
     """Tell why a process ended, from its exit code and the end of its log."""
     if asked:
-        return Ending.ASKED  # after a signal of ours it ends with 0 or 1, as it happens
+        return ExitReason.ASKED  # after a signal of ours it ends with 0 or 1, as it happens
     if code < 0:
-        return Ending.KILLED
+        return ExitReason.KILLED
     if "address already in use" in last_words:
-        return Ending.PORT
+        return ExitReason.PORT
     if "panic:" in last_words or "fatal error:" in last_words:
-        return Ending.CRASHED
+        return ExitReason.CRASHED
     if _AWAY.search(last_words):
-        return Ending.AWAY
-    return Ending.CONFIGURATION if _CONFIGURATION.search(last_words) else Ending.CRASHED
+        return ExitReason.AWAY
+    return ExitReason.CONFIGURATION if _CONFIGURATION.search(last_words) else ExitReason.CRASHED
 
 
 # ----------------------------------------------------------------------------------------
 # when it is started again
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.0, 30.0
-STEADY_S = 60.0
+FIRST_RESTART_PAUSE_S, MAX_RESTART_PAUSE_S = 0.0, 30.0
+STABLE_AFTER_S = 60.0
 """A process that has run for so long starts with a clean record."""
 _STEP_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RestartRecord:
     """What is remembered of a process that ends again and again."""
 
     restarts: int = 0
     in_a_row: int = 0
 
-    def after(self, ran_s: float) -> "Record":
+    def after(self, ran_s: float) -> "RestartRecord":
         """Return the record with one more ending."""
-        return Record(self.restarts + 1, 1 if ran_s > STEADY_S else self.in_a_row + 1)
+        return RestartRecord(self.restarts + 1, 1 if ran_s > STABLE_AFTER_S else self.in_a_row + 1)
 
     @property
     def pause_s(self) -> float:
         """How long to wait before the next start: not at all at first, twice as long each time from the third on."""
         if self.in_a_row <= 2:  # noqa: PLR2004 - one crash is nothing, two may be chance
-            return FIRST_PAUSE_S
-        return min(_STEP_S * float(1 << min(self.in_a_row - 3, 16)), LONGEST_PAUSE_S)
+            return FIRST_RESTART_PAUSE_S
+        return min(_STEP_S * float(1 << min(self.in_a_row - 3, 16)), MAX_RESTART_PAUSE_S)

@@ -8,7 +8,7 @@ from datetime import datetime
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest, ObjectKey
 from kwokfleet.kube.requests import Patch
-from kwokfleet.kwok.node_leases import Lease
+from kwokfleet.kwok.node_leases import NodeLease
 
 REPLICAS = f"{objects.PREFIX}/replicas"
 """The annotation that remembers, on a Deployment that we scaled down, how many replicas it had."""
@@ -19,7 +19,7 @@ SILENT = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Rival:
+class ForeignController:
     """A Deployment that runs kwok."""
 
     namespace: str
@@ -40,12 +40,12 @@ class Rival:
         return ObjectKey("apps/v1", "Deployment", self.namespace, self.name)
 
 
-def rival(deployment: Manifest) -> Rival:
+def from_deployment(deployment: Manifest) -> ForeignController:
     """Read a Deployment."""
     metadata, spec = deployment["metadata"], deployment.get("spec") or {}
     text = (metadata.get("annotations") or {}).get(REPLICAS, "")
     replicas = spec.get("replicas")
-    return Rival(
+    return ForeignController(
         metadata["namespace"],
         metadata["name"],
         metadata["uid"],
@@ -66,13 +66,13 @@ def runs_kwok(deployment: Manifest) -> bool:
     return False
 
 
-def put_to_rest(one: Rival) -> Patch:
+def scale_down_patch(one: ForeignController) -> Patch:
     """Scale it to 0, and remember in the cluster how many it had: a crash of ours must not lose that."""
     annotations = {REPLICAS: str(one.replicas)}
     return Patch("", {"metadata": {"uid": one.uid, "annotations": annotations}, "spec": {"replicas": 0}})
 
 
-def restored(one: Rival) -> Patch:
+def restore_patch(one: ForeignController) -> Patch:
     """Give it back what it had; if somebody has scaled it meanwhile, that stays."""
     body: Manifest = {"metadata": {"uid": one.uid, "annotations": {REPLICAS: None}}}
     if one.replicas == 0 and one.remembered is not None:
@@ -80,22 +80,22 @@ def restored(one: Rival) -> Patch:
     return Patch("", body)
 
 
-Ours = Callable[[str], bool]
+IsOwnHolder = Callable[[str], bool]
 """Tells whether the holder of a lease is a kwok of ours."""
 
 
-def strangers(held: Iterable[Lease], ours: Ours, now: datetime) -> Mapping[str, list[Lease]]:
+def foreign_leases(held: Iterable[NodeLease], ours: IsOwnHolder, now: datetime) -> Mapping[str, list[NodeLease]]:
     """Return the leases that somebody else holds and may still renew, by holder.
 
     kwok renews each lease in a quarter of its duration. Who has renewed none of several for half of it is dead, and
     need not be waited for until they end: the nodes would hardly live that long.
     """
-    found: dict[str, list[Lease]] = {}
+    found: dict[str, list[NodeLease]] = {}
     for lease in held:
         if not ours(lease.holder):
             found.setdefault(lease.holder, []).append(lease)
     return {holder: mine for holder, mine in found.items() if any(each.age_s(now) <= _silence_s(each) for each in mine)}
 
 
-def _silence_s(lease: Lease) -> float:
+def _silence_s(lease: NodeLease) -> float:
     return SILENT * lease.duration_s

@@ -11,22 +11,22 @@ from kwokfleet.kube import client, requests
 from kwokfleet.kwok import node_leases, requeue
 
 SENDERS = 32
-HEARD_S = 0.5
+WATCH_DELAY_S = 0.5
 """How long a kwok may take to hear of a lease that has gone or come."""
 
 
-def held(api: requests.Sends) -> list[node_leases.Lease]:
+def held_leases(api: requests.RequestSender) -> list[node_leases.NodeLease]:
     """Return all node leases that somebody holds."""
-    found = client.items(api, requests.LEASE, namespace=node_leases.NAMESPACE)
-    return [each for each in map(node_leases.read, found) if each.holder]
+    found = client.list_objects(api, requests.LEASE, namespace=node_leases.NAMESPACE)
+    return [each for each in map(node_leases.parse_lease, found) if each.holder]
 
 
-def release_all(api: requests.Sends, held: Sequence[node_leases.Lease]) -> None:
+def release_leases(api: requests.RequestSender, held: Sequence[node_leases.NodeLease]) -> None:
     """Let many leases go at once: each second counts for the nodes that nobody drives."""
-    send_all(api, [node_leases.release(lease) for lease in held])
+    send_all(api, [node_leases.release_request(lease) for lease in held])
 
 
-def show_again(api: requests.Sends, nodes: AbstractSet[str], stamp: str) -> int:
+def requeue_pods(api: requests.RequestSender, nodes: AbstractSet[str], stamp: str) -> int:
     """Let kwok look at every pod on some nodes that has not ended; return how many there are.
 
     A kwok that starts sees pods before it holds their nodes' leases, and passes over them; when it has
@@ -34,31 +34,33 @@ def show_again(api: requests.Sends, nodes: AbstractSet[str], stamp: str) -> int:
     """
     found = [
         pod
-        for pod in client.items(api, requests.POD, fields="spec.nodeName!=")
+        for pod in client.list_objects(api, requests.POD, fields="spec.nodeName!=")
         if pod["spec"].get("nodeName") in nodes
         and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
     ]
-    send_all(api, [requeue.request(pod["metadata"], stamp) for pod in found])
+    send_all(api, [requeue.requeue_request(pod["metadata"], stamp) for pod in found])
     return len(found)
 
 
-def show_nodes_again(api: requests.Sends, nodes: AbstractSet[str], shard: str, wait: Callable[[float], object]) -> None:
+def requeue_nodes(
+    api: requests.RequestSender, nodes: AbstractSet[str], shard: str, wait: Callable[[float], object]
+) -> None:
     """Take nodes away from a kwok that has not got hold of their leases, and show them to it once more.
 
     It looked for them when it had not heard yet that nobody held them, and would look again only after a quarter
     of their duration. Each node is left alone that is no longer that shard's.
     """
     names = sorted(nodes)
-    answers = send_all(api, [requeue.hidden(each, shard) for each in names])
-    wait(HEARD_S)
+    answers = send_all(api, [requeue.unassign_request(each, shard) for each in names])
+    wait(WATCH_DELAY_S)
     hidden = [name for name, answer in zip(names, answers, strict=True) if answer and answer.status == HTTPStatus.OK]
-    send_all(api, [requeue.shown(each, shard) for each in hidden])
+    send_all(api, [requeue.assign_request(each, shard) for each in hidden])
 
 
-def send_all(api: requests.Sends, work: Sequence[requests.Request]) -> list[requests.Answer | None]:
+def send_all(api: requests.RequestSender, work: Sequence[requests.Request]) -> list[requests.Response | None]:
     """Send many requests at once, and return the answers; what fails is left for the next look."""
     waiting = enumerate(work)
-    answers: list[requests.Answer | None] = [None] * len(work)
+    answers: list[requests.Response | None] = [None] * len(work)
     lock = threading.Lock()
 
     def run() -> None:

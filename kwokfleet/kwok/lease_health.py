@@ -7,7 +7,7 @@ from typing import Any
 
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kwok import node_leases
-from kwokfleet.kwok.node_leases import Lease
+from kwokfleet.kwok.node_leases import NodeLease
 
 NAMELESS = "(no leases)"
 """Who drives nodes that have heartbeats instead of leases: nobody can tell."""
@@ -30,7 +30,7 @@ class Driver:
 
 
 @dataclass(frozen=True, slots=True)
-class Driving:
+class DriverHealth:
     """Who drives some nodes at one moment."""
 
     drivers: tuple[Driver, ...]
@@ -49,19 +49,19 @@ class Driving:
         return not self.undriven
 
 
-def driving(nodes: Iterable[str], held: Iterable[Lease], now: datetime) -> Driving:
+def driver_health(nodes: Iterable[str], held: Iterable[NodeLease], now: datetime) -> DriverHealth:
     """Return who drives some nodes."""
     names = frozenset(nodes)
-    found: dict[str, list[Lease]] = {}
+    found: dict[str, list[NodeLease]] = {}
     for lease in held:
         if lease.node in names:
             found.setdefault(lease.holder, []).append(lease)
     drivers = tuple(_driver(holder, each, now) for holder, each in sorted(found.items()))
     fresh = {lease.node for each in found.values() for lease in each if lease.is_fresh(now)}
-    return Driving(drivers, len(names), tuple(sorted(names - fresh)))
+    return DriverHealth(drivers, len(names), tuple(sorted(names - fresh)))
 
 
-def _driver(holder: str, held: list[Lease], now: datetime) -> Driver:
+def _driver(holder: str, held: list[NodeLease], now: datetime) -> Driver:
     lag = max(node_leases.lag_s([each], each.duration_s, now) for each in held)
     oldest = max(each.age_s(now) for each in held)
     return Driver(
@@ -69,20 +69,20 @@ def _driver(holder: str, held: list[Lease], now: datetime) -> Driver:
     )
 
 
-def heartbeat(node: Manifest) -> Lease:
+def heartbeat_lease(node: Manifest) -> NodeLease:
     """Return a node's last heartbeat as if it were a lease."""
     conditions = (node.get("status") or {}).get("conditions") or ()
     times = (each.get("lastHeartbeatTime") for each in conditions if each.get("type") == "Ready")
     text = next((each for each in times if each), None)
     renewed = datetime.fromisoformat(text) if text else datetime.fromtimestamp(0, UTC)
-    return Lease(node["metadata"]["name"], NAMELESS, renewed, HEARTBEAT_S)
+    return NodeLease(node["metadata"]["name"], NAMELESS, renewed, HEARTBEAT_S)
 
 
-Said = tuple[str, str, Mapping[str, Any]]
+LogEvent = tuple[str, str, Mapping[str, Any]]
 """A level, an event and its keys."""
 
 
-def news(before: Driving | None, now: Driving, lagging_s: float) -> Iterator[Said]:
+def changes(before: DriverHealth | None, now: DriverHealth, lagging_s: float) -> Iterator[LogEvent]:
     """Yield what somebody who watches should hear: who drives, that it lags, that nobody does; each once."""
     known = {each.holder: each for each in before.drivers} if before else {}
     for each in now.drivers:

@@ -7,26 +7,26 @@ that something is wrong must be asked for.
 from collections.abc import Sequence
 
 from kwokfleet.kube import requests
-from kwokfleet.kube.informer import informer
+from kwokfleet.kube.informer import informer, reflector
 from kwokfleet.kwok import node_leases
 
-_LEASE = requests.within(requests.LEASE, node_leases.NAMESPACE)
+_LEASE = requests.in_namespace(requests.LEASE, node_leases.NAMESPACE)
 """Nobody needs rights to leases anywhere else."""
 
 
-class Beats:
+class LeaseWatch:
     """Watches some leases, each by its name. Close it."""
 
-    def __init__(self, api: informer.Api) -> None:
+    def __init__(self, api: reflector.WatchApi) -> None:
         self._api = api
-        self._watched: dict[str, informer.Mirror] = {}
+        self._watched: dict[str, informer.Informer] = {}
 
-    def heard(self, nodes: Sequence[str]) -> list[node_leases.Lease] | None:
+    def heard(self, nodes: Sequence[str]) -> list[node_leases.NodeLease] | None:
         """Return the leases of these nodes; None unless each is known. Others are no longer watched."""
         for name in self._watched.keys() - set(nodes):
             self._watched.pop(name).close()
         for name in set(nodes) - self._watched.keys():
-            watch = informer.Mirror(self._api, (_LEASE,), "", f"metadata.name={name}")
+            watch = informer.Informer(self._api, (_LEASE,), "", f"metadata.name={name}")
             self._watched[name] = watch.__enter__()
         found = [lease for each in self._watched.values() if (lease := _lease(each)) is not None]
         return found if len(found) == len(nodes) else None
@@ -36,7 +36,7 @@ class Beats:
         self.heard(())
 
 
-def _lease(watch: informer.Mirror) -> node_leases.Lease | None:
+def _lease(watch: informer.Informer) -> node_leases.NodeLease | None:
     view = watch.view()
     found = next(iter(view.objects.values()), None) if view.settled and not view.unknown else None
-    return node_leases.read(found.manifest) if found is not None else None
+    return node_leases.parse_lease(found.manifest) if found is not None else None

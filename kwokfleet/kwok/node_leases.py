@@ -17,7 +17,7 @@ NAMESPACE = "kube-node-lease"
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class NodeLease:
     """One node's lease."""
 
     node: str
@@ -36,12 +36,12 @@ class Lease:
         return self.age_s(now) <= self.duration_s
 
 
-def read(manifest: Manifest) -> Lease:
+def parse_lease(manifest: Manifest) -> NodeLease:
     """Read a lease."""
     spec = manifest.get("spec") or {}
     text = spec.get("renewTime")
     renewed = datetime.fromisoformat(text) if text else datetime.fromtimestamp(0, UTC)
-    return Lease(
+    return NodeLease(
         manifest["metadata"]["name"],
         spec.get("holderIdentity") or "",
         renewed,
@@ -58,12 +58,12 @@ def path(node: str) -> str:
     return f"{collection(LEASE, NAMESPACE)}/{node}"
 
 
-def get(node: str) -> Request:
+def get_request(node: str) -> Request:
     """Read a node's lease."""
     return Request("GET", path(node))
 
 
-def release(lease: Lease) -> Request:
+def release_request(lease: NodeLease) -> Request:
     """Remove a lease, if nobody has touched it since it was read.
 
     Taking only the holder off it would not do: a kwok that starts tries to create each lease before it
@@ -76,7 +76,7 @@ def release(lease: Lease) -> Request:
     return Request("DELETE", path(lease.node), body)
 
 
-def lag_s(sampled: Iterable[Lease], duration_s: float, now: datetime) -> float:
+def lag_s(sampled: Iterable[NodeLease], duration_s: float, now: datetime) -> float:
     """Return how far renewals are behind: 0 if each lease was renewed within its interval and some grace."""
     interval = duration_s / 4 * 1.04
     return max((each.age_s(now) - interval for each in sampled), default=0.0)

@@ -34,15 +34,17 @@ MEMORY_S, NO_ANSWER_S = 10.0, 60.0
 _MEMORY = b"\nprocess_resident_memory_bytes "
 
 
-class Pods:
+class PodBackend:
     """All pods of one StatefulSet."""
 
-    def __init__(self, api: requests.Sends, watched: reflector.Api, name: statefulset.Name) -> None:
+    def __init__(
+        self, api: requests.RequestSender, watched: reflector.WatchApi, name: statefulset.StatefulSetName
+    ) -> None:
         self._api, self.stateful_set, self.name = api, name, str(name)
-        kinds = (requests.within(each, name.namespace) for each in (requests.STATEFUL_SET, requests.POD))
-        self._set = full_objects.Whole(watched, next(kinds), fields=f"metadata.name={name.name}")
-        self._pods = full_objects.Whole(watched, next(kinds), selector=statefulset.SELECTOR)
-        self._target: tuple[statefulset.Layout, int] | None = None
+        kinds = (requests.in_namespace(each, name.namespace) for each in (requests.STATEFUL_SET, requests.POD))
+        self._set = full_objects.FullObjectCache(watched, next(kinds), fields=f"metadata.name={name.name}")
+        self._pods = full_objects.FullObjectCache(watched, next(kinds), selector=statefulset.SELECTOR)
+        self._target: tuple[statefulset.PodConfig, int] | None = None
         self._configured = ""
         """The digest of the layout that the ConfigMap was last written for."""
         self._lock = threading.Lock()
@@ -74,10 +76,10 @@ class Pods:
             self.mend()
             time.sleep(LOOK_S)
 
-    def lay_out(self, wanted: backend.Wanted, count: int) -> None:
+    def lay_out(self, wanted: backend.DesiredKwok, count: int) -> None:
         """Let there be so many pods, which run as the files say."""
         with self._lock:
-            self._target = statefulset.layout(wanted.spec, wanted.kinds, wanted.mark), count
+            self._target = statefulset.pod_config(wanted.spec, wanted.kinds, wanted.mark), count
             self._next = 0.0
         self.mend()
 
@@ -97,27 +99,27 @@ class Pods:
             except errors.ClusterError as error:
                 log.warning("kwok_pods_not_laid_out", name=self.name, error=str(error))
 
-    def _write(self, how: statefulset.Layout, count: int) -> None:
+    def _write(self, how: statefulset.PodConfig, count: int) -> None:
         """Write the configuration first: pods that come read it once."""
-        wanted = [("patch configmaps", statefulset.configured(self.stateful_set, how))] if count else []
-        sized = statefulset.sized(self.stateful_set, count, how if count else None)
+        wanted = [("patch configmaps", statefulset.configmap_patch(self.stateful_set, how))] if count else []
+        sized = statefulset.scale_patch(self.stateful_set, count, how if count else None)
         for what, request in (*wanted, ("patch statefulsets", sized)):
             answer = self._api.send(request)
             if answer.status != HTTPStatus.OK:
-                raise client.refused(self._api, answer, what)
+                raise client.rejection_error(self._api, answer, what)
         log.info("kwok_pods_laid_out", name=self.name, replicas=count)
 
-    def place(self, index: int) -> "Place":
+    def place(self, index: int) -> "PodShardBackend":
         """Return the pod of a shard."""
-        return Place(self, index)
+        return PodShardBackend(self, index)
 
-    def life(self, index: int) -> statefulset.Life | None:
+    def life(self, index: int) -> statefulset.ContainerRun | None:
         """Return how a pod fares, None if there is none; raise if nobody knows."""
         found = self._pods.objects()
         if found is None:
             raise errors.UnreachableError(f"nobody knows of the pods of {self.name}: {self._pods.trouble}")
         pod = found.get(self.stateful_set.pod(index).name)
-        return statefulset.life(pod) if pod and statefulset.is_told(pod) else None
+        return statefulset.container_run(pod) if pod and statefulset.is_configured(pod) else None
 
     def delete(self, index: int, uid: str, grace_s: int | None = None) -> None:
         """Let one pod be replaced."""
@@ -126,25 +128,25 @@ class Pods:
 
     def show(self, nodes: AbstractSet[str], address: str) -> None:
         """Let nodes show an address."""
-        lease_client.send_all(self._api, [statefulset.placed(each, address) for each in sorted(nodes)])
+        lease_client.send_all(self._api, [statefulset.node_address_patch(each, address) for each in sorted(nodes)])
 
 
-class Place:
+class PodShardBackend:
     """One pod of a StatefulSet, whichever it is at the moment."""
 
     renews = True
 
-    def __init__(self, site: Pods, index: int) -> None:
+    def __init__(self, site: PodBackend, index: int) -> None:
         self._site, self._index = site, index
 
     def leftover(self) -> str:
         """Leave the pod alone: it goes on from one of our lives to the next."""
         return ""
 
-    def start(self, wanted: backend.Wanted, shard: flags.Shard, listener: backend.Listener) -> "Pod":
+    def start(self, wanted: backend.DesiredKwok, shard: flags.ShardSpec, listener: backend.LogListener) -> "PodKwok":
         """Return the pod that is there, or the next one that comes."""
         del shard, listener
-        return Pod(self._site, self._index, wanted.spec.port)
+        return PodKwok(self._site, self._index, wanted.spec.port)
 
     def note(self, pid: int, identity: str) -> None:
         """Write nothing down: a pod's kwok is known by the pod's name."""
@@ -154,18 +156,18 @@ class Place:
         return holder.startswith(f"{self._site.stateful_set.pod(self._index).name}_")
 
 
-class Pod:
+class PodKwok:
     """One life of a pod's kwok: from when it is first seen to its end."""
 
     pid = 0
 
-    def __init__(self, site: Pods, index: int, shown_port: int | None) -> None:
+    def __init__(self, site: PodBackend, index: int, shown_port: int | None) -> None:
         self._site, self._index, self._shown_port = site, index, shown_port
         self.port = shown_port or flags.POD_PORT
         self.pod = site.stateful_set.pod(index).name
-        self._life: statefulset.Life | None = None
+        self._life: statefulset.ContainerRun | None = None
         """The life that this is about, as it was last seen; None before its beginning."""
-        self._next: statefulset.Life | None = None
+        self._next: statefulset.ContainerRun | None = None
         """What came after it, or is there before it has begun."""
         self._asked = False
         self._lost = 0.0
@@ -173,7 +175,7 @@ class Pod:
         self._memory, self._ask_at = 0, 0.0
         self.ended()
 
-    def ended(self) -> flags.Ending | None:
+    def ended(self) -> flags.ExitReason | None:
         """Look at the pod; return why its kwok ended, None while it lives, has not begun, or nobody knows."""
         try:
             now = self._site.life(self._index)
@@ -190,10 +192,10 @@ class Pod:
             return None
         self._next = now
         if self._asked or self._life.deleting or now is None or now.uid != self._life.uid:
-            return flags.Ending.ASKED
-        return flags.ending(now.code, now.last_words, asked=False)
+            return flags.ExitReason.ASKED
+        return flags.exit_reason(now.code, now.last_words, asked=False)
 
-    def _hurry(self, now: statefulset.Life) -> None:
+    def _hurry(self, now: statefulset.ContainerRun) -> None:
         """Do not wait for a machine that is lost to tell of a pod's end: leases keep its kwok from its nodes."""
         if not now.deleting:
             return
@@ -221,7 +223,7 @@ class Pod:
     def last_words(self) -> str:
         """Return the end of its log, as far as Kubernetes has it."""
         lines = (self._next.last_words if self._next else "").splitlines()
-        return flags.last_words(lines)
+        return flags.last_error(lines)
 
     def lacks(self) -> str:
         """Return why its container does not run."""
@@ -239,7 +241,7 @@ class Pod:
             return self._memory
         self._ask_at = time.monotonic() + MEMORY_S
         try:
-            url = f"http://{flags.Address(self._life.address, self.port).text}/metrics"
+            url = f"http://{flags.ServerAddress(self._life.address, self.port).text}/metrics"
             with urllib.request.urlopen(url, timeout=1) as answer:
                 _, _, rest = answer.read().partition(_MEMORY)
             self._memory = int(float(rest.split(b"\n", 1)[0] or 0))
@@ -263,14 +265,14 @@ class Pod:
 
 
 def statuses(
-    api: requests.Sends, name: statefulset.Name, now: lease_health.Driving, late_s: float
-) -> list[shard.Status]:
+    api: requests.RequestSender, name: statefulset.StatefulSetName, now: lease_health.DriverHealth, late_s: float
+) -> list[shard.ShardStatus]:
     """Return how each pod fares as anybody can see it, who drives the nodes being known; *late_s* behind is lagging."""
-    found = client.items(api, requests.POD, statefulset.SELECTOR, namespace=name.namespace)
-    there = {each["metadata"]["name"]: statefulset.life(each) for each in found}
+    found = client.list_objects(api, requests.POD, statefulset.SELECTOR, namespace=name.namespace)
+    there = {each["metadata"]["name"]: statefulset.container_run(each) for each in found}
     answer = api.send(_asking(name))
     if answer.status != HTTPStatus.OK:
-        raise client.refused(api, answer, f"list statefulsets {name.name}")
+        raise client.rejection_error(api, answer, f"list statefulsets {name.name}")
     sets = answer.json()["items"]
     if not sets:
         raise _missing(name)
@@ -279,27 +281,29 @@ def statuses(
 
 
 def _status(
-    index: int, pod: str, life: statefulset.Life | None, now: lease_health.Driving, late_s: float
-) -> shard.Status:
+    index: int, pod: str, life: statefulset.ContainerRun | None, now: lease_health.DriverHealth, late_s: float
+) -> shard.ShardStatus:
     mine = [each for each in now.drivers if each.holder.startswith(f"{pod}_") and each.fresh]
     if life is None or not life.ready:
         why = life.lacks or life.last_words if life else "there is no pod yet"
-        return shard.Status(index, restarts=life.restarts if life else 0, why=why, pod=pod)
+        return shard.ShardStatus(index, restarts=life.restarts if life else 0, why=why, pod=pod)
     lag = max((each.lag_s for each in mine), default=0.0)
-    state = shard.State.LAGGING if lag > late_s else shard.State.READY
+    state = shard.ShardState.LAGGING if lag > late_s else shard.ShardState.READY
     holder = mine[0].holder if mine else ""
-    return shard.Status(index, state, restarts=life.restarts, why=life.last_words, identity=holder, lag_s=lag, pod=pod)
+    return shard.ShardStatus(
+        index, state, restarts=life.restarts, why=life.last_words, identity=holder, lag_s=lag, pod=pod
+    )
 
 
-def end_former(api: requests.Sends, name: statefulset.Name, stop: threading.Event) -> bool:
+def scale_down_former(api: requests.RequestSender, name: statefulset.StatefulSetName, stop: threading.Event) -> bool:
     """End the pods of a StatefulSet that kwok ran as before the files said otherwise; return whether it was one."""
     answer = api.send(_asking(name))
     found = answer.json()["items"] if answer.status == HTTPStatus.OK else ()
     if not any(statefulset.digest(each) and statefulset.replicas(each) for each in found):
         return False
-    sized = api.send(statefulset.sized(name, 0))
+    sized = api.send(statefulset.scale_patch(name, 0))
     if sized.status != HTTPStatus.OK:
-        raise client.refused(api, sized, "patch statefulsets")
+        raise client.rejection_error(api, sized, "patch statefulsets")
     log.info("kwok_pods_ended", name=str(name))
     deadline = time.monotonic() + GONE_S
     while any((each.get("status") or {}).get("replicas") for each in api.send(_asking(name)).json().get("items") or ()):
@@ -308,13 +312,13 @@ def end_former(api: requests.Sends, name: statefulset.Name, stop: threading.Even
     return True
 
 
-def _missing(name: statefulset.Name, trouble: str = "") -> errors.ClusterError:
+def _missing(name: statefulset.StatefulSetName, trouble: str = "") -> errors.ClusterError:
     return errors.ClusterError(
         f"kwok cannot run as {name}: {trouble or 'there is none'}",
         hint="install it: kubectl apply -k deploy/overlays/shards; or take statefulSet out of the document",
     )
 
 
-def _asking(name: statefulset.Name) -> requests.Request:
+def _asking(name: statefulset.StatefulSetName) -> requests.Request:
     """Return the request for one StatefulSet: a list, for which the right that it takes to watch it is enough."""
-    return requests.page(requests.STATEFUL_SET, namespace=name.namespace, fields=f"metadata.name={name.name}")
+    return requests.list_page(requests.STATEFUL_SET, namespace=name.namespace, fields=f"metadata.name={name.name}")

@@ -28,17 +28,17 @@ from kwokfleet.kwok import flags, parent_death
 STOP_S = 5.0
 LOOK_S = 0.1
 LOCK_FILE = "keeper.lock"
-LAST_WORDS = 40
+LAST_LOG_LINES = 40
 """Lines that are kept to tell why it ended."""
 MOST_LOG_BYTES = 4 * 1024 * 1024
 _KEPT_ENVIRONMENT = ("PATH", "HOME", "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "TZ")
-_ANYWHERE = flags.Address("127.0.0.1", 0)
+_ANYWHERE = flags.ServerAddress("127.0.0.1", 0)
 
-Listener = Callable[[flags.Line], None]
+LogListener = Callable[[flags.LogLine], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
+class ProcessFolder:
     """Where a process keeps its files."""
 
     root: Path
@@ -59,16 +59,20 @@ class Folder:
         return self.root / "kwok.pid"
 
 
-class Process:
+class KwokProcess:
     """A running kwok."""
 
     def __init__(
-        self, popen: "subprocess.Popen[bytes]", folder: Folder, address: flags.Address, listener: Listener
+        self,
+        popen: "subprocess.Popen[bytes]",
+        folder: ProcessFolder,
+        address: flags.ServerAddress,
+        listener: LogListener,
     ) -> None:
         self._popen, self.folder, self.address, self.port = popen, folder, address, address.port
         self.pid, self.pod = popen.pid, ""
         self.began, self.since = time.monotonic(), datetime.now(UTC)
-        self._last: deque[str] = deque(maxlen=LAST_WORDS)
+        self._last: deque[str] = deque(maxlen=LAST_LOG_LINES)
         self._asked = False
         self._listener = listener
         self._reader = threading.Thread(target=self._listen, name=f"kwok-log-{popen.pid}", daemon=True)
@@ -84,7 +88,7 @@ class Process:
                 log.write(raw)
                 text = raw.decode(errors="replace").rstrip("\n")
                 self._last.append(text)
-                self._listener(flags.line(text))
+                self._listener(flags.parse_log_line(text))
 
     @property
     def until(self) -> datetime:
@@ -96,13 +100,13 @@ class Process:
         """How long it has run."""
         return time.monotonic() - self.began
 
-    def ended(self) -> flags.Ending | None:
+    def ended(self) -> flags.ExitReason | None:
         """Return why it ended, None while it lives."""
         code = self._popen.poll()
         if code is None:
             return None
         self._reader.join(STOP_S)
-        return flags.ending(code, "\n".join(self._last), asked=self._asked)
+        return flags.exit_reason(code, "\n".join(self._last), asked=self._asked)
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for its end; return whether it came."""
@@ -114,7 +118,7 @@ class Process:
 
     def last_words(self) -> str:
         """Return the last thing it said that sounds like an error, or the last at all."""
-        return flags.last_words(self._last)
+        return flags.last_error(self._last)
 
     def lacks(self) -> str:
         """Return nothing: a process is there at once."""
@@ -154,15 +158,15 @@ def start(  # noqa: PLR0913 - what a process is made of
     arguments: Sequence[str],
     *,
     kubeconfig: Path | None,
-    folder: Folder,
+    folder: ProcessFolder,
     config: str,
-    listener: Listener,
-    address: flags.Address = _ANYWHERE,
-) -> Process:
+    listener: LogListener,
+    address: flags.ServerAddress = _ANYWHERE,
+) -> KwokProcess:
     """Start kwok in a folder of its own, with nothing of the user's mixed in."""
     folder.root.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder.config.write_text(config)
-    at = address if address.port else flags.Address(address.host, free_port())
+    at = address if address.port else flags.ServerAddress(address.host, free_port())
     command = [str(program), *arguments, f"--config={folder.config}", f"--server-address={at.text}"]
     command += [f"--kubeconfig={kubeconfig.absolute()}"] if kubeconfig else []
     try:
@@ -176,11 +180,11 @@ def start(  # noqa: PLR0913 - what a process is made of
         )
     except OSError as error:
         raise errors.HostError(f"cannot run {program}: {error.strerror}", hint="kwokfleet cluster binaries") from error
-    note(folder, popen.pid)
-    return Process(popen, folder, at, listener)
+    write_record(folder, popen.pid)
+    return KwokProcess(popen, folder, at, listener)
 
 
-def _environment(folder: Folder, kubeconfig: Path | None) -> dict[str, str]:
+def _environment(folder: ProcessFolder, kubeconfig: Path | None) -> dict[str, str]:
     """Return what kwok may know of the world: a kwok.yaml in the user's home would be merged in, unasked."""
     in_pod = kubeconfig is None
     inherited = settings.child_environment(
@@ -190,7 +194,7 @@ def _environment(folder: Folder, kubeconfig: Path | None) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class ProcessRecord:
     """What is written down of a process, for a later life of ours."""
 
     pid: int
@@ -208,7 +212,7 @@ class Note:
             return False
 
 
-def note(folder: Folder, pid: int, identity: str = "") -> None:
+def write_record(folder: ProcessFolder, pid: int, identity: str = "") -> None:
     """Write down who runs here."""
     with suppress(psutil.Error, OSError):
         began = psutil.Process(pid).create_time()
@@ -217,18 +221,18 @@ def note(folder: Folder, pid: int, identity: str = "") -> None:
         part.replace(folder.pid)
 
 
-def noted(folder: Folder) -> Note | None:
+def read_record(folder: ProcessFolder) -> ProcessRecord | None:
     """Return what was written down last, None if nothing was."""
     try:
         found = json.loads(folder.pid.read_text())
-        return Note(int(found["pid"]), float(found["began"]), str(found.get("identity", "")))
+        return ProcessRecord(int(found["pid"]), float(found["began"]), str(found.get("identity", "")))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def end_leftover(folder: Folder) -> str:
+def kill_orphan(folder: ProcessFolder) -> str:
     """End the process of a former life of ours, if it still runs; return the name under which it held leases."""
-    left = noted(folder)
+    left = read_record(folder)
     if left is None:
         return ""
     if left.is_alive():
@@ -240,7 +244,7 @@ def end_leftover(folder: Folder) -> str:
     return left.identity
 
 
-def claim(root: Path) -> IO[str]:
+def lock_folder(root: Path) -> IO[str]:
     """Take a folder for ourselves until the file this returns is closed; raise if another kwokfleet has it."""
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = (root / LOCK_FILE).open("a+")
@@ -269,7 +273,7 @@ def _lock(file: IO[str]) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def is_claimed(root: Path) -> bool:
+def is_locked(root: Path) -> bool:
     """Tell whether somebody who lives has claimed a folder."""
     try:
         with (root / LOCK_FILE).open() as lock:

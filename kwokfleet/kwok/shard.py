@@ -41,7 +41,7 @@ STUCK_AFTER = 3.0
 _MOST_LINES_PER_S = 20
 
 
-class State(StrEnum):
+class ShardState(StrEnum):
     """How a shard fares."""
 
     STARTING = "starting"
@@ -55,11 +55,11 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class ShardStatus:
     """What is known of one shard."""
 
     shard: int
-    state: State = State.STARTING
+    state: ShardState = ShardState.STARTING
     pid: int = 0
     port: int = 0
     restarts: int = 0
@@ -73,17 +73,17 @@ class Status:
     """What its pod is called, if it runs in one."""
 
 
-class Shard(threading.Thread):
+class ShardRunner(threading.Thread):
     """Keeps one kwok process going."""
 
     def __init__(  # noqa: PLR0913, PLR0917  # what a process is kept going with
         self,
-        api: requests.Sends,
-        wanted: backend.Wanted,
-        shard: flags.Shard,
-        place: backend.Place,
-        nodes: backend.Nodes,
-        heard: lease_watch.Beats,
+        api: requests.RequestSender,
+        wanted: backend.DesiredKwok,
+        shard: flags.ShardSpec,
+        place: backend.ShardBackend,
+        nodes: backend.ListNodes,
+        heard: lease_watch.LeaseWatch,
     ) -> None:
         super().__init__(name=f"kwok-{shard.index}", daemon=True)
         self._api, self._wanted, self.shard, self._place, self._nodes = api, wanted, shard, place, nodes
@@ -95,7 +95,7 @@ class Shard(threading.Thread):
         """Whether its kwok goes on without us."""
         self._why = ""
         """Why the last kwok ended, if nobody asked it to."""
-        self._record = flags.Record()
+        self._record = flags.RestartRecord()
         self._said = _Throttle()
         self._reachable = 0.0
         """Since when the API server has answered."""
@@ -115,7 +115,7 @@ class Shard(threading.Thread):
         """Under which name the last process held leases, until they are released; empty if nobody learnt it."""
         self._dead: set[str] = set()
         """The names of processes that are dead: a last request of one may still take a lease after its end."""
-        self.status = Status(shard.index)
+        self.status = ShardStatus(shard.index)
 
     # what others ask of it
 
@@ -133,13 +133,13 @@ class Shard(threading.Thread):
         """Ask for a new process."""
         self._again.set()
 
-    def follow(self, wanted: backend.Wanted) -> bool:
+    def follow(self, wanted: backend.DesiredKwok) -> bool:
         """Go by another wish from now on; return whether that takes a new process, which is then asked for."""
         if wanted is self._wanted:
             return False
         stale = wanted.differs(self._wanted, self.shard.index)
         self._wanted = wanted
-        self.shard = flags.shard(wanted.spec, self.shard.index)
+        self.shard = flags.shard_spec(wanted.spec, self.shard.index)
         if stale and not self._place.renews:
             self.restart()
         return stale
@@ -154,10 +154,10 @@ class Shard(threading.Thread):
             try:
                 self._life()
             except errors.KwokfleetError as error:
-                self._tell(state=State.REFUSED, why=str(error))
+                self._tell(state=ShardState.REFUSED, why=str(error))
                 self._stopping.wait(REFUSED_PAUSE_S)
         self._beats.close()
-        self._tell(state=State.STOPPED, pid=0)
+        self._tell(state=ShardState.STOPPED, pid=0)
 
     def _let_go(self) -> bool:
         """Release what the last process held, however long the API server is away; return whether to start the next.
@@ -168,7 +168,9 @@ class Shard(threading.Thread):
             if self.release(self._left, all_of_ours=True) is not None:
                 self._left = None
             else:
-                self._tell(state=State.WAITING, pid=0, why="the API server is away: kwok is started when it answers")
+                self._tell(
+                    state=ShardState.WAITING, pid=0, why="the API server is away: kwok is started when it answers"
+                )
                 self._stopping.wait(AWAY_PAUSE_S)
         return not self._stopping.is_set()
 
@@ -177,7 +179,9 @@ class Shard(threading.Thread):
         process = self._place.start(self._wanted, self.runs_as, self._listen)
         self._began, self._placed, self._lacking = process.since, frozenset(), set()
         log.info("kwok_started", shard=self.shard.index, **_who(process), port=process.port)
-        self._tell(state=State.STARTING, identity="", pause_s=0.0, port=process.port, pid=process.pid, pod=process.pod)
+        self._tell(
+            state=ShardState.STARTING, identity="", pause_s=0.0, port=process.port, pid=process.pid, pod=process.pod
+        )
         planned = ""
         try:
             planned = self._watch(process)
@@ -188,11 +192,11 @@ class Shard(threading.Thread):
         if not self._leaving:
             self._ended(process, planned, asked=asked)
 
-    def _watch(self, process: backend.Kwok) -> str:
+    def _watch(self, process: backend.RunningKwok) -> str:
         """Look after a process until it ends or is to end; return why, if we decided that."""
         checked, self._met = 0.0, process.ran_s > READY_S
         while process.ended() is None and not self._again.wait(LOOK_S):
-            hurried = self.status.state is State.STARTING or self._new_since is not None
+            hurried = self.status.state is ShardState.STARTING or self._new_since is not None
             if time.monotonic() - checked < CHECK_S and not hurried:
                 continue
             checked = time.monotonic()
@@ -206,21 +210,21 @@ class Shard(threading.Thread):
                 return "it stopped driving its nodes"
         return ""
 
-    def _ended(self, process: backend.Kwok, planned: str, *, asked: bool) -> None:
+    def _ended(self, process: backend.RunningKwok, planned: str, *, asked: bool) -> None:
         """Note how a process ended, let its leases go, and wait for the next start."""
         ending = process.ended()
         self._began = process.until  # whatever was renewed before is not the next one's doing
         freed = self.release(self.status.identity, all_of_ours=True)
         self._left = self.status.identity if freed is None else None
         self.runs_as = self.shard
-        if asked or (ending is flags.Ending.ASKED and not planned):
+        if asked or (ending is flags.ExitReason.ASKED and not planned):
             self._why = ""
             self._tell(why="")
             return
         self._record = self._record.after(process.ran_s)
         self._why = why = planned or f"{ending}: {process.last_words()}"
-        pause = REFUSED_PAUSE_S if ending is flags.Ending.CONFIGURATION else self._record.pause_s
-        state = State.REFUSED if ending is flags.Ending.CONFIGURATION else State.WAITING
+        pause = REFUSED_PAUSE_S if ending is flags.ExitReason.CONFIGURATION else self._record.pause_s
+        state = ShardState.REFUSED if ending is flags.ExitReason.CONFIGURATION else ShardState.WAITING
         log.warning("kwok_ended", shard=self.shard.index, why=why, pause_s=pause, restarts=self._record.restarts)
         pause = 0.0 if self._place.renews else pause
         self._tell(state=state, pid=0, why=why, restarts=self._record.restarts, pause_s=pause)
@@ -228,15 +232,15 @@ class Shard(threading.Thread):
 
     # whether it drives
 
-    def _is_stuck(self, process: backend.Kwok) -> bool:
+    def _is_stuck(self, process: backend.RunningKwok) -> bool:
         """Look whether nodes are driven; return whether a process that lives has stopped doing its work."""
         duration = self._wanted.spec.lease_duration.total_seconds()
-        healthy = self.status.state is not State.STARTING or process.is_healthy()
+        healthy = self.status.state is not ShardState.STARTING or process.is_healthy()
         if not healthy:
             return process.ran_s > READY_S * 2
         self._show_the_way(process)
         if not duration:
-            self._tell(state=State.READY)
+            self._tell(state=ShardState.READY)
             return False
         now = datetime.now(UTC)
         sampled = self._sampled()
@@ -252,11 +256,17 @@ class Shard(threading.Thread):
             self._met = False
         elif not mine and any(map(self._is_dead, sampled)):
             self.release("", all_of_ours=True)  # a last request of the dead one came after its leases were let go
-        driving = bool(mine) or not (sampled or (self.status.state is State.STARTING and self._mine()))
-        state = State.LAGGING if driving and lag > duration / 4 else State.READY if driving else State.STARTING
+        driving = bool(mine) or not (sampled or (self.status.state is ShardState.STARTING and self._mine()))
+        state = (
+            ShardState.LAGGING
+            if driving and lag > duration / 4
+            else ShardState.READY
+            if driving
+            else ShardState.STARTING
+        )
         self._pass_over_nobody()
         self._show_nodes_again(process)
-        if state is State.READY and self.status.state is State.STARTING:
+        if state is ShardState.READY and self.status.state is ShardState.STARTING:
             log.info("kwok_ready", shard=self.shard.index, after_s=round(process.ran_s, 2))
         self._tell(state=state, lag_s=round(max(lag, 0.0), 1))
         could = min(process.ran_s, time.monotonic() - self._reachable)
@@ -268,15 +278,15 @@ class Shard(threading.Thread):
             return
         mine = {name for name, _ in self._mine()}
         try:
-            leased = lease_client.held(self._api)
-            lease_client.release_all(
+            leased = lease_client.held_leases(self._api)
+            lease_client.release_leases(
                 self._api, [lease for lease in leased if lease.node in mine and self._is_dead(lease)]
             )
             held = {lease.node for lease in leased if lease.holder == self.status.identity}
             fresh = (mine & held) - self._shown
             if fresh:
-                self._stopping.wait(lease_client.HEARD_S)
-                count = lease_client.show_again(self._api, fresh, f"kwok-{self.status.identity.rpartition('_')[2]}")
+                self._stopping.wait(lease_client.WATCH_DELAY_S)
+                count = lease_client.requeue_pods(self._api, fresh, f"kwok-{self.status.identity.rpartition('_')[2]}")
                 log.debug("pods_shown_again", shard=self.shard.index, nodes=len(fresh), pods=count)
             self._shown |= fresh
         except errors.ClusterError as error:
@@ -284,29 +294,29 @@ class Shard(threading.Thread):
         if mine <= self._shown or time.monotonic() - self._new_since > READY_S:
             self._new_since = None
 
-    def _show_nodes_again(self, process: backend.Kwok) -> None:
+    def _show_nodes_again(self, process: backend.RunningKwok) -> None:
         """Show nodes once more to a new process that has not got hold of them, and gets hold of no others either."""
-        new = self.status.state is State.STARTING or self._new_since is not None
+        new = self.status.state is ShardState.STARTING or self._new_since is not None
         if self.shard.drives_all or not new or process.ran_s < NUDGE_S or time.monotonic() < self._lacking_at:
             return
         self._lacking_at = time.monotonic() + NUDGE_S
         try:
-            lacking = {name for name, _ in self._mine()} - {each.node for each in lease_client.held(self._api)}
+            lacking = {name for name, _ in self._mine()} - {each.node for each in lease_client.held_leases(self._api)}
             if lacking and lacking == self._lacking:
                 log.debug("nodes_shown_again", shard=self.shard.index, nodes=len(lacking))
-                lease_client.show_nodes_again(self._api, lacking, self.shard.name, self._stopping.wait)
+                lease_client.requeue_nodes(self._api, lacking, self.shard.name, self._stopping.wait)
             self._lacking = lacking
         except errors.ClusterError as error:
             log.debug("nodes_not_shown_again", shard=self.shard.index, error=str(error))
 
-    def _show_the_way(self, process: backend.Kwok) -> None:
+    def _show_the_way(self, process: backend.RunningKwok) -> None:
         """Let nodes that have come since the last look show where their kwok answers."""
         mine = frozenset(name for name, _ in self._mine())
         if mine != self._placed:
             process.place(mine - self._placed)
             self._placed = mine
 
-    def _is_dead(self, lease: node_leases.Lease) -> bool:
+    def _is_dead(self, lease: node_leases.NodeLease) -> bool:
         """Return whether a lease of our nodes is held by a process of ours that is no more.
 
         That is so of one we saw end, and of any from its place that was last heard of before the present one
@@ -319,7 +329,7 @@ class Shard(threading.Thread):
     def _mine(self) -> list[tuple[str, str]]:
         return [each for each in self._nodes() if self.shard.drives_all or each[1] == self.shard.name]
 
-    def _sampled(self) -> list[node_leases.Lease] | None:
+    def _sampled(self) -> list[node_leases.NodeLease] | None:
         """Return the leases of a few of its nodes; None if the API server does not answer."""
         names = [name for name, _ in self._mine()]
         chosen = names[:: max(1, len(names) // SAMPLE)][:SAMPLE]
@@ -328,16 +338,16 @@ class Shard(threading.Thread):
         found = []
         for name in chosen:
             try:
-                answer = self._api.send(node_leases.get(name))
+                answer = self._api.send(node_leases.get_request(name))
             except errors.ClusterError:
                 return None
             if answer.status == HTTPStatus.OK:
-                found.append(node_leases.read(answer.json()))
+                found.append(node_leases.parse_lease(answer.json()))
         return found
 
-    def _heard(self, chosen: Sequence[str]) -> list[node_leases.Lease] | None:
+    def _heard(self, chosen: Sequence[str]) -> list[node_leases.NodeLease] | None:
         """Return what was heard of some leases, if that is enough: all is well, and nothing has just begun."""
-        if self.status.state is not State.READY or self._new_since is not None:
+        if self.status.state is not ShardState.READY or self._new_since is not None:
             return None
         heard = self._beats.heard(chosen)
         late_s = self._wanted.spec.lease_duration.total_seconds() / 4
@@ -356,12 +366,12 @@ class Shard(threading.Thread):
         try:
             held = [
                 each
-                for each in lease_client.held(self._api)
+                for each in lease_client.held_leases(self._api)
                 if each.holder == identity or (each.node in mine and self._is_dead(each))
             ]
         except errors.ClusterError:
             return None
-        lease_client.release_all(self._api, held)
+        lease_client.release_leases(self._api, held)
         log.info("leases_released", shard=self.shard.index, count=len(held))
         return len(held)
 
@@ -370,14 +380,14 @@ class Shard(threading.Thread):
     def _tell(self, **fields: object) -> None:
         self.status = replace(self.status, **fields)  # type: ignore[arg-type]  # fields of Status
 
-    def _listen(self, line: flags.Line) -> None:
+    def _listen(self, line: flags.LogLine) -> None:
         if self._said.may_speak():
             ending = line.keys.get("err") == "context canceled"  # what it says when it was told to end
             level = getattr(log, line.level if line.level != "info" and not ending else "debug")
             level("kwok_said", shard=self.shard.index, said=line.event, **_safe(line.keys))
 
 
-def _who(process: backend.Kwok) -> dict[str, object]:
+def _who(process: backend.RunningKwok) -> dict[str, object]:
     return {"pod": process.pod} if process.pod else {"pid": process.pid}
 
 

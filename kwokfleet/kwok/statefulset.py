@@ -17,7 +17,7 @@ import orjson
 from kwokfleet.api.kwok_controller import KwokControllerSpec
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest, ObjectKey
-from kwokfleet.kube.requests import CONFIG_MAP, POD, STATEFUL_SET, Request, path, writing
+from kwokfleet.kube.requests import CONFIG_MAP, POD, STATEFUL_SET, Request, path, write_query
 from kwokfleet.kwok import flags
 
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -30,7 +30,7 @@ _HOLDER = re.compile(r"(.+)-\d+_[^_]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class StatefulSetName:
     """A StatefulSet by its name."""
 
     namespace: str
@@ -60,18 +60,18 @@ class Name:
         return match is not None and match[1] == self.name
 
 
-def named(spec: KwokControllerSpec, home: str) -> Name | None:
+def from_spec(spec: KwokControllerSpec, home: str) -> StatefulSetName | None:
     """Return the StatefulSet that kwok runs as, None if it runs as processes of ours."""
     if spec.stateful_set is None:
         return None
     namespace, _, name = spec.stateful_set.rpartition("/")
-    return Name(namespace or home, name)
+    return StatefulSetName(namespace or home, name)
 
 
-def suspected(holder: str, home: str) -> Name | None:
+def from_holder(holder: str, home: str) -> StatefulSetName | None:
     """Return the StatefulSet at home that a lease's holder may be a pod of."""
     match = _HOLDER.fullmatch(holder)
-    return Name(home, match[1]) if match else None
+    return StatefulSetName(home, match[1]) if match else None
 
 
 # ----------------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ def suspected(holder: str, home: str) -> Name | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class PodConfig:
     """How the pods should run."""
 
     flags: tuple[str, ...]
@@ -95,10 +95,10 @@ class Layout:
         return hashlib.blake2b(whole, digest_size=8).hexdigest()
 
 
-def layout(spec: KwokControllerSpec, kinds: Sequence[str], mark: str) -> Layout:
+def pod_config(spec: KwokControllerSpec, kinds: Sequence[str], mark: str) -> PodConfig:
     """Return how the files let pods run."""
-    config = flags.configuration(spec, flags.shard(spec, 0), (), kinds)
-    return Layout(tuple(flags.pod_arguments(spec, kinds)), config, spec.port or flags.POD_PORT, mark)
+    config = flags.config_file(spec, flags.shard_spec(spec, 0), (), kinds)
+    return PodConfig(tuple(flags.pod_arguments(spec, kinds)), config, spec.port or flags.POD_PORT, mark)
 
 
 def replicas(stateful_set: Manifest) -> int:
@@ -113,13 +113,13 @@ def digest(stateful_set: Manifest) -> str:
     return str((metadata.get("annotations") or {}).get(DIGEST, ""))
 
 
-def configured(name: Name, how: Layout) -> Request:
+def configmap_patch(name: StatefulSetName, how: PodConfig) -> Request:
     """Return the request that lets its pods, when they start, find their configuration."""
     body = orjson.dumps({"data": {FILE: how.config}})
-    return Request("PATCH", f"{path(name.config)}?{writing()}", body, STRATEGIC)
+    return Request("PATCH", f"{path(name.config)}?{write_query()}", body, STRATEGIC)
 
 
-def sized(name: Name, count: int, how: Layout | None = None) -> Request:
+def scale_patch(name: StatefulSetName, count: int, how: PodConfig | None = None) -> Request:
     """Return the request that gives it so many pods and, if that is said, lets them run in a certain way."""
     spec: Manifest = {"replicas": count}
     if how is not None:
@@ -127,10 +127,10 @@ def sized(name: Name, count: int, how: Layout | None = None) -> Request:
         container = {"name": CONTAINER, "args": list(how.flags), "ports": ports}
         metadata = {"annotations": {DIGEST: how.digest}}
         spec["template"] = {"metadata": metadata, "spec": {"containers": [container]}}
-    return Request("PATCH", f"{path(name.key)}?{writing()}", orjson.dumps({"spec": spec}), STRATEGIC)
+    return Request("PATCH", f"{path(name.key)}?{write_query()}", orjson.dumps({"spec": spec}), STRATEGIC)
 
 
-def placed(node: str, address: str) -> Request:
+def node_address_patch(node: str, address: str) -> Request:
     """Return the request that lets a node show the address of the pod that is its kubelet.
 
     It is kwok's to say, not the files': so it is written in kwok's name, and no diff shows it.
@@ -145,7 +145,7 @@ def placed(node: str, address: str) -> Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class ContainerRun:
     """One life of a pod's container: the pod may be another one, or the container have been started again."""
 
     uid: str
@@ -162,24 +162,24 @@ class Life:
     lacks: str
     """Why it does not run."""
 
-    def is_same(self, other: "Life") -> bool:
+    def is_same(self, other: "ContainerRun") -> bool:
         """Return whether that is one life."""
         return (self.uid, self.restarts) == (other.uid, other.restarts)
 
 
-def is_told(pod: Manifest) -> bool:
+def is_configured(pod: Manifest) -> bool:
     """Return whether a pod was made after kwokfleet said how it runs: one from before drives nothing."""
     return DIGEST in (pod["metadata"].get("annotations") or {})
 
 
-def life(pod: Manifest) -> Life:
+def container_run(pod: Manifest) -> ContainerRun:
     """Read a pod."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     found: Manifest = next((each for each in status.get("containerStatuses") or () if each["name"] == CONTAINER), {})
     state, before = found.get("state") or {}, (found.get("lastState") or {}).get("terminated") or {}
     ended = state.get("terminated") or before
     started = (state.get("running") or {}).get("startedAt")
-    return Life(
+    return ContainerRun(
         metadata["uid"],
         int(found.get("restartCount") or 0),
         datetime.fromisoformat(started) if started else None,

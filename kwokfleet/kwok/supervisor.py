@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from kwokfleet.kube import requests
-from kwokfleet.kube.informer import informer
+from kwokfleet.kube.informer import reflector
 from kwokfleet.kwok import backend, flags, lease_watch, process, shard
 
 BOOKS_S = 0.25
 STATUS_FILE, RESTART_FILE = "status.json", "restart"
 
 
-class Site(Protocol):
+class Backend(Protocol):
     """Where all shards run."""
 
     name: str
@@ -28,20 +28,20 @@ class Site(Protocol):
     def open(self) -> None:
         """Begin; raise if that is not possible."""
 
-    def lay_out(self, wanted: backend.Wanted, count: int) -> None:
+    def lay_out(self, wanted: backend.DesiredKwok, count: int) -> None:
         """Let there be so many places, for kwoks that run so; what cannot be done now is done by `mend`."""
 
     def mend(self) -> None:
         """Do what could not be done, or what somebody else has undone."""
 
-    def place(self, index: int) -> backend.Place:
+    def place(self, index: int) -> backend.ShardBackend:
         """Return where one shard runs."""
 
     def close(self) -> None:
         """End; what runs there goes on if it can."""
 
 
-class Here:
+class LocalBackend:
     """This machine: each shard has a folder."""
 
     name = ""
@@ -52,36 +52,36 @@ class Here:
     def open(self) -> None:
         """Do nothing: a folder is made when it is needed."""
 
-    def lay_out(self, wanted: backend.Wanted, count: int) -> None:
+    def lay_out(self, wanted: backend.DesiredKwok, count: int) -> None:
         """Do nothing: processes come and go with their shards."""
 
     def mend(self) -> None:
         """Do nothing: nobody else has a hand in it."""
 
-    def place(self, index: int) -> backend.Here:
+    def place(self, index: int) -> backend.LocalShardBackend:
         """Return the folder of a shard."""
-        return backend.Here(process.Folder(self._folder / f"shard-{index}"))
+        return backend.LocalShardBackend(process.ProcessFolder(self._folder / f"shard-{index}"))
 
     def close(self) -> None:
         """Do nothing: processes have ended with their shards."""
 
 
-class Keeper:
+class Supervisor:
     """Keeps all shards going. Close it, or use it in a `with` block."""
 
     def __init__(  # noqa: PLR0913, PLR0917  # what kwok is kept going with
         self,
-        api: requests.Sends,
-        wanted: backend.Wanted,
+        api: requests.RequestSender,
+        wanted: backend.DesiredKwok,
         folder: Path,
-        nodes: backend.Nodes,
-        watched: informer.Api,
-        site: Site | None = None,
+        nodes: backend.ListNodes,
+        watched: reflector.WatchApi,
+        site: Backend | None = None,
     ) -> None:
         self._api, self.wanted, self._folder, self._nodes, self._watched = api, wanted, folder, nodes, watched
-        self.site = site or Here(folder)
-        self._shards: list[shard.Shard] = []
-        self._claim = process.claim(folder)
+        self.site = site or LocalBackend(folder)
+        self._shards: list[shard.ShardRunner] = []
+        self._claim = process.lock_folder(folder)
         (folder / STATUS_FILE).unlink(missing_ok=True)  # of one that was killed
         self._ending = threading.Event()
         self._clerk = threading.Thread(target=self._keep_books, name="kwok-clerk", daemon=True)
@@ -116,7 +116,7 @@ class Keeper:
         (self._folder / STATUS_FILE).unlink(missing_ok=True)
         self._claim.close()
 
-    def change(self, wanted: backend.Wanted) -> bool:
+    def change(self, wanted: backend.DesiredKwok) -> bool:
         """Let kwok run in another way; return whether a running process was ended for it.
 
         What must wait until nodes have moved is done by `retire`.
@@ -149,8 +149,8 @@ class Keeper:
             self._grow(count)
         return any(ended)
 
-    def _must_wait(self, each: shard.Shard) -> bool:
-        alone, will_be = each.shard.drives_all, flags.shard(self.wanted.spec, 0).drives_all
+    def _must_wait(self, each: shard.ShardRunner) -> bool:
+        alone, will_be = each.shard.drives_all, flags.shard_spec(self.wanted.spec, 0).drives_all
         if alone == will_be:
             return False
         return len(self._shards) > 1 if will_be else any(not name for _, name in self._nodes())
@@ -161,7 +161,7 @@ class Keeper:
             if index is None or each.shard.index == index:
                 each.restart()
 
-    def statuses(self) -> list[shard.Status]:
+    def statuses(self) -> list[shard.ShardStatus]:
         """Return how each shard fares."""
         return [each.status for each in self._shards]
 
@@ -169,8 +169,10 @@ class Keeper:
         if len(self._shards) < count:
             self.site.lay_out(self.wanted, count)
         for index in range(len(self._shards), count):
-            heard, place = lease_watch.Beats(self._watched), self.site.place(index)
-            made = shard.Shard(self._api, self.wanted, flags.shard(self.wanted.spec, index), place, self._nodes, heard)
+            heard, place = lease_watch.LeaseWatch(self._watched), self.site.place(index)
+            made = shard.ShardRunner(
+                self._api, self.wanted, flags.shard_spec(self.wanted.spec, index), place, self._nodes, heard
+            )
             self._shards.append(made)
             made.start()
 
@@ -185,7 +187,7 @@ class Keeper:
 
     def _keep_books(self) -> None:
         """Write down how the shards fare whenever that changes, and do what was asked for in the same folder."""
-        last: list[shard.Status] = []
+        last: list[shard.ShardStatus] = []
         asked = self._folder / RESTART_FILE
         while not self._ending.wait(BOOKS_S):
             self.site.mend()
@@ -199,25 +201,25 @@ class Keeper:
                 self.restart(int(text) if text.isdigit() else None)
 
 
-def write_status(folder: Path, statuses: Sequence[shard.Status]) -> None:
+def write_status(folder: Path, statuses: Sequence[shard.ShardStatus]) -> None:
     """Write down how the shards fare, for `kwokfleet kwok status`."""
     part = folder / f".{STATUS_FILE}.part"
     part.write_text(json.dumps([asdict(each) for each in statuses]))
     part.replace(folder / STATUS_FILE)
 
 
-def read_status(folder: Path) -> list[shard.Status] | None:
+def read_status(folder: Path) -> list[shard.ShardStatus] | None:
     """Return what a keeper has written down, None if none runs."""
-    if not process.is_claimed(folder):  # one that was killed leaves its books behind
+    if not process.is_locked(folder):  # one that was killed leaves its books behind
         return None
     try:
         found = json.loads((folder / STATUS_FILE).read_text())
-        return [shard.Status(**{**each, "state": shard.State(each["state"])}) for each in found]
+        return [shard.ShardStatus(**{**each, "state": shard.ShardState(each["state"])}) for each in found]
     except (OSError, ValueError, TypeError):
         return None
 
 
 def identities(folder: Path) -> frozenset[str]:
     """Return the names under which processes of ours, now or in a former life, hold leases."""
-    notes = (process.noted(process.Folder(each)) for each in folder.glob("shard-*"))
+    notes = (process.read_record(process.ProcessFolder(each)) for each in folder.glob("shard-*"))
     return frozenset(each.identity for each in notes if each and each.identity)

@@ -12,7 +12,7 @@ from kwokfleet import errors
 from kwokfleet.api.kwok_controller import KwokControllerSpec
 from kwokfleet.kube import client, requests
 from kwokfleet.kwok import backend, foreign_controllers, lease_client, node_leases, pod_backend, statefulset
-from kwokfleet.kwok.foreign_controllers import Rival
+from kwokfleet.kwok.foreign_controllers import ForeignController
 
 log = structlog.get_logger()
 
@@ -23,20 +23,20 @@ PATIENCE_FACTOR = 1.25
 """A holder that has not renewed for a quarter longer than its lease lasts is dead."""
 
 
-def clear_the_way(  # noqa: PLR0913, PLR0917  # who is ours, and where
-    api: requests.Sends,
+def take_over(  # noqa: PLR0913, PLR0917  # who is ours, and where
+    api: requests.RequestSender,
     spec: KwokControllerSpec,
-    ours: foreign_controllers.Ours,
-    nodes: backend.Nodes,
+    ours: foreign_controllers.IsOwnHolder,
+    nodes: backend.ListNodes,
     stop: Event,
     home: str,
-) -> list[Rival]:
+) -> list[ForeignController]:
     """See to it that no other kwok drives our nodes; return the Deployments that are at rest for that.
 
     One that a kwokfleet before us has put to rest, and did not live to give back what it had, is ours to restore.
     *home* is the namespace in which kwok may have run as a StatefulSet of ours.
     """
-    there = running(api, spec.takeover.deployment)
+    there = foreign_deployments(api, spec.takeover.deployment)
     found = [one for one in there if one.replicas]
     if found and spec.takeover.policy == "refuse":
         raise errors.NotOursError(
@@ -54,22 +54,22 @@ def clear_the_way(  # noqa: PLR0913, PLR0917  # who is ours, and where
     return [one for one in there if one.replicas or one.remembered is not None]
 
 
-def running(api: requests.Sends, only: str | None) -> list[Rival]:
+def foreign_deployments(api: requests.RequestSender, only: str | None) -> list[ForeignController]:
     """Return the Deployments that run kwok, or the one that was named."""
     namespace, _, name = (only or "").partition("/")
     return [
-        foreign_controllers.rival(each)
-        for each in client.items(api, requests.DEPLOYMENT, namespace=namespace)
+        foreign_controllers.from_deployment(each)
+        for each in client.list_objects(api, requests.DEPLOYMENT, namespace=namespace)
         if (each["metadata"]["name"] == name if only else foreign_controllers.runs_kwok(each))
     ]
 
 
-def _put_to_rest(api: requests.Sends, one: Rival, stop: Event) -> None:
-    answer = api.send(requests.patch(one.key, foreign_controllers.put_to_rest(one)))
+def _put_to_rest(api: requests.RequestSender, one: ForeignController, stop: Event) -> None:
+    answer = api.send(requests.patch(one.key, foreign_controllers.scale_down_patch(one)))
     if answer.status == HTTPStatus.NOT_FOUND:
         return  # somebody has deleted it meanwhile
     if answer.status != HTTPStatus.OK:
-        raise client.refused(api, answer, "patch deployments")
+        raise client.rejection_error(api, answer, "patch deployments")
     log.info("rival_scaled_down", deployment=f"{one.namespace}/{one.name}", replicas=one.replicas)
     deadline = time.monotonic() + GONE_S
     while _has_pods(api, one):
@@ -77,44 +77,49 @@ def _put_to_rest(api: requests.Sends, one: Rival, stop: Event) -> None:
             raise errors.DeadlineError(f"{one} still has pods after {GONE_S:g} s", hint="kubectl describe it")
 
 
-def _has_pods(api: requests.Sends, one: Rival) -> bool:
+def _has_pods(api: requests.RequestSender, one: ForeignController) -> bool:
     answer = api.send(requests.get(one.key))
     if answer.status == HTTPStatus.NOT_FOUND:
         return False  # somebody has deleted it meanwhile
     if answer.status != HTTPStatus.OK:
-        raise client.refused(api, answer, "get deployments")
+        raise client.rejection_error(api, answer, "get deployments")
     return bool((answer.json().get("status") or {}).get("replicas"))
 
 
 def _end_former(
-    api: requests.Sends, ours: foreign_controllers.Ours, nodes: backend.Nodes, stop: Event, home: str
+    api: requests.RequestSender, ours: foreign_controllers.IsOwnHolder, nodes: backend.ListNodes, stop: Event, home: str
 ) -> bool:
     """End a StatefulSet as which kwok ran before the files said otherwise, told by who holds our nodes' leases."""
-    held = foreign_controllers.strangers(_held(api, {name for name, _ in nodes()}), ours, datetime.now(UTC))
-    suspects = {statefulset.suspected(holder, home) for holder in held}
-    ended = [pod_backend.end_former(api, name, stop) for name in sorted(filter(None, suspects), key=str)]
+    held = foreign_controllers.foreign_leases(_held(api, {name for name, _ in nodes()}), ours, datetime.now(UTC))
+    suspects = {statefulset.from_holder(holder, home) for holder in held}
+    ended = [pod_backend.scale_down_former(api, name, stop) for name in sorted(filter(None, suspects), key=str)]
     return any(ended)
 
 
 def _refuse_strangers(
-    api: requests.Sends, ours: foreign_controllers.Ours, nodes: backend.Nodes, stop: Event, *, waited: bool
+    api: requests.RequestSender,
+    ours: foreign_controllers.IsOwnHolder,
+    nodes: backend.ListNodes,
+    stop: Event,
+    *,
+    waited: bool,
 ) -> None:
     """Refuse if somebody renews the leases of our nodes; who does not renew any more is dead, and lets go of them."""
     mine = {name for name, _ in nodes()}
-    first = foreign_controllers.strangers(_held(api, mine), ours, datetime.now(UTC))
+    first = foreign_controllers.foreign_leases(_held(api, mine), ours, datetime.now(UTC))
     if first and not waited:  # if so, whoever held them has just been put to rest by us
         _wait_for_silence(api, ours, mine, first, stop)
     if stop.is_set():
         return
     # A kwok that starts and meets a lease tries again only after a quarter of its duration.
-    lease_client.release_all(api, [lease for lease in _held(api, mine) if not ours(lease.holder)])
+    lease_client.release_leases(api, [lease for lease in _held(api, mine) if not ours(lease.holder)])
 
 
 def _wait_for_silence(
-    api: requests.Sends,
-    ours: foreign_controllers.Ours,
+    api: requests.RequestSender,
+    ours: foreign_controllers.IsOwnHolder,
     mine: set[str],
-    first: Mapping[str, Sequence[node_leases.Lease]],
+    first: Mapping[str, Sequence[node_leases.NodeLease]],
     stop: Event,
 ) -> None:
     """Wait until nobody else may renew the leases of our nodes; refuse if somebody does."""
@@ -123,7 +128,7 @@ def _wait_for_silence(
     log.info("waiting_for_leases", holders=sorted(first), at_most_s=longest * PATIENCE_FACTOR)
     renewed = {lease.node: lease.renewed for held in first.values() for lease in held}
     while time.monotonic() < deadline and not stop.wait(LOOK_S):
-        now = foreign_controllers.strangers(_held(api, mine), ours, datetime.now(UTC))
+        now = foreign_controllers.foreign_leases(_held(api, mine), ours, datetime.now(UTC))
         if not now:
             return
         for holder, held in now.items():
@@ -134,22 +139,22 @@ def _wait_for_silence(
                 )
 
 
-def _held(api: requests.Sends, nodes: set[str]) -> list[node_leases.Lease]:
-    return [lease for lease in lease_client.held(api) if lease.node in nodes]
+def _held(api: requests.RequestSender, nodes: set[str]) -> list[node_leases.NodeLease]:
+    return [lease for lease in lease_client.held_leases(api) if lease.node in nodes]
 
 
-def restore(api: requests.Sends) -> list[Rival]:
+def restore(api: requests.RequestSender) -> list[ForeignController]:
     """Give every Deployment that we put to rest what it had; return them."""
     found = [
         one
-        for one in map(foreign_controllers.rival, client.items(api, requests.DEPLOYMENT))
+        for one in map(foreign_controllers.from_deployment, client.list_objects(api, requests.DEPLOYMENT))
         if one.remembered is not None
     ]
     for one in found:
-        answer = api.send(requests.patch(one.key, foreign_controllers.restored(one)))
+        answer = api.send(requests.patch(one.key, foreign_controllers.restore_patch(one)))
         if answer.status == HTTPStatus.NOT_FOUND:
             continue  # somebody has deleted it meanwhile: there is nothing to give back
         if answer.status != HTTPStatus.OK:
-            raise client.refused(api, answer, "patch deployments")
+            raise client.rejection_error(api, answer, "patch deployments")
         log.info("rival_restored", deployment=f"{one.namespace}/{one.name}", replicas=one.remembered)
     return found

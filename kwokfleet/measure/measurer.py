@@ -20,7 +20,7 @@ import structlog
 
 from kwokfleet import errors
 from kwokfleet.kube import discovery, objects, requests
-from kwokfleet.kube.informer import informer, timed_events
+from kwokfleet.kube.informer import reflector, timed_events
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.observed import Inventory
 from kwokfleet.kube.requests import Kind
@@ -63,10 +63,14 @@ class Measurer:
     """Measures all Runs of a daemon. An Audience of the player, and told by the watches; by any thread."""
 
     def __init__(
-        self, api: informer.Api, sender: requests.Sends, kept: result_store.ResultStore, around: MeasurerDependencies
+        self,
+        api: reflector.WatchApi,
+        sender: requests.RequestSender,
+        kept: result_store.ResultStore,
+        around: MeasurerDependencies,
     ) -> None:
         self._api, self._sender, self._shelf, self._around = api, sender, kept, around
-        self._kinds = discovery.Kinds(sender)
+        self._kinds = discovery.KindResolver(sender)
         self._waiting: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None

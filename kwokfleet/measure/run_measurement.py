@@ -177,7 +177,7 @@ class RunMeasurement:
         limit = self._expect.deadline if self._expect is not None else None
         return limit is not None and not self.entry.paused and now >= (self.entry.begins + limit).timestamp()
 
-    def conclude(self, api: requests.Sends, state: ResultState) -> Result:
+    def conclude(self, api: requests.RequestSender, state: ResultState) -> Result:
         """Write the last Result, and all pods and workloads beside it; nobody is to tell this one anything any more."""
         now = time.time()
         if self._blind:
@@ -193,11 +193,11 @@ class RunMeasurement:
             self._not_kept(error)
         return made
 
-    def _add_bindings(self, api: requests.Sends) -> None:
+    def _add_bindings(self, api: requests.RequestSender) -> None:
         """Add what the schedulers' Events say; they tell it to the microsecond, and are gone after an hour."""
         try:
             for namespace in sorted(self._namespaces):
-                for event in client.items(api, requests.EVENT, namespace=namespace, fields="reason=Scheduled"):
+                for event in client.list_objects(api, requests.EVENT, namespace=namespace, fields="reason=Scheduled"):
                     found = _binding(event)
                     if found is not None:
                         self._book.scheduled_event(*found)

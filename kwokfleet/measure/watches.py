@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 
 from kwokfleet.kube import objects
-from kwokfleet.kube.informer import informer, timed_events
+from kwokfleet.kube.informer import reflector, timed_events
 from kwokfleet.kube.observed import Inventory
 from kwokfleet.kube.requests import Kind
 from kwokfleet.measure import capacity
@@ -17,9 +17,9 @@ SELECTOR = objects.RUN
 class WatchSet:
     """The watches that are open. Changed by one thread; any may look."""
 
-    def __init__(self, api: informer.Api, hears: timed_events.Hears) -> None:
+    def __init__(self, api: reflector.WatchApi, hears: timed_events.EventHandler) -> None:
         self._api, self._hears = api, hears
-        self._open: dict[Kind, timed_events.Witness] = {}
+        self._open: dict[Kind, timed_events.EventWatcher] = {}
         self.blind: dict[Kind, str] = {}
         """Kinds of which nobody sees what happens, and why."""
 
@@ -28,7 +28,7 @@ class WatchSet:
         if anew and kind in self._open:
             self._close(kind)
         if kind not in self._open:
-            made = self._open[kind] = timed_events.Witness(self._api, kind, SELECTOR, self._hears, gathers=True)
+            made = self._open[kind] = timed_events.EventWatcher(self._api, kind, SELECTOR, self._hears, gathers=True)
             made.start()
 
     def tell(self) -> None:

@@ -18,7 +18,7 @@ from kwokfleet import errors
 from kwokfleet.kube import client, objects, observed, requests, throttled_client
 from kwokfleet.kube.objects import Manifest, ObjectKey
 from kwokfleet.kube.observed import Observed
-from kwokfleet.kube.requests import Answer
+from kwokfleet.kube.requests import Response
 from kwokfleet.reconcile import diff, drain, patches, shard_handover
 from kwokfleet.reconcile import outcomes as report
 from kwokfleet.reconcile.changes import Action, Change
@@ -43,7 +43,7 @@ class Applier:
 
     def __init__(
         self,
-        sender: throttled_client.Sender,
+        sender: throttled_client.ThrottledClient,
         birth: Birth,
         pools: Mapping[str, FleetRules],
         watcher: Watcher | None = None,
@@ -51,7 +51,7 @@ class Applier:
         self.sender = sender
         self._birth, self._pools = birth, pools
         self.watch: Watcher = watcher or (lambda _title, _done, _total: None)
-        self._projector = observed.Projector()
+        self._projector = observed.ObservedFactory()
         self._projecting = threading.Lock()
 
     @property
@@ -173,7 +173,7 @@ class Applier:
         there = self.fetch(change.key)
         if there is None or there.deleting:
             return Outcome(change, Result.AGAIN, "it is just being deleted")
-        if not objects.is_ours(there.manifest) or there.fleet != change.fleet:
+        if not objects.is_managed(there.manifest) or there.fleet != change.fleet:
             return Outcome(change, Result.CONFLICT, "an object of that name is there, and is not ours")
         found = diff.differences(change.want or {}, there)
         return self.update(change, there, found) if found else Outcome(change, Result.ALREADY)
@@ -200,8 +200,8 @@ class Applier:
             found = diff.differences(change.want or {}, have) if have else ()
         return Outcome(change, Result.FAILED, f"somebody changed it {FRESH_TRIES} times while we did")
 
-    def _patched(self, key: ObjectKey, have: Observed, found: Sequence[diff.Difference]) -> Answer:
-        answer = Answer(HTTPStatus.OK)
+    def _patched(self, key: ObjectKey, have: Observed, found: Sequence[diff.Difference]) -> Response:
+        answer = Response(HTTPStatus.OK)
         for each in patches.patches(have, found):
             answer = self.sender.send(requests.patch(key, each, dry_run=self.dry_run))
             if answer.status not in _MADE:
@@ -213,7 +213,7 @@ class Applier:
     def delete(self, change: Change) -> Outcome:
         """Delete one object, and no namesake of it."""
         have = change.have
-        if have is None or not objects.is_ours(have.manifest):
+        if have is None or not objects.is_managed(have.manifest):
             return Outcome(change, Result.CONFLICT, "it is not ours")
         answer = self.sender.send(requests.delete(change.key, have.uid, dry_run=self.dry_run))
         if answer.status in _MADE:
@@ -230,7 +230,7 @@ class Applier:
         if answer.status == HTTPStatus.NOT_FOUND:
             return None
         if answer.status != HTTPStatus.OK:
-            raise client.refused(self.sender.api, answer, f"get {key.kind.lower()}s")
+            raise client.rejection_error(self.sender.api, answer, f"get {key.kind.lower()}s")
         return self._observed(key, answer.json())
 
     def _observed(self, key: ObjectKey, manifest: Manifest) -> Observed:
@@ -244,25 +244,25 @@ def _phase(change: Change) -> tuple[bool, str]:
 
 def _may_change(change: Change, have: Observed) -> bool:
     """Return whether an object may be written to: ours, or a fake node or other object that is being adopted."""
-    if objects.is_ours(have.manifest):
+    if objects.is_managed(have.manifest):
         return True
-    adopting = change.have is not None and not objects.is_ours(change.have.manifest)
-    return adopting and have.uid == change.have.uid and (have.key.kind != "Node" or objects.is_fake(have.manifest))  # type: ignore[union-attr]
+    adopting = change.have is not None and not objects.is_managed(change.have.manifest)
+    return adopting and have.uid == change.have.uid and (have.key.kind != "Node" or objects.is_fake_node(have.manifest))  # type: ignore[union-attr]
 
 
-def _is_stale(answer: Answer) -> bool:
+def _is_stale(answer: Response) -> bool:
     """Return whether a patch was refused because the object is not the one that was read."""
     if answer.status in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
         return True
     return answer.status == HTTPStatus.UNPROCESSABLE_ENTITY and "metadata.uid" in answer.message
 
 
-def _no(change: Change, answer: Answer) -> Outcome:
-    later = answer.status in throttled_client.LATER
+def _no(change: Change, answer: Response) -> Outcome:
+    later = answer.status in throttled_client.RETRYABLE_STATUSES
     return Outcome(change, Result.FAILED if later else Result.REFUSED, f"{answer.status} {answer.message}")
 
 
-def _version(answer: Answer) -> int:
+def _version(answer: Response) -> int:
     # Parsing a whole node for its version costs more than sending it did.
     mark = b'"resourceVersion":"'
     start = answer.body.find(mark)
@@ -272,7 +272,9 @@ def _version(answer: Answer) -> int:
     return int(answer.body[start : answer.body.index(b'"', start)] or 0)
 
 
-def install(sender: throttled_client.Sender, definitions: Sequence[Manifest], timeout_s: float) -> Iterator[str]:
+def install(
+    sender: throttled_client.ThrottledClient, definitions: Sequence[Manifest], timeout_s: float
+) -> Iterator[str]:
     """Put custom resource definitions in place, and wait until they can be used; yield the names of new ones.
 
     One that is there is left alone, whoever made it, unless we did, and it says something else by now.
@@ -286,7 +288,7 @@ def install(sender: throttled_client.Sender, definitions: Sequence[Manifest], ti
             continue
         answer = sender.send(requests.create(manifest))
         if answer.status not in (*_MADE, HTTPStatus.CONFLICT):
-            error = client.refused(sender.api, answer, "create customresourcedefinitions")
+            error = client.rejection_error(sender.api, answer, "create customresourcedefinitions")
             error.hint = "let somebody who may put the definitions there: kwokfleet install"
             raise error
         waiting.append(key)
@@ -298,11 +300,11 @@ def install(sender: throttled_client.Sender, definitions: Sequence[Manifest], ti
                 raise errors.DeadlineError(f"{key.name} was not established within {timeout_s:g} s", hint="try again")
 
 
-def _renew(sender: throttled_client.Sender, manifest: Manifest, there: Manifest) -> None:
+def _renew(sender: throttled_client.ThrottledClient, manifest: Manifest, there: Manifest) -> None:
     """Replace a definition that we made and that has another digest than this one; others keep up their own."""
     mine = manifest["metadata"].get("annotations", {}).get(objects.DIGEST)
     theirs = (there["metadata"].get("annotations") or {}).get(objects.DIGEST)
-    if mine and theirs and mine != theirs and objects.labels(there).get(objects.MANAGED_BY) == objects.US:
+    if mine and theirs and mine != theirs and objects.labels(there).get(objects.MANAGED_BY) == objects.KWOKFLEET:
         version = there["metadata"]["resourceVersion"]
         sender.send(requests.replace({**manifest, "metadata": {**manifest["metadata"], "resourceVersion": version}}))
 

@@ -16,15 +16,15 @@ MENDED_S = 60.0
 """How long a mirror may be without the API server before what it should show counts as unknown."""
 FEW = 8
 """So many objects are asked for one by one; for more, all are listed."""
-_KINDS = {each.kind: each for each in requests.MANAGED}
+_KINDS = {each.kind: each for each in requests.MANAGED_KINDS}
 
 
 class Live:
     """A cluster that is followed."""
 
-    def __init__(self, api: requests.Sends, follower: informer.Mirror, mended_s: float = MENDED_S) -> None:
+    def __init__(self, api: requests.RequestSender, follower: informer.Informer, mended_s: float = MENDED_S) -> None:
         self._api, self._mirror, self._mended_s = api, follower, mended_s
-        self._projector = observed.Projector()
+        self._projector = observed.ObservedFactory()
 
     def inventory(self) -> tuple[Inventory, Mapping[str, str]]:
         """Return our objects, and the kinds of which it is unknown what there is.
@@ -50,7 +50,7 @@ class Live:
             yield from (each for key in sorted(wanted) if (each := self._get(key)) and not _has_our_label(each))
             return
         try:
-            for item in client.items(self._api, kind, requests.NOT_OURS, metadata_only=True):
+            for item in client.list_objects(self._api, kind, requests.UNMANAGED_SELECTOR, metadata_only=True):
                 metadata = item["metadata"]
                 key = ObjectKey(kind.api_version, kind.kind, metadata.get("namespace", ""), metadata["name"])
                 if key in wanted:
@@ -68,12 +68,12 @@ class Live:
         if answer.status == HTTPStatus.NOT_FOUND:
             return None
         if answer.status != HTTPStatus.OK:
-            raise client.refused(self._api, answer, f"get {key.kind.lower()}s")
+            raise client.rejection_error(self._api, answer, f"get {key.kind.lower()}s")
         return self._projector.observed(key.api_version, key.kind, answer.json())
 
     def strangers(self, namespaces: Iterable[str]) -> Mapping[str, str]:
         """Return the namespaces in which somebody else has something, and what."""
-        found = discovery.occupants(self._api, set(namespaces), requests.NOT_OURS)
+        found = discovery.occupied_namespaces(self._api, set(namespaces), requests.UNMANAGED_SELECTOR)
         return {name: f"{what}, which is not ours" for name, what in found.items()}
 
     def pods(self, nodes: Sequence[str]) -> Mapping[str, int]:
@@ -81,19 +81,19 @@ class Live:
         counts = dict.fromkeys(nodes, 0)
         fields = [f"spec.nodeName={name}" for name in nodes] if len(nodes) <= FEW else ["spec.nodeName!="]
         for field in fields:
-            for item in client.items(self._api, requests.POD, fields=field):
+            for item in client.list_objects(self._api, requests.POD, fields=field):
                 pod = self._projector.observed("v1", "Pod", item)
-                if observed.node_of(pod) in counts and not observed.finished(pod):
-                    counts[observed.node_of(pod)] += 1
+                if observed.node_name(pod) in counts and not observed.is_finished(pod):
+                    counts[observed.node_name(pod)] += 1
         return counts
 
     def pods_on(self, nodes: AbstractSet[str]) -> list[Observed]:
         """Return all pods that are bound to some nodes."""
         found = (self._projector.observed("v1", "Pod", item) for item in self._bound_pods())
-        return [each for each in found if observed.node_of(each) in nodes]
+        return [each for each in found if observed.node_name(each) in nodes]
 
     def _bound_pods(self) -> Iterable[Manifest]:
-        return client.items(self._api, requests.POD, fields="spec.nodeName!=")
+        return client.list_objects(self._api, requests.POD, fields="spec.nodeName!=")
 
     def approved(self) -> frozenset[str]:
         """Return the digests of plans that were approved."""
@@ -111,13 +111,13 @@ class Live:
         answer = self._api.send(requests.get(key))
         entries = (answer.json().get("metadata") or {}).get("managedFields") or ()
         for entry in sorted(entries, key=lambda each: each.get("time") or "", reverse=True):
-            if entry.get("manager") != objects.MANAGER and _holds(entry.get("fieldsV1") or {}, path):
+            if entry.get("manager") != objects.FIELD_MANAGER and _holds(entry.get("fieldsV1") or {}, path):
                 return f"manager {entry['manager']!r}"
         return "the API server"
 
 
 def _has_our_label(each: Observed) -> bool:
-    return objects.labels(each.manifest).get(objects.MANAGED_BY) == objects.US
+    return objects.labels(each.manifest).get(objects.MANAGED_BY) == objects.KWOKFLEET
 
 
 def _holds(fields: Mapping[str, Any], path: diff.Path) -> bool:
@@ -129,10 +129,10 @@ def _holds(fields: Mapping[str, Any], path: diff.Path) -> bool:
     return True
 
 
-def fleets(api: requests.Sends) -> list[Manifest]:
+def fleets(api: requests.RequestSender) -> list[Manifest]:
     """Return the Fleets that the cluster knows of; none if it does not know what a Fleet is."""
     try:
-        return list(client.items(api, requests.FLEET))
+        return list(client.list_objects(api, requests.FLEET))
     except errors.ClusterError as error:
         if error.status != HTTPStatus.NOT_FOUND:
             raise
@@ -143,7 +143,7 @@ class Saved:
     """A cluster as a file has it: `kubectl get nodes,stages,… -o json`."""
 
     def __init__(self, manifests: Iterable[Manifest]) -> None:
-        projector = observed.Projector()
+        projector = observed.ObservedFactory()
         self._ours: dict[ObjectKey, Observed] = {}
         self._others: dict[ObjectKey, Observed] = {}
         self._pods: list[Observed] = []
@@ -152,7 +152,7 @@ class Saved:
             if each.key.kind == "Pod":
                 self._pods.append(each)
             elif each.key.kind in _KINDS:
-                ours = objects.labels(each.manifest).get(objects.MANAGED_BY) == objects.US
+                ours = objects.labels(each.manifest).get(objects.MANAGED_BY) == objects.KWOKFLEET
                 (self._ours if ours else self._others)[each.key] = each
 
     def inventory(self) -> tuple[Inventory, Mapping[str, str]]:
@@ -172,8 +172,8 @@ class Saved:
         """Return how many pods run on some nodes."""
         counts = dict.fromkeys(nodes, 0)
         for pod in self._pods:
-            if observed.node_of(pod) in counts and not observed.finished(pod):
-                counts[observed.node_of(pod)] += 1
+            if observed.node_name(pod) in counts and not observed.is_finished(pod):
+                counts[observed.node_name(pod)] += 1
         return counts
 
     def approved(self) -> frozenset[str]:

@@ -54,7 +54,7 @@ _ADDED = {
     ("Namespace", ("metadata", "labels", "kubernetes.io/metadata.name")),
     ("Namespace", ("spec", "finalizers")),
     ("Node", ("metadata", "annotations", TTL)),
-    ("Node", ("metadata", "annotations", objects.STAGES)),
+    ("Node", ("metadata", "annotations", objects.REQUEUE)),
 }
 """What the API server or a controller adds whoever creates the object, and what we write only in passing."""
 _DEFAULTS: dict[tuple[str, Path], Any] = {
@@ -193,9 +193,9 @@ class _Comparison:
             found = there.get(mark)
             if found is None or (found.get("value") or "") != (each.get("value") or ""):
                 yield Difference((*TAINTS, ":".join(mark)), ABSENT if found is None else found, each)
-        ours = self.have.manifest["metadata"]["annotations"].get(objects.TAINTS, "").split(",")
+        ours = self.have.manifest["metadata"]["annotations"].get(objects.OWN_TAINTS, "").split(",")
         for mark, found in there.items():
-            if mark not in wanted and (":".join(mark) in ours or mark[0] == objects.FAKE_KEY):
+            if mark not in wanted and (":".join(mark) in ours or mark[0] == objects.FAKE_NODE_KEY):
                 yield Difference((*TAINTS, ":".join(mark)), found, ABSENT)
 
     def addresses(self, want: Any, live: Any) -> Iterator[Difference]:  # noqa: ANN401  # lists, or absent

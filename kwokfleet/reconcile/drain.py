@@ -48,15 +48,15 @@ class NodeDrainer:
             pools.setdefault((change.fleet, change.pool), []).append(change)
         names = [change.key.name for change in changes]
         fields = ",".join(f"spec.nodeName={name}" for name in names) if len(names) == 1 else "spec.nodeName!="
-        with informer.Mirror(self._sender.api, (requests.POD,), "", fields) as pods:
+        with informer.Informer(self._sender.api, (requests.POD,), "", fields) as pods:
             view = pods.wait_until_known(LISTING_S)
             if view.unknown:
                 why = f"its pods are unknown: {view.unknown['Pod']}"
                 return [Outcome(each, Result.REFUSED, why) for each in changes]
             return [outcome for name, mine in pools.items() for outcome in self._pool(name, mine, pods)]
 
-    def _pool(self, name: tuple[str, str], changes: list[Change], pods: informer.Mirror) -> list[Outcome]:
-        busy = {observed.node_of(pod) for pod in pods.view().objects.values() if not observed.finished(pod)}
+    def _pool(self, name: tuple[str, str], changes: list[Change], pods: informer.Informer) -> list[Outcome]:
+        busy = {observed.node_name(pod) for pod in pods.view().objects.values() if not observed.is_finished(pod)}
         idle = not any(change.key.name in busy for change in changes)
         if idle and not self._applier.dry_run and self._is_whole(name, changes):
             outcomes = self._collection(name, changes)
@@ -83,7 +83,7 @@ class NodeDrainer:
         return (
             all(name)
             and len(members) > FEW
-            and all(each.key in named and objects.is_ours(each.manifest) for each in members)
+            and all(each.key in named and objects.is_managed(each.manifest) for each in members)
             and len(members) == len(changes)
         )
 
@@ -105,16 +105,16 @@ class NodeDrainer:
 
     def _listed(self, name: tuple[str, str]) -> tuple[int, dict[str, str]] | None:
         """Return the version of the list of a pool's nodes, and their UIDs; None if one is not fake."""
-        selector = f"{requests.OURS},{objects.FLEET}={name[0]},{objects.POOL}={name[1]}"
+        selector = f"{requests.MANAGED_SELECTOR},{objects.FLEET}={name[0]},{objects.POOL}={name[1]}"
         found: dict[str, str] = {}
         token, version = "", 0
         while True:
-            answer = self._sender.send(requests.page(requests.NODE, selector, token, metadata_only=True))
+            answer = self._sender.send(requests.list_page(requests.NODE, selector, token, metadata_only=True))
             if answer.status != HTTPStatus.OK:
                 return None
             page = answer.json()
             for item in page.get("items") or ():
-                if not objects.is_fake(item):
+                if not objects.is_fake_node(item):
                     return None
                 found[item["metadata"]["name"]] = item["metadata"]["uid"]
             version = int(page["metadata"]["resourceVersion"])
@@ -124,7 +124,7 @@ class NodeDrainer:
 
     # node by node
 
-    def _one_by_one(self, changes: Sequence[Change], pods: informer.Mirror, policy: fleet_api.Drain) -> list[Outcome]:
+    def _one_by_one(self, changes: Sequence[Change], pods: informer.Informer, policy: fleet_api.Drain) -> list[Outcome]:
         cordoned = self._applier.each("nodes cordoned", changes, self._cordon)
         stays = {each.change.key: each for each in cordoned if each.result not in (Result.DONE, Result.ALREADY)}
         open_ones = [change for change in changes if change.key not in stays]
@@ -139,7 +139,7 @@ class NodeDrainer:
 
     def _cordon(self, change: Change) -> Outcome:
         have = change.have
-        if have is None or not objects.is_ours(have.manifest):
+        if have is None or not objects.is_managed(have.manifest):
             return Outcome(change, Result.CONFLICT, "it is not ours")
         if have.manifest["spec"].get("unschedulable"):
             return Outcome(change, Result.ALREADY)
@@ -152,7 +152,7 @@ class NodeDrainer:
             return Outcome(change, Result.AGAIN, "it is another object by now")
         return Outcome(change, Result.REFUSED, f"{answer.status} {answer.message}")
 
-    def _emptied(self, nodes: set[str], pods: informer.Mirror, policy: fleet_api.Drain) -> dict[str, str]:
+    def _emptied(self, nodes: set[str], pods: informer.Informer, policy: fleet_api.Drain) -> dict[str, str]:
         """Ask all pods on some nodes to go until they have; return the nodes that are not empty in time, and why."""
         deadline = time.monotonic() + policy.timeout.total_seconds()
         said: dict[str, str] = {}
@@ -162,7 +162,7 @@ class NodeDrainer:
             self._applier.watch("pods moved away", len(asked) - len(staying), max(len(asked), len(staying)))
             if not staying or time.monotonic() >= deadline or self._sender.stop.is_set():
                 return {
-                    observed.node_of(pod): said.get(pod.uid) or f"pod {_name(pod)} is still there; is kwok running?"
+                    observed.node_name(pod): said.get(pod.uid) or f"pod {_name(pod)} is still there; is kwok running?"
                     for pod in staying
                 }
             for pod in staying:
@@ -178,14 +178,16 @@ class NodeDrainer:
         answer = self._sender.send(request)
         said.pop(pod.uid, None)
         if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
-            said[pod.uid] = f"pod {_name(pod)} may not go: {' '.join([answer.message, *rejections.budgets(answer)])}"
+            said[pod.uid] = (
+                f"pod {_name(pod)} may not go: {' '.join([answer.message, *rejections.budget_messages(answer)])}"
+            )
         elif answer.status not in (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.ACCEPTED, HTTPStatus.NOT_FOUND):
             said[pod.uid] = f"pod {_name(pod)} cannot be moved: {answer.status} {answer.message}"
 
-    def _sweep(self, gone: set[str], pods: informer.Mirror) -> None:
+    def _sweep(self, gone: set[str], pods: informer.Informer) -> None:
         """Delete what came onto nodes at the last moment, or belongs to them: nobody else would for a minute."""
         for pod in pods.view().objects.values():
-            if observed.node_of(pod) in gone and not observed.finished(pod):
+            if observed.node_name(pod) in gone and not observed.is_finished(pod):
                 self._sender.send(requests.delete(pod.key, pod.uid, grace_s=0))
 
 
@@ -193,8 +195,8 @@ def _must_go(pod: Observed, nodes: set[str]) -> bool:
     """Return whether a node cannot be deleted before this pod is gone."""
     metadata = pod.manifest["metadata"]
     return (
-        observed.node_of(pod) in nodes
-        and not observed.finished(pod)
+        observed.node_name(pod) in nodes
+        and not observed.is_finished(pod)
         and not metadata["mirror"]
         and not any(owner["kind"] in _STAYING for owner in metadata["ownerReferences"])
     )

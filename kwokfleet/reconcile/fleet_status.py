@@ -180,5 +180,5 @@ def resource(name: str) -> Manifest:
     return {
         "apiVersion": objects.API_VERSION,
         "kind": "Fleet",
-        "metadata": {"name": name, "labels": {objects.MANAGED_BY: objects.US}},
+        "metadata": {"name": name, "labels": {objects.MANAGED_BY: objects.KWOKFLEET}},
     }

@@ -28,7 +28,7 @@ FOR_A_PERSON = frozenset(Cause) - {Cause.SUSPENDED, Cause.WINDOW, Cause.FOLLOWS,
 """What nobody has ordered and time does not heal: nothing goes on until somebody does something."""
 
 
-def next_step(each: Withheld, program: str = objects.US) -> str:
+def next_step(each: Withheld, program: str = objects.KWOKFLEET) -> str:
     """Return what a person does about changes that are withheld."""
     return f"look at it, then: {program} approve {each.digest}" if each.digest else _NEXT.get(each.cause, "")
 
@@ -64,8 +64,11 @@ def _not_ours(situation: Situation, change: Change) -> tuple[Cause, str] | None:
     if change.key in situation.foreign:
         why = _not_to_be_taken(situation, change, have)
         return (Cause.CONFLICT, f"{what} is there and {why}") if why else None
-    if not objects.is_ours(have.manifest):
-        return Cause.NOT_FAKE, f"{what} has our label but not the annotation {objects.FAKE_KEY}={objects.FAKE_VALUE}"
+    if not objects.is_managed(have.manifest):
+        return (
+            Cause.NOT_FAKE,
+            f"{what} has our label but not the annotation {objects.FAKE_NODE_KEY}={objects.FAKE_NODE_VALUE}",
+        )
     if change.key.name in situation.occupied and change.key.kind == "Namespace" and change.action is Action.DELETE:
         return Cause.OCCUPIED, f"namespace {change.key.name} holds {situation.occupied[change.key.name]}"
     return None
@@ -73,7 +76,7 @@ def _not_ours(situation: Situation, change: Change) -> tuple[Cause, str] | None:
 
 def _not_to_be_taken(situation: Situation, change: Change, have: Observed) -> str:
     """Return why somebody else's object is not made ours; empty if it is."""
-    if change.key.kind == "Node" and not objects.is_fake(have.manifest):
+    if change.key.kind == "Node" and not objects.is_fake_node(have.manifest):
         return "is not a fake node: it is never touched"
     if not _adopts(situation, change):
         return "is not ours"

@@ -111,5 +111,5 @@ def _why_unwanted(situation: Situation, have: Observed) -> tuple[str, bool]:
 
 def _order(change: Change) -> tuple[int, int]:
     """Return what sorts changes into the order in which they are made: deletes last, and in reverse."""
-    rank = objects.rank(change.key.kind)
+    rank = objects.apply_rank(change.key.kind)
     return (1, -rank) if change.action is Action.DELETE else (0, rank)

@@ -24,7 +24,7 @@ def present(tree: desired.Tree, inventory: Inventory) -> Present:
     found: dict[desired.Name, list[tuple[int, Observed]]] = {name: [] for name in choosy}
     for node in inventory.values() if choosy else ():
         name = (node.fleet, node.pool)
-        if node.key.kind == "Node" and name in choosy and not node.deleting and objects.is_fake(node.manifest):
+        if node.key.kind == "Node" and name in choosy and not node.deleting and objects.is_fake_node(node.manifest):
             index = _index(node, choosy[name])
             if index is not None:
                 found[name].append((index, node))

@@ -45,7 +45,7 @@ class Move:
     """Some nodes on their way from one kwok to another."""
 
     def __init__(
-        self, sender: throttled_client.Sender, changes: Sequence[Change], inventory: observed.Inventory
+        self, sender: throttled_client.ThrottledClient, changes: Sequence[Change], inventory: observed.Inventory
     ) -> None:
         self._sender = sender
         self._nodes = {each.key.name: each for each in changes}
@@ -55,23 +55,25 @@ class Move:
 
     def leave(self) -> None:
         """Take the nodes from their kwoks."""
-        throttled_client.send_all(self._sender, [requeue.hidden(name, self._shards[name]) for name in self._nodes])
+        throttled_client.send_all(
+            self._sender, [requeue.unassign_request(name, self._shards[name]) for name in self._nodes]
+        )
         try:
             self._release()
         except errors.ClusterError as error:  # they run out by themselves, if later
             log.warning("leases_not_released", error=str(error))
-        self._sender.stop.wait(lease_client.HEARD_S)
+        self._sender.stop.wait(lease_client.WATCH_DELAY_S)
 
     def _release(self) -> None:
         """Remove the nodes' leases, and learn who else drives nodes."""
         for turn in range(ROUNDS):
-            held = lease_client.held(self._sender)
+            held = lease_client.held_leases(self._sender)
             if turn == 0:
                 self._driving = self._at_work([each for each in held if each.node not in self._nodes])
             theirs = [each for each in held if each.node in self._nodes]
             if not theirs:
                 return
-            lease_client.release_all(self._sender, theirs)
+            lease_client.release_leases(self._sender, theirs)
 
     def arrive(self, shown: AbstractSet[str]) -> None:
         """When nodes that are shown to a new kwok are held by it, let it look at the pods on them."""
@@ -79,7 +81,7 @@ class Move:
         try:
             held = self._held(waiting)
             if held:
-                lease_client.show_again(self._sender, held, f"moved-{secrets.token_hex(4)}")
+                lease_client.requeue_pods(self._sender, held, f"moved-{secrets.token_hex(4)}")
         except errors.ClusterError as error:
             log.warning("pods_not_shown_again", error=str(error))
 
@@ -88,8 +90,8 @@ class Move:
         began, waiting = time.monotonic(), nodes
         looked, before = began, nodes
         while waiting and time.monotonic() < began + ARRIVED_S and not self._sender.stop.is_set():
-            waiting = nodes - {each.node for each in lease_client.held(self._sender)}
-            self._sender.stop.wait(LOOK_S if waiting else lease_client.HEARD_S)
+            waiting = nodes - {each.node for each in lease_client.held_leases(self._sender)}
+            self._sender.stop.wait(LOOK_S if waiting else lease_client.WATCH_DELAY_S)
             if waiting and time.monotonic() > looked + NUDGE_S:
                 if waiting == before:  # none has come for a while
                     self._nudge(waiting)
@@ -101,12 +103,12 @@ class Move:
         log.debug("nodes_shown_again", nodes=len(nodes))
         by_shard = itertools.groupby(sorted(nodes, key=self._target), key=self._target)
         for shard, names in by_shard:
-            lease_client.show_nodes_again(self._sender, set(names), shard, self._sender.stop.wait)
+            lease_client.requeue_nodes(self._sender, set(names), shard, self._sender.stop.wait)
 
     def _target(self, node: str) -> str:
         return _shard(self._nodes[node].want)
 
-    def _at_work(self, held: Sequence[node_leases.Lease]) -> set[str]:
+    def _at_work(self, held: Sequence[node_leases.NodeLease]) -> set[str]:
         now = datetime.now(UTC)
         return {self._shards[each.node] for each in held if each.node in self._shards and each.is_fresh(now)} - {""}
 

@@ -29,7 +29,7 @@ def key(fleet: str) -> ObjectKey:
     return ObjectKey(requests.FLEET.api_version, requests.FLEET.kind, "", fleet)
 
 
-def annotate(api: requests.Sends, fleet: str, annotations: Manifest, version: str = "") -> None:
+def annotate(api: requests.RequestSender, fleet: str, annotations: Manifest, version: str = "") -> None:
     """Write down what somebody wants of a Fleet; raise if the cluster does not know it, or refuses.
 
     *version*: only if it is still this one.
@@ -41,11 +41,11 @@ def annotate(api: requests.Sends, fleet: str, annotations: Manifest, version: st
             f"the cluster knows no Fleet {fleet!r}", hint="kubectl get fleets lists those that were synced once"
         )
     if answer.status != HTTPStatus.OK:
-        raise client.refused(api, answer, "patch fleets")
+        raise client.rejection_error(api, answer, "patch fleets")
 
 
 def order(  # noqa: PLR0913  # what an order says
-    api: requests.Sends,
+    api: requests.RequestSender,
     fleet: str,
     what: run_commands.RunAction,
     wave: str,
@@ -61,10 +61,10 @@ def order(  # noqa: PLR0913  # what an order says
             check(there)
         heeded = max((int(each.get("heeded", 0)) for each in (there.get("status") or {}).get("waves") or ()), default=0)
         text = run_commands.with_command(
-            (metadata.get("annotations") or {}).get(objects.ORDERS, ""), what, wave, run, above=heeded
+            (metadata.get("annotations") or {}).get(objects.RUN_COMMANDS, ""), what, wave, run, above=heeded
         )
         try:
-            annotate(api, fleet, {objects.ORDERS: text}, metadata.get("resourceVersion", ""))
+            annotate(api, fleet, {objects.RUN_COMMANDS: text}, metadata.get("resourceVersion", ""))
         except errors.ClusterError as error:
             if error.status != HTTPStatus.CONFLICT:
                 raise
@@ -76,7 +76,7 @@ def order(  # noqa: PLR0913  # what an order says
 class Recorder:
     """Writes down how Fleets stand, and remembers what is written."""
 
-    def __init__(self, api: requests.Sends, me: str = "") -> None:
+    def __init__(self, api: requests.RequestSender, me: str = "") -> None:
         self._api, self._me = api, me
         self.there: dict[str, Manifest] = {}
         """The Fleets that the cluster knows of, as far as we know."""
@@ -84,7 +84,7 @@ class Recorder:
 
     def begin(self) -> bool:
         """Read what is written already; return whether the cluster knows what a Fleet is, and lets us see them."""
-        listed = self._api.send(requests.page(requests.FLEET))
+        listed = self._api.send(requests.list_page(requests.FLEET))
         self.there = {each["metadata"]["name"]: each for each in listed.json().get("items") or ()}
         return listed.status == HTTPStatus.OK
 
@@ -130,7 +130,7 @@ class Recorder:
     def event(self, fleet: str, reason: str, message: str, *, kind: str = events.NORMAL) -> None:
         """Tell who follows Events; that it cannot be told hinders nothing."""
         uid = ((self.there.get(fleet) or {}).get("metadata") or {}).get("uid", "")
-        made = events.event(fleet, uid, reason, message, kind=kind, me=self._me, now=datetime.now(UTC))
+        made = events.fleet_event(fleet, uid, reason, message, kind=kind, me=self._me, now=datetime.now(UTC))
         made["metadata"]["name"] += f".{next(self._marks):x}"
         try:
             answer = self._api.send(requests.create(made))

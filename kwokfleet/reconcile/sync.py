@@ -73,12 +73,12 @@ class _Written:
                 made.versions[change.key.kind] = max(each.version, made.versions.get(change.key.kind, 0))
         return made
 
-    def known_to(self, view: informer.View) -> bool:
+    def known_to(self, view: informer.CacheView) -> bool:
         """Return whether these kinds are known at all; of others, somebody may have no right to know anything."""
         kinds = {*self.versions, *(key.kind for key in (*self.gone, *self.going))}
         return kinds.isdisjoint(view.unknown)
 
-    def shown_by(self, view: informer.View) -> bool:
+    def shown_by(self, view: informer.CacheView) -> bool:
         """Return whether everything has arrived."""
         if not self.known_to(view) or any(view.versions[kind] < version for kind, version in self.versions.items()):
             return False
@@ -92,15 +92,15 @@ class Sync:
 
     def __init__(
         self,
-        api: throttled_client.Api,
-        follower: informer.Mirror,
+        api: throttled_client.SendApi,
+        follower: informer.Informer,
         options: reconciler.Options,
-        limits: throttled_client.Limits,
+        limits: throttled_client.ClientLimits,
         mended_s: float = cluster_state.MENDED_S,
     ) -> None:
         self.stop = threading.Event()
         self.api, self.mirror = api, follower
-        self.sender = throttled_client.Sender(api, limits, self.stop)
+        self.sender = throttled_client.ThrottledClient(api, limits, self.stop)
         self.watcher: apply.Watcher = lambda _title, _done, _total: None
         self._world = cluster_state.Live(self.sender, follower, mended_s)
         self._reconciler = reconciler.Reconciler(self._world, options)
@@ -131,7 +131,7 @@ class Sync:
         return done
 
     def make(
-        self, loaded: loader.Loaded, changes: Sequence[Change], sender: throttled_client.Sender | None = None
+        self, loaded: loader.Loaded, changes: Sequence[Change], sender: throttled_client.ThrottledClient | None = None
     ) -> list[Outcome]:
         """Make some changes, and return once the mirror shows them: the next plan must not repeat them."""
         self.mirror.follow({change.key.kind for change in changes})
@@ -151,18 +151,18 @@ class Sync:
         """Remember which fields somebody else keeps changing."""
         self._reconciler.learn(outcomes, self._world.rival, datetime.now(UTC))
 
-    def _show_again(self, stages: list[Manifest], sender: throttled_client.Sender) -> None:
+    def _show_again(self, stages: list[Manifest], sender: throttled_client.ThrottledClient) -> None:
         """Let kwok look again at the objects that changed Stages may act on; by itself it would not."""
         on_nodes, on_pods = requeue.of_kind(stages, "Node"), requeue.of_kind(stages, "Pod")
         inventory, _ = self._world.inventory()
-        nodes = [each for each in inventory.values() if each.key.kind == "Node" and objects.is_ours(each.manifest)]
+        nodes = [each for each in inventory.values() if each.key.kind == "Node" and objects.is_managed(each.manifest)]
         if not nodes or not (on_nodes or on_pods):
             return
         sender.stop.wait(STAGE_S)
-        work = [(each, requeue.patch(each, on_nodes)) for each in requeue.concerned(on_nodes, nodes)]
+        work = [(each, requeue.requeue_patch(each, on_nodes)) for each in requeue.affected(on_nodes, nodes)]
         if on_pods:
             pods = self._world.pods_on({each.key.name for each in nodes})
-            work += [(each, requeue.patch(each, on_pods)) for each in requeue.concerned(on_pods, pods)]
+            work += [(each, requeue.requeue_patch(each, on_pods)) for each in requeue.affected(on_pods, pods)]
         throttled_client.send_all(sender, [requests.patch(each.key, what) for each, what in work])
 
     def _wait_until_seen(self, outcomes: Iterable[Outcome]) -> None:
@@ -205,10 +205,10 @@ class Sync:
         """Wait until all nodes are Ready, and open to pods unless they were declared closed."""
         wanted = self._reconciler.nodes()
 
-        def waiting(view: informer.View) -> list[ObjectKey]:
+        def waiting(view: informer.CacheView) -> list[ObjectKey]:
             return [key for key in wanted if not _is_ready(view, key)]
 
-        def is_so(view: informer.View) -> bool:
+        def is_so(view: informer.CacheView) -> bool:
             left = len(waiting(view))
             self.watcher("nodes ready", len(wanted) - left, len(wanted))
             return not left
@@ -223,7 +223,7 @@ class Sync:
             )
 
 
-def _is_ready(view: informer.View, key: ObjectKey) -> bool:
+def _is_ready(view: informer.CacheView, key: ObjectKey) -> bool:
     there = view.objects.get(key)
     if there is None or not there.ready:
         return False

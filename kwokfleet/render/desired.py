@@ -230,7 +230,7 @@ def namespace(name: str) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "Namespace",
-        "metadata": {"name": name, "labels": {objects.MANAGED_BY: objects.US}},
+        "metadata": {"name": name, "labels": {objects.MANAGED_BY: objects.KWOKFLEET}},
     }
 
 
@@ -267,7 +267,7 @@ def _config_map(namespace: str, name: str, key: str, content: Manifest) -> Manif
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": name, "namespace": namespace, "labels": {objects.MANAGED_BY: objects.US}},
+        "metadata": {"name": name, "namespace": namespace, "labels": {objects.MANAGED_BY: objects.KWOKFLEET}},
         "data": {key: writer.to_yaml(content)},
     }
 

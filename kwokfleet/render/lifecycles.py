@@ -262,7 +262,7 @@ class _Scope:
     def metadata(self, part: str) -> Manifest:
         return {
             "name": f"{self.fleet}-{self.lifecycle}-{part}",
-            "labels": {objects.MANAGED_BY: objects.US, objects.FLEET: self.fleet},
+            "labels": {objects.MANAGED_BY: objects.KWOKFLEET, objects.FLEET: self.fleet},
         }
 
     def stage(  # noqa: PLR0913  # what a Stage is made of

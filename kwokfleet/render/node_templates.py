@@ -98,7 +98,7 @@ def sanitised(live: Manifest, *, saved: bool = False) -> Manifest:
 def is_fake(live: Manifest) -> bool:
     """Return whether a live node is a fake one, and so no template for others."""
     annotations = (live.get("metadata") or {}).get("annotations") or {}
-    return objects.FAKE_KEY in annotations
+    return objects.FAKE_NODE_KEY in annotations
 
 
 def matching(nodes: Iterable[Manifest], labels: Mapping[str, str], names: Sequence[str] = ()) -> list[Manifest]:

@@ -40,7 +40,7 @@ MOST_COMBINATIONS = 100_000
 DEFAULT_NODE_IP = "10.0.0.1"
 
 _METRICS_PATH = f'{{{{ printf "{usage.PATH.replace("{nodeName}", "%s")}" .metadata.name | Quote }}}}'
-_OURS_ALONE = (objects.INDEX, objects.TAINTS, usage.METRICS_PATH)
+_OURS_ALONE = (objects.INDEX, objects.OWN_TAINTS, usage.METRICS_PATH)
 """Annotations that mean something only on nodes that we make, or only on one of that name."""
 _ROLE = "node-role.kubernetes.io/agent"
 _TTL_STEPS = ((100, 0), (500, 15), (1000, 30), (2000, 60))
@@ -156,7 +156,7 @@ def hostname_stage(pool: NodePool, fleet: str, *, answers: bool) -> Manifest:
         "kind": "Stage",
         "metadata": {
             "name": f"{fleet}-{pool.name}-hostname",
-            "labels": {objects.MANAGED_BY: objects.US, objects.FLEET: fleet},
+            "labels": {objects.MANAGED_BY: objects.KWOKFLEET, objects.FLEET: fleet},
         },
         "spec": {
             "resourceRef": {"apiGroup": "v1", "kind": "Node"},
@@ -218,8 +218,8 @@ def _mold(pool: NodePool, template: Manifest, context: Context) -> Manifest:
         "annotations": {
             **(metadata.get("annotations") or {}),
             **pool.annotations,
-            objects.FAKE_KEY: objects.FAKE_VALUE,
-            **({objects.TAINTS: listed} if (listed := own_taints(taints)) else {}),
+            objects.FAKE_NODE_KEY: objects.FAKE_NODE_VALUE,
+            **({objects.OWN_TAINTS: listed} if (listed := own_taints(taints)) else {}),
             **usage.of_node(pool.usage),
         },
         "spec": {**spec, "taints": taints},
@@ -241,7 +241,7 @@ def _labels(pool: NodePool, template: Mapping[str, str], info: Mapping[str, str]
         "type": "kwok",
         **template,
         **pool.labels,
-        objects.MANAGED_BY: objects.US,
+        objects.MANAGED_BY: objects.KWOKFLEET,
         objects.FLEET: fleet,
         objects.POOL: pool.name,
     }
@@ -252,7 +252,7 @@ def _labels(pool: NodePool, template: Mapping[str, str], info: Mapping[str, str]
 
 def _taints(pool: NodePool, template: list[Manifest]) -> list[Manifest]:
     own = [taint.model_dump(exclude_defaults=True) for taint in pool.taints]
-    fake = [objects.FAKE_TAINT] if pool.taint else []
+    fake = [objects.FAKE_NODE_TAINT] if pool.taint else []
     merged: list[Manifest] = objects.overlay(template, [*own, *fake], "taints")
     return merged
 
@@ -388,5 +388,5 @@ def own_taints(taints: Iterable[Mapping[str, Any]]) -> str:
     """Return what the annotation says of taints that we put on a node; the fake one is always ours."""
     # Sorted: taints mean the same in any order, so the order in a file must not be a difference.
     return ",".join(
-        sorted(f"{taint['key']}:{taint.get('effect', '')}" for taint in taints if taint["key"] != objects.FAKE_KEY)
+        sorted(f"{taint['key']}:{taint.get('effect', '')}" for taint in taints if taint["key"] != objects.FAKE_NODE_KEY)
     )

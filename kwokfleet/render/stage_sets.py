@@ -86,5 +86,5 @@ def _at_large(stage: Manifest) -> bool:
 def owned(stage: Manifest) -> Manifest:
     """Return a Stage with the label that makes it ours."""
     metadata = stage["metadata"]
-    labels = {**(metadata.get("labels") or {}), objects.MANAGED_BY: objects.US}
+    labels = {**(metadata.get("labels") or {}), objects.MANAGED_BY: objects.KWOKFLEET}
     return {**stage, "metadata": {**metadata, "labels": labels}}

@@ -88,7 +88,7 @@ def _object(kind: str, spec: Manifest) -> Manifest:
     return {
         "apiVersion": objects.STAGE_API_VERSION,
         "kind": kind,
-        "metadata": {"name": NAME, "labels": {objects.MANAGED_BY: objects.US}},
+        "metadata": {"name": NAME, "labels": {objects.MANAGED_BY: objects.KWOKFLEET}},
         "spec": spec,
     }
 

@@ -216,7 +216,12 @@ def _prepared(context: Context) -> Manifest:
     metadata["name"] = "{{name}}"
     if template["kind"] not in CLUSTER_SCOPED:
         metadata["namespace"] = namespace(context)
-    metadata["labels"] = {**(metadata.get("labels") or {}), **wave.labels, objects.MANAGED_BY: objects.US, **labels}
+    metadata["labels"] = {
+        **(metadata.get("labels") or {}),
+        **wave.labels,
+        objects.MANAGED_BY: objects.KWOKFLEET,
+        **labels,
+    }
     metadata["annotations"] = {
         **(metadata.get("annotations") or {}),
         **wave.annotations,
@@ -275,14 +280,14 @@ def _placed_pod(pod: Mapping[str, Any], context: Context, labels: Mapping[str, s
 def _tolerations(given: Sequence[Manifest], context: Context) -> list[Manifest]:
     """Return tolerations for the fake taint, the autoscaler's, and all of the pools that the Wave names."""
     fleet, wave = context.fleet, context.wave
-    wanted = [{"key": objects.FAKE_KEY, "operator": "Exists", "effect": "NoSchedule"}]
+    wanted = [{"key": objects.FAKE_NODE_KEY, "operator": "Exists", "effect": "NoSchedule"}]
     pools = [pool for pool in fleet.spec.node_pools if not wave.pools or pool.name in wave.pools]
     if any(pool.autoscaler for pool in pools):
         wanted.append({"key": objects.AUTOSCALER_TAINT_KEY, "operator": "Exists", "effect": "NoSchedule"})
     for taint in (taint for pool in pools if pool.name in wave.pools for taint in context.taints.get(pool.name, ())):
         value = {"operator": "Equal", "value": taint["value"]} if taint.get("value") else {"operator": "Exists"}
         own = {"key": taint["key"], **value, "effect": taint["effect"]}
-        if own not in wanted and taint["key"] != objects.FAKE_KEY:
+        if own not in wanted and taint["key"] != objects.FAKE_NODE_KEY:
             wanted.append(own)
     have = {(each.get("key"), each.get("effect")) for each in given}
     return [*given, *(each for each in wanted if (each["key"], each["effect"]) not in have)]

@@ -291,7 +291,7 @@ def owned_manifest(value: Manifest, fleet: str) -> Manifest:
     metadata = {key: item for key, item in given.items() if item}
     if kind in objects.KWOK_NAMESPACED_KINDS:
         metadata.setdefault("namespace", "default")
-    metadata["labels"] = {**(given.get("labels") or {}), objects.MANAGED_BY: objects.US, objects.FLEET: fleet}
+    metadata["labels"] = {**(given.get("labels") or {}), objects.MANAGED_BY: objects.KWOKFLEET, objects.FLEET: fleet}
     spec = _without_nothing(value["spec"])
     if kind == "Metric":
         spec = {**spec, "metrics": [{"dimension": "node", **each} for each in spec["metrics"]]}

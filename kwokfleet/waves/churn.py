@@ -41,7 +41,7 @@ def wave_selector(fleet: str, wave: str) -> str:
     """Return what selects the objects of all Runs of a Wave."""
     if not fleet or not wave:
         raise ValueError("a Wave without fleet or name")
-    return f"{objects.MANAGED_BY}={objects.US},{objects.FLEET}={fleet},{objects.WAVE}={wave}"
+    return f"{objects.MANAGED_BY}={objects.KWOKFLEET},{objects.FLEET}={fleet},{objects.WAVE}={wave}"
 
 
 def belongs_to_run(manifest: Manifest, name: tuple[str, str, str]) -> bool:
@@ -64,14 +64,14 @@ def churned_indices(fleet: fleet_api.Fleet, wave: Wave, run: str, number: int, t
 
 def churn_round(manifest: Manifest) -> int:
     """Return the round of churn that an object was made in; 0 if by none."""
-    text = (manifest["metadata"].get("annotations") or {}).get(objects.ROUND, "0")
+    text = (manifest["metadata"].get("annotations") or {}).get(objects.CHURN_ROUND, "0")
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
 def with_churn_round(manifest: Manifest, number: int) -> Manifest:
     """Return an object as a round of churn makes it."""
     metadata = manifest["metadata"]
-    annotations = {**(metadata.get("annotations") or {}), objects.ROUND: str(number)}
+    annotations = {**(metadata.get("annotations") or {}), objects.CHURN_ROUND: str(number)}
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 

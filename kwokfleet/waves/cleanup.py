@@ -80,8 +80,8 @@ class RunCleanup(threading.Thread):
         if entry is None or (wave.ttl is None and entry.ended is None):
             return
         kind = self._tools.kinds.kind(wave.template)
-        found = client.items(self._sender, kind, self._selector, metadata_only=not self._ends)
-        mine = (each for each in found if objects.is_ours({**each, "kind": kind.kind}))
+        found = client.list_objects(self._sender, kind, self._selector, metadata_only=not self._ends)
+        mine = (each for each in found if objects.is_managed({**each, "kind": kind.kind}))
         things = [churn.run_object(each, ends=self._ends) for each in mine]
         self._remove(kind, churn.expired(things, wave.ttl, now))
         if entry.state is RunState.RUNNING or entry.ended is None:
@@ -108,7 +108,7 @@ class RunCleanup(threading.Thread):
             self._tools.news()
 
     def _listed(self, kind: requests.Kind) -> Iterator[Manifest]:
-        return client.items(self._sender, kind, self._selector, metadata_only=True)
+        return client.list_objects(self._sender, kind, self._selector, metadata_only=True)
 
     # deleting
 
@@ -141,12 +141,12 @@ class RunCleanup(threading.Thread):
         in_use = {each.name for each in page.running} if page else set[str]()
         mine = {
             each["metadata"]["name"]: churn.run_object(each, ends=False)
-            for each in client.items(self._sender, requests.NAMESPACE, selector, metadata_only=True)
+            for each in client.list_objects(self._sender, requests.NAMESPACE, selector, metadata_only=True)
             if objects.labels(each).get(objects.RUN) not in in_use
         }
         until, kept = time.monotonic() + PATIENCE_S, dict[str, str]()
         while mine and not self._stop_asked.is_set():
-            kept = discovery.occupants(self._sender, mine.keys())
+            kept = discovery.occupied_namespaces(self._sender, mine.keys())
             self._remove(requests.NAMESPACE, [each for name, each in mine.items() if name not in kept])
             mine = {name: each for name, each in mine.items() if name in kept}
             if mine and (time.monotonic() > until or self._stop_asked.wait(SHORTEST_S)):

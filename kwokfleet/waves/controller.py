@@ -46,11 +46,11 @@ class WaveController:
     """Starts Runs when they are due, and knows how each one fares. Used by the worker alone."""
 
     def __init__(
-        self, sender: throttled_client.Sender, news: Callable[[], None], audience: RunListener | None = None
+        self, sender: throttled_client.ThrottledClient, news: Callable[[], None], audience: RunListener | None = None
     ) -> None:
         self._audience = audience or NullListener()
         threads = deadline_queue.DeadlineQueue(lambda: sender.room)
-        self._tools = run_executor.RunServices(sender, threads, discovery.Kinds(sender), self._audience, news)
+        self._tools = run_executor.RunServices(sender, threads, discovery.KindResolver(sender), self._audience, news)
         self._pages: dict[str, dict[str, WaveLedger]] = {}
         self._playing: dict[RunKey, run_executor.RunExecutor] = {}
         self._sweeping: dict[RunKey, cleanup.RunCleanup] = {}

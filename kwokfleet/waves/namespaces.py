@@ -10,7 +10,7 @@ from kwokfleet.render import workloads
 class Namespaces:
     """Makes the namespaces of a Run that have variables in their names; those without are made from the files."""
 
-    def __init__(self, api: requests.Sends, context: workloads.Context) -> None:
+    def __init__(self, api: requests.RequestSender, context: workloads.Context) -> None:
         self._api = api
         self._varies = bool(workloads.names_used(context.wave.namespace or ""))
         self._labels = workloads.owner_labels(context)
@@ -21,7 +21,7 @@ class Namespaces:
         name = manifest["metadata"].get("namespace")
         if not self._varies or not name or name in self._there:
             return
-        labels = {objects.MANAGED_BY: objects.US, **self._labels}
+        labels = {objects.MANAGED_BY: objects.KWOKFLEET, **self._labels}
         made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
         answer = self._api.send(requests.create(made))
         if answer.status in (HTTPStatus.CREATED, HTTPStatus.CONFLICT):

@@ -64,5 +64,7 @@ def by_fleet(fleets: Iterable[Manifest]) -> dict[str, list[RunCommand]]:
     """Return the orders about each Fleet, as the cluster has them."""
     annotated = ((each["metadata"]["name"], each["metadata"].get("annotations") or {}) for each in fleets)
     return {
-        name: parse(annotations[objects.ORDERS]) for name, annotations in annotated if objects.ORDERS in annotations
+        name: parse(annotations[objects.RUN_COMMANDS])
+        for name, annotations in annotated
+        if objects.RUN_COMMANDS in annotations
     }

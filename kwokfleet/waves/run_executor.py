@@ -21,7 +21,7 @@ import structlog
 from kwokfleet import errors
 from kwokfleet.api.wave import Churn
 from kwokfleet.kube import objects, rejections, requests, throttled_client
-from kwokfleet.kube.discovery import Kinds
+from kwokfleet.kube.discovery import KindResolver
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.render import workloads
 from kwokfleet.waves import churn as upkeep
@@ -65,9 +65,9 @@ class RunListener(Protocol):
 class RunServices:
     """What all Runs share."""
 
-    sender: throttled_client.Sender
+    sender: throttled_client.ThrottledClient
     pacer: deadline_queue.DeadlineQueue
-    kinds: Kinds
+    kinds: KindResolver
     audience: RunListener
     news: Callable[[], None]
     """Is called when an entry has changed."""
@@ -84,7 +84,7 @@ class PendingObject:
     """The same moment, by the monotonic clock."""
     request: requests.Request | None = None
     """Made ahead; None if that was not possible, or must be done again."""
-    passage: throttled_client.Passage = field(default_factory=throttled_client.Passage)
+    passage: throttled_client.SendTiming = field(default_factory=throttled_client.SendTiming)
     pause_s: float = FIRST_AGAIN_S
     """How long to wait if it is refused for a reason that may pass."""
     queued: bool = True
@@ -193,7 +193,7 @@ class RunExecutor(threading.Thread):
             piece.request = None
             answer = self._sender.send(request, piece.passage)
             trouble = self._trouble(piece, answer)
-            passing = bool(trouble) and rejections.may_pass(answer)
+            passing = bool(trouble) and rejections.is_transient(answer)
         except errors.NotLeadingError:
             self.cancel()
             return
@@ -216,16 +216,16 @@ class RunExecutor(threading.Thread):
             if self._queued == AHEAD // 2:
                 self._changed.notify_all()
 
-    def _trouble(self, piece: PendingObject, answer: requests.Answer) -> str:
+    def _trouble(self, piece: PendingObject, answer: requests.Response) -> str:
         """Return why an object was refused, empty if it is there."""
         if answer.status in (HTTPStatus.CREATED, HTTPStatus.OK):
             return ""
         manifest = self._make(piece.index)
-        if answer.status == HTTPStatus.CONFLICT and not rejections.may_pass(answer):
+        if answer.status == HTTPStatus.CONFLICT and not rejections.is_transient(answer):
             there = self._sender.send(requests.get_any(self._tools.kinds.kind(manifest), manifest)).json()
             return "" if upkeep.belongs_to_run(there, self._name) else "there is one already, and it is not of this Run"
         self._namespaces.forget(manifest)
-        return rejections.said(answer)
+        return rejections.reason_text(answer)
 
     def _passes_until(self, piece: PendingObject) -> float:
         expect = self._context.wave.expect
@@ -325,7 +325,7 @@ class RunExecutor(threading.Thread):
         kind = self._tools.kinds.kind(manifest)
         there = self._sender.send(requests.get_any(kind, manifest)).json()
         if there.get("metadata"):
-            if not upkeep.belongs_to_run(there, self._name) or not objects.is_ours(there):
+            if not upkeep.belongs_to_run(there, self._name) or not objects.is_managed(there):
                 return True, "the one that is there is not of this Run"
             if upkeep.churn_round(there) >= number:
                 return True, ""
@@ -335,5 +335,5 @@ class RunExecutor(threading.Thread):
         answer = self._sender.send(requests.create_any(kind, manifest))
         if answer.status == HTTPStatus.CREATED:
             return True, ""
-        later = answer.status == HTTPStatus.CONFLICT or rejections.may_pass(answer)
-        return not later, rejections.said(answer)
+        later = answer.status == HTTPStatus.CONFLICT or rejections.is_transient(answer)
+        return not later, rejections.reason_text(answer)

@@ -136,7 +136,7 @@ def _follows(files: Path, proxy: faulty_proxy.Proxy) -> table.Result:
 
 def _drifts(place: benchmark_cluster.Arena) -> table.Result:
     """Measure from the moment of a change behind our back until a watch shows that it is repaired."""
-    with informer.Mirror(place.api, (requests.NODE,), "drifting=yes") as seen:
+    with informer.Informer(place.api, (requests.NODE,), "drifting=yes") as seen:
         view = seen.wait(lambda view: len(view.objects) == DRIFTING, 60)
         keys = sorted(view.objects)
         samples: dict[str, list[float]] = {}
@@ -169,12 +169,12 @@ def _relabel(place: benchmark_cluster.Arena, key: ObjectKey) -> int:
     return int(answer.json()["metadata"]["resourceVersion"])
 
 
-def _repaired(place: benchmark_cluster.Arena, seen: informer.Mirror, key: ObjectKey, meddle: Meddle) -> float:
+def _repaired(place: benchmark_cluster.Arena, seen: informer.Informer, key: ObjectKey, meddle: Meddle) -> float:
     before = seen.view().objects[key]
     began = time.monotonic()
     after = meddle(place, key)
 
-    def is_so(view: informer.View) -> bool:
+    def is_so(view: informer.CacheView) -> bool:
         now = view.objects.get(key)
         if now is None or objects.labels(now.manifest).get("tier") != "gold":
             return False

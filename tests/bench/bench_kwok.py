@@ -52,7 +52,7 @@ class Lab:
 
     plane: control_plane.ControlPlane
     program: cli.Cli
-    api: client.Cluster
+    api: client.KubeClient
     folder: Path
     numbers: Iterator[int] = field(default_factory=count)
 
@@ -101,7 +101,7 @@ class Lab:
 
     def holders(self) -> set[str]:
         """Return who holds the nodes' leases, nobody if not every node has one."""
-        held = lease_client.held(self.api)
+        held = lease_client.held_leases(self.api)
         return {each.holder for each in held} if len(held) == SIZE else set()
 
 
@@ -114,7 +114,7 @@ def run() -> list[table.Result]:
             table.say(f"file saved and synced: {', '.join(f'{each:.2f}' for each in edits)}")
             by_hand = [_edited(lab, _by_kubectl, NEVER_S)]
             table.say(f"kubectl apply: {by_hand[0]:.2f}")
-        waiting.until(lambda: not lease_client.held(lab.api))
+        waiting.until(lambda: not lease_client.held_leases(lab.api))
         with _in_a_loop(lab) as pid:
             peers = [_killed(lab, pid, PEER) for _ in range(max(1, ROUNDS - 1))]
     never = f"kubectl apply of the Stage (not within {NEVER_S:g} s: never)"

@@ -247,7 +247,7 @@ def _watched(place: benchmark_cluster.Arena) -> Iterator[Seen]:
 @contextmanager
 def _heard(place: benchmark_cluster.Arena, kind: requests.Kind, hear: Callable[[bytes], None]) -> Iterator[None]:
     """Hear every event of a kind from now on."""
-    listed = place.api.send(requests.page(kind)).json()["metadata"]["resourceVersion"]
+    listed = place.api.send(requests.list_page(kind)).json()["metadata"]["resourceVersion"]
     stream = place.api.stream(requests.watch(kind, "", listed, 900), 900)
 
     def listen() -> None:

@@ -105,7 +105,7 @@ def _lives(place: benchmark_cluster.Arena, daemon: daemon_process.Running) -> Ro
     """Let pods come, run and go, and return what each of them cost."""
     parts = _parts(place, daemon)
     before, size, began = _cpu(parts), _db_size(place), time.monotonic()
-    with informer.Mirror(place.api, (requests.POD,), f"{objects.WAVE}=load") as seen:
+    with informer.Informer(place.api, (requests.POD,), f"{objects.WAVE}=load") as seen:
         many_pods.fill(place, PODS)
         seen.wait(lambda view: sum(map(_runs, view.objects.values())) == PODS, benchmark_cluster.DEADLINE_S)
         ran, held = time.monotonic() - began, _db_size(place)

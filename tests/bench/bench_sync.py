@@ -155,14 +155,17 @@ def _large(place: benchmark_cluster.Arena, file: Path, small: table.Result) -> l
     ]  # fmt: skip
 
 
-class _Counting(client.Cluster):
+class _Counting(client.KubeClient):
     """A way to the cluster that counts what goes through it."""
 
     sent = 0
 
     def send(
-        self, request: requests.Request, timeout_s: float = client.ANSWER_S, ask: Callable[[], None] | None = None
-    ) -> requests.Answer:
+        self,
+        request: requests.Request,
+        timeout_s: float = client.RESPONSE_TIMEOUT_S,
+        ask: Callable[[], None] | None = None,
+    ) -> requests.Response:
         """Count and send."""
         type(self).sent += 1
         return super().send(request, timeout_s, ask)
@@ -172,10 +175,10 @@ def _passes(place: benchmark_cluster.Arena, file: Path) -> tuple[list[float], in
     """Return the CPU milliseconds of passes over a settled fleet, and the requests they took."""
     api = client.connect(kubeconfig=place.plane.kubeconfig)
     api.__class__ = _Counting
-    with informer.Mirror(api) as follower:
+    with informer.Informer(api) as follower:
         follower.wait_until_known(60)
         loader = source.Loader()
-        session = sync.Sync(api, follower, reconciler.Options(), throttled_client.Limits())
+        session = sync.Sync(api, follower, reconciler.Options(), throttled_client.ClientLimits())
         assert session.plan(loader.load(file)).empty
         _Counting.sent = 0
         costs = []

@@ -28,8 +28,8 @@ class Arena:
     """A cluster, and what is seen of it."""
 
     plane: control_plane.ControlPlane
-    api: client.Cluster
-    nodes: informer.Mirror
+    api: client.KubeClient
+    nodes: informer.Informer
     folder: Path
     data_dir: Path
 
@@ -123,7 +123,7 @@ def opened(*, driven: bool = True) -> Iterator[Arena]:
         try:
             kwok.install_crds(plane)
             api = client.connect(kubeconfig=plane.kubeconfig)
-            with _stages(plane), informer.Mirror(api, (requests.NODE,), SELECTOR) as nodes:
+            with _stages(plane), informer.Informer(api, (requests.NODE,), SELECTOR) as nodes:
                 nodes.wait_until_known(60)
                 place = Arena(plane, api, nodes, folder, data_dir)
                 with kwok_beside(place) if driven else nullcontext():

@@ -40,7 +40,7 @@ def fill(place: benchmark_cluster.Arena, count: int) -> None:
 
 
 def _pod(number: int, node: str) -> objects.Manifest:
-    labels = {objects.MANAGED_BY: objects.US, objects.FLEET: "bench", objects.WAVE: "load", objects.RUN: "0"}
+    labels = {objects.MANAGED_BY: objects.KWOKFLEET, objects.FLEET: "bench", objects.WAVE: "load", objects.RUN: "0"}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -57,7 +57,7 @@ def _pod(number: int, node: str) -> objects.Manifest:
 def hold(kubeconfig: str) -> None:
     """Mirror all our nodes and pods, say so, and stay."""
     api = client.connect(kubeconfig=Path(kubeconfig))
-    with informer.Mirror(api, (*requests.MANAGED, requests.POD), requests.OURS) as follower:
+    with informer.Informer(api, (*requests.MANAGED_KINDS, requests.POD), requests.MANAGED_SELECTOR) as follower:
         view = follower.wait_until_known(120)
         print(f"ready: {len(view.objects)} objects", flush=True)
         time.sleep(600)

@@ -45,7 +45,7 @@ def main(who: str, kubeconfig: str, file: str) -> None:
     """Play the Wave of a file."""
     tree = loader.Loader().load(Path(file)).tree
     api = client.connect(kubeconfig=Path(kubeconfig))
-    sender = throttled_client.Sender(api, throttled_client.Limits(), threading.Event())
+    sender = throttled_client.ThrottledClient(api, throttled_client.ClientLimits(), threading.Event())
     cpu = time.process_time()
     listener = {"player": _play, "limiter": _limit}[who](tree, sender)
     assert not listener.troubles, listener.troubles[:3]
@@ -62,7 +62,7 @@ def main(who: str, kubeconfig: str, file: str) -> None:
     )
 
 
-def _play(tree: desired.Tree, sender: throttled_client.Sender) -> Listener:
+def _play(tree: desired.Tree, sender: throttled_client.ThrottledClient) -> Listener:
     listener, done = Listener(), threading.Event()
     [fleet] = tree.fleets
     made = controller.WaveController(sender, lambda: None, listener)
@@ -95,13 +95,13 @@ class Bucket:
             time.sleep(pause)
 
 
-def _limit(tree: desired.Tree, sender: throttled_client.Sender) -> Listener:
+def _limit(tree: desired.Tree, sender: throttled_client.ThrottledClient) -> Listener:
     """Submit as fast as a rate limiter lets through; what the plan was is reckoned beside it."""
     listener, bucket = Listener(), Bucket(QPS, BURST)
     [fleet] = tree.fleets
     [wave] = fleet.spec.waves
     context = desired.wave_context(tree, fleet, wave, "0")
-    make, known = workloads.maker(context), discovery.Kinds(sender)
+    make, known = workloads.maker(context), discovery.KindResolver(sender)
     known.kind(make(0))
     start = datetime.now(UTC) + timedelta(seconds=0.5)
     clock = time.monotonic() - datetime.now(UTC).timestamp()
@@ -116,7 +116,7 @@ def _limit(tree: desired.Tree, sender: throttled_client.Sender) -> Listener:
                 return
             manifest = make(instant.index)
             bucket.wait()
-            passage = throttled_client.Passage()
+            passage = throttled_client.SendTiming()
             sender.send(requests.create_any(known.kind(manifest), manifest), passage)
             sent = datetime.fromtimestamp(passage.at - clock, UTC)
             listener.submitted(("", "", ""), instant.index, instant.at, sent, "", 0)

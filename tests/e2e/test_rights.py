@@ -25,7 +25,7 @@ class Played:
     """What a full run has asked for, and the API server that answered."""
 
     cluster: ControlPlane
-    api: client.Cluster
+    api: client.KubeClient
     asked: list[Asked]
 
     def needing(self, grant: Grant) -> Asked | None:
@@ -79,7 +79,7 @@ def reduced(played: Played) -> Played:
     return played
 
 
-def _make(api: client.Cluster, role: rbac_grants.Manifest, name: str, rules: list[rbac_grants.Manifest]) -> None:
+def _make(api: client.KubeClient, role: rbac_grants.Manifest, name: str, rules: list[rbac_grants.Manifest]) -> None:
     namespace, kind = role["metadata"].get("namespace", ""), role["kind"]
     user = {"kind": "User", "name": name, "apiGroup": "rbac.authorization.k8s.io"}
     made = {**role, "metadata": {"name": name}, "rules": rules}

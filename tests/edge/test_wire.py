@@ -46,15 +46,15 @@ class Server:
 
 
 @contextmanager
-def opened(*connections: Sequence[bytes]) -> Iterator[tuple[http_connection.Wire, Server]]:
+def opened(*connections: Sequence[bytes]) -> Iterator[tuple[http_connection.ConnectionPool, Server]]:
     """Open a way to a server that answers so."""
     with closing(Server(*connections)) as server:
         pool = urllib3.HTTPConnectionPool("127.0.0.1", server.port)
-        with closing(http_connection.Wire(pool)) as made, closing(pool):
+        with closing(http_connection.ConnectionPool(pool)) as made, closing(pool):
             yield made, server
 
 
-def asked(made: http_connection.Wire) -> tuple[int, bytes]:
+def asked(made: http_connection.ConnectionPool) -> tuple[int, bytes]:
     """Return what a request is answered with."""
     status, body, _ = made.exchange(ASKED, 5, 5, None)
     return status, body
@@ -115,7 +115,7 @@ def test_a_write_on_a_connection_that_closes_just_then_is_not_sent_twice() -> No
     said = OK + b"Content-Length: 2\r\n\r\nok"
     with opened([said, b""], [said]) as (made, server):
         asked(made)
-        with pytest.raises(http_connection.BrokenError):
+        with pytest.raises(http_connection.BrokenConnectionError):
             made.exchange(ASKED.replace(b"GET", b"POST"), 5, 5, None)
         assert server.met == 1
 
@@ -136,7 +136,7 @@ def test_a_write_on_a_connection_that_closes_just_then_is_not_sent_twice() -> No
 )
 def test_what_is_no_whole_answer_is_said(answer: bytes, why: str) -> None:
     """Half an answer is never taken for one."""
-    with opened([answer]) as (made, _), pytest.raises(http_connection.BrokenError, match=why):
+    with opened([answer]) as (made, _), pytest.raises(http_connection.BrokenConnectionError, match=why):
         asked(made)
 
 
@@ -156,5 +156,5 @@ def test_a_server_that_says_nothing_is_not_waited_for_for_ever() -> None:
     """The time for an answer runs from the request on."""
     with closing(socket.create_server(("127.0.0.1", 0))) as silent:
         pool = urllib3.HTTPConnectionPool("127.0.0.1", silent.getsockname()[1])
-        with closing(http_connection.Wire(pool)) as made, pytest.raises(TimeoutError):
+        with closing(http_connection.ConnectionPool(pool)) as made, pytest.raises(TimeoutError):
             made.exchange(ASKED, 5, 0.05, None)

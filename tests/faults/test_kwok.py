@@ -45,7 +45,7 @@ def drives_again(kept: supervised_kwok.Kept, name: str) -> None:
     """Wait until a new pod runs and every node has a lease of the living process."""
     supervised_kwok.run_pod(kept.cluster, name, "after", f"{name}-pool-7")
     waiting.until(lambda: supervised_kwok.phase(kept.cluster, name, "after") == "Running", deadline_s=120)
-    waiting.until(lambda: kept.status().state is shard.State.READY, deadline_s=120)
+    waiting.until(lambda: kept.status().state is shard.ShardState.READY, deadline_s=120)
     waiting.until(lambda: list(kept.leases().values()) == [kept.status().identity] * 20, deadline_s=120)
 
 

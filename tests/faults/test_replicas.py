@@ -18,7 +18,7 @@ from tests.harness.control_plane import ControlPlane
 KILLS = 10
 NODES = 500
 JOBS_PER_S = 2
-HANDOVER_S = election.Timing().lease_s + 2 * election.Timing().retry_s
+HANDOVER_S = election.LeaseTiming().lease_s + 2 * election.LeaseTiming().retry_s
 """A candidate sees the last renewal a moment late, and looks again a moment late."""
 AS_IN_CLUSTERS = state.Spec(
     extra_args=(

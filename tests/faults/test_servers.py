@@ -67,7 +67,7 @@ def test_pages_show_what_a_stream_shows(scene: Scene, proxy: faulty_proxy.Proxy,
     proxy.rule = rule
     streamed, paged = (scene.diff("--output", "json", "--details", **each) for each in ({}, through))
     assert (paged.returncode, paged.stdout) == (1, streamed.stdout)
-    always = len(requests.MANAGED) - len(requests.KWOK)
+    always = len(requests.MANAGED_KINDS) - len(requests.KWOK_KINDS)
     assert len(proxy.faults) == always, "every kind was asked for as a stream first"
 
 

@@ -23,9 +23,9 @@ def taken(cluster: ControlPlane) -> dict[tuple[str, str, str], Manifest]:
             (kind.plural, each["metadata"].get("namespace", ""), each["metadata"]["name"]): (
                 {} if kind.plural in _RESTLESS else each
             )
-            for kind in discovery.listed(api)
+            for kind in discovery.listable_kinds(api)
             if kind.plural not in _FLEETING
-            for each in client.items(api, kind)
+            for each in client.list_objects(api, kind)
         }
     finally:
         api.close()

@@ -17,15 +17,15 @@ from kwokfleet.source import loader
 from tests.harness import control_plane, waiting
 
 KNOWN_S = 60.0
-OURS = ("--selector", f"{objects.MANAGED_BY}={objects.US}", "--ignore-not-found")
+OURS = ("--selector", f"{objects.MANAGED_BY}={objects.KWOKFLEET}", "--ignore-not-found")
 
 
 @dataclass(frozen=True)
 class Sessions:
     """A followed cluster."""
 
-    api: client.Cluster
-    follower: informer.Mirror
+    api: client.KubeClient
+    follower: informer.Informer
 
     def sync(self, path: Path) -> syncing.Report:
         """Make the cluster what files say, which must succeed."""
@@ -44,7 +44,7 @@ class Sessions:
     def _begun(self, path: Path) -> tuple[syncing.Sync, loader.Loaded]:
         loaded = loader.Loader().load(path)
         assert loaded.usable, loaded.problems
-        return syncing.Sync(self.api, self.follower, reconciler.Options(), throttled_client.Limits()), loaded
+        return syncing.Sync(self.api, self.follower, reconciler.Options(), throttled_client.ClientLimits()), loaded
 
 
 @contextmanager
@@ -52,7 +52,7 @@ def opened(cluster: control_plane.ControlPlane) -> Iterator[Sessions]:
     """Follow a cluster from here to the end of the block."""
     api = client.connect(None, cluster.kubeconfig)
     try:
-        with informer.Mirror(api) as follower:
+        with informer.Informer(api) as follower:
             follower.wait_until_known(KNOWN_S)
             yield Sessions(api, follower)
     finally:
@@ -63,16 +63,16 @@ def clear(cluster: control_plane.ControlPlane) -> None:
     """Remove everything that is kwokfleet's, whoever made it: tests share the cluster, one after the other."""
     api = client.connect(None, cluster.kubeconfig)
     try:
-        api.send(Request("DELETE", f"{requests.collection(requests.NODE)}?labelSelector={requests.OURS}"))
-        for kind in (*requests.MANAGED, requests.FLEET):
+        api.send(Request("DELETE", f"{requests.collection(requests.NODE)}?labelSelector={requests.MANAGED_SELECTOR}"))
+        for kind in (*requests.MANAGED_KINDS, requests.FLEET):
             for key, uid in _ours(api, kind):
                 api.send(requests.delete(key, uid))
     finally:
         api.close()
 
 
-def _ours(api: client.Cluster, kind: requests.Kind) -> list[tuple[ObjectKey, str]]:
-    page = requests.page(kind, requests.OURS, metadata_only=True)
+def _ours(api: client.KubeClient, kind: requests.Kind) -> list[tuple[ObjectKey, str]]:
+    page = requests.list_page(kind, requests.MANAGED_SELECTOR, metadata_only=True)
     # A kind that has just been defined is not to be had for a moment; one that is not defined has no objects.
     busy = HTTPStatus.TOO_MANY_REQUESTS
     [answer] = waiting.until(lambda: [given for given in [api.send(page)] if given.status != busy])

@@ -37,7 +37,7 @@ class Machine:
 
     name: str
     folder: Path
-    api: client.Cluster
+    api: client.KubeClient
     namespaces: Sequence[str]
     programs: Mapping[str, Sequence[str]]
     """What runs instead of a command's first word or, if there is no command, of an image (without its tag)."""

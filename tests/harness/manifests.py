@@ -11,9 +11,9 @@ from kwokfleet.render import nodes
 
 def node(name: str = "lab-gpu-0", *, fleet: str = "lab", pool: str = "gpu", **parts: Any) -> Manifest:  # noqa: ANN401  # of a manifest
     """Write a node as a pool asks for it; *parts* are its labels, annotations, taints, capacity, spec and status."""
-    taints = parts.get("taints", [objects.FAKE_TAINT])
-    own = {objects.TAINTS: listed} if (listed := nodes.own_taints(taints)) else {}
-    labels = {objects.MANAGED_BY: objects.US, objects.FLEET: fleet, objects.POOL: pool}
+    taints = parts.get("taints", [objects.FAKE_NODE_TAINT])
+    own = {objects.OWN_TAINTS: listed} if (listed := nodes.own_taints(taints)) else {}
+    labels = {objects.MANAGED_BY: objects.KWOKFLEET, objects.FLEET: fleet, objects.POOL: pool}
     capacity = parts.get("capacity", {"cpu": "32"})
     return {
         "apiVersion": "v1",
@@ -21,7 +21,7 @@ def node(name: str = "lab-gpu-0", *, fleet: str = "lab", pool: str = "gpu", **pa
         "metadata": {
             "name": name,
             "labels": labels | parts.get("labels", {}),
-            "annotations": {objects.FAKE_KEY: objects.FAKE_VALUE} | own | parts.get("annotations", {}),
+            "annotations": {objects.FAKE_NODE_KEY: objects.FAKE_NODE_VALUE} | own | parts.get("annotations", {}),
         },
         "spec": ({"taints": taints} if taints else {}) | parts.get("spec", {}),
         "status": {"capacity": capacity, "allocatable": capacity} | parts.get("status", {}),
@@ -30,7 +30,7 @@ def node(name: str = "lab-gpu-0", *, fleet: str = "lab", pool: str = "gpu", **pa
 
 def stage(name: str = "pod-ready", *, fleet: str = "", **spec: Any) -> Manifest:  # noqa: ANN401  # of a manifest
     """Write a Stage, shared by all Fleets or of one alone."""
-    labels = {objects.MANAGED_BY: objects.US} | ({objects.FLEET: fleet} if fleet else {})
+    labels = {objects.MANAGED_BY: objects.KWOKFLEET} | ({objects.FLEET: fleet} if fleet else {})
     return {
         "apiVersion": objects.STAGE_API_VERSION,
         "kind": "Stage",
@@ -41,7 +41,7 @@ def stage(name: str = "pod-ready", *, fleet: str = "", **spec: Any) -> Manifest:
 
 def namespace(name: str = "work") -> Manifest:
     """Write a namespace of ours."""
-    labels = {objects.MANAGED_BY: objects.US}
+    labels = {objects.MANAGED_BY: objects.KWOKFLEET}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
 
 
@@ -66,9 +66,9 @@ def live(
     """Return an object as it was read: created by us unless *ours* says which fields are; *theirs* are a kubelet's."""
     raw = copy.deepcopy(manifest)
     managers = [
-        {"manager": objects.MANAGER, "fieldsV1": owned(manifest) if ours is None else ours},
+        {"manager": objects.FIELD_MANAGER, "fieldsV1": owned(manifest) if ours is None else ours},
         {"manager": "kubelet", "fieldsV1": theirs or {}},
     ]
     name = raw["metadata"]["name"]
     raw["metadata"] |= {"uid": f"uid-{name}", "resourceVersion": "7", "managedFields": managers} | metadata
-    return observed.Projector().observed(raw["apiVersion"], raw["kind"], raw)
+    return observed.ObservedFactory().observed(raw["apiVersion"], raw["kind"], raw)

@@ -42,7 +42,7 @@ _VARIABLE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 class Surroundings:
     """What a pod finds on its machine."""
 
-    api: client.Cluster
+    api: client.KubeClient
     folder: Path
     programs: Mapping[str, Sequence[str]]
     paths: Mapping[str, str]

@@ -19,7 +19,7 @@ SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 class Volumes:
     """All volumes of one pod."""
 
-    api: client.Cluster
+    api: client.KubeClient
     folder: Path
     pod: Manifest
     _written: dict[str, dict[str, str]] = field(default_factory=dict)

@@ -14,7 +14,7 @@ POLL_S = 0.3
 
 
 @contextmanager
-def running(api: client.Cluster, nodes: str) -> Iterator[None]:
+def running(api: client.KubeClient, nodes: str) -> Iterator[None]:
     """Let it bind pods to the nodes that carry a label, until the block ends."""
     stop = threading.Event()
     thread = threading.Thread(target=_loop, args=(api, nodes, stop), name=NAME, daemon=True)
@@ -26,7 +26,7 @@ def running(api: client.Cluster, nodes: str) -> Iterator[None]:
         thread.join()
 
 
-def _loop(api: client.Cluster, nodes: str, stop: threading.Event) -> None:
+def _loop(api: client.KubeClient, nodes: str, stop: threading.Event) -> None:
     turns = itertools.count()
     while not stop.wait(POLL_S):
         waiting = api.send(Request("GET", f"/api/v1/pods?fieldSelector=spec.schedulerName%3D{NAME},spec.nodeName%3D"))
@@ -37,7 +37,7 @@ def _loop(api: client.Cluster, nodes: str, stop: threading.Event) -> None:
                 _bind(api, pod["metadata"]["namespace"], pod["metadata"]["name"], names[next(turns) % len(names)])
 
 
-def _bind(api: client.Cluster, namespace: str, pod: str, node: str) -> None:
+def _bind(api: client.KubeClient, namespace: str, pod: str, node: str) -> None:
     body = {
         "apiVersion": "v1",
         "kind": "Binding",

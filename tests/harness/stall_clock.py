@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kwokfleet import errors
 from kwokfleet.kube import client
-from kwokfleet.kube.requests import MERGE, Request
+from kwokfleet.kube.requests import MERGE_PATCH, Request
 from tests.harness.control_plane import ControlPlane
 
 TICK_S = 0.1
@@ -71,7 +71,7 @@ def counted(cluster: ControlPlane) -> Iterator[Stalls]:
             ended.wait(TICK_S)
             body = b'{"data":{"tick":"%d"}}' % time.monotonic_ns()
             try:
-                api.send(Request("PATCH", f"{MAPS}/{NAME}", body, MERGE))
+                api.send(Request("PATCH", f"{MAPS}/{NAME}", body, MERGE_PATCH))
             except errors.ClusterError:  # then that much was lost as well
                 continue
             finally:

@@ -27,13 +27,13 @@ class Kept:
     """A keeper, and what it works with."""
 
     cluster: control_plane.ControlPlane
-    api: client.Cluster
-    sender: throttled_client.Sender
-    nodes: informer.Mirror
-    keeper: supervisor.Keeper
+    api: client.KubeClient
+    sender: throttled_client.ThrottledClient
+    nodes: informer.Informer
+    keeper: supervisor.Supervisor
     folder: Path
 
-    def status(self, shard: int = 0) -> shard.Status:
+    def status(self, shard: int = 0) -> shard.ShardStatus:
         """Return how a shard fares."""
         return self.keeper.statuses()[shard]
 
@@ -44,7 +44,7 @@ class Kept:
     def wait_ready(self) -> None:
         """Wait until every shard drives its nodes."""
         waiting.until(
-            lambda: all(each.state is shard.State.READY and each.identity for each in self.keeper.statuses()),
+            lambda: all(each.state is shard.ShardState.READY and each.identity for each in self.keeper.statuses()),
             deadline_s=READY_S,
         )
 
@@ -59,15 +59,15 @@ class Kept:
         file.write_text(text)
         loaded = loader.Loader().load(file)
         assert loaded.usable, loaded.problems
-        with informer.Mirror(self.api) as follower:
+        with informer.Informer(self.api) as follower:
             follower.wait_until_known(READY_S)
-            session = sync.Sync(self.api, follower, reconciler.Options(budget=False), throttled_client.Limits())
+            session = sync.Sync(self.api, follower, reconciler.Options(budget=False), throttled_client.ClientLimits())
             return session.carry_out(loaded, session.plan(loaded))
 
     def leases(self) -> dict[str, str]:
         """Return who holds the lease of each node of this test."""
         mine = {key.name for key in self.nodes.view().objects}
-        return {lease.node: lease.holder for lease in lease_client.held(self.sender) if lease.node in mine}
+        return {lease.node: lease.holder for lease in lease_client.held_leases(self.sender) if lease.node in mine}
 
 
 @contextmanager
@@ -81,11 +81,11 @@ def kept(
     """Keep a kwok for the nodes of one fleet; *home* is where a StatefulSet is looked for."""
     folder.mkdir(parents=True, exist_ok=True)
     api = client.connect(kubeconfig=cluster.kubeconfig)
-    sender = throttled_client.Sender(api, throttled_client.Limits(patience_s=2), threading.Event())
+    sender = throttled_client.ThrottledClient(api, throttled_client.ClientLimits(patience_s=2), threading.Event())
     manage = {"label": f"{objects.FLEET}={fleet}"}
     spec = KwokControllerSpec.model_validate({"manage": manage, **fields})
-    wanted = backend.Wanted(cluster.tools.path("kwok"), spec, cluster.kubeconfig)
-    with closing(api), informer.Mirror(api, (requests.NODE,), f"{objects.FLEET}={fleet}") as nodes:
+    wanted = backend.DesiredKwok(cluster.tools.path("kwok"), spec, cluster.kubeconfig)
+    with closing(api), informer.Informer(api, (requests.NODE,), f"{objects.FLEET}={fleet}") as nodes:
         nodes.wait_until_known(READY_S)
 
         def names() -> list[tuple[str, str]]:
@@ -93,7 +93,7 @@ def kept(
             return sorted((each.key.name, objects.labels(each.manifest).get(objects.SHARD, "")) for each in found)
 
         site = kwok_manager.select_backend(spec, home, folder / "kwok", sender, api)
-        with supervisor.Keeper(sender, wanted, folder / "kwok", names, api, site) as made:
+        with supervisor.Supervisor(sender, wanted, folder / "kwok", names, api, site) as made:
             yield Kept(cluster, api, sender, nodes, made, folder)
 
 

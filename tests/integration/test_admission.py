@@ -45,12 +45,12 @@ class Token:
         command = [str(self._cluster.tools.path("kubectl")), "--kubeconfig", str(self._kubeconfig), *arguments]
         return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False)
 
-    def patch_status(self, name: str, status: object) -> requests.Answer:
+    def patch_status(self, name: str, status: object) -> requests.Response:
         """Patch a node's status, as kwok does; kubectl would read it first."""
         api = client.connect(kubeconfig=self._kubeconfig)
         body = json.dumps({"status": status}).encode()
         try:
-            return api.send(requests.Request("PATCH", f"/api/v1/nodes/{name}/status", body, requests.MERGE))
+            return api.send(requests.Request("PATCH", f"/api/v1/nodes/{name}/status", body, requests.MERGE_PATCH))
         finally:
             api.close()
 
@@ -172,9 +172,9 @@ def test_a_namespace_that_cannot_be_looked_into_is_not_taken_for_empty(
     api = client.connect(kubeconfig=service_accounts.kubeconfig(installed, tmp_path))
     more = service_accounts.granted("Let it remove namespaces")
     try:
-        assert discovery.occupants(api, {box.name}) == {box.name: "secrets/(may not be listed)"}
+        assert discovery.occupied_namespaces(api, {box.name}) == {box.name: "secrets/(may not be listed)"}
         installed.kubectl("apply", "--filename", "-", stdin=more)
-        waiting.until(lambda: discovery.occupants(api, {box.name}) == {})
+        waiting.until(lambda: discovery.occupied_namespaces(api, {box.name}) == {})
     finally:
         installed.kubectl("delete", "--filename", "-", stdin=more)
         api.close()

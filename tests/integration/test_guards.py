@@ -226,7 +226,7 @@ def test_a_stage_of_others_is_a_conflict_until_it_is_adopted(desk: fleet_folder.
     desk.sync()
     after = desk.cluster.get("stages.kwok.x-k8s.io", name)
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
-    assert after["metadata"]["labels"][objects.MANAGED_BY] == objects.US
+    assert after["metadata"]["labels"][objects.MANAGED_BY] == objects.KWOKFLEET
     assert "matchLabels" not in after["spec"]["selector"]
     assert not after["spec"].get("next", {}).get("delete")
     assert desk.run("diff").returncode == 0

@@ -142,7 +142,7 @@ def test_a_kwok_that_does_its_work_is_looked_after_without_a_request(
         kept.wait_ready()
         waiting.until(silent)
         assert kept.status().identity in set(kept.leases().values())
-        assert kept.status().state is shard.State.READY
+        assert kept.status().state is shard.ShardState.READY
 
 
 def test_a_changed_stage_reaches_pods_that_are_there(cluster: ControlPlane, tmp_path: Path, name: str) -> None:
@@ -259,6 +259,6 @@ def test_a_configuration_that_kwok_refuses_is_told_from_a_crash(
 ) -> None:
     """What only a person can mend is said with kwok's own words, and not tried in a loop."""
     with supervised_kwok.kept(cluster, tmp_path, name, stagesAs="file") as kept:
-        waiting.until(lambda: kept.status().state is shard.State.REFUSED)
+        waiting.until(lambda: kept.status().state is shard.ShardState.REFUSED)
         assert "no stages found" in kept.status().why
         assert kept.status().restarts == 1

@@ -27,12 +27,14 @@ def test_nodes_that_are_shown_again_are_held_again(cluster: ControlPlane, tmp_pa
         whose = {key.name: each.manifest["metadata"]["labels"] for key, each in kept.nodes.view().objects.items()}
         mine = {node for node, labels in whose.items() if labels["kwokfleet.dev/shard"] == "0"}
         theirs = whose.keys() - mine
-        lease_client.release_all(kept.sender, [each for each in lease_client.held(kept.sender) if each.node in whose])
+        lease_client.release_leases(
+            kept.sender, [each for each in lease_client.held_leases(kept.sender) if each.node in whose]
+        )
         waiting.until(lambda: not kept.leases())
-        time.sleep(lease_client.HEARD_S)
-        lease_client.show_nodes_again(kept.sender, set(whose), "0", time.sleep)
+        time.sleep(lease_client.WATCH_DELAY_S)
+        lease_client.requeue_nodes(kept.sender, set(whose), "0", time.sleep)
         waiting.until(lambda: kept.leases().keys() == mine)
-        lease_client.show_nodes_again(kept.sender, theirs, "1", time.sleep)
+        lease_client.requeue_nodes(kept.sender, theirs, "1", time.sleep)
         waiting.until(lambda: kept.leases().keys() == whose.keys())
         waiting.until(lambda: set(kept.leases().values()) == kept.identities())
         now = {key.name: each.manifest["metadata"]["labels"] for key, each in kept.nodes.view().objects.items()}
@@ -53,9 +55,9 @@ def test_a_node_of_somebody_else_is_not_shown_or_hidden(cluster: ControlPlane, t
             return [cluster.get("node", node)["metadata"]["labels"] for node in nodes]
 
         before = labelled()
-        lease_client.show_nodes_again(kept.sender, set(nodes), "0", lambda _s: None)
-        lease_client.send_all(kept.sender, [requeue.hidden(node, "0") for node in nodes])
+        lease_client.requeue_nodes(kept.sender, set(nodes), "0", lambda _s: None)
+        lease_client.send_all(kept.sender, [requeue.unassign_request(node, "0") for node in nodes])
         assert labelled() == before
-        lease_client.send_all(kept.sender, [requeue.shown(node, "1") for node in nodes])
+        lease_client.send_all(kept.sender, [requeue.assign_request(node, "1") for node in nodes])
         assert labelled() == before
         cluster.kubectl("delete", "node", *nodes)

@@ -16,13 +16,13 @@ from tests.harness import faulty_proxy, kwok
 from tests.harness.control_plane import ControlPlane
 from tests.harness.sandbox import Sandbox
 
-OURS = {objects.MANAGED_BY: objects.US}
-FAKE = {objects.FAKE_KEY: objects.FAKE_VALUE}
+OURS = {objects.MANAGED_BY: objects.KWOKFLEET}
+FAKE = {objects.FAKE_NODE_KEY: objects.FAKE_NODE_VALUE}
 WAIT_S = 30.0
 
 
 @pytest.fixture
-def api(cluster: ControlPlane) -> Iterator[client.Cluster]:
+def api(cluster: ControlPlane) -> Iterator[client.KubeClient]:
     """Connect to the session's cluster."""
     connection = client.connect(kubeconfig=cluster.kubeconfig)
     yield connection
@@ -30,9 +30,9 @@ def api(cluster: ControlPlane) -> Iterator[client.Cluster]:
 
 
 @pytest.fixture
-def follower(api: client.Cluster, box: Sandbox) -> Iterator[informer.Mirror]:
+def follower(api: client.KubeClient, box: Sandbox) -> Iterator[informer.Informer]:
     """Follow the nodes of this test that have our label."""
-    with informer.Mirror(api, (requests.NODE,), f"{requests.OURS},{box.selector}") as made:
+    with informer.Informer(api, (requests.NODE,), f"{requests.MANAGED_SELECTOR},{box.selector}") as made:
         assert not made.wait_until_known(WAIT_S).unknown
         yield made
 
@@ -57,11 +57,11 @@ def beat(box: Sandbox, name: str, time: str) -> None:
     box.cluster.kubectl("patch", "node", f"{box.name}-{name}", "--subresource=status", "--patch", patch)
 
 
-def test_it_shows_what_is_created_changed_and_deleted(follower: informer.Mirror, box: Sandbox) -> None:
+def test_it_shows_what_is_created_changed_and_deleted(follower: informer.Informer, box: Sandbox) -> None:
     """An object appears, changes and disappears in the mirror as it does in the cluster."""
     box.cluster.apply(node(box, "a"))
     view = follower.wait(lambda view: key(box, "a") in view.objects, WAIT_S)
-    assert view.objects[key(box, "a")].manifest["metadata"]["labels"][objects.MANAGED_BY] == objects.US
+    assert view.objects[key(box, "a")].manifest["metadata"]["labels"][objects.MANAGED_BY] == objects.KWOKFLEET
     box.cluster.apply(node(box, "a", tier="gold"))
     view = follower.wait(
         lambda view: view.objects[key(box, "a")].manifest["metadata"]["labels"].get("tier") == "gold", WAIT_S
@@ -71,7 +71,7 @@ def test_it_shows_what_is_created_changed_and_deleted(follower: informer.Mirror,
     assert key(box, "a") not in follower.wait(lambda view: not view.objects, WAIT_S).objects
 
 
-def test_what_is_not_ours_is_not_there(follower: informer.Mirror, box: Sandbox) -> None:
+def test_what_is_not_ours_is_not_there(follower: informer.Informer, box: Sandbox) -> None:
     """A node without our label never appears, and one that loses the label disappears."""
     foreign = node(box, "foreign")
     del foreign["metadata"]["labels"][objects.MANAGED_BY]
@@ -82,7 +82,7 @@ def test_what_is_not_ours_is_not_there(follower: informer.Mirror, box: Sandbox) 
     assert not follower.wait(lambda view: not view.objects, WAIT_S).objects
 
 
-def test_a_heartbeat_changes_nothing(follower: informer.Mirror, box: Sandbox) -> None:
+def test_a_heartbeat_changes_nothing(follower: informer.Informer, box: Sandbox) -> None:
     """A node whose heart beats stays the very same object, so that nobody compares it again."""
     box.cluster.apply(node(box, "a"))
     beat(box, "a", "2026-03-01T08:00:00Z")
@@ -95,19 +95,19 @@ def test_a_heartbeat_changes_nothing(follower: informer.Mirror, box: Sandbox) ->
     assert after.objects[key(box, "a")] is before.objects[key(box, "a")]
 
 
-def test_closing_in_the_middle_of_a_list_leaves_nothing_behind(api: client.Cluster, box: Sandbox) -> None:
+def test_closing_in_the_middle_of_a_list_leaves_nothing_behind(api: client.KubeClient, box: Sandbox) -> None:
     """A mirror that is closed at any moment ends its threads, and no thread dies of it."""
     for number in range(20):
         box.cluster.apply(node(box, f"n{number}")) if number < 3 else None
-        with informer.Mirror(api) as made:
+        with informer.Informer(api) as made:
             made.wait(lambda view: bool(view.objects), number * 0.002)
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("mirror-")]
 
 
-def test_a_kind_that_the_cluster_does_not_know_is_missing_and_not_unknown(api: client.Cluster) -> None:
+def test_a_kind_that_the_cluster_does_not_know_is_missing_and_not_unknown(api: client.KubeClient) -> None:
     """Without its definition a custom resource has no objects: that is known, and said."""
     kind = requests.Kind("example.com/v1", "Nothing", "nothings")
-    with informer.Mirror(api, (kind,)) as made:
+    with informer.Informer(api, (kind,)) as made:
         view = made.wait_until_known(WAIT_S)
     assert (set(view.missing), dict(view.unknown)) == ({"Nothing"}, {})
 
@@ -119,10 +119,10 @@ LOGS = requests.Kind(objects.STAGE_API_VERSION, "ClusterLogs", "clusterlogs")
 
 
 @pytest.fixture
-def seldom(api: client.Cluster, box: Sandbox) -> Iterator[Callable[[], AbstractContextManager[informer.Mirror]]]:
+def seldom(api: client.KubeClient, box: Sandbox) -> Iterator[Callable[[], AbstractContextManager[informer.Informer]]]:
     """Give the cluster kwok's kinds; return what follows all kinds for this test, which leaves no object of them."""
     kwok.install_crds(box.cluster)
-    yield lambda: informer.Mirror(api, requests.MANAGED, f"{requests.OURS},{box.selector}")
+    yield lambda: informer.Informer(api, requests.MANAGED_KINDS, f"{requests.MANAGED_SELECTOR},{box.selector}")
     box.cluster.kubectl("delete", LOGS.plural, "--selector", box.selector)
 
 
@@ -140,7 +140,7 @@ def logs_key(box: Sandbox) -> ObjectKey:
     return ObjectKey(LOGS.api_version, LOGS.kind, "", f"{box.name}-logs")
 
 
-Seldom = Callable[[], AbstractContextManager[informer.Mirror]]
+Seldom = Callable[[], AbstractContextManager[informer.Informer]]
 
 
 def test_kinds_without_an_object_of_ours_have_no_thread_of_their_own(seldom: Seldom) -> None:
@@ -149,8 +149,8 @@ def test_kinds_without_an_object_of_ours_have_no_thread_of_their_own(seldom: Sel
         view = made.wait_until_known(WAIT_S)
         following = {each.name for each in threading.enumerate() if each.name.startswith("mirror-")}
     assert (dict(view.unknown), dict(view.objects)) == ({}, {})
-    assert set(view.versions) == {kind.kind for kind in requests.MANAGED}
-    often = {f"mirror-{kind.plural}" for kind in requests.MANAGED if kind not in requests.KWOK}
+    assert set(view.versions) == {kind.kind for kind in requests.MANAGED_KINDS}
+    often = {f"mirror-{kind.plural}" for kind in requests.MANAGED_KINDS if kind not in requests.KWOK_KINDS}
     assert following == {*often, "mirror-looker"}
 
 
@@ -189,7 +189,7 @@ def test_a_look_that_failed_means_unknown(
     with faulty_proxy.proxied(box.cluster) as proxy:
         proxy.rule = lambda asked: fault if asked.resource.endswith(LOGS.plural) else None
         through = client.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "through.json")))
-        with informer.Mirror(through, requests.MANAGED, f"{requests.OURS},{box.selector}") as made:
+        with informer.Informer(through, requests.MANAGED_KINDS, f"{requests.MANAGED_SELECTOR},{box.selector}") as made:
             view = made.wait(lambda view: bool(proxy.faults) and set(view.unknown) == {LOGS.kind}, WAIT_S)
             assert (set(view.unknown), dict(view.objects)) == ({LOGS.kind}, {})
             assert made.wait(lambda view: view.settled, WAIT_S if settled else 0.0).settled == settled

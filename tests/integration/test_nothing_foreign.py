@@ -51,14 +51,14 @@ spec:
 """
 DISGUISES: dict[str, dict[str, Any]] = {
     "a stranger": {},
-    "our label alone": {"labels": {objects.MANAGED_BY: objects.US}},
+    "our label alone": {"labels": {objects.MANAGED_BY: objects.KWOKFLEET}},
     "all our labels": {
-        "labels": {objects.MANAGED_BY: objects.US, objects.FLEET: "NAME", objects.POOL: "pool"},
+        "labels": {objects.MANAGED_BY: objects.KWOKFLEET, objects.FLEET: "NAME", objects.POOL: "pool"},
         "annotations": {objects.INDEX: "0"},
     },
     "our label, and not quite fake": {
-        "labels": {objects.MANAGED_BY: objects.US, objects.FLEET: "NAME", objects.POOL: "pool"},
-        "annotations": {objects.FAKE_KEY: "real"},
+        "labels": {objects.MANAGED_BY: objects.KWOKFLEET, objects.FLEET: "NAME", objects.POOL: "pool"},
+        "annotations": {objects.FAKE_NODE_KEY: "real"},
     },
 }
 
@@ -165,7 +165,7 @@ def test_delete_says_what_it_leaves(scene: Scene) -> None:
 
 def test_a_fake_node_of_others_is_taken_only_when_told(scene: Scene) -> None:
     """By `adopt: true`, and only if it can become what the file says without being made anew."""
-    scene.appear({"annotations": {objects.FAKE_KEY: objects.FAKE_VALUE}})
+    scene.appear({"annotations": {objects.FAKE_NODE_KEY: objects.FAKE_NODE_VALUE}})
     before = scene.seen()
     scene.write(1)
     code, said = scene.run("sync", "--yes")

@@ -299,7 +299,7 @@ def assert_as_asked_for(cluster: ControlPlane, path: Path, fleet: str) -> None:
 def facts(node: Manifest) -> Manifest:
     """Return everything of a node that a file decides, in one way to write it."""
     metadata, spec, status = node["metadata"], node["spec"], node["status"]
-    passing = ("node.alpha.kubernetes.io/ttl", objects.STAGES)  # a controller's, and what only makes kwok look again
+    passing = ("node.alpha.kubernetes.io/ttl", objects.REQUEUE)  # a controller's, and what only makes kwok look again
     annotations = {key: value for key, value in metadata["annotations"].items() if key not in passing}
     taints = {
         (each["key"], each.get("value", ""), each["effect"])

@@ -36,7 +36,7 @@ def test_one_that_is_deleted_meanwhile_is_at_rest(
         )
         api = client.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "through.json")))
         try:
-            [rested] = takeover.clear_the_way(api, spec, bool, list, threading.Event(), "kwokfleet")
+            [rested] = takeover.take_over(api, spec, bool, list, threading.Event(), "kwokfleet")
         finally:
             api.close()
     assert (rested.name, rested.replicas) == (name, 2)
@@ -52,7 +52,7 @@ def test_one_that_another_kwokfleet_has_put_to_rest_is_ours_to_restore(
     api = client.connect(kubeconfig=cluster.kubeconfig)
     try:
         how = (api, spec, bool, list, threading.Event(), "kwokfleet")
-        first, second = takeover.clear_the_way(*how), takeover.clear_the_way(*how)
+        first, second = takeover.take_over(*how), takeover.take_over(*how)
         assert [each.key for each in first] == [each.key for each in second]
         takeover.restore(api)
     finally:

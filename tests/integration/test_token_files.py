@@ -68,7 +68,7 @@ def test_a_pods_token_file_that_is_empty_for_a_moment_costs_nothing(
     configuration = client.Configuration()
     loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
     configuration.host, configuration.ssl_ca_cert = f"http://127.0.0.1:{proxy.port}", None
-    api = edge.Cluster(configuration, lambda: configuration)
+    api = edge.KubeClient(configuration, lambda: configuration)
     assert api.send(ASK).status == 200
     file.write_text("")
     loader.token_expires_at = datetime.now() - timedelta(minutes=1)  # noqa: DTZ005  # as the client reckons

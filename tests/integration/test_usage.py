@@ -137,7 +137,7 @@ class Lab:
     program: cli.Cli
     cluster: ControlPlane
     files: Path
-    kept: supervisor.Keeper
+    kept: supervisor.Supervisor
     tree: render.Tree
     port: int
 
@@ -182,14 +182,14 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         tools = binaries.ensure(settings.from_environment(os.environ), progress.discard)
         wanted = _wanted(tools.path("kwok"), where.kubeconfig, tree)
         api = client.connect(kubeconfig=where.kubeconfig)
-        with supervisor.Keeper(api, wanted, folder / "kwok", lambda: [(name, "") for name in NODES], api) as kept:
+        with supervisor.Supervisor(api, wanted, folder / "kwok", lambda: [(name, "") for name in NODES], api) as kept:
             _until_ready(kept)
             yield Lab(program, control_plane.ControlPlane(where, tools), files, kept, tree, port)
         api.close()
 
 
-def _until_ready(kept: supervisor.Keeper) -> None:
-    waiting.until(lambda: [each.state for each in kept.statuses()] == [shard.State.READY])
+def _until_ready(kept: supervisor.Supervisor) -> None:
+    waiting.until(lambda: [each.state for each in kept.statuses()] == [shard.ShardState.READY])
 
 
 def _written(folder: Path) -> tuple[int, Path]:
@@ -210,14 +210,14 @@ def _console(files: Path) -> Path:
     return files.parent / "console.log"
 
 
-def _wanted(program: Path, kubeconfig: Path, tree: render.Tree) -> backend.Wanted:
+def _wanted(program: Path, kubeconfig: Path, tree: render.Tree) -> backend.DesiredKwok:
     desired = render.Renderer().desired(tree, datetime.now(UTC))
-    return backend.Wanted(
+    return backend.DesiredKwok(
         program,
         tree.controller,
         kubeconfig,
         kinds=render.kwok_kinds(tree),
-        mark=flags.read_once(desired.values()),
+        mark=flags.static_digest(desired.values()),
     )
 
 
@@ -366,7 +366,7 @@ def test_what_no_file_declares_any_more_goes(lab: Lab, tmp_path: Path) -> None:
     (tmp_path / "seen.yaml").write_text(text)
     variables = {"KUBECONFIG": str(lab.cluster.kubeconfig)}
     lab.program.ok("sync", str(tmp_path), "--yes", **variables)
-    kinds = ",".join(f"{each.plural}.kwok.x-k8s.io" for each in requests.KWOK)
+    kinds = ",".join(f"{each.plural}.kwok.x-k8s.io" for each in requests.KWOK_KINDS)
     assert lab.cluster.get(kinds, "-A")["items"] == []
     node = lab.cluster.get("node", "seen-general-0")
     assert {each["type"] for each in node["status"]["addresses"]} == {"InternalIP", "Hostname"}

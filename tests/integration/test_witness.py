@@ -64,9 +64,9 @@ def listening(box: Sandbox, tmp_path: Path) -> Iterator[Callable[[], Any]]:
         api = client.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "through.json")))
 
         @contextmanager
-        def follow(*, gathers: bool = False) -> Iterator[tuple[Ear, faulty_proxy.Proxy, timed_events.Witness]]:
+        def follow(*, gathers: bool = False) -> Iterator[tuple[Ear, faulty_proxy.Proxy, timed_events.EventWatcher]]:
             ear = Ear()
-            made = timed_events.Witness(api, requests.CONFIG_MAP, box.selector, ear, gathers=gathers)
+            made = timed_events.EventWatcher(api, requests.CONFIG_MAP, box.selector, ear, gathers=gathers)
             made.start()
             try:
                 yield ear, proxy, made

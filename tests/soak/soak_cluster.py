@@ -57,7 +57,7 @@ class Lab:
 
     plane: control_plane.ControlPlane
     program: cli.Cli
-    api: client.Cluster
+    api: client.KubeClient
     folder: Path
     wish: Wish = field(default_factory=Wish)
     chance: random.Random = field(default_factory=lambda: random.Random(6))  # noqa: S311 - the same at every run
@@ -122,13 +122,13 @@ class Lab:
 
     # what is seen of it
 
-    def statuses(self) -> list[shard.Status]:
+    def statuses(self) -> list[shard.ShardStatus]:
         """Return how the shards fare."""
         return supervisor.read_status(self.books) or []
 
-    def driving(self) -> lease_health.Driving:
+    def driving(self) -> lease_health.DriverHealth:
         """Return who drives the nodes."""
-        return external.driving(self.api, KwokControllerSpec())
+        return external.driver_health(self.api, KwokControllerSpec())
 
     def settle(self) -> None:
         """Wait until as many processes as the file says drive all nodes, and every node has one lease."""
@@ -136,7 +136,7 @@ class Lab:
 
     def _is_settled(self) -> bool:
         found = self.statuses()
-        if len(found) != self.wish.shards or any(each.state is not shard.State.READY for each in found):
+        if len(found) != self.wish.shards or any(each.state is not shard.ShardState.READY for each in found):
             return False
         now = self.driving()
         alive = {each.identity for each in found}

@@ -9,10 +9,10 @@ from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.requests import Kind
 
 
-class Whole(reflector.Follower):
+class FullObjectCache(reflector.Reflector):
     """Follows objects by their names in one namespace. Close it, or use it in a `with` block."""
 
-    def __init__(self, api: reflector.Api, kind: Kind, *, selector: str = "", fields: str = "") -> None:
+    def __init__(self, api: reflector.WatchApi, kind: Kind, *, selector: str = "", fields: str = "") -> None:
         super().__init__(api, kind, (selector, fields), threading.Event())
         self._found: dict[str, Manifest] = {}
         self._objects: dict[str, Manifest] = {}

@@ -17,13 +17,11 @@ from dataclasses import dataclass
 from typing import Self
 
 from kwokfleet.kube import requests
-from kwokfleet.kube.informer.reflector import Api, Stream
-from kwokfleet.kube.informer.store import SELDOM, Heard, Kept, Looker
+from kwokfleet.kube.informer.reflector import WatchApi
+from kwokfleet.kube.informer.store import RARE_KINDS, ChangeListener, Poller, Store
 from kwokfleet.kube.objects import ObjectKey
 from kwokfleet.kube.observed import Observed
 from kwokfleet.kube.requests import Kind
-
-__all__ = ["Api", "Mirror", "Stream", "View"]
 
 CLOSING_S = 2.0
 LONGEST_WAIT_S = 1.0
@@ -32,7 +30,7 @@ LOOKERS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class CacheView:
     """What a mirror shows at one moment."""
 
     objects: Mapping[ObjectKey, Observed]
@@ -46,20 +44,24 @@ class View:
     """Whether each kind is known, or was refused for good; if not, a moment's patience may help."""
 
 
-class Mirror:
+class Informer:
     """Follows some kinds of object. Close it, or use it in a `with` block."""
 
     def __init__(
-        self, api: Api, kinds: Sequence[Kind] = requests.MANAGED, selector: str = requests.STANDING, fields: str = ""
+        self,
+        api: WatchApi,
+        kinds: Sequence[Kind] = requests.MANAGED_KINDS,
+        selector: str = requests.DECLARED_SELECTOR,
+        fields: str = "",
     ) -> None:
         self._changed = threading.Condition()
         self._stop = threading.Event()
-        self._followers = [Kept(api, kind, (selector, fields), self._changed, self._stop) for kind in kinds]
-        seldom = [each for each in self._followers if each.kind in SELDOM]
-        self._lookers = [Looker(part, self._stop) for start in range(LOOKERS) if (part := seldom[start::LOOKERS])]
+        self._followers = [Store(api, kind, (selector, fields), self._changed, self._stop) for kind in kinds]
+        seldom = [each for each in self._followers if each.kind in RARE_KINDS]
+        self._lookers = [Poller(part, self._stop) for start in range(LOOKERS) if (part := seldom[start::LOOKERS])]
         self._merged: tuple[tuple[int, ...], Mapping[ObjectKey, Observed]] = ((), {})
 
-    def tell(self, heard: Heard) -> None:
+    def tell(self, heard: ChangeListener) -> None:
         """Tell somebody of every change from now on: quickly, for nothing else is followed meanwhile."""
         for each in self._followers:
             each.heard = heard
@@ -72,7 +74,7 @@ class Mirror:
     def __enter__(self) -> Self:
         """Begin to follow."""
         for each in self._followers:
-            if each.kind not in SELDOM:
+            if each.kind not in RARE_KINDS:
                 each.begin()
         for looker in self._lookers:
             looker.start()
@@ -100,10 +102,10 @@ class Mirror:
             if each.is_begun:
                 each.join(CLOSING_S)
 
-    def view(self) -> View:
+    def view(self) -> CacheView:
         """Return what is known now."""
         with self._changed:
-            return View(
+            return CacheView(
                 self._objects(),
                 {each.kind.kind: each.trouble for each in self._followers if each.trouble},
                 frozenset(each.kind.kind for each in self._followers if each.is_missing),
@@ -126,7 +128,7 @@ class Mirror:
             self._merged = (marks, found)
         return self._merged[1]
 
-    def wait(self, is_so: Callable[[View], bool], timeout_s: float) -> View:
+    def wait(self, is_so: Callable[[CacheView], bool], timeout_s: float) -> CacheView:
         """Wait until what is known is as wanted, or *timeout_s* have passed; return what is known then."""
         deadline = time.monotonic() + timeout_s
         with self._changed:  # held while looking, so that no change slips between the look and the wait
@@ -137,6 +139,6 @@ class Mirror:
                     return view
                 self._changed.wait(min(left, LONGEST_WAIT_S))
 
-    def wait_until_known(self, timeout_s: float) -> View:
+    def wait_until_known(self, timeout_s: float) -> CacheView:
         """Wait until every kind is known, or was refused for good."""
         return self.wait(lambda view: view.settled, timeout_s)

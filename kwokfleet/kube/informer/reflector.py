@@ -17,7 +17,7 @@ import structlog
 from kwokfleet import errors
 from kwokfleet.kube import requests
 from kwokfleet.kube.objects import Manifest
-from kwokfleet.kube.requests import Answer, Kind, Request
+from kwokfleet.kube.requests import Kind, Request, Response
 
 log = structlog.get_logger()
 
@@ -30,7 +30,7 @@ _END_OF_LIST = "k8s.io/initial-events-end"
 _CANNOT_STREAM = {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.METHOD_NOT_ALLOWED}
 
 
-class Stream(Protocol):
+class WatchStream(Protocol):
     """An answer that goes on."""
 
     status: int
@@ -38,7 +38,7 @@ class Stream(Protocol):
     def chunks(self) -> Iterator[bytes]:
         """Yield what comes."""
 
-    def read(self) -> Answer:
+    def read(self) -> Response:
         """Return the whole answer."""
 
     def stop(self) -> None:
@@ -48,17 +48,17 @@ class Stream(Protocol):
         """Give up the connection."""
 
 
-class Api(Protocol):
+class WatchApi(Protocol):
     """What a mirror asks."""
 
     @property
     def host(self) -> str:
         """Whom it asks."""
 
-    def send(self, request: Request) -> Answer:
+    def send(self, request: Request) -> Response:
         """Send a request."""
 
-    def stream(self, request: Request, silence_s: float) -> Stream:
+    def stream(self, request: Request, silence_s: float) -> WatchStream:
         """Send a request whose answer goes on."""
 
 
@@ -69,20 +69,20 @@ class _GoneError(Exception):
 class _RefusedError(Exception):
     """The API server said no."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Response) -> None:
         super().__init__(answer.message)
         self.answer = answer
 
 
-class Follower(threading.Thread, ABC):
+class Reflector(threading.Thread, ABC):
     """Lists and watches one kind. Who inherits makes something of what comes; all of it comes in this thread."""
 
-    def __init__(self, api: Api, kind: Kind, chosen: tuple[str, str], stop: threading.Event) -> None:
+    def __init__(self, api: WatchApi, kind: Kind, chosen: tuple[str, str], stop: threading.Event) -> None:
         super().__init__(name=f"mirror-{kind.plural}", daemon=True)
         self._api, self.kind = api, kind
         self._selector, self._fields = chosen
         self._stopping = stop
-        self._stream: Stream | None = None
+        self._stream: WatchStream | None = None
         self._streams_lists = True
         self._resume, self._rest = "", b""
         self._listing = False
@@ -169,7 +169,7 @@ class Follower(threading.Thread, ABC):
             self._stopping.wait(pause)
             pause = min(pause * 2, LONGEST_PAUSE_S)
 
-    def _refused(self, answer: Answer) -> bool:
+    def _refused(self, answer: Response) -> bool:
         """Note why there is no answer; return whether to try another way at once."""
         self._resume = ""
         if answer.status in _CANNOT_STREAM and self._streams_lists:
@@ -193,7 +193,7 @@ class Follower(threading.Thread, ABC):
         self.listing()
         token = ""
         while True:
-            answer = self._api.send(requests.page(self.kind, self._selector, token, fields=self._fields))
+            answer = self._api.send(requests.list_page(self.kind, self._selector, token, fields=self._fields))
             if answer.status == HTTPStatus.GONE:
                 raise _GoneError
             if answer.status != HTTPStatus.OK:
@@ -256,7 +256,7 @@ class Follower(threading.Thread, ABC):
                     raise (
                         _GoneError
                         if thing.get("code") == HTTPStatus.GONE
-                        else _RefusedError(Answer(int(thing.get("code") or 0), orjson.dumps(thing)))
+                        else _RefusedError(Response(int(thing.get("code") or 0), orjson.dumps(thing)))
                     )
                 metadata = thing["metadata"]
                 if kind == "BOOKMARK":

@@ -9,24 +9,24 @@ from http import HTTPStatus
 from kwokfleet import errors
 from kwokfleet.kube import observed, requests
 from kwokfleet.kube.informer import reflector
-from kwokfleet.kube.informer.reflector import Api
+from kwokfleet.kube.informer.reflector import WatchApi
 from kwokfleet.kube.objects import Manifest, ObjectKey
 from kwokfleet.kube.observed import Observed
 from kwokfleet.kube.requests import Kind
 
-LOOK_S = 290.0
+POLL_S = 290.0
 """How often a kind of which nothing of ours was there is looked at."""
-SELDOM = frozenset(requests.KWOK)
+RARE_KINDS = frozenset(requests.KWOK_KINDS)
 """Kinds that are not followed before there is a need."""
 
-Heard = Callable[[str, AbstractSet[str]], None]
+ChangeListener = Callable[[str, AbstractSet[str]], None]
 """Is told of which kind something has changed, and in which Fleets; "" stands for any."""
 
 
-class Looker(threading.Thread):
+class Poller(threading.Thread):
     """Looks now and then at kinds that are not followed."""
 
-    def __init__(self, kinds: "Sequence[Kept]", stop: threading.Event) -> None:
+    def __init__(self, kinds: "Sequence[Store]", stop: threading.Event) -> None:
         super().__init__(name="mirror-looker", daemon=True)
         self._kinds, self._stopping = kinds, stop
 
@@ -39,25 +39,25 @@ class Looker(threading.Thread):
                     return
                 each.look()
             settled = all(each.is_settled for each in waiting if not each.is_begun)
-            self._stopping.wait(LOOK_S if settled else pause)
+            self._stopping.wait(POLL_S if settled else pause)
             pause = reflector.FIRST_PAUSE_S if settled else min(pause * 2, reflector.LONGEST_PAUSE_S)
 
 
-class Kept(reflector.Follower):
+class Store(reflector.Reflector):
     """The objects of one kind, as they are now."""
 
     def __init__(
-        self, api: Api, kind: Kind, chosen: tuple[str, str], changed: threading.Condition, stop: threading.Event
+        self, api: WatchApi, kind: Kind, chosen: tuple[str, str], changed: threading.Condition, stop: threading.Event
     ) -> None:
         super().__init__(api, kind, chosen, stop)
         self._changed = changed
-        self._projector = observed.Projector()
+        self._projector = observed.ObservedFactory()
         self._found: dict[ObjectKey, Observed] = {}
         """The list that is being made."""
         self.objects: dict[ObjectKey, Observed] = {}
         self.changes = 0
         """Counts the changes of what there is."""
-        self.heard: Heard = lambda _kind, _fleets: None
+        self.heard: ChangeListener = lambda _kind, _fleets: None
         self._touched: set[str] = set()
         self._news = False
         self.trouble = "has not been listed yet"
@@ -76,7 +76,9 @@ class Kept(reflector.Follower):
     def look(self) -> None:
         """See whether there is anything of ours; if there is, begin to follow."""
         try:
-            answer = self._api.send(requests.page(self.kind, self._selector, fields=self._fields, metadata_only=True))
+            answer = self._api.send(
+                requests.list_page(self.kind, self._selector, fields=self._fields, metadata_only=True)
+            )
         except errors.UnreachableError as error:
             self._look_again(str(error))
             return

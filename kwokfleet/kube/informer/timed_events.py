@@ -10,7 +10,7 @@ from collections import deque
 from typing import Protocol
 
 from kwokfleet.kube.informer import reflector
-from kwokfleet.kube.informer.reflector import Api
+from kwokfleet.kube.informer.reflector import WatchApi
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.requests import Kind
 
@@ -19,7 +19,7 @@ LISTED = "LISTED"
 """The event of an object that was there when we began to look."""
 
 
-class Hears(Protocol):
+class EventHandler(Protocol):
     """Who is told; times are seconds since 1970.
 
     By whoever asks for what has come, and by a stream's own thread while a list is read and when the stream ends.
@@ -41,10 +41,10 @@ class Hears(Protocol):
         """Take note that it is seen again."""
 
 
-class Witness(reflector.Follower):
+class EventWatcher(reflector.Reflector):
     """Follows a kind, and tells of everything that happens to its objects."""
 
-    def __init__(self, api: Api, kind: Kind, selector: str, hears: Hears, *, gathers: bool = False) -> None:
+    def __init__(self, api: WatchApi, kind: Kind, selector: str, hears: EventHandler, *, gathers: bool = False) -> None:
         super().__init__(api, kind, (selector, ""), threading.Event())
         self._gathers = gathers
         """Whether it keeps what comes until it is asked for it."""

@@ -12,7 +12,7 @@ SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z
 
 def event(message: str = "all is well", now: datetime = NOW, fleet: str = "gpu-lab") -> Manifest:
     """Return an Event."""
-    return events.event(fleet, "some-uid", "Synced", message, kind=events.NORMAL, me="host_1", now=now)
+    return events.fleet_event(fleet, "some-uid", "Synced", message, kind=events.NORMAL, me="host_1", now=now)
 
 
 def test_its_name_is_one_that_the_api_server_takes_and_tells_moments_apart() -> None:

@@ -100,7 +100,7 @@ def test_paths_are_those_of_the_api() -> None:
 
 def test_a_watch_without_a_version_begins_with_what_is_there() -> None:
     """With one, it goes on from there."""
-    first, later = (requests.watch(requests.NODE, requests.OURS, since, 60) for since in ("", "42"))
+    first, later = (requests.watch(requests.NODE, requests.MANAGED_SELECTOR, since, 60) for since in ("", "42"))
     assert query(first)["sendInitialEvents"] == "true"
     assert "resourceVersion" not in query(first)
     assert query(later)["resourceVersion"] == "42"
@@ -111,7 +111,7 @@ def test_a_watch_without_a_version_begins_with_what_is_there() -> None:
 @pytest.mark.parametrize("body", [b"", b"no json", b"[1]", b"\xff", b'{"message": 5}'])
 def test_any_answer_can_be_read(body: bytes) -> None:
     """A proxy may say anything; the message is some text."""
-    answer = requests.Answer(502, body)
+    answer = requests.Response(502, body)
     assert isinstance(answer.json(), dict)
     assert isinstance(answer.message, str)
     assert answer.reason == ""

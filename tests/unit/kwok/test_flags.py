@@ -33,8 +33,8 @@ def test_one_more_shard_takes_nodes_and_moves_no_other() -> None:
 
 def test_a_shard_drives_the_nodes_with_its_label() -> None:
     """Alone it goes by the annotation; one of several by the label, and by the annotation too."""
-    alone = flags.arguments(spec(), flags.Shard(), ())
-    second = flags.arguments(spec(shards=2), flags.Shard(1, 2), ())
+    alone = flags.arguments(spec(), flags.ShardSpec(), ())
+    second = flags.arguments(spec(shards=2), flags.ShardSpec(1, 2), ())
     assert not any(flag.startswith("--manage-nodes-with-label-selector") for flag in alone)
     assert "--manage-nodes-with-label-selector=kwokfleet.dev/shard=1" in second
     assert all("--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake" in each for each in (alone, second))
@@ -62,34 +62,34 @@ def test_nodes_of_others_are_not_driven() -> None:
 )
 def test_every_line_is_read(text: str, level: str, event: str) -> None:
     """Its own, those of libraries below it, and what is neither."""
-    assert (flags.line(text).level, flags.line(text).event) == (level, event)
+    assert (flags.parse_log_line(text).level, flags.parse_log_line(text).event) == (level, event)
 
 
 @pytest.mark.parametrize(
     ("code", "words", "ending"),
     [
-        (-9, "", flags.Ending.KILLED),
-        (1, "Execute exit err=no stages found", flags.Ending.CONFIGURATION),
-        (1, "dial tcp 127.0.0.1:1: connect: connection refused", flags.Ending.AWAY),
-        (1, "listen tcp 127.0.0.1:1: bind: address already in use", flags.Ending.PORT),
-        (2, "panic: assignment to entry in nil map", flags.Ending.CRASHED),
-        (1, "something else", flags.Ending.CRASHED),
+        (-9, "", flags.ExitReason.KILLED),
+        (1, "Execute exit err=no stages found", flags.ExitReason.CONFIGURATION),
+        (1, "dial tcp 127.0.0.1:1: connect: connection refused", flags.ExitReason.AWAY),
+        (1, "listen tcp 127.0.0.1:1: bind: address already in use", flags.ExitReason.PORT),
+        (2, "panic: assignment to entry in nil map", flags.ExitReason.CRASHED),
+        (1, "something else", flags.ExitReason.CRASHED),
     ],
 )
-def test_endings_are_told_apart_by_the_last_words(code: int, words: str, ending: flags.Ending) -> None:
+def test_endings_are_told_apart_by_the_last_words(code: int, words: str, ending: flags.ExitReason) -> None:
     """The exit code alone is always 1."""
-    assert flags.ending(code, words, asked=False) is ending
-    assert flags.ending(code, words, asked=True) is flags.Ending.ASKED
+    assert flags.exit_reason(code, words, asked=False) is ending
+    assert flags.exit_reason(code, words, asked=True) is flags.ExitReason.ASKED
 
 
 def test_pauses_grow_to_a_limit_and_a_steady_process_begins_anew() -> None:
     """Twice at once, then longer and longer; a minute of good work is forgiven."""
-    record, pauses = flags.Record(), []
+    record, pauses = flags.RestartRecord(), []
     for _ in range(15):
         record = record.after(ran_s=1)
         pauses.append(record.pause_s)
     assert pauses[:4] == [0, 0, 0.25, 0.5]
-    assert pauses[-1] == flags.LONGEST_PAUSE_S
+    assert pauses[-1] == flags.MAX_RESTART_PAUSE_S
     assert record.after(ran_s=61).pause_s == 0
     assert record.after(ran_s=61).restarts == 16
 
@@ -111,31 +111,31 @@ def test_other_kwoks_are_known_by_name_label_or_image() -> None:
 
 def test_what_is_put_to_rest_remembers_and_gets_back_what_it_had() -> None:
     """Unless somebody has scaled it meanwhile: that stays."""
-    one = foreign_controllers.rival(deployment("x"))
-    body = foreign_controllers.put_to_rest(one).body
+    one = foreign_controllers.from_deployment(deployment("x"))
+    body = foreign_controllers.scale_down_patch(one).body
     assert (body["spec"], body["metadata"]["annotations"]) == ({"replicas": 0}, {foreign_controllers.REPLICAS: "2"})
-    resting = foreign_controllers.Rival("n", "x", "u", 0, 2)
-    scaled = foreign_controllers.Rival("n", "x", "u", 5, 2)
-    assert foreign_controllers.restored(resting).body["spec"] == {"replicas": 2}
-    assert "spec" not in foreign_controllers.restored(scaled).body
+    resting = foreign_controllers.ForeignController("n", "x", "u", 0, 2)
+    scaled = foreign_controllers.ForeignController("n", "x", "u", 5, 2)
+    assert foreign_controllers.restore_patch(resting).body["spec"] == {"replicas": 2}
+    assert "spec" not in foreign_controllers.restore_patch(scaled).body
 
 
-def lease(holder: str, age_s: float) -> node_leases.Lease:
+def lease(holder: str, age_s: float) -> node_leases.NodeLease:
     """Make a lease of 40 s that was renewed a while ago."""
-    return node_leases.Lease("node", holder, NOW - timedelta(seconds=age_s), 40, "u", "1")
+    return node_leases.NodeLease("node", holder, NOW - timedelta(seconds=age_s), 40, "u", "1")
 
 
 def test_strangers_are_those_who_may_still_renew() -> None:
     """Not ours, and heard of within half of the time that leases last; one lease that was renewed is enough."""
     held = [lease("ours", 1), lease("stranger", 39), lease("stranger", 19), lease("dead", 21), lease("dead", 41)]
-    assert set(foreign_controllers.strangers(held, "ours".__eq__, NOW)) == {"stranger"}
+    assert set(foreign_controllers.foreign_leases(held, "ours".__eq__, NOW)) == {"stranger"}
 
 
 def test_a_lease_is_removed_only_as_it_was_read() -> None:
     """By its UID and version; without them it is a mistake."""
-    assert b'"resourceVersion":"1"' in (node_leases.release(lease("dead", 50)).body or b"")
+    assert b'"resourceVersion":"1"' in (node_leases.release_request(lease("dead", 50)).body or b"")
     with pytest.raises(ValueError, match="without identity"):
-        node_leases.release(node_leases.Lease("node", "x", NOW, 40))
+        node_leases.release_request(node_leases.NodeLease("node", "x", NOW, 40))
 
 
 def pod(phase: str, **labels: str) -> Observed:
@@ -152,5 +152,5 @@ def test_only_objects_that_a_stage_may_act_on_are_shown_again() -> None:
     others = {"spec": {"resourceRef": reference, "selector": {"matchLabels": {"app": "web"}}}}
     mine, other = pod("Running", **{"kwokfleet.dev/lifecycle": "f.a"}), pod("Running")
     ended = pod("Succeeded", **{"kwokfleet.dev/lifecycle": "f.a"})
-    assert list(requeue.concerned([own], [mine, other, ended])) == [mine]
-    assert list(requeue.concerned([others], [mine, other])) == [mine, other]
+    assert list(requeue.affected([own], [mine, other, ended])) == [mine]
+    assert list(requeue.affected([others], [mine, other])) == [mine, other]

@@ -4,28 +4,28 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from kwokfleet.kwok import lease_health
-from kwokfleet.kwok.node_leases import Lease
+from kwokfleet.kwok.node_leases import NodeLease
 
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
 NODES = ("a", "b", "c")
 
 
-def lease(node: str, holder: str = "one", age_s: float = 1) -> Lease:
+def lease(node: str, holder: str = "one", age_s: float = 1) -> NodeLease:
     """Return a lease of 40 s."""
-    return Lease(node, holder, NOW - timedelta(seconds=age_s), 40)
+    return NodeLease(node, holder, NOW - timedelta(seconds=age_s), 40)
 
 
-def driving(*held: Lease) -> lease_health.Driving:
+def driving(*held: NodeLease) -> lease_health.DriverHealth:
     """Return who drives our nodes."""
-    return lease_health.driving(NODES, held, NOW)
+    return lease_health.driver_health(NODES, held, NOW)
 
 
-def events(before: lease_health.Driving | None, now: lease_health.Driving) -> list[str]:
+def events(before: lease_health.DriverHealth | None, now: lease_health.DriverHealth) -> list[str]:
     """Return what is said."""
-    return [event for _, event, _ in lease_health.news(before, now, lagging_s=10)]
+    return [event for _, event, _ in lease_health.changes(before, now, lagging_s=10)]
 
 
-def all_of(holder: str, age_s: float = 1) -> Iterable[Lease]:
+def all_of(holder: str, age_s: float = 1) -> Iterable[NodeLease]:
     """Return the leases of all our nodes."""
     return (lease(node, holder, age_s) for node in NODES)
 
@@ -69,6 +69,6 @@ def test_each_change_is_said_once() -> None:
 def test_heartbeats_stand_in_for_leases() -> None:
     """The Ready condition tells when a node was heard of; one without was never."""
     beat = {"type": "Ready", "lastHeartbeatTime": (NOW - timedelta(seconds=20)).isoformat()}
-    heard = lease_health.heartbeat({"metadata": {"name": "a"}, "status": {"conditions": [beat]}})
-    silent = lease_health.heartbeat({"metadata": {"name": "b"}})
-    assert lease_health.driving(("a", "b"), (heard, silent), NOW).undriven == ("b",)
+    heard = lease_health.heartbeat_lease({"metadata": {"name": "a"}, "status": {"conditions": [beat]}})
+    silent = lease_health.heartbeat_lease({"metadata": {"name": "b"}})
+    assert lease_health.driver_health(("a", "b"), (heard, silent), NOW).undriven == ("b",)

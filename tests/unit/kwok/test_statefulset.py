@@ -11,7 +11,7 @@ from kwokfleet.kwok import flags as kwok
 from kwokfleet.kwok import statefulset
 from kwokfleet.render import nodes
 
-NAME = statefulset.Name("lab", "kwokfleet-kwok")
+NAME = statefulset.StatefulSetName("lab", "kwokfleet-kwok")
 
 
 def spec(**fields: Any) -> KwokControllerSpec:  # noqa: ANN401 - fields of the spec
@@ -26,9 +26,9 @@ def pod(**status: Any) -> dict[str, Any]:  # noqa: ANN401 - fields of a status
 
 def test_a_name_without_a_namespace_is_at_home() -> None:
     """And without a name there are no pods."""
-    assert statefulset.named(spec(), "home") == statefulset.Name("home", "kwokfleet-kwok")
-    assert statefulset.named(spec(statefulSet="lab/kwok"), "home") == statefulset.Name("lab", "kwok")
-    assert statefulset.named(KwokControllerSpec(), "home") is None
+    assert statefulset.from_spec(spec(), "home") == statefulset.StatefulSetName("home", "kwokfleet-kwok")
+    assert statefulset.from_spec(spec(statefulSet="lab/kwok"), "home") == statefulset.StatefulSetName("lab", "kwok")
+    assert statefulset.from_spec(KwokControllerSpec(), "home") is None
 
 
 @pytest.mark.parametrize(
@@ -62,15 +62,15 @@ def test_pods_differ_by_their_variables_alone() -> None:
 )
 def test_what_kwok_is_told_changes_the_digest(change: dict[str, Any]) -> None:
     """So that Kubernetes replaces the pods; how many there are does not."""
-    before = statefulset.layout(spec(), (), "")
-    assert statefulset.layout(spec(**change), (), "").digest != before.digest
-    assert statefulset.layout(spec(shards=3, memoryLimit="1Gi"), (), "").digest == before.digest
-    assert statefulset.layout(spec(), (), "metrics").digest != before.digest
+    before = statefulset.pod_config(spec(), (), "")
+    assert statefulset.pod_config(spec(**change), (), "").digest != before.digest
+    assert statefulset.pod_config(spec(shards=3, memoryLimit="1Gi"), (), "").digest == before.digest
+    assert statefulset.pod_config(spec(), (), "metrics").digest != before.digest
 
 
 def test_a_size_alone_leaves_the_pods_as_they_are() -> None:
     """Who ends them says nothing of how they would run."""
-    assert json.loads(statefulset.sized(NAME, 0).body or b"") == {"spec": {"replicas": 0}}
+    assert json.loads(statefulset.scale_patch(NAME, 0).body or b"") == {"spec": {"replicas": 0}}
 
 
 def test_a_pod_that_runs() -> None:
@@ -81,10 +81,10 @@ def test_a_pod_that_runs() -> None:
         "restartCount": 2,
         "state": {"running": {"startedAt": "2026-03-02T08:00:00Z"}},
     }
-    life = statefulset.life(pod(podIP="192.0.2.1", containerStatuses=[running]))
+    life = statefulset.container_run(pod(podIP="192.0.2.1", containerStatuses=[running]))
     assert (life.ready, life.address, life.restarts, life.lacks) == (True, "192.0.2.1", 2, "")
     assert life.began is not None
-    again = statefulset.life(pod(containerStatuses=[{**running, "restartCount": 3}]))
+    again = statefulset.container_run(pod(containerStatuses=[{**running, "restartCount": 3}]))
     assert not life.is_same(again)
 
 
@@ -108,7 +108,7 @@ def test_a_pod_that_runs() -> None:
 )
 def test_a_pod_that_does_not_run_says_why(status: dict[str, Any], why: str) -> None:
     """In Kubernetes' own words."""
-    assert statefulset.life(pod(**status)).lacks == why
+    assert statefulset.container_run(pod(**status)).lacks == why
 
 
 def test_the_last_words_of_a_container_are_kept() -> None:
@@ -117,11 +117,11 @@ def test_the_last_words_of_a_container_are_kept() -> None:
         "terminated": {"exitCode": 1, "message": '{"level":"ERROR","msg":"Execute exit","err":"no stages found"}\n'}
     }
     waiting = {"waiting": {"reason": "CrashLoopBackOff"}}
-    life = statefulset.life(
+    life = statefulset.container_run(
         pod(containerStatuses=[{"name": "kwok", "restartCount": 1, "state": waiting, "lastState": ended}])
     )
-    assert kwok.ending(life.code, life.last_words, asked=False) is kwok.Ending.CONFIGURATION
-    assert kwok.last_words(life.last_words.splitlines()) == "Execute exit: no stages found"
+    assert kwok.exit_reason(life.code, life.last_words, asked=False) is kwok.ExitReason.CONFIGURATION
+    assert kwok.last_error(life.last_words.splitlines()) == "Execute exit: no stages found"
 
 
 def test_nodes_of_pods_always_say_whose_they_are_and_leave_their_address_to_kwok() -> None:

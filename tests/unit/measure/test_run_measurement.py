@@ -10,7 +10,7 @@ import structlog
 from kwokfleet import errors
 from kwokfleet.api import fleet as fleet_api
 from kwokfleet.kube import requests
-from kwokfleet.kube.requests import Answer, Request
+from kwokfleet.kube.requests import Request, Response
 from kwokfleet.measure import run_measurement
 from kwokfleet.measure.result_store import ResultStore, StoredResult
 from kwokfleet.measure.run_measurement import RunMeasurement
@@ -28,7 +28,7 @@ class Silent:
 
     host = "https://away.example"
 
-    def send(self, request: Request) -> Answer:
+    def send(self, request: Request) -> Response:
         """Do not answer."""
         raise errors.UnreachableError(f"nobody answers {request.path}")
 
@@ -36,12 +36,12 @@ class Silent:
 class Telling(Silent):
     """A cluster that knows one Event, and another program's."""
 
-    def send(self, request: Request) -> Answer:
+    def send(self, request: Request) -> Response:
         """Answer with them."""
         assert "reason%3DScheduled" in request.path
         about = {"kind": "Pod", "namespace": "default", "name": PodLife().name}
         events = [{"involvedObject": about, "eventTime": "2027-01-15T08:00:01.500000Z"}, {"involvedObject": {}}]
-        return Answer(200, orjson.dumps({"items": events}))
+        return Response(200, orjson.dumps({"items": events}))
 
 
 def context(**wave: Any) -> workloads.Context:  # noqa: ANN401  # any part of a file

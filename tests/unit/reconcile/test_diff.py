@@ -12,7 +12,7 @@ from kwokfleet.reconcile.diff import ABSENT
 from tests.harness import manifests
 
 Found = dict[str, tuple[Any, Any]]
-FAKE = objects.FAKE_TAINT
+FAKE = objects.FAKE_NODE_TAINT
 SPOT = {"key": "spot", "value": "yes", "effect": "NoSchedule"}
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}
 

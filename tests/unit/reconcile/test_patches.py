@@ -82,7 +82,7 @@ def nodes(draw: st.DrawFn) -> Manifest:
     return manifests.node(
         labels=draw(maps("a", "example.com/b", "c")),
         annotations=draw(maps("a", "example.com/b", "c")),
-        taints=draw(TAINTS) + draw(st.sampled_from([[], [objects.FAKE_TAINT]])),
+        taints=draw(TAINTS) + draw(st.sampled_from([[], [objects.FAKE_NODE_TAINT]])),
         capacity=draw(AMOUNTS),
         spec=draw(st.sampled_from([{}, {"unschedulable": True}])),
         status=status | ({"addresses": addresses} if addresses else {}),

@@ -90,8 +90,8 @@ def test_fields_are_written_as_people_write_them() -> None:
 
 def test_a_unified_diff_shows_only_what_changes() -> None:
     """With the names that kubectl diff gives both sides."""
-    before = manifests.node(capacity={"cpu": "32"}, taints=[objects.FAKE_TAINT])
-    text = plan_formats.unified(updated(before, manifests.node(taints=[objects.FAKE_TAINT, SPOT])))
+    before = manifests.node(capacity={"cpu": "32"}, taints=[objects.FAKE_NODE_TAINT])
+    text = plan_formats.unified(updated(before, manifests.node(taints=[objects.FAKE_NODE_TAINT, SPOT])))
     assert text.startswith("--- LIVE/v1.Node..lab-gpu-0\n+++ MERGED/v1.Node..lab-gpu-0\n")
     lines = [line for line in text.splitlines() if line[:1] in "+-" and line[:3] not in ("---", "+++")]
     assert {line[:1] for line in lines} == {"+"}

@@ -88,7 +88,7 @@ def test_nodes_that_are_not_a_pools_own_do_not_count() -> None:
     going = manifests.live(
         manifests.node("lab-gpu-3", annotations={objects.INDEX: "3"}), deletionTimestamp="2026-03-01T08:00:00Z"
     )
-    real = manifests.live(manifests.node("lab-gpu-4", annotations={objects.INDEX: "4", objects.FAKE_KEY: "no"}))
+    real = manifests.live(manifests.node("lab-gpu-4", annotations={objects.INDEX: "4", objects.FAKE_NODE_KEY: "no"}))
     renamed = manifests.live(manifests.node("lab-gpu-5", annotations={objects.INDEX: "7"}))
     odd = manifests.live(manifests.node("lab-gpu-6", annotations={objects.INDEX: "²"}))
     inventory = dict(live(0)) | {each.key: each for each in (going, real, renamed, odd)}

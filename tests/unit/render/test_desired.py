@@ -94,7 +94,7 @@ def test_desired_comes_in_the_order_of_applying(tmp_path: Path) -> None:
         "  waves: [{name: w, namespace: n, template: {apiVersion: v1, kind: ConfigMap}}]\n",
     )
     desired = render.Renderer().desired(source.Loader().load(tmp_path).tree, NOW)
-    ranks = [objects.rank(key.kind) for key in desired]
+    ranks = [objects.apply_rank(key.kind) for key in desired]
     assert ranks == sorted(ranks)
     assert objects.ObjectKey("v1", "Namespace", "", "n") in desired
 

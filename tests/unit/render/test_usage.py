@@ -131,9 +131,9 @@ def test_each_shard_has_a_port_and_its_nodes_show_it() -> None:
     """The process that drives a node is the one that answers for it."""
     runs = controller(port=10247, shards=3)
     for node in nodes(tree(runs=runs, replicas=20)):
-        shard = flags.Shard(flags.shard_of(node["metadata"]["name"], 3), 3)
+        shard = flags.ShardSpec(flags.shard_of(node["metadata"]["name"], 3), 3)
         port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
-        assert port == flags.address(runs, shard).port
+        assert port == flags.server_address(runs, shard).port
         assert f"--node-port={port}" in flags.arguments(runs, shard, ())
 
 
@@ -148,13 +148,13 @@ def test_each_shard_has_a_port_and_its_nodes_show_it() -> None:
 )
 def test_kwok_listens_on_loopback_unless_told_otherwise(fields: Manifest, at: tuple[str, int]) -> None:
     """Nobody has to log in there."""
-    assert flags.address(controller(**fields), flags.Shard()) == at
+    assert flags.server_address(controller(**fields), flags.ShardSpec()) == at
 
 
 def test_who_listens_everywhere_is_found_on_loopback() -> None:
     """Also by IPv6, whose addresses are put in brackets."""
-    assert flags.Address("0.0.0.0", 80).near.text == "127.0.0.1:80"  # noqa: S104  # what is asked for
-    assert flags.Address("::", 80).near.text == "[::1]:80"
+    assert flags.ServerAddress("0.0.0.0", 80).near.text == "127.0.0.1:80"  # noqa: S104  # what is asked for
+    assert flags.ServerAddress("::", 80).near.text == "[::1]:80"
 
 
 # kwok's own objects
@@ -164,8 +164,8 @@ def test_who_listens_everywhere_is_found_on_loopback() -> None:
 def test_a_kind_is_ranked_before_nodes_and_after_its_namespace(kind: str) -> None:
     """Those that act cluster-wide go with the Stages."""
     namespaced = kind in objects.KWOK_NAMESPACED_KINDS
-    assert objects.rank("Namespace" if namespaced else "CustomResourceDefinition") < objects.rank(kind)
-    assert objects.rank(kind) < objects.rank("Node" if namespaced else "Namespace")
+    assert objects.apply_rank("Namespace" if namespaced else "CustomResourceDefinition") < objects.apply_rank(kind)
+    assert objects.apply_rank(kind) < objects.apply_rank("Node" if namespaced else "Namespace")
 
 
 def test_an_object_becomes_ours() -> None:
@@ -236,11 +236,11 @@ def test_logs_without_a_way_to_kwok_are_warned_of() -> None:
 
 def test_kwok_follows_only_what_is_declared() -> None:
     """Exec runs commands: it is off unless a file declares it, and so are the endpoints for it."""
-    runs, shard = KwokControllerSpec(), flags.Shard()
+    runs, shard = KwokControllerSpec(), flags.ShardSpec()
     logs = kwok_resources.owned_manifest(LOGS, "lab")
     assert render.kwok_kinds(tree(logs)) == ("ClusterLogs",)
-    assert '"enableDebuggingHandlers":false' in flags.configuration(runs, shard, (), ("ClusterResourceUsage", "Metric"))
-    assert '"enableDebuggingHandlers":true' in flags.configuration(runs, shard, (), ("ClusterLogs",))
+    assert '"enableDebuggingHandlers":false' in flags.config_file(runs, shard, (), ("ClusterResourceUsage", "Metric"))
+    assert '"enableDebuggingHandlers":true' in flags.config_file(runs, shard, (), ("ClusterLogs",))
     assert "--enable-crds=Stage,ClusterLogs" in flags.arguments(runs, shard, render.kwok_kinds(tree(logs)))
 
 
@@ -256,13 +256,13 @@ def test_kwok_follows_only_what_is_declared() -> None:
 def test_what_kwok_reads_once_takes_a_restart(change: Manifest) -> None:
     """Its flags, its address, and Metrics, though it follows them."""
     before: Manifest = {"program": Path("kwok"), "spec": controller(), "kubeconfig": None}
-    assert backend.Wanted(**before | change).differs(backend.Wanted(**before), 0)
-    assert not backend.Wanted(**before).differs(backend.Wanted(**before), 0)
+    assert backend.DesiredKwok(**before | change).differs(backend.DesiredKwok(**before), 0)
+    assert not backend.DesiredKwok(**before).differs(backend.DesiredKwok(**before), 0)
 
 
 def test_metrics_are_what_kwok_reads_once() -> None:
     """Usage may change under way."""
     made = desired(tree(usage={"cpu": 1}))
-    assert flags.read_once(made)
-    assert flags.read_once(made) == flags.read_once(reversed(made))
-    assert not flags.read_once(each for each in made if each["kind"] != "Metric")
+    assert flags.static_digest(made)
+    assert flags.static_digest(made) == flags.static_digest(reversed(made))
+    assert not flags.static_digest(each for each in made if each["kind"] != "Metric")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kwokfleet.api import decode
 from kwokfleet.api import fleet as fleet_api
 from kwokfleet.kube import objects, rejections
-from kwokfleet.kube.requests import Answer
+from kwokfleet.kube.requests import Response
 from kwokfleet.render import workloads
 from kwokfleet.waves import churn
 from kwokfleet.waves.churn import RunObject
@@ -78,7 +78,7 @@ def test_an_object_tells_which_round_made_it() -> None:
     renewed = churn.with_churn_round(made, 3)
     assert churn.churn_round(renewed) == 3
     assert renewed["metadata"]["annotations"]["k"] == "v"
-    assert objects.ROUND not in made["metadata"]["annotations"]
+    assert objects.CHURN_ROUND not in made["metadata"]["annotations"]
 
 
 @pytest.mark.parametrize("missing", [("", "load", "0"), ("lab", "", "0"), ("lab", "load", "")])
@@ -168,10 +168,10 @@ def test_pods_end_by_themselves_where_stages_let_them() -> None:
         assert workloads.ends(workloads.Context(made, made.spec.waves[0], "0")) is ends
 
 
-def no(status: int, message: str, kind: str = "") -> Answer:
+def no(status: int, message: str, kind: str = "") -> Response:
     """Return a refusal as the API server words it."""
     said = f'{{"message": "{message}", "details": {{"kind": "{kind}"}}}}'
-    return Answer(status, said.encode())
+    return Response(status, said.encode())
 
 
 @pytest.mark.parametrize(
@@ -188,17 +188,18 @@ def no(status: int, message: str, kind: str = "") -> Answer:
         (no(422, "Job x is invalid: spec.template: Required value"), False),
     ],
 )
-def test_what_may_pass_is_told_from_what_will_not(answer: Answer, *, passes: bool) -> None:
+def test_what_may_pass_is_told_from_what_will_not(answer: Response, *, passes: bool) -> None:
     """A quota frees up, a namespace is made; what the file says wrong stays wrong."""
-    assert rejections.may_pass(answer) is passes
+    assert rejections.is_transient(answer) is passes
 
 
 def test_refusals_are_said_by_reason() -> None:
     """Once for all objects that it is the same for: the name is in front, not in the reason."""
     answers = [
-        Answer(403, f'{{"message": "jobs.batch \\"j-{n}\\" is forbidden: exceeded quota: q"}}'.encode()) for n in (1, 2)
+        Response(403, f'{{"message": "jobs.batch \\"j-{n}\\" is forbidden: exceeded quota: q"}}'.encode())
+        for n in (1, 2)
     ]
-    assert {rejections.said(each) for each in answers} == {"403 exceeded quota: q"}
+    assert {rejections.reason_text(each) for each in answers} == {"403 exceeded quota: q"}
     groups = {"403 exceeded quota: q": (3, "Job a"), "422 no": (1, "Job b")}
     assert rejections.summary(groups) == "Job a and 2 more: 403 exceeded quota: q; Job b: 422 no"
     assert rejections.summary({}) == ""

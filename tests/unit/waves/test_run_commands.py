@@ -33,6 +33,8 @@ def test_what_is_no_order_is_left_out(text: str) -> None:
 
 def test_orders_are_found_on_their_fleets() -> None:
     """A Fleet without any has none."""
-    annotated = {"metadata": {"name": "a", "annotations": {objects.ORDERS: "2 run load,1 cancel load 0, nonsense"}}}
+    annotated = {
+        "metadata": {"name": "a", "annotations": {objects.RUN_COMMANDS: "2 run load,1 cancel load 0, nonsense"}}
+    }
     found = run_commands.by_fleet([annotated, {"metadata": {"name": "b"}}])
     assert found == {"a": [RunCommand(1, RunAction.CANCEL, "load", "0"), RunCommand(2, RunAction.RUN, "load")]}
