@@ -148,16 +148,16 @@ def _leader(api: client.KubeClient, config: DaemonConfig) -> leader.LeaderElecto
     return leader.LeaderElector(api, seat, election.LeaseTiming(), leader_identity.is_dead_process)
 
 
-def _source(api: leader.LeaderGuardedClient, config: DaemonConfig) -> "sources.Feed":
+def _source(api: leader.LeaderGuardedClient, config: DaemonConfig) -> "sources.Source":
     from kwokfleet.source import git_repository, loader, sources
 
     files = loader.Loader(lambda context: client.list_nodes(context, api))
     git = config.git
     if git is None:
-        return sources.Folder(config.path, files, events=not config.poll)
+        return sources.FolderSource(config.path, files, events=not config.poll)
     name = hashlib.sha256(f"{git.url}\n{git.ref}".encode()).hexdigest()[:12]
     repository = git_repository.Repository(git.url, git.ref, git.path, config.settings.data_dir / "git" / name)
-    return sources.Git(repository, files, interval_s=git.interval_s, ref=git.ref, secret=git.hook_secret)
+    return sources.GitSource(repository, files, interval_s=git.interval_s, ref=git.ref, secret=git.hook_secret)
 
 
 def _kwok_manager(
@@ -217,7 +217,7 @@ def install_definitions(
 
 def fleet_definition() -> list[Manifest]:
     """Return the CustomResourceDefinition of Fleet, annotated with a digest of its text."""
-    text = library.definition()
+    text = library.fleet_crd()
     documents, _ = parser.parse("crd", text)
     definition: Manifest = documents[0].value  # type: ignore[assignment]  # our own file, and a test reads it
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import IO
 
-    from kwokfleet.learn.lifecycle_writer import About
-    from kwokfleet.learn.model import Lesson, Study
+    from kwokfleet.learn.lifecycle_writer import Provenance
+    from kwokfleet.learn.model import LearnedLifecycle, LifecycleLearner
 
 STANDARD_INPUT = "-"
 MAX_REPORTED = 10
@@ -106,8 +106,8 @@ def learn(  # noqa: PLR0913, PLR0917  # one for each option
 
         where = learn_watch.PodSelection(selector or "", "" if all_namespaces else namespace, context, kubeconfig)
         study, source = learn_watch.watch_pods(where, lasting, pods), str(where)
-    called = name or lifecycle_writer.name(_usual_name(recorded, selector))
-    about = lifecycle_writer.About(called, source, kwokfleet.__version__)
+    called = name or lifecycle_writer.lifecycle_name(_usual_name(recorded, selector))
+    about = lifecycle_writer.Provenance(called, source, kwokfleet.__version__)
     lesson = _learnt(study, source)
     _write(_printed(lesson, about, fleet, form), to)
     _show(lesson, source)
@@ -126,10 +126,10 @@ def _refuse_wrong(
     from kwokfleet.learn import lifecycle_writer
 
     for option, given in (("--name", name), ("--fleet", fleet)):
-        if given is not None and given != lifecycle_writer.name(given):
+        if given is not None and given != lifecycle_writer.lifecycle_name(given):
             raise errors.InputError(
-                f"{option} {given!r}: must be up to {lifecycle_writer.LONGEST_NAME} lower-case letters, digits and '-'",
-                hint=f"for instance {lifecycle_writer.name(given)}",
+                f"{option} {given!r}: must be up to {lifecycle_writer.MAX_NAME_LENGTH} lower-case letters, digits, '-'",
+                hint=f"for instance {lifecycle_writer.lifecycle_name(given)}",
             )
     if to is not None and to.exists():
         raise errors.NotOursError(f"{to} is there already", hint="name another file, or move it away")
@@ -146,11 +146,11 @@ def _usual_name(recorded: Path | None, selector: str | None) -> str:
 # a recording
 
 
-def _read(path: Path) -> "Study":
+def _read(path: Path) -> "LifecycleLearner":
     """Return what a recording says; what of it is broken is told and left out."""
     from kwokfleet.learn import model
 
-    study, troubles = model.Study(), _Troubles(str(path))
+    study, troubles = model.LifecycleLearner(), _Troubles(str(path))
     try:
         with _opened(path) as stream:
             _take(study, _lines(stream), troubles)
@@ -177,11 +177,11 @@ def _lines(stream: "IO[bytes]") -> "Iterator[str]":
         yield line.decode(errors="replace")
 
 
-def _take(study: "Study", lines: "Iterable[str]", troubles: "_Troubles") -> None:
+def _take(study: "LifecycleLearner", lines: "Iterable[str]", troubles: "_Troubles") -> None:
     from kwokfleet.learn import watch_events
 
     for each in watch_events.read(lines):
-        if isinstance(each, watch_events.Broken):
+        if isinstance(each, watch_events.UnreadableEvent):
             troubles.tell(str(each))
             continue
         try:
@@ -213,7 +213,7 @@ class _Troubles:
 # what comes of it
 
 
-def _learnt(study: "Study", source: str) -> "Lesson":
+def _learnt(study: "LifecycleLearner", source: str) -> "LearnedLifecycle":
     from kwokfleet.learn import model
 
     if not study.pods:
@@ -224,18 +224,20 @@ def _learnt(study: "Study", source: str) -> "Lesson":
     lesson = study.lesson()
     if not lesson.steps:
         raise errors.InputError(
-            f"nothing can be learnt from {model.counted(lesson.pods)} of {source}: none went through a step",
+            f"nothing can be learnt from {model.pod_count_text(lesson.pods)} of {source}: none went through a step",
             hint="watch while pods start: --for a longer time, or restart a deployment meanwhile",
         )
     return lesson
 
 
-def _printed(lesson: "Lesson", about: "About", fleet: str | None, form: LifecycleFormat) -> str:
+def _printed(lesson: "LearnedLifecycle", about: "Provenance", fleet: str | None, form: LifecycleFormat) -> str:
     from kwokfleet.learn import lifecycle_writer
 
     if form is LifecycleFormat.JSON:
-        return json.dumps(lifecycle_writer.value(lesson, about), indent=2) + "\n"
-    return lifecycle_writer.fleet_text(lesson, about, fleet) if fleet else lifecycle_writer.text(lesson, about)
+        return json.dumps(lifecycle_writer.result_value(lesson, about), indent=2) + "\n"
+    return (
+        lifecycle_writer.fleet_text(lesson, about, fleet) if fleet else lifecycle_writer.lifecycle_text(lesson, about)
+    )
 
 
 def _write(text: str, to: Path | None) -> None:
@@ -248,12 +250,12 @@ def _write(text: str, to: Path | None) -> None:
     output.print_line(f"wrote {to}; next: {output.program()} validate {to}")
 
 
-def _show(lesson: "Lesson", source: str) -> None:
+def _show(lesson: "LearnedLifecycle", source: str) -> None:
     """Show on standard error what was seen beside what was made of it."""
     from kwokfleet.cli import learn_view
     from kwokfleet.learn import model
 
-    output.print_line(f"\n{model.counted(lesson.pods)} of {source}\n")
+    output.print_line(f"\n{model.pod_count_text(lesson.pods)} of {source}\n")
     blocks = learn_view.can_draw(sys.stderr.encoding)
     output.print_line(learn_view.table(lesson, blocks=blocks))
     for line in learn_view.remarks(lesson):

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from kwokfleet.cli import output
 from kwokfleet.learn import fitting, lifecycle_writer
-from kwokfleet.learn.model import GRID_S, Lesson, Step, counted
+from kwokfleet.learn.model import GRID_S, LearnedLifecycle, LearnedStep, pod_count_text
 from kwokfleet.measure.result import Clock
 
 BINS = 16
@@ -21,12 +21,12 @@ def can_draw(encoding: str | None) -> bool:
     return True
 
 
-def table(lesson: Lesson, *, blocks: bool) -> str:
+def table(lesson: LearnedLifecycle, *, blocks: bool) -> str:
     """Return two rows for each step: what was seen, and below it what was to be expected if the fit is right."""
     return output.table([row for name, step in lesson.steps.items() for row in _rows(name, step, blocks=blocks)])
 
 
-def _rows(name: str, step: Step, *, blocks: bool) -> Iterator[dict[str, object]]:
+def _rows(name: str, step: LearnedStep, *, blocks: bool) -> Iterator[dict[str, object]]:
     fit = step.fit
     seen, expected = fitting.histogram(fit, BINS)
     top = max(*seen, *expected)
@@ -34,7 +34,7 @@ def _rows(name: str, step: Step, *, blocks: bool) -> Iterator[dict[str, object]]
         "step": name,
         "seen": f"{fit.sample.size:,} ({GRID_S[step.clock]:g} s)",
         **{
-            f"p{share * 100:g}": lifecycle_writer.shown(step, fit.sample, share)
+            f"p{share * 100:g}": lifecycle_writer.percentile_text(step, fit.sample, share)
             for share in lifecycle_writer.PERCENTILES
         },
         "distribution": _bars(seen, top, blocks=blocks),
@@ -44,10 +44,13 @@ def _rows(name: str, step: Step, *, blocks: bool) -> Iterator[dict[str, object]]
     yield {
         "step": "",
         "seen": "fitted",
-        **{f"p{share * 100:g}": lifecycle_writer.shown(step, fit, share) for share in lifecycle_writer.PERCENTILES},
+        **{
+            f"p{share * 100:g}": lifecycle_writer.percentile_text(step, fit, share)
+            for share in lifecycle_writer.PERCENTILES
+        },
         "distribution": _bars(expected, top, blocks=blocks),
         "KS": f"{fit.distance:.3f}{'!' * fit.is_poor}{'?' * fit.is_guess}",
-        "lifecycle": lifecycle_writer.flow(fit.shape.written()),
+        "lifecycle": lifecycle_writer.flow_yaml(fit.shape.written()),
     }
 
 
@@ -59,7 +62,7 @@ def _bars(shares: Sequence[float], top: float, *, blocks: bool) -> str:
     return f"|{''.join(marks[level] for level in levels)}|"
 
 
-def remarks(lesson: Lesson) -> Iterator[str]:
+def remarks(lesson: LearnedLifecycle) -> Iterator[str]:
     """Yield what a person should know before using it."""
     yield "\nKS: the greatest distance between the two distributions, of 1"
     if any(step.clock is Clock.API for step in lesson.steps.values()):
@@ -70,13 +73,13 @@ def remarks(lesson: Lesson) -> Iterator[str]:
             seen = lifecycle_writer.detail(step)
             yield f"! {name}: no distribution that a lifecycle can say fits well; this is the nearest. Seen: {seen}"
         if fit.is_guess:
-            yield f"? {name}: {fit.sample.size} are too few to tell a distribution; {fitting.FEW} or more are needed"
+            yield f"? {name}: {fit.sample.size} are too few to choose a distribution; {fitting.MIN_SAMPLES} are needed"
         if step.backwards:
             yield f"  {name}: {step.backwards:,} ended before they began, by clocks that differ; they count as 0 s"
     if (fails := lesson.fails) is not None:
-        yield f"  {fails.count:,} of {counted(fails.of)} failed: {fails.reason}, exit code {fails.exit_code}"
+        yield f"  {fails.count:,} of {pod_count_text(fails.of)} failed: {fails.reason}, exit code {fails.exit_code}"
     if (crashes := lesson.crashes) is not None:
         why = f"{crashes.reason}, exit code {crashes.exit_code}"
-        yield f"  {crashes.count:,} crashes of containers in {counted(crashes.of)}: {why}"
+        yield f"  {crashes.count:,} crashes of containers in {pod_count_text(crashes.of)}: {why}"
     for note in lesson.notes:
         yield f"  note: {note}"

@@ -48,7 +48,7 @@ class _Listener:
     """Takes in what a Witness tells, in its thread."""
 
     def __init__(self) -> None:
-        self.study = model.Study()
+        self.study = model.LifecycleLearner()
         self.lock = threading.Lock()
         self.trouble = ""
         self.known = False
@@ -77,7 +77,7 @@ class _Listener:
         self.trouble = ""
 
 
-def watch_pods(where: PodSelection, lasting_s: float, pods: int | None) -> model.Study:
+def watch_pods(where: PodSelection, lasting_s: float, pods: int | None) -> model.LifecycleLearner:
     """Watch until enough was seen, the time is over, or somebody presses Ctrl-C; return all that was seen."""
     output.start_logging()
     api = connection.connected(where.context, where.kubeconfig)
@@ -145,7 +145,7 @@ def _wait(listener: _Listener, where: PodSelection, lasting_s: float, pods: int 
                 seen, through = listener.study.pods, listener.study.through
             if pods is not None and through >= pods:
                 return
-            show(f"{model.counted(seen)}, {through:,} seen through; {output.age_of(left)} left")
+            show(f"{model.pod_count_text(seen)}, {through:,} seen through; {output.age_of(left)} left")
             stop.wait(min(left, LOOK_S))
 
 

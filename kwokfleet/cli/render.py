@@ -99,7 +99,9 @@ def render(  # noqa: PLR0913, PLR0917  # one for each option
     renderer = desired.Renderer()
     desired_state = renderer.desired(loaded.tree, at)
     _refuse_clashes(renderer)
-    manifests: Iterator[tuple[str, Manifest]] = (("", each) for each in desired.born(loaded.tree, desired_state, at))
+    manifests: Iterator[tuple[str, Manifest]] = (
+        ("", each) for each in desired.objects_to_create(loaded.tree, desired_state, at)
+    )
     if waves:
         manifests = _both(manifests, _workload(loaded.tree, at))
     print_manifests(_chosen(manifests, fleet, kind), form)
@@ -150,15 +152,15 @@ def _refuse_clashes(renderer: "desired.Renderer") -> None:
         )
 
 
-def _next_runs(tree: "desired.Tree", now: datetime) -> "Iterator[tuple[workloads.Context, schedule.Run]]":
+def _next_runs(tree: "desired.Tree", now: datetime) -> "Iterator[tuple[workloads.RunContext, schedule.ScheduledRun]]":
     """Yield the next Run of each Wave, as if the daemon saw them first now."""
     from kwokfleet.render import desired, schedule
 
     for fleet in tree.fleets:
         for wave in fleet.spec.waves:
-            run = next(schedule.runs(wave.start, now, now - timedelta(microseconds=1), now + LOOK_AHEAD), None)
+            run = next(schedule.runs_between(wave.start, now, now - timedelta(microseconds=1), now + LOOK_AHEAD), None)
             if run is not None:
-                yield desired.wave_context(tree, fleet, wave, run.name), run
+                yield desired.run_context(tree, fleet, wave, run.name), run
 
 
 def _wave_notes(tree: "desired.Tree", now: datetime, fleet: str | None) -> "Iterator[str]":
@@ -168,7 +170,7 @@ def _wave_notes(tree: "desired.Tree", now: datetime, fleet: str | None) -> "Iter
     for context, run in _next_runs(tree, now):
         if fleet in {None, context.fleet.name}:
             count, last = 0, run.start
-            for instant in workloads.instants(context, run.start):
+            for instant in workloads.due_objects(context, run.start):
                 count, last = count + 1, instant.at
             what = f"{files.count(count, context.wave.template['kind'])}, {_shown(run.start)} to {_shown(last)}"
             yield f"# wave {context.fleet.name}/{context.wave.name}, run {run.name}: {what} (--waves prints them)"
@@ -184,14 +186,14 @@ def _workload(tree: "desired.Tree", now: datetime) -> "Iterator[tuple[str, Manif
 
     made: set[str] = set()
     for context, run in _next_runs(tree, now):
-        make = workloads.maker(context)
-        varies = bool(workloads.names_used(context.wave.namespace or ""))
-        for instant in workloads.instants(context, run.start):
+        make = workloads.object_factory(context)
+        varies = bool(workloads.template_variables(context.wave.namespace or ""))
+        for instant in workloads.due_objects(context, run.start):
             manifest = make(instant.index)
             namespace = manifest["metadata"].get("namespace", "")
             if varies and namespace not in made:
                 made.add(namespace)
-                yield "", desired.namespace(namespace)
+                yield "", desired.namespace_manifest(namespace)
             yield f"# due {_shown(instant.at)}, wave {context.wave.name}, run {run.name}", manifest
 
 

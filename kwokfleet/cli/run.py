@@ -205,7 +205,7 @@ def _run_until_stopped(config: "app.DaemonConfig") -> None:
 
     log = structlog.get_logger()
     source = config.git.url if config.git else str(config.path)
-    log.info("starting", version=kwokfleet.__version__, files=git_command.public(source))
+    log.info("starting", version=kwokfleet.__version__, files=git_command.redact(source))
     with running(config) as started:
         _wait_for_signal(started)
         log.info("stopping")

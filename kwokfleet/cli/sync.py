@@ -178,7 +178,7 @@ def _record(syncer: "Sync", loaded: "loader.Loaded", done: "Report", where: "Pat
     from kwokfleet.reconcile.changes import Cause
     from kwokfleet.source import sources
 
-    about = fleet_status.About(sources.told_of(where, loaded.snapshot.digest))
+    about = fleet_status.About(sources.folder_description(where, loaded.snapshot.digest))
     if not syncer.record(loaded, done, about) and outcomes.of_cause(done.left.withheld, Cause.APPROVAL):
         output.print_line("note: this could not be recorded in the cluster; approve with: sync --approve DIGEST")
 
@@ -224,7 +224,7 @@ def delete(  # noqa: PLR0913, PLR0917  # one for each option
         session.print_missing_kinds(view, {"Stage"})
         if {each.fleet for each in view.objects.values()} - {fleet, ""}:
             syncer.limit_to({fleet})  # what Fleets share is still needed by the others
-        nothing = loader.nothing()
+        nothing = loader.empty_tree()
         made = syncer.plan(nothing)
         if made.empty:
             raise errors.InputError(f"the cluster has nothing of a Fleet {fleet!r}", hint="see kwokfleet get fleets")

@@ -89,7 +89,7 @@ def remove_fleets(made: "daemon.Daemon", site: SharedCluster) -> None:
             view = connection.known(syncer.mirror)
             if {each.fleet for each in view.objects.values()} - {name, ""}:
                 syncer.limit_to({name})  # what Fleets share is still needed by the others
-            nothing = loader.nothing()
+            nothing = loader.empty_tree()
             left = syncer.carry_out(nothing, syncer.plan(nothing)).left
         stays = len(left.changes) + sum(len(each.changes) for each in left.withheld)
         rest = f"{stays} objects stay; see kwokfleet delete {name}" if stays else "gone from the cluster"

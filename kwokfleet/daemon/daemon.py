@@ -73,7 +73,7 @@ class Daemon:
         """Start the worker, then stand for election."""
         self.managed.tell(self._objects_changed)
         self.fleets.tell(lambda _kind, _names: self.request(PassReason.FLEETS))
-        self.source.begin(lambda: self.request(PassReason.FILES))
+        self.source.start(lambda: self.request(PassReason.FILES))
         self.request(PassReason.START)
         self.worker.start()
         self.client.start_election(self._leadership_changed)
@@ -269,7 +269,7 @@ class Daemon:
 
     def _write_status(self, loaded: loader.Loaded) -> None:
         details = fleet_status.About(
-            self.source.told(),
+            self.source.description(),
             self.kwok_problem,
             self.dispatcher.plans,
             self.runs.ledgers(),

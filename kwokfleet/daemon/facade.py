@@ -72,7 +72,7 @@ class DaemonFacade:
         )
 
     def _source(self) -> SourceSnapshot:
-        files, description = self._daemon.files, self._daemon.source.told()
+        files, description = self._daemon.files, self._daemon.source.description()
         loaded = files.loaded
         frozen = loaded.frozen if loaded else "the files have not been loaded yet"
         if description["digest"] != self._digest:
@@ -87,7 +87,7 @@ class DaemonFacade:
             self._digest_since,
             self._last_good_load,
             loaded.problems if loaded else (),
-            frozen or self._daemon.source.trouble,
+            frozen or self._daemon.source.error,
         )
 
     def _scheduled(self) -> dict[str, list[ScheduledTime]]:
@@ -175,7 +175,7 @@ class DaemonFacade:
 
     def handle_push(self, headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
         """Handle a webhook of a git host."""
-        return self._daemon.source.pushed(headers, body)
+        return self._daemon.source.handle_webhook(headers, body)
 
     def suspend(self, fleet: str, on: bool) -> None:  # noqa: FBT001  # the requested state
         """Suspend or resume a Fleet; without a name, the whole daemon."""

@@ -15,7 +15,7 @@ LOGGED_PROBLEMS = 10
 class FleetFiles:
     """Loads files from a source. Used by the worker thread only."""
 
-    def __init__(self, source: sources.Feed, fleets: informer.Informer, events: event_log.EventLog) -> None:
+    def __init__(self, source: sources.Source, fleets: informer.Informer, events: event_log.EventLog) -> None:
         self._source, self._fleets, self._event_log = source, fleets, events
         self.loaded: loader.Loaded | None = None
         self.loaded_at: datetime | None = None

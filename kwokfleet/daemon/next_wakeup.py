@@ -27,14 +27,14 @@ def _moments(fleet: Fleet, now: datetime) -> Iterator[datetime]:
         return
     for pool in fleet.spec.node_pools:
         yield from _sizes(pool, now)
-    if fleet.spec.windows and not schedule.open_now(fleet.spec.windows, now):
+    if fleet.spec.windows and not schedule.is_open(fleet.spec.windows, now):
         yield opening(fleet.spec.windows, now)
 
 
 def _sizes(pool: NodePool, now: datetime) -> Iterator[datetime]:
     for entry in pool.schedule:
         if entry.cron:
-            yield from _first(schedule.fires(entry.cron, entry.time_zone, now))
+            yield from _first(schedule.fire_times(entry.cron, entry.time_zone, now))
         elif entry.at is not None and entry.at > now:
             yield entry.at
 
@@ -55,12 +55,12 @@ def _opening(windows: tuple[Window, ...], minute: datetime) -> datetime:
     end = minute + _FAR
     while minute < end:
         minute += _MINUTE
-        if schedule.open_now(windows, minute):
+        if schedule.is_open(windows, minute):
             return minute
     return end
 
 
 def resync(interval: timedelta, name: str, number: int) -> timedelta:
     """Return how long to wait until everything is looked at again: not all daemons at the same moment."""
-    share = seeded_random.Die(0, name, "resync").uniform(number)
+    share = seeded_random.SeededRandom(0, name, "resync").uniform(number)
     return interval * (1 + JITTER * (2 * share - 1))

@@ -35,7 +35,7 @@ class Dependencies:
 
     client: leader.LeaderGuardedClient
     sync: sync.Sync
-    source: sources.Feed
+    source: sources.Source
     managed: informer.Informer
     """Cache of our objects."""
     fleets: informer.Informer

@@ -84,7 +84,7 @@ def _waves(fleets: Iterable[Fleet]) -> Iterator[tuple[Fleet, Wave]]:
 def _first(wave: Wave, now: datetime) -> datetime | None:
     """Return when a Wave that is seen now for the first time has its first Run; None: never."""
     centuries = timedelta(days=366 * 100)
-    run = next(schedule.runs(wave.start, now, now - _INSTANT, now + centuries), None)
+    run = next(schedule.runs_between(wave.start, now, now - _INSTANT, now + centuries), None)
     return run.start if run else None
 
 

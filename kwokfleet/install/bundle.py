@@ -15,7 +15,7 @@ _KIB = 1024
 
 def manifests() -> kustomization.Tree:
     """Return the documents of deploy/, by the paths of their files."""
-    return {path: [each.value for each in parser.parse(path, text)[0]] for path, text in library.deployment().items()}
+    return {path: [each.value for each in parser.parse(path, text)[0]] for path, text in library.deploy_files().items()}
 
 
 def pack(path: Path, loaded: loader.Loaded, extra: dict[str, str] | None = None) -> Parcel:
@@ -72,7 +72,7 @@ def _refuse_large(made: Parcel) -> None:
 def digest(made: Parcel) -> str:
     """Return the digest that a daemon will tell of these files when it has read them."""
     inside = f"{made.start}/" if made.start else ""
-    return revision.digest_of(
+    return revision.tree_digest(
         (path.removeprefix(inside), hashlib.sha256(made.data[key].encode()).hexdigest())
         for key, path in made.paths.items()
         if path.startswith(inside) and path.endswith(files.SUFFIXES)

@@ -108,7 +108,7 @@ class Uninstaller:
             names = {each.fleet for each in view.objects.values()}
             ordered = reconciler.Options(only=frozenset(names) | {""}, budget=False)
             session = sync.Sync(self.sender.api, follower, ordered, self.sender.limits)
-            done = session.carry_out(loader.nothing(), session.plan(loader.nothing()))
+            done = session.carry_out(loader.empty_tree(), session.plan(loader.empty_tree()))
         self._release(nodes)
         known = status_writer.Recorder(self.sender)
         for fleet in cluster_state.fleets(self.sender):

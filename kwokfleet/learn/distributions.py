@@ -25,7 +25,7 @@ LEAST_SIGMA, MOST_SIGMA = 0.001, 10.0
 _ROOT_2, _ROOT_2PI = math.sqrt(2), math.sqrt(2 * math.pi)
 
 
-class Shape(Protocol):
+class Distribution(Protocol):
     """A distribution of seconds."""
 
     @property
@@ -54,7 +54,7 @@ class Shape(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class ConstantDistribution:
     """Always the same."""
 
     value: float
@@ -75,11 +75,11 @@ class Constant:
 
     def written(self) -> str:
         """Return a duration."""
-        return seconds(self.value)
+        return duration_text(self.value)
 
 
 @dataclass(frozen=True, slots=True)
-class Uniform:
+class UniformDistribution:
     """Anything between two bounds."""
 
     low: float
@@ -107,12 +107,12 @@ class Uniform:
 
     def written(self) -> str:
         """Return a range."""
-        low, high = seconds(self.low), seconds(self.high)
+        low, high = duration_text(self.low), duration_text(self.high)
         return low if low == high else f"{low}..{high}"
 
 
 @dataclass(frozen=True, slots=True)
-class Exponential:
+class ExponentialDistribution:
     """Without memory."""
 
     mean: float
@@ -133,11 +133,11 @@ class Exponential:
 
     def written(self) -> dict[str, dict[str, object]]:
         """Return the distribution."""
-        return {"exponential": {"mean": seconds(self.mean)}}
+        return {"exponential": {"mean": duration_text(self.mean)}}
 
 
 @dataclass(frozen=True, slots=True)
-class Normal:
+class NormalDistribution:
     """A bell; what would lie below zero is zero, as a Lifecycle plays it."""
 
     mean: float
@@ -163,11 +163,11 @@ class Normal:
 
     def written(self) -> dict[str, dict[str, object]]:
         """Return the distribution."""
-        return {"normal": {"mean": seconds(self.mean), "stddev": seconds(self.stddev)}}
+        return {"normal": {"mean": duration_text(self.mean), "stddev": duration_text(self.stddev)}}
 
 
 @dataclass(frozen=True, slots=True)
-class LogNormal:
+class LogNormalDistribution:
     """A bell of logarithms: how long real jobs run."""
 
     median: float
@@ -196,10 +196,10 @@ class LogNormal:
 
     def written(self) -> dict[str, dict[str, object]]:
         """Return the distribution."""
-        return {"lognormal": {"median": seconds(self.median), "sigma": self.sigma}}
+        return {"lognormal": {"median": duration_text(self.median), "sigma": self.sigma}}
 
 
-def tidied(shape: Shape, places: int) -> Shape:
+def rounded(shape: Distribution, places: int) -> Distribution:
     """Return a distribution with numbers of so many decimal places, or of two digits where that is more."""
     made = {each.name: _tidy(getattr(shape, each.name), places) for each in fields(shape)}  # type: ignore[arg-type]  # all are
     least = {name: max(LEAST_S, value) for name, value in made.items() if name in _SCALES}
@@ -213,7 +213,7 @@ def _tidy(value: float, places: int) -> float:
     return float(f"{value:.{min(_DIGITS, max(_FEWEST_DIGITS, digits)) - 1}e}")
 
 
-def seconds(value: float) -> str:
+def duration_text(value: float) -> str:
     """Return a duration as a file has it, in whole milliseconds."""
     most = units.MAX_DURATION.total_seconds()
     return units.format_duration(timedelta(seconds=round(min(max(0.0, value), most), 3)))

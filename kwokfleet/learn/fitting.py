@@ -20,12 +20,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kwokfleet.learn import distributions
-from kwokfleet.learn.distributions import Shape
+from kwokfleet.learn.distributions import Distribution
 
-FEW = 8
+MIN_SAMPLES = 8
 """Below it no distribution can be told from another."""
-STRAYS = 0.001
-POOR = 0.1
+OUTLIER_SHARE = 0.001
+POOR_DISTANCE = 0.1
 """A Kolmogorov-Smirnov distance that people would see in a plot."""
 _SIGNIFICANT = 1.36
 """By the square root of the number of values: the distance that chance alone exceeds once in twenty times."""
@@ -79,7 +79,7 @@ def _spread(number: int, share: float, width: float) -> float:
     return low + share * ((number + 0.5) * width - low)
 
 
-def sample(pairs: Iterable[tuple[float, float]], width: float) -> Sample:
+def make_sample(pairs: Iterable[tuple[float, float]], width: float) -> Sample:
     """Return the durations between times, as a grid of this width shows them; none is below zero."""
     numbers = (math.floor(end / width + _TINY) - math.floor(start / width + _TINY) for start, end in pairs)
     return Sample(Counter(max(0, number) for number in numbers), width)
@@ -89,7 +89,7 @@ def sample(pairs: Iterable[tuple[float, float]], width: float) -> Sample:
 class Fit:
     """A distribution, and how well it says what was seen."""
 
-    shape: Shape
+    shape: Distribution
     sample: Sample
     distance: float
     """Kolmogorov-Smirnov: the greatest difference between the share of values seen up to a time, and the expected."""
@@ -108,19 +108,19 @@ class Fit:
     @property
     def is_poor(self) -> bool:
         """Whether the values come from none of the distributions that a Lifecycle can say."""
-        return self.distance > max(POOR, _SIGNIFICANT / math.sqrt(self.sample.size))
+        return self.distance > max(POOR_DISTANCE, _SIGNIFICANT / math.sqrt(self.sample.size))
 
     @property
     def is_guess(self) -> bool:
         """Whether there were too few values to tell."""
-        return self.sample.size < FEW
+        return self.sample.size < MIN_SAMPLES
 
 
 def fit(seen: Sample) -> Fit:
     """Return the distribution that says best what was seen."""
     if not seen.counts:
         raise ValueError("nothing was seen")
-    if seen.size < FEW:
+    if seen.size < MIN_SAMPLES:
         return _fitted(_of_few(seen), seen, {})
     coarse = _coarser(seen)
     scores = {shape: _score(shape, coarse) for shape in (find(coarse) for find in _FINDERS)}
@@ -130,14 +130,14 @@ def fit(seen: Sample) -> Fit:
     return _fitted(best, seen, rivals)
 
 
-def _fitted(shape: Shape, seen: Sample, rivals: Mapping[str, float]) -> Fit:
+def _fitted(shape: Distribution, seen: Sample, rivals: Mapping[str, float]) -> Fit:
     """Return a fit, judged as it will be written down: with the digits that the grid lets one know."""
     places = math.ceil(math.log10(math.sqrt(seen.size) / seen.width))
-    tidy = distributions.tidied(shape, places)
+    tidy = distributions.rounded(shape, places)
     return Fit(tidy, seen, distance(tidy, seen), rivals)
 
 
-def distance(shape: Shape, seen: Sample) -> float:
+def distance(shape: Distribution, seen: Sample) -> float:
     """Return the Kolmogorov-Smirnov distance of what was seen from what would be seen of a distribution."""
     size, below, greatest = seen.size, 0, 0.0
     for number in sorted(seen.counts):
@@ -166,22 +166,22 @@ def _parts(shares: Sequence[float]) -> list[float]:
     return [end - start for start, end in itertools.pairwise((0.0, *shares, 1.0))]
 
 
-def _share(shape: Shape, number: int, width: float) -> float:
+def _share(shape: Distribution, number: int, width: float) -> float:
     """Return the probability that at most *number* is seen."""
     return (shape.area((number + 1) * width) - shape.area(number * width)) / width
 
 
-def _chance(shape: Shape, number: int, width: float) -> float:
+def _chance(shape: Distribution, number: int, width: float) -> float:
     """Return the probability that *number* is seen."""
     around = shape.area((number + 1) * width) + shape.area((number - 1) * width)
     return max(0.0, around - 2 * shape.area(number * width)) / width
 
 
-def _of_few(seen: Sample) -> Shape:
+def _of_few(seen: Sample) -> Distribution:
     low, high = min(seen.counts), max(seen.counts)
     if high - low <= 1:  # as one and the same duration is seen, begun here or there in a second
-        return distributions.Constant(_mean(seen.counts) * seen.width)
-    return distributions.Uniform(low * seen.width, high * seen.width)
+        return distributions.ConstantDistribution(_mean(seen.counts) * seen.width)
+    return distributions.UniformDistribution(low * seen.width, high * seen.width)
 
 
 def _mean(counts: Mapping[int, int]) -> float:
@@ -205,16 +205,16 @@ def _coarser(seen: Sample) -> Sample:
 # the best of each kind
 
 
-def _likelihood(shape: Shape, seen: Sample) -> float:
+def _likelihood(shape: Distribution, seen: Sample) -> float:
     """Return the logarithm of the probability of all that was seen."""
-    anywhere = STRAYS / (max(seen.counts) - min(seen.counts) + 1)
+    anywhere = OUTLIER_SHARE / (max(seen.counts) - min(seen.counts) + 1)
     return sum(
-        count * math.log((1 - STRAYS) * _chance(shape, number, seen.width) + anywhere)
+        count * math.log((1 - OUTLIER_SHARE) * _chance(shape, number, seen.width) + anywhere)
         for number, count in seen.counts.items()
     )
 
 
-def _score(shape: Shape, seen: Sample) -> float:
+def _score(shape: Distribution, seen: Sample) -> float:
     """Return Akaike's criterion: with more numbers to choose, a better fit means less."""
     return 2 * shape.freedom - 2 * _likelihood(shape, seen)
 
@@ -222,23 +222,23 @@ def _score(shape: Shape, seen: Sample) -> float:
 Point = tuple[float, ...]
 
 
-def _best(seen: Sample, made: Callable[[Point], Shape], starts: Sequence[Point], steps: Point) -> Shape:
+def _best(seen: Sample, made: Callable[[Point], Distribution], starts: Sequence[Point], steps: Point) -> Distribution:
     def cost(point: Point) -> float:
         return -_likelihood(made(point), seen)
 
-    return made(descend(cost, min(starts, key=cost), steps))
+    return made(minimize(cost, min(starts, key=cost), steps))
 
 
-def _constant(seen: Sample) -> Shape:
+def _constant(seen: Sample) -> Distribution:
     starts = [(_mean(counts) * seen.width,) for counts in (seen.counts, _inner(seen))]
-    return _best(seen, lambda point: distributions.Constant(max(0.0, point[0])), starts, (seen.width / 8,))
+    return _best(seen, lambda point: distributions.ConstantDistribution(max(0.0, point[0])), starts, (seen.width / 8,))
 
 
-def _uniform(seen: Sample) -> Shape:
-    def made(point: Point) -> Shape:
+def _uniform(seen: Sample) -> Distribution:
+    def made(point: Point) -> Distribution:
         middle, half = point[0], abs(point[1])
         low = max(0.0, middle - half)
-        return distributions.Uniform(low, max(low, middle + half))
+        return distributions.UniformDistribution(low, max(low, middle + half))
 
     starts = []
     for counts in (seen.counts, _inner(seen)):
@@ -247,17 +247,17 @@ def _uniform(seen: Sample) -> Shape:
     return _best(seen, made, starts, (seen.width / 4, seen.width / 4))
 
 
-def _exponential(seen: Sample) -> Shape:
-    def made(point: Point) -> Shape:
-        return distributions.Exponential(_exp(point[0]))
+def _exponential(seen: Sample) -> Distribution:
+    def made(point: Point) -> Distribution:
+        return distributions.ExponentialDistribution(_exp(point[0]))
 
     starts = [(_log(_mean(counts) * seen.width, seen.width),) for counts in (seen.counts, _inner(seen))]
     return _best(seen, made, starts, (0.1,))
 
 
-def _normal(seen: Sample) -> Shape:
-    def made(point: Point) -> Shape:
-        return distributions.Normal(max(0.0, point[0]), _exp(point[1]))
+def _normal(seen: Sample) -> Distribution:
+    def made(point: Point) -> Distribution:
+        return distributions.NormalDistribution(max(0.0, point[0]), _exp(point[1]))
 
     starts = []
     for counts in (seen.counts, _inner(seen)):
@@ -268,9 +268,9 @@ def _normal(seen: Sample) -> Shape:
     return _best(seen, made, starts, (_exp(starts[0][1]) / 4, 0.2))
 
 
-def _lognormal(seen: Sample) -> Shape:
-    def made(point: Point) -> Shape:
-        return distributions.LogNormal(
+def _lognormal(seen: Sample) -> Distribution:
+    def made(point: Point) -> Distribution:
+        return distributions.LogNormalDistribution(
             _exp(point[0]), min(distributions.MOST_SIGMA, max(distributions.LEAST_SIGMA, _exp(point[1])))
         )
 
@@ -301,7 +301,7 @@ def _inner(seen: Sample) -> Mapping[int, int]:
     return {number: count for number, count in seen.counts.items() if first - reach <= number <= third + reach}
 
 
-def descend(cost: Callable[[Point], float], start: Point, steps: Point) -> Point:
+def minimize(cost: Callable[[Point], float], start: Point, steps: Point) -> Point:
     """Return a place near *start* where *cost* is least, by the method of Nelder and Mead."""
     corners = [start, *(_moved(start, index, step) for index, step in enumerate(steps))]
     found = sorted((cost(corner), corner) for corner in corners)

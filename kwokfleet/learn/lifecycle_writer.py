@@ -11,12 +11,12 @@ from kwokfleet.api import fleet as fleet_api
 from kwokfleet.documents import formatter, writer
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.learn import distributions
-from kwokfleet.learn.model import GRID_S, Lesson, Step, Trouble, counted
+from kwokfleet.learn.model import GRID_S, FailureStats, LearnedLifecycle, LearnedStep, pod_count_text
 
 PERCENTILES = (0.5, 0.9, 0.99)
 QUANTILES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 """What is told of values that come from no distribution."""
-LONGEST_NAME = 30
+MAX_NAME_LENGTH = 30
 """With the name of a Fleet of the same length it still fits into a label."""
 _WIDTH = 110
 _PLAIN_STEPS = ("create", "init", "ready", "delete")
@@ -25,7 +25,7 @@ _MOST_PODS = 100
 """Of a whole Fleet's Wave: enough to look at."""
 
 
-class Known(Protocol):
+class HasQuantiles(Protocol):
     """What is known by its quantiles: durations that were seen, or a distribution."""
 
     def quantile(self, share: float) -> float:
@@ -33,7 +33,7 @@ class Known(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class Provenance:
     """Where a lesson comes from."""
 
     name: str
@@ -44,17 +44,17 @@ class About:
     """Of kwokfleet."""
 
 
-def name(text: str) -> str:
+def lifecycle_name(text: str) -> str:
     """Return a Lifecycle's name made of any text."""
     plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-    return plain[:LONGEST_NAME].strip("-") or "learnt"
+    return plain[:MAX_NAME_LENGTH].strip("-") or "learnt"
 
 
 # ----------------------------------------------------------------------------------------
 # as values
 
 
-def lifecycle(lesson: Lesson, called: str) -> Manifest:
+def lifecycle(lesson: LearnedLifecycle, called: str) -> Manifest:
     """Return the Lifecycle, as a Fleet file has it."""
     steps = {each: step.fit.shape.written() for each, step in lesson.steps.items()}
     pod: Manifest = {each: steps[each] for each in _PLAIN_STEPS[:3] if each in steps}
@@ -70,17 +70,17 @@ def lifecycle(lesson: Lesson, called: str) -> Manifest:
     return {"name": called, "pod": pod}
 
 
-def _fail(fails: Trouble) -> Manifest:
+def _fail(fails: FailureStats) -> Manifest:
     return {"probability": max(0.0001, round(fails.count / max(fails.count, fails.of), 4))} | _said(fails, least=1)
 
 
-def _said(trouble: Trouble, *, least: int) -> Manifest:
+def _said(trouble: FailureStats, *, least: int) -> Manifest:
     """Return why, as kwok can say it: exit codes beyond those of Unix become the most common one."""
     code = trouble.exit_code if least <= trouble.exit_code <= _MOST_EXIT_CODE else 1
     return {"reason": " ".join(trouble.reason.split()) or "Error", "exitCode": code}
 
 
-def value(lesson: Lesson, about: About) -> Manifest:
+def result_value(lesson: LearnedLifecycle, about: Provenance) -> Manifest:
     """Return everything that was learnt, for programs."""
     return {
         "lifecycle": lifecycle(lesson, about.name),
@@ -93,7 +93,7 @@ def value(lesson: Lesson, about: About) -> Manifest:
     }
 
 
-def _step_value(step: Step) -> Manifest:
+def _step_value(step: LearnedStep) -> Manifest:
     fit = step.fit
     return {
         "samples": fit.sample.size,
@@ -119,12 +119,12 @@ def _instant(at: float | None) -> str | None:
 # as text
 
 
-def text(lesson: Lesson, about: About) -> str:
+def lifecycle_text(lesson: LearnedLifecycle, about: Provenance) -> str:
     """Return the Lifecycle as part of a Fleet file."""
     return "".join(f"{line}\n" for line in (*_head(lesson, about), "lifecycles:", *_entry(lesson, about)))
 
 
-def fleet_text(lesson: Lesson, about: About, called: str) -> str:
+def fleet_text(lesson: LearnedLifecycle, about: Provenance, called: str) -> str:
     """Return a whole Fleet file: some nodes, the Lifecycle, and a Wave of pods that go through it."""
     whole = writer.to_yaml(
         {
@@ -143,7 +143,7 @@ def fleet_text(lesson: Lesson, about: About, called: str) -> str:
     return tidy if isinstance(tidy, str) else plain
 
 
-def _wave(lesson: Lesson, about: About) -> Manifest:
+def _wave(lesson: LearnedLifecycle, about: Provenance) -> Manifest:
     spec: Manifest = {"restartPolicy": "Never" if "complete" in lesson.steps or lesson.fails else "Always"}
     spec |= {"initContainers": [{"name": "init", "image": "busybox"}]} if "init" in lesson.steps else {}
     spec["containers"] = [{"name": "main", "image": "busybox"}]
@@ -159,21 +159,21 @@ def _wave(lesson: Lesson, about: About) -> Manifest:
     }
 
 
-def _head(lesson: Lesson, about: About) -> Iterator[str]:
+def _head(lesson: LearnedLifecycle, about: Provenance) -> Iterator[str]:
     when = f", {_instant(lesson.since)} to {_instant(lesson.until)}" if lesson.since is not None else ""
-    yield f"# Learnt by kwokfleet {about.version} from {counted(lesson.pods)} of {_line(about.source)}{when}."
+    yield f"# Learnt by kwokfleet {about.version} from {pod_count_text(lesson.pods)} of {_line(about.source)}{when}."
     for note in lesson.notes:
         yield from textwrap.wrap(f"Note: {_line(note)}.", _WIDTH, initial_indent="# ", subsequent_indent="# ")
 
 
-def _entry(lesson: Lesson, about: About) -> Iterator[str]:
+def _entry(lesson: LearnedLifecycle, about: Provenance) -> Iterator[str]:
     pod = lifecycle(lesson, about.name)["pod"]
     yield f"  - name: {about.name}"
     yield "    pod:" if pod else "    pod: {}"
     for part, said in pod.items():
         if part in _PLAIN_STEPS:
             yield from _commented(lesson, part, "      ")
-            yield f"      {part}: {flow(said)}"
+            yield f"      {part}: {flow_yaml(said)}"
         else:
             yield f"      {part}:"
             yield from _nested(lesson, part, said)
@@ -186,49 +186,50 @@ _INSIDE = {
 }
 
 
-def _nested(lesson: Lesson, part: str, said: Mapping[str, Any]) -> Iterator[str]:
+def _nested(lesson: LearnedLifecycle, part: str, said: Mapping[str, Any]) -> Iterator[str]:
     trouble = {"fail": lesson.fails, "restart": lesson.crashes}.get(part)
     if trouble is not None:
         yield f"        # {_told(trouble, part)}"
     for key, each in said.items():
         if key in _INSIDE[part]:
             yield from _commented(lesson, _INSIDE[part][key], "        ")
-        yield f"        {key}: {flow(each)}"
+        yield f"        {key}: {flow_yaml(each)}"
 
 
-def _told(trouble: Trouble, part: str) -> str:
+def _told(trouble: FailureStats, part: str) -> str:
     others = ", ".join(f"{_line(reason)} {count}x" for reason, count in sorted(trouble.others.items()))
-    what = f"{trouble.count:,} of {counted(trouble.of)} failed"
+    what = f"{trouble.count:,} of {pod_count_text(trouble.of)} failed"
     if part == "restart":
-        what = f"{trouble.count:,} crashes in {counted(trouble.of)}"
+        what = f"{trouble.count:,} crashes in {pod_count_text(trouble.of)}"
     return what + (f"; also {others}" if others else "")
 
 
-def _commented(lesson: Lesson, part: str, pad: str) -> Iterator[str]:
+def _commented(lesson: LearnedLifecycle, part: str, pad: str) -> Iterator[str]:
     step = lesson.steps[part]
     fit = step.fit
     seen, expected = (
-        " ".join(f"p{share * 100:g} {shown(step, each, share)}" for share in PERCENTILES) for each in (fit.sample, fit)
+        " ".join(f"p{share * 100:g} {percentile_text(step, each, share)}" for share in PERCENTILES)
+        for each in (fit.sample, fit)
     )
-    yield f"{pad}# {measured(step)}: {verdict(step)}"
+    yield f"{pad}# {measured(step)}: {fit_summary(step)}"
     yield f"{pad}# seen {seen}; expected {expected}"
     if fit.is_poor:
         yield f"{pad}# seen in detail: {detail(step)}"
 
 
-def detail(step: Step) -> str:
+def detail(step: LearnedStep) -> str:
     """Return how the durations were distributed, for what no distribution says."""
     sample = step.fit.sample
-    return ", ".join(f"{share * 100:g} % {shown(step, sample, share)}" for share in QUANTILES)
+    return ", ".join(f"{share * 100:g} % {percentile_text(step, sample, share)}" for share in QUANTILES)
 
 
-def measured(step: Step) -> str:
+def measured(step: LearnedStep) -> str:
     """Return how many durations there are, and how exact."""
     clock = "API timestamps" if step.clock.value == "api" else "watch"
     return f"{step.fit.sample.size:,} by {clock} ({GRID_S[step.clock]:g} s)"
 
 
-def verdict(step: Step) -> str:
+def fit_summary(step: LearnedStep) -> str:
     """Return how far a fit can be trusted."""
     fit = step.fit
     words = [f"{fit.shape.name}, KS {fit.distance:.3f}"]
@@ -238,19 +239,19 @@ def verdict(step: Step) -> str:
     return "; ".join(words)
 
 
-def shown(step: Step, known: Known, share: float) -> str:
+def percentile_text(step: LearnedStep, known: HasQuantiles, share: float) -> str:
     """Return a percentile with no more digits than its grid gives it."""
     width = GRID_S[step.clock]
-    return distributions.seconds(round(known.quantile(share) / width, 1) * width)
+    return distributions.duration_text(round(known.quantile(share) / width, 1) * width)
 
 
 _DELAY = re.compile(r"[0-9.]+m?s(\.\.[0-9.]+m?s)?")
 
 
-def flow(said: object) -> str:
+def flow_yaml(said: object) -> str:
     """Return a value on one line."""
     if isinstance(said, Mapping):
-        return "{" + ", ".join(f"{key}: {flow(each)}" for key, each in said.items()) + "}"
+        return "{" + ", ".join(f"{key}: {flow_yaml(each)}" for key, each in said.items()) + "}"
     if isinstance(said, str) and _DELAY.fullmatch(said):
         return said  # a duration needs no quotes, though it begins like a number
     return writer.to_yaml({"a": said}).removeprefix("a:").strip()

@@ -16,7 +16,7 @@ _WRITTEN_LATER = {"bound", "over"}
 
 
 @dataclass(frozen=True, slots=True)
-class Crash:
+class ContainerExit:
     """A container that ended."""
 
     container: str
@@ -27,7 +27,7 @@ class Crash:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class PodState:
     """What one state of a pod says."""
 
     moments: Mapping[str, float | None]
@@ -38,19 +38,19 @@ class State:
     stays: bool
     restarted: bool
     starts: frozenset[tuple[str, float]]
-    ends: frozenset[Crash]
+    ends: frozenset[ContainerExit]
     failure: tuple[str, int]
 
 
 @dataclass(slots=True)
-class Story:
+class PodHistory:
     """What is known of a pod."""
 
     api: dict[str, float] = field(default_factory=dict)
     seen: dict[str, float] = field(default_factory=dict)
     known: set[str] = field(default_factory=set)
     starts: set[tuple[str, float]] = field(default_factory=set)
-    ends: set[Crash] = field(default_factory=set)
+    ends: set[ContainerExit] = field(default_factory=set)
     phase: str = ""
     killed: bool = False
     """Whether it was over only because somebody deleted it."""
@@ -60,7 +60,7 @@ class Story:
     """Whether its containers are started again whenever they end."""
     failure: tuple[str, int] = ("", 0)
 
-    def take(self, said: State, received: float | None) -> None:
+    def take(self, said: PodState, received: float | None) -> None:
         """Take in a state. In the first one much may be so already: what is seen then has not happened then."""
         moments = said.moments
         if not self.known and "creating" in moments:
@@ -80,7 +80,7 @@ class Story:
         self.ends |= said.ends
         self.failure = said.failure if said.phase == "Failed" else self.failure
 
-    def crashes(self) -> list[Crash]:
+    def crashes(self) -> list[ContainerExit]:
         """Return the ends of containers that were to go on, or did."""
         asked = self.api.get("deleting")
         return [
@@ -89,7 +89,7 @@ class Story:
             if (asked is None or crash.ended < asked) and (self.stays or self.again(crash) is not None)
         ]
 
-    def again(self, crash: Crash) -> float | None:
+    def again(self, crash: ContainerExit) -> float | None:
         """Return when a container started again, if that is known."""
         own = [at for container, at in self.starts if container == crash.container]
         starts = [at for at in own if at >= crash.ended and at > crash.started]
@@ -115,7 +115,7 @@ class Story:
         return times.get("ready", times.get("started") if "over" in self.known else None)
 
 
-def state(pod: Manifest, *, gone: bool) -> State:
+def parse_state(pod: Manifest, *, gone: bool) -> PodState:
     """Return what a state of a pod says; *gone*: it is the last one. Whatever is not as it should be raises."""
     spec, status, metadata = pod.get("spec") or {}, pod.get("status") or {}, pod["metadata"]
     containers = status.get("containerStatuses") or []
@@ -129,7 +129,7 @@ def state(pod: Manifest, *, gone: bool) -> State:
         last = max((crash.ended for crash in ends), default=None)
         asked = moments.get("deleting")
         moments["gone"] = last if last is not None and asked is not None and last >= asked else None
-    return State(
+    return PodState(
         moments=moments,
         phase=str(status.get("phase") or ""),
         has_init=bool(spec.get("initContainers")),
@@ -177,13 +177,13 @@ def _starts(container: Manifest) -> list[float]:
     return [_time(part["startedAt"]) for part in parts if part.get("startedAt")]
 
 
-def _ends(container: Manifest) -> Iterable[Crash]:
+def _ends(container: Manifest) -> Iterable[ContainerExit]:
     """Yield how a container ended, as often as that is still written."""
     for state in ("state", "lastState"):
         part = (container.get(state) or {}).get("terminated") or {}
         if part.get("startedAt") and part.get("finishedAt"):
             times = _time(part["startedAt"]), _time(part["finishedAt"])
-            yield Crash(
+            yield ContainerExit(
                 str(container["name"]), *times, str(part.get("reason") or "Error"), int(part.get("exitCode") or 0)
             )
 

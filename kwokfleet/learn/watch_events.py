@@ -21,7 +21,7 @@ _RECORD = "record with: kubectl get pods --watch --output-watch-events -o json"
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class PodEvent:
     """A state of a pod."""
 
     line: int
@@ -31,7 +31,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class UnreadableEvent:
     """Something that is no state of a pod."""
 
     line: int
@@ -42,7 +42,7 @@ class Broken:
         return f"{self.line}:{self.column}: {self.what}"
 
 
-def read(lines: Iterable[str]) -> Iterator[Record | Broken]:
+def read(lines: Iterable[str]) -> Iterator[PodEvent | UnreadableEvent]:
     """Yield the states in a recording, in their order, and what cannot be read; no more than one is held at a time."""
     first, held = 1, list[str]()
     for number, line in enumerate(lines, start=1):
@@ -53,7 +53,7 @@ def read(lines: Iterable[str]) -> Iterator[Record | Broken]:
     yield from _values("".join(held), first)
 
 
-def _values(text: str, first: int) -> Iterator[Record | Broken]:
+def _values(text: str, first: int) -> Iterator[PodEvent | UnreadableEvent]:
     """Yield what the values in a piece of text stand for, up to the first that cannot be read."""
     at = _skip(text, 0)
     while at < len(text):
@@ -72,32 +72,32 @@ def _skip(text: str, at: int) -> int:
     return found.end() if found else at
 
 
-def _broken(text: str, at: int, first: int, error: Exception) -> Broken:
+def _broken(text: str, at: int, first: int, error: Exception) -> UnreadableEvent:
     place = error.pos if isinstance(error, json.JSONDecodeError) else at
     line, column = first + text.count("\n", 0, place), place - text.rfind("\n", 0, place)
     if text[at] != "{":
-        return Broken(first + text.count("\n", 0, at), 1, f"not JSON; {_RECORD}")
+        return UnreadableEvent(first + text.count("\n", 0, at), 1, f"not JSON; {_RECORD}")
     if place >= len(text.rstrip()):
-        return Broken(line, column, f"the record that begins in line {first} breaks off")
+        return UnreadableEvent(line, column, f"the record that begins in line {first} breaks off")
     why = error.msg if isinstance(error, json.JSONDecodeError) else type(error).__name__
-    return Broken(line, column, f"the record that begins in line {first} is not JSON: {why}")
+    return UnreadableEvent(line, column, f"the record that begins in line {first} is not JSON: {why}")
 
 
-def _states(value: Any, line: int) -> Iterator[Record | Broken]:  # noqa: ANN401  # whatever JSON can be
+def _states(value: Any, line: int) -> Iterator[PodEvent | UnreadableEvent]:  # noqa: ANN401  # whatever JSON can be
     """Yield the states that a value stands for: an event, a pod, or a list of either."""
     match value:
         case {"type": "BOOKMARK"}:
             return
         case {"type": str(what), "object": {"kind": "Pod", "metadata": dict()} as pod} if what in _HAPPENED:
-            yield Record(line, what, pod)
+            yield PodEvent(line, what, pod)
         case {"type": "ERROR", "object": {"message": str(why)}}:
-            yield Broken(line, 1, f"the watch had ended here: {' '.join(why.split())}")
+            yield UnreadableEvent(line, 1, f"the watch had ended here: {' '.join(why.split())}")
         case {"kind": "Pod", "metadata": dict()}:
-            yield Record(line, "LISTED", value)
+            yield PodEvent(line, "LISTED", value)
         case {"kind": "List" | "PodList", "items": list(items)}:
             for item in items:  # the items of a PodList do not say what they are
                 yield from _states({"kind": "Pod", **item} if isinstance(item, dict) else item, line)
         case {"kind": str(kind)} | {"object": {"kind": str(kind)}}:
-            yield Broken(line, 1, f"a {kind}, not a pod; {_RECORD}")
+            yield UnreadableEvent(line, 1, f"a {kind}, not a pod; {_RECORD}")
         case _:
-            yield Broken(line, 1, f"neither an event nor a pod; {_RECORD}")
+            yield UnreadableEvent(line, 1, f"neither an event nor a pod; {_RECORD}")

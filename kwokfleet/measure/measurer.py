@@ -119,7 +119,7 @@ class Measurer:
             for entry in page.runs if page is not None else ():
                 name = (fleet_name, wave_name, entry.name)
                 if entry.state is not RunState.RUNNING and not entry.verdict and not self._is_known(name):
-                    context = desired.wave_context(tree, fleet, wave, entry.name)
+                    context = desired.run_context(tree, fleet, wave, entry.name)
                     self._aside(self.began, context, entry, entry.total)
 
     def learn(self, pages: Mapping[str, Mapping[str, WaveLedger]]) -> None:
@@ -190,7 +190,7 @@ class Measurer:
 
     # what the player tells
 
-    def began(self, context: workloads.Context, entry: RunRecord, total: int) -> None:
+    def began(self, context: workloads.RunContext, entry: RunRecord, total: int) -> None:
         """Begin to measure a Run, or go on with it; return when its objects are watched."""
         name: RunKey = (context.fleet.name, context.wave.name, entry.name)
         with self._lock:
@@ -206,7 +206,7 @@ class Measurer:
         except Exception:  # a Run is played, whether it can be measured or not
             log.exception("measuring_failed", run="/".join(name))
 
-    def _begin(self, context: workloads.Context, entry: RunRecord, total: int, *, fresh: bool) -> None:
+    def _begin(self, context: workloads.RunContext, entry: RunRecord, total: int, *, fresh: bool) -> None:
         about = {"cluster": self._api.host, "revision": self._around.revision()}
         pool_of = self._offers.pool_of(context.fleet.name)
         made = RunMeasurement(context, entry, total, self._watched(context), self._shelf, pool_of, about)
@@ -217,14 +217,14 @@ class Measurer:
             if not self._sights.wait(kind, deadline):
                 self._put(self._unseen, made, kind, time.time())
 
-    def _watched(self, context: workloads.Context) -> frozenset[Kind]:
+    def _watched(self, context: workloads.RunContext) -> frozenset[Kind]:
         try:
             return frozenset({requests.POD, self._kinds.kind(context.wave.template)})
         except errors.ClusterError as error:
             log.warning("kind_not_watched", wave=context.wave.name, error=str(error))
             return frozenset({requests.POD})
 
-    def _was_concluded(self, context: workloads.Context, entry: RunRecord) -> bool:
+    def _was_concluded(self, context: workloads.RunContext, entry: RunRecord) -> bool:
         """Take a Result that is complete for what it is: who wrote it died before the Ledger had it."""
         try:
             found = result_store.load(

@@ -42,7 +42,7 @@ class RunMeasurement:
 
     def __init__(  # noqa: PLR0913, PLR0917  # what a Run is measured with
         self,
-        context: workloads.Context,
+        context: workloads.RunContext,
         entry: RunRecord,
         total: int,
         kinds: AbstractSet[Kind],
@@ -219,7 +219,7 @@ class RunMeasurement:
             log.warning("result_not_kept", run="/".join(self.name), error=str(error), hint="see --results-dir")
 
 
-def _subject(context: workloads.Context, entry: RunRecord, total: int) -> RunInfo:
+def _subject(context: workloads.RunContext, entry: RunRecord, total: int) -> RunInfo:
     """Return what is to be known of a Run before anything is seen of it."""
     wave = context.wave
     completes = wave.expect is not None and wave.expect.completion is not None  # who expects it knows that it comes
@@ -230,7 +230,7 @@ def _subject(context: workloads.Context, entry: RunRecord, total: int) -> RunInf
         entry.start,
         str(wave.template["kind"]),
         total,
-        workloads.ends(context) or completes,
+        workloads.completes(context) or completes,
     )
 
 

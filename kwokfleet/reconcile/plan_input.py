@@ -83,7 +83,7 @@ def rules_of(tree: render.Tree, now: datetime) -> dict[str, FleetRules]:
     return {
         fleet.name: FleetRules(
             fleet.spec.suspend,
-            schedule.open_now(fleet.spec.windows, now),
+            schedule.is_open(fleet.spec.windows, now),
             fleet.spec.adopt,
             fleet.spec.prune.max_percent,
             {

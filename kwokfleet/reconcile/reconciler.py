@@ -172,7 +172,7 @@ class Rival(Protocol):
         """Return the manager's name."""
 
 
-def _broken(loaded: loader.Loaded, clashes: Sequence[desired.Clash]) -> dict[str, str]:
+def _broken(loaded: loader.Loaded, clashes: Sequence[desired.ObjectConflict]) -> dict[str, str]:
     """Return the Fleets that must be left alone, and why."""
     wrong = problems.errors(loaded.problems)
     first = str(wrong[0]) if wrong else "see the problems of the files"

@@ -14,14 +14,14 @@ from kwokfleet.kube import objects
 from kwokfleet.kube.observed import Inventory, Observed
 from kwokfleet.render import desired, nodes
 
-Present = Mapping[desired.Name, Sequence[tuple[int, Observed]]]
+Present = Mapping[desired.PartName, Sequence[tuple[int, Observed]]]
 """The live nodes of pools that choose, with their indices."""
 
 
 def present(tree: desired.Tree, inventory: Inventory) -> Present:
     """Return the live nodes of all pools that do not simply keep the first so many."""
     choosy = {(fleet.name, pool.name): pool for fleet, pool in _choosy(tree)}
-    found: dict[desired.Name, list[tuple[int, Observed]]] = {name: [] for name in choosy}
+    found: dict[desired.PartName, list[tuple[int, Observed]]] = {name: [] for name in choosy}
     for node in inventory.values() if choosy else ():
         name = (node.fleet, node.pool)
         if node.key.kind == "Node" and name in choosy and not node.deleting and objects.is_fake_node(node.manifest):
@@ -43,9 +43,9 @@ def busy(tree: desired.Tree, there: Present, now: datetime) -> list[str]:
 
 def members(
     tree: desired.Tree, there: Present, pods: Mapping[str, int], now: datetime
-) -> dict[desired.Name, Sequence[int]]:
+) -> dict[desired.PartName, Sequence[int]]:
     """Return the indices of the nodes that each such pool should have."""
-    found: dict[desired.Name, Sequence[int]] = {}
+    found: dict[desired.PartName, Sequence[int]] = {}
     for fleet, pool in _choosy(tree):
         name = (fleet.name, pool.name)
         size = desired.pool_size(pool, now)
@@ -64,7 +64,7 @@ def _choosy(tree: desired.Tree) -> Iterable[tuple[Fleet, NodePool]]:
 def _index(node: Observed, pool: NodePool) -> int | None:
     text = node.manifest["metadata"]["annotations"].get(objects.INDEX, "")
     index = int(text) if text.isascii() and text.isdigit() else None
-    return index if index is not None and nodes.name(pool, node.fleet, index) == node.key.name else None
+    return index if index is not None and nodes.node_name(pool, node.fleet, index) == node.key.name else None
 
 
 def _parting(pool: NodePool, member: tuple[int, Observed], pods: Mapping[str, int]) -> tuple[object, ...]:

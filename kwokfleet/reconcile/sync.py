@@ -139,7 +139,7 @@ class Sync:
         size = sum(key.kind == "Node" for key in inventory) + sum(
             change.action is Action.CREATE and change.key.kind == "Node" for change in changes
         )
-        birth = desired.newborn(loaded.tree, datetime.now(UTC), size)
+        birth = desired.creation_transform(loaded.tree, datetime.now(UTC), size)
         applier = apply.Applier(sender or self.sender, birth, self._reconciler.rules, self.watcher)
         outcomes = applier.apply(changes, inventory)
         if not self.sender.limits.dry_run:

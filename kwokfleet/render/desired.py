@@ -20,7 +20,7 @@ from kwokfleet.render import stage_sets as stagesets
 
 Desired = dict[ObjectKey, Manifest]
 
-Name = tuple[str, str]
+PartName = tuple[str, str]
 """A Fleet's name and that of its pool or Wave."""
 
 CONFIG_MAP = "kwok-provider-config"
@@ -35,11 +35,11 @@ class Tree:
     controller: KwokControllerSpec = field(default_factory=KwokControllerSpec)
     library: Mapping[str, tuple[Manifest, ...]] = field(default_factory=dict)
     """The library's sets by name; read when somebody asks."""
-    stage_sets: Mapping[str, tuple[stagesets.Named, ...]] = field(default_factory=dict)
+    stage_sets: Mapping[str, tuple[stagesets.NamedStageSet, ...]] = field(default_factory=dict)
     """The sets that each Fleet names."""
-    templates: Mapping[Name, tuple[Manifest, ...]] = field(default_factory=dict)
+    templates: Mapping[PartName, tuple[Manifest, ...]] = field(default_factory=dict)
     """Node templates by pool, live ones sanitised."""
-    traces: Mapping[Name, workloads.RecordedArrivals] = field(default_factory=dict)
+    traces: Mapping[PartName, workloads.RecordedArrivals] = field(default_factory=dict)
     kwok_objects: Mapping[str, tuple[Manifest, ...]] = field(default_factory=dict)
     """kwok's own objects that each Fleet declares beside Stages, ours already."""
 
@@ -50,11 +50,11 @@ class Tree:
 
 
 @dataclass(frozen=True, slots=True)
-class Clash:
+class ObjectConflict:
     """Two parts of the files that ask for the same object."""
 
     key: ObjectKey
-    by: Name
+    by: PartName
     first: str = ""
     """The Fleet that asked first."""
 
@@ -63,10 +63,10 @@ class Renderer:
     """Renders trees, one after the other."""
 
     def __init__(self) -> None:
-        self._pools: dict[Name, tuple[Any, Desired]] = {}
-        self.clashes: list[Clash] = []
+        self._pools: dict[PartName, tuple[Any, Desired]] = {}
+        self.clashes: list[ObjectConflict] = []
 
-    def desired(self, tree: Tree, now: datetime, members: Mapping[Name, Sequence[int]] | None = None) -> Desired:
+    def desired(self, tree: Tree, now: datetime, members: Mapping[PartName, Sequence[int]] | None = None) -> Desired:
         """Return every object that should be there, in the order in which they are applied.
 
         *members* says which of their nodes pools have where that is not the first so many.
@@ -80,8 +80,8 @@ class Renderer:
         self._add(made, ("", ""), _namespaces(tree))
         for fleet in tree.fleets if in_cluster else ():
             self._add(made, (fleet.name, ""), tree.kwok_objects.get(fleet.name, ()))
-        self._add(made, ("", ""), autoscaler_maps(tree))
-        kept: dict[Name, tuple[Any, Desired]] = {}
+        self._add(made, ("", ""), autoscaler_config_maps(tree))
+        kept: dict[PartName, tuple[Any, Desired]] = {}
         for fleet in tree.fleets:
             for pool in fleet.spec.node_pools:
                 name = (fleet.name, pool.name)
@@ -102,44 +102,44 @@ class Renderer:
         made = nodes.render(pool, indices, depends[2], depends[3])
         return depends, {ObjectKey("v1", "Node", "", node["metadata"]["name"]): node for node in made}
 
-    def _merge(self, made: Desired, by: Name, nodes_of_pool: Desired) -> None:
+    def _merge(self, made: Desired, by: PartName, nodes_of_pool: Desired) -> None:
         """Add a pool's nodes; looking at each one is left to the case that two pools share a name."""
         if made.keys().isdisjoint(nodes_of_pool):
             made |= nodes_of_pool
             return
         self._add(made, by, nodes_of_pool.values())
 
-    def _add(self, made: Desired, by: Name, manifests: Iterable[Manifest]) -> None:
+    def _add(self, made: Desired, by: PartName, manifests: Iterable[Manifest]) -> None:
         for manifest in manifests:
             key = objects.key(manifest)
             if key in made:
                 if made[key] != manifest:
-                    self.clashes.append(Clash(key, by, objects.labels(made[key]).get(objects.FLEET, "")))
+                    self.clashes.append(ObjectConflict(key, by, objects.labels(made[key]).get(objects.FLEET, "")))
                 continue
             made[key] = manifest
 
 
 def pool_size(pool: fleet_api.NodePool, now: datetime) -> int:
     """Return how many nodes of a pool are ours to make."""
-    return 0 if pool.autoscaler else schedule.replicas(pool, now)
+    return 0 if pool.autoscaler else schedule.scheduled_replicas(pool, now)
 
 
-def wave_context(tree: Tree, fleet: fleet_api.Fleet, wave: Wave, run: str) -> workloads.Context:
+def run_context(tree: Tree, fleet: fleet_api.Fleet, wave: Wave, run: str) -> workloads.RunContext:
     """Return what a Wave's objects depend on."""
     taints = {
         pool.name: nodes.taints(pool, tree.templates.get((fleet.name, pool.name), ()))
         for pool in fleet.spec.node_pools
         if pool.name in wave.pools
     }
-    return workloads.Context(fleet, wave, run, tree.traces.get((fleet.name, wave.name)), taints)
+    return workloads.RunContext(fleet, wave, run, tree.traces.get((fleet.name, wave.name)), taints)
 
 
-def node_context(tree: Tree, fleet: fleet_api.Fleet, pool: fleet_api.NodePool) -> nodes.Context:
+def node_context(tree: Tree, fleet: fleet_api.Fleet, pool: fleet_api.NodePool) -> nodes.NodeContext:
     """Return what a pool's nodes depend on beside the pool."""
     lifecycle = _lifecycle(fleet, pool.lifecycle)
-    drawn = lifecycles.drawn(lifecycle) if lifecycle else {}
+    drawn = lifecycles.drawn_delays(lifecycle) if lifecycle else {}
     runs = tree.controller
-    return nodes.Context(
+    return nodes.NodeContext(
         fleet.name,
         runs.node_ip,
         fleet.spec.node_groups,
@@ -151,19 +151,19 @@ def node_context(tree: Tree, fleet: fleet_api.Fleet, pool: fleet_api.NodePool) -
     )
 
 
-def born(tree: Tree, desired: Desired, now: datetime) -> Iterator[Manifest]:
+def objects_to_create(tree: Tree, desired: Desired, now: datetime) -> Iterator[Manifest]:
     """Yield the objects as they would be created: nodes settled, or booting where their Lifecycle says so."""
-    return map(newborn(tree, now, sum(key.kind == "Node" for key in desired)), desired.values())
+    return map(creation_transform(tree, now, sum(key.kind == "Node" for key in desired)), desired.values())
 
 
-def newborn(tree: Tree, now: datetime, cluster_size: int) -> Callable[[Manifest], Manifest]:
+def creation_transform(tree: Tree, now: datetime, cluster_size: int) -> Callable[[Manifest], Manifest]:
     """Return what makes of an object that is asked for the one that is created."""
-    birth = nodes.Birth(now, cluster_size)
+    birth = nodes.NodeCreation(now, cluster_size)
     booting = {
         lifecycles.label(fleet.name, lifecycle.name)
         for fleet in tree.fleets
         for lifecycle in fleet.spec.lifecycles
-        if lifecycles.boots(lifecycle)
+        if lifecycles.starts_not_ready(lifecycle)
     }
 
     def made(manifest: Manifest) -> Manifest:
@@ -179,13 +179,13 @@ def stages(tree: Tree) -> Iterator[Manifest]:
     if not tree.fleets:
         return
     named = [one for fleet in tree.fleets for one in tree.stage_sets.get(fleet.name, ())]
-    for name in stagesets.missing(named, lease=tree.lease):
-        yield from map(stagesets.owned, tree.library[name])
+    for name in stagesets.missing_sets(named, lease=tree.lease):
+        yield from map(stagesets.with_owner_label, tree.library[name])
     for one in named:
-        yield from map(stagesets.owned, tree.library[one.name] if one.from_library else one.stages)
+        yield from map(stagesets.with_owner_label, tree.library[one.name] if one.from_library else one.stages)
     compiled = [(fleet, lifecycle) for fleet in tree.fleets for lifecycle in fleet.spec.lifecycles]
     parts = (
-        {stage["metadata"]["name"]: stage for name in lifecycles.SETS for stage in tree.library[name]}
+        {stage["metadata"]["name"]: stage for name in lifecycles.STAGE_SETS for stage in tree.library[name]}
         if compiled
         else {}
     )
@@ -221,11 +221,15 @@ def _namespaces(tree: Tree) -> Iterator[Manifest]:
         own = kwok_manifests(tree)
         names |= {each["metadata"]["namespace"] for each in own if "namespace" in each["metadata"]}
     for name in sorted(names):
-        if not workloads.names_used(name) and name != workloads.DEFAULT_NAMESPACE and not name.startswith("kube-"):
-            yield namespace(name)
+        if (
+            not workloads.template_variables(name)
+            and name != workloads.DEFAULT_NAMESPACE
+            and not name.startswith("kube-")
+        ):
+            yield namespace_manifest(name)
 
 
-def namespace(name: str) -> Manifest:
+def namespace_manifest(name: str) -> Manifest:
     """Return a namespace of ours."""
     return {
         "apiVersion": "v1",
@@ -234,7 +238,7 @@ def namespace(name: str) -> Manifest:
     }
 
 
-def autoscaler_maps(tree: Tree) -> Iterator[Manifest]:
+def autoscaler_config_maps(tree: Tree) -> Iterator[Manifest]:
     """Yield the configuration and templates of the cluster-autoscaler's kwok provider, by namespace."""
     found: dict[str, tuple[fleet_api.NodeGroups, list[Manifest]]] = {}
     for fleet in tree.fleets:
@@ -242,7 +246,7 @@ def autoscaler_maps(tree: Tree) -> Iterator[Manifest]:
             if pool.autoscaler is not None:
                 groups, items = found.setdefault(fleet.spec.node_groups.namespace, (fleet.spec.node_groups, []))
                 templates = tree.templates.get((fleet.name, pool.name), ())
-                ready = not lifecycles.boots(_lifecycle(fleet, pool.lifecycle))
+                ready = not lifecycles.starts_not_ready(_lifecycle(fleet, pool.lifecycle))
                 items.append(nodes.autoscaler_template(pool, templates, node_context(tree, fleet, pool), ready=ready))
     for namespace, (groups, items) in sorted(found.items()):
         yield _config_map(namespace, CONFIG_MAP, "config", _autoscaler_config(groups))

@@ -18,11 +18,11 @@ from kwokfleet.api import fleet as fleet_api
 from kwokfleet.api import units
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
-from kwokfleet.render.seeded_random import Die
+from kwokfleet.render.seeded_random import SeededRandom
 
 Library = Mapping[str, Manifest]
 """The library's Stages by their names."""
-SETS = (
+STAGE_SETS = (
     "node-chaos",
     "node-fast",
     "node-heartbeat",
@@ -33,12 +33,12 @@ SETS = (
 )
 """The sets of the library whose Stages Lifecycles are made of."""
 
-CERTAIN = 10_000
+TOTAL_WEIGHT = 10_000
 """The weights of Stages between which a die decides add up to this."""
-RECKON_FROM = timedelta(seconds=10)
-BEAT_WITH_LEASE = timedelta(seconds=605)
-BEAT_WITHOUT_LEASE = timedelta(seconds=22.5)
-SPARED = f"{objects.PREFIX}/spared"
+ABSOLUTE_FROM = timedelta(seconds=10)
+HEARTBEAT_WITH_LEASE = timedelta(seconds=605)
+HEARTBEAT_WITHOUT_LEASE = timedelta(seconds=22.5)
+SPARED_ANNOTATION = f"{objects.PREFIX}/spared"
 """The annotation of a pod for which the die said that it does not fail."""
 
 _ANNOTATIONS = "or .metadata.annotations dict"
@@ -77,7 +77,7 @@ def label(fleet: str, lifecycle: str) -> str:
     return f"{fleet}.{lifecycle}"
 
 
-def annotation(part: str) -> str:
+def delay_annotation(part: str) -> str:
     """Return the annotation that carries a duration drawn for one object."""
     return f"{objects.PREFIX}/{part}-after"
 
@@ -92,7 +92,7 @@ def stages(fleet: str, lifecycle: fleet_api.Lifecycle, library: Library, *, leas
     return []
 
 
-def drawn(lifecycle: fleet_api.Lifecycle) -> dict[str, delays.Delay]:
+def drawn_delays(lifecycle: fleet_api.Lifecycle) -> dict[str, delays.Delay]:
     """Return the delays of a Lifecycle that are drawn for each object, by the part they belong to."""
     parts: dict[str, delays.Delay | None] = {}
     if lifecycle.pod is not None:
@@ -108,7 +108,7 @@ def drawn(lifecycle: fleet_api.Lifecycle) -> dict[str, delays.Delay]:
     return {part: delay for part, delay in parts.items() if delay and _is_drawn(delay)}
 
 
-def draw(delay: delays.Delay, die: Die, index: int) -> str:
+def draw_delay(delay: delays.Delay, die: SeededRandom, index: int) -> str:
     """Return the duration that falls to one object, as kwok reads it."""
     seconds = 0.0
     if delay.exponential is not None:
@@ -124,7 +124,7 @@ def _is_drawn(delay: delays.Delay) -> bool:
     return delay.variant in {"exponential", "normal", "lognormal"}
 
 
-def boots(lifecycle: fleet_api.Lifecycle | None) -> bool:
+def starts_not_ready(lifecycle: fleet_api.Lifecycle | None) -> bool:
     """Return whether nodes with this Lifecycle are born not ready."""
     return lifecycle is not None and lifecycle.node is not None and lifecycle.node.boot is not None
 
@@ -141,7 +141,7 @@ def _pod_stages(scope: "_Scope", pod: fleet_api.PodLifecycle) -> list[Manifest]:
         scope.stage("ready", "pod-general-ready", _delay(pod.ready, "ready", _CREATED)),
         *_endings(scope, pod),
         *_restarts(scope, pod.restart),
-        scope.stage("recover", "pod-recover-ready", None, weight=100 * CERTAIN),
+        scope.stage("recover", "pod-recover-ready", None, weight=100 * TOTAL_WEIGHT),
         scope.stage("delete", "pod-general-delete", _delay(pod.delete, "delete", None)),
     ]
     return [stage for stage in made if stage["spec"].get("weight") != 0]
@@ -155,7 +155,7 @@ def _endings(scope: "_Scope", pod: fleet_api.PodLifecycle) -> list[Manifest]:
     if pod.complete is not None:
         delay = _delay(pod.complete.after, "complete", _STARTED)
         made.append(
-            scope.stage("complete", "pod-general-complete", delay, weight=CERTAIN - failing, any_owner=any_owner)
+            scope.stage("complete", "pod-general-complete", delay, weight=TOTAL_WEIGHT - failing, any_owner=any_owner)
         )
         if pod.complete.after.args:
             made[-1]["spec"]["selector"]["matchExpressions"].append(_jq(_SLEEPS_ON, "NotIn", ["true"]))
@@ -172,15 +172,15 @@ def _endings(scope: "_Scope", pod: fleet_api.PodLifecycle) -> list[Manifest]:
     if not any_owner:
         failed["spec"]["selector"]["matchExpressions"] += _owner_requirements(scope.library["pod-general-complete"])
     made.append(failed)
-    if pod.complete is None and failing < CERTAIN:
-        failed["spec"]["selector"]["matchExpressions"].append(_absent(f'.metadata.annotations["{SPARED}"]'))
-        made.append(_spare(scope, failed, CERTAIN - failing))
+    if pod.complete is None and failing < TOTAL_WEIGHT:
+        failed["spec"]["selector"]["matchExpressions"].append(_absent(f'.metadata.annotations["{SPARED_ANNOTATION}"]'))
+        made.append(_spare(scope, failed, TOTAL_WEIGHT - failing))
     return made
 
 
 def _weight(probability: float) -> int:
     """Return a probability as a weight; however small, it is not never."""
-    return max(1, round(probability * CERTAIN)) if probability > 0 else 0
+    return max(1, round(probability * TOTAL_WEIGHT)) if probability > 0 else 0
 
 
 def _spare(scope: "_Scope", failed: Manifest, weight: int) -> Manifest:
@@ -189,7 +189,7 @@ def _spare(scope: "_Scope", failed: Manifest, weight: int) -> Manifest:
     It comes when the failure would. Sooner, a change of the pod on the way would throw the die again
     for those that are to fail, but not for those that were spared.
     """
-    patch = {"root": "metadata", "template": f'annotations:\n  {SPARED}: "true"\n', "type": "merge"}
+    patch = {"root": "metadata", "template": f'annotations:\n  {SPARED_ANNOTATION}: "true"\n', "type": "merge"}
     spec = {**failed["spec"], "weight": weight, "steps": [{"patch": patch}]}
     return {**failed, "metadata": scope.metadata("spare"), "spec": spec}
 
@@ -220,7 +220,7 @@ def _node_stages(scope: "_Scope", node: fleet_api.NodeLifecycle, *, lease: bool)
     if fails is None:
         return [initialize, scope.stage("beat", beat, None)]
     initialize["spec"]["selector"]["matchExpressions"].append(_jq(_FAILED, "NotIn", [fails.reason]))
-    period = BEAT_WITH_LEASE if lease else BEAT_WITHOUT_LEASE
+    period = HEARTBEAT_WITH_LEASE if lease else HEARTBEAT_WITHOUT_LEASE
     weight, delay = _failing(fails.every, period)
     said = {"reason": fails.reason, "message": fails.message}
     fail = scope.stage("fail", "node-chaos-not-ready", delay, weight=weight, said=said)
@@ -228,7 +228,7 @@ def _node_stages(scope: "_Scope", node: fleet_api.NodeLifecycle, *, lease: bool)
     away = _delay(fails.for_, "recover", f"{_READY} | .lastTransitionTime", reckon_from=units.ZERO)
     recover = scope.stage("recover", "node-fast-initialize", away)
     recover["spec"]["selector"]["matchExpressions"].append(_jq(_FAILED, "In", [fails.reason]))
-    beats = [] if weight == CERTAIN else [scope.stage("beat", beat, None, weight=CERTAIN - weight)]
+    beats = [] if weight == TOTAL_WEIGHT else [scope.stage("beat", beat, None, weight=TOTAL_WEIGHT - weight)]
     return [initialize, *beats, fail, recover]
 
 
@@ -240,8 +240,8 @@ def _failing(every: timedelta, period: timedelta) -> tuple[int, Manifest]:
     """
     if every <= period:
         low, high = every / 2, every * 3 / 2
-        return CERTAIN, {"durationMilliseconds": _ms(low), "jitterDurationMilliseconds": _ms(high)}
-    weight = max(1, round(CERTAIN * (period / (every + period / 2))))
+        return TOTAL_WEIGHT, {"durationMilliseconds": _ms(low), "jitterDurationMilliseconds": _ms(high)}
+    weight = max(1, round(TOTAL_WEIGHT * (period / (every + period / 2))))
     return weight, {"durationMilliseconds": 0, "jitterDurationMilliseconds": _ms(period)}
 
 
@@ -331,14 +331,14 @@ def _ms(value: timedelta) -> int:
     return round(value / timedelta(milliseconds=1))
 
 
-def _delay(delay: delays.Delay, part: str, since: str | None, reckon_from: timedelta = RECKON_FROM) -> Manifest:
+def _delay(delay: delays.Delay, part: str, since: str | None, reckon_from: timedelta = ABSOLUTE_FROM) -> Manifest:
     """Return a Stage's delay; *since* is the jq path of the time it counts from, if the status keeps one."""
     if delay.span is not None:
         return _span_delay(delay.span, since if delay.span.low >= reckon_from else None)
     fallback = {"durationMilliseconds": _ms(_usual(delay))}
     if delay.args:
         return {**fallback, **_from(f"({_SLEEPS}) as $s", since, seconds=True)}
-    key = delay.annotation or annotation(part)
+    key = delay.annotation or delay_annotation(part)
     given = f'(.metadata.annotations["{key}"] | select(. != null and . != "")) as $given'
     if since is None:
         return {**fallback, "durationFrom": _expression(f"{given} | $given")}

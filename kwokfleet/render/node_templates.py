@@ -36,7 +36,7 @@ _ANNOTATIONS_DROPPED = (
 )
 
 
-def fixed(template: Manifest) -> Manifest:
+def static_template(template: Manifest) -> Manifest:
     """Return a static template without what only one node can have."""
     metadata = template.get("metadata") or {}
     labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key not in LABELS_DROPPED}
@@ -57,7 +57,7 @@ def fixed(template: Manifest) -> Manifest:
     }
 
 
-def sanitised(live: Manifest, *, saved: bool = False) -> Manifest:
+def sanitized_template(live: Manifest, *, saved: bool = False) -> Manifest:
     """Return a live node as a template: its kind is kept, everything that makes it itself is gone.
 
     Of a *saved* one, which may have been written by hand, annotations are kept but for those of kubelets,
@@ -101,7 +101,7 @@ def is_fake(live: Manifest) -> bool:
     return objects.FAKE_NODE_KEY in annotations
 
 
-def matching(nodes: Iterable[Manifest], labels: Mapping[str, str], names: Sequence[str] = ()) -> list[Manifest]:
+def matching_nodes(nodes: Iterable[Manifest], labels: Mapping[str, str], names: Sequence[str] = ()) -> list[Manifest]:
     """Return the nodes that have all *labels* (or one of *names*), sorted by name."""
     found = []
     for node in nodes:

@@ -20,7 +20,7 @@ from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.observed import TTL
 from kwokfleet.kwok import flags
 from kwokfleet.render import lifecycles, node_templates, usage
-from kwokfleet.render.seeded_random import Die
+from kwokfleet.render.seeded_random import SeededRandom
 
 DEFAULT_RESOURCES = {"cpu": "32", "memory": "256Gi", "pods": "110"}
 """What `kwokctl scale` gives a node."""
@@ -33,9 +33,9 @@ DEFAULT_NODE_INFO = {
     "operatingSystem": "linux",
     "osImage": "kwok",
 }
-HOSTNAME_FIRST = 1_000_000
+HOSTNAME_WEIGHT = 1_000_000
 """The weight of what a node needs before anything else happens to it."""
-MOST_COMBINATIONS = 100_000
+MAX_COMBINATIONS = 100_000
 """Of values of `spread`, before they repeat."""
 DEFAULT_NODE_IP = "10.0.0.1"
 
@@ -54,11 +54,11 @@ _CONDITIONS = (
     ("NetworkUnavailable", "False", "RouteCreated", "RouteController created a route"),
 )
 _READY = ("Ready", "True", "KubeletReady", "kubelet is posting ready status")
-BOOTING = ("Ready", "False", "KubeletNotReady", "the node is booting")
+BOOTING_CONDITION = ("Ready", "False", "KubeletNotReady", "the node is booting")
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class NodeContext:
     """What a pool's nodes depend on beside the pool."""
 
     fleet: str
@@ -75,7 +75,9 @@ class Context:
     """Whether they are the pods of a StatefulSet: each node says whose it is, and its address is its pod's."""
 
 
-def render(pool: NodePool, indices: Sequence[int], templates: Sequence[Manifest], context: Context) -> list[Manifest]:
+def render(
+    pool: NodePool, indices: Sequence[int], templates: Sequence[Manifest], context: NodeContext
+) -> list[Manifest]:
     """Return the Nodes of a pool with these indices; several templates take turns."""
     molds = [_mold(pool, template, context) for template in templates or [{}]]
     network = _network(pool, molds)
@@ -88,20 +90,20 @@ def render(pool: NodePool, indices: Sequence[int], templates: Sequence[Manifest]
     ]
 
 
-def _drawing(pool: NodePool, context: Context) -> Callable[[int], dict[str, str]] | None:
+def _drawing(pool: NodePool, context: NodeContext) -> Callable[[int], dict[str, str]] | None:
     """Return what draws the delays of a node, if any are drawn."""
     if not context.drawn:
         return None
     dice = [
-        (lifecycles.annotation(part), delay, Die(context.seed, context.fleet, pool.name, "delay", part))
+        (lifecycles.delay_annotation(part), delay, SeededRandom(context.seed, context.fleet, pool.name, "delay", part))
         for part, delay in context.drawn
     ]
-    return lambda index: {key: lifecycles.draw(delay, die, index) for key, delay, die in dice}
+    return lambda index: {key: lifecycles.draw_delay(delay, die, index) for key, delay, die in dice}
 
 
 def taints(pool: NodePool, templates: Sequence[Manifest]) -> list[Manifest]:
     """Return every taint that nodes of a pool may have."""
-    molds = [_mold(pool, template, Context("")) for template in templates or [{}]]
+    molds = [_mold(pool, template, NodeContext("")) for template in templates or [{}]]
     found: list[Manifest] = []
     for taint in (taint for mold in molds for taint in mold["spec"]["taints"]):
         if taint not in found:
@@ -109,7 +111,9 @@ def taints(pool: NodePool, templates: Sequence[Manifest]) -> list[Manifest]:
     return found
 
 
-def autoscaler_template(pool: NodePool, templates: Sequence[Manifest], context: Context, *, ready: bool) -> Manifest:
+def autoscaler_template(
+    pool: NodePool, templates: Sequence[Manifest], context: NodeContext, *, ready: bool
+) -> Manifest:
     """Return the Node from which the cluster-autoscaler's kwok provider makes this pool's nodes.
 
     It carries no label of ours that means "managed": the autoscaler's nodes are the autoscaler's.
@@ -133,7 +137,7 @@ def autoscaler_template(pool: NodePool, templates: Sequence[Manifest], context: 
         annotations[groups.annotation] = name
     else:
         labels[groups.label or "kwok-nodegroup"] = name
-    born = {**node["status"], "conditions": _conditions(_READY if ready else BOOTING, None)}
+    born = {**node["status"], "conditions": _conditions(_READY if ready else BOOTING_CONDITION, None)}
     born["phase"] = "Running" if ready else "Pending"
     return {**node, "metadata": {"name": name, "labels": labels, "annotations": annotations}, "status": born}
 
@@ -164,19 +168,19 @@ def hostname_stage(pool: NodePool, fleet: str, *, answers: bool) -> Manifest:
                 "matchLabels": {objects.FLEET: fleet, objects.POOL: pool.name},
                 "matchExpressions": [{"jq": {"key": hostname, "operator": "In", "values": ["false"]}}],
             },
-            "weight": HOSTNAME_FIRST,
+            "weight": HOSTNAME_WEIGHT,
             "steps": [{"patch": patch}],
         },
     }
 
 
-class Birth:
+class NodeCreation:
     """What nodes get at the moment they are created, and never again."""
 
     def __init__(self, now: datetime, cluster_size: int) -> None:
         self._ttl = str(_ttl(cluster_size))
         self._settled = _conditions(_READY, now)
-        self._booting = _conditions(BOOTING, now)
+        self._booting = _conditions(BOOTING_CONDITION, now)
 
     def born(self, node: Manifest, *, ready: bool) -> Manifest:
         """Return *node* as it is to be created: settled, or, to be booted by a Stage, not ready yet."""
@@ -204,9 +208,9 @@ def _ttl(cluster_size: int) -> int:
 # one pool
 
 
-def _mold(pool: NodePool, template: Manifest, context: Context) -> Manifest:
+def _mold(pool: NodePool, template: Manifest, context: NodeContext) -> Manifest:
     """Return what all nodes of a pool with one template share."""
-    start = node_templates.fixed(template)
+    start = node_templates.static_template(template)
     if not start["status"].get("capacity"):
         start["status"] = {**start["status"], "capacity": DEFAULT_RESOURCES}
     base: Manifest = objects.overlay(start, pool.template)
@@ -220,7 +224,7 @@ def _mold(pool: NodePool, template: Manifest, context: Context) -> Manifest:
             **pool.annotations,
             objects.FAKE_NODE_KEY: objects.FAKE_NODE_VALUE,
             **({objects.OWN_TAINTS: listed} if (listed := own_taints(taints)) else {}),
-            **usage.of_node(pool.usage),
+            **usage.node_annotations(pool.usage),
         },
         "spec": {**spec, "taints": taints},
         "status": _status(pool, status, info),
@@ -311,7 +315,7 @@ def _shard(name: str, count: int) -> dict[str, str]:
     return {objects.SHARD: str(flags.shard_of(name, count))} if count else {}
 
 
-def _kubelet(context: Context) -> Callable[[str], tuple[Manifest, dict[str, str]]]:
+def _kubelet(context: NodeContext) -> Callable[[str], tuple[Manifest, dict[str, str]]]:
     """Return what tells of each node where its kubelet is: in its status, and in annotations for metrics-server.
 
     The API server asks a node by its Hostname before its InternalIP: where kwok answers, a name that nobody
@@ -333,7 +337,7 @@ def _kubelet(context: Context) -> Callable[[str], tuple[Manifest, dict[str, str]
     )
 
 
-def name(pool: NodePool, fleet: str, index: int) -> str:
+def node_name(pool: NodePool, fleet: str, index: int) -> str:
     """Return the name of one node of a pool."""
     return _pattern(pool, fleet)(index)
 
@@ -351,7 +355,7 @@ def _spread(pool: NodePool) -> list[dict[str, str]]:
     of coprime sizes do so by themselves, others are shifted by one each time they fall into step.
     """
     keys = sorted(pool.spread.items())
-    turns = min(math.prod(len(values) for _, values in keys), MOST_COMBINATIONS)
+    turns = min(math.prod(len(values) for _, values in keys), MAX_COMBINATIONS)
     combinations: list[dict[str, str]] = [{} for _ in range(turns)]
     before = 1
     for key, values in keys:

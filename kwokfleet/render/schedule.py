@@ -15,7 +15,7 @@ import cronsim
 
 from kwokfleet.api import wave as wave_api
 from kwokfleet.api.fleet import NodePool, Window
-from kwokfleet.render.seeded_random import Die
+from kwokfleet.render.seeded_random import SeededRandom
 
 _MINUTE = timedelta(minutes=1)
 _INSTANT = timedelta(microseconds=1)
@@ -24,7 +24,7 @@ _REPEATED = timedelta(hours=3)
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Run:
+class ScheduledRun:
     """One firing of a Wave."""
 
     start: datetime
@@ -32,7 +32,7 @@ class Run:
     """What tells it from the Wave's other Runs: part of its objects' names."""
 
 
-def fired(cron: str, time_zone: str, at_or_before: datetime) -> datetime | None:
+def last_fire_time(cron: str, time_zone: str, at_or_before: datetime) -> datetime | None:
     """Return the last time *cron* came true."""
     # Begun later and sifted: in an hour that clocks repeat, a wall time alone does not tell before from after.
     later = (at_or_before + _REPEATED).astimezone(ZoneInfo(time_zone))
@@ -42,7 +42,7 @@ def fired(cron: str, time_zone: str, at_or_before: datetime) -> datetime | None:
     return None
 
 
-def fires(cron: str, time_zone: str, after: datetime) -> Iterator[datetime]:
+def fire_times(cron: str, time_zone: str, after: datetime) -> Iterator[datetime]:
     """Yield the times *cron* comes true, in order, from the first one after *after* on."""
     last = after
     for moment in cronsim.CronSim(cron, (after - _REPEATED).astimezone(ZoneInfo(time_zone))):
@@ -51,23 +51,23 @@ def fires(cron: str, time_zone: str, after: datetime) -> Iterator[datetime]:
             yield last
 
 
-def replicas(pool: NodePool, now: datetime) -> int:
+def scheduled_replicas(pool: NodePool, now: datetime) -> int:
     """Return how many nodes a pool should have: what the latest entry of its schedule says."""
     latest: tuple[datetime, int] | None = None
     for entry in pool.schedule:
-        moment = fired(entry.cron, entry.time_zone, now) if entry.cron else entry.at
+        moment = last_fire_time(entry.cron, entry.time_zone, now) if entry.cron else entry.at
         if moment is not None and moment <= now and (latest is None or moment >= latest[0]):
             latest = (moment, entry.replicas)
     return latest[1] if latest else (pool.replicas or 0)
 
 
-def most_replicas(pool: NodePool) -> int:
+def max_replicas(pool: NodePool) -> int:
     """Return the greatest number of nodes a pool may ever have."""
     most = pool.autoscaler.max if pool.autoscaler else 0
     return max(most, pool.replicas or 0, *(entry.replicas for entry in pool.schedule))
 
 
-def open_now(windows: Sequence[Window], now: datetime) -> bool:
+def is_open(windows: Sequence[Window], now: datetime) -> bool:
     """Return whether changes may be made."""
     if any(_within(window.deny, window.time_zone, now) for window in windows if window.deny):
         return False
@@ -81,7 +81,7 @@ def _within(cron: str, time_zone: str, now: datetime) -> bool:
     return next(cronsim.CronSim(cron, minute - _MINUTE), None) == minute
 
 
-def runs(start: wave_api.Start, anchor: datetime, after: datetime, until: datetime) -> Iterator[Run]:
+def runs_between(start: wave_api.Start, anchor: datetime, after: datetime, until: datetime) -> Iterator[ScheduledRun]:
     """Yield the Runs that start after *after*, up to and including *until*.
 
     *anchor* is when the Wave was first seen: `after` and `every` count from it.
@@ -89,46 +89,48 @@ def runs(start: wave_api.Start, anchor: datetime, after: datetime, until: dateti
     if start.after is not None or start.at is not None:
         moment = start.at if start.at is not None else anchor + (start.after or timedelta())
         if after < moment <= until:
-            yield Run(moment, "0")
+            yield ScheduledRun(moment, "0")
     elif start.every is not None:
         number = max(0, math.floor((after - anchor) / start.every) + 1)
         while (moment := anchor + number * start.every) <= until:
-            yield Run(moment, str(number))
+            yield ScheduledRun(moment, str(number))
             number += 1
     elif start.cron is not None:
-        for moment in fires(start.cron, start.time_zone, after):
+        for moment in fire_times(start.cron, start.time_zone, after):
             if moment > until:
                 return
-            yield Run(moment, str(int(moment.timestamp()) // 60))
+            yield ScheduledRun(moment, str(int(moment.timestamp()) // 60))
 
 
-def due(start: wave_api.Start, anchor: datetime, last: datetime, now: datetime, *, grace: timedelta) -> list[Run]:
+def due_runs(
+    start: wave_api.Start, anchor: datetime, last: datetime, now: datetime, *, grace: timedelta
+) -> list[ScheduledRun]:
     """Return the Runs to start now, none of which has been seen at *last*.
 
     A Run that is late by more than *grace* was missed: the Wave says whether the latest such one
     is made up for.
     """
-    on_time = list(runs(start, anchor, max(last, now - grace - _INSTANT), now))
+    on_time = list(runs_between(start, anchor, max(last, now - grace - _INSTANT), now))
     if on_time or start.missed == "skip":
         return on_time
     return list(_latest(start, anchor, last, now))
 
 
-def _latest(start: wave_api.Start, anchor: datetime, last: datetime, now: datetime) -> Iterator[Run]:
+def _latest(start: wave_api.Start, anchor: datetime, last: datetime, now: datetime) -> Iterator[ScheduledRun]:
     """Yield the latest Run after *last*, without counting all that a long absence has missed."""
     if start.cron is not None:
-        moment = fired(start.cron, start.time_zone, now)
+        moment = last_fire_time(start.cron, start.time_zone, now)
         last = max(last, moment - _INSTANT) if moment else now
     elif start.every is not None:
         last = max(last, now - start.every)
-    yield from runs(start, anchor, last, now)
+    yield from runs_between(start, anchor, last, now)
 
 
 # ----------------------------------------------------------------------------------------
 # instants
 
 
-def offsets(wave: wave_api.Wave, die: Die, trace: Sequence[float] = ()) -> Iterator[timedelta]:
+def arrival_offsets(wave: wave_api.Wave, die: SeededRandom, trace: Sequence[float] = ()) -> Iterator[timedelta]:
     """Yield when each object of a Run is due, counted from the Run's start, in order."""
     endless = wave.arrivals is not None and (wave.duration is not None or wave.arrivals.trace is not None)
     limit = wave.count if wave.count is not None else (None if endless else 1)
@@ -139,7 +141,7 @@ def offsets(wave: wave_api.Wave, die: Die, trace: Sequence[float] = ()) -> Itera
         yield timedelta(microseconds=round(seconds * 1e6))
 
 
-def total(wave: wave_api.Wave, die: Die, trace: Sequence[float] = ()) -> int:
+def object_count(wave: wave_api.Wave, die: SeededRandom, trace: Sequence[float] = ()) -> int:
     """Return how many objects a Run has: quickly, if a count, a trace or an even rate decides that alone."""
     if wave.duration is None:
         recorded = wave.arrivals is not None and wave.arrivals.trace is not None
@@ -151,10 +153,10 @@ def total(wave: wave_api.Wave, die: Die, trace: Sequence[float] = ()) -> int:
         while found / wave.arrivals.rate < end:  # as the instants are reckoned, to the last digit
             found += 1
         return min(found, wave.count or found)
-    return sum(1 for _ in offsets(wave, die, trace))
+    return sum(1 for _ in arrival_offsets(wave, die, trace))
 
 
-def arrived(arrivals: wave_api.Arrivals, seconds: float) -> float:
+def expected_arrivals(arrivals: wave_api.Arrivals, seconds: float) -> float:
     """Return about how many objects arrive within so many seconds; a trace is what its file says."""
     rate = arrivals.rate or arrivals.poisson
     if rate is not None:
@@ -170,7 +172,7 @@ def arrived(arrivals: wave_api.Arrivals, seconds: float) -> float:
     return total
 
 
-def _seconds(arrivals: wave_api.Arrivals | None, die: Die, trace: Sequence[float]) -> Iterable[float]:
+def _seconds(arrivals: wave_api.Arrivals | None, die: SeededRandom, trace: Sequence[float]) -> Iterable[float]:
     if arrivals is None:
         return _endlessly(0.0)
     if arrivals.rate is not None:
@@ -197,7 +199,7 @@ def _constant(rate: float) -> Iterator[float]:
         index += 1
 
 
-def _poisson(rate: float, die: Die) -> Iterator[float]:
+def _poisson(rate: float, die: SeededRandom) -> Iterator[float]:
     at, index = 0.0, 0
     while True:
         at += die.exponential(index, 1 / rate)

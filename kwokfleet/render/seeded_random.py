@@ -13,7 +13,7 @@ from statistics import NormalDist
 _STANDARD = NormalDist()
 
 
-class Die:
+class SeededRandom:
     """Draws for one purpose, by index."""
 
     __slots__ = ("_hash",)

@@ -23,7 +23,7 @@ ROLES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedStageSet:
     """A set of Stages that a Fleet named."""
 
     name: str
@@ -32,44 +32,46 @@ class Named:
     from_library: bool = False
 
 
-def role(named: Named) -> set[str]:
+def roles(named: NamedStageSet) -> set[str]:
     """Return the roles that a set fills."""
     if named.from_library:
         return {ROLES[named.name]} if named.name in ROLES else set()
-    copied = {ROLES[name] for stage in named.stages if (name := set_of(stage)) in ROLES}
-    kinds = {kind(stage) for stage in named.stages if _at_large(stage) and not set_of(stage)}
+    copied = {ROLES[name] for stage in named.stages if (name := library_set_name(stage)) in ROLES}
+    kinds = {target_kind(stage) for stage in named.stages if _at_large(stage) and not library_set_name(stage)}
     return {*copied, *(("pod",) if "Pod" in kinds else ()), *(("node", "heartbeat") if "Node" in kinds else ())}
 
 
-def set_of(stage: Manifest) -> str:
+def library_set_name(stage: Manifest) -> str:
     """Return which set of the library a Stage was copied from, by the label that it carries."""
     metadata = stage.get("metadata")
     labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
     return str(labels.get(objects.STAGE_SET, "")) if isinstance(labels, Mapping) else ""
 
 
-def missing(named: Iterable[Named], *, lease: bool) -> list[str]:
+def missing_sets(named: Iterable[NamedStageSet], *, lease: bool) -> list[str]:
     """Return the sets of the library that are needed beside the named ones."""
-    filled = {each for one in named for each in role(one)}
+    filled = {each for one in named for each in roles(one)}
     heartbeat = "node-heartbeat-with-lease" if lease else "node-heartbeat"
     wanted = {"node": "node-fast", "heartbeat": heartbeat, "pod": "pod-fast", "recovery": "pod-recover"}
     return [name for each, name in wanted.items() if each not in filled]
 
 
-def rivals(named: Sequence[Named]) -> list[tuple[int, int]]:
+def conflicting_pairs(named: Sequence[NamedStageSet]) -> list[tuple[int, int]]:
     """Return the pairs, by position, that would act on the same objects: each with the first of its rival's name."""
     found = []
     firsts: dict[str, int] = {}
     for second, one in enumerate(named):
         if one.from_library:
             found += [
-                (first, second) for name, first in firsts.items() if name != one.name and role(one) & role(named[first])
+                (first, second)
+                for name, first in firsts.items()
+                if name != one.name and roles(one) & roles(named[first])
             ]
             firsts.setdefault(one.name, second)
     return found
 
 
-def kind(stage: Manifest) -> str:
+def target_kind(stage: Manifest) -> str:
     """Return the kind of object that a Stage acts on."""
     spec = stage.get("spec")
     reference = spec.get("resourceRef") if isinstance(spec, Mapping) else None
@@ -83,7 +85,7 @@ def _at_large(stage: Manifest) -> bool:
     return isinstance(selector, Mapping) and not selector.get("matchLabels") and not selector.get("matchAnnotations")
 
 
-def owned(stage: Manifest) -> Manifest:
+def with_owner_label(stage: Manifest) -> Manifest:
     """Return a Stage with the label that makes it ours."""
     metadata = stage["metadata"]
     labels = {**(metadata.get("labels") or {}), objects.MANAGED_BY: objects.KWOKFLEET}

@@ -32,7 +32,7 @@ _POD, _NODE = "pod.metadata.annotations", "node.metadata.annotations"
 # annotations
 
 
-def of_pod(phases: Sequence[Usage]) -> dict[str, str]:
+def pod_annotations(phases: Sequence[Usage]) -> dict[str, str]:
     """Return what a pod uses, phase by phase, as its annotations; what a phase does not name stays as it was."""
     made: dict[str, str] = {}
     until = 0.0
@@ -46,7 +46,7 @@ def of_pod(phases: Sequence[Usage]) -> dict[str, str]:
     return made
 
 
-def of_node(uses: PodUsage | None) -> dict[str, str]:
+def node_annotations(uses: PodUsage | None) -> dict[str, str]:
     """Return what pods use on a node, as its annotations."""
     return {_key(name, said): _value(said) for name, said in _named(uses).items()} if uses else {}
 
@@ -69,7 +69,7 @@ def _value(said: str) -> str:
 # what kwok reads
 
 
-def declared(fleets: Iterable[fleet_api.Fleet]) -> bool:
+def is_declared(fleets: Iterable[fleet_api.Fleet]) -> bool:
     """Return whether any Fleet says what its pods use."""
     return any(
         any(pool.usage for pool in fleet.spec.node_pools) or any(wave.usage for wave in fleet.spec.waves)
@@ -79,7 +79,7 @@ def declared(fleets: Iterable[fleet_api.Fleet]) -> bool:
 
 def manifests(fleets: Iterable[fleet_api.Fleet]) -> Iterator[Manifest]:
     """Yield what kwok needs to show usage, if any Fleet declares some."""
-    if declared(fleets):
+    if is_declared(fleets):
         yield _object("ClusterResourceUsage", {"usages": [{"usage": _expressions()}]})
         yield _object("Metric", {"path": PATH, "metrics": list(_metrics())})
 

@@ -15,7 +15,7 @@ from kwokfleet.api.wave import Variable, Wave
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.render import lifecycles, schedule, usage
-from kwokfleet.render.seeded_random import Die
+from kwokfleet.render.seeded_random import SeededRandom
 
 VARIABLE = re.compile(r"\\?\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 """`{{name}}`; with a backslash before it, it is left alone."""
@@ -52,7 +52,7 @@ class RecordedArrivals:
 
 
 @dataclass(frozen=True, slots=True)
-class Instant:
+class DueObject:
     """One object of a Run, and when it is due."""
 
     at: datetime
@@ -62,7 +62,7 @@ class Instant:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class RunContext:
     """What a Wave's objects depend on beside the Wave."""
 
     fleet: fleet_api.Fleet
@@ -73,25 +73,25 @@ class Context:
     """The taints of the Fleet's pools, by pool; templates may bring some."""
 
 
-def instants(context: Context, start: datetime) -> Iterator[Instant]:
+def due_objects(context: RunContext, start: datetime) -> Iterator[DueObject]:
     """Yield when each object of a Run is due, in order."""
     wave = context.wave
-    for index, offset in enumerate(schedule.offsets(wave, *_arrivals(context))):
-        yield Instant(start + offset, context.run, index, wave.name)
+    for index, offset in enumerate(schedule.arrival_offsets(wave, *_arrivals(context))):
+        yield DueObject(start + offset, context.run, index, wave.name)
 
 
-def total(context: Context) -> int:
+def object_count(context: RunContext) -> int:
     """Return how many objects a Run has."""
-    return schedule.total(context.wave, *_arrivals(context))
+    return schedule.object_count(context.wave, *_arrivals(context))
 
 
-def _arrivals(context: Context) -> tuple[Die, tuple[float, ...]]:
+def _arrivals(context: RunContext) -> tuple[SeededRandom, tuple[float, ...]]:
     """Return the chance and the recorded times that a Run's instants follow from."""
-    die = Die(context.fleet.spec.seed, context.fleet.name, context.wave.name, context.run, "arrivals")
+    die = SeededRandom(context.fleet.spec.seed, context.fleet.name, context.wave.name, context.run, "arrivals")
     return die, context.trace.at if context.trace else ()
 
 
-def maker(context: Context) -> Callable[[int], Manifest]:
+def object_factory(context: RunContext) -> Callable[[int], Manifest]:
     """Return what makes the object of a Run with a given index."""
     fill = _compiled(_prepared(context))
     draw = _drawing(context)
@@ -103,22 +103,22 @@ def _made(fill: "_Fill", variables: Variables) -> Manifest:
     return made
 
 
-def names_used(value: Any) -> set[str]:  # noqa: ANN401  # any part of a manifest
+def template_variables(value: Any) -> set[str]:  # noqa: ANN401  # any part of a manifest
     """Return the variables that a template mentions."""
     if isinstance(value, str):
         return {match[1] for match in VARIABLE.finditer(value) if not match[0].startswith("\\")}
     if isinstance(value, Mapping):
-        return {name for item in (*value.keys(), *value.values()) for name in names_used(item)}
-    return {name for item in value for name in names_used(item)} if isinstance(value, list | tuple) else set()
+        return {name for item in (*value.keys(), *value.values()) for name in template_variables(item)}
+    return {name for item in value for name in template_variables(item)} if isinstance(value, list | tuple) else set()
 
 
-def namespace(context: Context) -> str:
+def namespace(context: RunContext) -> str:
     """Return the namespace of a Wave's objects, variables and all."""
     given = (context.wave.template.get("metadata") or {}).get("namespace")
     return context.wave.namespace or given or DEFAULT_NAMESPACE
 
 
-def ends(context: Context) -> bool:
+def completes(context: RunContext) -> bool:
     """Return whether a Wave's objects complete by themselves; of others, Ready is all that can be waited for.
 
     A Lifecycle decides, if there is one. Without it Jobs do, and pods that need not start again for ever where the
@@ -137,7 +137,7 @@ def ends(context: Context) -> bool:
     return job or (policy != "Always" and any(use.file or use.name == "job" for use in spec.stages))
 
 
-def known(wave: Wave, trace: RecordedArrivals | None = None) -> set[str]:
+def variable_names(wave: Wave, trace: RecordedArrivals | None = None) -> set[str]:
     """Return the variables that a Wave's template may mention."""
     return {*BUILT_IN, *wave.vary, *(trace.rows[0] if trace and trace.rows else ())}
 
@@ -146,27 +146,29 @@ def known(wave: Wave, trace: RecordedArrivals | None = None) -> set[str]:
 # variables
 
 
-def _drawing(context: Context) -> Callable[[int], Variables]:
+def _drawing(context: RunContext) -> Callable[[int], Variables]:
     fleet, wave, run, rows = context.fleet, context.wave, context.run, context.trace.rows if context.trace else ()
     purpose = (fleet.spec.seed, fleet.name, wave.name, run)
-    dice = [(name, variable, Die(*purpose, "vary", name)) for name, variable in sorted(wave.vary.items())]
+    dice = [(name, variable, SeededRandom(*purpose, "vary", name)) for name, variable in sorted(wave.vary.items())]
     lifecycle = next((each for each in fleet.spec.lifecycles if each.name == wave.lifecycle), None)
-    delays = lifecycles.drawn(lifecycle) if lifecycle else {}
-    durations = [(_hidden(part), delay, Die(*purpose, "delay", part)) for part, delay in sorted(delays.items())]
+    delays = lifecycles.drawn_delays(lifecycle) if lifecycle else {}
+    durations = [
+        (_hidden(part), delay, SeededRandom(*purpose, "delay", part)) for part, delay in sorted(delays.items())
+    ]
     fixed = {"run": run, "fleet": fleet.name, "wave": wave.name}
     name = _compiled(_name(context))
 
     def draw(index: int) -> Variables:
         variables: dict[str, Any] = {**fixed, "index": index, **(rows[index] if index < len(rows) else {})}
-        variables |= {each: value(variable, die, index) for each, variable, die in dice}
-        variables |= {each: lifecycles.draw(delay, die, index) for each, delay, die in durations}
+        variables |= {each: variable_value(variable, die, index) for each, variable, die in dice}
+        variables |= {each: lifecycles.draw_delay(delay, die, index) for each, delay, die in durations}
         variables["name"], variables[_hidden("index")] = str(name(variables)), str(index)
         return variables
 
     return draw
 
 
-def value(variable: Variable, die: Die, index: int) -> str | int | float | bool:
+def variable_value(variable: Variable, die: SeededRandom, index: int) -> str | int | float | bool:
     """Return what a variable is for the object with this index."""
     if variable.cycle is not None:
         return variable.cycle[index % len(variable.cycle)]
@@ -181,7 +183,7 @@ def value(variable: Variable, die: Die, index: int) -> str | int | float | bool:
     return round(number) if variable.integer else round(number, 3)
 
 
-def _number(variable: Variable, die: Die, index: int) -> float:
+def _number(variable: Variable, die: SeededRandom, index: int) -> float:
     if variable.uniform is not None:
         return variable.uniform.min + (variable.uniform.max - variable.uniform.min) * die.uniform(index)
     if variable.exponential is not None:
@@ -202,12 +204,12 @@ def _hidden(part: str) -> str:
 # the template of a Run
 
 
-def _name(context: Context) -> str:
+def _name(context: RunContext) -> str:
     given = (context.wave.template.get("metadata") or {}).get("name")
     return str(given) if given else DEFAULT_NAME
 
 
-def _prepared(context: Context) -> Manifest:
+def _prepared(context: RunContext) -> Manifest:
     """Return a Wave's template with everything of ours in it, variables still open."""
     wave, template = context.wave, context.wave.template
     metadata = dict(template.get("metadata") or {})
@@ -237,12 +239,12 @@ def _prepared(context: Context) -> Manifest:
     return {**prepared, **{key: _placed(item, context, labels) for key, item in rest.items()}}
 
 
-def owner_labels(context: Context) -> dict[str, str]:
+def owner_labels(context: RunContext) -> dict[str, str]:
     """Return the labels by which all that belongs to a Run is found again."""
     return {objects.FLEET: context.fleet.name, objects.WAVE: context.wave.name, objects.RUN: context.run}
 
 
-def _placed(part: Any, context: Context, labels: Mapping[str, str]) -> Any:  # noqa: ANN401  # any part of a manifest
+def _placed(part: Any, context: RunContext, labels: Mapping[str, str]) -> Any:  # noqa: ANN401  # any part of a manifest
     """Return a part of a template with every pod template in it made ours, whatever kind it belongs to."""
     if isinstance(part, Mapping):
         spec = part.get("spec")
@@ -252,7 +254,7 @@ def _placed(part: Any, context: Context, labels: Mapping[str, str]) -> Any:  # n
     return [_placed(item, context, labels) for item in part] if isinstance(part, list) else part
 
 
-def _placed_pod(pod: Mapping[str, Any], context: Context, labels: Mapping[str, str]) -> Manifest:
+def _placed_pod(pod: Mapping[str, Any], context: RunContext, labels: Mapping[str, str]) -> Manifest:
     """Return a pod template with the owner's labels, its Lifecycle, and a way onto the Fleet's nodes."""
     wave, fleet = context.wave, context.fleet
     metadata = dict(pod.get("metadata") or {})
@@ -260,11 +262,13 @@ def _placed_pod(pod: Mapping[str, Any], context: Context, labels: Mapping[str, s
     lifecycle = next((each for each in fleet.spec.lifecycles if each.name == wave.lifecycle), None)
     if lifecycle is not None:
         added[objects.LIFECYCLE] = lifecycles.label(fleet.name, lifecycle.name)
-        drawn = {lifecycles.annotation(part): f"{{{{{_hidden(part)}}}}}" for part in lifecycles.drawn(lifecycle)}
+        drawn = {
+            lifecycles.delay_annotation(part): f"{{{{{_hidden(part)}}}}}" for part in lifecycles.drawn_delays(lifecycle)
+        }
         if drawn:
             metadata["annotations"] = {**(metadata.get("annotations") or {}), **drawn}
     if wave.usage:
-        metadata["annotations"] = {**(metadata.get("annotations") or {}), **usage.of_pod(wave.usage)}
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), **usage.pod_annotations(wave.usage)}
     metadata["labels"] = {**(metadata.get("labels") or {}), **added}
     spec = dict(pod["spec"])
     if wave.place:
@@ -277,7 +281,7 @@ def _placed_pod(pod: Mapping[str, Any], context: Context, labels: Mapping[str, s
     }
 
 
-def _tolerations(given: Sequence[Manifest], context: Context) -> list[Manifest]:
+def _tolerations(given: Sequence[Manifest], context: RunContext) -> list[Manifest]:
     """Return tolerations for the fake taint, the autoscaler's, and all of the pools that the Wave names."""
     fleet, wave = context.fleet, context.wave
     wanted = [{"key": objects.FAKE_NODE_KEY, "operator": "Exists", "effect": "NoSchedule"}]
@@ -318,7 +322,7 @@ _Fill = Callable[[Variables], Any]
 
 def _compiled(part: Any, *, text: bool = False) -> _Fill:  # noqa: ANN401  # any part of a manifest
     """Return what fills in one part of a template; what holds no variable is made once and shared."""
-    if not names_used(part):
+    if not template_variables(part):
         constant = _unescaped(part)
         return lambda _variables: constant
     if isinstance(part, str):
@@ -331,11 +335,13 @@ def _compiled(part: Any, *, text: bool = False) -> _Fill:  # noqa: ANN401  # any
 
 def _compiled_mapping(part: Mapping[str, Any], *, text: bool) -> _Fill:
     """Return what fills in a mapping: a copy of what is constant, with the rest put in its place."""
-    if any(names_used(key) for key in part):
+    if any(template_variables(key) for key in part):
         items = [(_compiled(key, text=True), _compiled(item, text=text or key in TEXTS)) for key, item in part.items()]
         return lambda variables: {key(variables): item(variables) for key, item in items}
-    constant = {key: None if names_used(item) else _unescaped(item) for key, item in part.items()}
-    varying = [(key, _compiled(item, text=text or key in TEXTS)) for key, item in part.items() if names_used(item)]
+    constant = {key: None if template_variables(item) else _unescaped(item) for key, item in part.items()}
+    varying = [
+        (key, _compiled(item, text=text or key in TEXTS)) for key, item in part.items() if template_variables(item)
+    ]
 
     def fill(variables: Variables) -> Manifest:
         made = constant.copy()

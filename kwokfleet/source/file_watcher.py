@@ -67,7 +67,7 @@ _TELLING: list[type[happenings.FileSystemEvent]] = [
 Identity = tuple[int, int]
 
 
-class Watch:
+class FileWatcher:
     """Calls *on_change*, from a thread of its own, some quiet time after something may have changed.
 
     Make it before the first reading: then no change falls between. *on_change* should only ask
@@ -323,7 +323,7 @@ class _Seen:
 class _Heard(happenings.FileSystemEventHandler):
     """Listens in one folder; for *names* only, if there are any."""
 
-    def __init__(self, watch: Watch, folder: Path, names: frozenset[str] = frozenset()) -> None:
+    def __init__(self, watch: FileWatcher, folder: Path, names: frozenset[str] = frozenset()) -> None:
         self._watch, self._folder, self._names = watch, folder, names
 
     def dispatch(self, event: happenings.FileSystemEvent) -> None:

@@ -39,7 +39,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class FileSnapshot:
     """A tree of files at one moment."""
 
     root: Path
@@ -49,7 +49,7 @@ class Snapshot:
     """Of names and contents; equal digests mean equal trees."""
 
 
-def read(path: Path) -> Snapshot:
+def read(path: Path) -> FileSnapshot:
     """Read a file, every YAML and JSON file below a folder, or, for `-`, standard input."""
     if str(path) == STANDARD_INPUT:
         return _standard_input()
@@ -63,14 +63,14 @@ def read(path: Path) -> Snapshot:
     wrong = tuple(sorted(reading.problems))
     # Where the tree lies does not matter: what a ConfigMap carries into a pod is the same tree.
     top = path if root.is_dir() else path.parent
-    digest = revision.digest_of((os.path.relpath(file.path, top), file.digest) for file in found)
+    digest = revision.tree_digest((os.path.relpath(file.path, top), file.digest) for file in found)
     if wrong:
         text = "".join(map(str, wrong)).encode("utf-8", "surrogateescape")
         digest = hashlib.sha256(digest.encode() + text).hexdigest()
-    return Snapshot(root, tuple(found), wrong, digest)
+    return FileSnapshot(root, tuple(found), wrong, digest)
 
 
-def _standard_input() -> Snapshot:
+def _standard_input() -> FileSnapshot:
     content = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
     name = "<stdin>"
     text = _decoded(content)
@@ -83,10 +83,10 @@ def _standard_input() -> Snapshot:
         problems = (Problem(name, *text, "", "is not UTF-8", "save it as UTF-8", rule="not-utf-8"),)
     digest = hashlib.sha256(content).hexdigest()
     read = () if problems or isinstance(text, tuple) else (File(name, text, digest),)
-    return Snapshot(Path.cwd(), read, problems, digest)
+    return FileSnapshot(Path.cwd(), read, problems, digest)
 
 
-def read_stable(path: Path, *, pause_s: float = PAUSE_S, timeout_s: float = 5.0) -> Snapshot:
+def read_stable(path: Path, *, pause_s: float = PAUSE_S, timeout_s: float = 5.0) -> FileSnapshot:
     """Read a tree until two readings, some time apart, agree: nobody is in the middle of writing it."""
     deadline = time.monotonic() + timeout_s
     last = read(path)

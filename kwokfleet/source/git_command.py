@@ -62,7 +62,7 @@ def environment(inherited: Mapping[str, str], own: Mapping[str, str] | None = No
 # what to ask for
 
 
-def wrong_url(url: str) -> str:
+def url_error(url: str) -> str:
     """Return what is wrong with the address of a repository; empty if nothing is."""
     if not url.strip():
         return "is empty"
@@ -78,7 +78,7 @@ def wrong_url(url: str) -> str:
     return ""
 
 
-def wrong_ref(ref: str) -> str:
+def ref_error(ref: str) -> str:
     """Return what is wrong with the name of a branch, tag or commit; empty if nothing is."""
     if not ref:
         return "is empty"
@@ -89,7 +89,7 @@ def wrong_ref(ref: str) -> str:
     return ""
 
 
-def wrong_path(path: str) -> str:
+def path_error(path: str) -> str:
     """Return what is wrong with a path inside a repository; empty if nothing is."""
     parts = path.split("/")
     if path.startswith("/"):
@@ -103,7 +103,7 @@ def wrong_path(path: str) -> str:
     return ""
 
 
-def inside(path: str) -> str:
+def normalize_path(path: str) -> str:
     """Return a path inside a repository as git writes it: `fleets` for `./fleets/`, nothing for the top."""
     return "/".join(part for part in path.split("/") if part not in ("", "."))
 
@@ -112,7 +112,7 @@ def inside(path: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Remote:
+class RemoteRef:
     """What a name stands for in a repository elsewhere."""
 
     ref: str
@@ -122,14 +122,14 @@ class Remote:
     """As people know it."""
 
 
-def patterns(ref: str) -> tuple[str, ...]:
+def ls_remote_patterns(ref: str) -> tuple[str, ...]:
     """Return what to ask `git ls-remote` for, to learn what *ref* stands for."""
     if ref == "HEAD" or ref.startswith("refs/"):
         return (ref, f"{ref}^{{}}")
     return (f"refs/heads/{ref}", f"refs/tags/{ref}", f"refs/tags/{ref}^{{}}")
 
 
-def of_remote(text: str, ref: str) -> Remote | None:
+def parse_ls_remote(text: str, ref: str) -> RemoteRef | None:
     """Find *ref* in what `git ls-remote --symref` printed; a branch before a tag; None if it is not there."""
     found, points_at = dict[str, str](), dict[str, str]()
     for line in text.splitlines():
@@ -138,14 +138,14 @@ def of_remote(text: str, ref: str) -> Remote | None:
             points_at[name] = what.removeprefix("ref: ")
         elif is_commit(what):
             found[name] = what
-    for name in patterns(ref):
+    for name in ls_remote_patterns(ref):
         if name in found and not name.endswith("^{}"):
             shown = points_at.get(name, name)
-            return Remote(name, found.get(f"{name}^{{}}", found[name]), short_ref(shown) if shown != "HEAD" else "")
+            return RemoteRef(name, found.get(f"{name}^{{}}", found[name]), short_ref(shown) if shown != "HEAD" else "")
     return None
 
 
-def public(text: str) -> str:
+def redact(text: str) -> str:
     """Return a text without what only its owner may know: user and password of addresses, and their queries."""
     return _QUERY.sub("", _USERINFO.sub("", text)) if "://" in text else text
 
@@ -169,13 +169,13 @@ _ADVICE = (
 )
 
 
-def advice(said: str) -> str:
+def error_hint(said: str) -> str:
     """Return what to do about an error that git printed."""
     return next((hint for sign, hint in _ADVICE if sign in said), "see whether `git ls-remote URL` works by hand")
 
 
-def gist(said: str) -> str:
+def error_summary(said: str) -> str:
     """Return the line of git's errors that says most, fit to be shown."""
-    lines = [line.strip() for line in public(said).splitlines() if line.strip()]
+    lines = [line.strip() for line in redact(said).splitlines() if line.strip()]
     telling = [line for line in lines if line.startswith(("fatal:", "error:"))]
     return (telling or lines or ["it said nothing"])[0].removeprefix("fatal: ").removeprefix("error: ")

@@ -69,15 +69,15 @@ class Repository:
 
     def __init__(self, url: str, ref: str, path: str, folder: Path, *, fetch_s: float = FETCH_S) -> None:
         for name, value, wrong in (
-            ("url", git_command.public(url), git_command.wrong_url(url)),
-            ("ref", ref, git_command.wrong_ref(ref)),
-            ("path", path, git_command.wrong_path(path)),
+            ("url", git_command.redact(url), git_command.url_error(url)),
+            ("ref", ref, git_command.ref_error(ref)),
+            ("path", path, git_command.path_error(path)),
         ):
             if wrong:
                 raise errors.InputError(f"the git {name} {value!r} {wrong}", hint=f"mend --git-{name}")
-        self.shown = git_command.public(url)
+        self.display_url = git_command.redact(url)
         """The address, fit to be shown."""
-        self._url, self._ref, self._path, self._fetch_s = url, ref, git_command.inside(path), fetch_s
+        self._url, self._ref, self._path, self._fetch_s = url, ref, git_command.normalize_path(path), fetch_s
         self.folder = folder.absolute()
         self._bare = self.folder / "repo.git"
         self._git = _Git(self.folder, {"GIT_DIR": str(self._bare)})
@@ -123,23 +123,29 @@ class Repository:
 
     # asking and fetching
 
-    def _remote(self) -> git_command.Remote:
+    def _remote(self) -> git_command.RemoteRef:
         if revision.is_commit(self._ref):
-            return git_command.Remote(self._ref, self._ref, "")
+            return git_command.RemoteRef(self._ref, self._ref, "")
         done = self._git.run(
-            "ls-remote", "--symref", "--quiet", "--", self._url, *git_command.patterns(self._ref), timeout_s=ASK_S
+            "ls-remote",
+            "--symref",
+            "--quiet",
+            "--",
+            self._url,
+            *git_command.ls_remote_patterns(self._ref),
+            timeout_s=ASK_S,
         )
         if done.code:
             raise self._failed("cannot be asked", done)
-        found = git_command.of_remote(done.out, self._ref)
+        found = git_command.parse_ls_remote(done.out, self._ref)
         if found is None:
             raise errors.InputError(
-                f"there is no branch or tag {self._ref!r} in {self.shown}",
+                f"there is no branch or tag {self._ref!r} in {self.display_url}",
                 hint="name a branch, a tag, or all 40 digits of a commit in --git-ref",
             )
         return found
 
-    def _got_anyhow(self, remote: git_command.Remote) -> str:
+    def _got_anyhow(self, remote: git_command.RemoteRef) -> str:
         try:
             return self._got(remote)
         except errors.HostError as error:
@@ -149,12 +155,12 @@ class Repository:
             if not whole.code:
                 raise
             # What we hold is damaged, as after a power failure.
-            log.warning("git_began_anew", url=self.shown, why=str(error))
+            log.warning("git_began_anew", url=self.display_url, why=str(error))
             shutil.rmtree(self._bare, ignore_errors=True)
             self._open()
             return self._got(remote)
 
-    def _got(self, remote: git_command.Remote) -> str:
+    def _got(self, remote: git_command.RemoteRef) -> str:
         """Fetch a commit and lay out its files; return which it is."""
         done = self._git.run(
             "fetch", "--quiet", "--depth=1", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules",
@@ -176,7 +182,7 @@ class Repository:
         if mode not in {"040000", "100644", "100755"}:
             what = "is not there" if not mode else "is a link or a submodule"
             raise errors.InputError(
-                f"{self._path} {what} in commit {commit[: revision.SHORT]} of {self.shown}",
+                f"{self._path} {what} in commit {commit[: revision.SHORT]} of {self.display_url}",
                 hint="put it back, or mend --git-path",
             )
 
@@ -187,7 +193,9 @@ class Repository:
         return done
 
     def _failed(self, what: str, done: _Done) -> errors.KwokfleetError:
-        return errors.HostError(f"{self.shown} {what}: {git_command.gist(done.err)}", hint=git_command.advice(done.err))
+        return errors.HostError(
+            f"{self.display_url} {what}: {git_command.error_summary(done.err)}", hint=git_command.error_hint(done.err)
+        )
 
     # the folder
 
@@ -225,7 +233,7 @@ class Repository:
                 f"another kwokfleet keeps its checkout in {self.folder}", hint="stop it, or use another folder"
             ) from None
         self._lock = lock
-        source = hashlib.sha256(f"{self.shown}\0{self._ref}".encode()).hexdigest()
+        source = hashlib.sha256(f"{self.display_url}\0{self._ref}".encode()).hexdigest()
         if _text(mark) != source:
             self._clear(keep={"lock", mark.name})  # the mark last: without it, what is left would not be ours
             part = self.folder / ".source.part"

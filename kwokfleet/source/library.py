@@ -22,12 +22,12 @@ def example(name: str) -> str:
     return (_folder("fleets") / f"{name}.yaml").read_text(encoding="utf-8")
 
 
-def definition() -> str:
+def fleet_crd() -> str:
     """Return the text of our own custom resource definition."""
     return (_folder("deploy") / "crds" / "kwokfleet.dev_fleets.yaml").read_text(encoding="utf-8")
 
 
-def deployment() -> dict[str, str]:
+def deploy_files() -> dict[str, str]:
     """Return the texts of the files that kubectl deploys us from, by their paths."""
     folder = _folder("deploy")
     found = (path for part in ("base", "crds", "components", "overlays") for path in (folder / part).rglob("*.yaml"))

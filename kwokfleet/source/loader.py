@@ -33,7 +33,7 @@ class Loaded:
 
     tree: desired.Tree
     problems: tuple[Problem, ...]
-    snapshot: files.Snapshot
+    snapshot: files.FileSnapshot
     broken: frozenset[str] = frozenset()
     """Fleets whose documents are there but cannot be used: what they own is left alone."""
     unreadable: frozenset[str] = frozenset()
@@ -58,9 +58,9 @@ class Loaded:
         return self.usable and not self.partial and not self.frozen
 
 
-def nothing() -> Loaded:
+def empty_tree() -> Loaded:
     """Return what no file at all would say."""
-    return Loaded(desired.Tree(), (), files.Snapshot(Path(), (), (), ""))
+    return Loaded(desired.Tree(), (), files.FileSnapshot(Path(), (), (), ""))
 
 
 class Loader:
@@ -79,16 +79,16 @@ class Loader:
         empty = "" if loaded.snapshot.files else f"there is no fleet file in {path} that can be read"
         return replace(loaded, partial=path.is_file(), frozen=loaded.frozen or empty)
 
-    def loaded(self, snapshot: files.Snapshot, boundary: Path) -> Loaded:
+    def loaded(self, snapshot: files.FileSnapshot, boundary: Path) -> Loaded:
         """Return what a snapshot holds."""
-        found = assembly.Found(problems=list(snapshot.problems))
+        found = assembly.DocumentIndex(problems=list(snapshot.problems))
         for file in snapshot.files:
             parsed, wrong = self._parse(file.path, file.text, file.digest)
             found.problems += wrong
             for document in parsed:
                 self._sort(document, file.digest, found)
         self._forget(snapshot)
-        tree = assembly.Assembly(self, found, boundary).tree()
+        tree = assembly.ReferenceResolver(self, found, boundary).tree()
         unreadable = {problem.path for problem in problems.errors(found.problems) if _hides_documents(problem)}
         found.problems += _ignored(found)
         broken = found.broken | assembly.fleets_with_errors(found)
@@ -105,13 +105,13 @@ class Loader:
             known = self._parsed[path, digest] = parser.parse(path, text)
         return known
 
-    def _forget(self, snapshot: files.Snapshot) -> None:
+    def _forget(self, snapshot: files.FileSnapshot) -> None:
         """Drop what was made of files that are no longer there."""
         present = {(file.path, file.digest) for file in snapshot.files}
         self._parsed = {key: value for key, value in self._parsed.items() if key in present}
         self._models = {key: value for key, value in self._models.items() if key[:2] in present}
 
-    def _sort(self, document: Document, digest: str, found: assembly.Found) -> None:
+    def _sort(self, document: Document, digest: str, found: assembly.DocumentIndex) -> None:
         """Put a document where it belongs, by its apiVersion and kind."""
         if isinstance(document.value, dict) and "$schema" in document.value and "kind" not in document.value:
             return  # what `kwokfleet schema` printed
@@ -127,7 +127,7 @@ class Loader:
         else:
             found.foreign.append(document)
 
-    def _model(self, document: Document, digest: str, value: Mapping[str, Any], found: assembly.Found) -> None:
+    def _model(self, document: Document, digest: str, value: Mapping[str, Any], found: assembly.DocumentIndex) -> None:
         key = (document.path, digest, document.index)
         if value["kind"] == "KwokController":
             found.controller_paths.add(document.path)
@@ -172,8 +172,8 @@ class Loader:
         return self._live_nodes(context) if self._live_nodes else None
 
 
-def _stage(document: Document, value: Mapping[str, Any], found: assembly.Found) -> None:
-    found.add(document, assembly.linted(value))
+def _stage(document: Document, value: Mapping[str, Any], found: assembly.DocumentIndex) -> None:
+    found.add(document, assembly.lint_stage(value))
     if not tree_checks.has_name(value):
         return
     name = value["metadata"]["name"]
@@ -190,7 +190,7 @@ def _said_once(found: list[Problem]) -> set[Problem]:
     return {each for each in found if each.rule.startswith("yaml-") or (each.path, each.line, each.column) not in odd}
 
 
-def _frozen(found: assembly.Found) -> str:
+def _frozen(found: assembly.DocumentIndex) -> str:
     """Return why nothing may be done, if a file that says how kwok runs has errors: all nodes depend on it."""
     wrong = [each for each in problems.errors(found.problems) if each.path in found.controller_paths]
     return f"{wrong[0].path}:{wrong[0].line} says how kwok runs, and has errors" if wrong else ""
@@ -201,7 +201,7 @@ def _hides_documents(problem: Problem) -> bool:
     return problem.rule.startswith("yaml-") or problem.rule in {"unreadable", "not-utf-8", "file-too-large", "outside"}
 
 
-def _ignored(found: assembly.Found) -> list[Problem]:
+def _ignored(found: assembly.DocumentIndex) -> list[Problem]:
     """Return a warning for each document that is not ours and that nothing refers to."""
     return [
         document.problem(

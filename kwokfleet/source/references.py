@@ -20,7 +20,7 @@ from kwokfleet.source import files, library, traces
 from kwokfleet.validate import fleet_checks, kwok_resources, tree_checks, wave_checks
 
 
-class Reader(Protocol):
+class ReferenceReader(Protocol):
     """Who reads what Fleets refer to."""
 
     def library_set(self, name: str) -> tuple[Manifest, ...]:
@@ -34,7 +34,7 @@ class Reader(Protocol):
 
 
 @dataclass(slots=True)
-class Found:
+class DocumentIndex:
     """What is being put together."""
 
     fleets: dict[str, tuple[fleet_api.Fleet, Document]] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Found:
 class _Library(Mapping[str, tuple[Manifest, ...]]):
     """The library's sets by name; a set is read when somebody asks for it."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: ReferenceReader) -> None:
         self._reader = reader
 
     def __getitem__(self, name: str) -> tuple[Manifest, ...]:
@@ -72,14 +72,14 @@ class _Library(Mapping[str, tuple[Manifest, ...]]):
         return len(library.stage_sets())
 
 
-class Assembly:
+class ReferenceResolver:
     """Follows what the Fleets of one tree refer to, and holds all of it together."""
 
-    def __init__(self, reader: Reader, found: Found, boundary: Path) -> None:
+    def __init__(self, reader: ReferenceReader, found: DocumentIndex, boundary: Path) -> None:
         self.reader, self.found, self.boundary = reader, found, boundary
-        self.sets: dict[str, tuple[stage_sets.Named, ...]] = {}
-        self.templates: dict[desired.Name, tuple[Manifest, ...]] = {}
-        self.traces: dict[desired.Name, workloads.RecordedArrivals] = {}
+        self.sets: dict[str, tuple[stage_sets.NamedStageSet, ...]] = {}
+        self.templates: dict[desired.PartName, tuple[Manifest, ...]] = {}
+        self.traces: dict[desired.PartName, workloads.RecordedArrivals] = {}
         self.kwok_objects: dict[str, list[tuple[Manifest, Document]]] = {}
         self.own_stages: dict[tuple[str, int], Document] = {}
         """The Stages of an author's own that some Fleet names, by file and document."""
@@ -122,7 +122,7 @@ class Assembly:
     # what Fleets refer to
 
     def _stage_uses(self, fleet: fleet_api.Fleet, document: Document) -> None:
-        uses: list[stage_sets.Named] = []
+        uses: list[stage_sets.NamedStageSet] = []
         for index, use in enumerate(fleet.spec.stages):
             where: FieldPath = ("spec", "stages", index)
             made = (
@@ -132,22 +132,22 @@ class Assembly:
                 uses.append(made)
         self.sets[fleet.name] = tuple(uses)
 
-    def _named(self, name: str, document: Document, where: FieldPath) -> stage_sets.Named | None:
+    def _named(self, name: str, document: Document, where: FieldPath) -> stage_sets.NamedStageSet | None:
         if name in self.found.stages:
             own = self.found.stages[name]
             stage: Any = own.value
             self.own_stages[own.path, own.index] = own
             self.found.used.setdefault(document.path, set()).add(own.path)
-            return stage_sets.Named(name, (stage,))
+            return stage_sets.NamedStageSet(name, (stage,))
         known = library.stage_sets()
         if name in known:
-            return stage_sets.Named(name, from_library=True)
+            return stage_sets.NamedStageSet(name, from_library=True)
         what = f"there is no set of Stages and no Stage {name!r}"
         hint = problems.suggestion(name, [*known, *self.found.stages])
         self.found.add(document, [Finding(where, what, hint, rule="unknown-reference")])
         return None
 
-    def _stages_of(self, name: str, document: Document, where: FieldPath) -> stage_sets.Named | None:
+    def _stages_of(self, name: str, document: Document, where: FieldPath) -> stage_sets.NamedStageSet | None:
         file = self._referenced(name, document, (*where, "file"))
         if file is None:
             return None
@@ -158,18 +158,18 @@ class Assembly:
             if not isinstance(each.value, dict) or each.value.get("kind") != "Stage":
                 continue
             if file.path not in {one.path for one in self.found.stages.values()} and not self._from_library(each.value):
-                self.found.add(each, linted(each.value))
+                self.found.add(each, lint_stage(each.value))
             if tree_checks.has_name(each.value):
                 stages.append(each.value)
                 self.own_stages[each.path, each.index] = each
         if not stages and not wrong:
             what = f"{file.path} holds no Stage"
             self.found.add(document, [Finding((*where, "file"), what, "name a file with some", rule="no-stage")])
-        return stage_sets.Named(name, tuple(stages))
+        return stage_sets.NamedStageSet(name, tuple(stages))
 
     def _from_library(self, stage: Manifest) -> bool:
         """Return whether a Stage is one of the library's, as it is there."""
-        name = stage_sets.set_of(stage)
+        name = stage_sets.library_set_name(stage)
         return name in library.stage_sets() and stage in self.reader.library_set(name)
 
     def _kwok_files(self, fleet: fleet_api.Fleet, document: Document) -> None:
@@ -208,7 +208,8 @@ class Assembly:
         self.found.problems += wrong
         given, trouble = tree_checks.node_templates([each.value for each in parsed])
         chosen = [
-            node_templates.sanitised(node, saved=True) for node in node_templates.matching(given, source.match_labels)
+            node_templates.sanitized_template(node, saved=True)
+            for node in node_templates.matching_nodes(given, source.match_labels)
         ]
         if trouble or not chosen:
             what = trouble or f"no node in {file.path} has these labels"
@@ -227,13 +228,13 @@ class Assembly:
         if live is None or selector is None:
             return []
         real = [node for node in live if not node_templates.is_fake(node)]
-        chosen = node_templates.matching(real, selector.match_labels, selector.names)
+        chosen = node_templates.matching_nodes(real, selector.match_labels, selector.names)
         if not chosen:
             what = f"none of the cluster's {len(real)} real nodes matches"
             self.found.add(
                 document, [Finding((*where, "nodes"), what, "see kubectl get nodes --show-labels", rule="no-template")]
             )
-        return [node_templates.sanitised(node) for node in chosen]
+        return [node_templates.sanitized_template(node) for node in chosen]
 
     def _waves(self, fleet: fleet_api.Fleet, document: Document) -> None:
         for index, wave in enumerate(fleet.spec.waves):
@@ -268,7 +269,7 @@ class Assembly:
         for name, finding in tree_checks.check_conflicts(fleets, self.sets):
             self.found.add(self.found.fleets[name][1], [finding])
         raw = [each for _, found in sorted(self.kwok_objects.items()) for each in found]
-        for document, finding in kwok_resources.check_conflicts(raw, uses=usage.declared(fleets)):
+        for document, finding in kwok_resources.check_conflicts(raw, uses=usage.is_declared(fleets)):
             self.found.add(document, [finding])
         if self.found.controllers:  # without one, it may be in a file that is not looked at
             for name, found in self.kwok_objects.items():
@@ -293,14 +294,14 @@ class Assembly:
             self.found.add(self.found.fleets[name][1], [finding])
 
 
-def linted(stage: Mapping[str, Any]) -> list[Finding]:
+def lint_stage(stage: Mapping[str, Any]) -> list[Finding]:
     """Return what kwok would stumble over. Most trees have no Stage of their own, and need no linter."""
     from kwokfleet.stagelint import rules  # noqa: PLC0415  # slow to import
 
     return rules.check(stage)
 
 
-def fleets_with_errors(found: Found) -> set[str]:
+def fleets_with_errors(found: DocumentIndex) -> set[str]:
     """Return the Fleets in whose files, or in files they refer to, something is wrong: all or nothing."""
     bad = {problem.path for problem in problems.errors(found.problems)}
     return {

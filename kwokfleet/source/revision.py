@@ -48,7 +48,7 @@ def is_commit(text: str) -> bool:
     return _SHA.fullmatch(text) is not None
 
 
-def of_folder_name(name: str) -> str:
+def commit_of_folder(name: str) -> str:
     """Return the commit that a folder is named after, as git-sync does it; empty if it is not."""
     found = _CHECKOUT.fullmatch(name)
     return found[1] if found else ""
@@ -57,7 +57,7 @@ def of_folder_name(name: str) -> str:
 # what git prints
 
 
-def of_status(text: str) -> Revision | None:
+def parse_status(text: str) -> Revision | None:
     """Read `git status --porcelain=v2 --branch`; None if there is no commit yet."""
     headers = dict(line[2:].split(" ", 1) for line in text.splitlines() if line.startswith("# branch."))
     commit = headers.get("branch.oid", "")
@@ -76,7 +76,7 @@ def short_ref(ref: str) -> str:
 # what git's files hold, for when the program may not look
 
 
-def of_head(text: str) -> tuple[str, str]:
+def parse_head(text: str) -> tuple[str, str]:
     """Read `.git/HEAD`: the commit, or the ref where it stands; the other one is empty."""
     line = text.strip()
     if line.startswith("ref: "):
@@ -85,7 +85,7 @@ def of_head(text: str) -> tuple[str, str]:
     return (line, "") if is_commit(line) else ("", "")
 
 
-def of_packed(text: str, ref: str) -> str:
+def parse_packed_refs(text: str, ref: str) -> str:
     """Find a ref's commit in `.git/packed-refs`; empty if it is not there."""
     for line in text.splitlines():
         commit, _, name = line.partition(" ")
@@ -94,6 +94,6 @@ def of_packed(text: str, ref: str) -> str:
     return ""
 
 
-def digest_of(files: Iterable[tuple[str, str]]) -> str:
+def tree_digest(files: Iterable[tuple[str, str]]) -> str:
     """Return the digest of a tree, from paths below its root and digests of files: the same wherever it lies."""
     return hashlib.sha256("".join(f"{path}\0{digest}\n" for path, digest in sorted(files)).encode()).hexdigest()

@@ -9,10 +9,10 @@ from kwokfleet import settings
 from kwokfleet.source import git_command, revision
 from kwokfleet.source.revision import Revision
 
-LOOK_S = 10.0
+GIT_TIMEOUT_S = 10.0
 
 
-def of(path: Path, digest: str = "") -> Revision:
+def find_revision(path: Path, digest: str = "") -> Revision:
     """Return the commit of a file or folder; if it has none, *digest*, that of its contents."""
     try:
         found = _asked(path) if _git_folder(path) else None  # git takes its time to say that there is none
@@ -21,7 +21,7 @@ def of(path: Path, digest: str = "") -> Revision:
     return found or _linked(path) or Revision(digest=digest)
 
 
-def landmarks(path: Path) -> tuple[Path, ...]:
+def git_state_files(path: Path) -> tuple[Path, ...]:
     """Return the files that change when a checkout around *path* gets another commit: to be watched."""
     folder = _git_folder(path)
     return (folder / "HEAD", folder / "logs" / "HEAD") if folder else ()
@@ -43,7 +43,7 @@ def _asked(path: Path) -> Revision | None:
     code, out, _ = _run(folder, "status", "--porcelain=v2", "--branch", "--ignore-submodules=dirty", "--", f"./{name}")
     if code:
         raise _UntoldError
-    return revision.of_status(out)
+    return revision.parse_status(out)
 
 
 def _run(folder: Path, *arguments: str) -> tuple[int, str, str]:
@@ -57,7 +57,7 @@ def _run(folder: Path, *arguments: str) -> tuple[int, str, str]:
             env=git_command.environment(settings.child_environment()),
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=LOOK_S,
+            timeout=GIT_TIMEOUT_S,
             check=False,
             start_new_session=True,  # no terminal to ask at
         )
@@ -71,11 +71,11 @@ def _read(path: Path) -> Revision | None:
     folder = _git_folder(path)
     if folder is None:
         return None
-    commit, ref = revision.of_head(_text(folder / "HEAD"))
+    commit, ref = revision.parse_head(_text(folder / "HEAD"))
     if ref:
         common = folder / (_text(folder / "commondir").strip() or ".")
         loose = _text(common / ref).strip()
-        commit = loose if revision.is_commit(loose) else revision.of_packed(_text(common / "packed-refs"), ref)
+        commit = loose if revision.is_commit(loose) else revision.parse_packed_refs(_text(common / "packed-refs"), ref)
     return Revision(commit, revision.short_ref(ref), dirty=None) if commit else None
 
 
@@ -84,7 +84,7 @@ def _linked(path: Path) -> Revision | None:
     whole = path.absolute()
     for each in (whole, *whole.parents):
         with suppress(OSError):
-            if each.is_symlink() and (commit := revision.of_folder_name(each.readlink().name)):
+            if each.is_symlink() and (commit := revision.commit_of_folder(each.readlink().name)):
                 return Revision(commit, dirty=None)
     return None
 

@@ -115,8 +115,8 @@ def _pool(fleet: fleet_api.Fleet, pool: fleet_api.NodePool, where: FieldPath) ->
             yield Finding((*where, "labels", key), what, "remove it", rule="conflict", at_key=True)
     wrong = list(check_node_template(pool.template, (*where, "template")))
     yield from wrong
-    most = schedule.most_replicas(pool)
-    longest = nodes.name(pool, fleet.name, max(0, most - 1))
+    most = schedule.max_replicas(pool)
+    longest = nodes.node_name(pool, fleet.name, max(0, most - 1))
     if len(longest) > MAX_LABEL:
         what = f"node names such as {longest!r} are longer than the hostname label may be ({MAX_LABEL} characters)"
         yield Finding((*where, "name"), what, "use shorter names, or nodeName", rule="name-too-long")
@@ -132,7 +132,7 @@ def check_pod_cidr_size(pool: fleet_api.NodePool, templates: Sequence[Manifest],
     """Yield a podCIDR that is too small for the pool's nodes, which are made from *templates*."""
     if pool.pod_cidr is None:
         return
-    most = schedule.most_replicas(pool)
+    most = schedule.max_replicas(pool)
     network = ipaddress.ip_network(pool.pod_cidr)
     length = min(nodes.prefix_length(pool, each) for each in templates or [{}]) if network.version == 4 else 64  # noqa: PLR2004  # IPv4
     holds = 1 << max(0, length - network.prefixlen) if length >= network.prefixlen else 0
@@ -157,7 +157,7 @@ def _autoscaled(pool: fleet_api.NodePool, where: FieldPath) -> Iterator[Finding]
 def _same_node_names(fleet: fleet_api.Fleet) -> Iterator[Finding]:
     seen: dict[str, str] = {}
     for index, pool in enumerate(fleet.spec.node_pools):
-        first = nodes.name(pool, fleet.name, 0)
+        first = nodes.node_name(pool, fleet.name, 0)
         if first in seen and seen[first] != pool.name:
             what = f"its nodes have the same names as those of pool {seen[first]!r} ({first}, ...)"
             where = ("spec", "nodePools", index, "nodeName")

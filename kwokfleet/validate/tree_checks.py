@@ -104,12 +104,12 @@ def _is_config_map(value: object) -> bool:
 
 
 def check_conflicts(
-    fleets: Iterable[fleet_api.Fleet], sets: Mapping[str, Sequence[stage_sets.Named]]
+    fleets: Iterable[fleet_api.Fleet], sets: Mapping[str, Sequence[stage_sets.NamedStageSet]]
 ) -> Iterator[tuple[str, Finding]]:
     """Yield what Fleets cannot both have, with the name of the Fleet at which to mend it."""
     ordered = sorted(fleets, key=lambda fleet: fleet.name)
     named = [(fleet.name, index, one) for fleet in ordered for index, one in enumerate(sets.get(fleet.name, ()))]
-    for first, second in stage_sets.rivals([one for _, _, one in named]):
+    for first, second in stage_sets.conflicting_pairs([one for _, _, one in named]):
         name, index, one = named[second]
         other = named[first]
         rival = f"{other[2].name!r} (Fleet {other[0]!r})"
@@ -134,14 +134,14 @@ def _same_names(fleets: Sequence[fleet_api.Fleet]) -> Iterator[tuple[str, Findin
 def _claims(fleet: fleet_api.Fleet) -> Iterator[tuple[tuple[str, ...], FieldPath]]:
     """Yield the names that a Fleet lays claim to, and where."""
     for index, pool in enumerate(fleet.spec.node_pools):
-        yield ("node", nodes.name(pool, fleet.name, 0)), ("spec", "nodePools", index, "nodeName")
+        yield ("node", nodes.node_name(pool, fleet.name, 0)), ("spec", "nodePools", index, "nodeName")
     for index, lifecycle in enumerate(fleet.spec.lifecycles):
         yield ("stage", f"{fleet.name}-{lifecycle.name}"), ("spec", "lifecycles", index, "name")
     for index, wave in enumerate(fleet.spec.waves):
         given = wave.template.get("metadata")
         metadata = given if isinstance(given, Mapping) else {}
         name = metadata.get("name")
-        if isinstance(name, str) and not workloads.names_used(name) & {"fleet", "wave", "name"}:
+        if isinstance(name, str) and not workloads.template_variables(name) & {"fleet", "wave", "name"}:
             namespace = wave.namespace or metadata.get("namespace") or ""
             claim = ("object", str(wave.template.get("kind")), str(namespace), name)
             yield claim, ("spec", "waves", index, "template", "metadata", "name")
@@ -182,13 +182,13 @@ def _own_lifecycle(fleet: fleet_api.Fleet, wave: wave_api.Wave, where: FieldPath
 def _at_large(tree: desired.Tree, fleet: fleet_api.Fleet, wave: wave_api.Wave, where: FieldPath) -> Iterator[Finding]:
     """Yield what Stages of the author's own leave to wish; each set of the library completes Jobs."""
     named = [one for uses in tree.stage_sets.values() for one in uses]
-    if all(one.from_library for one in named if "pod" in stage_sets.role(one)):
+    if all(one.from_library for one in named if "pod" in stage_sets.roles(one)):
         return
     from kwokfleet.stagelint import coverage  # noqa: PLC0415  # slow to import, and needed by few
 
-    context = desired.wave_context(tree, fleet, wave, "0")
-    made = workloads.maker(context)(0)
-    stages = [stage for stage in desired.stages(tree) if stage_sets.kind(stage) == "Pod"]
+    context = desired.run_context(tree, fleet, wave, "0")
+    made = workloads.object_factory(context)(0)
+    stages = [stage for stage in desired.stages(tree) if stage_sets.target_kind(stage) == "Pod"]
     for place, pod in wave_checks.pod_templates(made, where):
         yield from coverage.pod_findings(stages, pod, place, str(made["kind"]))
 
@@ -196,12 +196,12 @@ def _at_large(tree: desired.Tree, fleet: fleet_api.Fleet, wave: wave_api.Wave, w
 def _heartbeats(tree: desired.Tree) -> Iterator[tuple[str, Finding]]:
     """Yield whether kwok could keep the nodes Ready, unless it is plain that it can."""
     named = [one for uses in tree.stage_sets.values() for one in uses]
-    if tree.lease and not any("heartbeat" in stage_sets.role(one) for one in named):
+    if tree.lease and not any("heartbeat" in stage_sets.roles(one) for one in named):
         return
     from kwokfleet.stagelint import coverage  # noqa: PLC0415  # slow to import, and needed by few
 
-    total = sum(schedule.most_replicas(pool) for fleet in tree.fleets for pool in fleet.spec.node_pools)
-    stages = [stage for stage in desired.stages(tree) if stage_sets.kind(stage) == "Node"]
+    total = sum(schedule.max_replicas(pool) for fleet in tree.fleets for pool in fleet.spec.node_pools)
+    stages = [stage for stage in desired.stages(tree) if stage_sets.target_kind(stage) == "Node"]
     last = tree.fleets[-1]
     place = ("spec", "stages") if last.spec.stages else ("spec", "nodePools")
     for finding in coverage.heartbeat_findings(stages, total, lease=tree.lease, where=place):

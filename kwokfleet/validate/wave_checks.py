@@ -83,13 +83,13 @@ def _amount(wave: Wave, where: FieldPath, trace: workloads.RecordedArrivals | No
     if wave.arrivals.trace is not None:
         too_long = trace is not None and trace.at[-1] / wave.arrivals.trace.speed > longest
     elif wave.duration is not None:
-        most = schedule.arrived(wave.arrivals, wave.duration.total_seconds())
+        most = schedule.expected_arrivals(wave.arrivals, wave.duration.total_seconds())
         if min(most, wave.count or most) > _MAX_COUNT:
             what = f"about {most:,.0f} objects would arrive, more than {_MAX_COUNT:,}"
             yield Finding((*where, "duration"), what, "shorten it, lower the rate, or add count", rule="too-many")
         return
     else:
-        too_long = schedule.arrived(wave.arrivals, longest) < (wave.count or 1) - 1
+        too_long = schedule.expected_arrivals(wave.arrivals, longest) < (wave.count or 1) - 1
     if too_long:
         what = f"the last object would arrive after more than {units.MAX_DURATION.days} days"
         yield Finding((*where, "arrivals"), what, "raise the rate, or lower count", rule="too-long", at_key=True)
@@ -106,11 +106,11 @@ def _variables(wave: Wave, where: FieldPath, trace: workloads.RecordedArrivals |
     for name in sorted(set(trace.rows[0] if trace and trace.rows else ()) & {*workloads.BUILT_IN, *wave.vary}):
         what = f"the trace has a column {name!r}, which is a variable already"
         yield Finding((*where, "arrivals", "trace", "file"), what, "rename the column", rule="invalid-name")
-    known = workloads.known(wave, trace)
+    known = workloads.variable_names(wave, trace)
     from_trace = wave.arrivals is not None and wave.arrivals.trace is not None and trace is None
     used: set[str] = set()
     for place, text in _texts(wave):
-        for name in sorted(workloads.names_used(text)):
+        for name in sorted(workloads.template_variables(text)):
             used.add(name)
             if name not in known and not from_trace:
                 what = f"there is no variable {name!r}"
@@ -162,7 +162,11 @@ def _template(wave: Wave, where: FieldPath) -> Iterator[Finding]:
     for place, pod in pod_templates(template, where):
         yield from _pod(pod, place)
         policy = pod["spec"].get("restartPolicy", "Always")
-        if template.get("kind") == "Job" and policy not in ("Never", "OnFailure") and not workloads.names_used(policy):
+        if (
+            template.get("kind") == "Job"
+            and policy not in ("Never", "OnFailure")
+            and not workloads.template_variables(policy)
+        ):
             what = "the pods of a Job need restartPolicy Never or OnFailure"
             yield Finding((*place, "spec", "restartPolicy"), what, "add it", rule="invalid-template", at_key=True)
 
@@ -244,7 +248,7 @@ def _names(
     many = (wave.count or 0) > 1 or wave.duration is not None or trace is not None
     if given is not None:
         place = (*where, "template", "metadata", "name")
-        used = workloads.names_used(given)
+        used = workloads.template_variables(given)
         if many and not used & {"index", "name"}:
             what = "all objects would have the same name"
             yield Finding(place, what, "put {{index}} into it, or leave it out", rule="same-name")
@@ -262,7 +266,7 @@ def _names(
 
 def _namespace(wave: Wave, where: FieldPath) -> Iterator[Finding]:
     name = wave.namespace
-    if name is not None and not workloads.names_used(name) and not _NAMESPACE.fullmatch(name):
+    if name is not None and not workloads.template_variables(name) and not _NAMESPACE.fullmatch(name):
         what = f"{name!r} is not the name of a namespace: lower-case letters, digits and '-'"
         yield Finding((*where, "namespace"), what, "as in load-test", rule="invalid-name")
 
@@ -276,7 +280,7 @@ def _gates(
         return
     from kwokfleet.measure import gates  # noqa: PLC0415  # slow to import
 
-    ends = workloads.ends(workloads.Context(fleet, wave, "0"))
+    ends = workloads.completes(workloads.RunContext(fleet, wave, "0"))
     for said in gates.impossible_gates(wave.expect, ends=ends, kind=kind):
         name, _, why = said.partition(": ")
         place = (*where, "expect", *name.split("."))

@@ -12,7 +12,7 @@ from kwokfleet.api import fleet as fleet_api
 from kwokfleet.api.wave import Wave
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
-from kwokfleet.render.seeded_random import Die
+from kwokfleet.render.seeded_random import SeededRandom
 
 _OVER = ("Complete", "Failed")
 _FINISHED = ("Succeeded", "Failed")
@@ -57,7 +57,7 @@ def churned_indices(fleet: fleet_api.Fleet, wave: Wave, run: str, number: int, t
     """Return which objects a round of churn renews: a share of them, the same whoever asks."""
     if wave.churn is None:
         return []
-    die = Die(fleet.spec.seed, fleet.name, wave.name, run, "churn", number)
+    die = SeededRandom(fleet.spec.seed, fleet.name, wave.name, run, "churn", number)
     count = min(total, math.ceil(round(total * wave.churn.percent, 6)))
     return sorted(sorted(range(total), key=die.uniform)[:count])
 

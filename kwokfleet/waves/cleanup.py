@@ -34,7 +34,7 @@ class RunCleanup(threading.Thread):
     """Removes what is over of one Run, until there is nothing left to remove."""
 
     def __init__(
-        self, tools: run_executor.RunServices, context: workloads.Context, page: Callable[[], WaveLedger | None]
+        self, tools: run_executor.RunServices, context: workloads.RunContext, page: Callable[[], WaveLedger | None]
     ) -> None:
         super().__init__(name=f"sweeper-{context.wave.name}-{context.run}", daemon=True)
         self._stop_asked = threading.Event()
@@ -43,7 +43,7 @@ class RunCleanup(threading.Thread):
         self._selector = churn.run_selector(*self._name)
         self._sender = tools.sender.lane(self._stop_asked)
         self._line = tools.pacer.line()
-        self._ends = workloads.ends(context)
+        self._ends = workloads.completes(context)
         self._changed = threading.Condition()
         self._under_way = 0
         self.state = CleanupState.DUE

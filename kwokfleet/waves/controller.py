@@ -30,7 +30,7 @@ CommandsByFleet = Mapping[str, Sequence[RunCommand]]
 class NullListener:
     """An Audience that does not listen."""
 
-    def began(self, context: workloads.Context, entry: RunRecord, total: int) -> None:
+    def began(self, context: workloads.RunContext, entry: RunRecord, total: int) -> None:
         """Do nothing."""
 
     def submitted(  # noqa: PLR0913, PLR0917  # as the Audience
@@ -164,7 +164,7 @@ class WaveController:
             written = ledger.parse(status(fleet.name).get("waves") or ()).get(wave.name)
             if written is None or written.run(entry.name) is None:
                 continue
-            context = desired.wave_context(tree, fleet, wave, entry.name)
+            context = desired.run_context(tree, fleet, wave, entry.name)
             if entry.state is RunState.RUNNING and name not in self._playing:
                 self._playing[name] = run_executor.RunExecutor(self._tools, context, entry)
                 self._playing[name].start()

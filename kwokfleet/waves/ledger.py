@@ -187,7 +187,7 @@ def add_due_runs(page: WaveLedger, start: Start, now: datetime) -> tuple[WaveLed
     """Return the Runs to start now, and the page that knows of them."""
     found = [
         RunRecord(run.name, run.start)
-        for run in schedule.due(start, page.since, page.seen, now, grace=START_GRACE)
+        for run in schedule.due_runs(start, page.since, page.seen, now, grace=START_GRACE)
         if page.run(run.name) is None
     ]
     for entry in found:
@@ -197,7 +197,7 @@ def add_due_runs(page: WaveLedger, start: Start, now: datetime) -> tuple[WaveLed
 
 def next_start(page: WaveLedger, start: Start, now: datetime) -> datetime | None:
     """Return when the next Run is due, None if no more is near."""
-    run = next(schedule.runs(start, page.since, max(page.seen, now), now + timedelta(days=1)), None)
+    run = next(schedule.runs_between(start, page.since, max(page.seen, now), now + timedelta(days=1)), None)
     return run.start if run else None
 
 

@@ -10,9 +10,9 @@ from kwokfleet.render import workloads
 class Namespaces:
     """Makes the namespaces of a Run that have variables in their names; those without are made from the files."""
 
-    def __init__(self, api: requests.RequestSender, context: workloads.Context) -> None:
+    def __init__(self, api: requests.RequestSender, context: workloads.RunContext) -> None:
         self._api = api
-        self._varies = bool(workloads.names_used(context.wave.namespace or ""))
+        self._varies = bool(workloads.template_variables(context.wave.namespace or ""))
         self._labels = workloads.owner_labels(context)
         self._there: set[str] = set()
 

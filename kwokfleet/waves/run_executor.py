@@ -49,7 +49,7 @@ RunKey = tuple[str, str, str]
 class RunListener(Protocol):
     """Whoever wants to know what is played. It is told from many threads, and must not take long."""
 
-    def began(self, context: workloads.Context, entry: RunRecord, total: int) -> None:
+    def began(self, context: workloads.RunContext, entry: RunRecord, total: int) -> None:
         """Hear that a Run begins, or is gone on with: of *total* objects the first `entry.submitted` are submitted."""
 
     def submitted(  # noqa: PLR0913, PLR0917  # all that is known of it
@@ -94,14 +94,14 @@ class PendingObject:
 class RunExecutor(threading.Thread):
     """Plays one Run."""
 
-    def __init__(self, tools: RunServices, context: workloads.Context, entry: RunRecord) -> None:
+    def __init__(self, tools: RunServices, context: workloads.RunContext, entry: RunRecord) -> None:
         super().__init__(name=f"run-{context.wave.name}-{entry.name}", daemon=True)
         self._stop_asked = threading.Event()
         self._tools, self._context, self._entry = tools, context, entry
         self._name: RunKey = (context.fleet.name, context.wave.name, entry.name)
         self._sender = tools.sender.lane(self._stop_asked)
         self._line = tools.pacer.line()
-        self._make = workloads.maker(context)
+        self._make = workloads.object_factory(context)
         self._namespaces = Namespaces(self._sender, context)
         self._changed = threading.Condition()
         self._queued = self._under_way = 0
@@ -143,11 +143,11 @@ class RunExecutor(threading.Thread):
         self._tools.news()
 
     def _play(self) -> None:
-        entry, now, total = self._entry, datetime.now(UTC), workloads.total(self._context)
+        entry, now, total = self._entry, datetime.now(UTC), workloads.object_count(self._context)
         self._change(total=total)
         self._tools.audience.began(self._context, self._entry, total)
-        waiting = itertools.islice(workloads.instants(self._context, entry.begins), entry.submitted, None)
-        refused = [workloads.Instant(now, entry.name, index, self._name[1]) for index in sorted(self._refused)]
+        waiting = itertools.islice(workloads.due_objects(self._context, entry.begins), entry.submitted, None)
+        refused = [workloads.DueObject(now, entry.name, index, self._name[1]) for index in sorted(self._refused)]
         self._submit_all(itertools.chain(refused, waiting))
         if self._context.wave.churn is not None:
             self._churn(self._context.wave.churn, total)
@@ -158,7 +158,7 @@ class RunExecutor(threading.Thread):
 
     # submission
 
-    def _submit_all(self, waiting: Iterable[workloads.Instant]) -> None:
+    def _submit_all(self, waiting: Iterable[workloads.DueObject]) -> None:
         """Make objects ahead of their instants and hand them to the pacer; return when all are submitted, or not."""
         for instant in waiting:
             with self._changed:
@@ -279,7 +279,7 @@ class RunExecutor(threading.Thread):
     def _churn(self, churn: Churn, total: int) -> None:
         """Renew some of the objects in each round; a round that a crash cut short is done again."""
         begins = self._entry.begins
-        last = max((each.at for each in workloads.instants(self._context, begins)), default=begins)
+        last = max((each.at for each in workloads.due_objects(self._context, begins)), default=begins)
         for number in range(self._entry.rounds + 1, churn.total + 1):
             due = (last + number * churn.every).timestamp() + self._to_monotonic
             if self._stop_asked.wait(max(0.0, due - time.monotonic())):

@@ -214,7 +214,7 @@ def _posted(place: benchmark_cluster.Arena, file: Path, wave: str) -> Callable[[
     mine.write_text(JOBS_FILE.format(nodes=NODES, wave=wave, after="0s", count=JOBS))
     tree = loader.Loader().load(mine).tree
     [fleet] = tree.fleets
-    make = workloads.maker(desired.wave_context(tree, fleet, fleet.spec.waves[0], "0"))
+    make = workloads.object_factory(desired.run_context(tree, fleet, fleet.spec.waves[0], "0"))
     bodies = place.folder / f"{wave}.json"
     bodies.write_bytes(b"\n".join(orjson.dumps(make(index)) for index in range(JOBS)))
     path = "/apis/batch/v1/namespaces/default/jobs"

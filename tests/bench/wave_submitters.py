@@ -100,12 +100,12 @@ def _limit(tree: desired.Tree, sender: throttled_client.ThrottledClient) -> List
     listener, bucket = Listener(), Bucket(QPS, BURST)
     [fleet] = tree.fleets
     [wave] = fleet.spec.waves
-    context = desired.wave_context(tree, fleet, wave, "0")
-    make, known = workloads.maker(context), discovery.KindResolver(sender)
+    context = desired.run_context(tree, fleet, wave, "0")
+    make, known = workloads.object_factory(context), discovery.KindResolver(sender)
     known.kind(make(0))
     start = datetime.now(UTC) + timedelta(seconds=0.5)
     clock = time.monotonic() - datetime.now(UTC).timestamp()
-    waiting, turn = iter(list(workloads.instants(context, start))), threading.Lock()
+    waiting, turn = iter(list(workloads.due_objects(context, start))), threading.Lock()
     time.sleep(0.5)
 
     def post() -> None:

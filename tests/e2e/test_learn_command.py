@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kwokfleet.render.seeded_random import Die
+from kwokfleet.render.seeded_random import SeededRandom
 from tests.harness import cli, pod_states
 
 PODS = 40
@@ -14,7 +14,7 @@ PODS = 40
 @pytest.fixture
 def recording(tmp_path: Path) -> Path:
     """Return a recording of Jobs' pods."""
-    run = Die("run")
+    run = SeededRandom("run")
     states = [
         ("ADDED" if not number else "MODIFIED", state)
         for index in range(PODS)

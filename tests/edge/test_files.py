@@ -10,12 +10,12 @@ from kwokfleet import errors
 from kwokfleet.source import files
 
 
-def names(snapshot: files.Snapshot) -> list[str]:
+def names(snapshot: files.FileSnapshot) -> list[str]:
     """Return the names of the files that were read."""
     return [Path(file.path).name for file in snapshot.files]
 
 
-def rules(snapshot: files.Snapshot) -> list[tuple[str, str]]:
+def rules(snapshot: files.FileSnapshot) -> list[tuple[str, str]]:
     """Return what was wrong, by file name."""
     return [(Path(problem.path).name, problem.rule) for problem in snapshot.problems]
 

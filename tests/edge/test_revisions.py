@@ -23,7 +23,7 @@ def test_a_checkout_shows_its_commit_and_branch(repository: Repository) -> None:
     """For its top, a folder in it and a file in it."""
     wanted = Revision(repository.git("rev-parse", "HEAD"), "main")
     for path in ("", "fleets", "fleets/a.yaml"):
-        assert revision_lookup.of(repository.root / path, "d") == wanted
+        assert revision_lookup.find_revision(repository.root / path, "d") == wanted
 
 
 @pytest.mark.parametrize("change", ["changed", "staged", "untracked", "deleted"])
@@ -34,10 +34,10 @@ def test_files_that_differ_from_the_commit_show(repository: Repository, change: 
         repository.git("add", "--all")
     if change == "deleted":
         (repository.root / "fleets" / "a.yaml").unlink()
-    assert revision_lookup.of(repository.root / "fleets").dirty is True
+    assert revision_lookup.find_revision(repository.root / "fleets").dirty is True
     repository.commit()
     repository.write(elsewhere="e: 1\n")
-    assert revision_lookup.of(repository.root / "fleets").dirty is False
+    assert revision_lookup.find_revision(repository.root / "fleets").dirty is False
 
 
 def test_a_detached_head_and_a_linked_worktree_show_their_commit(repository: Repository, tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_a_detached_head_and_a_linked_worktree_show_their_commit(repository: Rep
     first = repository.git("rev-parse", "HEAD")
     repository.git("worktree", "add", "--quiet", "--detach", str(tmp_path / "linked"))
     repository.commit(fleets__a="a: 2\n")
-    assert revision_lookup.of(tmp_path / "linked" / "fleets") == Revision(first)
+    assert revision_lookup.find_revision(tmp_path / "linked" / "fleets") == Revision(first)
 
 
 def test_a_folder_that_is_none_of_the_commit_s_shows_its_contents(repository: Repository, tmp_path: Path) -> None:
@@ -54,18 +54,20 @@ def test_a_folder_that_is_none_of_the_commit_s_shows_its_contents(repository: Re
     repository.commit()
     for name in ("build", "new"):
         repository.write(**{f"{name}__a": "a: 1\n"})
-        assert revision_lookup.of(repository.root / name, "0123456789abcdef") == Revision(digest="0123456789abcdef")
+        assert revision_lookup.find_revision(repository.root / name, "0123456789abcdef") == Revision(
+            digest="0123456789abcdef"
+        )
     (tmp_path / "plain").mkdir()
-    assert str(revision_lookup.of(tmp_path / "plain", "0123456789abcdef")) == "sha256:0123456789ab"
-    assert revision_lookup.of(Repository(tmp_path / "empty").root, "d") == Revision(digest="d")
-    assert revision_lookup.of(tmp_path / "nowhere" / "at all", "d") == Revision(digest="d")
+    assert str(revision_lookup.find_revision(tmp_path / "plain", "0123456789abcdef")) == "sha256:0123456789ab"
+    assert revision_lookup.find_revision(Repository(tmp_path / "empty").root, "d") == Revision(digest="d")
+    assert revision_lookup.find_revision(tmp_path / "nowhere" / "at all", "d") == Revision(digest="d")
 
 
 def test_asking_writes_nothing(repository: Repository) -> None:
     """Who watches the folder would be woken by it, for ever."""
     (repository.root / "fleets" / "a.yaml").touch()  # git would like to note that nothing changed
     before = {path: path.stat().st_mtime_ns for path in repository.root.rglob("*")}
-    revision_lookup.of(repository.root / "fleets")
+    revision_lookup.find_revision(repository.root / "fleets")
     assert {path: path.stat().st_mtime_ns for path in repository.root.rglob("*")} == before
 
 
@@ -95,7 +97,7 @@ def test_where_git_does_not_tell_its_files_do(
         repository.git("pack-refs", "--all")
     fake_git(tmp_path / "bin", script, monkeypatch)
     monkeypatch.setattr(revision_lookup, "LOOK_S", 0.2)
-    assert revision_lookup.of(repository.root / "fleets", "d") == Revision(head, "main", dirty=None)
+    assert revision_lookup.find_revision(repository.root / "fleets", "d") == Revision(head, "main", dirty=None)
 
 
 def test_without_git_a_worktree_s_files_tell(
@@ -105,7 +107,7 @@ def test_without_git_a_worktree_s_files_tell(
     repository.git("worktree", "add", "--quiet", "-b", "side", str(tmp_path / "linked"))
     head = repository.git("rev-parse", "HEAD")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert revision_lookup.of(tmp_path / "linked" / "fleets", "d") == Revision(head, "side", dirty=None)
+    assert revision_lookup.find_revision(tmp_path / "linked" / "fleets", "d") == Revision(head, "side", dirty=None)
 
 
 def test_git_sync_s_link_shows_its_commit(tmp_path: Path) -> None:
@@ -114,14 +116,14 @@ def test_git_sync_s_link_shows_its_commit(tmp_path: Path) -> None:
     (tmp_path / ".worktrees" / commit / "fleets").mkdir(parents=True)
     (tmp_path / "current").symlink_to(f".worktrees/{commit}")
     for path in ("current", "current/fleets"):
-        assert revision_lookup.of(tmp_path / path, "d") == Revision(commit, dirty=None)
+        assert revision_lookup.find_revision(tmp_path / path, "d") == Revision(commit, dirty=None)
 
 
 def test_landmarks_change_with_the_commit(repository: Repository, tmp_path: Path) -> None:
     """A commit, another branch: each changes one of the files to watch."""
 
     def state() -> list[str]:
-        return [path.read_text() for path in revision_lookup.landmarks(repository.root / "fleets")]
+        return [path.read_text() for path in revision_lookup.git_state_files(repository.root / "fleets")]
 
     states = [state()]
     repository.commit()
@@ -129,4 +131,4 @@ def test_landmarks_change_with_the_commit(repository: Repository, tmp_path: Path
     repository.git("switch", "--quiet", "--create", "side")
     states.append(state())
     assert len({str(each) for each in states}) == 3
-    assert revision_lookup.landmarks(tmp_path) == ()
+    assert revision_lookup.git_state_files(tmp_path) == ()

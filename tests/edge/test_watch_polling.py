@@ -143,13 +143,13 @@ def test_a_listener_that_dies_is_replaced(tree: Path) -> None:
 def test_closing_ends_all_and_may_be_done_twice_or_from_within(tree: Path) -> None:
     """Nobody is called afterwards."""
     closed = threading.Event()
-    watching: list[file_watcher.Watch] = []
+    watching: list[file_watcher.FileWatcher] = []
 
     def close() -> None:
         watching[0].close()
         closed.set()
 
-    watching.append(file_watcher.Watch(tree, close))
+    watching.append(file_watcher.FileWatcher(tree, close))
     (tree / "a.yaml").write_text("second")
     assert closed.wait(DEADLINE_S)
     waiting.until(lambda: "source-watch" not in {thread.name for thread in threading.enumerate()})

@@ -32,7 +32,7 @@ def test_example(name: str, golden_file: Golden) -> None:
 
 def _shown(tree: render.Tree) -> Iterator[str]:
     desired = render.Renderer().desired(tree, NOW)
-    manifests = list(render.born(tree, desired, NOW))
+    manifests = list(render.objects_to_create(tree, desired, NOW))
     yield from (f"# {line}\n" for line in _names(manifests))
     seen: set[str] = set()
     for manifest in manifests:
@@ -67,10 +67,10 @@ def _without_steps(stage: Manifest) -> Manifest:
 
 
 def _wave(tree: render.Tree, fleet: Fleet, wave: Wave) -> Iterator[str]:
-    run = next(schedule.runs(wave.start, NOW, NOW - timedelta(seconds=1), NOW + timedelta(days=8)))
-    context = render.wave_context(tree, fleet, wave, run.name)
-    instants = list(workloads.instants(context, run.start))
-    make = workloads.maker(context)
+    run = next(schedule.runs_between(wave.start, NOW, NOW - timedelta(seconds=1), NOW + timedelta(days=8)))
+    context = render.run_context(tree, fleet, wave, run.name)
+    instants = list(workloads.due_objects(context, run.start))
+    make = workloads.object_factory(context)
     until = instants[-1].at.isoformat()
     yield f"---\n# wave {wave.name}: run {run.name}, {len(instants)} objects until {until}\n"
     for instant in islice(instants, 2):

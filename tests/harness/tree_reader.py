@@ -50,6 +50,6 @@ def read(path: Path) -> list[str] | None:
         return None
 
 
-def watched(path: Path, reader: Reader, **options: object) -> file_watcher.Watch:
+def watched(path: Path, reader: Reader, **options: object) -> file_watcher.FileWatcher:
     """Watch by events alone, unless told otherwise."""
-    return file_watcher.Watch(path, reader, **({"poll_s": NEVER_S} | options))  # type: ignore[arg-type]  # the tests' own
+    return file_watcher.FileWatcher(path, reader, **({"poll_s": NEVER_S} | options))  # type: ignore[arg-type]  # the tests' own

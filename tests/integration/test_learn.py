@@ -76,30 +76,30 @@ def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[L
     yield from daemon_testbed.opened(cluster, kwokfleet, tmp_path)
 
 
-def declared() -> dict[str, dict[str, distributions.Shape]]:
+def declared() -> dict[str, dict[str, distributions.Distribution]]:
     """Return what the file says, step by step."""
     return {
         "batch": {
-            "create": distributions.Uniform(0.5, 1.5),
-            "init": distributions.Constant(2),
-            "ready": distributions.Normal(4, 0.5),
-            "complete": distributions.LogNormal(5, 0.5),
-            "fail": distributions.Exponential(4),
+            "create": distributions.UniformDistribution(0.5, 1.5),
+            "init": distributions.ConstantDistribution(2),
+            "ready": distributions.NormalDistribution(4, 0.5),
+            "complete": distributions.LogNormalDistribution(5, 0.5),
+            "fail": distributions.ExponentialDistribution(4),
         },
         "service": {
-            "create": distributions.Constant(0),
-            "ready": distributions.Uniform(1, 3),
-            "delete": distributions.Uniform(2, 5),
+            "create": distributions.ConstantDistribution(0),
+            "ready": distributions.UniformDistribution(1, 3),
+            "delete": distributions.UniformDistribution(2, 5),
         },
         "loop": {
-            "create": distributions.Constant(0),
-            "every": distributions.Uniform(3, 5),
-            "backoff": distributions.Constant(4),
+            "create": distributions.ConstantDistribution(0),
+            "every": distributions.UniformDistribution(3, 5),
+            "backoff": distributions.ConstantDistribution(4),
         },
     }
 
 
-def assert_agrees(name: str, learnt: Manifest, said: distributions.Shape, lost_s: float) -> None:
+def assert_agrees(name: str, learnt: Manifest, said: distributions.Distribution, lost_s: float) -> None:
     """Check that a learnt distribution is the declared one, as far as so many values and such clocks can tell.
 
     The shares of values up to any time differ from the true ones by more than `chance` only once in a million

@@ -145,7 +145,7 @@ class Lab:
         """Make the first object of a wave, and return its name once it runs."""
         [fleet] = self.tree.fleets
         [chosen] = [each for each in fleet.spec.waves if each.name == wave]
-        made = workloads.maker(render.wave_context(self.tree, fleet, chosen, str(time.monotonic_ns())))(0)
+        made = workloads.object_factory(render.run_context(self.tree, fleet, chosen, str(time.monotonic_ns())))(0)
         self.cluster.apply(made)
         name, namespace = made["metadata"]["name"], made["metadata"]["namespace"]
         self.cluster.kubectl(

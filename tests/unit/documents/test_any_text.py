@@ -188,7 +188,7 @@ def load(name: str, text: str) -> loader.Loaded:
     """Load one text as if it were a file among the examples."""
     path = str(ROOT / "fleets" / name)
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-    snapshot = files.Snapshot(ROOT / "fleets", (files.File(path, text, digest),), (), digest)
+    snapshot = files.FileSnapshot(ROOT / "fleets", (files.File(path, text, digest),), (), digest)
     loaded = loader.Loader().loaded(snapshot, ROOT)
     for problem in loaded.problems:
         assert problem.what
@@ -202,25 +202,27 @@ def use(loaded: loader.Loaded) -> None:
     if not loaded.usable:
         return
     tree = loaded.tree
-    if sum(schedule.most_replicas(pool) for fleet in tree.fleets for pool in fleet.spec.node_pools) <= FEW_NODES:
+    if sum(schedule.max_replicas(pool) for fleet in tree.fleets for pool in fleet.spec.node_pools) <= FEW_NODES:
         desired = render.Renderer().desired(tree, NOW)
-        for manifest in itertools.islice(render.born(tree, desired, NOW), FEW_OBJECTS):
+        for manifest in itertools.islice(render.objects_to_create(tree, desired, NOW), FEW_OBJECTS):
             json.dumps(manifest, allow_nan=False)
     for fleet in tree.fleets:
         for wave in fleet.spec.waves:
-            run = next(schedule.runs(wave.start, NOW, NOW - timedelta(seconds=1), NOW + timedelta(days=366)), None)
+            run = next(
+                schedule.runs_between(wave.start, NOW, NOW - timedelta(seconds=1), NOW + timedelta(days=366)), None
+            )
             if run is not None:
-                context = workloads.Context(fleet, wave, run.name, tree.traces.get((fleet.name, wave.name)))
+                context = workloads.RunContext(fleet, wave, run.name, tree.traces.get((fleet.name, wave.name)))
                 made = objects_of(context, run.start)
                 assert len({(each["metadata"].get("namespace"), each["metadata"]["name"]) for each in made}) == len(
                     made
                 )
 
 
-def objects_of(context: workloads.Context, start: datetime) -> list[Any]:
+def objects_of(context: workloads.RunContext, start: datetime) -> list[Any]:
     """Return the first objects of a Run; each can be printed and read again."""
-    make = workloads.maker(context)
-    made = [make(each.index) for each in itertools.islice(workloads.instants(context, start), FEW_OBJECTS)]
+    make = workloads.object_factory(context)
+    made = [make(each.index) for each in itertools.islice(workloads.due_objects(context, start), FEW_OBJECTS)]
     for manifest in made[:2]:
         assert parsed(writer.to_yaml(manifest)) == [json.loads(json.dumps(manifest, allow_nan=False))]
     return made

@@ -127,9 +127,9 @@ def test_the_last_words_of_a_container_are_kept() -> None:
 def test_nodes_of_pods_always_say_whose_they_are_and_leave_their_address_to_kwok() -> None:
     """The port is the same for all; where the pod is, only the cluster knows."""
     pool = NodePool.model_validate({"name": "pool", "replicas": 1})
-    [node] = nodes.render(pool, [0], [], nodes.Context("lab", in_pods=True, port=10250))
+    [node] = nodes.render(pool, [0], [], nodes.NodeContext("lab", in_pods=True, port=10250))
     assert node["metadata"]["labels"]["kwokfleet.dev/shard"] == "0"
     assert "addresses" not in node["status"]
     assert node["status"]["daemonEndpoints"] == {"kubeletEndpoint": {"Port": 10250}}
-    [plain] = nodes.render(pool, [0], [], nodes.Context("lab"))
+    [plain] = nodes.render(pool, [0], [], nodes.NodeContext("lab"))
     assert "kwokfleet.dev/shard" not in plain["metadata"]["labels"]

@@ -8,32 +8,39 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwokfleet.learn import distributions, fitting
-from kwokfleet.learn.distributions import Constant, Exponential, LogNormal, Normal, Shape, Uniform
-from kwokfleet.render.seeded_random import Die
+from kwokfleet.learn.distributions import (
+    ConstantDistribution,
+    Distribution,
+    ExponentialDistribution,
+    LogNormalDistribution,
+    NormalDistribution,
+    UniformDistribution,
+)
+from kwokfleet.render.seeded_random import SeededRandom
 
 SIZE = 1000
 SURE = 5.0
 """Standard deviations: chance alone goes beyond once in two million times."""
 WIDTHS = st.sampled_from([1.0, 0.05])
 SEEDS = st.integers(0, 2**32)
-SHAPES: st.SearchStrategy[Shape] = st.one_of(
-    st.builds(Constant, st.floats(0, 100)),
-    st.builds(lambda low, more: Uniform(low, low + more), st.floats(0, 100), st.floats(0.01, 100)),
-    st.builds(Exponential, st.floats(0.01, 100)),
-    st.builds(Normal, st.floats(0, 100), st.floats(0.01, 50)),
-    st.builds(LogNormal, st.floats(0.01, 100), st.floats(0.05, 2)),
+SHAPES: st.SearchStrategy[Distribution] = st.one_of(
+    st.builds(ConstantDistribution, st.floats(0, 100)),
+    st.builds(lambda low, more: UniformDistribution(low, low + more), st.floats(0, 100), st.floats(0.01, 100)),
+    st.builds(ExponentialDistribution, st.floats(0.01, 100)),
+    st.builds(NormalDistribution, st.floats(0, 100), st.floats(0.01, 50)),
+    st.builds(LogNormalDistribution, st.floats(0.01, 100), st.floats(0.05, 2)),
 )
 few = settings(max_examples=25, deadline=None)
 
 
-def drawn(value: Callable[[Die, int], float], seed: int, width: float, size: int = SIZE) -> fitting.Sample:
+def drawn(value: Callable[[SeededRandom, int], float], seed: int, width: float, size: int = SIZE) -> fitting.Sample:
     """Return durations as a grid shows them: each begins somewhere in a second."""
-    die, begins = Die(seed, "value"), Die(seed, "begin")
+    die, begins = SeededRandom(seed, "value"), SeededRandom(seed, "begin")
     starts = [1e6 + 1000 * begins.uniform(index) for index in range(size)]
-    return fitting.sample(((start, start + value(die, index)) for index, start in enumerate(starts)), width)
+    return fitting.make_sample(((start, start + value(die, index)) for index, start in enumerate(starts)), width)
 
 
-def of_shape(shape: Shape, seed: int, width: float, size: int = SIZE) -> fitting.Sample:
+def of_shape(shape: Distribution, seed: int, width: float, size: int = SIZE) -> fitting.Sample:
     """Return durations from a distribution."""
     return drawn(lambda die, index: shape.quantile(die.uniform(index)), seed, width, size)
 
@@ -52,7 +59,7 @@ def test_an_exponential_distribution_is_recognised(seed: int, width: float, mean
     """Its mean is no worse known than by the average, whose variance is the distribution's and the grid's."""
     found = fitting.fit(drawn(lambda die, index: die.exponential(index, mean), seed, width))
     if mean >= 2 * width:  # else most is seen as 0 or 1, of which every distribution can tell
-        assert isinstance(found.shape, Exponential)
+        assert isinstance(found.shape, ExponentialDistribution)
         assert abs(found.shape.mean - mean) <= SURE * math.sqrt((mean**2 + width**2 / 4) / SIZE) + rounding(mean) / 10
     assert not found.is_poor
 
@@ -63,7 +70,7 @@ def test_a_normal_distribution_is_recognised(seed: int, width: float, mean: floa
     """Its middle is no worse known than by the average, its spread than by the average square."""
     stddev = part * mean
     found = fitting.fit(drawn(lambda die, index: max(0, die.normal(index, mean, stddev)), seed, width))
-    assert isinstance(found.shape, Normal)
+    assert isinstance(found.shape, NormalDistribution)
     seen = stddev**2 + width**2 / 4
     assert abs(found.shape.mean - mean) <= SURE * math.sqrt(seen / SIZE) + rounding(mean) / 10
     assert abs(found.shape.stddev - stddev) <= SURE * math.sqrt(2 / SIZE) * seen / (2 * stddev) + rounding(stddev)
@@ -75,7 +82,7 @@ def test_a_normal_distribution_is_recognised(seed: int, width: float, mean: floa
 def test_a_lognormal_distribution_is_recognised(seed: int, width: float, median: float, sigma: float) -> None:
     """Its parameters are those of a normal distribution of logarithms, which the grid blurs by its part of a value."""
     found = fitting.fit(drawn(lambda die, index: die.lognormal(index, median, sigma), seed, width))
-    assert isinstance(found.shape, LogNormal)
+    assert isinstance(found.shape, LogNormalDistribution)
     blur = math.exp(2 * sigma**2) * (width / median) ** 2 / 4  # the mean of 1/value² is at most this by 1/median²
     deviation = math.sqrt((sigma**2 + blur) / SIZE)
     assert abs(math.log(found.shape.median / median)) <= SURE * deviation + 0.005
@@ -89,7 +96,7 @@ def test_a_range_is_recognised(seed: int, width: float, low: float, length: floa
     """A bound lies no farther from the last value than once in a million times one does, and than the grid is wide."""
     high = low + length
     found = fitting.fit(drawn(lambda die, index: low + length * die.uniform(index), seed, width))
-    assert isinstance(found.shape, Uniform)
+    assert isinstance(found.shape, UniformDistribution)
     near = width + length * math.log(1e6) / SIZE
     assert abs(found.shape.low - low) <= near + rounding(low) / 10
     assert abs(found.shape.high - high) <= near + rounding(high) / 10
@@ -101,14 +108,14 @@ def test_a_range_is_recognised(seed: int, width: float, low: float, length: floa
 def test_a_constant_is_recognised(seed: int, width: float, value: float) -> None:
     """However its seconds fall: it is seen as one of two numbers, and their average is unbiased."""
     found = fitting.fit(drawn(lambda _die, _index: value, seed, width))
-    assert isinstance(found.shape, Constant)
+    assert isinstance(found.shape, ConstantDistribution)
     assert abs(found.shape.value - value) <= SURE * width / 2 / math.sqrt(SIZE) + rounding(value) / 10
     assert not found.is_poor
 
 
 @few
-@given(SHAPES, SEEDS, WIDTHS, st.integers(fitting.FEW, 300))
-def test_whatever_is_chosen_says_what_was_seen(shape: Shape, seed: int, width: float, size: int) -> None:
+@given(SHAPES, SEEDS, WIDTHS, st.integers(fitting.MIN_SAMPLES, 300))
+def test_whatever_is_chosen_says_what_was_seen(shape: Distribution, seed: int, width: float, size: int) -> None:
     """With few values the family may be another, but the distance stays what chance makes of the true one."""
     sample = of_shape(shape, seed, width, size)
     found = fitting.fit(sample)
@@ -124,13 +131,13 @@ def test_whatever_is_chosen_says_what_was_seen(shape: Shape, seed: int, width: f
 @pytest.mark.parametrize(
     ("counts", "shape"),
     [
-        ({5: 1}, Constant(5)),
-        ({5: 2, 6: 2}, Constant(5.5)),
-        ({0: 7}, Constant(0)),
-        ({2: 3, 9: 1}, Uniform(2, 9)),
+        ({5: 1}, ConstantDistribution(5)),
+        ({5: 2, 6: 2}, ConstantDistribution(5.5)),
+        ({0: 7}, ConstantDistribution(0)),
+        ({2: 3, 9: 1}, UniformDistribution(2, 9)),
     ],
 )
-def test_a_few_values_make_a_constant_or_a_range(counts: dict[int, int], shape: Shape) -> None:
+def test_a_few_values_make_a_constant_or_a_range(counts: dict[int, int], shape: Distribution) -> None:
     """And it is said that they are few."""
     found = fitting.fit(fitting.Sample(counts, 1.0))
     assert found.shape == shape
@@ -146,10 +153,10 @@ def test_no_value_is_no_fit() -> None:
 
 def test_what_varies_below_a_second_looks_constant_in_whole_seconds() -> None:
     """Nothing sharper than the grid is claimed: the middle is right, and no peak at a whole second appears."""
-    found = fitting.fit(of_shape(Uniform(10, 11), 1, 1.0))
-    assert isinstance(found.shape, Constant)
+    found = fitting.fit(of_shape(UniformDistribution(10, 11), 1, 1.0))
+    assert isinstance(found.shape, ConstantDistribution)
     assert found.shape.value == pytest.approx(10.5, abs=SURE * 0.5 / math.sqrt(SIZE))
-    assert isinstance(fitting.fit(of_shape(Uniform(10, 11), 1, 0.05)).shape, Uniform)
+    assert isinstance(fitting.fit(of_shape(UniformDistribution(10, 11), 1, 0.05)).shape, UniformDistribution)
 
 
 def test_two_humps_fit_nothing_and_that_is_said() -> None:
@@ -161,16 +168,16 @@ def test_two_humps_fit_nothing_and_that_is_said() -> None:
 
 def test_a_stray_does_not_spoil_the_rest() -> None:
     """One pod whose image had to be pulled does not make a range of ten seconds one of ten minutes."""
-    drawn_ones = of_shape(Uniform(10, 20), 1, 1.0, 300)
+    drawn_ones = of_shape(UniformDistribution(10, 20), 1, 1.0, 300)
     found = fitting.fit(fitting.Sample({**drawn_ones.counts, 600: 1}, 1.0))
-    assert isinstance(found.shape, Uniform)
+    assert isinstance(found.shape, UniformDistribution)
     assert found.shape.high < 22
     assert not found.is_poor
 
 
 def test_zeros_are_durations_like_others() -> None:
     """Half of the steps took no time at all, as far as whole seconds tell."""
-    found = fitting.fit(of_shape(Exponential(0.8), 1, 1.0))
+    found = fitting.fit(of_shape(ExponentialDistribution(0.8), 1, 1.0))
     assert found.sample.counts[0] > SIZE / 3
     assert found.shape.quantile(0.5) == pytest.approx(0.8 * math.log(2), abs=0.15)
 
@@ -178,7 +185,7 @@ def test_zeros_are_durations_like_others() -> None:
 # distances
 
 
-def naive_share(shape: Shape, number: int, width: float) -> float:
+def naive_share(shape: Distribution, number: int, width: float) -> float:
     """Return the probability that at most *number* is seen, by trying many beginnings within the unit."""
     tries = 2000
     return sum(shape.cdf((number + 1) * width - width * (index + 0.5) / tries) for index in range(tries)) / tries
@@ -186,7 +193,9 @@ def naive_share(shape: Shape, number: int, width: float) -> float:
 
 @few
 @given(SHAPES, SHAPES, SEEDS, st.integers(1, 40))
-def test_the_distance_is_that_of_a_naive_reckoning(shape: Shape, true: Shape, seed: int, size: int) -> None:
+def test_the_distance_is_that_of_a_naive_reckoning(
+    shape: Distribution, true: Distribution, seed: int, size: int
+) -> None:
     """Over every whole number, by the definition."""
     sample = of_shape(true, seed, 1.0, size)
     values = [number for number, count in sample.counts.items() for _ in range(count)]
@@ -201,11 +210,11 @@ def test_the_distance_is_that_of_a_naive_reckoning(shape: Shape, true: Shape, se
 @given(SEEDS, st.integers(1, 60))
 def test_on_a_fine_grid_it_is_the_classical_distance(seed: int, size: int) -> None:
     """As Kolmogorov and Smirnov have it for exact values."""
-    shape = Normal(20, 3)
-    exact = sorted(Die(seed).normal(index, 20, 4) for index in range(size))
+    shape = NormalDistribution(20, 3)
+    exact = sorted(SeededRandom(seed).normal(index, 20, 4) for index in range(size))
     above = max((index + 1) / size - shape.cdf(value) for index, value in enumerate(exact))
     below = max(shape.cdf(value) - index / size for index, value in enumerate(exact))
-    seen = fitting.sample(((0.0, value) for value in exact), 1e-5)
+    seen = fitting.make_sample(((0.0, value) for value in exact), 1e-5)
     assert fitting.distance(shape, seen) == pytest.approx(max(above, below), abs=1e-4)
 
 
@@ -213,7 +222,7 @@ def test_on_a_fine_grid_it_is_the_classical_distance(seed: int, size: int) -> No
 
 
 @given(SHAPES, st.floats(0, 300))
-def test_the_area_is_the_integral_of_the_distribution_function(shape: Shape, end: float) -> None:
+def test_the_area_is_the_integral_of_the_distribution_function(shape: Distribution, end: float) -> None:
     """By the sum of many small parts, which errs by half a part at each jump."""
     parts = 400
     width = end / parts
@@ -223,7 +232,7 @@ def test_the_area_is_the_integral_of_the_distribution_function(shape: Shape, end
 
 
 @given(SHAPES, st.floats(0.001, 0.999))
-def test_a_quantile_is_the_value_that_a_share_does_not_exceed(shape: Shape, share: float) -> None:
+def test_a_quantile_is_the_value_that_a_share_does_not_exceed(shape: Distribution, share: float) -> None:
     """The two functions are each other's inverse."""
     value = shape.quantile(share)
     assert shape.cdf(value * (1 + 1e-6) + 1e-9) >= share - 1e-6
@@ -232,7 +241,7 @@ def test_a_quantile_is_the_value_that_a_share_does_not_exceed(shape: Shape, shar
 
 @few
 @given(SHAPES, SEEDS, WIDTHS)
-def test_quantiles_are_seen_and_expected_through_the_same_grid(shape: Shape, seed: int, width: float) -> None:
+def test_quantiles_are_seen_and_expected_through_the_same_grid(shape: Distribution, seed: int, width: float) -> None:
     """So that they can be compared: of the true distribution, the expected ones lie between neighbours of the seen."""
     sample = of_shape(shape, seed, width)
     made = fitting.Fit(shape, sample, 0.0, {})
@@ -243,7 +252,7 @@ def test_quantiles_are_seen_and_expected_through_the_same_grid(shape: Shape, see
 
 
 @given(SHAPES, SEEDS, WIDTHS, st.integers(1, 50))
-def test_a_histogram_is_whole(shape: Shape, seed: int, width: float, size: int) -> None:
+def test_a_histogram_is_whole(shape: Distribution, seed: int, width: float, size: int) -> None:
     """Each side adds up to all values, none below zero."""
     sample = of_shape(shape, seed, width, size)
     for side in fitting.histogram(fitting.Fit(shape, sample, 0.0, {}), 10):
@@ -253,15 +262,15 @@ def test_a_histogram_is_whole(shape: Shape, seed: int, width: float, size: int) 
 
 def test_the_least_of_a_valley_is_found() -> None:
     """Also of one that lies across both axes."""
-    found = fitting.descend(lambda at: (at[0] - 3) ** 2 + 10 * (at[1] - at[0] ** 2) ** 2, (0.0, 0.0), (0.5, 0.5))
+    found = fitting.minimize(lambda at: (at[0] - 3) ** 2 + 10 * (at[1] - at[0] ** 2) ** 2, (0.0, 0.0), (0.5, 0.5))
     assert found == pytest.approx((3, 9), abs=0.1)
 
 
 def test_what_is_written_has_no_more_digits_than_are_known() -> None:
     """Whole seconds and a hundred values let one know a tenth."""
-    assert distributions.tidied(Constant(5.3456), 1).written() == "5.3s"
-    assert distributions.tidied(LogNormal(123.456, 0.98765), 1).written() == {
+    assert distributions.rounded(ConstantDistribution(5.3456), 1).written() == "5.3s"
+    assert distributions.rounded(LogNormalDistribution(123.456, 0.98765), 1).written() == {
         "lognormal": {"median": "123.5s", "sigma": 0.99}
     }
-    assert distributions.tidied(Exponential(1e-9), 1).written() == {"exponential": {"mean": "1ms"}}
-    assert distributions.tidied(Uniform(0.0123, 86_431.0), 0).written() == "12ms..86430s"
+    assert distributions.rounded(ExponentialDistribution(1e-9), 1).written() == {"exponential": {"mean": "1ms"}}
+    assert distributions.rounded(UniformDistribution(0.0123, 86_431.0), 0).written() == "12ms..86430s"

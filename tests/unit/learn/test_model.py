@@ -11,22 +11,22 @@ from ruamel.yaml import YAML
 from kwokfleet.api import fleet as fleet_api
 from kwokfleet.documents import formatter, parser
 from kwokfleet.learn import lifecycle_writer, model
-from kwokfleet.learn.distributions import Constant, Exponential
+from kwokfleet.learn.distributions import ConstantDistribution, ExponentialDistribution
 from kwokfleet.measure.result import Clock
 from kwokfleet.render import lifecycles
-from kwokfleet.render.seeded_random import Die
+from kwokfleet.render.seeded_random import SeededRandom
 from kwokfleet.source import library, loader
 from kwokfleet.stagelint import rules
 from tests.harness import pod_states
 from tests.harness.pod_states import EPOCH, Pod
 
 Manifest = dict[str, Any]
-ABOUT = lifecycle_writer.About("web", "namespace shop", "1.2.3")
+ABOUT = lifecycle_writer.Provenance("web", "namespace shop", "1.2.3")
 
 
-def told(*pods: list[Manifest]) -> model.Study:
+def told(*pods: list[Manifest]) -> model.LifecycleLearner:
     """Return what pods teach whose states are known without the times at which they were received."""
-    study = model.Study()
+    study = model.LifecycleLearner()
     for states in pods:
         for state in states:
             study.take("MODIFIED", state)
@@ -35,7 +35,7 @@ def told(*pods: list[Manifest]) -> model.Study:
 
 def jobs(count: int = 200, failing: float = 0.1) -> list[list[Manifest]]:
     """Return Jobs' pods that run for 30 s on average, some of which fail."""
-    run, fails, start = Die("run"), Die("fails"), Die("start")
+    run, fails, start = SeededRandom("run"), SeededRandom("fails"), SeededRandom("start")
     return [
         list(
             pod_states.job(
@@ -49,7 +49,7 @@ def jobs(count: int = 200, failing: float = 0.1) -> list[list[Manifest]]:
     ]
 
 
-def spans(lesson: model.Lesson) -> dict[str, tuple[object, int]]:
+def spans(lesson: model.LearnedLifecycle) -> dict[str, tuple[object, int]]:
     """Return the median of each step, and of how many pods."""
     return {name: (step.fit.sample.quantile(0.5), step.fit.sample.size) for name, step in lesson.steps.items()}
 
@@ -57,9 +57,9 @@ def spans(lesson: model.Lesson) -> dict[str, tuple[object, int]]:
 def test_jobs_give_all_steps_of_their_life() -> None:
     """Constant ones are found to be, and how long they run is exponential; all of it by whole seconds."""
     lesson = told(*jobs()).lesson()
-    assert isinstance(lesson.steps["create"].fit.shape, Constant)
+    assert isinstance(lesson.steps["create"].fit.shape, ConstantDistribution)
     assert lesson.steps["create"].fit.shape.value == pytest.approx(2, abs=0.2)
-    assert isinstance(lesson.steps["complete"].fit.shape, Exponential)
+    assert isinstance(lesson.steps["complete"].fit.shape, ExponentialDistribution)
     assert {step.clock for step in lesson.steps.values()} == {Clock.API}
     assert lesson.fails is not None
     assert lesson.fails.count + lesson.steps["complete"].fit.sample.size == lesson.fails.of == lesson.pods == 200
@@ -77,7 +77,7 @@ def test_the_last_states_alone_teach_nearly_as_much() -> None:
 
 def test_times_of_receipt_are_used_where_they_are_known() -> None:
     """They are exact to hundredths; a pod that was there before has none."""
-    study = model.Study()
+    study = model.LifecycleLearner()
     for index, start in enumerate(range(0, 1000, 100)):
         pod = Pod(f"seen-{index}", policy="Always")
         study.take("ADDED", pod.now, EPOCH + start)
@@ -99,7 +99,7 @@ def test_times_of_receipt_are_used_where_they_are_known() -> None:
 
 def test_what_a_pod_was_when_it_was_first_seen_did_not_happen_then() -> None:
     """A pod that gets a label which is watched for appears as if new."""
-    study = model.Study()
+    study = model.LifecycleLearner()
     pod = Pod("late", policy="Always")
     pod.bound(0)
     pod.creating(7)
@@ -132,7 +132,7 @@ def test_init_containers_are_a_step_of_their_own() -> None:
 
 def test_a_pod_that_was_deleted_neither_completed_nor_failed() -> None:
     """Its end is somebody else's doing; how long it took to go is learnt."""
-    study = model.Study()
+    study = model.LifecycleLearner()
     for index in range(10):
         pod = Pod(f"gone-{index}", policy="Always")
         pod.bound(0)
@@ -189,7 +189,7 @@ def test_crashes_of_a_few_pods_are_said_and_left_out() -> None:
 def test_pods_that_still_run_are_said() -> None:
     """What is over by now may be the shorter half."""
     lesson = told(*jobs(20, failing=0), *(states[:4] for states in jobs(50)[20:])).lesson()
-    assert "still running in the end: 30 pods" in lesson.notes[0]
+    assert "still running at the end: 30 pods" in lesson.notes[0]
 
 
 def test_clocks_that_differ_make_no_negative_times() -> None:
@@ -197,8 +197,8 @@ def test_clocks_that_differ_make_no_negative_times() -> None:
     pods = [Pod(f"p{index}") for index in range(9)]
     lesson = told(*([pod.bound(10), pod.creating(7)] for pod in pods)).lesson()
     assert spans(lesson)["create"][1] == lesson.steps["create"].backwards == 9
-    assert lesson.steps["create"].fit.shape == Constant(0)
-    assert "clocks differ" in lifecycle_writer.verdict(lesson.steps["create"])
+    assert lesson.steps["create"].fit.shape == ConstantDistribution(0)
+    assert "clocks differ" in lifecycle_writer.fit_summary(lesson.steps["create"])
 
 
 def test_pods_without_a_node_teach_nothing() -> None:
@@ -232,7 +232,7 @@ def test_what_is_no_pod_is_refused_and_changes_nothing(data: st.DataObject) -> N
 # written down
 
 
-def everything() -> list[model.Lesson]:
+def everything() -> list[model.LearnedLifecycle]:
     """Return lessons that differ in what they hold."""
     return [
         told(*jobs()).lesson(),
@@ -252,9 +252,9 @@ LIBRARY: lifecycles.Library = {
 
 
 @pytest.mark.parametrize("lesson", everything(), ids=range(5))
-def test_what_is_written_is_a_lifecycle_that_kwok_can_play(lesson: model.Lesson) -> None:
+def test_what_is_written_is_a_lifecycle_that_kwok_can_play(lesson: model.LearnedLifecycle) -> None:
     """The text says what the value says, it is valid, and its Stages pass the linter."""
-    [entry] = YAML(typ="safe", pure=True).load(lifecycle_writer.text(lesson, ABOUT))["lifecycles"]
+    [entry] = YAML(typ="safe", pure=True).load(lifecycle_writer.lifecycle_text(lesson, ABOUT))["lifecycles"]
     assert entry == lifecycle_writer.lifecycle(lesson, "web")
     made = fleet_api.Lifecycle.model_validate(entry)
     for stage in lifecycles.stages("lab", made, LIBRARY, lease=True):
@@ -262,7 +262,7 @@ def test_what_is_written_is_a_lifecycle_that_kwok_can_play(lesson: model.Lesson)
 
 
 @pytest.mark.parametrize("lesson", everything(), ids=range(5))
-def test_a_whole_fleet_is_valid_and_in_style(lesson: model.Lesson, tmp_path: Path) -> None:
+def test_a_whole_fleet_is_valid_and_in_style(lesson: model.LearnedLifecycle, tmp_path: Path) -> None:
     """Without a warning."""
     file = tmp_path / "learnt.yaml"
     file.write_text(lifecycle_writer.fleet_text(lesson, ABOUT, "learnt"))
@@ -287,7 +287,7 @@ def test_whatever_was_seen_can_be_written(times: list[tuple[float, float]], reas
         states = [pod.bound(start), pod.creating(start), pod.started(start)]
         pods.append([*states, pod.over(start, start + run, code, reason)])
     lesson = told(*pods).lesson()
-    text = lifecycle_writer.text(lesson, lifecycle_writer.About("web", f"{reason}\nname: x", "1"))
+    text = lifecycle_writer.lifecycle_text(lesson, lifecycle_writer.Provenance("web", f"{reason}\nname: x", "1"))
     [entry] = YAML(typ="safe", pure=True).load(text)["lifecycles"]
     fleet_api.Lifecycle.model_validate(entry)
 
@@ -297,4 +297,4 @@ def test_whatever_was_seen_can_be_written(times: list[tuple[float, float]], reas
 )
 def test_a_name_is_made_of_anything(given_text: str, name: str) -> None:
     """It is one that a Lifecycle may have."""
-    assert lifecycle_writer.name(given_text) == name
+    assert lifecycle_writer.lifecycle_name(given_text) == name

@@ -8,17 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwokfleet.learn import watch_events
-from kwokfleet.learn.watch_events import Broken, Record
+from kwokfleet.learn.watch_events import PodEvent, UnreadableEvent
 from tests.harness import pod_states
 
 Manifest = dict[str, Any]
 POD = pod_states.Pod("one").now
 
 
-def read(text: str) -> tuple[list[Record], list[Broken]]:
+def read(text: str) -> tuple[list[PodEvent], list[UnreadableEvent]]:
     """Return what a text holds, and what of it is broken."""
     found = list(watch_events.read(text.splitlines(keepends=True)))
-    return [each for each in found if isinstance(each, Record)], [each for each in found if isinstance(each, Broken)]
+    return [each for each in found if isinstance(each, PodEvent)], [
+        each for each in found if isinstance(each, UnreadableEvent)
+    ]
 
 
 def named(index: int) -> Manifest:

@@ -44,7 +44,7 @@ class Telling(Silent):
         return Response(200, orjson.dumps({"items": events}))
 
 
-def context(**wave: Any) -> workloads.Context:  # noqa: ANN401  # any part of a file
+def context(**wave: Any) -> workloads.RunContext:  # noqa: ANN401  # any part of a file
     """Return a Wave of one pod that completes."""
     spec = {
         "nodePools": [{"name": "general", "replicas": 1}],
@@ -54,7 +54,7 @@ def context(**wave: Any) -> workloads.Context:  # noqa: ANN401  # any part of a 
     fleet = fleet_api.Fleet.model_validate(
         {"apiVersion": fleet_api.API_VERSION, "kind": "Fleet", "metadata": {"name": "lab"}, "spec": spec}
     )
-    return workloads.Context(fleet, fleet.spec.waves[0], "0")
+    return workloads.RunContext(fleet, fleet.spec.waves[0], "0")
 
 
 def made(folder: Path, total: int = 1, entry: RunRecord | None = None, **wave: Any) -> RunMeasurement:  # noqa: ANN401  # as context

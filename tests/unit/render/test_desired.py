@@ -158,7 +158,7 @@ def test_loading_again_reads_no_model_twice(tmp_path: Path) -> None:
 def test_every_default_set_exists(lease: bool) -> None:  # noqa: FBT001  # a column of the table
     """What is needed beside the named sets is in the library."""
     tree = source.Loader().load(Path(__file__).parents[3] / "fleets" / "quickstart.yaml").tree
-    assert all(tree.library[name] for name in stage_sets.missing([], lease=lease))
+    assert all(tree.library[name] for name in stage_sets.missing_sets([], lease=lease))
 
 
 def test_a_fleet_is_no_better_than_what_it_refers_to(tmp_path: Path) -> None:

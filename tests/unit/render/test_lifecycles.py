@@ -173,10 +173,10 @@ def test_what_is_said_cannot_break_out_of_the_template() -> None:
 def test_nodes_fail_as_often_as_they_should() -> None:
     """With each heartbeat the die decides; over many, failures come once in the time that was asked for."""
     stages = compiled({"node": {"notReady": {"every": "10h", "for": "5m"}}})
-    share = stages["fail"]["spec"]["weight"] / lifecycles.CERTAIN
-    period = lifecycles.BEAT_WITH_LEASE.total_seconds()
+    share = stages["fail"]["spec"]["weight"] / lifecycles.TOTAL_WEIGHT
+    period = lifecycles.HEARTBEAT_WITH_LEASE.total_seconds()
     assert period * (1 - share) / share + period / 2 == pytest.approx(36_000, rel=0.03)
-    assert stages["fail"]["spec"]["weight"] + stages["beat"]["spec"]["weight"] == lifecycles.CERTAIN
+    assert stages["fail"]["spec"]["weight"] + stages["beat"]["spec"]["weight"] == lifecycles.TOTAL_WEIGHT
 
 
 def test_without_leases_the_status_is_renewed_in_time() -> None:

@@ -14,7 +14,7 @@ from kwokfleet.kube.objects import Manifest
 from kwokfleet.render import node_templates, nodes
 from kwokfleet.stagelint import rules
 
-CONTEXT = nodes.Context("lab")
+CONTEXT = nodes.NodeContext("lab")
 NOW = datetime(2026, 3, 1, 8, tzinfo=UTC)
 ZONE = "topology.kubernetes.io/zone"
 
@@ -188,7 +188,7 @@ LIVE: Manifest = {
 
 def test_a_live_node_becomes_a_template_without_its_identity() -> None:
     """Its kind is kept; nothing that is true of one machine only is."""
-    assert node_templates.sanitised(LIVE) == {
+    assert node_templates.sanitized_template(LIVE) == {
         "metadata": {"labels": {"node.kubernetes.io/instance-type": "m6i.4xlarge", ZONE: "eu-1a"}, "annotations": {}},
         "spec": {"taints": [{"key": "dedicated", "value": "db", "effect": "NoSchedule"}]},
         "status": {
@@ -201,7 +201,7 @@ def test_a_live_node_becomes_a_template_without_its_identity() -> None:
 
 def test_a_settled_node_is_born_ready_and_nothing_is_left_to_add() -> None:
     """All five conditions, the TTL controller's annotation for the cluster's size, both spellings of arch and os."""
-    born = nodes.Birth(NOW, 600).born(rendered(1)[0], ready=True)
+    born = nodes.NodeCreation(NOW, 600).born(rendered(1)[0], ready=True)
     ready = {condition["type"]: condition["status"] for condition in born["status"]["conditions"]}
     assert ready == {
         "Ready": "True",
@@ -221,13 +221,13 @@ def test_a_settled_node_is_born_ready_and_nothing_is_left_to_add() -> None:
 )
 def test_the_ttl_is_what_the_controller_would_write(size: int, ttl: str) -> None:
     """By the size of the cluster."""
-    born = nodes.Birth(NOW, size).born(rendered(1)[0], ready=True)
+    born = nodes.NodeCreation(NOW, size).born(rendered(1)[0], ready=True)
     assert born["metadata"]["annotations"]["node.alpha.kubernetes.io/ttl"] == ttl
 
 
 def test_a_node_that_boots_is_born_not_ready() -> None:
     """Its Stage brings it up."""
-    born = nodes.Birth(NOW, 1).born(rendered(1)[0], ready=False)
+    born = nodes.NodeCreation(NOW, 1).born(rendered(1)[0], ready=False)
     assert [condition["status"] for condition in born["status"]["conditions"] if condition["type"] == "Ready"] == [
         "False"
     ]
@@ -243,7 +243,7 @@ def test_the_autoscaler_gets_a_template_it_accepts() -> None:
     assert annotations["cluster-autoscaler.kwok.nodegroup/max-count"] == "50"
     assert annotations["cluster-autoscaler.kwok.nodegroup/desired-count"] == "2"
     assert labels(node, "app.kubernetes.io/managed-by") is None
-    by_annotation = nodes.Context("lab", groups=fleet_api.NodeGroups(annotation="example.com/group"))
+    by_annotation = nodes.NodeContext("lab", groups=fleet_api.NodeGroups(annotation="example.com/group"))
     assert (
         nodes.autoscaler_template(owned, (), by_annotation, ready=True)["metadata"]["annotations"]["example.com/group"]
         == "lab-gpu"
@@ -268,7 +268,7 @@ def test_a_saved_node_is_cleaned_like_a_live_one() -> None:
     """Cordons, transient taints and kubelets' annotations are gone; annotations of one's own stay."""
     annotations = {"example.com/mine": "x", "csi.volume.kubernetes.io/nodeid": "{}"}
     saved = {**LIVE, "metadata": {**LIVE["metadata"], "annotations": annotations}}
-    template = node_templates.sanitised(saved, saved=True)
+    template = node_templates.sanitized_template(saved, saved=True)
     assert template["metadata"]["annotations"] == {"example.com/mine": "x"}
     assert "unschedulable" not in template["spec"]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kwokfleet.api import fleet as fleet_api
 from kwokfleet.api import wave as wave_api
 from kwokfleet.render import schedule
-from kwokfleet.render.seeded_random import Die
+from kwokfleet.render.seeded_random import SeededRandom
 
 
 def at(text: str) -> datetime:
@@ -28,7 +28,10 @@ def start(**fields: str) -> wave_api.Start:
 def seconds(trace: Sequence[float] = (), **fields: Any) -> list[float]:  # noqa: ANN401  # any part of a file
     """Return when a Wave's objects are due."""
     wave = wave_api.Wave.model_validate({"name": "w", "template": {}, **fields})
-    return [round(offset.total_seconds(), 3) for offset in islice(schedule.offsets(wave, Die("x"), trace), 100_000)]
+    return [
+        round(offset.total_seconds(), 3)
+        for offset in islice(schedule.arrival_offsets(wave, SeededRandom("x"), trace), 100_000)
+    ]
 
 
 OFFICE = fleet_api.NodePool.model_validate(
@@ -56,7 +59,7 @@ OFFICE = fleet_api.NodePool.model_validate(
 )
 def test_a_pool_follows_its_schedule(now: str, replicas: int) -> None:
     """The latest entry that came true counts, by the clock of its time zone, summer and winter."""
-    assert schedule.replicas(OFFICE, at(now)) == replicas
+    assert schedule.scheduled_replicas(OFFICE, at(now)) == replicas
 
 
 def test_replicas_hold_until_the_first_entry() -> None:
@@ -64,15 +67,15 @@ def test_replicas_hold_until_the_first_entry() -> None:
     pool = fleet_api.NodePool.model_validate(
         {"name": "a", "replicas": 5, "schedule": [{"at": "2027-01-01T00:00:00Z", "replicas": 9}]}
     )
-    assert schedule.replicas(pool, at("2026-12-31T23:59:59Z")) == 5
-    assert schedule.replicas(pool, at("2027-01-01T00:00:00Z")) == 9
-    assert schedule.most_replicas(pool) == 9
+    assert schedule.scheduled_replicas(pool, at("2026-12-31T23:59:59Z")) == 5
+    assert schedule.scheduled_replicas(pool, at("2027-01-01T00:00:00Z")) == 9
+    assert schedule.max_replicas(pool) == 9
 
 
 def test_sunday_is_zero_and_seven() -> None:
     """Weekdays count as in crontab(5), not from Monday."""
     for sunday in ("0", "7", "sun"):
-        fired = schedule.fired(f"0 0 * * {sunday}", "UTC", at("2026-11-18T12:00:00Z"))
+        fired = schedule.last_fire_time(f"0 0 * * {sunday}", "UTC", at("2026-11-18T12:00:00Z"))
         assert fired == at("2026-11-15T00:00:00Z")
 
 
@@ -80,7 +83,9 @@ def test_a_time_that_clocks_skip_comes_true_after_the_gap() -> None:
     """02:30 does not exist on the last Sunday of March; the run is not lost."""
     begin = at("2026-03-28T12:00:00+01:00")
     found = list(
-        schedule.runs(start(cron="30 2 * * *", timeZone="Europe/Berlin"), begin, begin, begin + timedelta(days=2))
+        schedule.runs_between(
+            start(cron="30 2 * * *", timeZone="Europe/Berlin"), begin, begin, begin + timedelta(days=2)
+        )
     )
     assert [run.start for run in found] == [at("2026-03-29T03:00:00+02:00"), at("2026-03-30T02:30:00+02:00")]
 
@@ -89,7 +94,9 @@ def test_a_time_that_clocks_repeat_comes_true_once() -> None:
     """02:30 exists twice on the last Sunday of October; one run."""
     begin = at("2026-10-24T12:00:00+02:00")
     found = list(
-        schedule.runs(start(cron="30 2 * * *", timeZone="Europe/Berlin"), begin, begin, begin + timedelta(days=2))
+        schedule.runs_between(
+            start(cron="30 2 * * *", timeZone="Europe/Berlin"), begin, begin, begin + timedelta(days=2)
+        )
     )
     assert len(found) == 2
 
@@ -97,13 +104,19 @@ def test_a_time_that_clocks_repeat_comes_true_once() -> None:
 def test_runs_have_names_that_follow_from_their_time() -> None:
     """Whoever reckons them again, later or elsewhere, gets the same ones."""
     anchor = at("2026-01-01T00:00:00Z")
-    whole = list(schedule.runs(start(every="10m"), anchor, anchor - timedelta(1), anchor + timedelta(hours=1)))
-    later = list(schedule.runs(start(every="10m"), anchor, anchor + timedelta(minutes=25), anchor + timedelta(hours=1)))
+    whole = list(schedule.runs_between(start(every="10m"), anchor, anchor - timedelta(1), anchor + timedelta(hours=1)))
+    later = list(
+        schedule.runs_between(start(every="10m"), anchor, anchor + timedelta(minutes=25), anchor + timedelta(hours=1))
+    )
     assert [run.name for run in whole] == ["0", "1", "2", "3", "4", "5", "6"]
     assert later == whole[3:]
-    crons = list(schedule.runs(start(cron="0 * * * *"), anchor, anchor, anchor + timedelta(hours=5)))
+    crons = list(schedule.runs_between(start(cron="0 * * * *"), anchor, anchor, anchor + timedelta(hours=5)))
     assert (
-        list(schedule.runs(start(cron="0 * * * *"), anchor, anchor + timedelta(hours=3), anchor + timedelta(hours=5)))
+        list(
+            schedule.runs_between(
+                start(cron="0 * * * *"), anchor, anchor + timedelta(hours=3), anchor + timedelta(hours=5)
+            )
+        )
         == crons[3:]
     )
 
@@ -111,21 +124,23 @@ def test_runs_have_names_that_follow_from_their_time() -> None:
 def test_a_wave_fires_once_after_or_at() -> None:
     """Counted from when the Wave was first seen, or at a time."""
     anchor = at("2026-01-01T00:00:00Z")
-    once = list(schedule.runs(start(after="30s"), anchor, anchor - timedelta(1), anchor + timedelta(1)))
+    once = list(schedule.runs_between(start(after="30s"), anchor, anchor - timedelta(1), anchor + timedelta(1)))
     assert [(run.start, run.name) for run in once] == [(anchor + timedelta(seconds=30), "0")]
-    assert not list(schedule.runs(start(after="30s"), anchor, anchor + timedelta(seconds=30), anchor + timedelta(1)))
-    assert list(schedule.runs(start(at="2026-01-01T00:00:00Z"), anchor, anchor - timedelta(1), anchor))
+    assert not list(
+        schedule.runs_between(start(after="30s"), anchor, anchor + timedelta(seconds=30), anchor + timedelta(1))
+    )
+    assert list(schedule.runs_between(start(at="2026-01-01T00:00:00Z"), anchor, anchor - timedelta(1), anchor))
 
 
 def test_a_missed_run_is_made_up_for_only_if_asked() -> None:
     """Of several missed ones, the latest; one that is on time starts in any case."""
     anchor, grace = at("2026-01-01T00:00:00Z"), timedelta(minutes=1)
     now = anchor + timedelta(minutes=55)
-    assert [run.name for run in schedule.due(start(every="10m", missed="run"), anchor, anchor, now, grace=grace)] == [
-        "5"
-    ]
-    assert schedule.due(start(every="10m", missed="skip"), anchor, anchor, now, grace=grace) == []
-    on_time = schedule.due(
+    assert [
+        run.name for run in schedule.due_runs(start(every="10m", missed="run"), anchor, anchor, now, grace=grace)
+    ] == ["5"]
+    assert schedule.due_runs(start(every="10m", missed="skip"), anchor, anchor, now, grace=grace) == []
+    on_time = schedule.due_runs(
         start(every="10m", missed="skip"), anchor, anchor, anchor + timedelta(minutes=50, seconds=30), grace=grace
     )
     assert [run.name for run in on_time] == ["5"]
@@ -148,19 +163,19 @@ def test_windows_say_when_changes_may_be_made(now: str, is_open: bool) -> None: 
         fleet_api.Window.model_validate({"allow": "* 8-20 * * mon-fri", "timeZone": "Europe/Berlin"}),
         fleet_api.Window.model_validate({"deny": "* 12 * * *", "timeZone": "Europe/Berlin"}),
     ]
-    assert schedule.open_now(windows, at(now)) is is_open
+    assert schedule.is_open(windows, at(now)) is is_open
 
 
 def test_a_window_is_open_in_both_of_two_equal_hours() -> None:
     """A window goes by the clock on the wall."""
     windows = [fleet_api.Window.model_validate({"allow": "* 2 * * *", "timeZone": "Europe/Berlin"})]
-    assert schedule.open_now(windows, at("2026-10-25T02:30:00+02:00"))
-    assert schedule.open_now(windows, at("2026-10-25T02:30:00+01:00"))
+    assert schedule.is_open(windows, at("2026-10-25T02:30:00+02:00"))
+    assert schedule.is_open(windows, at("2026-10-25T02:30:00+01:00"))
 
 
 def test_without_windows_it_is_always_open() -> None:
     """Nobody has to write one."""
-    assert schedule.open_now([], at("2026-01-01T00:00:00Z"))
+    assert schedule.is_open([], at("2026-01-01T00:00:00Z"))
 
 
 def test_arrivals() -> None:
@@ -221,8 +236,8 @@ def test_an_hour_that_clocks_repeat_takes_nothing_back(now: str) -> None:
         }
     )
     moment = at(f"2026-10-25T{now}:00Z")
-    assert schedule.replicas(pool, moment) == (3 if now == "00:29" else 10)
-    later = next(schedule.fires("30 2 * * *", "Europe/Berlin", moment))
+    assert schedule.scheduled_replicas(pool, moment) == (3 if now == "00:29" else 10)
+    later = next(schedule.fire_times("30 2 * * *", "Europe/Berlin", moment))
     assert later > moment
     assert later == at("2026-10-25T00:30:00Z" if now == "00:29" else "2026-10-26T02:30:00+01:00")
 
@@ -260,4 +275,6 @@ def test_the_number_of_objects_is_that_of_the_instants(
     fields = {name: value for name, value in given_fields.items() if value is not None}
     wave = wave_api.Wave.model_validate({"name": "w", "template": {}, **fields})
     trace = sorted(float(each) for each in recorded)
-    assert schedule.total(wave, Die("x"), trace) == sum(1 for _ in schedule.offsets(wave, Die("x"), trace))
+    assert schedule.object_count(wave, SeededRandom("x"), trace) == sum(
+        1 for _ in schedule.arrival_offsets(wave, SeededRandom("x"), trace)
+    )

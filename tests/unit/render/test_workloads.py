@@ -24,7 +24,7 @@ def context(
     seed: int = 1,
     trace: workloads.RecordedArrivals | None = None,
     **wave: Any,  # noqa: ANN401  # any part of a file
-) -> workloads.Context:
+) -> workloads.RunContext:
     """Return a Wave of a Fleet, as a file has it."""
     fleet = fleet_api.Fleet.model_validate(
         {
@@ -46,12 +46,12 @@ def context(
         }
     )
     taints = {pool.name: nodes.taints(pool, ()) for pool in fleet.spec.node_pools}
-    return workloads.Context(fleet, fleet.spec.waves[0], run, trace, taints)
+    return workloads.RunContext(fleet, fleet.spec.waves[0], run, trace, taints)
 
 
 def made(index: int = 0, **wave: Any) -> Manifest:  # noqa: ANN401  # any part of a file
     """Return one object of a Wave."""
-    return workloads.maker(context(**wave))(index)
+    return workloads.object_factory(context(**wave))(index)
 
 
 def pod_of(manifest: Manifest) -> Manifest:
@@ -68,7 +68,7 @@ def with_args(*args: str) -> Manifest:
 
 def test_names_follow_from_fleet_wave_run_and_index() -> None:
     """So that submitting again makes nothing twice."""
-    make = workloads.maker(context(run="7"))
+    make = workloads.object_factory(context(run="7"))
     assert [make(index)["metadata"]["name"] for index in (0, 1, 12)] == ["lab-w-7-0", "lab-w-7-1", "lab-w-7-12"]
 
 
@@ -194,7 +194,7 @@ def test_a_backslash_leaves_braces_alone() -> None:
 
 def draws(count: int, **fields: Any) -> list[Any]:  # noqa: ANN401  # any part of a file
     """Return what a variable is for each of so many objects."""
-    make = workloads.maker(context(template=with_args("{{x}}"), **fields))
+    make = workloads.object_factory(context(template=with_args("{{x}}"), **fields))
     return [pod_of(make(index))["spec"]["containers"][0]["args"][0] for index in range(count)]
 
 
@@ -242,13 +242,15 @@ def test_limits_and_rounding_are_obeyed() -> None:
 def test_a_trace_s_columns_are_variables() -> None:
     """Each object gets its row."""
     trace = workloads.RecordedArrivals((0.0, 1.0), ({"x": 5}, {"x": 7}))
-    make = workloads.maker(context(template=with_args("{{x}}"), trace=trace, arrivals={"trace": {"file": "t"}}))
+    make = workloads.object_factory(
+        context(template=with_args("{{x}}"), trace=trace, arrivals={"trace": {"file": "t"}})
+    )
     assert pod_of(make(1))["spec"]["containers"][0]["args"] == ["7"]
 
 
 def test_a_drawn_delay_is_told_to_kwok_by_annotation() -> None:
     """One for each object, from the seed."""
-    make = workloads.maker(context(lifecycle="drawn"))
+    make = workloads.object_factory(context(lifecycle="drawn"))
     found = [pod_of(make(index))["metadata"]["annotations"]["kwokfleet.dev/complete-after"] for index in range(3)]
     assert len(set(found)) == 3
     assert all(each.endswith("s") for each in found)
@@ -272,7 +274,7 @@ def test_usage_phases_are_told_by_annotation() -> None:
 
 def test_instants_are_those_of_the_arrivals() -> None:
     """From the run's start on, with index and run."""
-    found = list(workloads.instants(context(count=3, arrivals={"rate": "2/s"}, run="9"), START))
+    found = list(workloads.due_objects(context(count=3, arrivals={"rate": "2/s"}, run="9"), START))
     assert [(each.index, each.run, (each.at - START).total_seconds()) for each in found] == [
         (0, "9", 0),
         (1, "9", 0.5),

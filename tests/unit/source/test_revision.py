@@ -36,7 +36,7 @@ def test_a_revision_is_shown_shortly(given: Revision, shown: str) -> None:
 )
 def test_git_s_status_is_read(text: str, found: Revision | None) -> None:
     """Commit, branch and whether something differs; None before the first commit."""
-    assert revision.of_status(text) == found
+    assert revision.parse_status(text) == found
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_git_s_status_is_read(text: str, found: Revision | None) -> None:
 )
 def test_git_sync_s_folders_are_known_by_their_names(name: str, commit: str) -> None:
     """Of both its layouts, and nobody else's."""
-    assert revision.of_folder_name(name) == commit
+    assert revision.commit_of_folder(name) == commit
 
 
 @pytest.mark.parametrize(
@@ -61,14 +61,14 @@ def test_git_sync_s_folders_are_known_by_their_names(name: str, commit: str) -> 
 )
 def test_git_s_head_is_read(text: str, found: tuple[str, str]) -> None:
     """A commit, or a ref that cannot lead anywhere else."""
-    assert revision.of_head(text) == found
+    assert revision.parse_head(text) == found
 
 
 def test_packed_refs_are_found_by_their_whole_name() -> None:
     """Not by a part of it."""
     text = f"# pack-refs with: peeled\n{A} refs/heads/main-2\n{B} refs/heads/main\n^{A}\n"
-    assert revision.of_packed(text, "refs/heads/main") == B
-    assert revision.of_packed(text, "refs/heads/mai") == ""
+    assert revision.parse_packed_refs(text, "refs/heads/main") == B
+    assert revision.parse_packed_refs(text, "refs/heads/mai") == ""
 
 
 # what a name stands for elsewhere
@@ -77,19 +77,23 @@ def test_packed_refs_are_found_by_their_whole_name() -> None:
 @pytest.mark.parametrize(
     ("ref", "text", "found"),
     [
-        ("main", f"{A}\trefs/heads/main\n", git_command.Remote("refs/heads/main", A, "main")),
-        ("x", f"{A}\trefs/tags/x\n{B}\trefs/heads/x\n", git_command.Remote("refs/heads/x", B, "x")),
-        ("v1", f"{A}\trefs/tags/v1\n{B}\trefs/tags/v1^{{}}\n", git_command.Remote("refs/tags/v1", B, "v1")),
-        ("HEAD", f"ref: refs/heads/trunk\tHEAD\n{A}\tHEAD\n", git_command.Remote("HEAD", A, "trunk")),
-        ("HEAD", f"{A}\tHEAD\n", git_command.Remote("HEAD", A, "")),
-        ("refs/pull/7/head", f"{A}\trefs/pull/7/head\n", git_command.Remote("refs/pull/7/head", A, "refs/pull/7/head")),
+        ("main", f"{A}\trefs/heads/main\n", git_command.RemoteRef("refs/heads/main", A, "main")),
+        ("x", f"{A}\trefs/tags/x\n{B}\trefs/heads/x\n", git_command.RemoteRef("refs/heads/x", B, "x")),
+        ("v1", f"{A}\trefs/tags/v1\n{B}\trefs/tags/v1^{{}}\n", git_command.RemoteRef("refs/tags/v1", B, "v1")),
+        ("HEAD", f"ref: refs/heads/trunk\tHEAD\n{A}\tHEAD\n", git_command.RemoteRef("HEAD", A, "trunk")),
+        ("HEAD", f"{A}\tHEAD\n", git_command.RemoteRef("HEAD", A, "")),
+        (
+            "refs/pull/7/head",
+            f"{A}\trefs/pull/7/head\n",
+            git_command.RemoteRef("refs/pull/7/head", A, "refs/pull/7/head"),
+        ),
         ("main", f"{A}\trefs/heads/feature/refs/heads/main\n", None),
         ("main", "", None),
     ],
 )
-def test_a_name_stands_for_a_branch_before_a_tag(ref: str, text: str, found: git_command.Remote | None) -> None:
+def test_a_name_stands_for_a_branch_before_a_tag(ref: str, text: str, found: git_command.RemoteRef | None) -> None:
     """A tag with a message stands for the commit it is on; HEAD for the branch it names."""
-    assert git_command.of_remote(text, ref) == found
+    assert git_command.parse_ls_remote(text, ref) == found
 
 
 # what people give
@@ -108,7 +112,7 @@ def test_a_name_stands_for_a_branch_before_a_tag(ref: str, text: str, found: git
 )
 def test_usual_addresses_are_taken(url: str) -> None:
     """Of all the kinds that git knows by itself."""
-    assert git_command.wrong_url(url) == ""
+    assert git_command.url_error(url) == ""
 
 
 @pytest.mark.parametrize(
@@ -127,13 +131,13 @@ def test_usual_addresses_are_taken(url: str) -> None:
 )
 def test_addresses_that_run_something_are_refused(url: str) -> None:
     """Options, helpers, other protocols, lines."""
-    assert git_command.wrong_url(url)
+    assert git_command.url_error(url)
 
 
 @pytest.mark.parametrize("ref", ["main", "feature/x-1", "v1.2.3", "HEAD", "refs/pull/7/head", A])
 def test_usual_refs_are_taken(ref: str) -> None:
     """Branches, tags, commits."""
-    assert git_command.wrong_ref(ref) == ""
+    assert git_command.ref_error(ref) == ""
 
 
 @pytest.mark.parametrize(
@@ -143,20 +147,20 @@ def test_usual_refs_are_taken(ref: str) -> None:
 )  # fmt: skip
 def test_refs_that_git_would_take_for_something_else_are_refused(ref: str) -> None:
     """Options, ranges, refspecs, patterns."""
-    assert git_command.wrong_ref(ref)
+    assert git_command.ref_error(ref)
 
 
 @pytest.mark.parametrize(("path", "inside"), [("", ""), (".", ""), ("./a/", "a"), ("a//b", "a/b"), ("a/..b", "a/..b")])
 def test_paths_inside_are_made_plain(path: str, inside: str) -> None:
     """The top is nothing at all."""
-    assert git_command.wrong_path(path) == ""
-    assert git_command.inside(path) == inside
+    assert git_command.path_error(path) == ""
+    assert git_command.normalize_path(path) == inside
 
 
 @pytest.mark.parametrize("path", ["/etc", "..", "a/../..", "../x", ".git/hooks", "a/.GIT", "a\0b"])
 def test_paths_that_lead_out_are_refused(path: str) -> None:
     """Also into git's own folder."""
-    assert git_command.wrong_path(path)
+    assert git_command.path_error(path)
 
 
 # what is shown
@@ -175,16 +179,16 @@ def test_paths_that_lead_out_are_refused(path: str) -> None:
 )
 def test_no_password_is_shown(text: str, shown: str) -> None:
     """Of no address, wherever in a text it stands."""
-    assert git_command.public(text) == shown
+    assert git_command.redact(text) == shown
 
 
 def test_the_gist_of_an_error_is_its_telling_line() -> None:
     """Without passwords, and with something to do."""
     said = "warning: x\nremote: hm\nfatal: Authentication failed for 'https://me:pw@host/a'\n"
-    assert git_command.gist(said) == "Authentication failed for 'https://host/a'"
-    assert "credentials" in git_command.advice(said)
-    assert git_command.gist("") == "it said nothing"
-    assert git_command.advice("something new")
+    assert git_command.error_summary(said) == "Authentication failed for 'https://host/a'"
+    assert "credentials" in git_command.error_hint(said)
+    assert git_command.error_summary("") == "it said nothing"
+    assert git_command.error_hint("something new")
 
 
 def test_git_is_run_with_its_own_credentials_and_nobody_else_s_place() -> None:

@@ -1,4 +1,4 @@
-"""What a webhook means."""
+"""Webhooks of git hosts."""
 
 import base64
 import hashlib
@@ -10,7 +10,7 @@ from urllib.parse import quote_plus
 import pytest
 
 from kwokfleet.source import webhooks
-from kwokfleet.source.webhooks import Meaning, Verdict
+from kwokfleet.source.webhooks import WebhookAction, WebhookDecision
 
 SECRET = "It's a Secret to Everybody"  # noqa: S105 - an example
 NOW = 1_700_000_000.0
@@ -39,23 +39,23 @@ def push(ref: str = "refs/heads/main", **more: Any) -> bytes:  # noqa: ANN401 - 
     return json.dumps({"ref": ref, **more}).encode()
 
 
-def judge(headers: dict[str, str], body: bytes, *, secret: str = SECRET, ref: str = "main") -> Verdict:
-    """Judge a hook that comes now."""
-    return webhooks.judge(headers, body, secret=secret, ref=ref, now=NOW)
+def evaluate(headers: dict[str, str], body: bytes, *, secret: str = SECRET, ref: str = "main") -> WebhookDecision:
+    """Evaluate a webhook that arrives now."""
+    return webhooks.evaluate(headers, body, secret=secret, ref=ref, now=NOW)
 
 
-# who it is from
+# authentication
 
 
-def test_github_s_own_example_is_trusted() -> None:
-    """The signature that GitHub's guide prints for its secret and body."""
+def test_github_example_is_authentic() -> None:
+    """The signature in GitHub's guide matches its secret and body."""
     signature = "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
-    found = judge({"X-Hub-Signature-256": signature, "X-GitHub-Event": "ping"}, b"Hello, World!")
-    assert found.meaning is Meaning.PING
+    decision = evaluate({"X-Hub-Signature-256": signature, "X-GitHub-Event": "ping"}, b"Hello, World!")
+    assert decision.action is WebhookAction.PING
 
 
-def test_the_standard_s_own_example_is_trusted() -> None:
-    """The signature that Standard Webhooks' libraries test themselves with."""
+def test_standard_webhooks_example_is_authentic() -> None:
+    """The signature that the Standard Webhooks libraries use in their tests."""
     headers = {
         "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
         "webhook-timestamp": "1614265330",
@@ -64,9 +64,9 @@ def test_the_standard_s_own_example_is_trusted() -> None:
     }
     body = b'{"test": 2432232314}'
     secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - the example's
-    found = webhooks.judge(headers, body, secret=secret, ref="main", now=1614265330)
-    assert found.meaning is Meaning.IGNORED
-    assert found.authentic
+    decision = webhooks.evaluate(headers, body, secret=secret, ref="main", now=1614265330)
+    assert decision.action is WebhookAction.IGNORE
+    assert decision.authentic
 
 
 @pytest.mark.parametrize(
@@ -90,100 +90,103 @@ def test_the_standard_s_own_example_is_trusted() -> None:
         {"webhook-signature": "v1"},
     ],
 )
-def test_who_does_not_know_the_secret_is_refused(headers: dict[str, str]) -> None:
-    """No signature, half a one, an old kind, another body's, another secret's."""
-    found = judge({"X-GitHub-Event": "push", **headers}, push())
-    assert found.meaning is Meaning.REFUSED
-    assert not found.authentic
-    assert SECRET not in found.why
+def test_wrong_signature_is_rejected(headers: dict[str, str]) -> None:
+    """A missing, partial or SHA-1 signature, or one of another body or secret."""
+    decision = evaluate({"X-GitHub-Event": "push", **headers}, push())
+    assert decision.action is WebhookAction.REJECT
+    assert not decision.authentic
+    assert SECRET not in decision.reason
 
 
-def test_without_a_secret_nobody_is_trusted() -> None:
-    """Not even who signs with nothing."""
-    found = judge(github(push(), secret=""), push(), secret="")
-    assert (found.meaning, found.authentic) == (Meaning.REFUSED, False)
-    assert judge({"X-Gitlab-Token": ""}, push(), secret="").meaning is Meaning.REFUSED
+def test_without_a_secret_every_webhook_is_rejected() -> None:
+    """An empty secret never authenticates."""
+    decision = evaluate(github(push(), secret=""), push(), secret="")
+    assert (decision.action, decision.authentic) == (WebhookAction.REJECT, False)
+    assert evaluate({"X-Gitlab-Token": ""}, push(), secret="").action is WebhookAction.REJECT
 
 
 @pytest.mark.parametrize("at", ["", "soon", "-1", "9" * 5000, str(int(NOW) - 301), str(int(NOW) + 301), "\u0661"])
-def test_a_signed_hook_of_another_time_is_refused(at: str) -> None:
-    """Somebody recorded it, or a clock is wrong."""
-    assert judge(signed(push(), key=SECRET.encode(), at=at), push()).meaning is Meaning.REFUSED
+def test_old_signed_webhook_is_rejected(at: str) -> None:
+    """It may be a replay."""
+    assert evaluate(signed(push(), key=SECRET.encode(), at=at), push()).action is WebhookAction.REJECT
 
 
-def test_a_signing_token_s_key_is_in_base64() -> None:
-    """`whsec_` and the key; several signatures may be given while keys change."""
+def test_key_of_a_signing_token_is_base64() -> None:
+    """`whsec_` and the key; several signatures may be sent during a key rotation."""
     key = bytes(range(32))
     secret = "whsec_" + base64.b64encode(key).decode()
     headers = signed(push(), key=key)
-    assert judge(headers, push(), secret=secret).meaning is Meaning.PUSH
+    assert evaluate(headers, push(), secret=secret).action is WebhookAction.FETCH
     headers["webhook-signature"] = "v1,AAAA v1a,BBBB " + headers["webhook-signature"]
-    assert judge(headers, push(), secret=secret).meaning is Meaning.PUSH
+    assert evaluate(headers, push(), secret=secret).action is WebhookAction.FETCH
 
 
-def test_one_proof_is_enough() -> None:
-    """GitLab sends its token and its signature, of two secrets, if both are set."""
+def test_one_valid_proof_is_enough() -> None:
+    """GitLab sends a token and a signature, with two secrets, if both are set."""
     headers = signed(push(), key=SECRET.encode()) | {"X-Gitlab-Token": "another"}
-    assert judge(headers, push()).meaning is Meaning.PUSH
+    assert evaluate(headers, push()).action is WebhookAction.FETCH
     headers = signed(push(), key=b"another") | {"X-Gitlab-Token": SECRET}
-    assert judge(headers, push()).meaning is Meaning.PUSH
+    assert evaluate(headers, push()).action is WebhookAction.FETCH
 
 
 def test_headers_may_be_in_any_case() -> None:
-    """HTTP does not care, so nor do we."""
+    """HTTP header names are case-insensitive."""
     headers = {name.upper(): value for name, value in github(push()).items()}
-    assert judge(headers, push()).meaning is Meaning.PUSH
+    assert evaluate(headers, push()).action is WebhookAction.FETCH
 
 
-# what it tells
+# pushes
 
 
 @pytest.mark.parametrize(
-    ("ref", "pushed", "meaning"),
+    ("ref", "pushed", "action"),
     [
-        ("main", "refs/heads/main", Meaning.PUSH),
-        ("main", "refs/heads/other", Meaning.IGNORED),
-        ("main", "refs/heads/main/sub", Meaning.IGNORED),
-        ("v1", "refs/tags/v1", Meaning.PUSH),
-        ("refs/heads/main", "refs/heads/main", Meaning.PUSH),
-        ("refs/heads/main", "refs/tags/main", Meaning.IGNORED),
-        ("1" * 40, "refs/heads/main", Meaning.IGNORED),
+        ("main", "refs/heads/main", WebhookAction.FETCH),
+        ("main", "refs/heads/other", WebhookAction.IGNORE),
+        ("main", "refs/heads/main/sub", WebhookAction.IGNORE),
+        ("v1", "refs/tags/v1", WebhookAction.FETCH),
+        ("refs/heads/main", "refs/heads/main", WebhookAction.FETCH),
+        ("refs/heads/main", "refs/tags/main", WebhookAction.IGNORE),
+        ("1" * 40, "refs/heads/main", WebhookAction.IGNORE),
     ],
 )
-def test_only_pushes_to_what_is_followed_count(ref: str, pushed: str, meaning: Meaning) -> None:
-    """By either name of the ref."""
-    found = judge(github(push(pushed)), push(pushed), ref=ref)
-    assert (found.meaning, found.ref) == (meaning, pushed)
+def test_only_pushes_to_the_ref_trigger_a_fetch(ref: str, pushed: str, action: WebhookAction) -> None:
+    """The ref may be short or full."""
+    decision = evaluate(github(push(pushed)), push(pushed), ref=ref)
+    assert decision.action is action
+    assert pushed in decision.reason
 
 
 @pytest.mark.parametrize("where", ["repository", "project"])
-def test_who_follows_head_follows_the_default_branch(where: str) -> None:
-    """Which GitHub names in one place and GitLab in another."""
+def test_head_means_the_default_branch(where: str) -> None:
+    """GitHub names it in `repository`, GitLab in `project`."""
     named = {where: {"default_branch": "trunk"}}
-    for pushed, meaning in (("trunk", Meaning.PUSH), ("main", Meaning.IGNORED)):
+    for pushed, action in (("trunk", WebhookAction.FETCH), ("main", WebhookAction.IGNORE)):
         body = push(f"refs/heads/{pushed}", **named)
-        assert judge({"X-Gitlab-Token": SECRET, "X-Gitlab-Event": "Push Hook"}, body, ref="HEAD").meaning is meaning
-    assert judge(github(push()), push(), ref="HEAD").meaning is Meaning.PUSH  # not said: look
-    assert judge(github(push("refs/tags/v1")), push("refs/tags/v1"), ref="HEAD").meaning is Meaning.IGNORED
+        assert evaluate({"X-Gitlab-Token": SECRET, "X-Gitlab-Event": "Push Hook"}, body, ref="HEAD").action is action
+    assert (
+        evaluate(github(push()), push(), ref="HEAD").action is WebhookAction.FETCH
+    )  # no default branch in the body: fetch
+    assert evaluate(github(push("refs/tags/v1")), push("refs/tags/v1"), ref="HEAD").action is WebhookAction.IGNORE
 
 
 @pytest.mark.parametrize("event", ["issues", "pull_request", "Merge Request Hook", ""])
 def test_other_events_are_ignored(event: str) -> None:
-    """They are genuine, and none of our business."""
-    found = judge(github(push(), event=event), push())
-    assert (found.meaning, found.authentic) == (Meaning.IGNORED, True)
+    """They are authentic, but not pushes."""
+    decision = evaluate(github(push(), event=event), push())
+    assert (decision.action, decision.authentic) == (WebhookAction.IGNORE, True)
 
 
-def test_gitlab_s_tags_are_pushes() -> None:
-    """They come under a name of their own."""
+def test_gitlab_tag_push_is_a_push() -> None:
+    """GitLab has a separate event for tags."""
     headers = {"X-Gitlab-Token": SECRET, "X-Gitlab-Event": "Tag Push Hook"}
-    assert judge(headers, push("refs/tags/v1"), ref="v1").meaning is Meaning.PUSH
+    assert evaluate(headers, push("refs/tags/v1"), ref="v1").action is WebhookAction.FETCH
 
 
-def test_a_form_is_read_too() -> None:
-    """GitHub sends one if nobody tells it otherwise."""
+def test_form_body_is_parsed() -> None:
+    """GitHub sends a form by default."""
     body = b"payload=" + quote_plus(push(message="a + b & c")).encode()
-    assert judge(github(body), body).meaning is Meaning.PUSH
+    assert evaluate(github(body), body).action is WebhookAction.FETCH
 
 
 @pytest.mark.parametrize(
@@ -191,16 +194,16 @@ def test_a_form_is_read_too() -> None:
     [b"", b"{", b"[]", b"1", b"null", b'"refs/heads/main"', b"{}", b'{"ref": 1}', b'{"ref": "main"}', b"\xff\x00",
      b"payload=", b"payload=%", b"[" * 100_000],
 )  # fmt: skip
-def test_a_malformed_push_is_refused(body: bytes) -> None:
-    """It is genuine, so it is told what is wrong."""
-    found = judge(github(body), body)
-    assert (found.meaning, found.authentic) == (Meaning.REFUSED, True)
-    assert "body" in found.why
+def test_malformed_push_is_rejected(body: bytes) -> None:
+    """It is authentic; the reason names the body."""
+    decision = evaluate(github(body), body)
+    assert (decision.action, decision.authentic) == (WebhookAction.REJECT, True)
+    assert "body" in decision.reason
 
 
-def test_odd_descriptions_of_a_repository_do_no_harm() -> None:
-    """Whatever stands where its default branch should be."""
+def test_invalid_repository_values_are_tolerated() -> None:
+    """Any JSON may be in place of the default branch."""
     odds: tuple[Any, ...] = (None, 1, [], "x", {"default_branch": None}, {"default_branch": 7})
     for odd in odds:
         body = push(repository=odd, project=odd)
-        assert judge(github(body), body, ref="HEAD").meaning in {Meaning.PUSH, Meaning.IGNORED}
+        assert evaluate(github(body), body, ref="HEAD").action in {WebhookAction.FETCH, WebhookAction.IGNORE}

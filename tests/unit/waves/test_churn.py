@@ -157,7 +157,7 @@ ENDING: list[tuple[dict[str, Any], dict[str, Any], bool]] = [
 def test_it_is_known_which_objects_end_by_themselves(wave: dict[str, Any], pod: dict[str, Any], *, ends: bool) -> None:
     """Jobs, unless their Lifecycle never completes; pods, if something completes pods that belong to no Job."""
     made = fleet(wave, lifecycles=[{"name": "life", "pod": pod}])
-    assert workloads.ends(workloads.Context(made, made.spec.waves[0], "0")) is ends
+    assert workloads.completes(workloads.RunContext(made, made.spec.waves[0], "0")) is ends
 
 
 def test_pods_end_by_themselves_where_stages_let_them() -> None:
@@ -165,7 +165,7 @@ def test_pods_end_by_themselves_where_stages_let_them() -> None:
     for policy, ends in (("Never", True), ("Always", False)):
         pod = {**POD, "spec": {**POD["spec"], "restartPolicy": policy}}  # type: ignore[dict-item]  # a mapping
         made = fleet({"template": pod}, stages=["job"])
-        assert workloads.ends(workloads.Context(made, made.spec.waves[0], "0")) is ends
+        assert workloads.completes(workloads.RunContext(made, made.spec.waves[0], "0")) is ends
 
 
 def no(status: int, message: str, kind: str = "") -> Response:
