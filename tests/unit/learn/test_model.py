@@ -273,7 +273,7 @@ def test_a_whole_fleet_is_valid_and_in_style(lesson: model.LearnedLifecycle, tmp
     assert formatter.format_text("learnt.yaml", file.read_text()) == file.read_text()
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1e7)), min_size=1, max_size=30),
     st.text(max_size=30),
