@@ -215,7 +215,7 @@ def get_binaries(bin_dir: BinDir = None) -> None:
 
     output.start_logging()
     with progress.shown(output.console(stderr=True)) as report:
-        found = binaries.ensure(settings_with(bin_dir), report).found
+        found = binaries.ensure(settings_with(bin_dir), report).by_name
     width = max(map(len, found))
     for name, each in found.items():
         typer.echo(f"{name:<{width}}  {each.source:<6}  {each.path}")
@@ -237,9 +237,9 @@ def _made(name: str, *, half_made_too: bool = False) -> "state.ClusterFolder":
     standing, detail = state.folder_state(where)
     if standing is state.FolderState.ABSENT:
         raise errors.ClusterError(f"there is no cluster {name}", hint=f"make it: kwokfleet cluster up --name {name}")
-    if standing is state.FolderState.HALF_MADE and half_made_too:
+    if standing is state.FolderState.INCOMPLETE and half_made_too:
         return where
-    if standing is not state.FolderState.MADE:
+    if standing is not state.FolderState.COMPLETE:
         raise errors.NotOursError(
             f"{where.root} is {standing}{': ' if detail else ''}{detail}",
             hint=f"kwokfleet cluster up --name {name} says more",

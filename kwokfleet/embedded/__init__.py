@@ -1,5 +1,5 @@
-"""A real control plane on this machine, for people without a cluster at hand and for the tests.
+"""The local control plane: etcd, the Kubernetes components and kwok on this machine, on loopback only.
 
-`binaries.ensure` finds, downloads or builds etcd, the Kubernetes components and kwok;
-`cluster.up` starts them through kwokctl. Nothing here knows of Fleets.
+`binaries.ensure` finds, downloads or builds the programs; `cluster.up` starts them through kwokctl. For users
+without a cluster, and for the tests. Knows nothing of Fleets. May import: errors, settings.
 """

@@ -1,7 +1,7 @@
-"""Build binaries from source: from a pinned Go module, for the control plane the one in controlplane/.
+"""Builds binaries from a pinned Go module; for the control plane, the one in controlplane/.
 
-Go's own caches live in a scratch folder beside the result: an interrupted build goes on from
-them, a finished one removes them, and the user's Go folders are not filled with 4 GB of ours.
+Go's caches are in a scratch folder beside the result. An interrupted build continues from them; a finished
+build removes them. The user's Go folders do not grow by 4 GB.
 """
 
 import os
@@ -20,8 +20,8 @@ from kwokfleet.embedded import causes, toolchain, versions
 log = structlog.get_logger()
 
 NEEDED_BYTES = 6 << 30
-"""Go's build cache 3.2 GB, modules 0.8 GB, binaries 0.5 GB, and room to link."""
-KEPT_LINES = 40
+"""Build cache 3.2 GB, modules 0.8 GB, binaries 0.5 GB, and space for the linker."""
+TAIL_LINES = 40
 
 _CAUSES = (
     causes.FailureCause(
@@ -32,17 +32,17 @@ _CAUSES = (
     causes.FailureCause(
         r"SECURITY ERROR|checksum mismatch",
         "a downloaded module does not match go.sum",
-        "something between here and the module proxy changed it: check GOPROXY and the network, then try again",
+        "the module was changed in transit: check GOPROXY and the network, then try again",
     ),
     causes.FailureCause(
         r"dial tcp|lookup |no such host|i/o timeout|connection re(fused|set)|TLS handshake|proxyconnect|GOPROXY=off",
-        "the Go modules could not be downloaded",
-        "check the network and GOPROXY, or name a folder with the binaries: --bin-dir",
+        "cannot download the Go modules",
+        "check the network and GOPROXY, or use existing binaries: --bin-dir",
     ),
     causes.FailureCause(
         r"signal: killed|cannot allocate memory|out of memory",
         "the compiler ran out of memory",
-        "free 3 GB of memory, then try again: what was compiled is kept",
+        "free 3 GB of memory, then try again; the build continues from its cache",
     ),
 )
 
@@ -50,7 +50,7 @@ _CAUSES = (
 def build(
     binary: versions.Binary, go: toolchain.GoToolchain, scratch: Path, target: Path, report: Callable[[str, int], None]
 ) -> None:
-    """Build *binary* to *target*, atomically; *report* gets what is done now and how many packages were."""
+    """Build *binary* to *target*, atomically; *report* gets the current line and the number of compiled packages."""
     part = target.with_name(f".{target.name}.{os.getpid()}.build")
     command = [str(go.program), "build", "-v", "-trimpath", "-buildvcs=false", "-tags", binary.build_tags]
     command += ["-ldflags", " ".join(("-s", "-w", *binary.stamps)), "-o", str(part), binary.go_package]
@@ -64,14 +64,12 @@ def build(
 
 
 def explain(name: str, tail: list[str]) -> errors.HostError:
-    """Turn the last lines of a failed build into one sentence with a next step."""
-    if known := causes.find_cause(_CAUSES, tail):
-        cause, line = known
-        return errors.HostError(f"building {name} failed: {cause.what} ({line})", hint=cause.hint)
+    """Return the error for the last lines of a failed build."""
+    if match := causes.find_cause(_CAUSES, tail):
+        cause, line = match
+        return errors.HostError(f"cannot build {name}: {cause.what} ({line})", hint=cause.hint)
     text = "\n".join(tail)
-    return errors.HostError(
-        f"building {name} failed:\n{text}", hint="name a folder with the binaries instead: --bin-dir"
-    )
+    return errors.HostError(f"cannot build {name}:\n{text}", hint="use existing binaries: --bin-dir")
 
 
 def _environment(scratch: Path) -> dict[str, str]:
@@ -88,8 +86,8 @@ def _environment(scratch: Path) -> dict[str, str]:
 def _run(
     command: list[str], module: Path, environment: dict[str, str], report: Callable[[str, int], None]
 ) -> list[str] | None:
-    """Run the compiler; None if it succeeded, else the last lines it wrote."""
-    tail: deque[str] = deque(maxlen=KEPT_LINES)
+    """Run the compiler; return None on success, else its last lines."""
+    tail: deque[str] = deque(maxlen=TAIL_LINES)
     packages = 0
     log.debug("compiler_started", command=command)
     with subprocess.Popen(
@@ -100,7 +98,7 @@ def _run(
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # so that the compiler's own children end with it
+        start_new_session=True,  # the compiler's children end with it
     ) as process:
         try:
             for line in process.stderr or ():

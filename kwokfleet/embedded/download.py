@@ -1,7 +1,7 @@
-"""Official release binaries, each checked against the digest its project publishes beside it.
+"""Downloads official release binaries, and verifies the digest that each project publishes.
 
-One try per file, short time-outs, and a host that did not answer is not asked again: on a machine
-without access to these hosts this must cost seconds, because a build from source comes next.
+One attempt per file, short timeouts, and no second request to a host that did not answer. On a machine without
+access to these hosts this takes seconds; a build from source follows.
 """
 
 import hashlib
@@ -24,47 +24,47 @@ from kwokfleet.embedded import versions
 
 SOCKET_TIMEOUT_S = 5
 DIGEST_DEADLINE_S = 10
-"""Covers the name look-up too, which no socket time-out does."""
+"""Includes the DNS lookup, which socket timeouts do not cover."""
 DOWNLOAD_DEADLINE_S = 600
-"""About what a build of all of them takes."""
+"""About the duration of a build of all binaries."""
 CHUNK = 1 << 20
 
 
 class UnavailableError(Exception):
-    """A binary could not be had this way; the message says why. Never leaves `embedded`."""
+    """A binary cannot be downloaded. Caught inside `embedded`: a build follows."""
 
-    def __init__(self, why: str, *, silent: bool = False) -> None:
-        super().__init__(why)
-        self.silent = silent
-        """Nobody answered: not worth asking the same host for another file."""
+    def __init__(self, reason: str, *, unreachable: bool = False) -> None:
+        super().__init__(reason)
+        self.unreachable = unreachable
+        """The host did not answer: it is not asked for another file."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseAsset:
-    """One published file and where its digest stands."""
+    """A published file and the address of its digest."""
 
     url: str
     digest_url: str
     read_digest: Callable[[bytes, str], str]
-    """Picks the digest of the file (second argument) out of what *digest_url* holds."""
+    """Extracts the digest of a file (second argument) from the contents of *digest_url*."""
     member: str = ""
-    """The file wanted inside an archive."""
+    """Path of the binary inside an archive."""
 
     @property
     def file_name(self) -> str:
-        """The last part of the address."""
+        """Last part of the URL."""
         return self.url.rsplit("/", 1)[-1]
 
     @property
     def hosts(self) -> frozenset[str]:
-        """All hosts this asset needs."""
+        """Hosts of both URLs."""
         return frozenset(urllib.parse.urlsplit(url).netloc for url in (self.url, self.digest_url))
 
 
 def release_asset(
     binary: versions.Binary, system: str, machine: str, releases: settings.Releases
 ) -> ReleaseAsset | None:
-    """Say where *binary* is published for this platform; None if it is not."""
+    """Return the release asset of *binary* for a platform; None if there is none."""
     if system != "linux":  # Kubernetes publishes its servers for Linux only
         return None
     version = binary.version
@@ -75,66 +75,66 @@ def release_asset(
         folder = f"etcd-{version}-{system}-{machine}"
         base = f"{releases.etcd}/{version}"
         return ReleaseAsset(f"{base}/{folder}.tar.gz", f"{base}/SHA256SUMS", _listed_digest, f"{folder}/{binary.name}")
-    # kwok's releases have no checksum file of their own; GitHub publishes each asset's digest.
+    # kwok publishes no checksum file; GitHub publishes the digest of each asset.
     url = f"{releases.kwok}/{version}/{binary.name}-{system}-{machine}"
     return ReleaseAsset(url, f"{releases.kwok_digests}/{version}", _github_digest)
 
 
-def fetch(wanted: ReleaseAsset, target: Path, report: Callable[[int, int], None]) -> None:
-    """Download *wanted* to *target*, atomically; raise UnavailableError and leave nothing otherwise."""
-    digest = _digest(wanted)
+def fetch(asset: ReleaseAsset, target: Path, report: Callable[[int, int], None]) -> None:
+    """Download *asset* to *target*, atomically; raise UnavailableError if that fails."""
+    digest = _digest(asset)
     part = target.with_name(f".{target.name}.download")
     try:
-        actual = _save(wanted.url, part, report)
+        actual = _save(asset.url, part, report)
         if actual != digest:
-            raise UnavailableError(f"{wanted.url} has SHA-256 {actual}, its published digest is {digest}")
-        if wanted.member:
-            _extract(part, wanted.member)
+            raise UnavailableError(f"{asset.url} has SHA-256 {actual}; its published digest is {digest}")
+        if asset.member:
+            _extract(part, asset.member)
         part.chmod(0o755)
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
 
 
-def _digest(wanted: ReleaseAsset) -> str:
-    text = _within(DIGEST_DEADLINE_S, wanted.digest_url)
-    digest = wanted.read_digest(text, wanted.file_name).lower()
+def _digest(asset: ReleaseAsset) -> str:
+    text = _within(DIGEST_DEADLINE_S, asset.digest_url)
+    digest = asset.read_digest(text, asset.file_name).lower()
     if len(digest) != hashlib.sha256().digest_size * 2:
-        raise UnavailableError(f"{wanted.digest_url} holds no SHA-256 digest of {wanted.file_name}")
+        raise UnavailableError(f"{asset.digest_url} has no SHA-256 digest of {asset.file_name}")
     return digest
 
 
 def _within(deadline_s: float, url: str) -> bytes:
-    answer: list[bytes | UnavailableError] = []
+    result: list[bytes | UnavailableError] = []
 
-    def ask() -> None:
+    def request() -> None:
         try:
             with _open(url) as body:
-                answer.append(_read(body, url))
+                result.append(_read(body, url))
         except UnavailableError as exc:
-            answer.append(exc)
+            result.append(exc)
 
-    thread = threading.Thread(target=ask, daemon=True)
+    thread = threading.Thread(target=request, daemon=True)
     thread.start()
     thread.join(deadline_s)
-    if not answer:
-        raise UnavailableError(f"{url} did not answer within {deadline_s:.0f} s", silent=True)
-    if isinstance(answer[0], UnavailableError):
-        raise answer[0]
-    return answer[0]
+    if not result:
+        raise UnavailableError(f"{url} did not answer within {deadline_s:.0f} s", unreachable=True)
+    if isinstance(result[0], UnavailableError):
+        raise result[0]
+    return result[0]
 
 
 def _open(url: str) -> http.client.HTTPResponse:
     request = urllib.request.Request(url, headers={"User-Agent": "kwokfleet"})  # noqa: S310 - only http(s), below
     if not url.startswith(("https://", "http://")):
-        raise UnavailableError(f"{url} is not an http address")
+        raise UnavailableError(f"{url} is not an HTTP URL")
     try:
         response: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=SOCKET_TIMEOUT_S)  # noqa: S310 - checked above
     except urllib.error.HTTPError as exc:
         exc.close()  # it is also the response
         raise UnavailableError(f"{url} answered {exc.code} {exc.reason}") from exc
     except (OSError, http.client.HTTPException) as exc:
-        raise UnavailableError(f"{url}: {getattr(exc, 'reason', exc)}", silent=True) from exc
+        raise UnavailableError(f"{url}: {getattr(exc, 'reason', exc)}", unreachable=True) from exc
     return response
 
 
@@ -142,7 +142,7 @@ def _read(body: http.client.HTTPResponse, url: str) -> bytes:
     try:
         return body.read(CHUNK)
     except (OSError, http.client.HTTPException) as exc:
-        raise UnavailableError(f"{url} broke off: {exc}", silent=True) from exc
+        raise UnavailableError(f"{url} ended early: {exc}", unreachable=True) from exc
 
 
 def _save(url: str, part: Path, report: Callable[[int, int], None]) -> str:
@@ -157,7 +157,7 @@ def _save(url: str, part: Path, report: Callable[[int, int], None]) -> str:
             done += len(chunk)
             report(done, total)
             if time.monotonic() > until:
-                raise UnavailableError(f"{url} took longer than {DOWNLOAD_DEADLINE_S} s", silent=True)
+                raise UnavailableError(f"{url} took longer than {DOWNLOAD_DEADLINE_S} s", unreachable=True)
     return hasher.hexdigest()
 
 
@@ -168,7 +168,7 @@ def _extract(archive: Path, member: str) -> None:
             shutil.copyfileobj(source, file, CHUNK)
         inner.replace(archive)
     except (tarfile.TarError, KeyError, EOFError) as exc:
-        raise UnavailableError(f"{archive.name} holds no {member}: {exc}") from exc
+        raise UnavailableError(f"{archive.name} does not contain {member}: {exc}") from exc
     finally:
         inner.unlink(missing_ok=True)
 
@@ -177,7 +177,7 @@ def _member(tar: tarfile.TarFile, member: str) -> BinaryIO:
     file = tar.extractfile(member)
     if file is None:
         raise KeyError(member)
-    return file  # type: ignore[return-value]  # typeshed says IO[bytes], which BinaryIO is
+    return file  # type: ignore[return-value]  # typeshed has IO[bytes], which BinaryIO is
 
 
 def _bare_digest(text: bytes, _file_name: str) -> str:
@@ -195,7 +195,7 @@ def _listed_digest(text: bytes, file_name: str) -> str:
 def _github_digest(text: bytes, file_name: str) -> str:
     try:
         assets = json.loads(text)["assets"]
-        digests = {each["name"]: each.get("digest") or "" for each in assets}
+        digests = {asset["name"]: asset.get("digest") or "" for asset in assets}
     except (ValueError, KeyError, TypeError):
         return ""
     return digests.get(file_name, "").removeprefix("sha256:")

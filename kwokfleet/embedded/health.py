@@ -1,4 +1,4 @@
-"""Whether the components answer, and what to say when one does not."""
+"""Health checks of the components, and errors that explain why one has ended."""
 
 import http.client
 import json
@@ -9,36 +9,36 @@ from collections.abc import Callable
 from kwokfleet import errors
 from kwokfleet.embedded import causes, kwokctl, logs, ports, processes, state, versions
 
-ASK_TIMEOUT_S = 5
+REQUEST_TIMEOUT_S = 5
 POLL_S = 0.1
-LOOK_FOR_DEAD_EVERY_S = 0.5
+LIVENESS_CHECK_S = 0.5
 _TAIL_LINES = 6
 _SEARCHED_LINES = 200
 _LATE_API_SERVER = causes.FailureCause(
     r"failed to wait for apiserver being healthy",
-    "the API server did not come up in time",
-    "is this machine very busy? Then try again when it is not",
+    "the API server did not start in time",
+    "try again when this machine is less busy",
 )
-_WRONG_FLAG = causes.FailureCause(
+_INVALID_FLAG = causes.FailureCause(
     r"unknown (shorthand )?flag|invalid argument|flag provided but not|strict decoding error",
-    "it was told something wrong",
+    "a flag or a configuration file is invalid",
     "check --extra-args and --kube-scheduler-config",
 )
 _CAUSES = (
     _LATE_API_SERVER,
-    causes.FailureCause(causes.DISK, "the disk is full", "free some space, or set KWOKFLEET_DATA_DIR to a larger disk"),
-    causes.FailureCause(causes.PORT, "a port it needs is in use", "end the program that has it, then try again"),
-    _WRONG_FLAG,
-    causes.FailureCause(r"permission denied", "a file may not be read or written", "mend that file's permissions"),
+    causes.FailureCause(causes.DISK, "the disk is full", "free disk space, or set KWOKFLEET_DATA_DIR to a larger disk"),
+    causes.FailureCause(causes.PORT, "a port it needs is in use", "end the program that uses the port, then try again"),
+    _INVALID_FLAG,
+    causes.FailureCause(r"permission denied", "a file is not readable or writable", "fix the permissions of that file"),
 )
 
 
 class ApiServerTimeoutError(errors.HostError):
-    """A component ended because the API server was not up in time: on a slow machine, no more than that."""
+    """A component ended because the API server was slow to start. A restart can succeed."""
 
 
 def answers(where: state.ClusterFolder, component: str, chosen: state.Ports) -> bool:
-    """Ask *component* whether it is well."""
+    """Return whether the health endpoint of *component* answers 200."""
     match component:
         case "etcd":
             return _is_ok(chosen.etcd, "/health", None)
@@ -58,59 +58,59 @@ def wait_until_ready(
     until: float,
     on_ready: Callable[[str], None],
 ) -> None:
-    """Wait until every component is usable and *starter* is done; raise at once if one has died.
+    """Wait until every component is usable and *starter* is done; raise as soon as a component has ended.
 
-    *until* is a moment of the monotonic clock.
+    *until* is a time of the monotonic clock.
     """
-    look_at = time.monotonic() + LOOK_FOR_DEAD_EVERY_S
+    next_check = time.monotonic() + LIVENESS_CHECK_S
     waiting = list(versions.COMPONENTS)
     while not (starter.is_done() and not waiting):
         if waiting and _is_usable(where, waiting[0], chosen):
             on_ready(waiting.pop(0))
             continue
-        if time.monotonic() > look_at:
+        if time.monotonic() > next_check:
             _require_alive(where)
-            look_at = time.monotonic() + LOOK_FOR_DEAD_EVERY_S
+            next_check = time.monotonic() + LIVENESS_CHECK_S
         if time.monotonic() > until:
             raise _too_slow(where, waiting[0] if waiting else "kwokctl")
         time.sleep(POLL_S)
 
 
-def _too_slow(where: state.ClusterFolder, who: str) -> errors.DeadlineError:
+def _too_slow(where: state.ClusterFolder, component: str) -> errors.DeadlineError:
     return errors.DeadlineError(
-        f"{who} did not get ready in time; its log ends with:\n{log_end(where, who)}",
-        hint="try again if this machine was very busy; if one of an existing cluster hangs: "
-        f"kwokfleet cluster restart {who} --name {where.name}",
+        f"{component} was not ready in time; its log ends with:\n{log_end(where, component)}",
+        hint="try again if this machine was busy; to restart the component of an existing cluster: "
+        f"kwokfleet cluster restart {component} --name {where.name}",
     )
 
 
 def _is_usable(where: state.ClusterFolder, component: str, chosen: state.Ports) -> bool:
     if component == "kube-controller-manager":
-        # Without the first service account, which it makes, no pod can be created.
+        # Pods need the default ServiceAccount, which this component creates.
         account = "/api/v1/namespaces/default/serviceaccounts/default"
         return answers(where, component, chosen) and _is_ok(chosen.kube_apiserver, account, state.client_context(where))
     return answers(where, component, chosen)
 
 
 def _require_alive(where: state.ClusterFolder) -> None:
-    """Raise if a component that was started, as its pid file shows, is not there any more."""
-    started = [each for each in versions.COMPONENTS if where.pid_file(each).exists()]
-    alive = {each.component for each in processes.find_processes(where)}
+    """Raise if a component has a pid file and no process."""
+    started = [component for component in versions.COMPONENTS if where.pid_file(component).exists()]
+    alive = {process.component for process in processes.find_processes(where)}
     for component in started:
         if component not in alive:
-            raise _explain(where, component)
+            raise _exit_error(where, component)
 
 
-def _explain(where: state.ClusterFolder, component: str) -> errors.KwokfleetError:
-    """Say why *component* ended, as far as its log tells."""
+def _exit_error(where: state.ClusterFolder, component: str) -> errors.KwokfleetError:
+    """Return the error for a component that ended, with the cause from its log."""
     end = [line for _, line in logs.lines([where.log(component)], tail=_SEARCHED_LINES, follow=False)]
-    if known := causes.find_cause(_CAUSES, end):
-        cause, line = known
-        kind = {_LATE_API_SERVER: ApiServerTimeoutError, _WRONG_FLAG: errors.InputError}.get(cause, errors.HostError)
-        return kind(f"{component} ended by itself: {cause.what} ({line})", hint=cause.hint)
+    if match := causes.find_cause(_CAUSES, end):
+        cause, line = match
+        kind = {_LATE_API_SERVER: ApiServerTimeoutError, _INVALID_FLAG: errors.InputError}.get(cause, errors.HostError)
+        return kind(f"{component} ended unexpectedly: {cause.what} ({line})", hint=cause.hint)
     return errors.HostError(
-        f"{component} ended by itself; its log ends with:\n{log_end(where, component)}",
-        hint="check the flags and files that were passed to it",
+        f"{component} ended unexpectedly; its log ends with:\n{log_end(where, component)}",
+        hint="check --extra-args and --kube-scheduler-config",
     )
 
 
@@ -131,11 +131,11 @@ def _is_ok(port: int, path: str, context: ssl.SSLContext | None) -> bool:
 
 
 def _get(port: int, path: str, context: ssl.SSLContext | None) -> tuple[int, bytes]:
-    """Return status and body; status 0 if nobody answered."""
+    """Return status and body; status 0 without an answer."""
     connection = (
-        http.client.HTTPSConnection(ports.LOOPBACK, port, timeout=ASK_TIMEOUT_S, context=context)
+        http.client.HTTPSConnection(ports.LOOPBACK, port, timeout=REQUEST_TIMEOUT_S, context=context)
         if context
-        else http.client.HTTPConnection(ports.LOOPBACK, port, timeout=ASK_TIMEOUT_S)
+        else http.client.HTTPConnection(ports.LOOPBACK, port, timeout=REQUEST_TIMEOUT_S)
     )
     try:
         connection.request("GET", path)
@@ -148,7 +148,7 @@ def _get(port: int, path: str, context: ssl.SSLContext | None) -> tuple[int, byt
 
 
 def _unverified() -> ssl.SSLContext:
-    # These two make a certificate of their own at every start; only "ok" is asked, on loopback.
+    # These components create a self-signed certificate at every start. The request is on loopback and has no secret.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -1,4 +1,4 @@
-"""kwokctl makes the certificates, writes the flags and starts the components; this tells it how."""
+"""Configuration and calls of kwokctl, which creates certificates and starts the components."""
 
 import json
 import os
@@ -16,11 +16,10 @@ log = structlog.get_logger()
 _INFLIGHT = "3000"
 _QPS, _BURST = "5000", "10000"
 _DEFAULT_ARGS = (
-    # Priority and fairness stay on, as in any real cluster, but with limits that one machine's
-    # load generator does not meet before the machine's own.
+    # Priority and fairness stay on, as in a real cluster. The limits are higher than one machine can reach.
     ("kube-apiserver", "max-requests-inflight", _INFLIGHT),
     ("kube-apiserver", "max-mutating-requests-inflight", _INFLIGHT),
-    # There is one of each: an election would delay the start by seconds and never end asking.
+    # One instance of each: leader election would delay the start and send requests forever.
     ("kube-controller-manager", "leader-elect", "false"),
     ("kube-scheduler", "leader-elect", "false"),
     ("kube-controller-manager", "kube-api-qps", _QPS),
@@ -31,15 +30,15 @@ _DEFAULT_ARGS = (
 
 
 def configuration(spec: state.Spec, chosen: state.Ports) -> dict[str, Any]:
-    """Build the KwokctlConfiguration of a cluster."""
+    """Return the KwokctlConfiguration of a cluster."""
     paths = dict(spec.binaries)
     options: dict[str, Any] = {
         "runtime": "binary",
-        # kwokctl's own default is 0.0.0.0, with an etcd that asks nobody for a password.
+        # kwokctl's default is 0.0.0.0, with an etcd without authentication.
         "bindAddress": ports.LOOPBACK,
         "kubeAuthorization": True,
         "kubeAdmission": True,
-        "components": list(versions.COMPONENTS),  # without kwok: that process is kwokfleet's own
+        "components": list(versions.COMPONENTS),  # without kwok, which kwokfleet starts itself
         "etcdBinary": paths["etcd"],
         "kubeApiserverBinary": paths["kube-apiserver"],
         "kubeControllerManagerBinary": paths["kube-controller-manager"],
@@ -74,15 +73,15 @@ def _patches(args: tuple[tuple[str, str, str], ...]) -> list[dict[str, Any]]:
 
 
 def write_configuration(where: state.ClusterFolder, spec: state.Spec, chosen: state.Ports) -> None:
-    """Write the configuration where `create` finds it. JSON is YAML, and needs no library."""
+    """Write the configuration file, as JSON, which is valid YAML."""
     where.kwokctl_config.write_text(json.dumps(configuration(spec, chosen), indent=2) + "\n")
 
 
 class KwokctlProcess:
-    """A kwokctl at work.
+    """A running kwokctl.
 
-    `create` is for a cluster that is not there yet: when it cannot read what is there, it takes it
-    for nothing, and when it fails it removes the folder. `start` starts what is not running.
+    `create` is for a new cluster: it overwrites files that it cannot read, and removes the folder when it fails.
+    `start` starts components that do not run.
     """
 
     def __init__(self, where: state.ClusterFolder, tools: binaries.Binaries, *, create: bool) -> None:
@@ -90,53 +89,53 @@ class KwokctlProcess:
         self._command = [str(program), "create" if create else "start", "cluster", "--name", where.name]
         self._command += ["--config", str(where.kwokctl_config)]
         self._command += ["--kubeconfig", ""] if create else []
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         try:
             self._process = subprocess.Popen(
                 self._command,
                 env=_environment(where, tools),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=self._said,
-                start_new_session=True,  # Ctrl-C is ours to handle: kwokctl would go on half-way
+                stderr=self._stderr,
+                start_new_session=True,  # kwokfleet handles Ctrl-C: kwokctl would stop half-way
             )
         except OSError as exc:
-            self._said.close()
+            self._stderr.close()
             raise errors.HostError(
-                f"cannot run {program}: {exc.strerror}", hint="is it a program for this machine?"
+                f"cannot run {program}: {exc.strerror}", hint="check that it is a program for this platform"
             ) from exc
 
     def is_done(self) -> bool:
-        """Tell whether kwokctl has ended well; raise if it has failed."""
+        """Return whether kwokctl has succeeded; raise if it has failed."""
         if self._process.poll():
             raise errors.HostError(
-                f"kwokctl could not start the cluster: {_reason(self._read())}",
-                hint="kwokfleet --log-level debug shows all that it said",
+                f"kwokctl cannot start the cluster: {_reason(self._read())}",
+                hint="kwokfleet --log-level debug shows the output of kwokctl",
             )
         return self._process.poll() == 0
 
     def close(self) -> None:
-        """End kwokctl, if it is still there."""
+        """Kill kwokctl if it still runs."""
         if self._process.poll() is None:
             self._process.kill()
         code = self._process.wait()
         log.debug("kwokctl_ended", command=self._command, exit_code=code, stderr=self._read())
-        self._said.close()
+        self._stderr.close()
 
     def _read(self) -> str:
-        self._said.seek(0)
-        return self._said.read().decode(errors="replace")
+        self._stderr.seek(0)
+        return self._stderr.read().decode(errors="replace")
 
 
 def _environment(where: state.ClusterFolder, tools: binaries.Binaries) -> dict[str, str]:
-    # Every KWOK_ variable is an option to kwokctl, and a kubectl on PATH beats the one configured.
+    # Every KWOK_ variable is an option of kwokctl, and kwokctl prefers the kubectl on PATH.
     inherited = settings.child_environment(lambda name: not name.startswith(("KWOK_", "KUBECONFIG")))
     path = os.pathsep.join((str(tools.path("kubectl").parent), inherited.get("PATH", "")))
     return inherited | {"KWOK_WORKDIR": str(where.data_dir.resolve()), "PATH": path}
 
 
 def _reason(stderr: str) -> str:
-    """Pick the error out of kwokctl's JSON log lines."""
+    """Return the error in kwokctl's JSON log lines."""
     reason = ""
     for line in stderr.splitlines():
         try:

@@ -1,4 +1,4 @@
-"""One at a time, across processes: a lock that the kernel frees when its holder dies."""
+"""File locks between processes. The kernel releases a lock when its holder dies."""
 
 import fcntl
 import os
@@ -14,14 +14,14 @@ POLL_S = 0.1
 
 @contextmanager
 def exclusive(path: Path, *, deadline_s: float, on_wait: Callable[[str], None]) -> Iterator[None]:
-    """Hold the lock file *path*; while somebody else does, tell *on_wait* who, and wait.
+    """Hold the lock file *path*. If another process holds it, call *on_wait* with its name, and wait.
 
-    A holder may remove the file before it lets go (`cluster.down` leaves nothing behind): whoever
-    waited then holds a lock on a file nobody else can see, notices that, and tries again.
+    A holder may remove the file before the release (`cluster.down` removes everything). A waiting process then has
+    the lock of a removed file, detects that, and tries again.
     """
     until = time.monotonic() + deadline_s
     descriptor = _acquire(path, until, on_wait)
-    while not _is_still(path, descriptor):
+    while not _is_same_file(path, descriptor):
         os.close(descriptor)
         descriptor = _acquire(path, until, on_wait)
     try:
@@ -33,7 +33,7 @@ def exclusive(path: Path, *, deadline_s: float, on_wait: Callable[[str], None]) 
 
 
 def is_held(path: Path) -> bool:
-    """Tell whether somebody holds the lock now."""
+    """Return whether a process holds the lock."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -49,20 +49,20 @@ def is_held(path: Path) -> bool:
 
 def _acquire(path: Path, until: float, on_wait: Callable[[str], None]) -> int:
     descriptor = _open(path)
-    told = False
+    reported = False
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.pread(descriptor, 32, 0).decode(errors="replace") or "unknown"
-            if not told:
+            if not reported:
                 on_wait(f"process {holder}")
-                told = True
+                reported = True
             if time.monotonic() > until:
                 os.close(descriptor)
                 raise errors.DeadlineError(
                     f"{path} is still locked by process {holder}",
-                    hint=f"wait for it, or end it: kill {holder}",
+                    hint=f"wait until it ends, or end it: kill {holder}",
                 ) from None
             time.sleep(POLL_S)
         else:
@@ -72,11 +72,11 @@ def _acquire(path: Path, until: float, on_wait: Callable[[str], None]) -> int:
 def _open(path: Path) -> int:
     while True:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with suppress(FileNotFoundError):  # a holder that leaves nothing behind was faster: make it again
+        with suppress(FileNotFoundError):  # a holder has removed the folder
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
-def _is_still(path: Path, descriptor: int) -> bool:
+def _is_same_file(path: Path, descriptor: int) -> bool:
     with suppress(FileNotFoundError):
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     return False

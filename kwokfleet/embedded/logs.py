@@ -1,4 +1,4 @@
-"""The ends of log files, and what is added to them."""
+"""Last lines of log files, and new lines as they are written."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -9,22 +9,22 @@ _BLOCK = 1 << 16
 
 
 def lines(files: Sequence[Path], *, tail: int, follow: bool) -> Iterator[tuple[Path, str]]:
-    """Yield the last *tail* lines of each file and, to *follow*, every line added from then on."""
+    """Yield the last *tail* lines of each file; with *follow*, also every new line."""
     positions: dict[Path, int] = {}
     for file in files:
-        past, positions[file] = _end(file, tail, whole_lines=follow)
-        for line in past:
+        last_lines, positions[file] = _tail(file, tail, whole_lines=follow)
+        for line in last_lines:
             yield file, line
     while follow and any(file.parent.exists() for file in files):
         for file in files:
-            added, positions[file] = _added(file, positions[file])
-            for line in added:
+            new_lines, positions[file] = _new_lines(file, positions[file])
+            for line in new_lines:
                 yield file, line
         time.sleep(POLL_S)
 
 
-def _end(file: Path, tail: int, *, whole_lines: bool) -> tuple[list[str], int]:
-    """Read the last *tail* lines backwards, block by block: logs of a long run are large."""
+def _tail(file: Path, tail: int, *, whole_lines: bool) -> tuple[list[str], int]:
+    """Read the last *tail* lines backwards, block by block: log files can be large."""
     if not file.exists():
         return [], 0
     with file.open("rb") as stream:
@@ -34,19 +34,19 @@ def _end(file: Path, tail: int, *, whole_lines: bool) -> tuple[list[str], int]:
             position = max(0, position - _BLOCK)
             stream.seek(position)
             data = stream.read(size - position)
-    if whole_lines:  # what is being written right now is read when it is complete
+    if whole_lines:  # an incomplete last line is read later
         complete = data.rfind(b"\n") + 1
         size, data = size - (len(data) - complete), data[:complete]
-    past = data.decode(errors="replace").splitlines()
-    return past[max(0, len(past) - tail) :], size
+    all_lines = data.decode(errors="replace").splitlines()
+    return all_lines[max(0, len(all_lines) - tail) :], size
 
 
-def _added(file: Path, position: int) -> tuple[list[str], int]:
+def _new_lines(file: Path, position: int) -> tuple[list[str], int]:
     if not file.exists():
         return [], 0
     with file.open("rb") as stream:
         size = stream.seek(0, 2)
-        stream.seek(position if position <= size else 0)  # shorter than before: it was started anew
+        stream.seek(position if position <= size else 0)  # a shorter file was truncated
         data = stream.read()
     complete = data.rfind(b"\n") + 1
     return data[:complete].decode(errors="replace").splitlines(), size - (len(data) - complete)

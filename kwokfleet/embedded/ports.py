@@ -1,4 +1,4 @@
-"""Free loopback ports, and who sits on one that is not free."""
+"""Free loopback ports."""
 
 import errno
 import socket
@@ -13,18 +13,17 @@ from kwokfleet.embedded import state
 
 LOOPBACK = "127.0.0.1"
 HIGHEST, LOWEST = 32767, 10000
-"""Below the range from which systems hand out ports to outgoing connections."""
+"""Below the ephemeral ports of outgoing connections."""
 
 
 def choose(apiserver: int, taken: AbstractSet[int], seed: str) -> state.Ports:
-    """Choose a free port for every socket of a cluster; *apiserver* is used as it is unless 0.
+    """Choose a free port for every socket of a cluster; *apiserver* is used unchanged unless it is 0.
 
-    The search starts at a place that depends on *seed*, the cluster's folder: the same cluster gets
-    the same ports each time it is made, and two that start at the same moment, unknown to each
-    other, look in different places.
+    The search starts at a port that depends on *seed*, the cluster's folder. A cluster gets the same ports each
+    time it is created, and two clusters that start at the same time search in different ranges.
     """
     if apiserver:
-        require_free(apiserver, "kube-apiserver", "end that program, or choose another port: --port")
+        require_free(apiserver, "kube-apiserver", "end that program, or use another port: --port")
     free = _free(taken | {apiserver}, zlib.crc32(seed.encode()))
     return state.Ports(
         kube_apiserver=apiserver or next(free),
@@ -37,20 +36,20 @@ def choose(apiserver: int, taken: AbstractSet[int], seed: str) -> state.Ports:
 
 
 def require_free(port: int, component: str, hint: str) -> None:
-    """Raise, with *hint*, if *component* cannot listen on *port*; name who has it."""
+    """Raise, with *hint*, if *component* cannot listen on *port*; name the process that uses it."""
     try:
         _try_to_listen(port)
     except OSError as exc:
         in_use = exc.errno == errno.EADDRINUSE
-        why = f"is in use{_by_whom(port)}" if in_use else f"cannot be used: {exc.strerror}"
+        reason = f"is in use{_owner(port)}" if in_use else f"cannot be used: {exc.strerror}"
         raise errors.HostError(
-            f"port {port}, needed by {component}, {why}", hint=hint if in_use else "choose another port: --port"
+            f"port {port}, needed by {component}, {reason}", hint=hint if in_use else "use another port: --port"
         ) from exc
 
 
 def _try_to_listen(port: int) -> None:
     with socket.socket() as attempt:
-        attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # Go does; old connections do not matter
+        attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Go: closing connections do not block it
         attempt.bind((LOOPBACK, port))
 
 
@@ -68,14 +67,14 @@ def _free(taken: AbstractSet[int], start: int) -> Iterator[int]:
         port = LOWEST + (start + step) % size
         if port not in taken and _is_free(port):
             yield port
-    raise errors.HostError("no free port on loopback", hint="end some of the programs that listen there")
+    raise errors.HostError("no loopback port is free", hint="end some of the programs that listen on loopback")
 
 
-def _by_whom(port: int) -> str:
+def _owner(port: int) -> str:
     try:
-        for each in psutil.net_connections("tcp"):
-            if each.status == psutil.CONN_LISTEN and each.laddr and each.laddr.port == port and each.pid:
-                return f" by {psutil.Process(each.pid).name()} (process {each.pid})"
-    except psutil.Error:  # macOS tells only root
+        for socket_ in psutil.net_connections("tcp"):
+            if socket_.status == psutil.CONN_LISTEN and socket_.laddr and socket_.laddr.port == port and socket_.pid:
+                return f" by {psutil.Process(socket_.pid).name()} (process {socket_.pid})"
+    except psutil.Error:  # macOS: only root may see it
         pass
     return ""

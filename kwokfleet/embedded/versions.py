@@ -1,6 +1,6 @@
-"""Which binaries make up the control plane, at which versions, and where each comes from.
+"""Binaries of the control plane, with their versions and Go packages.
 
-The same versions stand in controlplane/go.mod, whose go.sum pins the code; a test compares them.
+controlplane/go.mod has the same versions, and its go.sum pins the code. A test compares them.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ KUBERNETES = "v1.36.3"
 ETCD = "v3.6.8"
 KWOK = "v0.8.0"
 OLDEST_GO = (1, 26, 0)
-"""What controlplane/go.mod asks for."""
+"""Required by controlplane/go.mod."""
 
 _KUBERNETES_STAMPS = tuple(
     f"-X {package}.{variable}={value}"
@@ -28,18 +28,18 @@ _KUBERNETES_STAMPS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """One program of the control plane."""
+    """A program of the control plane."""
 
     name: str
     project: str
-    """kubernetes, etcd or kwok: decides version and place of its release."""
+    """kubernetes, etcd or kwok: decides version and address of the release."""
     version: str
     go_package: str
     usual_packages: int
     usual_build_s: int
-    """Compiled packages and seconds, on two cores with a cold cache, in the order of `BINARIES`."""
+    """Measured on two cores with a cold cache, in the order of `BINARIES`."""
     stamps: tuple[str, ...] = ()
-    """Linker flags without which it would not know its own version."""
+    """Linker flags that set the version."""
     build_tags: str = ""
     module: Path = MODULE
     """The folder of the go.mod that pins it."""
@@ -61,9 +61,9 @@ BINARIES = (
 )
 
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
-"""The binaries that keep running as the cluster; the rest are tools."""
+"""Binaries that run as the cluster; the others are tools."""
 
 
 def cache_key(system: str, machine: str) -> str:
-    """Name the folder that caches these versions for one platform."""
+    """Return the name of the cache folder of these versions for one platform."""
     return f"kubernetes-{KUBERNETES}_etcd-{ETCD}_kwok-{KWOK}_{system}-{machine}"

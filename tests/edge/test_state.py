@@ -31,7 +31,7 @@ def test_the_marker_remembers_everything(tmp_path: Path) -> None:
 
 def test_a_finished_cluster_is_made(tmp_path: Path) -> None:
     """The good case."""
-    assert state.folder_state(made(tmp_path)) == (state.FolderState.MADE, "")
+    assert state.folder_state(made(tmp_path)) == (state.FolderState.COMPLETE, "")
 
 
 @pytest.mark.parametrize("empty", [True, False])
@@ -52,7 +52,7 @@ def test_a_folder_without_our_marker_is_foreign(tmp_path: Path) -> None:
 
 def test_an_unfinished_cluster_is_half_made(tmp_path: Path) -> None:
     """Whoever was making it died."""
-    assert state.folder_state(made(tmp_path, finished=False))[0] is state.FolderState.HALF_MADE
+    assert state.folder_state(made(tmp_path, finished=False))[0] is state.FolderState.INCOMPLETE
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"finished": true}'])
@@ -71,7 +71,7 @@ def test_certificates_that_cannot_be_used_are_damage(tmp_path: Path) -> None:
     where.pki("ca.crt").write_text("not a certificate")
     standing, why = state.folder_state(where)
     assert standing is state.FolderState.DAMAGED
-    assert "its certificates cannot be used" in why
+    assert "its certificates are invalid" in why
 
 
 def test_a_marker_of_somebody_elses_is_damage(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_missing_files_are_damage_and_named(tmp_path: Path) -> None:
     where = made(tmp_path)
     where.pki("admin.key").unlink()
     where.kubeconfig.write_text("")
-    assert state.folder_state(where) == (state.FolderState.DAMAGED, "kubeconfig.yaml, pki/admin.key missing or empty")
+    assert state.folder_state(where) == (state.FolderState.DAMAGED, "missing or empty: kubeconfig.yaml, pki/admin.key")
 
 
 @pytest.mark.parametrize("name", ["", "Demo", "-demo", "a/b", "../up", "a" * 41, "a b", "demo\n"])
@@ -112,12 +112,14 @@ def test_differences_between_options_are_put_into_words() -> None:
     assert list(state.differences(SPEC, state.Spec())) == []
     assert list(state.differences(SPEC, replace(SPEC, extra_args=SPEC.extra_args[::-1]))) == []
     assert list(state.differences(SPEC, other)) == [
-        "--port 1 then, 2 now",
-        "--kube-scheduler-config none then, /s.yaml now",
-        "--extra-args etcd=a=b, kube-scheduler=v=4 then, etcd=a=c now",
-        "etcd from /bin/etcd then, from /own/etcd now",
+        "--port 1 at creation, 2 now",
+        "--kube-scheduler-config none at creation, /s.yaml now",
+        "--extra-args etcd=a=b, kube-scheduler=v=4 at creation, etcd=a=c now",
+        "etcd from /bin/etcd at creation, from /own/etcd now",
     ]
-    assert list(state.differences(other, replace(other, scheduler_config_digest="0"))) == ["/s.yaml has changed since"]
+    assert list(state.differences(other, replace(other, scheduler_config_digest="0"))) == [
+        "/s.yaml has changed since the creation"
+    ]
 
 
 @pytest.mark.parametrize("folder", ["with space", "a,b", 'quo"te'])

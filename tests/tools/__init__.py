@@ -40,7 +40,7 @@ TOOLS = (
         module=MODULE,
     ),
 )
-PROMETHEUS_OPERATOR = crds.Source(
+PROMETHEUS_OPERATOR = crds.CrdSource(
     project="prometheus-operator",
     module="github.com/prometheus-operator/prometheus-operator",
     version=_version("github.com/prometheus-operator/prometheus-operator"),

@@ -7,8 +7,8 @@ from kwokfleet.embedded import build, toolchain
     ("line", "cause", "next_step"),
     [
         ("write /tmp/go-build1/b001/_pkg_.a: no space left on device", "the disk is full", "KWOKFLEET_CACHE_DIR"),
-        ("dial tcp: lookup module.proxy on 127.0.0.1:53: no such host", "could not be downloaded", "GOPROXY"),
-        ("module lookup disabled by GOPROXY=off", "could not be downloaded", "--bin-dir"),
+        ("dial tcp: lookup module.proxy on 127.0.0.1:53: no such host", "cannot download the Go modules", "GOPROXY"),
+        ("module lookup disabled by GOPROXY=off", "cannot download the Go modules", "--bin-dir"),
         ("verifying k8s.io/api@v0.36.3: checksum mismatch", "does not match go.sum", "GOPROXY"),
         ("compile: signal: killed", "out of memory", "memory"),
     ],
@@ -16,7 +16,7 @@ from kwokfleet.embedded import build, toolchain
 def test_a_failed_build_names_cause_and_next_step(line: str, cause: str, next_step: str) -> None:
     """The compiler's last lines become a sentence that a person can act on."""
     error = build.explain("etcd", ["go.uber.org/zap", line])
-    assert "building etcd failed" in str(error)
+    assert "cannot build etcd" in str(error)
     assert cause in str(error)
     assert line.strip() in str(error)
     assert next_step in error.hint
