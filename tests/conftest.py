@@ -69,10 +69,10 @@ def box(cluster: control_plane.ControlPlane) -> Iterator[sandbox.Sandbox]:
 @pytest.fixture
 def kwokfleet(tmp_path: Path) -> Iterator[cli.Cli]:
     """Run the command line as a user would, with folders of the test's own; no cluster outlives it."""
-    yield from cli.opened(tmp_path)
+    yield from cli.isolated(tmp_path)
 
 
 @pytest.fixture
-def golden_file(request: pytest.FixtureRequest) -> golden_files.Golden:
+def golden_file(request: pytest.FixtureRequest) -> golden_files.GoldenFiles:
     """Compare a text with the file of that name in tests/golden."""
-    return golden_files.Golden(update=bool(request.config.getoption("--update-golden")))
+    return golden_files.GoldenFiles(update=bool(request.config.getoption("--update-golden")))

@@ -29,7 +29,7 @@ def run() -> table.Result:
             "kwokctl create cluster --wait": lambda: _kwokctl(root / "wait", tools, "60s"),
             "kwokfleet cluster up": lambda: _kwokfleet(root / "ours"),
         }
-        samples = table.in_turn(ROUNDS, contestants)
+        samples = table.measure_in_turn(ROUNDS, contestants)
     return table.Result(
         "From nothing to a cluster, binaries cached",
         "s",

@@ -39,11 +39,11 @@ def run() -> list[table.Result]:
     with benchmark_cluster.opened(driven=False) as place:
         files = place.folder / "files"
         files.mkdir()
-        with benchmark_cluster.kwok_beside(place):
+        with benchmark_cluster.separate_kwok(place):
             made = [_ready(place, files)]
             _save(files / "bench.yaml", _fleet(LARGE))
             _save(files / "small.yaml", _small(0))
-            with faulty_proxy.proxied(place.plane) as proxy, _daemon(place, files, proxy) as daemon:
+            with faulty_proxy.proxy_to(place.plane) as proxy, _daemon(place, files, proxy) as daemon:
                 place.wait(LARGE + 1)
                 made += [_follows(files, proxy), _drifts(place), _storm(files, proxy, daemon), _asks(proxy, daemon)]
         with _daemon(place, files, kwok=True) as daemon:
@@ -75,16 +75,20 @@ def _save(path: Path, text: str) -> float:
 
 @contextmanager
 def _daemon(
-    place: benchmark_cluster.Arena, files: Path, proxy: faulty_proxy.Proxy | None = None, *, kwok: bool = False
-) -> Iterator[daemon_process.Running]:
+    place: benchmark_cluster.BenchmarkCluster,
+    files: Path,
+    proxy: faulty_proxy.FaultyProxy | None = None,
+    *,
+    kwok: bool = False,
+) -> Iterator[daemon_process.DaemonProcess]:
     through = {"KUBECONFIG": proxy.kubeconfig(place.folder / "through.json")} if proxy else {}
     program = cli.Cli(place.data_dir, place.environment)
-    with daemon_process.daemon(program, str(files), kwok=kwok, variables=through) as daemon:
+    with daemon_process.running(program, str(files), kwok=kwok, variables=through) as daemon:
         waiting.until(lambda: daemon.synced, deadline_s=benchmark_cluster.DEADLINE_S)
         yield daemon
 
 
-def _ready(place: benchmark_cluster.Arena, files: Path) -> table.Result:
+def _ready(place: benchmark_cluster.BenchmarkCluster, files: Path) -> table.Result:
     """Compare a file that is saved into a daemon's folder with a sync of the same file."""
     other = place.folder / "sync.yaml"
     other.write_text(benchmark_cluster.fleet(SIZE))
@@ -104,7 +108,7 @@ def _ready(place: benchmark_cluster.Arena, files: Path) -> table.Result:
             return time.monotonic() - began
 
     name = "kwokfleet sync, process start to all Ready"
-    samples = table.in_turn(ROUNDS, {name: synced, "kwokfleet run, save to all Ready": saved})
+    samples = table.measure_in_turn(ROUNDS, {name: synced, "kwokfleet run, save to all Ready": saved})
     return table.Result(
         f"A file of {SIZE} nodes, saved where a daemon watches", "s", samples, (name,),
         "at most 1.15 times `kwokfleet sync`; the quiet period of 100 ms is part of it",
@@ -117,7 +121,7 @@ def _with_share(name: str, values: list[float]) -> dict[str, list[float]]:
     return {name: values, f"{name}, p99": [ordered[math.ceil(0.99 * len(ordered)) - 1]]}
 
 
-def _follows(files: Path, proxy: faulty_proxy.Proxy) -> table.Result:
+def _follows(files: Path, proxy: faulty_proxy.FaultyProxy) -> table.Result:
     """Measure from a save until the first request that writes arrives before the API server."""
     values = []
     for number in range(1, TIMES + 1):
@@ -126,7 +130,7 @@ def _follows(files: Path, proxy: faulty_proxy.Proxy) -> table.Result:
         began = _save(files / "small.yaml", _small(number))
         [first, *_] = waiting.until(lambda mark=mark: [each for each in proxy.asked[-200:] if mark in each.body])  # type: ignore[misc]
         values.append((first.at - began - debounce.QUIET_S) * 1000)
-    table.say(f"save to first write: {statistics.median(values):.0f} ms, at most {max(values):.0f}")
+    table.print_progress(f"save to first write: {statistics.median(values):.0f} ms, at most {max(values):.0f}")
     return table.Result(
         f"Save of a file to the first write, beside {LARGE} nodes", "ms", _with_share("kwokfleet run", values), (),
         f"p99 at most 150 ms beyond the quiet period, which is subtracted here ({debounce.QUIET_S * 1000:.0f} ms); "
@@ -134,7 +138,7 @@ def _follows(files: Path, proxy: faulty_proxy.Proxy) -> table.Result:
     )  # fmt: skip
 
 
-def _drifts(place: benchmark_cluster.Arena) -> table.Result:
+def _drifts(place: benchmark_cluster.BenchmarkCluster) -> table.Result:
     """Measure from the moment of a change behind our back until a watch shows that it is repaired."""
     with informer.Informer(place.api, (requests.NODE,), "drifting=yes") as seen:
         view = seen.wait(lambda view: len(view.objects) == DRIFTING, 60)
@@ -145,7 +149,7 @@ def _drifts(place: benchmark_cluster.Arena) -> table.Result:
             for number in range(TIMES):
                 time.sleep(PAUSE_S)
                 values.append(_repaired(place, seen, keys[number % DRIFTING], meddle))
-            table.say(f"{name}: {statistics.median(values):.0f} ms, at most {max(values):.0f}")
+            table.print_progress(f"{name}: {statistics.median(values):.0f} ms, at most {max(values):.0f}")
             samples |= _with_share(f"a node {name}", values)
     return table.Result(
         f"Repair of what somebody else did, {LARGE} nodes in the fleet", "ms", samples, (),
@@ -153,23 +157,25 @@ def _drifts(place: benchmark_cluster.Arena) -> table.Result:
     )  # fmt: skip
 
 
-Meddle = Callable[[benchmark_cluster.Arena, ObjectKey], int]
+Meddle = Callable[[benchmark_cluster.BenchmarkCluster, ObjectKey], int]
 """Does something to a node, and returns the version that it has then."""
 
 
-def _delete(place: benchmark_cluster.Arena, key: ObjectKey) -> int:
+def _delete(place: benchmark_cluster.BenchmarkCluster, key: ObjectKey) -> int:
     assert place.api.send(requests.Request("DELETE", requests.path(key))).status == 200
     return sys.maxsize  # only another node can follow
 
 
-def _relabel(place: benchmark_cluster.Arena, key: ObjectKey) -> int:
+def _relabel(place: benchmark_cluster.BenchmarkCluster, key: ObjectKey) -> int:
     body = json.dumps({"metadata": {"labels": {"tier": "tin"}}}).encode()
     answer = place.api.send(requests.Request("PATCH", requests.path(key), body, "application/merge-patch+json"))
     assert answer.status == 200
     return int(answer.json()["metadata"]["resourceVersion"])
 
 
-def _repaired(place: benchmark_cluster.Arena, seen: informer.Informer, key: ObjectKey, meddle: Meddle) -> float:
+def _repaired(
+    place: benchmark_cluster.BenchmarkCluster, seen: informer.Informer, key: ObjectKey, meddle: Meddle
+) -> float:
     before = seen.view().objects[key]
     began = time.monotonic()
     after = meddle(place, key)
@@ -184,7 +190,7 @@ def _repaired(place: benchmark_cluster.Arena, seen: informer.Informer, key: Obje
     return (time.monotonic() - began) * 1000
 
 
-def _storm(files: Path, proxy: faulty_proxy.Proxy, daemon: daemon_process.Running) -> table.Result:
+def _storm(files: Path, proxy: faulty_proxy.FaultyProxy, daemon: daemon_process.DaemonProcess) -> table.Result:
     """Save very often, and see in which order the saves arrive, if they do."""
     mark, first = len(proxy.asked), 10_000
     for number in range(STORM):
@@ -205,14 +211,14 @@ def _storm(files: Path, proxy: faulty_proxy.Proxy, daemon: daemon_process.Runnin
     )  # fmt: skip
 
 
-def _asks(proxy: faulty_proxy.Proxy, daemon: daemon_process.Running) -> table.Result:
+def _asks(proxy: faulty_proxy.FaultyProxy, daemon: daemon_process.DaemonProcess) -> table.Result:
     """Count what a daemon asks for while nothing happens."""
     time.sleep(5)
     mark, cpu = len(proxy.asked), _cpu(daemon)
     time.sleep(IDLE_S / 5)
     found = [each for each in proxy.asked[mark:] if not each.is_watch and not each.resource.endswith(LEASE)]
     for each in found:
-        table.say(f"unexpected: {each.method} {each.path}")
+        table.print_progress(f"unexpected: {each.method} {each.path}")
     share = 100 * (_cpu(daemon) - cpu) / (IDLE_S / 5)
     return table.Result(
         f"Idle with {LARGE} nodes that kwok drives, {IDLE_S / 5:g} s: requests", "", {
@@ -222,7 +228,7 @@ def _asks(proxy: faulty_proxy.Proxy, daemon: daemon_process.Running) -> table.Re
     )  # fmt: skip
 
 
-def _idle(daemon: daemon_process.Running) -> list[table.Result]:
+def _idle(daemon: daemon_process.DaemonProcess) -> list[table.Result]:
     """Measure a daemon that looks after kwok as well, while nothing happens."""
     time.sleep(min(20.0, IDLE_S))
     process = psutil.Process(daemon.process.pid)
@@ -237,6 +243,6 @@ def _idle(daemon: daemon_process.Running) -> list[table.Result]:
     ]
 
 
-def _cpu(daemon: daemon_process.Running) -> float:
+def _cpu(daemon: daemon_process.DaemonProcess) -> float:
     times = psutil.Process(daemon.process.pid).cpu_times()
     return times.user + times.system

@@ -73,7 +73,7 @@ def run() -> table.Result:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "big.yaml"
         file.write_text(fleet())
-        samples = table.in_turn(
+        samples = table.measure_in_turn(
             ROUNDS,
             {
                 "python -c pass": lambda: cpu(sys.executable, "-c", "pass"),

@@ -47,7 +47,7 @@ spec: {{leaseDuration: {lease}s}}
 
 
 @dataclass
-class Lab:
+class KwokBenchmark:
     """A cluster with a fleet and no kwok yet."""
 
     plane: control_plane.ControlPlane
@@ -111,9 +111,9 @@ def run() -> list[table.Result]:
         with _looked_after(lab) as pid:
             kills = [_killed(lab, pid, OURS) for _ in range(ROUNDS)]
             edits = [_edited(lab, _by_sync, PATIENCE_S) for _ in range(ROUNDS)]
-            table.say(f"file saved and synced: {', '.join(f'{each:.2f}' for each in edits)}")
+            table.print_progress(f"file saved and synced: {', '.join(f'{each:.2f}' for each in edits)}")
             by_hand = [_edited(lab, _by_kubectl, NEVER_S)]
-            table.say(f"kubectl apply: {by_hand[0]:.2f}")
+            table.print_progress(f"kubectl apply: {by_hand[0]:.2f}")
         waiting.until(lambda: not lease_client.held_leases(lab.api))
         with _in_a_loop(lab) as pid:
             peers = [_killed(lab, pid, PEER) for _ in range(max(1, ROUNDS - 1))]
@@ -138,15 +138,15 @@ def run() -> list[table.Result]:
 
 
 @contextmanager
-def _opened() -> Iterator[Lab]:
+def _opened() -> Iterator[KwokBenchmark]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for plane in control_plane.running("bench-kwok"):
-            for program in cli.opened(folder):
+            for program in cli.isolated(folder):
                 kwok.install_crds(plane)
                 named = cli.Cli(program.data_dir, program.environment | {"KUBECONFIG": str(plane.kubeconfig)})
                 with closing(client.connect(kubeconfig=plane.kubeconfig)) as api:
-                    lab = Lab(plane, named, api, folder)
+                    lab = KwokBenchmark(plane, named, api, folder)
                     lab.write("10h")
                     lab.sync()
                     yield lab
@@ -157,7 +157,7 @@ Pid = Callable[[], int]
 
 
 @contextmanager
-def _looked_after(lab: Lab) -> Iterator[Pid]:
+def _looked_after(lab: KwokBenchmark) -> Iterator[Pid]:
     """Let kwokfleet run kwok."""
     books = app.kwok_folder(lab.program.data_dir, lab.api.host)
     command = [sys.executable, "-m", "kwokfleet", "kwok", "run", str(lab.file)]
@@ -169,7 +169,7 @@ def _looked_after(lab: Lab) -> Iterator[Pid]:
 
 
 @contextmanager
-def _in_a_loop(lab: Lab) -> Iterator[Pid]:
+def _in_a_loop(lab: KwokBenchmark) -> Iterator[Pid]:
     """Run kwok as a shell loop does."""
     words = [
         str(lab.plane.tools.path("kwok")), f"--kubeconfig={lab.plane.kubeconfig}", "--enable-crds=Stage",
@@ -186,7 +186,7 @@ def _in_a_loop(lab: Lab) -> Iterator[Pid]:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def _killed(lab: Lab, pid: Pid, name: str) -> tuple[float, float]:
+def _killed(lab: KwokBenchmark, pid: Pid, name: str) -> tuple[float, float]:
     """Kill kwok where it drives all nodes; return when a pod made just then runs, and when all nodes are driven."""
     waiting.until(lambda: pid() and len(lab.holders()) == 1, deadline_s=PATIENCE_S)
     lab.until(lab.new_pod(), "Running", time.monotonic())
@@ -196,11 +196,11 @@ def _killed(lab: Lab, pid: Pid, name: str) -> tuple[float, float]:
     runs = lab.until(lab.new_pod(), "Running", began)
     waiting.until(lambda: (now := lab.holders()) and not now & before, deadline_s=PATIENCE_S)
     driven = time.monotonic() - began
-    table.say(f"{name}: a new pod runs after {runs:.2f} s, all nodes are driven after {driven:.2f} s")
+    table.print_progress(f"{name}: a new pod runs after {runs:.2f} s, all nodes are driven after {driven:.2f} s")
     return runs, driven
 
 
-def _edited(lab: Lab, edit: Callable[[Lab], None], at_most_s: float) -> float:
+def _edited(lab: KwokBenchmark, edit: Callable[[KwokBenchmark], None], at_most_s: float) -> float:
     """Edit a Stage under a pod that runs, and return when the pod follows."""
     lab.write("10h")
     lab.sync()
@@ -212,9 +212,9 @@ def _edited(lab: Lab, edit: Callable[[Lab], None], at_most_s: float) -> float:
     return lab.until(pod, "Succeeded", began, at_most_s)
 
 
-def _by_sync(lab: Lab) -> None:
+def _by_sync(lab: KwokBenchmark) -> None:
     lab.sync()
 
 
-def _by_kubectl(lab: Lab) -> None:
+def _by_kubectl(lab: KwokBenchmark) -> None:
     lab.plane.kubectl("apply", "-f", "-", stdin=lab.program.ok("render", str(lab.file), "--kind", "Stage"))

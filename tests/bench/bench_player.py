@@ -64,7 +64,7 @@ spec:
 """
 
 
-Paced = Callable[[benchmark_cluster.Arena, str], tuple[dict[str, float], float]]
+Paced = Callable[[benchmark_cluster.BenchmarkCluster, str], tuple[dict[str, float], float]]
 """Plays a Wave of that name; returns how far requests were from their instants, and the rate."""
 
 
@@ -77,7 +77,7 @@ def run() -> list[table.Result]:
 # pacing
 
 
-def _pacing(place: benchmark_cluster.Arena) -> list[table.Result]:
+def _pacing(place: benchmark_cluster.BenchmarkCluster) -> list[table.Result]:
     """Play a constant rate for a minute, in turn with a rate limiter."""
     late: dict[str, list[float]] = {}
     off_rate: dict[str, list[float]] = {}
@@ -94,7 +94,7 @@ def _pacing(place: benchmark_cluster.Arena) -> list[table.Result]:
                 late.setdefault(f"{title}, {name}", []).append(value)
             off_rate.setdefault(title, []).append(100 * abs(rate / RATE - 1))
             said = ", ".join(f"{name} {value:.2f} ms" for name, value in off.items())
-            table.say(f"round {number + 1} of {ROUNDS}: {title}: {said}, {off_rate[title][-1]:.3f} % off")
+            table.print_progress(f"round {number + 1} of {ROUNDS}: {title}: {said}, {off_rate[title][-1]:.3f} % off")
     title = f"{RATE} objects/s for {SECONDS} s"
     limits = (
         "the limiter has 100 tokens a second and 100 at once, as other load generators do, and stays ahead of the "
@@ -111,7 +111,7 @@ def _paced(wave: str) -> str:
     return PACED.format(wave=wave, count=RATE * SECONDS, rate=RATE, text="x" * 500)
 
 
-def _daemon_paces(place: benchmark_cluster.Arena, wave: str) -> tuple[dict[str, float], float]:
+def _daemon_paces(place: benchmark_cluster.BenchmarkCluster, wave: str) -> tuple[dict[str, float], float]:
     """Let a daemon play it, which also measures; return what its Result says."""
     files = place.folder / wave
     files.mkdir()
@@ -121,7 +121,7 @@ def _daemon_paces(place: benchmark_cluster.Arena, wave: str) -> tuple[dict[str, 
     def done() -> list[Result]:
         return [each.result() for each in kept.find("paced", wave) if (each.folder / result_store.RESULT).exists()]
 
-    with daemon_process.daemon(cli.Cli(place.data_dir, place.environment), str(files), kwok=False):
+    with daemon_process.running(cli.Cli(place.data_dir, place.environment), str(files), kwok=False):
         waiting.until(lambda: any(each.state == "Done" for each in done()), deadline_s=benchmark_cluster.DEADLINE_S)
     pacing = done()[0].pacing
     assert pacing.count == RATE * SECONDS, pacing
@@ -129,7 +129,7 @@ def _daemon_paces(place: benchmark_cluster.Arena, wave: str) -> tuple[dict[str, 
     return {name: 1000 * value for name, value in off.items()}, pacing.rate or 0.0
 
 
-def _program_paces(who: str, place: benchmark_cluster.Arena, wave: str) -> tuple[dict[str, float], float]:
+def _program_paces(who: str, place: benchmark_cluster.BenchmarkCluster, wave: str) -> tuple[dict[str, float], float]:
     """Let a program play it that does nothing else."""
     file = place.folder / f"{who}-{wave}.yaml"
     file.write_text(_paced(wave))
@@ -140,7 +140,7 @@ def _program_paces(who: str, place: benchmark_cluster.Arena, wave: str) -> tuple
     return {name: off[math.ceil(share * len(off)) - 1] for name, share in shares.items()}, made["rate"]
 
 
-def _forget(place: benchmark_cluster.Arena) -> None:
+def _forget(place: benchmark_cluster.BenchmarkCluster) -> None:
     """Remove what was played, and let the API server finish with it."""
     path = "/api/v1/namespaces/default/configmaps?labelSelector=kwokfleet.dev%2Ffleet%3Dpaced"
     place.api.send(requests.Request("DELETE", path), 120)
@@ -159,7 +159,7 @@ class Seen:
     done: set[str] = field(default_factory=set)
 
 
-def _jobs(place: benchmark_cluster.Arena) -> list[table.Result]:
+def _jobs(place: benchmark_cluster.BenchmarkCluster) -> list[table.Result]:
     """Play Jobs all at once, in turn with a loop that only posts; the CPU of both sides is measured beside."""
     took: dict[str, list[float]] = {}
     shares: dict[str, list[float]] = {}
@@ -169,7 +169,7 @@ def _jobs(place: benchmark_cluster.Arena) -> list[table.Result]:
     file = files / "bench.yaml"
     file.write_text(JOBS_FILE.format(nodes=NODES, wave="warm", after="0s", count=50))
     program = cli.Cli(place.data_dir, place.environment)
-    with daemon_process.daemon(program, str(files), kwok=False) as daemon:
+    with daemon_process.running(program, str(files), kwok=False) as daemon:
         waiting.until(lambda: daemon.synced, deadline_s=benchmark_cluster.DEADLINE_S)
         place.wait(NODES)
         mine = psutil.Process(daemon.process.pid)
@@ -186,7 +186,7 @@ def _jobs(place: benchmark_cluster.Arena) -> list[table.Result]:
                     ours, theirs = _cpu([mine]) - ours, _cpu(_components(place)) - theirs
                 took.setdefault(title, []).append(seen.last - seen.first)
                 shares.setdefault(title, []).append(100 * ours / theirs)
-                table.say(f"round {number + 1} of {ROUNDS}: {title}: {took[title][-1]:.2f} s; "
+                table.print_progress(f"round {number + 1} of {ROUNDS}: {title}: {took[title][-1]:.2f} s; "
                           f"kwokfleet run {ours:.2f} s CPU, control plane {theirs:.2f} s")  # fmt: skip
     raw, own = took
     beside = {f"{own}, while it plays": shares[own], f"{own}, while the loop posts": shares[raw]}
@@ -208,7 +208,7 @@ def _save(file: Path, text: str) -> None:
     draft.replace(file)
 
 
-def _posted(place: benchmark_cluster.Arena, file: Path, wave: str) -> Callable[[], None]:
+def _posted(place: benchmark_cluster.BenchmarkCluster, file: Path, wave: str) -> Callable[[], None]:
     """Return what posts the same Jobs under other names."""
     mine = place.folder / f"{wave}.yaml"
     mine.write_text(JOBS_FILE.format(nodes=NODES, wave=wave, after="0s", count=JOBS))
@@ -227,7 +227,7 @@ def _posted(place: benchmark_cluster.Arena, file: Path, wave: str) -> Callable[[
 
 
 @contextmanager
-def _watched(place: benchmark_cluster.Arena) -> Iterator[Seen]:
+def _watched(place: benchmark_cluster.BenchmarkCluster) -> Iterator[Seen]:
     """Watch all Jobs from now on."""
     seen = Seen()
 
@@ -245,7 +245,9 @@ def _watched(place: benchmark_cluster.Arena) -> Iterator[Seen]:
 
 
 @contextmanager
-def _heard(place: benchmark_cluster.Arena, kind: requests.Kind, hear: Callable[[bytes], None]) -> Iterator[None]:
+def _heard(
+    place: benchmark_cluster.BenchmarkCluster, kind: requests.Kind, hear: Callable[[bytes], None]
+) -> Iterator[None]:
     """Hear every event of a kind from now on."""
     listed = place.api.send(requests.list_page(kind)).json()["metadata"]["resourceVersion"]
     stream = place.api.stream(requests.watch(kind, "", listed, 900), 900)
@@ -269,7 +271,7 @@ def _heard(place: benchmark_cluster.Arena, kind: requests.Kind, hear: Callable[[
         stream.close()
 
 
-def _rest(place: benchmark_cluster.Arena) -> None:
+def _rest(place: benchmark_cluster.BenchmarkCluster) -> None:
     """Remove all Jobs and their pods, and let the control plane finish with them."""
     for path in ("/apis/batch/v1/namespaces/default/jobs", "/api/v1/namespaces/default/pods"):
         request = requests.Request("DELETE", f"{path}?gracePeriodSeconds=0&propagationPolicy=Background")
@@ -281,7 +283,7 @@ def _rest(place: benchmark_cluster.Arena) -> None:
     time.sleep(8)
 
 
-def _components(place: benchmark_cluster.Arena) -> list[psutil.Process]:
+def _components(place: benchmark_cluster.BenchmarkCluster) -> list[psutil.Process]:
     """Return the processes of the control plane, kwok among them."""
     found = []
     for process in psutil.process_iter(["name", "cmdline"]):

@@ -63,12 +63,14 @@ def _case(nodes: int, shards: int) -> Row:
         time.sleep(SETTLE_S)
         row: Row = {"nodes": nodes, "shards": shards, "pods": PODS, **_idle(place, daemon)}
         row |= _lives(place, daemon)
-    table.say(f"{nodes} nodes, {shards} shards: {row}")
+    table.print_progress(f"{nodes} nodes, {shards} shards: {row}")
     return row
 
 
 @contextmanager
-def _daemon(place: benchmark_cluster.Arena, nodes: int, shards: int) -> Iterator[daemon_process.Running]:
+def _daemon(
+    place: benchmark_cluster.BenchmarkCluster, nodes: int, shards: int
+) -> Iterator[daemon_process.DaemonProcess]:
     files = place.folder / "files"
     files.mkdir()
     controller = (
@@ -77,16 +79,16 @@ def _daemon(place: benchmark_cluster.Arena, nodes: int, shards: int) -> Iterator
     )
     (files / "fleet.yaml").write_text(benchmark_cluster.fleet(nodes) + controller)
     program = cli.Cli(place.data_dir, place.environment)
-    with daemon_process.daemon(program, str(files), kwok=True) as daemon:
+    with daemon_process.running(program, str(files), kwok=True) as daemon:
         waiting.until(lambda: daemon.synced, deadline_s=benchmark_cluster.DEADLINE_S)
         yield daemon
 
 
-def _ready(daemon: daemon_process.Running) -> int:
+def _ready(daemon: daemon_process.DaemonProcess) -> int:
     return sum(each["state"] == "ready" for each in daemon.get("/api/v1/kwok"))
 
 
-def _idle(place: benchmark_cluster.Arena, daemon: daemon_process.Running) -> Row:
+def _idle(place: benchmark_cluster.BenchmarkCluster, daemon: daemon_process.DaemonProcess) -> Row:
     """Look for a while at what a settled fleet costs."""
     parts = _parts(place, daemon)
     before, asked, began = _cpu(parts), place.requests(), time.monotonic()
@@ -101,12 +103,12 @@ def _idle(place: benchmark_cluster.Arena, daemon: daemon_process.Running) -> Row
     return {**row, "renewals_per_s": renewed / took, "lag_s": lag, "db_bytes": _db_size(place)}
 
 
-def _lives(place: benchmark_cluster.Arena, daemon: daemon_process.Running) -> Row:
+def _lives(place: benchmark_cluster.BenchmarkCluster, daemon: daemon_process.DaemonProcess) -> Row:
     """Let pods come, run and go, and return what each of them cost."""
     parts = _parts(place, daemon)
     before, size, began = _cpu(parts), _db_size(place), time.monotonic()
     with informer.Informer(place.api, (requests.POD,), f"{objects.WAVE}=load") as seen:
-        many_pods.fill(place, PODS)
+        many_pods.create_pods(place, PODS)
         seen.wait(lambda view: sum(map(_runs, view.objects.values())) == PODS, benchmark_cluster.DEADLINE_S)
         ran, held = time.monotonic() - began, _db_size(place)
         kept = {f"pods {part} bytes": float(sum(_memory(each) for each in found)) for part, found in parts.items()}
@@ -121,7 +123,9 @@ def _runs(pod: Observed) -> bool:
     return bool((pod.manifest.get("status") or {}).get("phase") == "Running")
 
 
-def _parts(place: benchmark_cluster.Arena, daemon: daemon_process.Running) -> Mapping[str, list[psutil.Process]]:
+def _parts(
+    place: benchmark_cluster.BenchmarkCluster, daemon: daemon_process.DaemonProcess
+) -> Mapping[str, list[psutil.Process]]:
     """Return the processes of each part."""
     ours = psutil.Process(daemon.process.pid)
     kwoks = [each for each in ours.children(recursive=True) if each.name() == KWOK]
@@ -138,7 +142,7 @@ def _memory(process: psutil.Process) -> int:
     return int(process.memory_info().rss)
 
 
-def _db_size(place: benchmark_cluster.Arena) -> float:
+def _db_size(place: benchmark_cluster.BenchmarkCluster) -> float:
     """Return how large etcd's database is; it grows in steps and shrinks only when somebody defragments it."""
     lines = place.plane.kubectl("get", "--raw", "/metrics").splitlines()
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(_DB_SIZE))

@@ -31,7 +31,7 @@ def run() -> table.Result:
     return table.Result(
         "CPU time of a question",
         "s of CPU",
-        table.in_turn(ROUNDS, contestants),
+        table.measure_in_turn(ROUNDS, contestants),
         peers=("kubectl --help",),
         goal="--version and --help under 0.3 s of CPU",
     )

@@ -35,7 +35,7 @@ def run() -> list[table.Result]:
         return [*made, *_large(place, file, made[0])]
 
 
-def _bodies(place: benchmark_cluster.Arena, file: Path) -> Path:
+def _bodies(place: benchmark_cluster.BenchmarkCluster, file: Path) -> Path:
     """Write the nodes of a fleet file as JSON lines, as they are created."""
     command = [benchmark_cluster.kwokfleet(), "render", str(file), "--kind", "Node", "-o", "json"]
     bodies = place.folder / "nodes.json"
@@ -44,7 +44,7 @@ def _bodies(place: benchmark_cluster.Arena, file: Path) -> Path:
     return bodies
 
 
-def _creation(place: benchmark_cluster.Arena, file: Path, bodies: Path) -> list[table.Result]:
+def _creation(place: benchmark_cluster.BenchmarkCluster, file: Path, bodies: Path) -> list[table.Result]:
     kubectl, kwokctl = (str(place.plane.tools.path(name)) for name in ("kubectl", "kwokctl"))
     plain = place.folder / "plain.yaml"
     with plain.open("wb") as sink:
@@ -64,7 +64,9 @@ def _creation(place: benchmark_cluster.Arena, file: Path, bodies: Path) -> list[
         for name, command in contestants.items():
             place.rest()
             seen[name].append(place.milestones(SIZE, *command))
-            table.say(f"round {number + 1} of {ROUNDS}: {name}: {', '.join(f'{each:.2f}' for each in seen[name][-1])}")
+            table.print_progress(
+                f"round {number + 1} of {ROUNDS}: {name}: {', '.join(f'{each:.2f}' for each in seen[name][-1])}"
+            )
     place.rest()
     raw, _, scale, _ = contestants
     return [
@@ -81,7 +83,7 @@ def _creation(place: benchmark_cluster.Arena, file: Path, bodies: Path) -> list[
     ]  # fmt: skip
 
 
-def _deletion(place: benchmark_cluster.Arena, file: Path) -> table.Result:
+def _deletion(place: benchmark_cluster.BenchmarkCluster, file: Path) -> table.Result:
     def filled() -> None:
         place.run(benchmark_cluster.kwokfleet(), "sync", str(file), "--yes", "--wait")
 
@@ -93,14 +95,14 @@ def _deletion(place: benchmark_cluster.Arena, file: Path) -> table.Result:
         filled()
         return place.run(benchmark_cluster.kwokfleet(), "delete", "bench", "--yes")
 
-    samples = table.in_turn(ROUNDS, {"bare deletecollection": bare, "kwokfleet delete": ours})
+    samples = table.measure_in_turn(ROUNDS, {"bare deletecollection": bare, "kwokfleet delete": ours})
     return table.Result(
         f"Deleting an idle pool of {SIZE} nodes", "s", samples, ("bare deletecollection",),
         "at most 1.5 times a bare deletecollection",
     )  # fmt: skip
 
 
-def _differences(place: benchmark_cluster.Arena, file: Path, bodies: Path) -> table.Result:
+def _differences(place: benchmark_cluster.BenchmarkCluster, file: Path, bodies: Path) -> table.Result:
     """Ask whether anything differs where nothing does."""
     kubectl = str(place.plane.tools.path("kubectl"))
     place.rest()
@@ -108,9 +110,9 @@ def _differences(place: benchmark_cluster.Arena, file: Path, bodies: Path) -> ta
     owned = place.folder / "owned.yaml"  # without what only a newborn has: kubectl would find it changed
     _without_births(bodies, owned)
     ours = [place.run(benchmark_cluster.kwokfleet(), "diff", str(file)) for _ in range(2 * ROUNDS + 1)]
-    table.say(f"kwokfleet diff: {statistics.median(ours):.2f}")
+    table.print_progress(f"kwokfleet diff: {statistics.median(ours):.2f}")
     theirs = [place.run(kubectl, "diff", "-f", str(owned), good=(0, 1))]
-    table.say(f"kubectl diff: {theirs[0]:.2f}")
+    table.print_progress(f"kubectl diff: {theirs[0]:.2f}")
     return table.Result(
         f"diff of an unchanged fleet of {SIZE} nodes, process start to exit", "s",
         {"kubectl diff": theirs, "kwokfleet diff": ours}, ("kubectl diff",), "at most 1/40 of kubectl diff",
@@ -125,14 +127,14 @@ def _without_births(bodies: Path, target: Path) -> None:
     target.write_text("".join(f"---\n{json.dumps(node)}\n" for node in nodes))
 
 
-def _large(place: benchmark_cluster.Arena, file: Path, small: table.Result) -> list[table.Result]:
+def _large(place: benchmark_cluster.BenchmarkCluster, file: Path, small: table.Result) -> list[table.Result]:
     name = f"kwokfleet sync, {SIZE} nodes"
     command = (benchmark_cluster.kwokfleet(), "sync", str(file), "--yes")
     seen = []
     for _ in range(max(1, ROUNDS - 1)):
         place.rest()
         seen.append(place.milestones(LARGE, *command)[1])
-        table.say(f"kwokfleet sync, {LARGE} nodes: {seen[-1]:.2f}")
+        table.print_progress(f"kwokfleet sync, {LARGE} nodes: {seen[-1]:.2f}")
     per_node = {
         name: [value / SIZE * 1000 for value in small.samples[name]],
         f"kwokfleet sync, {LARGE} nodes": [value / LARGE * 1000 for value in seen],
@@ -171,7 +173,7 @@ class _Counting(client.KubeClient):
         return super().send(request, timeout_s, ask)
 
 
-def _passes(place: benchmark_cluster.Arena, file: Path) -> tuple[list[float], int]:
+def _passes(place: benchmark_cluster.BenchmarkCluster, file: Path) -> tuple[list[float], int]:
     """Return the CPU milliseconds of passes over a settled fleet, and the requests they took."""
     api = client.connect(kubeconfig=place.plane.kubeconfig)
     api.__class__ = _Counting
@@ -189,8 +191,8 @@ def _passes(place: benchmark_cluster.Arena, file: Path) -> tuple[list[float], in
     return costs, _Counting.sent
 
 
-def _memory(place: benchmark_cluster.Arena) -> dict[str, list[float]]:
-    many_pods.fill(place, PODS)
+def _memory(place: benchmark_cluster.BenchmarkCluster) -> dict[str, list[float]]:
+    many_pods.create_pods(place, PODS)
     code = "import sys, time; from tests.bench import pods; pods.hold(sys.argv[1])"
     return {
         "import kubernetes": [_resident(place, "import kubernetes, time; print('ready', flush=True); time.sleep(600)")],
@@ -198,7 +200,7 @@ def _memory(place: benchmark_cluster.Arena) -> dict[str, list[float]]:
     }
 
 
-def _resident(place: benchmark_cluster.Arena, code: str) -> float:
+def _resident(place: benchmark_cluster.BenchmarkCluster, code: str) -> float:
     """Return the memory of a process that runs *code*, once it says so."""
     with subprocess.Popen(
         [sys.executable, "-c", code, str(place.plane.kubeconfig)], stdout=subprocess.PIPE, text=True

@@ -24,7 +24,7 @@ SELECTOR = "type=kwok"
 
 
 @dataclass(frozen=True)
-class Arena:
+class BenchmarkCluster:
     """A cluster, and what is seen of it."""
 
     plane: control_plane.ControlPlane
@@ -111,7 +111,7 @@ def kwokfleet() -> str:
 
 
 @contextmanager
-def opened(*, driven: bool = True) -> Iterator[Arena]:
+def opened(*, driven: bool = True) -> Iterator[BenchmarkCluster]:
     """Bring up a cluster for as long as the block lasts, and kwok unless somebody else will."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -125,15 +125,15 @@ def opened(*, driven: bool = True) -> Iterator[Arena]:
             api = client.connect(kubeconfig=plane.kubeconfig)
             with _stages(plane), informer.Informer(api, (requests.NODE,), SELECTOR) as nodes:
                 nodes.wait_until_known(60)
-                place = Arena(plane, api, nodes, folder, data_dir)
-                with kwok_beside(place) if driven else nullcontext():
+                place = BenchmarkCluster(plane, api, nodes, folder, data_dir)
+                with separate_kwok(place) if driven else nullcontext():
                     yield place
         finally:
             cluster.down(config, "bench", progress.discard)
 
 
 @contextmanager
-def kwok_beside(place: Arena) -> Iterator[None]:
+def separate_kwok(place: BenchmarkCluster) -> Iterator[None]:
     """Let a kwok of nobody's drive the nodes for as long as the block lasts."""
     with kwok.running(place.plane, place.folder / "kwok", selector=SELECTOR, lease_s=40):
         yield

@@ -58,7 +58,7 @@ def _memory(life: Sequence[bytes]) -> dict[str, list[float]]:
         book.notes()
         if number + 1 in (FEW, MANY):
             made[f"{number + 1:,} pods"] = [(_resident() - before) / 2**20]
-            table.say(f"{number + 1:,} pods: {made[f'{number + 1:,} pods'][0]:.1f} MB")
+            table.print_progress(f"{number + 1:,} pods: {made[f'{number + 1:,} pods'][0]:.1f} MB")
     return made
 
 

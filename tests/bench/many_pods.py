@@ -15,7 +15,7 @@ NAMESPACE = "bench-pods"
 THREADS = 16
 
 
-def fill(place: benchmark_cluster.Arena, count: int) -> None:
+def create_pods(place: benchmark_cluster.BenchmarkCluster, count: int) -> None:
     """Create pods that are bound to the nodes there are, and wait until kwok runs them."""
     place.plane.kubectl("create", "namespace", NAMESPACE)
     nodes = sorted(key.name for key in place.nodes.view().objects)

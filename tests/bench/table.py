@@ -29,17 +29,17 @@ class Result:
     """What was asked for, in words."""
 
 
-def in_turn(rounds: int, contestants: Mapping[str, Callable[[], float]]) -> dict[str, list[float]]:
+def measure_in_turn(rounds: int, contestants: Mapping[str, Callable[[], float]]) -> dict[str, list[float]]:
     """Measure each contestant once per round, so that a slow minute of the machine hits all alike."""
     samples: dict[str, list[float]] = {name: [] for name in contestants}
     for number in range(rounds):
         for name, measure in contestants.items():
             samples[name].append(measure())
-            say(f"round {number + 1} of {rounds}: {name} {samples[name][-1]:.2f}")
+            print_progress(f"round {number + 1} of {rounds}: {name} {samples[name][-1]:.2f}")
     return samples
 
 
-def say(text: str) -> None:
+def print_progress(text: str) -> None:
     """Tell whoever waits how far it has come."""
     Console(stderr=True).print(text, highlight=False, soft_wrap=True)
 

@@ -24,7 +24,7 @@ QPS, BURST = 100.0, 100
 """What a load generator of that kind is told for 100 objects a second."""
 
 
-class Listener(controller.NullListener):
+class SubmissionListener(controller.NullListener):
     """Remembers when each request left."""
 
     def __init__(self) -> None:
@@ -62,8 +62,8 @@ def main(who: str, kubeconfig: str, file: str) -> None:
     )
 
 
-def _play(tree: desired.Tree, sender: throttled_client.ThrottledClient) -> Listener:
-    listener, done = Listener(), threading.Event()
+def _play(tree: desired.Tree, sender: throttled_client.ThrottledClient) -> SubmissionListener:
+    listener, done = SubmissionListener(), threading.Event()
     [fleet] = tree.fleets
     made = controller.WaveController(sender, lambda: None, listener)
     made.attend(tree, lambda _: True, datetime.now(UTC))
@@ -76,7 +76,7 @@ def _play(tree: desired.Tree, sender: throttled_client.ThrottledClient) -> Liste
     return listener
 
 
-class Bucket:
+class TokenBucket:
     """Tokens that come back at a rate, as clients of Kubernetes have it: who finds none waits for its own."""
 
     def __init__(self, qps: float, burst: int) -> None:
@@ -95,9 +95,9 @@ class Bucket:
             time.sleep(pause)
 
 
-def _limit(tree: desired.Tree, sender: throttled_client.ThrottledClient) -> Listener:
+def _limit(tree: desired.Tree, sender: throttled_client.ThrottledClient) -> SubmissionListener:
     """Submit as fast as a rate limiter lets through; what the plan was is reckoned beside it."""
-    listener, bucket = Listener(), Bucket(QPS, BURST)
+    listener, bucket = SubmissionListener(), TokenBucket(QPS, BURST)
     [fleet] = tree.fleets
     [wave] = fleet.spec.waves
     context = desired.run_context(tree, fleet, wave, "0")

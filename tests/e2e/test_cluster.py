@@ -41,7 +41,7 @@ def kubectl(kwokfleet: Cli, *arguments: str) -> str:
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
     """Keep one cluster for all tests that leave it as they found it."""
-    yield from cli.opened(tmp_path_factory.mktemp("kept"))
+    yield from cli.isolated(tmp_path_factory.mktemp("kept"))
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from tests.harness import fork_server
-from tests.harness.json_schema import schema_of
+from tests.harness.json_schema import schema_path
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "fleets").glob("*.yaml"))
@@ -232,7 +232,7 @@ def test_what_init_writes_is_valid_and_can_be_rendered(tmp_path: Path) -> None:
     assert run(tmp_path, "validate", "--strict").returncode == 0
     assert run(tmp_path, "fmt", "--check").returncode == 0
     assert ok(tmp_path, "render", "--kind", "Node", "-o", "name").count("\n") == 10
-    assert [schema_of(path).is_file() for path in sorted((tmp_path / "fleets").iterdir())] == [True, True]
+    assert [schema_path(path).is_file() for path in sorted((tmp_path / "fleets").iterdir())] == [True, True]
 
 
 def test_init_overwrites_nothing(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.harness import cli, cluster_snapshot, control_plane, foreign_objects,
 from tests.harness.control_plane import ControlPlane
 
 Manifest = dict[str, Any]
-PodsRun = Callable[[], AbstractContextManager[kubelet.Machine]]
+PodsRun = Callable[[], AbstractContextManager[kubelet.Kubelet]]
 FLEET = """
 apiVersion: kwokfleet.dev/v1alpha1
 kind: Fleet
@@ -138,23 +138,23 @@ def test_a_deployment_of_somebody_else_is_not_touched(plane: ControlPlane, progr
     waiting.until(
         lambda: plane.get("deployment/kwokfleet", "-n", "occupied").get("status", {}).get("observedGeneration")
     )
-    before = cluster_snapshot.settled(plane)
+    before = cluster_snapshot.take_settled(plane)
     said = refused(program, 5, "install", "-n", "occupied", "--from", str(files), "--force")
     assert "deployment/kwokfleet in occupied is there and is not kwokfleet's" in said
-    assert not cluster_snapshot.differences(before, cluster_snapshot.taken(plane))
+    assert not cluster_snapshot.differences(before, cluster_snapshot.take(plane))
 
 
 def test_who_may_not_install_is_told_so_and_changes_nothing(
     plane: ControlPlane, program: cli.Cli, tmp_path: Path
 ) -> None:
     """Nor does a trial on the server, whoever asks for it."""
-    before = cluster_snapshot.settled(plane)
+    before = cluster_snapshot.take_settled(plane)
     said = program.ok("install", "--dry-run=server")
     assert "deployment/kwokfleet in kwokfleet created (server dry run)" in said
     kubeconfig = plane.kubeconfig_of("default", tmp_path / "nobody.json")
     said = refused(program, 4, "install", "--kubeconfig", str(kubeconfig))
     assert "forbidden" in said.lower()
-    assert not cluster_snapshot.differences(before, cluster_snapshot.taken(plane))
+    assert not cluster_snapshot.differences(before, cluster_snapshot.take(plane))
 
 
 @pytest.mark.faults
@@ -183,7 +183,7 @@ def test_a_cluster_is_as_it_was_after_install_and_uninstall(
 ) -> None:
     """A fleet in one command; again, and nothing is written; away, and so is everything."""
     with pods_run():
-        before = cluster_snapshot.settled(plane)
+        before = cluster_snapshot.take_settled(plane)
         said = program.ok("install", "--timeout=60s", "--from", str(files))
         assert "deployment/kwokfleet in kwokfleet created" in said
         assert nodes(plane) == {f"lab-pool-{index}": "True" for index in range(3)}
@@ -193,7 +193,7 @@ def test_a_cluster_is_as_it_was_after_install_and_uninstall(
         assert versions(plane) == first
         assert "--delete-fleet or --keep-fleet" in refused(program, 2, "uninstall")
         program.ok("uninstall", "--delete-fleet")
-        cluster_snapshot.await_same(plane, before)
+        cluster_snapshot.wait_until_equal(plane, before)
         done = program.run("uninstall", "--delete-fleet")
         assert (done.returncode, "nothing of an installation is here" in done.stderr) == (0, True)
 
@@ -218,10 +218,10 @@ def test_other_options_are_an_upgrade(plane: ControlPlane, program: cli.Cli, fil
 @pytest.mark.faults
 def test_what_was_there_before_stays(plane: ControlPlane, program: cli.Cli, files: Path, pods_run: PodsRun) -> None:
     """A namespace, kwok's definitions, nodes, pods and Stages of others; and the fleet, if it is kept."""
-    with foreign_objects.untouched(plane), pods_run():
+    with foreign_objects.assert_unchanged(plane), pods_run():
         plane.kubectl("create", "namespace", "theirs")
         waiting.until(lambda: not plane.try_kubectl("get", "serviceaccount/default", "-n", "theirs").returncode)
-        before = cluster_snapshot.settled(plane)
+        before = cluster_snapshot.take_settled(plane)
         said = program.ok("install", "--timeout=60s", "--namespace=theirs", "--from", str(files))
         assert "namespace/theirs left as it is" in said
         assert "customresourcedefinition/stages.kwok.x-k8s.io left as it is" in said
@@ -230,7 +230,7 @@ def test_what_was_there_before_stays(plane: ControlPlane, program: cli.Cli, file
         assert len(nodes(plane)) == 3
         assert not plane.get("deployments,pods", "-n", "theirs")["items"]
         program.ok("uninstall", "--delete-fleet")
-        cluster_snapshot.await_same(plane, before)
+        cluster_snapshot.wait_until_equal(plane, before)
 
 
 @pytest.mark.faults
@@ -240,13 +240,13 @@ def test_kwok_in_pods_comes_and_goes_with_the_installation(
     """`--shards`: as many pods drive the fleet, and nothing of them is left in the end."""
     (files / "lab.yaml").write_text(FLEET.partition("---")[0])
     with pods_run():
-        before = cluster_snapshot.settled(plane)
+        before = cluster_snapshot.take_settled(plane)
         program.ok("install", "--timeout=90s", "--from", str(files), "--shards=2")
         assert nodes(plane) == {f"lab-pool-{index}": "True" for index in range(3)}
         found = plane.get("pods", "-n", "kwokfleet", "--selector", "app.kubernetes.io/component=kwok")["items"]
         assert [each["metadata"]["name"] for each in found] == ["kwokfleet-kwok-0", "kwokfleet-kwok-1"]
         program.ok("uninstall", "--delete-fleet")
-        cluster_snapshot.await_same(plane, before)
+        cluster_snapshot.wait_until_equal(plane, before)
 
 
 @pytest.mark.faults
@@ -257,13 +257,13 @@ def test_a_fleet_comes_from_a_repository_and_follows_it(
     repository = git_repository.Repository(tmp_path / "repository")
     repository.commit(fleets__lab=FLEET, parts__slow=STAGE)
     with pods_run():
-        before = cluster_snapshot.settled(plane)
+        before = cluster_snapshot.take_settled(plane)
         program.ok("install", "--timeout=60s", "--git-url", repository.url, "--git-path=fleets")
         waiting.until(lambda: list(nodes(plane).values()) == ["True"] * 3)
         repository.commit(fleets__lab=FLEET.replace("replicas: 3", "replicas: 4"))
         waiting.until(lambda: list(nodes(plane).values()) == ["True"] * 4, deadline_s=120)
         program.ok("uninstall", "--delete-fleet")
-        cluster_snapshot.await_same(plane, before)
+        cluster_snapshot.wait_until_equal(plane, before)
 
 
 @pytest.mark.faults

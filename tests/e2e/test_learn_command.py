@@ -18,10 +18,12 @@ def recording(tmp_path: Path) -> Path:
     states = [
         ("ADDED" if not number else "MODIFIED", state)
         for index in range(PODS)
-        for number, state in enumerate(pod_states.job(f"job-{index}", 10.3 * index, (2, 5, run.exponential(index, 60))))
+        for number, state in enumerate(
+            pod_states.job_pod_states(f"job-{index}", 10.3 * index, (2, 5, run.exponential(index, 60)))
+        )
     ]
     file = tmp_path / "pods.json"
-    file.write_text(pod_states.recorded(states))
+    file.write_text(pod_states.kubectl_watch_output(states))
     return file
 
 
@@ -99,7 +101,7 @@ def test_what_cannot_be_is_said(
 ) -> None:
     """With what to do next."""
     (recording.parent / "empty.json").touch()
-    pending = pod_states.recorded([("ADDED", pod_states.Pod("pending").now)])
+    pending = pod_states.kubectl_watch_output([("ADDED", pod_states.PodState("pending").now)])
     (recording.parent / "pending.json").write_text(pending)
     files = {"FILE": recording, "EMPTY": recording.parent / "empty.json", "PENDING": recording.parent / "pending.json"}
     done = kwokfleet.run("learn", *(str(files.get(each, each)) for each in arguments))

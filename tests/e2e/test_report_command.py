@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[2]
 def home(tmp_path: Path) -> Path:
     """Return a home with the results of three Runs, of two Waves, in their usual place."""
     kept = tmp_path / ".local/share/kwokfleet/results"
-    sample_results.run(60).keep(kept)
-    sample_results.run(60, name="2", slower=1.5, at=sample_results.START + timedelta(hours=1)).keep(kept)
-    sample_results.run(20, wave="pods", job=False).keep(kept)
+    sample_results.sample_run(60).keep(kept)
+    sample_results.sample_run(60, name="2", slower=1.5, at=sample_results.START + timedelta(hours=1)).keep(kept)
+    sample_results.sample_run(20, wave="pods", job=False).keep(kept)
     return tmp_path
 
 
@@ -67,7 +67,7 @@ def test_every_format_can_be_printed(home: Path) -> None:
     burned = json.loads(ok(home, *one, "-o", "kube-burner"))
     assert len(burned["podLatencyMeasurement-lab-stress-1.json"]) == 60
     assert ET.fromstring(ok(home, *one, "-o", "junit")).tag == "testsuites"  # noqa: S314 - our own text
-    assert html_page.Page(ok(home, *one, "-o", "html")).outside == []
+    assert html_page.HtmlPage(ok(home, *one, "-o", "html")).outside == []
 
 
 def test_a_folder_gets_every_format(home: Path) -> None:
@@ -148,15 +148,15 @@ def test_diff_can_be_a_page_or_a_comment(home: Path) -> None:
     """For people who look at pull requests."""
     markdown = run(home, "diff", "lab/stress/1", "lab/stress/2", "-o", "markdown").stdout
     assert markdown.startswith("**kwokfleet:** ")
-    page = html_page.Page(run(home, "diff", "lab/stress/1", "lab/pods/1", "-o", "html").stdout)
+    page = html_page.HtmlPage(run(home, "diff", "lab/stress/1", "lab/pods/1", "-o", "html").stdout)
     assert "article" not in page.tags
 
 
 def test_a_fleet_may_be_called_diff(home: Path) -> None:
     """With a slash it is no command."""
-    made = sample_results.run(5)
+    made = sample_results.sample_run(5)
     there = home / ".local/share/kwokfleet/results"
-    sample_results.Made(made.result.model_copy(update={"fleet": "diff"}), made.pods, ()).keep(there)
+    sample_results.SampleRun(made.result.model_copy(update={"fleet": "diff"}), made.pods, ()).keep(there)
     assert ok(home, "diff/").splitlines()[1].startswith("diff ")
     assert ok(home, "diff/stress").startswith("diff/stress/1 ")
 

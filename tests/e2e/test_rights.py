@@ -10,12 +10,12 @@ import pytest
 from kwokfleet.kube import client
 from kwokfleet.kube.requests import Request
 from tests.harness import audit_log, cli, rbac_grants, rights_scenario, service_accounts, waiting
-from tests.harness.audit_log import Asked
+from tests.harness.audit_log import AuditedRequest
 from tests.harness.control_plane import ControlPlane
 from tests.harness.rbac_grants import Grant
 
 ROLES = rbac_grants.roles(rbac_grants.RIGHTS, rbac_grants.VIEWER, rbac_grants.KWOK_PODS)
-GRANTS = [grant for role in ROLES for grant in rbac_grants.of(role)]
+GRANTS = [grant for role in ROLES for grant in rbac_grants.grants_of(role)]
 US = (service_accounts.DAEMON, service_accounts.VIEWER)
 REFUSED = (401, 403)
 
@@ -26,14 +26,14 @@ class Played:
 
     cluster: ControlPlane
     api: client.KubeClient
-    asked: list[Asked]
+    asked: list[AuditedRequest]
 
-    def needing(self, grant: Grant) -> Asked | None:
+    def needing(self, grant: Grant) -> AuditedRequest | None:
         """Return a request of the run that needs a right; of whoever has it: the daemon, kwok, or a viewer."""
         mine = (each for each in self.asked if _is_theirs(each, grant) and each.code not in REFUSED)
         return next((each for each in mine if grant.allows(each)), None)
 
-    def allowed(self, user: str, asked: Asked) -> bool:
+    def allowed(self, user: str, asked: AuditedRequest) -> bool:
         """Return whether somebody may make a request, by the API server's word."""
         resource, _, subresource = asked.resource.partition("/")
         about = {"verb": asked.verb, "group": asked.group, "resource": resource, "subresource": subresource}
@@ -44,7 +44,7 @@ class Played:
         return bool(self.api.send(Request("POST", path, json.dumps(body).encode())).json()["status"]["allowed"])
 
 
-def _is_theirs(asked: Asked, grant: Grant) -> bool:
+def _is_theirs(asked: AuditedRequest, grant: Grant) -> bool:
     if grant.role == "kwokfleet-viewer":
         return asked.user == service_accounts.VIEWER
     by_daemon = asked.agent.startswith("kwokfleet/")
@@ -55,9 +55,9 @@ def _is_theirs(asked: Asked, grant: Grant) -> bool:
 def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
     """Play a full run on a control plane that writes everything down."""
     folder = tmp_path_factory.mktemp("rights")
-    with audit_log.running("audited", folder) as (cluster, log):
+    with audit_log.audited_control_plane("audited", folder) as (cluster, log):
         service_accounts.install(cluster)
-        cluster.kubectl("apply", "--filename", "-", stdin=service_accounts.granted("More for kwok"))
+        cluster.kubectl("apply", "--filename", "-", stdin=service_accounts.documented_manifests("More for kwok"))
         _play(cluster, folder)
         api = client.connect(kubeconfig=cluster.kubeconfig)
         yield Played(cluster, api, [each for each in log.asked() if each.user in US])
@@ -65,8 +65,8 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
 
 
 def _play(cluster: ControlPlane, folder: Path) -> None:
-    for program in cli.opened(folder):
-        rights_scenario.FullRun(cluster, program, folder).play()
+    for program in cli.isolated(folder):
+        rights_scenario.RightsScenario(cluster, program, folder).play()
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +74,8 @@ def reduced(played: Played) -> Played:
     """Make each role anew for somebody of its own, without one right at a time."""
     for role in ROLES:
         _make(played.api, role, f"whole-{role['metadata']['name']}", role["rules"])
-        for grant in rbac_grants.of(role):
-            _make(played.api, role, f"without-{grant.slug}", rbac_grants.without(role, grant))
+        for grant in rbac_grants.grants_of(role):
+            _make(played.api, role, f"without-{grant.slug}", rbac_grants.rules_without(role, grant))
     return played
 
 

@@ -55,7 +55,7 @@ def saved(folder: Path, *waves: str) -> str:
 
 def refused(folder: Path, *arguments: str) -> str:
     """Run a test that must not begin; return what it says."""
-    return rejected_commands.refused(folder, "test", *arguments)
+    return rejected_commands.run_rejected(folder, "test", *arguments)
 
 
 def test_a_broken_file_costs_no_cluster(tmp_path: Path) -> None:

@@ -63,13 +63,13 @@ WELL = {
 
 def rules() -> list[Rule]:
     """Return every alert."""
-    [made] = deploy_manifests.read((MONITORING / "prometheusrule.yaml").read_text())
+    [made] = deploy_manifests.parse((MONITORING / "prometheusrule.yaml").read_text())
     return [rule for group in made["spec"]["groups"] for rule in group["rules"]]
 
 
 def panels() -> Iterator[tuple[str, str]]:
     """Yield the title and expression of each query of the dashboard, with Grafana's variables filled in."""
-    [made] = deploy_manifests.read((MONITORING / "dashboard.yaml").read_text())
+    [made] = deploy_manifests.parse((MONITORING / "dashboard.yaml").read_text())
     for panel in json.loads(made["data"]["kwokfleet.json"])["panels"]:
         for target in panel.get("targets", ()):
             yield panel["title"], target["expr"].replace("$__rate_interval", "5m")
@@ -87,7 +87,7 @@ def expressions() -> dict[str, str]:
 def exported() -> dict[str, set[str]]:
     """Return the names of all samples that a daemon exports, and their labels."""
     made = metrics.Metrics()
-    made.registry.register(metrics.SnapshotGauges(lambda: fake_daemon.PICTURE))
+    made.registry.register(metrics.SnapshotGauges(lambda: fake_daemon.SNAPSHOT))
     made.passed(Pass(fake_daemon.NOW, "timer", 0.3, PassResult.CHANGED, {"create": 3}, failures=2))
     made.triggered(0.02)
     made.api_request("get", 200)
@@ -129,7 +129,7 @@ def test_the_chart_of_alerts_is_complete() -> None:
 
 def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run Prometheus' own checker."""
-    command = [deploy_manifests.program("promtool"), *arguments]
+    command = [deploy_manifests.find_program("promtool"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -144,7 +144,7 @@ def test_every_expression_parses(tmp_path: Path) -> None:
 
 def fired(series: dict[str, str], folder: Path, wanted: str) -> subprocess.CompletedProcess[str]:
     """Let an hour of series pass by the alerts; only *wanted* may fire, and must."""
-    [made] = deploy_manifests.read((MONITORING / "prometheusrule.yaml").read_text())
+    [made] = deploy_manifests.parse((MONITORING / "prometheusrule.yaml").read_text())
     (folder / "rules.json").write_text(json.dumps({"groups": made["spec"]["groups"]}))
     asked = [
         {

@@ -20,7 +20,7 @@ NAMES = [binary.name for binary in versions.BINARIES]
 @pytest.fixture
 def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Put the stand-in compiler first on PATH."""
-    program = fake_releases.compiler(tmp_path / "compiler")
+    program = fake_releases.write_compiler(tmp_path / "compiler")
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     return program
 
@@ -28,7 +28,7 @@ def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def configured(tmp_path: Path, **variables: str) -> settings.Settings:
     """Return settings with an empty cache, by default without any release to be reached."""
     base = {"HOME": str(tmp_path), "KWOKFLEET_CACHE_DIR": str(tmp_path / "cache")}
-    return settings.from_environment(base | fake_releases.NOWHERE | variables)
+    return settings.from_environment(base | fake_releases.UNREACHABLE | variables)
 
 
 def collected() -> tuple[list[progress.ProgressUpdate], Callable[[progress.ProgressUpdate], None]]:
@@ -130,7 +130,7 @@ def test_a_host_that_does_not_answer_is_asked_once(
     """Seven binaries do not become seven time-outs, or a storm of retries; the reason is told."""
     monkeypatch.setattr(download, "SOCKET_TIMEOUT_S", 0.5)
     updates, report = collected()
-    with fake_releases.stalling(b"" if stalls_after == "connecting" else fake_releases.ANSWER_BEGINS) as server:
+    with fake_releases.stalling_server(b"" if stalls_after == "connecting" else fake_releases.RESPONSE_START) as server:
         binaries.ensure(configured(tmp_path, **server.variables), report)
         assert server.connections == 1
     assert len(built(compiler)) == len(NAMES)
@@ -248,7 +248,12 @@ def test_stopping_a_build_stops_the_compiler(tmp_path: Path, compiler: Path, num
 
 
 def _environment(tmp_path: Path, **variables: str) -> dict[str, str]:
-    own = {"HOME": str(tmp_path), "KWOKFLEET_CACHE_DIR": str(tmp_path / "cache"), **fake_releases.NOWHERE, **variables}
+    own = {
+        "HOME": str(tmp_path),
+        "KWOKFLEET_CACHE_DIR": str(tmp_path / "cache"),
+        **fake_releases.UNREACHABLE,
+        **variables,
+    }
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("KWOKFLEET_")}
     return inherited | own
 

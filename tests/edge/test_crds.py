@@ -26,7 +26,7 @@ echo "{\\"Dir\\": \\"$here/module\\"}"
 @pytest.fixture
 def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Put the stand-in first on PATH, with a module of two definitions, read-only as Go leaves them."""
-    program = fake_releases.compiler(tmp_path / "go")
+    program = fake_releases.write_compiler(tmp_path / "go")
     program.write_text(COMPILER)
     bases = program.parent / "module" / crds.KWOK.folder
     bases.mkdir(parents=True)

@@ -39,7 +39,7 @@ def recorded(shown: Snapshot) -> metrics.Metrics:
 
 def told() -> metrics.Metrics:
     """Return metrics that have been told something of each kind."""
-    made = recorded(fake_daemon.PICTURE)
+    made = recorded(fake_daemon.SNAPSHOT)
     made.passed(Pass(fake_daemon.NOW, "timer", 0.3, PassResult.CHANGED, {"create": 3, "delete": 1}, failures=2))
     made.triggered(0.02)
     made.drifted(4)
@@ -164,7 +164,7 @@ def test_series_are_bounded() -> None:
         for number in range(metrics.MOST_POOLS)
     )
     kinds = {(f"Kind{number}", "present"): 1 for number in range(metrics.MOST_KINDS + 10)}
-    crowd = replace(fake_daemon.PICTURE, fleets=fleets, objects=kinds)
+    crowd = replace(fake_daemon.SNAPSHOT, fleets=fleets, objects=kinds)
     made = recorded(crowd)
     for number in range(100):
         made.watch_restarted(f"reason {number}")
@@ -194,7 +194,7 @@ def test_two_daemons_do_not_add_up() -> None:
 @pytest.mark.parametrize(("accept", "kind"), [(OPENMETRICS, OPENMETRICS), ("text/plain", "text/plain; version=")])
 def test_the_format_is_the_one_that_is_asked_for(accept: str, kind: str) -> None:
     """Over HTTP, as Prometheus asks; both can be read."""
-    with fake_daemon.serving(fake_daemon.Memory()) as client:
+    with fake_daemon.serving(fake_daemon.FakeDaemon()) as client:
         client.get("/api/v1/fleets/lab")
         answer = client.get("/metrics", accept=accept)
     assert answer.headers["content-type"].startswith(kind)

@@ -18,7 +18,7 @@ PACKAGES = [tool.go_package for tool in tools.TOOLS]
 @pytest.fixture
 def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Put the stand-in compiler first on PATH; return the file that lists the packages it built."""
-    program = fake_releases.compiler(tmp_path / "compiler")
+    program = fake_releases.write_compiler(tmp_path / "compiler")
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     return program.with_name("built")
 
@@ -53,7 +53,7 @@ def test_a_missing_tool_fails_the_test(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.delenv("KWOKFLEET_BIN_DIR", raising=False)
     monkeypatch.setenv("KWOKFLEET_CACHE_DIR", str(tmp_path))
     with pytest.raises(pytest.fail.Exception, match=r"helm is not built.*make test.*-m tests\.tools"):
-        deploy_manifests.program("helm")
+        deploy_manifests.find_program("helm")
 
 
 def test_the_go_module_pins_exactly_the_tools() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from kwokfleet.source import debounce
 from tests.harness import waiting
-from tests.harness.tree_reader import DEADLINE_S, Reader, watched
+from tests.harness.tree_reader import DEADLINE_S, TreeReader, watch_tree
 
 pytestmark = pytest.mark.usefixtures("no_thread_is_left")
 
@@ -60,8 +60,8 @@ WRITERS = [overwrite, replace, vim, in_steps, move_in]
 def test_every_way_to_save_is_seen(tree: Path, write: Callable[[Path], None], *, single: bool) -> None:
     """In a folder, and of a file that is watched by itself; twice, because watches die with what they were for."""
     path = tree / "a.yaml"
-    reader = Reader(path if single else tree)
-    with watched(reader.path, reader):
+    reader = TreeReader(path if single else tree)
+    with watch_tree(reader.path, reader):
         for _ in range(2):
             write(path)
             reader.sees("second")
@@ -72,8 +72,8 @@ def test_every_way_to_save_is_seen(tree: Path, write: Callable[[Path], None], *,
 @pytest.mark.usefixtures("by_events")
 def test_files_and_folders_come_and_go(tree: Path) -> None:
     """At any depth, at once."""
-    reader = Reader(tree)
-    with watched(tree, reader):
+    reader = TreeReader(tree)
+    with watch_tree(tree, reader):
         (tree / "b" / "c" / "d").mkdir(parents=True)
         (tree / "b" / "c" / "d" / "x.yaml").write_text("deep")
         reader.sees("first", "deep")
@@ -89,8 +89,8 @@ def test_files_and_folders_come_and_go(tree: Path) -> None:
 @pytest.mark.usefixtures("by_events")
 def test_a_file_that_becomes_readable_is_seen(tree: Path) -> None:
     """Its contents stay, its mode changes."""
-    calls = Reader(tree)
-    with watched(tree, calls):
+    calls = TreeReader(tree)
+    with watch_tree(tree, calls):
         (tree / "a.yaml").chmod(0o600)
         waiting.until(lambda: calls.calls, deadline_s=DEADLINE_S)
 
@@ -98,8 +98,8 @@ def test_a_file_that_becomes_readable_is_seen(tree: Path) -> None:
 @pytest.mark.usefixtures("by_events")
 def test_reading_is_no_change(tree: Path) -> None:
     """Who is called reads, and must not be called again for that, for ever."""
-    reader = Reader(tree)
-    with watched(tree, reader):
+    reader = TreeReader(tree)
+    with watch_tree(tree, reader):
         (tree / "a.yaml").write_text("second")
         reader.sees("second")
         reader.is_left_in_peace()
@@ -124,8 +124,8 @@ def test_a_config_map_volume_is_followed(tmp_path: Path, *, single: bool) -> Non
         (tmp_path / f"..v{version}" / "a.yaml").write_text(f"version {version}")
     (tmp_path / "..data").symlink_to("..v0")
     (tmp_path / "a.yaml").symlink_to("..data/a.yaml")
-    reader = Reader(tmp_path / "a.yaml" if single else tmp_path)
-    with watched(reader.path, reader):
+    reader = TreeReader(tmp_path / "a.yaml" if single else tmp_path)
+    with watch_tree(reader.path, reader):
         for version in range(1, 4):
             swap(tmp_path / "..data", f"..v{version}")
             reader.sees(f"version {version}")
@@ -144,8 +144,8 @@ def test_a_swapped_link_on_the_way_is_followed(tmp_path: Path, inside: str, *, a
     (tmp_path / "links").mkdir()
     (tmp_path / "links" / "current").symlink_to(f"{prefix or '../'}v0")
     (tmp_path / "entry").symlink_to(f"{prefix}links/current")  # a link to a link
-    reader = Reader(tmp_path / "entry" / inside)
-    with watched(reader.path, reader):
+    reader = TreeReader(tmp_path / "entry" / inside)
+    with watch_tree(reader.path, reader):
         for version in range(1, 4):
             swap(tmp_path / "links" / "current", f"{prefix or '../'}v{version}")
             reader.sees(f"version {version}")
@@ -157,8 +157,8 @@ def test_a_swapped_link_on_the_way_is_followed(tmp_path: Path, inside: str, *, a
 def test_links_that_lead_round_in_circles_do_no_harm(tmp_path: Path) -> None:
     """Once they are mended, files are seen."""
     (tmp_path / "loop").symlink_to("loop")
-    reader = Reader(tmp_path / "loop" / "x")
-    with watched(reader.path, reader, poll_s=0.05):
+    reader = TreeReader(tmp_path / "loop" / "x")
+    with watch_tree(reader.path, reader, poll_s=0.05):
         (tmp_path / "new" / "x").mkdir(parents=True)
         (tmp_path / "new" / "x" / "a.yaml").write_text("there")
         swap(tmp_path / "loop", "new")
@@ -171,8 +171,8 @@ def test_links_that_lead_round_in_circles_do_no_harm(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("by_events")
 def test_a_folder_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
     """However much of the way is missing."""
-    reader = Reader(tmp_path / "a" / "b" / "c")
-    with watched(reader.path, reader):
+    reader = TreeReader(tmp_path / "a" / "b" / "c")
+    with watch_tree(reader.path, reader):
         reader.path.mkdir(parents=True)
         (reader.path / "x.yaml").write_text("there")
         reader.sees("there")
@@ -183,9 +183,9 @@ def test_a_folder_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("by_events")
 def test_a_folder_that_is_deleted_and_comes_back_is_seen(tmp_path: Path) -> None:
     """Again and again, with its parent or without; inodes may be used again."""
-    reader = Reader(tmp_path / "parent" / "tree")
+    reader = TreeReader(tmp_path / "parent" / "tree")
     reader.path.mkdir(parents=True)
-    with watched(reader.path, reader):
+    with watch_tree(reader.path, reader):
         for number in range(4):
             (reader.path / "x.yaml").write_text(f"life {number}")
             reader.sees(f"life {number}")
@@ -198,9 +198,9 @@ def test_a_folder_that_is_deleted_and_comes_back_is_seen(tmp_path: Path) -> None
 @pytest.mark.usefixtures("by_events")
 def test_a_folder_that_is_made_anew_at_once_is_seen(tmp_path: Path) -> None:
     """Before anybody has looked: it may even have the same inode, whose watch is dead."""
-    reader = Reader(tmp_path / "tree")
+    reader = TreeReader(tmp_path / "tree")
     reader.path.mkdir()
-    with watched(reader.path, reader):
+    with watch_tree(reader.path, reader):
         for number in range(5):
             before = reader.calls
             shutil.rmtree(reader.path)
@@ -215,8 +215,8 @@ def test_a_folder_further_up_that_is_moved_away_and_back_is_seen(tmp_path: Path,
     deep = tmp_path / "up" / "x" / "y"
     deep.mkdir(parents=True)
     tree.rename(deep / "tree")
-    reader = Reader(deep / "tree")
-    with watched(reader.path, reader):
+    reader = TreeReader(deep / "tree")
+    with watch_tree(reader.path, reader):
         (tmp_path / "up").rename(tmp_path / "away")
         waiting.until(lambda: reader.calls and reader.texts is None, deadline_s=DEADLINE_S)
         (tmp_path / "away" / "x" / "y" / "tree" / "a.yaml").write_text("second")
@@ -236,8 +236,8 @@ def test_files_outside_are_watched_when_asked_for(tmp_path: Path, tree: Path) ->
     for path in (other, third):
         path.parent.mkdir()
         path.write_text("first")
-    calls = Reader(other)
-    with watched(tree, calls, also=[other]) as watching:
+    calls = TreeReader(other)
+    with watch_tree(tree, calls, also=[other]) as watching:
         other.write_text("second")
         calls.sees("second")
         watching.retarget([other, third])
@@ -253,9 +253,9 @@ def test_files_outside_are_watched_when_asked_for(tmp_path: Path, tree: Path) ->
 @pytest.mark.usefixtures("by_events")
 def test_a_storm_is_few_calls_and_its_last_word_is_heard(tree: Path) -> None:
     """Two hundred saves, and each of them is many events."""
-    reader = Reader(tree)
+    reader = TreeReader(tree)
     saves, began = 200, time.monotonic()
-    with watched(tree, reader):
+    with watch_tree(tree, reader):
         for number in range(saves):
             replaced = tree / "part"
             replaced.write_text(f"save {number}")

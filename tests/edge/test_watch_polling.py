@@ -14,7 +14,7 @@ from watchdog import observers
 
 from kwokfleet.source import file_watcher
 from tests.harness import waiting
-from tests.harness.tree_reader import DEADLINE_S, Reader, watched
+from tests.harness.tree_reader import DEADLINE_S, TreeReader, watch_tree
 
 pytestmark = pytest.mark.usefixtures("no_thread_is_left")
 
@@ -24,8 +24,8 @@ pytestmark = pytest.mark.usefixtures("no_thread_is_left")
 
 def test_without_events_files_are_looked_at(tree: Path) -> None:
     """Content, names, links and folders; also when size and times are the old ones."""
-    reader = Reader(tree)
-    with watched(tree, reader, poll_s=0.05, events=False) as watching:
+    reader = TreeReader(tree)
+    with watch_tree(tree, reader, poll_s=0.05, events=False) as watching:
         assert watching.polling == "asked for"
         (tree / "a.yaml").write_text("second")
         reader.sees("second")
@@ -59,8 +59,8 @@ def test_looking_does_not_follow_links_out_of_the_folder(
         return real(path)
 
     monkeypatch.setattr(os, "scandir", scandir)
-    reader = Reader(tree)
-    with watched(tree, reader, poll_s=0.05, events=False):
+    reader = TreeReader(tree)
+    with watch_tree(tree, reader, poll_s=0.05, events=False):
         (tree / ".hidden" / "b.yaml").write_text("second")
         reader.sees("first", "second")
     assert str(tree / "inside") in listed
@@ -69,8 +69,8 @@ def test_looking_does_not_follow_links_out_of_the_folder(
 
 def test_a_quiet_folder_without_events_is_left_in_peace(tree: Path) -> None:
     """Looking finds nothing new, so nobody is called, once the files are a little older."""
-    reader = Reader(tree)
-    with watched(tree, reader, poll_s=0.02, events=False):
+    reader = TreeReader(tree)
+    with watch_tree(tree, reader, poll_s=0.02, events=False):
         reader.is_left_in_peace()
 
 
@@ -88,8 +88,8 @@ def test_a_full_table_of_watches_is_said_and_done_without(tree: Path, monkeypatc
     monkeypatch.setattr(file_watcher, "QUICK_POLL_S", 0.05)
     monkeypatch.setattr(file_watcher, "SLOW_POLL_S", 0.2)
     monkeypatch.setattr(file_watcher, "Observer", full)
-    reader = Reader(tree)
-    with structlog.testing.capture_logs() as logged, watched(tree, reader) as watching:
+    reader = TreeReader(tree)
+    with structlog.testing.capture_logs() as logged, watch_tree(tree, reader) as watching:
         assert watching.polling == "inotify watch limit reached"
         (tree / "a.yaml").write_text("second")
         reader.sees("second")
@@ -117,8 +117,8 @@ def test_a_table_that_becomes_full_further_down_is_noticed(tree: Path, monkeypat
 
     monkeypatch.setattr(inotify_c, "inotify_add_watch", limited)
     monkeypatch.setattr(file_watcher, "QUICK_POLL_S", 0.05)
-    reader = Reader(tree)
-    with watched(tree, reader) as watching:
+    reader = TreeReader(tree)
+    with watch_tree(tree, reader) as watching:
         assert "limit" in watching.polling
         (tree / "b" / "c" / "x.yaml").write_text("deep")
         reader.sees("first", "deep")
@@ -127,8 +127,8 @@ def test_a_table_that_becomes_full_further_down_is_noticed(tree: Path, monkeypat
 @inotify
 def test_a_listener_that_dies_is_replaced(tree: Path) -> None:
     """Whoever of them it is, and whatever it died of."""
-    reader = Reader(tree)
-    with watched(tree, reader):
+    reader = TreeReader(tree)
+    with watch_tree(tree, reader):
         for number in range(2):
             before = reader.calls
             next(each for each in threading.enumerate() if type(each).__name__ == "InotifyFD").stop()  # type: ignore[attr-defined]

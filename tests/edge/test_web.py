@@ -15,7 +15,7 @@ from kwokfleet import errors, settings
 from kwokfleet.cli import logging
 from kwokfleet.server import http_server, routes, uvicorn_thread
 from tests.harness import fake_daemon
-from tests.harness.fake_daemon import TOKEN, Client, Memory
+from tests.harness.fake_daemon import TOKEN, FakeDaemon, HttpClient
 
 READING = (
     "status",
@@ -36,15 +36,15 @@ CHANGING = ("sync", "suspend", "resume", "approve")
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[tuple[Memory, Client]]:
+def shared() -> Iterator[tuple[FakeDaemon, HttpClient]]:
     """Serve one daemon to all tests that are content with it: each stop takes a moment."""
-    memory = Memory()
+    memory = FakeDaemon()
     with fake_daemon.serving(memory) as made:
         yield memory, made
 
 
 @pytest.fixture
-def memory(shared: tuple[Memory, Client]) -> Memory:
+def memory(shared: tuple[FakeDaemon, HttpClient]) -> FakeDaemon:
     """Return a daemon that has only a memory, and nothing in it."""
     shared[0].forget()
     return shared[0]
@@ -60,7 +60,7 @@ def log() -> Iterator[io.StringIO]:
 
 
 @pytest.fixture
-def client(shared: tuple[Memory, Client], memory: Memory, log: io.StringIO) -> Client:
+def client(shared: tuple[FakeDaemon, HttpClient], memory: FakeDaemon, log: io.StringIO) -> HttpClient:
     """Ask the shared server, which has a token."""
     return shared[1]
 
@@ -69,7 +69,7 @@ def client(shared: tuple[Memory, Client], memory: Memory, log: io.StringIO) -> C
 # probes and reading
 
 
-def test_the_probes_say_what_the_daemon_says(client: Client, memory: Memory) -> None:
+def test_the_probes_say_what_the_daemon_says(client: HttpClient, memory: FakeDaemon) -> None:
     """200 and a word, or 503 and why."""
     assert (client.get("/healthz").status, client.get("/healthz").body) == (200, b"ok\n")
     assert client.get("/readyz").body == b"ready\n"
@@ -79,7 +79,7 @@ def test_the_probes_say_what_the_daemon_says(client: Client, memory: Memory) -> 
     assert (client.get("/readyz").status, client.get("/readyz").body) == (503, b"not ready\nnot synced yet\n")
 
 
-def test_parts_are_parts_of_the_status(client: Client) -> None:
+def test_parts_are_parts_of_the_status(client: HttpClient) -> None:
     """Each path shows one part of the whole."""
     whole = client.get("/api/v1/status").json
     assert whole["role"] == "leading"
@@ -91,7 +91,7 @@ def test_parts_are_parts_of_the_status(client: Client) -> None:
     assert client.get("/api/v1/plan").json == {"differs": False}
 
 
-def test_the_index_names_every_route(client: Client) -> None:
+def test_the_index_names_every_route(client: HttpClient) -> None:
     """Nothing is hidden, and nothing is named that is not there."""
     lines = [line.split() for line in client.get("/").body.decode().splitlines()[2:]]
     named = {(method, path.replace("{name}", "lab")) for method, path, *_ in lines}
@@ -103,7 +103,7 @@ def test_the_index_names_every_route(client: Client) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/healthz", "/nowhere", *(f"/api/v1/{each}" for each in READING)])
-def test_every_answer_carries_the_security_headers(client: Client, path: str) -> None:
+def test_every_answer_carries_the_security_headers(client: HttpClient, path: str) -> None:
     """Also a refusal; and no other origin is let in."""
     headers = client.get(path, origin="http://evil.example").headers
     assert headers["x-content-type-options"] == "nosniff"
@@ -121,7 +121,7 @@ def test_every_answer_carries_the_security_headers(client: Client, path: str) ->
 @pytest.mark.parametrize(
     "header", ["", "Bearer", "Bearer ", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x"]
 )
-def test_without_the_token_nothing_is_changed(client: Client, memory: Memory, path: str, header: str) -> None:
+def test_without_the_token_nothing_is_changed(client: HttpClient, memory: FakeDaemon, path: str, header: str) -> None:
     """401, with a challenge and a hint."""
     answer = client.ask("POST", f"/api/v1/{path}", {"digest": "w1"}, authorization=header)
     assert answer.status == 401
@@ -132,7 +132,7 @@ def test_without_the_token_nothing_is_changed(client: Client, memory: Memory, pa
 
 @pytest.mark.parametrize("path", CHANGING)
 @pytest.mark.parametrize("header", ["", "Bearer ", f"Bearer {TOKEN}"])
-def test_without_a_configured_token_changes_are_off(memory: Memory, path: str, header: str) -> None:
+def test_without_a_configured_token_changes_are_off(memory: FakeDaemon, path: str, header: str) -> None:
     """403, and how to turn them on; an empty token opens nothing."""
     with fake_daemon.serving(memory, http_server.Options()) as client:
         answer = client.ask("POST", f"/api/v1/{path}", authorization=header)
@@ -141,7 +141,7 @@ def test_without_a_configured_token_changes_are_off(memory: Memory, path: str, h
     assert not memory.asked
 
 
-def test_with_the_token_the_daemon_is_asked(client: Client, memory: Memory) -> None:
+def test_with_the_token_the_daemon_is_asked(client: HttpClient, memory: FakeDaemon) -> None:
     """Each route asks for one thing."""
     assert client.post("/api/v1/sync").status == 202
     assert client.post("/api/v1/suspend").json == {"fleet": "", "suspended": True}
@@ -157,7 +157,7 @@ def test_with_the_token_the_daemon_is_asked(client: Client, memory: Memory) -> N
     ]
 
 
-def test_a_standby_sends_people_to_the_leader(client: Client, memory: Memory) -> None:
+def test_a_standby_sends_people_to_the_leader(client: HttpClient, memory: FakeDaemon) -> None:
     """It shows what it sees, and changes nothing."""
     memory.shown = replace(memory.shown, leading=False, leader="host_b")
     answer = client.post("/api/v1/sync")
@@ -166,7 +166,7 @@ def test_a_standby_sends_people_to_the_leader(client: Client, memory: Memory) ->
     assert not memory.asked
 
 
-def test_a_hook_needs_its_signature_and_no_token(client: Client, memory: Memory) -> None:
+def test_a_hook_needs_its_signature_and_no_token(client: HttpClient, memory: FakeDaemon) -> None:
     """The daemon checks it, over the very bytes."""
     body = b'{"ref":  "refs/heads/main"}'
     assert client.ask("POST", "/hooks/git", body).status == 401
@@ -204,7 +204,7 @@ def test_a_hook_needs_its_signature_and_no_token(client: Client, memory: Memory)
     ],
 )
 def test_a_wrong_request_is_told_what_is_wrong(  # noqa: PLR0913, PLR0917  # one row of the table
-    client: Client, memory: Memory, method: str, path: str, body: bytes, kind: str, status: int
+    client: HttpClient, memory: FakeDaemon, method: str, path: str, body: bytes, kind: str, status: int
 ) -> None:
     """By its code, a sentence and a hint."""
     answer = client.ask(method, path, body, authorization=f"Bearer {TOKEN}", content_type=kind)
@@ -214,13 +214,15 @@ def test_a_wrong_request_is_told_what_is_wrong(  # noqa: PLR0913, PLR0917  # one
     assert [each for each in memory.asked if each[0] != "approve"] == []
 
 
-def test_another_method_is_told_which_one(client: Client) -> None:
+def test_another_method_is_told_which_one(client: HttpClient) -> None:
     """As HTTP asks for it."""
     assert client.get("/api/v1/sync").headers["allow"] == "POST"
 
 
 @pytest.mark.parametrize(("path", "limit"), [("/api/v1/suspend", 64 * 1024), ("/hooks/git", 1024 * 1024)])
-def test_a_body_that_is_declared_too_long_is_not_read(client: Client, memory: Memory, path: str, limit: int) -> None:
+def test_a_body_that_is_declared_too_long_is_not_read(
+    client: HttpClient, memory: FakeDaemon, path: str, limit: int
+) -> None:
     """413 before a byte of it has come; one byte less is read."""
     assert raw(client, head("POST", path, f"Content-Length: {limit + 1}")).startswith(b"HTTP/1.1 413 ")
     answer = client.post(path, b"x" * limit, X_Hub_Signature_256="right")
@@ -228,7 +230,7 @@ def test_a_body_that_is_declared_too_long_is_not_read(client: Client, memory: Me
 
 
 @pytest.mark.parametrize(("path", "limit"), [("/api/v1/suspend", 64 * 1024), ("/hooks/git", 1024 * 1024)])
-def test_a_body_in_pieces_is_cut_off_where_it_is_too_long(client: Client, path: str, limit: int) -> None:
+def test_a_body_in_pieces_is_cut_off_where_it_is_too_long(client: HttpClient, path: str, limit: int) -> None:
     """413 although its end has not come and its length was never told."""
     piece = b"400\r\n" + b"x" * 1024 + b"\r\n"
     said = raw(client, head("POST", path, "Transfer-Encoding: chunked") + piece * (limit // 1024 + 1))
@@ -236,7 +238,7 @@ def test_a_body_in_pieces_is_cut_off_where_it_is_too_long(client: Client, path: 
     assert b"\r\nconnection: close\r\n" in said.lower()
 
 
-def test_a_slow_body_is_cut_off(memory: Memory) -> None:
+def test_a_slow_body_is_cut_off(memory: FakeDaemon) -> None:
     """408, and the connection is closed."""
     options = http_server.Options(token=TOKEN, limits=routes.Limits(body_s=0.05))
     with fake_daemon.serving(memory, options) as client:
@@ -246,13 +248,13 @@ def test_a_slow_body_is_cut_off(memory: Memory) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Drip: "])
-def test_a_head_that_does_not_come_is_not_waited_for(memory: Memory, sent: bytes) -> None:
+def test_a_head_that_does_not_come_is_not_waited_for(memory: FakeDaemon, sent: bytes) -> None:
     """The connection is closed, without an answer."""
     with fake_daemon.serving(memory, http_server.Options(deadlines=uvicorn_thread.Deadlines(head_s=0.05))) as client:
         assert raw(client, sent) == b""
 
 
-def test_long_headers_are_refused(client: Client) -> None:
+def test_long_headers_are_refused(client: HttpClient) -> None:
     """431 for a head that is whole."""
     assert client.get("/healthz", x_long="x" * 17_000).status == 431
 
@@ -260,7 +262,7 @@ def test_long_headers_are_refused(client: Client) -> None:
 @pytest.mark.parametrize(
     "text", [b"\x16\x03\x01\x00", b"GET / HTTP/1.1\r\n\r\n", b"G@T\x00 / HTTP/1.1\r\nHost: localhost\r\n\r\n"]
 )
-def test_what_is_not_http_is_refused(client: Client, text: bytes) -> None:
+def test_what_is_not_http_is_refused(client: HttpClient, text: bytes) -> None:
     """And the server goes on."""
     assert raw(client, text + b"\r\n\r\n").startswith(b"HTTP/1.1 400 ")
     assert client.get("/healthz").status == 200
@@ -274,15 +276,15 @@ def test_what_is_not_http_is_refused(client: Client, text: bytes) -> None:
         for name in ("evil.example", "127.0.0.1.evil.example", "192.168.0.1", "localhost.evil.example:80", "")
     ],
 )
-def test_on_loopback_no_other_name_is_answered_to(client: Client, host: str, status: int) -> None:
+def test_on_loopback_no_other_name_is_answered_to(client: HttpClient, host: str, status: int) -> None:
     """A page that made its own name point here (DNS rebinding) gets nothing."""
     assert client.get("/api/v1/status", host=host).status == status
 
 
-def test_elsewhere_every_name_is_answered_to_and_openness_is_said(memory: Memory, log: io.StringIO) -> None:
+def test_elsewhere_every_name_is_answered_to_and_openness_is_said(memory: FakeDaemon, log: io.StringIO) -> None:
     """Who binds to all addresses without a token is warned."""
     with fake_daemon.serving(memory, http_server.Options(host="0.0.0.0")) as made:  # noqa: S104  # that is the case
-        assert Client(("127.0.0.1", made.address[1])).get("/api/v1/status", host="fleet.example").status == 200
+        assert HttpClient(("127.0.0.1", made.address[1])).get("/api/v1/status", host="fleet.example").status == 200
     assert "http_open_to_others" in log.getvalue()
 
 
@@ -290,16 +292,16 @@ def test_elsewhere_every_name_is_answered_to_and_openness_is_said(memory: Memory
 # trouble inside
 
 
-def test_known_trouble_is_answered_in_its_own_words(client: Client, memory: Memory) -> None:
+def test_known_trouble_is_answered_in_its_own_words(client: HttpClient, memory: FakeDaemon) -> None:
     """With the hint it has, and without the password that its address had."""
-    memory.error = fake_daemon.REFUSED
+    memory.error = fake_daemon.CLUSTER_ERROR
     answer = client.get("/api/v1/plan")
     assert (answer.status, answer.json) == (503, {"error": "the cluster at https://c.example is away", "hint": "wait"})
     memory.error = errors.InputError("no such thing")
     assert client.get("/api/v1/plan").status == 422
 
 
-def test_a_bug_is_answered_and_the_server_goes_on(client: Client, memory: Memory, log: io.StringIO) -> None:
+def test_a_bug_is_answered_and_the_server_goes_on(client: HttpClient, memory: FakeDaemon, log: io.StringIO) -> None:
     """500 without the details; those are in the log."""
     memory.error = ZeroDivisionError("inside")
     answer = client.get("/api/v1/plan", authorization=f"Bearer {TOKEN}")
@@ -310,7 +312,7 @@ def test_a_bug_is_answered_and_the_server_goes_on(client: Client, memory: Memory
     assert "in plan" in failed["trace"]
 
 
-def test_a_daemon_that_hangs_is_told_by_the_server(memory: Memory) -> None:
+def test_a_daemon_that_hangs_is_told_by_the_server(memory: FakeDaemon) -> None:
     """503 after the deadline, while the probes answer."""
     memory.gate.clear()
     with fake_daemon.serving(memory, http_server.Options(limits=routes.Limits(slow_s=0.05))) as client:
@@ -319,7 +321,7 @@ def test_a_daemon_that_hangs_is_told_by_the_server(memory: Memory) -> None:
         memory.gate.set()
 
 
-def test_too_many_at_once_are_sent_away(memory: Memory) -> None:
+def test_too_many_at_once_are_sent_away(memory: FakeDaemon) -> None:
     """503 and when to come back; what is being answered is answered, and so are probes."""
     memory.gate.clear()
     got: list[int] = []
@@ -336,7 +338,7 @@ def test_too_many_at_once_are_sent_away(memory: Memory) -> None:
     assert got == [200]
 
 
-def test_nothing_secret_is_logged_or_shown(client: Client, memory: Memory, log: io.StringIO) -> None:
+def test_nothing_secret_is_logged_or_shown(client: HttpClient, memory: FakeDaemon, log: io.StringIO) -> None:
     """Not the token, right or wrong, nor a signature, nor the password of an address."""
     wrong = "another-t0ken"
     memory.is_live = (False, "cannot fetch https://me:hunter2@git.example/x")
@@ -359,7 +361,7 @@ def head(method: str, path: str, *headers: str) -> bytes:
     return "\r\n".join([*lines, "Content-Type: application/json", *headers, "", ""]).encode()
 
 
-def raw(client: Client, text: bytes) -> bytes:
+def raw(client: HttpClient, text: bytes) -> bytes:
     """Send bytes and return all that comes until the server closes the connection."""
     got = b""
     with socket.create_connection(client.address, timeout=30) as connection:
@@ -376,7 +378,7 @@ def raw(client: Client, text: bytes) -> bytes:
 # results
 
 
-def test_results_are_listed_by_fleet_and_wave(client: Client) -> None:
+def test_results_are_listed_by_fleet_and_wave(client: HttpClient) -> None:
     """So many as are asked for, within reason."""
     assert client.get("/api/v1/results").json == [{"fleet": "", "wave": "", "limit": 50}]
     asked = client.get("/api/v1/results?fleet=lab&wave=load&limit=3")
@@ -386,7 +388,9 @@ def test_results_are_listed_by_fleet_and_wave(client: Client) -> None:
         assert (refused.status, "limit" in refused.json["error"]) == (400, True)
 
 
-def test_a_result_and_its_pods_are_served_as_they_are_kept(client: Client, memory: Memory, tmp_path: Path) -> None:
+def test_a_result_and_its_pods_are_served_as_they_are_kept(
+    client: HttpClient, memory: FakeDaemon, tmp_path: Path
+) -> None:
     """JSON, and a line of JSON for each pod; what is not there is said."""
     for name, text in (("result.json", '{"run": "1"}'), ("pods.ndjson", '{"name": "a"}\n{"name": "b"}\n')):
         (tmp_path / name).write_text(text)

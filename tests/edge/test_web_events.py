@@ -12,7 +12,7 @@ from typing import Any
 
 from kwokfleet.server import http_server, uvicorn_thread
 from tests.harness import fake_daemon, waiting
-from tests.harness.fake_daemon import Client, Memory
+from tests.harness.fake_daemon import FakeDaemon, HttpClient
 
 LIFE = int(fake_daemon.NOW.timestamp() * 1000)
 
@@ -20,7 +20,7 @@ LIFE = int(fake_daemon.NOW.timestamp() * 1000)
 class Follower:
     """A client that follows the events."""
 
-    def __init__(self, client: Client, query: str = "", **headers: str) -> None:
+    def __init__(self, client: HttpClient, query: str = "", **headers: str) -> None:
         self._connection = http.client.HTTPConnection(*client.address, timeout=30)
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         self._connection.request("GET", f"/api/v1/events{query}", headers=given)
@@ -50,7 +50,7 @@ class Follower:
 
 
 @contextmanager
-def following(client: Client, query: str = "", **headers: str) -> Iterator[Follower]:
+def following(client: HttpClient, query: str = "", **headers: str) -> Iterator[Follower]:
     """Follow the events for a while."""
     follower = Follower(client, query, **headers)
     try:
@@ -61,7 +61,7 @@ def following(client: Client, query: str = "", **headers: str) -> Iterator[Follo
 
 def test_events_come_in_order_and_whole() -> None:
     """From the moment of asking on, each with its id."""
-    memory = Memory()
+    memory = FakeDaemon()
     memory.happen("before")
     with fake_daemon.serving(memory) as client, following(client) as follower:
         assert follower.answer.headers["content-type"].startswith("text/event-stream")
@@ -82,7 +82,7 @@ def test_events_come_in_order_and_whole() -> None:
 
 def test_a_stream_is_taken_up_where_it_broke_off() -> None:
     """By the id of the last event, or by a number; 0 is all that is remembered."""
-    memory = Memory()
+    memory = FakeDaemon()
     for number in range(1, 5):
         memory.happen(f"change {number}")
     with fake_daemon.serving(memory) as client:
@@ -98,8 +98,8 @@ def test_a_stream_is_taken_up_where_it_broke_off() -> None:
 
 def test_who_missed_something_is_told() -> None:
     """What is no longer remembered, and what was before the daemon's start."""
-    memory = Memory()
-    for number in range(1, fake_daemon.REMEMBERED + 11):
+    memory = FakeDaemon()
+    for number in range(1, fake_daemon.EVENT_LIMIT + 11):
         memory.happen(f"change {number}")
     with fake_daemon.serving(memory) as client:
         with following(client, "?after=2") as follower:
@@ -114,13 +114,16 @@ def test_who_missed_something_is_told() -> None:
 
 def test_a_silent_stream_shows_that_it_lives() -> None:
     """By a comment, which clients pass over."""
-    with fake_daemon.serving(Memory(), http_server.Options(heartbeat_s=0.01)) as client, following(client) as follower:
+    with (
+        fake_daemon.serving(FakeDaemon(), http_server.Options(heartbeat_s=0.01)) as client,
+        following(client) as follower,
+    ):
         assert follower.next() == {"": "here"}
 
 
 def test_so_many_clients_and_no_more() -> None:
     """503 for one too many, until another one goes."""
-    memory = Memory()
+    memory = FakeDaemon()
     with fake_daemon.serving(memory, http_server.Options(most_streams=2)) as client:
         with following(client), following(client):
             refused = Follower(client)
@@ -133,7 +136,7 @@ def test_so_many_clients_and_no_more() -> None:
         follower.close()
 
 
-def _accepted(client: Client) -> Follower | None:
+def _accepted(client: HttpClient) -> Follower | None:
     follower = Follower(client, "?after=0")
     if follower.status == 200:
         return follower
@@ -143,7 +146,7 @@ def _accepted(client: Client) -> Follower | None:
 
 def test_a_client_that_takes_nothing_is_cut_off() -> None:
     """Its place is free again; the others have lost nothing."""
-    memory = Memory()
+    memory = FakeDaemon()
     options = http_server.Options(most_streams=2, deadlines=uvicorn_thread.Deadlines(stall_s=2.0))
     with fake_daemon.serving(memory, options) as client, following(client) as quick, following(client) as slow:
         assert slow.status == 200
@@ -161,7 +164,7 @@ def test_a_client_that_takes_nothing_is_cut_off() -> None:
 def test_a_stop_ends_the_streams() -> None:
     """In good order: clients get the last chunk, not a broken connection; and no thread is left."""
     before = set(threading.enumerate())
-    with fake_daemon.serving(Memory()) as client:
+    with fake_daemon.serving(FakeDaemon()) as client:
         followers = [socket.create_connection(client.address, timeout=30) for _ in range(5)]
         for follower in followers:
             follower.sendall(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -174,7 +177,7 @@ def test_a_stop_ends_the_streams() -> None:
 
 def test_asking_for_the_head_alone_opens_no_stream() -> None:
     """HEAD ends."""
-    with fake_daemon.serving(Memory(), http_server.Options(most_streams=1)) as client:
+    with fake_daemon.serving(FakeDaemon(), http_server.Options(most_streams=1)) as client:
         assert client.ask("HEAD", "/api/v1/events").status == 200
         with following(client) as follower:
             assert follower.status == 200

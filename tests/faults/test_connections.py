@@ -7,19 +7,21 @@ from collections.abc import Callable
 import pytest
 
 from tests.harness import faulty_proxy, sync_testbed, waiting
-from tests.harness.faulty_proxy import Answer, Asked, Cut, Fault, Refuse
-from tests.harness.sync_testbed import Scene, told
+from tests.harness.faulty_proxy import Fault, ProxiedRequest, Reject, Reset, Respond
+from tests.harness.sync_testbed import SyncTestbed, output
 
 SIZE = 100
 CLOUDED = 0.05
 """The share of requests to which something happens."""
 
 
-def by_chance(seed: int, *faults: Fault, only: Callable[[Asked], bool] = lambda _asked: True) -> faulty_proxy.Rule:
+def by_chance(
+    seed: int, *faults: Fault, only: Callable[[ProxiedRequest], bool] = lambda _asked: True
+) -> faulty_proxy.Rule:
     """Return a rule that lets one of *faults* happen to a share of the requests that are meant."""
     dice = random.Random(seed)  # noqa: S311  # chance that can be repeated
 
-    def rule(asked: Asked) -> Fault | None:
+    def rule(asked: ProxiedRequest) -> Fault | None:
         return dice.choice(faults) if only(asked) and dice.random() < CLOUDED else None
 
     return rule
@@ -27,57 +29,61 @@ def by_chance(seed: int, *faults: Fault, only: Callable[[Asked], bool] = lambda 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_connections_that_die_cost_nothing_but_time(
-    scene: Scene, proxy: faulty_proxy.Proxy, through: dict[str, str], seed: int
+    scene: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str], seed: int
 ) -> None:
     """Before a request is heard, after it was carried out, in the middle of an answer or of a watch."""
     scene.write({"name": "a", "replicas": SIZE})
-    proxy.rule = by_chance(seed, Cut(), Cut(0), Cut(100))
+    proxy.rule = by_chance(seed, Reset(), Reset(0), Reset(100))
     done = scene.sync(**through)
-    assert done.returncode == 0, told(done)
+    assert done.returncode == 0, output(done)
     assert proxy.faults
     scene.assert_settled(a=SIZE)
     scene.write({"name": "a", "replicas": SIZE - 20, "labels": {"tier": "gold"}})
     done = scene.sync(**through)
-    assert done.returncode == 0, told(done)
+    assert done.returncode == 0, output(done)
     scene.assert_settled(a=SIZE - 20)
 
 
-def test_all_connections_at_once_may_die(scene: Scene, proxy: faulty_proxy.Proxy, through: dict[str, str]) -> None:
+def test_all_connections_at_once_may_die(
+    scene: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
+) -> None:
     """Several times in one sync: the mirror takes up its watches, and every write is made once."""
     scene.write({"name": "a", "replicas": SIZE})
     process = scene.start("--qps", "60", **through)
     for share in (0.2, 0.5, 0.8):
         waiting.until(lambda share=share: len(scene.names()) >= SIZE * share)  # type: ignore[misc]
         proxy.cut_all()
-    done = sync_testbed.finished(process)
-    assert done.returncode == 0, told(done)
+    done = sync_testbed.wait_for_exit(process)
+    assert done.returncode == 0, output(done)
     scene.assert_settled(a=SIZE)
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
 def test_a_server_that_says_not_now_is_asked_again(
-    scene: Scene, proxy: faulty_proxy.Proxy, through: dict[str, str], status: int
+    scene: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str], status: int
 ) -> None:
     """On any request, the first one, reads and watches included; creations, changes and deletions."""
     scene.write({"name": "a", "replicas": SIZE})
-    proxy.rule = by_chance(status, Refuse(status), Refuse(status, retry_after=1))
+    proxy.rule = by_chance(status, Reject(status), Reject(status, retry_after=1))
     done = scene.sync(**through)
-    assert done.returncode == 0, told(done)
+    assert done.returncode == 0, output(done)
     scene.write({"name": "a", "replicas": SIZE - 5, "labels": {"tier": "gold"}})
     done = scene.sync(**through)
-    assert done.returncode == 0, told(done)
+    assert done.returncode == 0, output(done)
     assert len(proxy.faults) > 3
     scene.assert_settled(a=SIZE - 5)
 
 
-def test_a_conflict_is_worked_out_anew(scene: Scene, proxy: faulty_proxy.Proxy, through: dict[str, str]) -> None:
+def test_a_conflict_is_worked_out_anew(
+    scene: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
+) -> None:
     """A spurious 409 on a share of all patches, creations and deletions."""
     scene.write({"name": "a", "replicas": SIZE})
-    proxy.rule = by_chance(1, Refuse(409), only=lambda asked: asked.method != "GET")
+    proxy.rule = by_chance(1, Reject(409), only=lambda asked: asked.method != "GET")
     assert scene.sync(**through).returncode == 0
     scene.write({"name": "a", "replicas": SIZE - 20, "labels": {"tier": "gold"}, "taints": ["a=b:NoSchedule"]})
     done = scene.sync(**through)
-    assert done.returncode == 0, told(done)
+    assert done.returncode == 0, output(done)
     scene.assert_settled(a=SIZE - 20)
     assert all(node["metadata"]["labels"]["tier"] == "gold" for node in scene.nodes().values())
 
@@ -89,21 +95,21 @@ ON_THE_WAY_S = 1.5
 
 @pytest.mark.parametrize("qps", ["0", "100"])
 def test_nothing_is_sent_while_the_server_wants_quiet(
-    scene: Scene, proxy: faulty_proxy.Proxy, through: dict[str, str], qps: str
+    scene: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str], qps: str
 ) -> None:
     """A 429 with Retry-After stops all writers, not only the one that was refused."""
     scene.write({"name": "a", "replicas": SIZE})
-    posts: list[Asked] = []
+    posts: list[ProxiedRequest] = []
 
-    def rule(asked: Asked) -> Fault | None:
+    def rule(asked: ProxiedRequest) -> Fault | None:
         if asked.method != "POST" or not asked.resource.endswith("/nodes"):
             return None
         posts.append(asked)
-        return Refuse(429, retry_after=QUIET_S) if len(posts) in (50, 60) else None
+        return Reject(429, retry_after=QUIET_S) if len(posts) in (50, 60) else None
 
     proxy.rule = rule
     done = scene.sync("--qps", qps, **through)
-    assert done.returncode == 0, told(done)
+    assert done.returncode == 0, output(done)
     begin = max(at for at, _, _ in proxy.faults)
     early = [asked for asked in proxy.asked if begin + ON_THE_WAY_S < asked.at < begin + QUIET_S - 0.1]
     assert [f"{asked.method} {asked.path}" for asked in early] == []
@@ -111,18 +117,18 @@ def test_nothing_is_sent_while_the_server_wants_quiet(
 
 
 def test_a_watch_waits_as_long_as_the_server_says(
-    scene: Scene, proxy: faulty_proxy.Proxy, through: dict[str, str]
+    scene: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
 ) -> None:
     """A list that is refused with Retry-After is not asked for again before."""
     scene.write({"name": "a", "replicas": 10})
 
-    def rule(asked: Asked) -> Fault | None:
+    def rule(asked: ProxiedRequest) -> Fault | None:
         first = asked.is_watch and asked.resource.endswith("/nodes") and not proxy.faults
-        return Refuse(429, retry_after=QUIET_S) if first else None
+        return Reject(429, retry_after=QUIET_S) if first else None
 
     proxy.rule = rule
     done = scene.sync(**through)
-    assert done.returncode == 0, told(done)
+    assert done.returncode == 0, output(done)
     begin = proxy.faults[0][0]
     early = [each for each in proxy.asked if begin < each.at < begin + QUIET_S - 0.1 and "/nodes" in each.resource]
     assert early == []
@@ -130,19 +136,19 @@ def test_a_watch_waits_as_long_as_the_server_says(
 
 
 def test_an_object_that_is_refused_is_named_and_no_other_suffers(
-    scene: Scene, proxy: faulty_proxy.Proxy, through: dict[str, str]
+    scene: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
 ) -> None:
     """With the API server's own words, and exit code 4."""
     scene.write({"name": "a", "replicas": SIZE})
     proxy.rule = lambda asked: (
-        Refuse(422, "Node is invalid: spec.flavour: must be sweet") if b'"scene-a-7"' in asked.body else None
+        Reject(422, "Node is invalid: spec.flavour: must be sweet") if b'"scene-a-7"' in asked.body else None
     )
     done = scene.sync(**through)
-    assert done.returncode == 4, told(done)
+    assert done.returncode == 4, output(done)
     assert "scene-a-7: 422 Node is invalid: spec.flavour: must be sweet" in done.stderr
     assert "scene-a-8" not in done.stderr
-    assert scene.names() == [name for name in sync_testbed.names(a=SIZE) if name != "scene-a-7"]
-    proxy.rule = faulty_proxy.never
+    assert scene.names() == [name for name in sync_testbed.node_names(a=SIZE) if name != "scene-a-7"]
+    proxy.rule = faulty_proxy.pass_through
     assert scene.sync(**through).returncode == 0
     scene.assert_settled(a=SIZE)
 
@@ -159,11 +165,11 @@ GONE = {
 
 @pytest.mark.parametrize(
     "fault",
-    [Refuse(410, "too old resource version"), Answer(json.dumps({"type": "ERROR", "object": GONE}).encode() + b"\n")],
+    [Reject(410, "too old resource version"), Respond(json.dumps({"type": "ERROR", "object": GONE}).encode() + b"\n")],
     ids=["status", "event"],
 )
 def test_a_watch_that_is_too_old_begins_anew(
-    scene: Scene, proxy: faulty_proxy.Proxy, through: dict[str, str], fault: Fault
+    scene: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str], fault: Fault
 ) -> None:
     """The kind is listed again; what came and went meanwhile is neither lost nor invented."""
     scene.write({"name": "a", "replicas": SIZE})
@@ -171,10 +177,10 @@ def test_a_watch_that_is_too_old_begins_anew(
     scene.write({"name": "a", "replicas": SIZE + 50, "labels": {"tier": "gold"}})
     deaf = True
 
-    def rule(asked: Asked) -> Fault | None:
+    def rule(asked: ProxiedRequest) -> Fault | None:
         if not asked.is_watch or "resourceVersion=" not in asked.path:
             return None
-        return Cut() if deaf else fault
+        return Reset() if deaf else fault
 
     proxy.rule = rule
     process = scene.start("--qps", "60", **through)
@@ -183,37 +189,41 @@ def test_a_watch_that_is_too_old_begins_anew(
     waiting.until(lambda: proxy.faults)
     scene.cluster.kubectl("delete", "nodes", *(f"scene-a-{index}" for index in range(0, SIZE, 5)))
     deaf = False
-    done = sync_testbed.finished(process)
-    assert done.returncode == 0, told(done)
+    done = sync_testbed.wait_for_exit(process)
+    assert done.returncode == 0, output(done)
     assert fault in [each for _, _, each in proxy.faults]
     scene.assert_settled(a=SIZE + 50)
 
 
-def test_a_page_that_is_too_old_begins_anew(scene: Scene, proxy: faulty_proxy.Proxy, through: dict[str, str]) -> None:
+def test_a_page_that_is_too_old_begins_anew(
+    scene: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
+) -> None:
     """Where lists come page by page, the token of a next page may expire."""
     scene.write({"name": "a", "replicas": 1200})
     assert scene.sync().returncode == 0
 
-    def rule(asked: Asked) -> Fault | None:
+    def rule(asked: ProxiedRequest) -> Fault | None:
         if "sendInitialEvents" in asked.path:
-            return Refuse(400, "sendInitialEvents is forbidden")
+            return Reject(400, "sendInitialEvents is forbidden")
         expired = "continue=" in asked.path and not any(
-            isinstance(each, Refuse) and each.status == 410 for _, _, each in proxy.faults
+            isinstance(each, Reject) and each.status == 410 for _, _, each in proxy.faults
         )
-        return Refuse(410, "The provided continue parameter is too old") if expired else None
+        return Reject(410, "The provided continue parameter is too old") if expired else None
 
     proxy.rule = rule
     done = scene.diff(**through)
-    assert done.returncode == 0, told(done)
-    assert any(isinstance(each, Refuse) and each.status == 410 for _, _, each in proxy.faults)
+    assert done.returncode == 0, output(done)
+    assert any(isinstance(each, Reject) and each.status == 410 for _, _, each in proxy.faults)
 
 
-def test_a_server_that_stays_away_is_given_up(scene: Scene, proxy: faulty_proxy.Proxy, through: dict[str, str]) -> None:
+def test_a_server_that_stays_away_is_given_up(
+    scene: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
+) -> None:
     """Not at once, and not never: exit code 4 and what to do, and another sync goes on from there."""
     scene.write({"name": "a", "replicas": SIZE})
-    proxy.rule = lambda asked: Cut() if asked.number > 60 else None
+    proxy.rule = lambda asked: Reset() if asked.number > 60 else None
     done = scene.sync(**through)
-    assert done.returncode == 4, told(done)
+    assert done.returncode == 4, output(done)
     assert "another sync goes on from there" in done.stderr
     assert scene.sync().returncode == 0
     scene.assert_settled(a=SIZE)

@@ -6,36 +6,36 @@ import time
 import pytest
 
 from tests.harness import sync_testbed
-from tests.harness.sync_testbed import Scene, told
+from tests.harness.sync_testbed import SyncTestbed, output
 
 SIZE = 1000
 ROUNDS = 5
 QPS = "400"
 
 
-def killed(scene: Scene, dice: random.Random) -> int:
+def killed(scene: SyncTestbed, dice: random.Random) -> int:
     """Begin a sync, kill it at some moment, and return how many nodes there are then."""
     process = scene.start("--qps", QPS)
     time.sleep(dice.uniform(0.5, 3.0))
     process.kill()
-    sync_testbed.finished(process)
+    sync_testbed.wait_for_exit(process)
     return len(scene.names())
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_sync_that_is_killed_again_and_again_is_finished_by_the_next(scene: Scene, seed: int) -> None:
+def test_a_sync_that_is_killed_again_and_again_is_finished_by_the_next(scene: SyncTestbed, seed: int) -> None:
     """While it creates, and while it changes and deletes: in the end each node is there once, as it should be."""
     dice = random.Random(seed)  # noqa: S311  # chance that can be repeated
     scene.write({"name": "a", "replicas": SIZE})
     counts = [killed(scene, dice) for _ in range(ROUNDS)]
     assert counts == sorted(counts), "nothing that was made is lost"
     done = scene.sync()
-    assert done.returncode == 0, told(done)
+    assert done.returncode == 0, output(done)
     scene.assert_settled(a=SIZE)
     scene.write({"name": "a", "replicas": SIZE - 300, "labels": {"tier": "gold"}})
     counts = [killed(scene, dice) for _ in range(ROUNDS)]
     assert counts == sorted(counts, reverse=True), "nothing that was deleted is back"
     done = scene.sync()
-    assert done.returncode == 0, told(done)
+    assert done.returncode == 0, output(done)
     scene.assert_settled(a=SIZE - 300)
     assert all(node["metadata"]["labels"]["tier"] == "gold" for node in scene.nodes().values())

@@ -15,8 +15,8 @@ import pytest
 from kwokfleet.daemon import backoff
 from tests.harness import cli, daemon_process, daemon_testbed, faulty_proxy, waiting
 from tests.harness.control_plane import ControlPlane
-from tests.harness.daemon_testbed import Lab
-from tests.harness.faulty_proxy import Asked, Cut, Fault, Refuse, Then
+from tests.harness.daemon_testbed import DaemonTestbed
+from tests.harness.faulty_proxy import Fault, ForwardThen, ProxiedRequest, Reject, Reset
 
 Manifest = dict[str, Any]
 ROUNDS = 50
@@ -46,12 +46,12 @@ WAVES = """
 
 
 @pytest.fixture
-def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path, untouched: None) -> Iterator[Lab]:
+def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path, untouched: None) -> Iterator[DaemonTestbed]:
     """Give a test a folder, with nothing of ours in the cluster and something of others."""
     yield from daemon_testbed.opened(cluster, kwokfleet, tmp_path)
 
 
-def settled(lab: Lab) -> bool:
+def settled(lab: DaemonTestbed) -> bool:
     """Tell whether the cluster is what the files say, by somebody who remembers nothing."""
     return lab.program.run("diff", str(lab.files)).returncode == 0
 
@@ -62,7 +62,7 @@ def settled(lab: Lab) -> bool:
 class Life:
     """What people do to the files while daemons come and go."""
 
-    def __init__(self, lab: Lab, dice: random.Random) -> None:
+    def __init__(self, lab: DaemonTestbed, dice: random.Random) -> None:
         self._lab, self._dice = lab, dice
         self._guests: dict[str, int] = {}
         self.objects: dict[tuple[str, str, str], str] = {}
@@ -100,13 +100,13 @@ class Life:
         self.objects = now
 
 
-def pages(lab: Lab) -> dict[str, list[Manifest]]:
+def pages(lab: DaemonTestbed) -> dict[str, list[Manifest]]:
     """Return the Ledger: the Runs of each wave."""
     return {each["name"]: each["runs"] for each in (lab.fleet().get("status") or {}).get("waves") or ()}
 
 
 @pytest.mark.timeout(900)
-def test_killed_at_any_moment_it_loses_nothing_and_does_nothing_twice(lab: Lab) -> None:
+def test_killed_at_any_moment_it_loses_nothing_and_does_nothing_twice(lab: DaemonTestbed) -> None:
     """While files change and waves run: in the end the cluster is what the files say, each object was made once."""
     dice = random.Random(7)  # noqa: S311  # chance that can be repeated
     life = Life(lab, dice)
@@ -141,14 +141,14 @@ def test_killed_at_any_moment_it_loses_nothing_and_does_nothing_twice(lab: Lab) 
 
 
 def test_without_its_api_server_it_waits_and_heals_what_happened_meanwhile(
-    lab: Lab, proxy: faulty_proxy.Proxy, through: dict[str, str]
+    lab: DaemonTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
 ) -> None:
     """It says so, asks seldom, sleeps in between, and is the same process afterwards."""
     lab.save(20, "labels: {tier: gold}")
     with lab.run(through=through) as daemon:
         lab.has(20)
         daemon.wait_synced()
-        proxy.rule = lambda _asked: Cut()
+        proxy.rule = lambda _asked: Reset()
         proxy.cut_all()
         lab.save(25, "labels: {tier: gold}")
         waiting.until(lambda: not daemon.leads)
@@ -159,14 +159,14 @@ def test_without_its_api_server_it_waits_and_heals_what_happened_meanwhile(
         time.sleep(10)
         assert len(proxy.asked) - asked < 10 * 15, Counter(each.resource for each in proxy.asked[asked:])
         assert spent(daemon) - cpu < 1, "it sleeps while there is nobody to ask"
-        proxy.rule = faulty_proxy.never
+        proxy.rule = faulty_proxy.pass_through
         lab.has(25)
         waiting.until(lambda: {node["metadata"]["labels"]["tier"] for node in lab.nodes()} == {"gold"})
         waiting.until(lambda: settled(lab))
         assert daemon.process.poll() is None
 
 
-def spent(daemon: daemon_process.Running) -> float:
+def spent(daemon: daemon_process.DaemonProcess) -> float:
     """Return the CPU seconds that a daemon has used."""
     times = psutil.Process(daemon.process.pid).cpu_times()
     return times.user + times.system
@@ -175,21 +175,21 @@ def spent(daemon: daemon_process.Running) -> float:
 # a fleet that fails
 
 
-def refused(proxy: faulty_proxy.Proxy, name: str) -> list[float]:
+def refused(proxy: faulty_proxy.FaultyProxy, name: str) -> list[float]:
     """Refuse to make the nodes of a fleet from now on; return when that was tried, as it goes on."""
     tries: list[float] = []
 
-    def rule(asked: Asked) -> Fault | None:
+    def rule(asked: ProxiedRequest) -> Fault | None:
         if asked.method != "POST" or not asked.resource.endswith("/nodes") or f'"{name}"'.encode() not in asked.body:
             return None
         tries.append(asked.at)
-        return Refuse(422, "Node is invalid: spec.flavour: must be sweet")
+        return Reject(422, "Node is invalid: spec.flavour: must be sweet")
 
     proxy.rule = rule
     return tries
 
 
-def one_bad(lab: Lab, proxy: faulty_proxy.Proxy) -> tuple[str, list[float]]:
+def one_bad(lab: DaemonTestbed, proxy: faulty_proxy.FaultyProxy) -> tuple[str, list[float]]:
     """Save two fleets, one of which the API server refuses; return its name, and when it was tried."""
     bad = f"{lab.name}-bad"
     tries = refused(proxy, bad)
@@ -199,7 +199,7 @@ def one_bad(lab: Lab, proxy: faulty_proxy.Proxy) -> tuple[str, list[float]]:
 
 
 def test_a_fleet_that_fails_is_tried_less_and_less_and_delays_no_other(
-    lab: Lab, proxy: faulty_proxy.Proxy, through: dict[str, str]
+    lab: DaemonTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
 ) -> None:
     """A changed file is tried at once; and once the fault is gone, it heals by itself."""
     bad, tries = one_bad(lab, proxy)
@@ -215,14 +215,14 @@ def test_a_fleet_that_fails_is_tried_less_and_less_and_delays_no_other(
         lab.save(2, name=bad)
         waiting.until(lambda: len(tries) > before)
         assert tries[before] - tries[before - 1] < 2 * gaps[-1], "a new file does not wait for the old one's pause"
-        proxy.rule = faulty_proxy.never
+        proxy.rule = faulty_proxy.pass_through
         lab.has(2, bad)
         lab.stands("Synced", bad)
         waiting.until(lambda: settled(lab))
         assert_asleep(daemon)
 
 
-def assert_asleep(daemon: daemon_process.Running) -> None:
+def assert_asleep(daemon: daemon_process.DaemonProcess) -> None:
     """Check that a daemon with nothing to do does nothing."""
     cpu = spent(daemon)
     time.sleep(5)
@@ -230,7 +230,7 @@ def assert_asleep(daemon: daemon_process.Running) -> None:
 
 
 def test_a_fleet_that_failed_and_is_not_wanted_any_more_is_forgotten(
-    lab: Lab, proxy: faulty_proxy.Proxy, through: dict[str, str]
+    lab: DaemonTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
 ) -> None:
     """There is nothing left to try again, and nothing keeps the daemon awake."""
     bad, tries = one_bad(lab, proxy)
@@ -246,7 +246,7 @@ def test_a_fleet_that_failed_and_is_not_wanted_any_more_is_forgotten(
 # a fight
 
 
-def test_a_file_that_changes_often_is_no_fight(lab: Lab) -> None:
+def test_a_file_that_changes_often_is_no_fight(lab: DaemonTestbed) -> None:
     """The same field is set again and again, to what the file says each time: nobody else wants anything."""
     with lab.run():
         for number in range(15):
@@ -258,7 +258,7 @@ def test_a_file_that_changes_often_is_no_fight(lab: Lab) -> None:
 
 
 def test_a_field_that_somebody_else_wants_is_given_up(
-    lab: Lab, proxy: faulty_proxy.Proxy, through: dict[str, str]
+    lab: DaemonTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
 ) -> None:
     """After some rounds; the fleet says who it is, and everything else of it is still done."""
     fought = f"{lab.name}-pool-1"
@@ -267,9 +267,9 @@ def test_a_field_that_somebody_else_wants_is_given_up(
     def rival() -> None:
         lab.cluster.kubectl("label", "node", fought, "tier=mine", "--overwrite", "--field-manager=rival")
 
-    def rule(asked: Asked) -> Fault | None:
+    def rule(asked: ProxiedRequest) -> Fault | None:
         mine = asked.method == "PATCH" and asked.resource.endswith(f"/nodes/{fought}") and b"tier" in asked.body
-        return Then(rival) if mine else None
+        return ForwardThen(rival) if mine else None
 
     with lab.run(through=through) as daemon:
         lab.has(3)

@@ -14,8 +14,8 @@ from kwokfleet import errors
 from kwokfleet.kube import client, requests
 from tests.harness import cli, daemon_process, daemon_testbed, faulty_proxy, waiting
 from tests.harness.control_plane import ControlPlane
-from tests.harness.daemon_testbed import Lab
-from tests.harness.faulty_proxy import Asked, Cut
+from tests.harness.daemon_testbed import DaemonTestbed
+from tests.harness.faulty_proxy import ProxiedRequest, Reset
 
 KILLS = 10
 STOPS = 3
@@ -25,7 +25,7 @@ LEASE_S = 15
 
 
 @pytest.fixture
-def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path, untouched: None) -> Iterator[Lab]:
+def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path, untouched: None) -> Iterator[DaemonTestbed]:
     """Give a test a folder, with nothing of ours in the cluster and something of others."""
     yield from daemon_testbed.opened(cluster, kwokfleet, tmp_path)
 
@@ -34,15 +34,15 @@ def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path, untouched: No
 class Candidate:
     """A daemon, and its own way to the cluster."""
 
-    daemon: daemon_process.Running
-    proxy: faulty_proxy.Proxy
+    daemon: daemon_process.DaemonProcess
+    proxy: faulty_proxy.FaultyProxy
 
     @property
     def pid(self) -> int:
         """Its process."""
         return self.daemon.process.pid
 
-    def writes(self, since: float = 0.0) -> list[Asked]:
+    def writes(self, since: float = 0.0) -> list[ProxiedRequest]:
         """Return what it wrote; without its Lease, of which the API server takes nothing from whoever is late."""
         return [
             each
@@ -52,19 +52,21 @@ class Candidate:
 
 
 @pytest.fixture
-def two(lab: Lab, tmp_path: Path) -> Iterator[list[Candidate]]:
+def two(lab: DaemonTestbed, tmp_path: Path) -> Iterator[list[Candidate]]:
     """Run two daemons on one folder; the first one leads."""
     with ExitStack() as stack:
         made: list[Candidate] = []
         for name in ("first", "second"):
-            proxy = stack.enter_context(faulty_proxy.proxied(lab.cluster))
+            proxy = stack.enter_context(faulty_proxy.proxy_to(lab.cluster))
             kubeconfig = proxy.kubeconfig(tmp_path / f"{name}.json")
             made.append(Candidate(stack.enter_context(lab.run(through={"KUBECONFIG": kubeconfig})), proxy))
             waiting.until(lambda: made[0].daemon.leads)
         yield made
 
 
-def test_a_leader_that_was_stopped_writes_nothing_after_another_one_began(lab: Lab, two: list[Candidate]) -> None:
+def test_a_leader_that_was_stopped_writes_nothing_after_another_one_began(
+    lab: DaemonTestbed, two: list[Candidate]
+) -> None:
     """It is stopped in the middle of its work for longer than its lease lasts, and then goes on."""
     lead, other = two
     for number in range(STOPS):
@@ -94,7 +96,7 @@ BODY = b'{"metadata": {"name": "late"}, "data": {"text": "%s"}}' % (b"a" * 100_0
 
 @pytest.mark.parametrize("pieces", [0, 1])
 def test_a_write_is_given_up_until_its_last_byte(
-    lab: Lab, proxy: faulty_proxy.Proxy, tmp_path: Path, pieces: int
+    lab: DaemonTestbed, proxy: faulty_proxy.FaultyProxy, tmp_path: Path, pieces: int
 ) -> None:
     """Who may not write any more when a part of a request is out, does not send the rest."""
     api = client.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "through.json")))
@@ -113,12 +115,14 @@ def test_a_write_is_given_up_until_its_last_byte(
     assert lab.cluster.try_kubectl("get", "configmap", "late").returncode != 0
 
 
-def test_a_leader_that_is_cut_off_leaves_off_before_another_one_begins(lab: Lab, two: list[Candidate]) -> None:
+def test_a_leader_that_is_cut_off_leaves_off_before_another_one_begins(
+    lab: DaemonTestbed, two: list[Candidate]
+) -> None:
     """It knows by itself that it does not lead any more, and follows again once it is back."""
     lead, other = two
     lab.save(3)
     lab.has(3)
-    lead.proxy.rule = lambda _asked: Cut()
+    lead.proxy.rule = lambda _asked: Reset()
     lead.proxy.cut_all()
     cut = time.monotonic()
     lab.save(5)
@@ -128,14 +132,14 @@ def test_a_leader_that_is_cut_off_leaves_off_before_another_one_begins(lab: Lab,
     waiting.until(other.writes)
     assert cut < left < other.writes()[0].at
     lab.has(5)
-    lead.proxy.rule = faulty_proxy.never
+    lead.proxy.rule = faulty_proxy.pass_through
     lab.save(7)
     lab.has(7)
     waiting.until(lambda: lead.daemon.get("/api/v1/status")["leader"] == other.daemon.get("/api/v1/status")["leader"])
     assert not lead.writes(left)
 
 
-def test_leaders_that_are_killed_one_after_the_other(lab: Lab) -> None:
+def test_leaders_that_are_killed_one_after_the_other(lab: DaemonTestbed) -> None:
     """Another one goes on each time, and none of them ever makes anew what is there."""
     with ExitStack() as stack:
         daemons = [stack.enter_context(lab.run()), stack.enter_context(lab.run())]

@@ -25,7 +25,7 @@ spec: {{nodePools: [{{name: pool, replicas: 20, taint: false}}]}}
 @pytest.fixture
 def name(cluster: ControlPlane) -> Iterator[str]:
     """Name a fleet, and remove what is left of it in the end."""
-    yield from supervised_kwok.named(cluster)
+    yield from supervised_kwok.temporary_fleet(cluster)
 
 
 @contextmanager
@@ -41,7 +41,7 @@ def server_away(cluster: ControlPlane, program: cli.Cli) -> Iterator[None]:
         operator.ok("cluster", "up", "--name", cluster.where.name)
 
 
-def drives_again(kept: supervised_kwok.Kept, name: str) -> None:
+def drives_again(kept: supervised_kwok.SupervisedKwok, name: str) -> None:
     """Wait until a new pod runs and every node has a lease of the living process."""
     supervised_kwok.run_pod(kept.cluster, name, "after", f"{name}-pool-7")
     waiting.until(lambda: supervised_kwok.phase(kept.cluster, name, "after") == "Running", deadline_s=120)
@@ -53,7 +53,7 @@ def test_kwok_outlives_an_api_server_that_is_away(
     cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path, name: str
 ) -> None:
     """The same process comes back by itself, also where its leases have expired meanwhile."""
-    with supervised_kwok.kept(cluster, tmp_path, name, leaseDuration="16s") as kept:
+    with supervised_kwok.running(cluster, tmp_path, name, leaseDuration="16s") as kept:
         kept.sync(FLEET.format(name=name))
         kept.wait_ready()
         before = kept.status()
@@ -68,7 +68,7 @@ def test_a_kwok_that_is_killed_while_the_api_server_is_away_is_not_restarted_in_
     cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path, name: str
 ) -> None:
     """The next one is started when the server is back and the leases of the dead one are gone: it drives at once."""
-    with supervised_kwok.kept(cluster, tmp_path, name, leaseDuration="600s") as kept:
+    with supervised_kwok.running(cluster, tmp_path, name, leaseDuration="600s") as kept:
         kept.sync(FLEET.format(name=name))
         kept.wait_ready()
         before = kept.status()

@@ -21,8 +21,8 @@ from tests.harness import (
     waiting,
 )
 from tests.harness.control_plane import ControlPlane
-from tests.harness.daemon_testbed import Lab
-from tests.harness.watch import Watch, watching
+from tests.harness.daemon_testbed import DaemonTestbed
+from tests.harness.watch import RecordedWatch, watching
 from tests.integration.test_keeper import went_down
 
 NODES = 30
@@ -43,7 +43,7 @@ def session_cluster() -> Iterator[ControlPlane]:
 
 
 @pytest.fixture
-def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[Lab]:
+def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[DaemonTestbed]:
     """Give a test a folder and a namespace with kwok's StatefulSet, with nothing of ours in the cluster."""
     for made in daemon_testbed.opened(cluster, kwokfleet, tmp_path):
         cluster.kubectl("create", "namespace", made.name)
@@ -54,28 +54,28 @@ def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[L
 
 
 @pytest.fixture
-def machine(lab: Lab, tmp_path: Path) -> Iterator[kubelet.Machine]:
+def machine(lab: DaemonTestbed, tmp_path: Path) -> Iterator[kubelet.Kubelet]:
     """Run the pods of the namespace."""
     with kubelet.running(lab.cluster, tmp_path / "machine", lab.name) as made:
         yield made
 
 
-def save(lab: Lab, how: str) -> None:
+def save(lab: DaemonTestbed, how: str) -> None:
     """Say how kwok runs."""
     (lab.files / "fleet.yaml").write_text(lab.text(NODES) + CONTROLLER.format(how=how))
 
 
-def daemon(lab: Lab) -> Any:  # noqa: ANN401  # a context manager
+def daemon(lab: DaemonTestbed) -> Any:  # noqa: ANN401  # a context manager
     """Run a daemon that is at home in the namespace."""
     return lab.run(kwok=True, through={"POD_NAMESPACE": lab.name})
 
 
-def kwoks(one: daemon_process.Running) -> list[tuple[bool, bool]]:
+def kwoks(one: daemon_process.DaemonProcess) -> list[tuple[bool, bool]]:
     """Return of each kwok whether it is ready, and whether it is a pod."""
     return [(each["state"] == "ready", bool(each["pod"])) for each in one.get("/api/v1/kwok")]
 
 
-def holders(lab: Lab) -> set[str]:
+def holders(lab: DaemonTestbed) -> set[str]:
     """Return who holds the nodes' leases; nobody unless each is held."""
     there = lab.cluster.get("leases", "-n", "kube-node-lease")["items"]
     held = [each for each in there if each["metadata"]["name"].startswith(lab.name)]
@@ -83,12 +83,12 @@ def holders(lab: Lab) -> set[str]:
     return set(found) if len(found) == NODES and all(found) else set()
 
 
-def pods(lab: Lab) -> list[str]:
+def pods(lab: DaemonTestbed) -> list[str]:
     """Return the pods of the namespace."""
     return sorted(each["metadata"]["name"] for each in lab.cluster.get("pods", "-n", lab.name)["items"])
 
 
-def came_back(seen: Watch) -> list[str]:
+def came_back(seen: RecordedWatch) -> list[str]:
     """Return nodes whose lease somebody held again after another one did: two drove it."""
     by_node: dict[str, list[str]] = {}
     for _, kind, lease in list(seen.seen):
@@ -98,7 +98,7 @@ def came_back(seen: Watch) -> list[str]:
     return [name for name, held in turns.items() if len(held) != len(set(held))]
 
 
-def test_pods_do_not_notice_that_their_daemon_was_killed(lab: Lab, machine: kubelet.Machine) -> None:
+def test_pods_do_not_notice_that_their_daemon_was_killed(lab: DaemonTestbed, machine: kubelet.Kubelet) -> None:
     """Another one leads, shows them as they are, and neither replaces nor restarts any."""
     save(lab, IN_PODS)
     with ExitStack() as stack:
@@ -116,7 +116,9 @@ def test_pods_do_not_notice_that_their_daemon_was_killed(lab: Lab, machine: kube
         assert machine.pids() == pids
 
 
-def test_kwok_moves_between_pods_and_processes_and_no_node_is_driven_twice(lab: Lab, machine: kubelet.Machine) -> None:
+def test_kwok_moves_between_pods_and_processes_and_no_node_is_driven_twice(
+    lab: DaemonTestbed, machine: kubelet.Kubelet
+) -> None:
     """As the files say, there and back, also when they change while no daemon runs; no node leaves Ready."""
     save(lab, "shards: 1")
     with (
@@ -141,7 +143,9 @@ def test_kwok_moves_between_pods_and_processes_and_no_node_is_driven_twice(lab: 
         assert not came_back(leases)
 
 
-def test_a_pod_whose_machine_is_lost_is_not_waited_for(lab: Lab, machine: kubelet.Machine, tmp_path: Path) -> None:
+def test_a_pod_whose_machine_is_lost_is_not_waited_for(
+    lab: DaemonTestbed, machine: kubelet.Kubelet, tmp_path: Path
+) -> None:
     """Nobody will ever say that it has ended; another machine runs the next one, which drives the nodes."""
     save(lab, IN_PODS)
     with daemon(lab) as one:
@@ -184,7 +188,7 @@ def driven(cluster: ControlPlane) -> int:
     return sum(each.startswith(kwok_pods.NAME) for each in cluster.kubectl(*held).split())
 
 
-def test_pods_end_when_somebody_else_runs_kwok(lab: Lab, machine: kubelet.Machine) -> None:
+def test_pods_end_when_somebody_else_runs_kwok(lab: DaemonTestbed, machine: kubelet.Kubelet) -> None:
     """And a StatefulSet that is scaled by hand is put right."""
     save(lab, IN_PODS)
     with daemon(lab) as one:

@@ -7,15 +7,15 @@ import pytest
 
 from tests.harness import cli, daemon_testbed, measured_wave
 from tests.harness.control_plane import ControlPlane
-from tests.harness.daemon_testbed import Lab
+from tests.harness.daemon_testbed import DaemonTestbed
 
 
 @pytest.fixture
-def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[Lab]:
+def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[DaemonTestbed]:
     """Give a test a folder, and leave nothing of ours in the cluster."""
     yield from daemon_testbed.opened(cluster, kwokfleet, tmp_path)
 
 
-def test_a_daemon_that_is_killed_in_the_middle_of_a_thousand_objects(lab: Lab) -> None:
+def test_a_daemon_that_is_killed_in_the_middle_of_a_thousand_objects(lab: DaemonTestbed) -> None:
     """In the end there are exactly a thousand, the Result is complete, and the gap is in it."""
     measured_wave.assert_survives_a_kill(lab, 1000, "50/s")

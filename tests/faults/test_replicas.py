@@ -61,11 +61,11 @@ def replicas_cluster() -> Iterator[ControlPlane]:
 class Replicas:
     """Pods of the daemon, each with a name and folders of its own."""
 
-    def __init__(self, lab: daemon_testbed.Lab, stack: ExitStack) -> None:
+    def __init__(self, lab: daemon_testbed.DaemonTestbed, stack: ExitStack) -> None:
         self._lab, self._stack = lab, stack
         self._token = str(service_accounts.kubeconfig(lab.cluster, lab.folder))
         self._made = 0
-        self.alive: list[daemon_process.Running] = []
+        self.alive: list[daemon_process.DaemonProcess] = []
 
     def add(self) -> None:
         """Start another one."""
@@ -75,11 +75,11 @@ class Replicas:
         mine = {"KWOKFLEET_DATA_DIR": str(data), "KUBECONFIG": self._token}
         mine |= {"POD_NAME": name, "POD_NAMESPACE": service_accounts.NAMESPACE}
         program = cli.Cli(data, self._lab.program.environment)
-        made = daemon_process.daemon(program, str(self._lab.files), kwok=True, variables=mine)
+        made = daemon_process.running(program, str(self._lab.files), kwok=True, variables=mine)
         self.alive.append(self._stack.enter_context(made))
 
     @property
-    def leader(self) -> daemon_process.Running | None:
+    def leader(self) -> daemon_process.DaemonProcess | None:
         """The one that leads."""
         return next((each for each in self.alive if each.leads), None)
 
@@ -90,7 +90,7 @@ def is_ready(node: watch.Manifest) -> bool:
     return any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
 
 
-def serves(replica: daemon_process.Running) -> bool:
+def serves(replica: daemon_process.DaemonProcess) -> bool:
     """Return whether its readiness probe passes: it has synced, and kwok drives the nodes."""
     try:
         return bool(replica.text("/readyz"))
@@ -110,7 +110,7 @@ def test_the_leader_is_killed_again_and_again_under_load(
 ) -> None:
     """Another leads within the lease time, no Job is made twice or missing, and no node is ever anything but Ready."""
     with ExitStack() as stack:
-        lab = daemon_testbed.Lab(replicas_cluster, kwokfleet, tmp_path)
+        lab = daemon_testbed.DaemonTestbed(replicas_cluster, kwokfleet, tmp_path)
         (lab.files / "fleet.yaml").write_text(FLEET)
         replicas = Replicas(lab, stack)
         replicas.add()
@@ -137,7 +137,7 @@ def test_the_leader_is_killed_again_and_again_under_load(
         assert len(made) == len({name for name, _ in made}) > KILLS * JOBS_PER_S
 
 
-def whole(jobs: watch.Watch) -> bool:
+def whole(jobs: watch.RecordedWatch) -> bool:
     """Return whether each Job up to the last one is there."""
     numbers = {int(thing["metadata"]["annotations"]["kwokfleet.dev/index"]) for _, _, thing in list(jobs.seen)}
     return numbers == set(range(len(numbers)))

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.harness import faulty_proxy, sync_testbed, waiting
-from tests.harness.faulty_proxy import Asked, Fault, Refuse
-from tests.harness.sync_testbed import Scene, told
+from tests.harness.faulty_proxy import Fault, ProxiedRequest, Reject
+from tests.harness.sync_testbed import SyncTestbed, output
 
 SIZE = 100
 NAMESPACE = "accounts"
@@ -29,7 +29,7 @@ ONLY_READ: Rules = [
 
 
 @pytest.fixture
-def account(scene: Scene) -> Iterator[Callable[[str, Rules], str]]:
+def account(scene: SyncTestbed) -> Iterator[Callable[[str, Rules], str]]:
     """Return what makes a service account with some rights, and gives a token for it."""
     cluster = scene.cluster
     cluster.kubectl("create", "namespace", NAMESPACE)
@@ -61,13 +61,13 @@ def account(scene: Scene) -> Iterator[Callable[[str, Rules], str]]:
     cluster.kubectl("delete", "namespace", NAMESPACE)
 
 
-def token(scene: Scene, name: str) -> str:
+def token(scene: SyncTestbed, name: str) -> str:
     """Return another token of a service account."""
     return scene.cluster.kubectl("create", "token", name, "--namespace", NAMESPACE).strip()
 
 
 @pytest.fixture
-def config(scene: Scene, tmp_path: Path) -> Callable[..., dict[str, str]]:
+def config(scene: SyncTestbed, tmp_path: Path) -> Callable[..., dict[str, str]]:
     """Return what writes a kubeconfig for a user, and gives the variables that lead to it."""
     flags = ("config", "view", "--raw", "--output", "json")
     content = json.loads(scene.cluster.kubectl(*flags))
@@ -83,39 +83,39 @@ def config(scene: Scene, tmp_path: Path) -> Callable[..., dict[str, str]]:
 
 @pytest.mark.parametrize("command", ["diff", "sync"])
 def test_a_token_that_nobody_knows_is_said_at_once(
-    scene: Scene, config: Callable[..., dict[str, str]], command: str
+    scene: SyncTestbed, config: Callable[..., dict[str, str]], command: str
 ) -> None:
     """Exit code 4, one sentence, and what to do; nothing is changed."""
     scene.write({"name": "a", "replicas": SIZE})
     done = scene.program.run(command, str(scene.path), **config(token="nonsense"))  # noqa: S106  # that is the point
-    assert done.returncode == 4, told(done)
+    assert done.returncode == 4, output(done)
     error, following = done.stderr.splitlines()
     assert "does not accept the credentials: 401 Unauthorized" in error
     assert "log in again" in following
     assert scene.names() == []
 
 
-def expires(proxy: faulty_proxy.Proxy, old: str, when: int) -> faulty_proxy.Rule:
+def expires(proxy: faulty_proxy.FaultyProxy, old: str, when: int) -> faulty_proxy.Rule:
     """Return a rule under which a token is no longer accepted, from so many creations of nodes on."""
 
-    def rule(asked: Asked) -> Fault | None:
+    def rule(asked: ProxiedRequest) -> Fault | None:
         made = sum(each.method == "POST" and each.resource.endswith("/nodes") for each in proxy.asked)
         return (
-            Refuse(401, "Unauthorized") if made > when and asked.headers["authorization"] == f"Bearer {old}" else None
+            Reject(401, "Unauthorized") if made > when and asked.headers["authorization"] == f"Bearer {old}" else None
         )
 
     return rule
 
 
 def test_a_token_that_expires_on_the_way_is_said(
-    scene: Scene, proxy: faulty_proxy.Proxy, account: Callable[..., str], tmp_path: Path
+    scene: SyncTestbed, proxy: faulty_proxy.FaultyProxy, account: Callable[..., str], tmp_path: Path
 ) -> None:
     """Exit code 4 and what to do; what was done stays, and a sync with a new token goes on from there."""
     scene.write({"name": "a", "replicas": SIZE})
     old = account("writer", NODES_AND_STAGES)
     proxy.rule = expires(proxy, old, SIZE // 2)
     done = scene.sync(KUBECONFIG=proxy.kubeconfig(tmp_path / "config.json", token=old))
-    assert done.returncode == 4, told(done)
+    assert done.returncode == 4, output(done)
     assert "does not accept the credentials: 401 Unauthorized" in done.stderr
     assert "log in again" in done.stderr
     assert "another sync goes on from there" in done.stderr
@@ -125,7 +125,7 @@ def test_a_token_that_expires_on_the_way_is_said(
 
 
 def test_a_token_file_that_is_renewed_goes_on_working(
-    scene: Scene, proxy: faulty_proxy.Proxy, account: Callable[..., str], tmp_path: Path
+    scene: SyncTestbed, proxy: faulty_proxy.FaultyProxy, account: Callable[..., str], tmp_path: Path
 ) -> None:
     """As in a pod: the file holds another token by the time the first one is refused, by many threads at once."""
     scene.write({"name": "a", "replicas": SIZE})
@@ -136,7 +136,7 @@ def test_a_token_file_that_is_renewed_goes_on_working(
     fresh.write_text(token(scene, "writer"))
     is_expired = expires(proxy, old, SIZE // 2)
 
-    def rule(asked: Asked) -> Fault | None:
+    def rule(asked: ProxiedRequest) -> Fault | None:
         fault = is_expired(asked)
         if fault and fresh.exists():
             fresh.replace(file)  # at once, as a kubelet does it
@@ -144,22 +144,22 @@ def test_a_token_file_that_is_renewed_goes_on_working(
 
     proxy.rule = rule
     done = scene.sync(KUBECONFIG=proxy.kubeconfig(tmp_path / "config.json", tokenFile=str(file)))
-    assert done.returncode == 0, told(done)
+    assert done.returncode == 0, output(done)
     assert proxy.faults
     scene.assert_settled(a=SIZE)
 
 
 def test_what_may_be_done_is_done_where_one_kind_may_not(
-    scene: Scene, config: Callable[..., dict[str, str]], account: Callable[..., str]
+    scene: SyncTestbed, config: Callable[..., dict[str, str]], account: Callable[..., str]
 ) -> None:
     """Rights for nodes and Stages but not for ConfigMaps: those are named, all else is made, exit code 4."""
     scene.write({"name": "a", "replicas": SIZE}, {"name": "auto", "autoscaler": {"max": 5}})
     limited = config(token=account("limited", NODES_AND_STAGES))
     done = scene.sync(**limited)
-    assert done.returncode == 4, told(done)
+    assert done.returncode == 4, output(done)
     assert "configmaps may not be listed" in done.stderr
     assert "configmaps: +2" in done.stdout
-    assert scene.names() == sync_testbed.names(a=SIZE)
+    assert scene.names() == sync_testbed.node_names(a=SIZE)
     assert scene.cluster.get("stages", "--selector", sync_testbed.OURS)["items"]
     assert scene.cluster.get("configmaps", "--all-namespaces", "--selector", sync_testbed.OURS)["items"] == []
     assert scene.diff(**limited).returncode == 4
@@ -168,16 +168,16 @@ def test_what_may_be_done_is_done_where_one_kind_may_not(
 
 
 def test_a_diff_needs_rights_to_read_and_no_others(
-    scene: Scene, config: Callable[..., dict[str, str]], account: Callable[..., str]
+    scene: SyncTestbed, config: Callable[..., dict[str, str]], account: Callable[..., str]
 ) -> None:
     """Whether there is something to do or not; a sync is refused by the API server, in its words."""
     scene.write({"name": "a", "replicas": SIZE}, {"name": "auto", "autoscaler": {"max": 5}})
     reader = config(token=account("reader", ONLY_READ))
     done = scene.diff(**reader)
-    assert done.returncode == 1, told(done)
+    assert done.returncode == 1, output(done)
     assert f"pool a: +{SIZE} nodes" in done.stdout
     refused = scene.sync(**reader)
-    assert refused.returncode == 4, told(refused)
+    assert refused.returncode == 4, output(refused)
     assert "cannot create resource" in refused.stderr
     assert scene.names() == []
     assert scene.sync().returncode == 0

@@ -11,8 +11,8 @@ from kwokfleet.embedded import binaries, progress
 from kwokfleet.kube import requests
 from tests.harness import cli, control_plane, faulty_proxy, foreign_objects, supervised_kwok, sync_testbed, waiting
 from tests.harness.control_plane import ControlPlane
-from tests.harness.faulty_proxy import Asked, Fault, Refuse
-from tests.harness.sync_testbed import Scene, told
+from tests.harness.faulty_proxy import Fault, ProxiedRequest, Reject
+from tests.harness.sync_testbed import SyncTestbed, output
 
 SIZE = 400
 PAGES = 1200
@@ -28,12 +28,14 @@ def kill(program: cli.Cli, cluster: ControlPlane) -> None:
     """End the API server in the middle of whatever it does, and start it again."""
     pid = int(cluster.where.pid_file("kube-apiserver").read_text())
     os.kill(pid, signal.SIGKILL)
-    waiting.until(lambda: not supervised_kwok.alive(pid))  # it holds its port until the kernel has taken it apart
+    waiting.until(
+        lambda: not supervised_kwok.process_exists(pid)
+    )  # it holds its port until the kernel has taken it apart
     program.ok("cluster", "up", "--name", cluster.where.name)
 
 
 @pytest.mark.parametrize("fail", [restart, kill])
-def test_a_sync_outlives_its_api_server(scene: Scene, fail: object) -> None:
+def test_a_sync_outlives_its_api_server(scene: SyncTestbed, fail: object) -> None:
     """While nodes are made, and while they are changed and deleted: it goes on where it was, and nothing is lost."""
     operator = cli.Cli(
         control_plane.STATE, scene.program.environment | {"KWOKFLEET_DATA_DIR": str(control_plane.STATE)}
@@ -42,24 +44,26 @@ def test_a_sync_outlives_its_api_server(scene: Scene, fail: object) -> None:
     process = scene.start("--qps", "80")
     waiting.until(lambda: len(scene.names()) > SIZE / 4)
     fail(operator, scene.cluster)  # type: ignore[operator]  # one of the two above
-    done = sync_testbed.finished(process)
-    assert done.returncode == 0, told(done)
+    done = sync_testbed.wait_for_exit(process)
+    assert done.returncode == 0, output(done)
     scene.assert_settled(a=SIZE)
     scene.write({"name": "a", "replicas": SIZE - 100, "labels": {"tier": "gold"}})
     process = scene.start("--qps", "80")
     gold = ("get", "nodes", "--selector", "tier=gold", "--output", "name")
     waiting.until(lambda: len(scene.cluster.kubectl(*gold).splitlines()) > SIZE / 4)
     fail(operator, scene.cluster)  # type: ignore[operator]  # one of the two above
-    done = sync_testbed.finished(process)
-    assert done.returncode == 0, told(done)
+    done = sync_testbed.wait_for_exit(process)
+    assert done.returncode == 0, output(done)
     scene.assert_settled(a=SIZE - 100)
 
 
-def test_pages_show_what_a_stream_shows(scene: Scene, proxy: faulty_proxy.Proxy, through: dict[str, str]) -> None:
+def test_pages_show_what_a_stream_shows(
+    scene: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
+) -> None:
     """Where the API server does not stream lists, they come page by page, and the diff is the same to the byte."""
 
-    def rule(asked: Asked) -> Fault | None:
-        return Refuse(422, "sendInitialEvents: Forbidden") if "sendInitialEvents" in asked.path else None
+    def rule(asked: ProxiedRequest) -> Fault | None:
+        return Reject(422, "sendInitialEvents: Forbidden") if "sendInitialEvents" in asked.path else None
 
     scene.write({"name": "a", "replicas": PAGES}, {"name": "b", "replicas": 20})
     assert scene.sync().returncode == 0
@@ -80,14 +84,14 @@ def test_an_api_server_without_streaming_lists(kwokfleet: cli.Cli, tmp_path: Pat
     kwokfleet.ok("cluster", "up", *(argument for flag in flags for argument in ("--extra-args", flag)))
     tools = binaries.ensure(settings.from_environment(os.environ), progress.discard)
     cluster = ControlPlane(kwokfleet.where(), tools)
-    with foreign_objects.untouched(cluster):
+    with foreign_objects.assert_unchanged(cluster):
         for scene in sync_testbed.opened(cluster, kwokfleet, tmp_path):
             scene.write({"name": "a", "replicas": PAGES})
             done = scene.sync()
-            assert done.returncode == 0, told(done)
+            assert done.returncode == 0, output(done)
             scene.assert_settled(a=PAGES)
             scene.write({"name": "a", "replicas": PAGES - 100, "labels": {"tier": "gold"}})
             assert scene.diff().returncode == 1
             done = scene.sync()
-            assert done.returncode == 0, told(done)
+            assert done.returncode == 0, output(done)
             scene.assert_settled(a=PAGES - 100)

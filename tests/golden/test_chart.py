@@ -9,7 +9,7 @@ from kwokfleet.embedded import versions
 from kwokfleet.kube import objects
 from kwokfleet.source import loader
 from tests.harness import deploy_manifests
-from tests.harness.golden_files import Golden
+from tests.harness.golden_files import GoldenFiles
 
 COPIES = {
     "crds": ["crds/kwokfleet.dev_fleets.yaml"],
@@ -48,7 +48,7 @@ def test_every_variant_is_compared() -> None:
     )
 
 
-def test_files_that_the_chart_takes_over_are_up_to_date(golden_file: Golden) -> None:
+def test_files_that_the_chart_takes_over_are_up_to_date(golden_file: GoldenFiles) -> None:
     """Written once, in the kustomize base; a chart can only read what lies inside of it."""
     for folder, names in COPIES.items():
         copies = deploy_manifests.CHART / folder
@@ -134,7 +134,7 @@ def test_what_values_ask_for_is_there() -> None:
 
 def test_versions_are_this_version_s(tmp_path: Path) -> None:
     """Of the image in the base, of the chart, and of kwok where people are told to get its kinds."""
-    [chart] = deploy_manifests.read((deploy_manifests.CHART / "Chart.yaml").read_text())
+    [chart] = deploy_manifests.parse((deploy_manifests.CHART / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == kwokfleet.__version__
     pods = [
         each for each in deploy_manifests.kustomize("overlays/shards", tmp_path) if "template" in each.get("spec", {})

@@ -15,7 +15,7 @@ from kwokfleet.kube.objects import Manifest
 from kwokfleet.render import desired as render
 from kwokfleet.render import schedule, workloads
 from kwokfleet.source import loader
-from tests.harness.golden_files import Golden
+from tests.harness.golden_files import GoldenFiles
 
 FLEETS = Path(__file__).parents[2] / "fleets"
 NOW = datetime(2026, 3, 2, 7, 30, tzinfo=UTC)
@@ -23,7 +23,7 @@ EXAMPLES = sorted(path.stem for path in FLEETS.glob("*.yaml") if path.stem != "k
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_example(name: str, golden_file: Golden) -> None:
+def test_example(name: str, golden_file: GoldenFiles) -> None:
     """An example renders as it did: all names, a node of each pool, how each Stage is chosen, the first objects."""
     loaded = loader.Loader().load(FLEETS / f"{name}.yaml")
     assert loaded.problems == ()

@@ -1,7 +1,7 @@
 import json
 
 from kwokfleet.embedded import kwokctl, state, versions
-from tests.harness.golden_files import Golden
+from tests.harness.golden_files import GoldenFiles
 
 PORTS = state.Ports(
     kube_apiserver=6443, kube_controller_manager=10257, kube_scheduler=10259, etcd=2379, etcd_peer=2380, kwok=10247
@@ -9,13 +9,13 @@ PORTS = state.Ports(
 BINARIES = tuple((name, f"/bin/{name}") for name in versions.COMPONENTS)
 
 
-def test_plain_cluster(golden_file: Golden) -> None:
+def test_plain_cluster(golden_file: GoldenFiles) -> None:
     """What kwokctl is told when nothing special is asked for."""
     text = json.dumps(kwokctl.configuration(state.Spec(binaries=BINARIES), PORTS), indent=2)
     golden_file.check("kwokctl-plain.json", text + "\n")
 
 
-def test_cluster_with_everything_passed_through(golden_file: Golden) -> None:
+def test_cluster_with_everything_passed_through(golden_file: GoldenFiles) -> None:
     """A scheduler configuration and flags of one's own come after ours, so they win."""
     spec = state.Spec(
         port=6443,

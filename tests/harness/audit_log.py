@@ -22,7 +22,7 @@ POLICY = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class AuditedRequest:
     """A request, as the API server has it."""
 
     user: str
@@ -42,22 +42,22 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Log:
+class AuditLog:
     """What was written down."""
 
     file: Path
 
-    def asked(self, user: str = "") -> list[Asked]:
+    def asked(self, user: str = "") -> list[AuditedRequest]:
         """Return all requests, or those of one user."""
         lines = self.file.read_text(encoding="utf-8").splitlines()
         found = (_asked(json.loads(line)) for line in lines if line.endswith("}"))
         return [each for each in dict.fromkeys(found) if not user or each.user == user]
 
 
-def _asked(event: dict[str, object]) -> Asked:
+def _asked(event: dict[str, object]) -> AuditedRequest:
     about, user, answer = (dict(event.get(key) or {}) for key in ("objectRef", "user", "responseStatus"))  # type: ignore[call-overload]  # mappings
     parts = (about.get("resource", ""), about.get("subresource", ""))
-    return Asked(
+    return AuditedRequest(
         user["username"],
         str(event.get("userAgent", "")),
         str(event["verb"]),
@@ -71,7 +71,7 @@ def _asked(event: dict[str, object]) -> Asked:
 
 
 @contextmanager
-def running(name: str, folder: Path) -> Iterator[tuple[ControlPlane, Log]]:
+def audited_control_plane(name: str, folder: Path) -> Iterator[tuple[ControlPlane, AuditLog]]:
     """Run a control plane that keeps an audit log, until the block ends.
 
     It lists as API servers did before they could stream lists: who may only watch would see nothing there.
@@ -82,6 +82,6 @@ def running(name: str, folder: Path) -> Iterator[tuple[ControlPlane, Log]]:
     spec = state.Spec(extra_args=tuple(("kube-apiserver", key, value) for key, value in flags.items()))
     started = control_plane.running(name, spec)
     try:
-        yield next(started), Log(log)
+        yield next(started), AuditLog(log)
     finally:
         next(started, None)

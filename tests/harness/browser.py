@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-USUAL = ("chromium", "chromium-browser", "google-chrome", "chrome", "chrome-headless-shell")
+PROGRAM_NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome", "chrome-headless-shell")
 OPTIONS = ("--headless", "--no-sandbox", "--no-zygote", "--single-process", "--disable-gpu", "--remote-debugging-pipe")
 READ_BYTES = 1 << 16
 
 
-def found() -> str | None:
+def find_program() -> str | None:
     """Return the browser: $KWOKFLEET_TEST_BROWSER, or Chromium as it is usually called."""
-    return os.environ.get("KWOKFLEET_TEST_BROWSER") or next(filter(None, map(shutil.which, USUAL)), None)
+    return os.environ.get("KWOKFLEET_TEST_BROWSER") or next(filter(None, map(shutil.which, PROGRAM_NAMES)), None)
 
 
 @dataclass
@@ -94,7 +94,7 @@ class Tab:
 
 
 @contextmanager
-def opened(program: str, file: Path, profile: Path) -> Iterator[Tab]:
+def open_tab(program: str, file: Path, profile: Path) -> Iterator[Tab]:
     """Open a file in a browser of its own."""
     (browser_reads, we_write), (we_read, browser_writes) = os.pipe(), os.pipe()
     wires = f'exec 3<&{browser_reads} 4>&{browser_writes}; exec "$@"'  # it listens on 3 and answers on 4

@@ -63,7 +63,7 @@ class Cli:
         ]
 
 
-def opened(folder: Path) -> Iterator[Cli]:
+def isolated(folder: Path) -> Iterator[Cli]:
     """Make folders for one test, and stop in the end whatever runs from them."""
     data_dir = folder / "data"
     home = folder / "home"

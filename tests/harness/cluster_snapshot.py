@@ -15,7 +15,7 @@ _RESTLESS = ("leases", "endpointslices", "endpoints")
 """Kinds that change while nobody does anything; but they do not come or go."""
 
 
-def taken(cluster: ControlPlane) -> dict[tuple[str, str, str], Manifest]:
+def take(cluster: ControlPlane) -> dict[tuple[str, str, str], Manifest]:
     """Return every object of every kind that can be listed, to the last field; of restless ones the names."""
     api = client.connect(kubeconfig=cluster.kubeconfig)
     try:
@@ -31,25 +31,27 @@ def taken(cluster: ControlPlane) -> dict[tuple[str, str, str], Manifest]:
         api.close()
 
 
-def settled(cluster: ControlPlane) -> dict[tuple[str, str, str], Manifest]:
+def take_settled(cluster: ControlPlane) -> dict[tuple[str, str, str], Manifest]:
     """Return the same once nothing moves any more: controllers have done what they do about what was just made."""
-    seen = [taken(cluster)]
+    seen = [take(cluster)]
 
     def is_quiet() -> bool:
         time.sleep(QUIET_S)
-        seen.append(taken(cluster))
+        seen.append(take(cluster))
         return seen[-1] == seen[-2]
 
     waiting.until(is_quiet)
     return seen[-1]
 
 
-def await_same(cluster: ControlPlane, before: dict[tuple[str, str, str], Manifest], *, deadline_s: float = 30) -> None:
+def wait_until_equal(
+    cluster: ControlPlane, before: dict[tuple[str, str, str], Manifest], *, deadline_s: float = 30
+) -> None:
     """Wait until a cluster is as it was; fail with what differs."""
     found: list[str] = []
 
     def is_same() -> bool:
-        found[:] = differences(before, taken(cluster))
+        found[:] = differences(before, take(cluster))
         return not found
 
     try:

@@ -66,13 +66,13 @@ class ControlPlane:
         return path
 
     @contextmanager
-    def counted_requests(self) -> Iterator[request_counts.Counted]:
+    def counted_requests(self) -> Iterator[request_counts.RequestCounts]:
         """Count the API server's requests, by verb and resource, from here to the end of the block."""
         waiting.until(self._is_swept)
-        counted = request_counts.Counted()
-        before = request_counts.read(self._metrics)
+        counted = request_counts.RequestCounts()
+        before = request_counts.read_settled(self._metrics)
         yield counted
-        counted.fill(before, request_counts.read(self._metrics))
+        counted.fill(before, request_counts.read_settled(self._metrics))
 
     def _is_swept(self) -> bool:
         """Tell whether what earlier tests left behind is gone; clearing it away costs requests too."""

@@ -17,7 +17,7 @@ START_S = 60
 TOKEN = "a-token-for-tests"  # noqa: S105  # known to all
 
 
-class Running:
+class DaemonProcess:
     """A daemon that runs."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
@@ -103,20 +103,20 @@ class Running:
         return code
 
 
-def started(
+def start(
     program: cli.Cli, *arguments: str, kwok: bool = False, variables: Mapping[str, str] | None = None
-) -> Running:
+) -> DaemonProcess:
     """Start a daemon."""
     flags = [*arguments, "--listen", "127.0.0.1:0", *([] if kwok else ["--no-kwok"])]
-    return Running(program.start("run", *flags, **{"KWOKFLEET_TOKEN": TOKEN, **(variables or {})}))
+    return DaemonProcess(program.start("run", *flags, **{"KWOKFLEET_TOKEN": TOKEN, **(variables or {})}))
 
 
 @contextmanager
-def daemon(
+def running(
     program: cli.Cli, *arguments: str, kwok: bool = False, variables: Mapping[str, str] | None = None
-) -> Iterator[Running]:
+) -> Iterator[DaemonProcess]:
     """Run a daemon until the block ends."""
-    made = started(program, *arguments, kwok=kwok, variables=variables)
+    made = start(program, *arguments, kwok=kwok, variables=variables)
     with made.process:
         try:
             yield made

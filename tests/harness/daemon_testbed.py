@@ -20,7 +20,7 @@ spec:
 """
 
 
-class Lab:
+class DaemonTestbed:
     """A folder of files, a cluster, and the program."""
 
     def __init__(self, cluster: ControlPlane, program: cli.Cli, folder: Path) -> None:
@@ -67,17 +67,17 @@ class Lab:
 
     def run(self, *arguments: str, kwok: bool = False, through: Mapping[str, str] | None = None) -> Any:  # noqa: ANN401  # a context manager
         """Run a daemon on the folder."""
-        return daemon_process.daemon(self.program, *(arguments or (str(self.files),)), kwok=kwok, variables=through)
+        return daemon_process.running(self.program, *(arguments or (str(self.files),)), kwok=kwok, variables=through)
 
-    def start(self) -> daemon_process.Running:
+    def start(self) -> daemon_process.DaemonProcess:
         """Start a daemon on the folder that somebody will kill."""
-        return daemon_process.started(self.program, str(self.files))
+        return daemon_process.start(self.program, str(self.files))
 
 
-def opened(cluster: ControlPlane, program: cli.Cli, folder: Path) -> Iterator[Lab]:
+def opened(cluster: ControlPlane, program: cli.Cli, folder: Path) -> Iterator[DaemonTestbed]:
     """Begin with nothing of ours, and leave nothing."""
     kwok.install_crds(cluster)
-    in_process_sync.clear(cluster)
+    in_process_sync.delete_managed_objects(cluster)
     environment = program.environment | {"KUBECONFIG": str(cluster.kubeconfig)}
-    yield Lab(cluster, cli.Cli(program.data_dir, environment), folder)
-    in_process_sync.clear(cluster)
+    yield DaemonTestbed(cluster, cli.Cli(program.data_dir, environment), folder)
+    in_process_sync.delete_managed_objects(cluster)

@@ -48,7 +48,7 @@ VARIANTS = {
 """Every folder of deploy/ that can be applied, and what makes the chart say the same; components lie over the base."""
 
 
-def program(name: str) -> str:
+def find_program(name: str) -> str:
     """Return the path of a test tool; without it the test fails."""
     path = tools.present(settings.from_environment(os.environ)).get(name)
     if path is None:
@@ -65,17 +65,17 @@ def kustomize(folder: str, scratch: Path) -> list[Manifest]:
         base, over = (os.path.relpath(each, where.resolve()) for each in (DEPLOY / "base", DEPLOY / folder))
         (where / "kustomization.yaml").write_text(f"resources: [{base}]\ncomponents: [{over}]\n")
     kubectl = binaries.ensure(settings.from_environment(os.environ), progress.discard).path("kubectl")
-    return read(_said(str(kubectl), "kustomize", str(where)))
+    return parse(_output(str(kubectl), "kustomize", str(where)))
 
 
 def helm_template(*options: str, namespace: str = NAMESPACE) -> list[Manifest]:
     """Return what the chart comes to."""
-    return read(_said(*_template(), "--namespace", namespace, *options))
+    return parse(_output(*_template(), "--namespace", namespace, *options))
 
 
 def helm(kubeconfig: Path, namespace: str, *arguments: str) -> str:
     """Run helm on a cluster."""
-    return _said(program("helm"), "--kubeconfig", str(kubeconfig), "--namespace", namespace, *arguments)
+    return _output(find_program("helm"), "--kubeconfig", str(kubeconfig), "--namespace", namespace, *arguments)
 
 
 def try_helm_template(*options: str) -> subprocess.CompletedProcess[str]:
@@ -85,16 +85,16 @@ def try_helm_template(*options: str) -> subprocess.CompletedProcess[str]:
 
 def _template() -> list[str]:
     chart = ["template", "kwokfleet", str(CHART), "--include-crds", "--kube-version", KUBERNETES]
-    return [program("helm"), *chart]
+    return [find_program("helm"), *chart]
 
 
-def _said(*command: str) -> str:
+def _output(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
     return done.stdout
 
 
-def read(text: str) -> list[Manifest]:
+def parse(text: str) -> list[Manifest]:
     """Return the documents of a YAML text."""
     return [each for each in YAML(typ="safe", pure=False).load_all(text) if each]
 
@@ -109,12 +109,12 @@ def by_key(manifests: Iterable[Manifest]) -> dict[objects.ObjectKey, Manifest]:
     return found
 
 
-def moved(manifests: Iterable[Manifest], namespace: str) -> list[Manifest]:
+def in_namespace(manifests: Iterable[Manifest], namespace: str) -> list[Manifest]:
     """Return objects with those of our namespace in another one."""
-    return [_moved(each, namespace) for each in manifests]
+    return [_in_namespace(each, namespace) for each in manifests]
 
 
-def _moved(manifest: Manifest, namespace: str) -> Manifest:
+def _in_namespace(manifest: Manifest, namespace: str) -> Manifest:
     if manifest["metadata"].get("namespace") != NAMESPACE:
         return manifest
     return {**manifest, "metadata": {**manifest["metadata"], "namespace": namespace}}

@@ -31,10 +31,10 @@ from kwokfleet.server import http_server
 
 TOKEN = "s3cret-t0ken-of-the-test"  # noqa: S105  # it opens nothing
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
-REMEMBERED = 100
+EVENT_LIMIT = 100
 """Events that the daemon remembers."""
 
-PICTURE = Snapshot(
+SNAPSHOT = Snapshot(
     version="1.2.3",
     identity="host_a",
     started=NOW,
@@ -74,10 +74,10 @@ PICTURE = Snapshot(
 
 
 @dataclass
-class Memory:
+class FakeDaemon:
     """Does nothing and remembers what was asked of it."""
 
-    shown: Snapshot = PICTURE
+    shown: Snapshot = SNAPSHOT
     asked: list[tuple[Any, ...]] = field(default_factory=list)
     is_live: tuple[bool, str] = (True, "")
     is_ready: tuple[bool, list[str]] = (True, ["synced", "kwok lives", "leading"])
@@ -101,14 +101,14 @@ class Memory:
     def forget(self) -> None:
         """Be as new."""
         for name in self.__dataclass_fields__:
-            setattr(self, name, getattr(Memory(), name))
+            setattr(self, name, getattr(FakeDaemon(), name))
 
     def happen(self, message: str) -> None:
         """Make an event."""
         with self._changed:
             number = self.shown.newest_event + 1
             self._events = [*self._events, Event(number, NOW, "pass", "lab", message, {"changes": number})][
-                -REMEMBERED:
+                -EVENT_LIMIT:
             ]
             self.shown = replace(self.shown, newest_event=number)
             self._changed.notify_all()
@@ -173,7 +173,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpResponse:
     """What came back."""
 
     status: int
@@ -187,12 +187,12 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Client:
+class HttpClient:
     """Asks the server."""
 
     address: tuple[str, int]
 
-    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:  # noqa: ANN401  # bytes or values
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> HttpResponse:  # noqa: ANN401  # bytes or values
         """Return the answer to one request, on a connection of its own; `_` in a header's name is `-`."""
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         if body is not None and not isinstance(body, bytes):
@@ -202,30 +202,32 @@ class Client:
         try:
             connection.request(method, path, body, given)
             answer = connection.getresponse()
-            return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+            return HttpResponse(
+                answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+            )
         finally:
             connection.close()
 
-    def get(self, path: str, **headers: str) -> Answer:
+    def get(self, path: str, **headers: str) -> HttpResponse:
         """Read something."""
         return self.ask("GET", path, **headers)
 
-    def post(self, path: str, body: Any = None, token: str = TOKEN, **headers: str) -> Answer:  # noqa: ANN401  # as ask
+    def post(self, path: str, body: Any = None, token: str = TOKEN, **headers: str) -> HttpResponse:  # noqa: ANN401  # as ask
         """Ask for something, with the token."""
         return self.ask("POST", path, body, authorization=f"Bearer {token}", **headers)
 
 
 @contextmanager
-def serving(memory: Memory, options: http_server.Options | None = None) -> Iterator[Client]:
+def serving(memory: FakeDaemon, options: http_server.Options | None = None) -> Iterator[HttpClient]:
     """Serve a daemon on a free port of loopback."""
     counted = metrics.Metrics()
     counted.registry.register(metrics.SnapshotGauges(memory.snapshot))
     service = http_server.Service(memory, counted.page, counted.served, options or http_server.Options(token=TOKEN))
     service.start()
     try:
-        yield Client(service.address)
+        yield HttpClient(service.address)
     finally:
         service.stop()
 
 
-REFUSED = errors.ClusterError("the cluster at https://me:hunter2@c.example is away", hint="wait")
+CLUSTER_ERROR = errors.ClusterError("the cluster at https://me:hunter2@c.example is away", hint="wait")

@@ -35,7 +35,7 @@ printf '#!/bin/sh\\necho built\\n' > "$out" && chmod +x "$out"
 """
 
 
-def compiler(folder: Path) -> Path:
+def write_compiler(folder: Path) -> Path:
     """Write the stand-in compiler as `go` into *folder*."""
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "go"
@@ -123,11 +123,11 @@ def serving(files: dict[str, bytes]) -> Iterator[ReleaseServer]:
             thread.join()
 
 
-ANSWER_BEGINS = b"HTTP/1.1 200 OK\r\nContent-Length: 64\r\n\r\nabc"
+RESPONSE_START = b"HTTP/1.1 200 OK\r\nContent-Length: 64\r\n\r\nabc"
 
 
 @contextmanager
-def stalling(first_bytes: bytes) -> Iterator[ReleaseServer]:
+def stalling_server(first_bytes: bytes) -> Iterator[ReleaseServer]:
     """Accept connections, send *first_bytes* on each, and then nothing more."""
     server = ReleaseServer({})
     held: list[socket.socket] = []
@@ -153,5 +153,5 @@ def stalling(first_bytes: bytes) -> Iterator[ReleaseServer]:
                 connection.close()
 
 
-NOWHERE = dict.fromkeys(ReleaseServer({}).variables, "http://127.0.0.1:9/nothing")
+UNREACHABLE = dict.fromkeys(ReleaseServer({}).variables, "http://127.0.0.1:9/nothing")
 """Settings under which no release can be reached."""

@@ -29,7 +29,7 @@ _HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "host", "content
 
 
 @dataclass(frozen=True)
-class Asked:
+class ProxiedRequest:
     """A request, as a rule sees it."""
 
     number: int
@@ -54,7 +54,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Refuse:
+class Reject:
     """The API server is not asked; this is the answer."""
 
     status: int
@@ -64,7 +64,7 @@ class Refuse:
 
 
 @dataclass(frozen=True)
-class Cut:
+class Reset:
     """The connection is reset: before the API server is asked, or after so many bytes of its answer."""
 
     after: int | None = None
@@ -72,48 +72,48 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Respond:
     """The API server is not asked; these bytes are the answer, and its end."""
 
     body: bytes
 
 
 @dataclass(frozen=True)
-class Then:
+class ForwardThen:
     """The API server is asked; something happens before anybody hears its answer."""
 
     act: Callable[[], object]
 
 
-Fault = Refuse | Cut | Answer | Then
-Rule = Callable[[Asked], Fault | None]
+Fault = Reject | Reset | Respond | ForwardThen
+Rule = Callable[[ProxiedRequest], Fault | None]
 
 
-def never(_asked: Asked) -> Fault | None:
+def pass_through(_asked: ProxiedRequest) -> Fault | None:
     """Let everything pass."""
     return None
 
 
-class Proxy:
+class FaultyProxy:
     """What a test sees of it."""
 
     def __init__(self, port: int) -> None:
         self.port = port
-        self.rule: Rule = never
-        self.asked: list[Asked] = []
-        self.faults: list[tuple[float, Asked, Fault]] = []
+        self.rule: Rule = pass_through
+        self.asked: list[ProxiedRequest] = []
+        self.faults: list[tuple[float, ProxiedRequest, Fault]] = []
         """What went wrong on purpose, and when that was on its way."""
         self.mistakes: list[Exception] = []
         """What went wrong in a rule."""
         self._lock = threading.Lock()
         self._open: set[_Handler] = set()
 
-    def judge(self, request: http.server.BaseHTTPRequestHandler, body: bytes) -> tuple[Asked, Fault | None]:
+    def judge(self, request: http.server.BaseHTTPRequestHandler, body: bytes) -> tuple[ProxiedRequest, Fault | None]:
         """Note a request, and say what happens to it."""
         with self._lock:
             at = time.monotonic()
             headers = {name.lower(): value for name, value in request.headers.items()}
-            asked = Asked(len(self.asked) + 1, request.command or "", request.path, body, headers, at)
+            asked = ProxiedRequest(len(self.asked) + 1, request.command or "", request.path, body, headers, at)
             self.asked.append(asked)
             try:
                 return asked, self.rule(asked)
@@ -121,7 +121,7 @@ class Proxy:
                 self.mistakes.append(error)
                 raise
 
-    def note(self, asked: Asked, fault: Fault) -> None:
+    def note(self, asked: ProxiedRequest, fault: Fault) -> None:
         """Note that something went wrong on purpose."""
         with self._lock:
             self.faults.append((time.monotonic(), asked, fault))
@@ -157,24 +157,24 @@ class Proxy:
 
 
 @contextmanager
-def proxied(cluster: control_plane.ControlPlane) -> Iterator[Proxy]:
+def proxy_to(cluster: control_plane.ControlPlane) -> Iterator[FaultyProxy]:
     """Stand between whoever comes and *cluster*, until the block ends."""
     upstream = _Upstream(cluster)
 
     class Handler(_Handler):
-        proxy: Proxy
+        proxy: FaultyProxy
 
         def connect(self, *, anonymous: bool) -> http.client.HTTPSConnection:
             return upstream.connect(anonymous=anonymous)
 
     with _Server(("127.0.0.1", 0), Handler) as httpd:
-        proxy = Handler.proxy = Proxy(httpd.server_address[1])
+        proxy = Handler.proxy = FaultyProxy(httpd.server_address[1])
         thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
         try:
             yield proxy
         finally:
-            proxy.rule = never
+            proxy.rule = pass_through
             httpd.shutdown()
             proxy.cut_all()
             thread.join()
@@ -212,7 +212,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     wbufsize = -1
-    proxy: Proxy
+    proxy: FaultyProxy
 
     def connect(self, *, anonymous: bool) -> http.client.HTTPSConnection:
         raise NotImplementedError
@@ -225,10 +225,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def interrupt(self) -> None:
         """Break it, from another thread."""
-        _reset(self.connection)
+        _reset_connection(self.connection)
         upstream = self.upstream
         if upstream is not None and upstream.sock is not None:
-            _reset(upstream.sock)
+            _reset_connection(upstream.sock)
 
     def finish(self) -> None:
         self.proxy.closed(self)
@@ -244,21 +244,21 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.close_connection = True
             return
         asked, fault = self.proxy.judge(self, body)
-        if fault is not None and not isinstance(fault, Then):
+        if fault is not None and not isinstance(fault, ForwardThen):
             self.proxy.note(asked, fault)
         match fault:
-            case Refuse():
+            case Reject():
                 self._refuse(fault)
-            case Answer():
+            case Respond():
                 self._say(HTTPStatus.OK, fault.body)
-            case Cut(after=None):
+            case Reset(after=None):
                 self._cut()
             case _:
                 self._pass(asked, fault)
 
     do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815 - the library asks for these names
 
-    def _refuse(self, fault: Refuse) -> None:
+    def _refuse(self, fault: Reject) -> None:
         status = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -282,25 +282,25 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _cut(self) -> None:
         self.close_connection = True
-        _reset(self.connection)
+        _reset_connection(self.connection)
 
-    def _pass(self, asked: Asked, fault: Cut | Then | None) -> None:
+    def _pass(self, asked: ProxiedRequest, fault: Reset | ForwardThen | None) -> None:
         """Ask the API server, and hand on what it says, as it comes."""
         try:
             answer = self._asked_upstream(asked)
         except (OSError, http.client.HTTPException):  # the API server is away: so is this way to it
             self._cut()
             return
-        if isinstance(fault, Then):
+        if isinstance(fault, ForwardThen):
             fault.act()
             self.proxy.note(asked, fault)
-        left = fault.after if isinstance(fault, Cut) else None
+        left = fault.after if isinstance(fault, Reset) else None
         if left == 0:
             self._cut()
             return
         self._hand_on(answer, left)
 
-    def _asked_upstream(self, asked: Asked) -> http.client.HTTPResponse:
+    def _asked_upstream(self, asked: ProxiedRequest) -> http.client.HTTPResponse:
         headers = {name: value for name, value in self.headers.items() if name.lower() not in _HOP_BY_HOP}
         if self.upstream is None:
             self.upstream = self.connect(anonymous="Authorization" in self.headers)
@@ -341,7 +341,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         """Stay silent."""
 
 
-def _reset(connection: socket.socket) -> None:
+def _reset_connection(connection: socket.socket) -> None:
     """End a connection as a crash or a firewall would: no goodbye."""
     with suppress(OSError):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

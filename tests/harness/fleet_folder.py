@@ -14,7 +14,7 @@ Manifest = dict[str, Any]
 Done = subprocess.CompletedProcess[str]
 
 
-class Desk:
+class FleetFolder:
     """A folder of fleet files, and the commands on them."""
 
     def __init__(self, cluster: ControlPlane, program: cli.Cli, folder: Path) -> None:

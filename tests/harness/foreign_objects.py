@@ -67,7 +67,7 @@ def _state(cluster: ControlPlane) -> str:
     )
 
 
-def _make(cluster: ControlPlane) -> None:
+def _create(cluster: ControlPlane) -> None:
     kwok.install_crds(cluster)
     namespace, *others = _objects()
     cluster.apply(namespace)
@@ -75,16 +75,16 @@ def _make(cluster: ControlPlane) -> None:
     cluster.apply({"apiVersion": "v1", "kind": "List", "items": others})
 
 
-def _is_whole(cluster: ControlPlane) -> bool:
+def _is_complete(cluster: ControlPlane) -> bool:
     there = (_STAGE, *_SEEN), ("--namespace", NAMESPACE, *_INSIDE)
     return not any(cluster.try_kubectl("get", *what).returncode for what in there)
 
 
 @contextmanager
-def untouched(cluster: ControlPlane) -> Iterator[None]:
+def assert_unchanged(cluster: ControlPlane) -> Iterator[None]:
     """Check that nothing in the block changes a byte of the objects of others."""
-    if not _is_whole(cluster):  # a kwok of an earlier test may have played their Stage
-        _make(cluster)
+    if not _is_complete(cluster):  # a kwok of an earlier test may have played their Stage
+        _create(cluster)
     before = _state(cluster)
     yield
     assert _state(cluster) == before

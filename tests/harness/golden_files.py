@@ -7,7 +7,7 @@ FOLDER = Path(__file__).parents[1] / "golden"
 
 
 @dataclass(frozen=True)
-class Golden:
+class GoldenFiles:
     """The comparison, or the writing."""
 
     update: bool

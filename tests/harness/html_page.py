@@ -5,13 +5,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
-_FETCHING = {"src", "href", "xlink:href", "srcset", "poster", "action", "formaction", "data", "background", "ping"}
-_IN_TEXT = re.compile(r"url\s*\(|@import|fetch\s*\(|XMLHttpRequest|WebSocket|EventSource|sendBeacon|import\s*\(")
-_ALONE = {"meta", "link", "br", "img", "hr", "input", "base"}
+_URL_ATTRIBUTES = {
+    "src",
+    "href",
+    "xlink:href",
+    "srcset",
+    "poster",
+    "action",
+    "formaction",
+    "data",
+    "background",
+    "ping",
+}
+_FETCH_CALLS = re.compile(r"url\s*\(|@import|fetch\s*\(|XMLHttpRequest|WebSocket|EventSource|sendBeacon|import\s*\(")
+_VOID_TAGS = {"meta", "link", "br", "img", "hr", "input", "base"}
 
 
 @dataclass
-class Page(HTMLParser):
+class HtmlPage(HTMLParser):
     """What a page holds."""
 
     text: str
@@ -34,21 +45,21 @@ class Page(HTMLParser):
         """Take note of an element."""
         given = {name: value or "" for name, value in attrs}
         self.tags.append(tag)
-        self.outside += [f"{tag} {name}={given[name]}" for name in _FETCHING & set(given)]
-        self.outside += [f"{tag} style={given['style']}" for _ in _IN_TEXT.findall(given.get("style", ""))]
+        self.outside += [f"{tag} {name}={given[name]}" for name in _URL_ATTRIBUTES & set(given)]
+        self.outside += [f"{tag} style={given['style']}" for _ in _FETCH_CALLS.findall(given.get("style", ""))]
         self.outside += [tag] if tag in ("link", "iframe", "object", "embed", "img", "base", "form") else []
         self.outside += [f"{tag} {name}" for name in given if name.startswith("on")]
         if tag == "svg":
             self._plot = given.get("aria-label", "")
         if tag == "path" and "line" in given.get("class", "").split():
             self.lines.setdefault(self._plot, []).append(given)
-        if tag not in _ALONE:
+        if tag not in _VOID_TAGS:
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Take note of an element that holds nothing."""
         self.handle_starttag(tag, attrs)
-        if tag not in _ALONE:
+        if tag not in _VOID_TAGS:
             self.handle_endtag(tag)
 
     def handle_endtag(self, tag: str) -> None:
@@ -58,12 +69,12 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         """Take note of a text."""
         if self.open and self.open[-1] in ("script", "style"):
-            self.outside += _IN_TEXT.findall(data)
+            self.outside += _FETCH_CALLS.findall(data)
         else:
             self.words.append(data)
 
 
-def points(path: str) -> Iterator[tuple[float, float]]:
+def line_points(path: str) -> Iterator[tuple[float, float]]:
     """Yield the points of a line as the page's own script reads them."""
     x = 0.0
     for part in path.replace("h0", "").replace("M", " ").replace("H", " H").replace("V", " V").split():

@@ -21,7 +21,7 @@ OURS = ("--selector", f"{objects.MANAGED_BY}={objects.KWOKFLEET}", "--ignore-not
 
 
 @dataclass(frozen=True)
-class Sessions:
+class InProcessSync:
     """A followed cluster."""
 
     api: client.KubeClient
@@ -48,30 +48,30 @@ class Sessions:
 
 
 @contextmanager
-def opened(cluster: control_plane.ControlPlane) -> Iterator[Sessions]:
+def following(cluster: control_plane.ControlPlane) -> Iterator[InProcessSync]:
     """Follow a cluster from here to the end of the block."""
     api = client.connect(None, cluster.kubeconfig)
     try:
         with informer.Informer(api) as follower:
             follower.wait_until_known(KNOWN_S)
-            yield Sessions(api, follower)
+            yield InProcessSync(api, follower)
     finally:
         api.close()
 
 
-def clear(cluster: control_plane.ControlPlane) -> None:
+def delete_managed_objects(cluster: control_plane.ControlPlane) -> None:
     """Remove everything that is kwokfleet's, whoever made it: tests share the cluster, one after the other."""
     api = client.connect(None, cluster.kubeconfig)
     try:
         api.send(Request("DELETE", f"{requests.collection(requests.NODE)}?labelSelector={requests.MANAGED_SELECTOR}"))
         for kind in (*requests.MANAGED_KINDS, requests.FLEET):
-            for key, uid in _ours(api, kind):
+            for key, uid in _managed_objects(api, kind):
                 api.send(requests.delete(key, uid))
     finally:
         api.close()
 
 
-def _ours(api: client.KubeClient, kind: requests.Kind) -> list[tuple[ObjectKey, str]]:
+def _managed_objects(api: client.KubeClient, kind: requests.Kind) -> list[tuple[ObjectKey, str]]:
     page = requests.list_page(kind, requests.MANAGED_SELECTOR, metadata_only=True)
     # A kind that has just been defined is not to be had for a moment; one that is not defined has no objects.
     busy = HTTPStatus.TOO_MANY_REQUESTS

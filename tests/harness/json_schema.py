@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 
-def schema_of(path: Path) -> Path:
+def schema_path(path: Path) -> Path:
     """Return the file that an editor would check *path* by."""
     first = path.read_text().splitlines()[0]
     assert first.startswith("# yaml-language-server: $schema=")
@@ -18,12 +18,12 @@ TYPES: dict[str, type | tuple[type, ...]] = {
 }  # fmt: skip
 
 
-def complaints(value: Any, schema: Any, root: Any, where: str = "") -> list[str]:  # noqa: ANN401 - any JSON
+def violations(value: Any, schema: Any, root: Any, where: str = "") -> list[str]:  # noqa: ANN401 - any JSON
     """Return where *value* breaks as much of JSON Schema as ours is made of."""
     if "$ref" in schema:
-        return complaints(value, root["definitions"][schema["$ref"].rpartition("/")[2]], root, where)
+        return violations(value, root["definitions"][schema["$ref"].rpartition("/")[2]], root, where)
     if "anyOf" in schema:
-        tried = [complaints(value, each, root, where) for each in schema["anyOf"]]
+        tried = [violations(value, each, root, where) for each in schema["anyOf"]]
         return [] if [] in tried else min(tried, key=len)
     if "type" in schema:
         wanted = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
@@ -33,16 +33,16 @@ def complaints(value: Any, schema: Any, root: Any, where: str = "") -> list[str]
             return [f"{where}: not {' or '.join(wanted)}"]
     found = [f"{where}: {name}" for name, limit in schema.items() if name in LIMITS and not LIMITS[name](value, limit)]
     if isinstance(value, dict):
-        found += _inside(value, schema, root, where)
+        found += _property_violations(value, schema, root, where)
     if isinstance(value, list) and "items" in schema:
-        found += [each for item in value for each in complaints(item, schema["items"], root, f"{where}[]")]
+        found += [each for item in value for each in violations(item, schema["items"], root, f"{where}[]")]
     for rule in schema.get("allOf", ()):
-        if not complaints(value, rule["if"], root):
-            found += complaints(value, rule["then"], root, where)
+        if not violations(value, rule["if"], root):
+            found += violations(value, rule["then"], root, where)
     return found
 
 
-def _inside(value: dict[str, Any], schema: Any, root: Any, where: str) -> list[str]:  # noqa: ANN401 - any JSON
+def _property_violations(value: dict[str, Any], schema: Any, root: Any, where: str) -> list[str]:  # noqa: ANN401 - any JSON
     known, others = schema.get("properties", {}), schema.get("additionalProperties", True)
     found = [f"{where}: needs {name}" for name in schema.get("required", ()) if name not in value]
     for name, item in value.items():
@@ -50,7 +50,7 @@ def _inside(value: dict[str, Any], schema: Any, root: Any, where: str) -> list[s
         if inner is False:
             found.append(f"{where}.{name}: unknown")
         elif inner is not True:
-            found += complaints(item, inner, root, f"{where}.{name}")
+            found += violations(item, inner, root, f"{where}.{name}")
     return found
 
 

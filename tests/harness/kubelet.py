@@ -25,14 +25,14 @@ from tests.harness import pod_processes, waiting
 from tests.harness.control_plane import ControlPlane
 
 Manifest = dict[str, Any]
-LOOK_S = 0.2
-BEAT_S = 10
+POLL_S = 0.2
+LEASE_RENEWAL_S = 10
 TAINT = "kwokfleet.dev/test-machine"
 IMAGE = "ghcr.io/kwokfleet/kwokfleet"
 
 
 @dataclass
-class Machine:
+class Kubelet:
     """One node, and the pods that run on it."""
 
     name: str
@@ -44,12 +44,12 @@ class Machine:
     paths: Mapping[str, str]
     """Folders of images, and what stands for them here."""
     network: str = field(default_factory=lambda: f"127.{64 + secrets.randbelow(128)}.{secrets.randbelow(256)}")
-    running: dict[str, pod_processes.Pod] = field(default_factory=dict)
+    running: dict[str, pod_processes.PodProcess] = field(default_factory=dict)
     """By UID; pods that are over stay, so that their logs can be read."""
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     _stop: threading.Event = field(default_factory=threading.Event)
 
-    def pod(self, name: str) -> pod_processes.Pod:
+    def pod(self, name: str) -> pod_processes.PodProcess:
         """Return the newest pod whose name begins so."""
         found = [each for each in list(self.running.values()) if each.name.startswith(name)]
         assert found, f"no pod {name}* has been here, only {sorted(each.name for each in self.running.values())}"
@@ -91,12 +91,12 @@ class Machine:
         """Take care of pods until it is stopped."""
         beats = itertools.count()
         while not self._stop.is_set():
-            if next(beats) % int(BEAT_S / LOOK_S) == 0:
+            if next(beats) % int(LEASE_RENEWAL_S / POLL_S) == 0:
                 self._beat()
             for namespace in self.namespaces:
                 with suppress(errors.ClusterError):  # the API server may be away, as it may for any kubelet
                     self._look_at(namespace)
-            self._stop.wait(LOOK_S)
+            self._stop.wait(POLL_S)
 
     def _beat(self) -> None:
         where = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -128,10 +128,10 @@ class Machine:
 
     def _take(self, manifest: Manifest) -> None:
         uid = manifest["metadata"]["uid"]
-        surroundings = pod_processes.Surroundings(
+        surroundings = pod_processes.HostContext(
             self.api, self.folder / f"{manifest['metadata']['name']}-{uid[:4]}", self.programs, self.paths
         )
-        self.running[uid] = pod_processes.Pod(manifest, f"{self.network}.{next(self._numbers)}", surroundings)
+        self.running[uid] = pod_processes.PodProcess(manifest, f"{self.network}.{next(self._numbers)}", surroundings)
         self.running[uid].start()
 
     def _send(self, method: str, path: str, body: Manifest) -> None:
@@ -163,7 +163,7 @@ def running(
     *namespaces: str,
     programs: Mapping[str, Sequence[str]] | None = None,
     name: str = "",
-) -> Iterator[Machine]:
+) -> Iterator[Kubelet]:
     """Run the pods of some namespaces, here, inside the block; give each of several machines namespaces of its own."""
     api = client.connect(kubeconfig=cluster.kubeconfig)
     kwokfleet, kwok = [sys.executable, "-m", "kwokfleet"], [str(cluster.tools.path("kwok"))]
@@ -171,7 +171,7 @@ def running(
     usual |= {"/usr/local/bin/kwokfleet": kwokfleet}
     paths = {"/usr/local/bin": str(cluster.tools.path("kwok").parent)}
     known = {**usual, **(programs or {})}
-    machine = Machine(name or f"machine-{secrets.token_hex(3)}", folder, api, namespaces, known, paths)
+    machine = Kubelet(name or f"machine-{secrets.token_hex(3)}", folder, api, namespaces, known, paths)
     machine.register()
     loop = threading.Thread(target=machine.live, name=machine.name, daemon=True)
     loop.start()

@@ -27,7 +27,7 @@ GROUP = "kwok.x-k8s.io"
 
 
 @dataclass(frozen=True)
-class Kwok:
+class KwokProcess:
     """A running kwok."""
 
     process: subprocess.Popen[bytes]
@@ -78,7 +78,7 @@ def running(
     selector: str,
     stages: Sequence[Path] = (),
     lease_s: int = 0,
-) -> Iterator[Kwok]:
+) -> Iterator[KwokProcess]:
     """Run kwok for the nodes that *selector* finds, by the Stages of *stages* or else of the cluster.
 
     *lease_s* is how long a node's Lease lasts; 0 is none.
@@ -102,7 +102,7 @@ def _arguments(selector: str, stages: Sequence[Path], lease_s: int) -> list[str]
     return [*source, f"--manage-nodes-with-label-selector={selector}", f"--node-lease-duration-seconds={lease_s}"]
 
 
-def _start(cluster: control_plane.ControlPlane, folder: Path, port: int, arguments: list[str]) -> Kwok:
+def _start(cluster: control_plane.ControlPlane, folder: Path, port: int, arguments: list[str]) -> KwokProcess:
     log = folder / "kwok.log"
     command = [str(cluster.tools.path("kwok")), f"--kubeconfig={cluster.kubeconfig}"]
     with log.open("ab") as sink:
@@ -114,7 +114,7 @@ def _start(cluster: control_plane.ControlPlane, folder: Path, port: int, argumen
             stderr=sink,
             start_new_session=True,
         )
-    return Kwok(process, log)
+    return KwokProcess(process, log)
 
 
 def _free_port() -> int:

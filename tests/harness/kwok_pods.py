@@ -14,15 +14,15 @@ _FILES = ("components/kwok-pods/serviceaccount", "components/kwok-pods/configmap
 
 def install(cluster: ControlPlane, namespace: str) -> None:
     """Put the StatefulSet, without a pod, and what it needs into a namespace; kwok's account gets kwok's rights."""
-    place(cluster, namespace)
+    install_statefulset(cluster, namespace)
     for each in _rights(namespace):
         cluster.apply(each)
 
 
-def place(cluster: ControlPlane, namespace: str) -> None:
+def install_statefulset(cluster: ControlPlane, namespace: str) -> None:
     """Put the StatefulSet, its configuration and its account into a namespace."""
     for file in _FILES:
-        for each in deploy_manifests.read((deploy_manifests.DEPLOY / f"{file}.yaml").read_text()):
+        for each in deploy_manifests.parse((deploy_manifests.DEPLOY / f"{file}.yaml").read_text()):
             each["metadata"]["namespace"] = namespace
             if each["kind"] == "StatefulSet":  # the class is the whole cluster's
                 del each["spec"]["template"]["spec"]["priorityClassName"]
@@ -31,7 +31,7 @@ def place(cluster: ControlPlane, namespace: str) -> None:
 
 def _rights(namespace: str) -> Iterator[dict[str, Any]]:
     """Yield kwok's rights under names of the test's own."""
-    for each in deploy_manifests.read((deploy_manifests.DEPLOY / "base" / "rights.yaml").read_text()):
+    for each in deploy_manifests.parse((deploy_manifests.DEPLOY / "base" / "rights.yaml").read_text()):
         if each["metadata"]["name"] == NAME:
             each["metadata"]["name"] = namespace
             if "subjects" in each:
@@ -47,18 +47,18 @@ def uninstall(cluster: ControlPlane, namespace: str) -> None:
 
 
 @contextmanager
-def kept(
+def supervised(
     cluster: ControlPlane,
     folder: Path,
     fleet: str,
     **fields: Any,  # noqa: ANN401 - fields of the spec
-) -> Iterator[tuple[supervised_kwok.Kept, kubelet.Machine]]:
+) -> Iterator[tuple[supervised_kwok.SupervisedKwok, kubelet.Kubelet]]:
     """Keep a kwok in pods for the nodes of one fleet, whose name is also its namespace's."""
     install(cluster, fleet)
     try:
         with (
             kubelet.running(cluster, folder / "machine", fleet) as machine,
-            supervised_kwok.kept(cluster, folder, fleet, fleet, statefulSet=NAME, **fields) as made,
+            supervised_kwok.running(cluster, folder, fleet, fleet, statefulSet=NAME, **fields) as made,
         ):
             yield made, machine
     finally:

@@ -121,15 +121,15 @@ spec:
 Manifest = dict[str, Any]
 
 
-def rendered(folder: Path, *arguments: str) -> str:
+def render(folder: Path, *arguments: str) -> str:
     """Return what `kwokfleet render` prints."""
     program = cli.Cli(folder / "data", {"HOME": str(folder), "PATH": "/usr/bin:/bin"})
     return program.ok("render", str(folder / "fleets"), *arguments)
 
 
-def manifests(folder: Path, *arguments: str) -> list[Manifest]:
+def rendered_manifests(folder: Path, *arguments: str) -> list[Manifest]:
     """Return what `kwokfleet render` prints, parsed."""
-    return [json.loads(line) for line in rendered(folder, "--output", "json", *arguments).splitlines()]
+    return [json.loads(line) for line in render(folder, "--output", "json", *arguments).splitlines()]
 
 
 def by_wave(objects: list[Manifest]) -> dict[str, list[Manifest]]:
@@ -188,7 +188,7 @@ def failures(states: list[tuple[float, Manifest]]) -> list[tuple[float, float, M
 
 
 @dataclass(frozen=True)
-class Play:
+class Recording:
     """What was sent, and what was seen of it."""
 
     fleet: str
@@ -196,8 +196,8 @@ class Play:
     """Nodes by name."""
     waves: dict[str, list[Manifest]]
     """Objects by wave."""
-    nodes: watch.Watch
-    pods: watch.Watch
+    nodes: watch.RecordedWatch
+    pods: watch.RecordedWatch
     decoy: str
     deleted: float
     """When the pod of the wave `mortal` was."""
@@ -206,9 +206,9 @@ class Play:
     lost_s: float
     """How long the machine stood still meanwhile."""
 
-    def about(self, seconds: float) -> stall_clock.About:
+    def about(self, seconds: float) -> stall_clock.ApproximateSeconds:
         """Return what equals a time that was kept."""
-        return stall_clock.About(seconds, self.lost_s)
+        return stall_clock.ApproximateSeconds(seconds, self.lost_s)
 
     def pod(self, wave: str) -> str:
         """Return the first pod of a wave."""
@@ -219,18 +219,18 @@ class Play:
         return self.nodes.names(pool=name)
 
 
-class Director:
+class Recorder:
     """The steps of the play."""
 
     def __init__(self, box: Sandbox, folder: Path, stack: ExitStack) -> None:
         self.box, self.cluster, self.folder, self.stack = box, box.cluster, folder, stack
         (folder / "fleets").mkdir()
         (folder / "fleets" / "fleet.yaml").write_text(FILE.replace("BOX", box.name))
-        self.objects = manifests(folder)
-        self.waves = by_wave(manifests(folder, "--waves"))
-        self.nodes = watch.Watch()
-        self.pods = watch.Watch()
-        self.stalls = stack.enter_context(stall_clock.counted(self.cluster))
+        self.objects = rendered_manifests(folder)
+        self.waves = by_wave(rendered_manifests(folder, "--waves"))
+        self.nodes = watch.RecordedWatch()
+        self.pods = watch.RecordedWatch()
+        self.stalls = stack.enter_context(stall_clock.running(self.cluster))
 
     def set(self) -> None:
         """Bring in Stages, kwoks and watches."""
@@ -241,7 +241,7 @@ class Director:
         self.nodes = self.stack.enter_context(watch.watching(self.cluster, "/api/v1/nodes", self.box.selector))
         self.pods = self.stack.enter_context(watch.watching(self.cluster, f"/api/v1/namespaces/{self.box.name}/pods"))
 
-    def start_kwok(self, name: str, selector: str) -> kwok.Kwok:
+    def start_kwok(self, name: str, selector: str) -> kwok.KwokProcess:
         """Start a kwok."""
         return self.stack.enter_context(kwok.running(self.cluster, self.folder / name, selector=selector))
 
@@ -271,7 +271,7 @@ class Director:
         waiting.until(lambda: time.monotonic() > born + 2.5)
         self.cluster.kubectl("annotate", "node", node, "example.com/touched=yes")
 
-    def run(self) -> Play:
+    def run(self) -> Recording:
         """Play everything, and return the record of it."""
         self.set()
         doomed = self.start_kwok("doomed", f"{FLEET}={self.box.name},{POOL}=restarted")
@@ -284,7 +284,7 @@ class Director:
         self.restart(doomed)
         with suppress(AssertionError):  # what did not happen is for the tests to say
             waiting.until(self.is_over, deadline_s=40)
-        return Play(
+        return Recording(
             self.box.name,
             {each["metadata"]["name"]: each for each in self.objects if each["kind"] == "Node"},
             self.waves,
@@ -320,7 +320,7 @@ class Director:
         )
         return deleted
 
-    def restart(self, doomed: kwok.Kwok) -> None:
+    def restart(self, doomed: kwok.KwokProcess) -> None:
         """Kill a kwok eight seconds into the run of the Job it plays, and start another in its place."""
         started, *_ = waiting.until(
             lambda: [at for at, _, pod in self.pods.seen if wave(pod) == "long" and is_ready(pod)]

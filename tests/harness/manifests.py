@@ -50,14 +50,14 @@ def fields(manifest: Manifest) -> dict[str, Any]:
     return {f"f:{name}": fields(part) if isinstance(part, dict) else {} for name, part in manifest.items()}
 
 
-def owned(manifest: Manifest) -> dict[str, Any]:
+def owned_fields(manifest: Manifest) -> dict[str, Any]:
     """Return what the API server notes as ours of an object that we created: everything but its status."""
     metadata = {key: manifest["metadata"].get(key) or {} for key in ("labels", "annotations")}
     rest = {key: part for key, part in manifest.items() if key not in ("apiVersion", "kind", "metadata", "status")}
     return fields({"metadata": metadata, **rest})
 
 
-def live(
+def observe(
     manifest: Manifest,
     ours: dict[str, Any] | None = None,
     theirs: dict[str, Any] | None = None,
@@ -66,7 +66,7 @@ def live(
     """Return an object as it was read: created by us unless *ours* says which fields are; *theirs* are a kubelet's."""
     raw = copy.deepcopy(manifest)
     managers = [
-        {"manager": objects.FIELD_MANAGER, "fieldsV1": owned(manifest) if ours is None else ours},
+        {"manager": objects.FIELD_MANAGER, "fieldsV1": owned_fields(manifest) if ours is None else ours},
         {"manager": "kubelet", "fieldsV1": theirs or {}},
     ]
     name = raw["metadata"]["name"]

@@ -6,7 +6,7 @@ from typing import Any
 from kwokfleet.measure import result_store
 from kwokfleet.measure.result import Clock
 from tests.harness import waiting
-from tests.harness.daemon_testbed import Lab
+from tests.harness.daemon_testbed import DaemonTestbed
 
 Manifest = dict[str, Any]
 WAVE = """
@@ -33,38 +33,40 @@ COMPLETES = ", complete: {after: 1s..2s}"
 JUDGED_S = 180
 
 
-def save(lab: Lab, count: int, rate: str = "50/s", expect: str = "{failures: 0}", complete: str = COMPLETES) -> None:
+def write_fleet(
+    lab: DaemonTestbed, count: int, rate: str = "50/s", expect: str = "{failures: 0}", complete: str = COMPLETES
+) -> None:
     """Write a fleet with a wave of Jobs."""
     wave = WAVE.format(name=lab.name, count=count, rate=rate, expect=expect, complete=complete)
     (lab.files / "fleet.yaml").write_text(lab.text(4) + wave)
 
 
-def run(lab: Lab) -> Manifest:
+def run_status(lab: DaemonTestbed) -> Manifest:
     """Return what the Ledger says of the only Run."""
     waves = (lab.fleet().get("status") or {}).get("waves") or [{}]
     return next(iter(waves[0].get("runs") or ()), {})
 
 
-def judged(lab: Lab) -> str:
+def wait_for_verdict(lab: DaemonTestbed) -> str:
     """Wait until the Ledger has a verdict of the only Run; return it."""
-    return str(waiting.until(lambda: run(lab).get("verdict"), deadline_s=JUDGED_S))
+    return str(waiting.until(lambda: run_status(lab).get("verdict"), deadline_s=JUDGED_S))
 
 
-def kept(lab: Lab) -> result_store.StoredResult:
+def stored_result(lab: DaemonTestbed) -> result_store.StoredResult:
     """Return what is on the shelf of the only Run."""
     [found] = result_store.ResultStore(lab.program.data_dir / "results").find(lab.name)
     return found
 
 
-def condition(lab: Lab, kind: str) -> tuple[str, str]:
+def condition(lab: DaemonTestbed, kind: str) -> tuple[str, str]:
     """Return a condition of the fleet: its status, and its message."""
     found = lab.fleet()["status"]["conditions"]
     return next((each["status"], each["message"]) for each in found if each["type"] == kind)
 
 
-def assert_survives_a_kill(lab: Lab, count: int, rate: str) -> None:
+def assert_survives_a_kill(lab: DaemonTestbed, count: int, rate: str) -> None:
     """Kill a daemon in the middle of a Run: the next one finishes it, and its Result tells when nobody looked."""
-    save(lab, count, rate)
+    write_fleet(lab, count, rate)
     made = ("jobs", "-n", lab.name, "-l", "kwokfleet.dev/wave=load")
     with lab.run(kwok=True) as daemon:
         waiting.until(lambda: len(lab.cluster.get(*made)["items"]) > count // 3)
@@ -73,11 +75,11 @@ def assert_survives_a_kill(lab: Lab, count: int, rate: str) -> None:
     before = {each["metadata"]["uid"] for each in lab.cluster.get(*made)["items"]}
     assert len(before) < count
     with lab.run(kwok=True):
-        assert judged(lab) == "Passed"
+        assert wait_for_verdict(lab) == "Passed"
     after = lab.cluster.get(*made)["items"]
     assert len(after) == count
     assert before <= {each["metadata"]["uid"] for each in after}
-    result, pods = kept(lab).result(), list(kept(lab).pods())
+    result, pods = stored_result(lab).result(), list(stored_result(lab).pods())
     assert (result.state, result.objects.created, result.objects.completed) == ("Done", count, count)
     assert sorted(each.index for each in pods if each.index is not None) == list(range(count))
     [gap] = result.gaps

@@ -17,11 +17,11 @@ def desired(*wanted: Manifest) -> dict[ObjectKey, Manifest]:
 
 def inventory(*there: Observed | Manifest) -> dict[ObjectKey, Observed]:
     """Return objects as the cluster has them."""
-    found = [each if isinstance(each, Observed) else manifests.live(each) for each in there]
+    found = [each if isinstance(each, Observed) else manifests.observe(each) for each in there]
     return {each.key: each for each in found}
 
 
-def rules(*pools: str, **fields: Any) -> dict[str, FleetRules]:  # noqa: ANN401  # of a Fleet
+def fleet_rules(*pools: str, **fields: Any) -> dict[str, FleetRules]:  # noqa: ANN401  # of a Fleet
     """Return the rules of a Fleet `lab` with some pools."""
     return {"lab": FleetRules(pools={name: PoolRules(size=1) for name in pools}, **fields)}
 

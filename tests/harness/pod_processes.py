@@ -33,13 +33,13 @@ Manifest = dict[str, Any]
 TICK_S = 0.1
 REFRESH_TICKS = 10
 MESSAGE_CHARACTERS = 2048
-PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
+RESTART_DELAY_S, MAX_RESTART_DELAY_S = 0.2, 5.0
 STRATEGIC = "application/strategic-merge-patch+json"
 _VARIABLE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class HostContext:
     """What a pod finds on its machine."""
 
     api: client.KubeClient
@@ -49,7 +49,7 @@ class Surroundings:
 
 
 @dataclass
-class Container:
+class ContainerProcess:
     """One container: its present process, and how it fares."""
 
     spec: Manifest
@@ -118,7 +118,7 @@ class Container:
             self.ready = False
             times = {"startedAt": self.began, "finishedAt": _now()}
             self.last = {"exitCode": self.process.returncode % 256, "message": self._last_words(), **times}
-            self.next_start = time.monotonic() + min(LONGEST_PAUSE_S, PAUSE_S * 2 ** (self.lives - 1))
+            self.next_start = time.monotonic() + min(MAX_RESTART_DELAY_S, RESTART_DELAY_S * 2 ** (self.lives - 1))
         if time.monotonic() >= self.next_start:
             self.next_start = 0.0
             self.start()
@@ -166,13 +166,13 @@ class Container:
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 
 
-class Pod(threading.Thread):
+class PodProcess(threading.Thread):
     """Runs one pod until it is deleted."""
 
-    def __init__(self, manifest: Manifest, address: str, around: Surroundings) -> None:
+    def __init__(self, manifest: Manifest, address: str, around: HostContext) -> None:
         super().__init__(name=manifest["metadata"]["name"], daemon=True)
         self.namespace, self.address, self._around = manifest["metadata"]["namespace"], address, around
-        self.containers: list[Container] = []
+        self.containers: list[ContainerProcess] = []
         self._manifest: Manifest | None = manifest
         self._told: Manifest = {}
         self._lost = False
@@ -186,7 +186,7 @@ class Pod(threading.Thread):
         """End it as a machine does that loses its power: nobody is told."""
         self._lost = True
 
-    def container(self, name: str = "") -> Container:
+    def container(self, name: str = "") -> ContainerProcess:
         """Return one container, or the first."""
         return next(each for each in self.containers if each.name.startswith(name))
 
@@ -222,7 +222,7 @@ class Pod(threading.Thread):
         there = self._manifest is not None and not self._manifest["metadata"].get("deletionTimestamp")
         return there and not self._lost
 
-    def _initialize(self, first: Sequence[Container]) -> None:
+    def _initialize(self, first: Sequence[ContainerProcess]) -> None:
         """Run containers to their end, one after the other; one that restarts always is a side-car."""
         for each in first:
             if each.spec.get("restartPolicy") == "Always":
@@ -278,7 +278,7 @@ class Pod(threading.Thread):
 
     # what its containers are started with
 
-    def _made(self, spec: Manifest, pod: Manifest, volumes: pod_volumes.Volumes) -> Container:
+    def _made(self, spec: Manifest, pod: Manifest, volumes: pod_volumes.Volumes) -> ContainerProcess:
         mounts = dict(self._around.paths) | {
             each["mountPath"]: str(volumes.path(each["name"]) / each.get("subPath", ""))
             for each in spec.get("volumeMounts", ())
@@ -302,7 +302,7 @@ class Pod(threading.Thread):
         real = self._around.programs.get(program) or [shutil.which(program) or program]
         command = [*real, *map(here, [*more, *spec.get("args", ())])]
         whole = usual | {name: here(value) for name, value in environment.items()}
-        return Container(spec, command, whole, folder, self.name)
+        return ContainerProcess(spec, command, whole, folder, self.name)
 
     def _environment(self, spec: Manifest, pod: Manifest, volumes: pod_volumes.Volumes) -> dict[str, str]:
         found = volumes.all_values(spec.get("envFrom", ()))

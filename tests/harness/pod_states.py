@@ -11,13 +11,13 @@ EPOCH = 1_800_000_000
 """When everything begins."""
 
 
-def stamp(seconds: float) -> str:
+def timestamp(seconds: float) -> str:
     """Return a time as the API server writes it: whole seconds."""
     return datetime.fromtimestamp(int(EPOCH + seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @dataclass
-class Pod:
+class PodState:
     """A pod that goes through its states; times are seconds since the beginning."""
 
     name: str
@@ -40,7 +40,7 @@ class Pod:
 
     def _is(self, condition: str, at: float, *, so: bool = True) -> None:
         found = [each for each in self.now["status"].get("conditions", ()) if each["type"] != condition]
-        new = {"type": condition, "status": str(so), "lastTransitionTime": stamp(at)}
+        new = {"type": condition, "status": str(so), "lastTransitionTime": timestamp(at)}
         self._status(conditions=[*found, new])
 
     def _status(self, **fields: object) -> None:
@@ -59,7 +59,7 @@ class Pod:
 
     def creating(self, at: float) -> Manifest:
         """Let the kubelet take it."""
-        self._status(startTime=stamp(at))
+        self._status(startTime=timestamp(at))
         self._is("Initialized", at, so=not self.init)
         self._is("Ready", at, so=False)
         self._container(0, {}, waiting={"reason": "ContainerCreating"})
@@ -73,7 +73,7 @@ class Pod:
     def started(self, at: float, count: int = 0, last: Manifest | None = None) -> Manifest:
         """Start its container."""
         self._status(phase="Running")
-        self._container(count, last or {}, running={"startedAt": stamp(at)})
+        self._container(count, last or {}, running={"startedAt": timestamp(at)})
         return self.now
 
     def ready(self, at: float) -> Manifest:
@@ -85,31 +85,33 @@ class Pod:
         """End it."""
         self._status(phase="Failed" if code else "Succeeded")
         self._is("Ready", at, so=False)
-        self._container(0, {}, terminated=ended(started, at, code, reason))
+        self._container(0, {}, terminated=terminated_state(started, at, code, reason))
         return self.now
 
     def crashed(self, started: float, at: float, count: int, code: int = 1, reason: str = "Error") -> Manifest:
         """Let its container crash, and wait."""
         self._is("Ready", at, so=False)
-        self._container(count, {"terminated": ended(started, at, code, reason)}, waiting={"reason": "CrashLoopBackOff"})
+        self._container(
+            count, {"terminated": terminated_state(started, at, code, reason)}, waiting={"reason": "CrashLoopBackOff"}
+        )
         return self.now
 
     def deleting(self, at: float, grace: int = 30) -> Manifest:
         """Ask for its end."""
-        more = {"deletionTimestamp": stamp(at + grace), "deletionGracePeriodSeconds": grace}
+        more = {"deletionTimestamp": timestamp(at + grace), "deletionGracePeriodSeconds": grace}
         self.now = {**self.now, "metadata": {**self.now["metadata"], **more}}
         return self.now
 
 
-def ended(started: float, at: float, code: int, reason: str) -> Manifest:
+def terminated_state(started: float, at: float, code: int, reason: str) -> Manifest:
     """Return the state of a container that ended."""
-    return {"startedAt": stamp(started), "finishedAt": stamp(at), "exitCode": code, "reason": reason}
+    return {"startedAt": timestamp(started), "finishedAt": timestamp(at), "exitCode": code, "reason": reason}
 
 
-def job(name: str, start: float, steps: tuple[float, float, float], code: int = 0) -> Iterator[Manifest]:
+def job_pod_states(name: str, start: float, steps: tuple[float, float, float], code: int = 0) -> Iterator[Manifest]:
     """Yield the states of a Job's pod, which is created, ready and over after so many seconds each."""
     create, ready, run = steps
-    pod = Pod(name, job=True)
+    pod = PodState(name, job=True)
     yield pod.now
     yield pod.bound(start)
     yield pod.creating(start + create)
@@ -119,6 +121,6 @@ def job(name: str, start: float, steps: tuple[float, float, float], code: int = 
     yield pod.over(up, up + run, code, "OOMKilled" if code else "Completed")
 
 
-def recorded(states: list[tuple[str, Manifest]]) -> str:
+def kubectl_watch_output(states: list[tuple[str, Manifest]]) -> str:
     """Return events as kubectl writes them."""
     return "".join(json.dumps({"type": what, "object": pod}, indent=4) + "\n" for what, pod in states)

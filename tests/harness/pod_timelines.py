@@ -18,7 +18,7 @@ DELAY_S = 0.25
 Event = tuple[EventType, Manifest, float]
 
 
-def written(at: float) -> str:
+def timestamp(at: float) -> str:
     """Return a time as the API server writes it: whole seconds."""
     return datetime.fromtimestamp(int(at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -28,13 +28,13 @@ def subject(total: int = 1, kind: str = "Pod", *, ends: bool = True) -> RunInfo:
     return RunInfo("lab", "stress", "0", datetime.fromtimestamp(T0, UTC), kind, total, ends)
 
 
-def book(total: int = 1, kind: str = "Pod", *, ends: bool = True) -> Collector:
+def collector(total: int = 1, kind: str = "Pod", *, ends: bool = True) -> Collector:
     """Return an empty Book; nodes are called POOL-NUMBER."""
     return Collector(subject(total, kind, ends=ends), lambda node: node.rpartition("-")[0])
 
 
 @dataclass(frozen=True)
-class PodLife:
+class PodTimeline:
     """When a pod comes how far: seconds after T0, None for never."""
 
     index: int = 0
@@ -71,7 +71,7 @@ class PodLife:
             ("Ready", self.running, not over),
         ):
             if since is not None and _by(since, moment):
-                at = written(T0 + (since if holds or self.over is None else self.over))
+                at = timestamp(T0 + (since if holds or self.over is None else self.over))
                 conditions.append({"type": kind, "status": str(holds), "lastTransitionTime": at})
         return {
             "apiVersion": "v1",
@@ -88,7 +88,7 @@ class PodLife:
 
     def _metadata(self) -> Manifest:
         own: Manifest = {"name": self.name, "namespace": "default", "uid": self.uid}
-        own["creationTimestamp"] = written(T0 + self.created)
+        own["creationTimestamp"] = timestamp(T0 + self.created)
         if self.owner is None:
             return {**own, "annotations": {objects.INDEX: str(self.index)}}
         metadata = self.owner["metadata"]
@@ -103,9 +103,9 @@ class PodLife:
     def _containers(self, moment: float) -> Manifest:
         if self.running is None or not _by(self.running, moment):
             return {}
-        state: Manifest = {"running": {"startedAt": written(T0 + self.running)}}
+        state: Manifest = {"running": {"startedAt": timestamp(T0 + self.running)}}
         if self.over is not None and _by(self.over, moment):
-            ended = {"startedAt": written(T0 + self.running), "finishedAt": written(T0 + self.over)}
+            ended = {"startedAt": timestamp(T0 + self.running), "finishedAt": timestamp(T0 + self.over)}
             state = {"terminated": {**ended, "exitCode": int(self.failed)}}
         return {"containerStatuses": [{"name": "c", "state": state}]}
 
@@ -131,7 +131,7 @@ def job(index: int, status: Manifest | None = None, *, created: float = 0.0, kin
             "name": f"lab-stress-0-{index}",
             "namespace": "default",
             "uid": f"00000000-0000-4000-9000-{index:012x}",
-            "creationTimestamp": written(T0 + created),
+            "creationTimestamp": timestamp(T0 + created),
             "annotations": {objects.INDEX: str(index)},
         },
         "spec": {"replicas": 2},
@@ -141,4 +141,4 @@ def job(index: int, status: Manifest | None = None, *, created: float = 0.0, kin
 
 def condition(kind: str, at: float, **more: Any) -> Manifest:  # noqa: ANN401  # any field of a condition
     """Return a condition that has been true since a moment."""
-    return {"type": kind, "status": "True", "lastTransitionTime": written(T0 + at), **more}
+    return {"type": kind, "status": "True", "lastTransitionTime": timestamp(T0 + at), **more}

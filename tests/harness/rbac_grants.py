@@ -8,7 +8,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from tests.harness.audit_log import Asked
+from tests.harness.audit_log import AuditedRequest
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RIGHTS = DEPLOY / "base" / "rights.yaml"
@@ -46,7 +46,7 @@ class Grant:
         """It as the name of an object."""
         return _IN_NAMESPACE.sub("-", str(self).lower()).strip("-")
 
-    def allows(self, asked: Asked) -> bool:
+    def allows(self, asked: AuditedRequest) -> bool:
         """Return whether a request needs this, or something like it."""
         return (
             (asked.verb, asked.group, asked.resource) == (self.verb, self.group, self.resource)
@@ -66,7 +66,7 @@ def roles(*files: Path) -> list[Manifest]:
     return [each for each in found if each["kind"] in ("Role", "ClusterRole") and each.get("rules")]
 
 
-def of(role: Manifest) -> Iterator[Grant]:
+def grants_of(role: Manifest) -> Iterator[Grant]:
     """Yield everything that a role grants."""
     metadata = role["metadata"]
     for number, rule in enumerate(role["rules"]):
@@ -86,7 +86,7 @@ def of(role: Manifest) -> Iterator[Grant]:
                     )
 
 
-def without(role: Manifest, grant: Grant) -> list[Manifest]:
+def rules_without(role: Manifest, grant: Grant) -> list[Manifest]:
     """Return the rules of a role without one grant: everything else stays as it is."""
     rules: list[Manifest] = []
     for number, rule in enumerate(role["rules"]):

@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 60
 
 
-def refused(folder: Path, *arguments: str) -> str:
+def run_rejected(folder: Path, *arguments: str) -> str:
     """Run a command that must refuse its input, where no cluster is known; return what it says."""
     done = subprocess.run(
         [sys.executable, "-m", "kwokfleet", *arguments],

@@ -16,7 +16,7 @@ SETTLE_TRIES = 25
 _READS = frozenset({"GET", "LIST", "WATCH"})
 
 
-class Counted:
+class RequestCounts:
     """Requests by (verb, resource), where the resource of a subresource is `nodes/status`.
 
     Verbs are the API server's: GET LIST WATCH POST PUT PATCH APPLY DELETE DELETECOLLECTION.
@@ -47,7 +47,7 @@ class Counted:
         return dict(sorted(self._counts.items()))
 
 
-def read(metrics: Callable[[], str]) -> Counter[tuple[str, str]]:
+def read_settled(metrics: Callable[[], str]) -> Counter[tuple[str, str]]:
     """Read the counts now, once they stand still: an answer is counted after it was sent."""
     counts = parse(metrics())
     for _ in range(SETTLE_TRIES):

@@ -15,7 +15,7 @@ from tests.harness import cli, daemon_process, daemon_testbed, kwok_pods, servic
 from tests.harness.control_plane import ControlPlane
 
 Manifest = dict[str, Any]
-RIVAL = "kube-system/kwok-controller"
+OTHER_KWOK = "kube-system/kwok-controller"
 LEASES = "10s"
 """How long node leases last: not long, for they are waited for."""
 CONFIG, SET, OURS = "kwok-provider-config", "kwokfleet.dev/stage-set", "app.kubernetes.io/managed-by=kwokfleet"
@@ -24,7 +24,7 @@ CONTROLLER = f"""
 apiVersion: kwokfleet.dev/v1alpha1
 kind: KwokController
 metadata: {{name: default}}
-spec: {{leaseDuration: {LEASES}, takeover: {{deployment: {RIVAL}, policy: scaleDown}}}}
+spec: {{leaseDuration: {LEASES}, takeover: {{deployment: {OTHER_KWOK}, policy: scaleDown}}}}
 """
 IN_PODS = CONTROLLER.replace("spec: {", f"spec: {{shards: 2, statefulSet: {kwok_pods.NAME}, ")
 
@@ -152,7 +152,7 @@ def _objects() -> str:
 
 
 @dataclass
-class FullRun:
+class RightsScenario:
     """A cluster, files, and whom they are synced by."""
 
     cluster: ControlPlane
@@ -161,7 +161,7 @@ class FullRun:
 
     def __post_init__(self) -> None:
         """Write kubeconfigs."""
-        self.lab = daemon_testbed.Lab(self.cluster, self.program, self.folder)
+        self.lab = daemon_testbed.DaemonTestbed(self.cluster, self.program, self.folder)
         self.files, self.fleet = self.lab.files, self.lab.files / "lab.yaml"
         self.small = self.folder / "small.yaml"
         self.daemon = {
@@ -196,15 +196,15 @@ class FullRun:
 
     def _running(self, name: str) -> Any:  # noqa: ANN401  # a context manager
         variables = self.daemon | {"POD_NAME": name}
-        return daemon_process.daemon(self.program, str(self.files), kwok=True, variables=variables)
+        return daemon_process.running(self.program, str(self.files), kwok=True, variables=variables)
 
     def _rival(self) -> None:
         """Put another kwok into the cluster, where kwok's own manifests have it."""
-        namespace, _, name = RIVAL.partition("/")
+        namespace, _, name = OTHER_KWOK.partition("/")
         self.cluster.kubectl("create", "deployment", name, "--image=none", "--namespace", namespace)
 
     def _rival_has(self, replicas: int) -> bool:
-        namespace, _, name = RIVAL.partition("/")
+        namespace, _, name = OTHER_KWOK.partition("/")
         return bool(self.cluster.get("deployment", name, "--namespace", namespace)["spec"]["replicas"] == replicas)
 
     def _write(self) -> None:
@@ -260,17 +260,17 @@ class FullRun:
         waiting.until(lambda: not self._there(EVERYTHING, "--namespace=played", "-l", "tier=tin"))
         waiting.until(lambda: self.cluster.get("node", "lab-general-2")["status"]["capacity"]["cpu"] == "32")
 
-    def _suspend(self, lead: daemon_process.Running) -> None:
+    def _suspend(self, lead: daemon_process.DaemonProcess) -> None:
         for path in ("suspend", "resume"):
             assert lead.post(f"/api/v1/{path}", {"fleet": "lab"}) == 200
 
-    def _shrink(self, lead: daemon_process.Running) -> None:
+    def _shrink(self, lead: daemon_process.DaemonProcess) -> None:
         """Leave out most of what was in the files, and approve of what that removes."""
         self.small.replace(self.fleet)
         (self.files / "other.yaml").unlink()
         waiting.until(lambda: self._is_small(lead))
 
-    def _is_small(self, lead: daemon_process.Running) -> bool:
+    def _is_small(self, lead: daemon_process.DaemonProcess) -> bool:
         """Approve of whatever is withheld; return whether nothing is left of what the files no longer have."""
         for fleet in self._there("fleets"):
             for each in fleet["status"].get("withheld") or ():
@@ -289,7 +289,7 @@ class FullRun:
 
     def _in_pods(self) -> None:
         """Let kwok run in pods of its own, and then in the daemon's again; nobody runs the pods here."""
-        kwok_pods.place(self.cluster, service_accounts.NAMESPACE)
+        kwok_pods.install_statefulset(self.cluster, service_accounts.NAMESPACE)
         (self.files / "controller.yaml").write_text(IN_PODS)
         waiting.until(lambda: self._pods_asked_for() == 2)
         (self.files / "controller.yaml").write_text(CONTROLLER)

@@ -30,7 +30,7 @@ POOLS = ("general", "gpu")
 
 
 @dataclass(frozen=True)
-class Made:
+class SampleRun:
     """A Run: what a shelf holds of it."""
 
     result: Result
@@ -44,7 +44,7 @@ class Made:
         return there.find(self.result.fleet, self.result.wave, self.result.run)[0]
 
 
-def run(  # noqa: PLR0913  # what may differ between two Runs
+def sample_run(  # noqa: PLR0913  # what may differ between two Runs
     pods: int = 1000,
     *,
     name: str = "1",
@@ -55,7 +55,7 @@ def run(  # noqa: PLR0913  # what may differ between two Runs
     at: datetime = START,
     gap: tuple[float, float] | None = None,
     job: bool = True,
-) -> Made:
+) -> SampleRun:
     """Make up a Run of *pods* one-pod Jobs (or pods), *rate* a second, a few of which fail."""
     dice = random.Random(f"{seed}/{name}")  # noqa: S311 - an example, no secret
     times = [_pod(dice, index, at.timestamp() + index / rate, slower, job=job) for index in range(pods)]
@@ -92,10 +92,10 @@ def run(  # noqa: PLR0913  # what may differ between two Runs
         if failed
         else (),
     )
-    return Made(made.model_copy(update={"gates": _gates(made)}), tuple(seen), tuple(jobs))
+    return SampleRun(made.model_copy(update={"gates": _gates(made)}), tuple(seen), tuple(jobs))
 
 
-def nothing() -> Result:
+def empty_result() -> Result:
     """Return what is known of a Run of which nobody has seen anything."""
     return Result(
         fleet="lab",

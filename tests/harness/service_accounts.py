@@ -16,7 +16,7 @@ PAGE = rbac_grants.DEPLOY.parent / "docs" / "rights.md"
 Manifest = dict[str, Any]
 
 
-def granted(title: str) -> str:
+def documented_manifests(title: str) -> str:
     """Return the manifests that docs/rights.md tells to add for something."""
     section = PAGE.read_text(encoding="utf-8").partition(f"\n## {title}\n")[2].partition("\n## ")[0]
     found = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
@@ -42,9 +42,9 @@ def install(cluster: ControlPlane) -> None:
     cluster.apply(
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "viewer", "namespace": NAMESPACE}}
     )
-    cluster.apply(binding("ClusterRole", "kwokfleet-viewer", "", [account("viewer")], "kwokfleet-viewer"))
+    cluster.apply(binding("ClusterRole", "kwokfleet-viewer", "", [subject("viewer")], "kwokfleet-viewer"))
     # The controller manager collects the rules of aggregated roles, and the API server hears of that.
-    waiting.until(lambda: may(cluster, DAEMON, "create", "jobs.batch"))
+    waiting.until(lambda: is_allowed(cluster, DAEMON, "create", "jobs.batch"))
     waiting.until(lambda: _refuses_real_nodes(cluster))
 
 
@@ -59,7 +59,7 @@ def _named(*files: Path) -> list[str]:
     return [word for file in files for word in ("--filename", str(file))]
 
 
-def account(name: str) -> Manifest:
+def subject(name: str) -> Manifest:
     """Return one of the ServiceAccounts, as bindings name it."""
     return {"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}
 
@@ -82,7 +82,7 @@ def kubeconfig(cluster: ControlPlane, folder: Path, name: str = "kwokfleet") -> 
     return cluster.kubeconfig_of(name, folder / f"{name}.kubeconfig", NAMESPACE)
 
 
-def may(cluster: ControlPlane, user: str, verb: str, resource: str) -> bool:
+def is_allowed(cluster: ControlPlane, user: str, verb: str, resource: str) -> bool:
     """Return whether somebody may do something, by the API server's word."""
     return cluster.try_kubectl("auth", "can-i", verb, resource, "--as", user).returncode == 0
 

@@ -88,7 +88,7 @@ def pod(box: Sandbox, name: str) -> Manifest:
     return box.cluster.get("pod", name, "--namespace", box.name)
 
 
-def when(box: Sandbox, name: str, is_so: Callable[[Manifest], bool], deadline_s: float = 30) -> Manifest:
+def wait_for_pod(box: Sandbox, name: str, is_so: Callable[[Manifest], bool], deadline_s: float = 30) -> Manifest:
     """Wait until something holds for a pod, and return it as it was then."""
     seen: list[Manifest] = []
 
@@ -105,7 +105,7 @@ def is_ready(thing: Manifest) -> bool:
     return bool(conditions(thing).get("Ready", {}).get("status") == "True")
 
 
-def completed(box: Sandbox, job: str) -> Manifest:
+def wait_for_job(box: Sandbox, job: str) -> Manifest:
     """Wait until a Job is complete, and return its pod."""
     waiting.until(lambda: "Complete" in conditions(box.cluster.get("job", job, "--namespace", box.name)))
     selector = ("--selector", f"batch.kubernetes.io/job-name={job}")
@@ -118,6 +118,6 @@ def phase(name: str) -> Callable[[Manifest], bool]:
     return lambda thing: bool(thing["status"].get("phase") == name)
 
 
-def waits(thing: Manifest) -> bool:
+def is_backing_off(thing: Manifest) -> bool:
     """Tell whether a pod's first container is backing off."""
     return bool(thing["status"]["containerStatuses"][0]["state"].get("waiting", {}).get("reason") == "CrashLoopBackOff")

@@ -16,31 +16,31 @@ from kwokfleet.kube.requests import MERGE_PATCH, Request
 from tests.harness.control_plane import ControlPlane
 
 TICK_S = 0.1
-USUAL_S = 0.1
+TOLERANCE_S = 0.1
 """What a tick may take beyond its sleep without being a stall."""
-EXACT_S = 1
+RESOLUTION_S = 1
 """To what kwok's own times are exact: it counts, and the API's timestamps say, whole seconds."""
 MAPS = "/api/v1/namespaces/default/configmaps"
 NAME = "kwokfleet-test-clock"
 
 
 @dataclass
-class Stalls:
+class StallClock:
     """What was lost while the clock ticked."""
 
     lost_s: float = 0.0
 
     def ticked(self, took_s: float) -> None:
         """Note how long a tick took."""
-        self.lost_s += max(0.0, took_s - TICK_S - USUAL_S)
+        self.lost_s += max(0.0, took_s - TICK_S - TOLERANCE_S)
 
-    def about(self, seconds: float) -> "About":
+    def about(self, seconds: float) -> "ApproximateSeconds":
         """Return what equals the time from one thing to the next if that was on time."""
-        return About(seconds, self.lost_s)
+        return ApproximateSeconds(seconds, self.lost_s)
 
 
 @dataclass(frozen=True)
-class About:
+class ApproximateSeconds:
     """A time, missed by no more than the machine stood still: then beginnings are seen late as well as ends."""
 
     seconds: float
@@ -49,19 +49,19 @@ class About:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, int | float):
             return False
-        return abs(other - self.seconds) <= EXACT_S + self.lost_s
+        return abs(other - self.seconds) <= RESOLUTION_S + self.lost_s
 
     def __hash__(self) -> int:
         return hash(self.seconds)
 
     def __repr__(self) -> str:
-        return f"{self.seconds} s ± {EXACT_S} s ± {self.lost_s:.1f} s in which the machine stood still"
+        return f"{self.seconds} s ± {RESOLUTION_S} s ± {self.lost_s:.1f} s in which the machine stood still"
 
 
 @contextmanager
-def counted(cluster: ControlPlane) -> Iterator[Stalls]:
+def running(cluster: ControlPlane) -> Iterator[StallClock]:
     """Let the clock tick inside the block."""
-    stalls, ended = Stalls(), threading.Event()
+    stalls, ended = StallClock(), threading.Event()
     api = client.connect(kubeconfig=cluster.kubeconfig)
     cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME, "namespace": "default"}})
 

@@ -23,7 +23,7 @@ READY_S = 60
 
 
 @dataclass
-class Kept:
+class SupervisedKwok:
     """A keeper, and what it works with."""
 
     cluster: control_plane.ControlPlane
@@ -71,13 +71,13 @@ class Kept:
 
 
 @contextmanager
-def kept(
+def running(
     cluster: control_plane.ControlPlane,
     folder: Path,
     fleet: str,
     home: str = "",
     **fields: Any,  # noqa: ANN401 - fields of the spec
-) -> Iterator[Kept]:
+) -> Iterator[SupervisedKwok]:
     """Keep a kwok for the nodes of one fleet; *home* is where a StatefulSet is looked for."""
     folder.mkdir(parents=True, exist_ok=True)
     api = client.connect(kubeconfig=cluster.kubeconfig)
@@ -94,10 +94,10 @@ def kept(
 
         site = kwok_manager.select_backend(spec, home, folder / "kwok", sender, api)
         with supervisor.Supervisor(sender, wanted, folder / "kwok", names, api, site) as made:
-            yield Kept(cluster, api, sender, nodes, made, folder)
+            yield SupervisedKwok(cluster, api, sender, nodes, made, folder)
 
 
-def named(cluster: control_plane.ControlPlane) -> Iterator[str]:
+def temporary_fleet(cluster: control_plane.ControlPlane) -> Iterator[str]:
     """Name a fleet, with a namespace of that name, and remove what is left of it in the end."""
     kwok.install_crds(cluster)
     name = f"kept-{secrets.token_hex(3)}"
@@ -126,7 +126,7 @@ def phase(cluster: control_plane.ControlPlane, namespace: str, pod: str) -> str:
     return cluster.kubectl("get", "pod", pod, "-n", namespace, "-o", "jsonpath={.status.phase}")
 
 
-def alive(pid: int) -> bool:
+def process_exists(pid: int) -> bool:
     """Return whether a process is there."""
     try:
         os.kill(pid, 0)

@@ -16,7 +16,7 @@ Done = subprocess.CompletedProcess[str]
 
 
 @dataclass(frozen=True)
-class Scene:
+class SyncTestbed:
     """What a test of syncs looks at."""
 
     cluster: control_plane.ControlPlane
@@ -52,27 +52,27 @@ class Scene:
 
     def assert_settled(self, **sizes: int) -> None:
         """Check that each pool has its nodes and no others, and that nothing is left to do."""
-        assert self.names() == names(**sizes)
+        assert self.names() == node_names(**sizes)
         done = self.diff()
         assert done.returncode == 0, done.stdout + done.stderr
 
     def sweep(self) -> None:
         """Remove everything that is ours, and return once its namespaces are gone, which take their time."""
-        in_process_sync.clear(self.cluster)
+        in_process_sync.delete_managed_objects(self.cluster)
         waiting.until(lambda: not self.cluster.kubectl("get", "namespaces", "--selector", OURS, "--output=name"))
 
 
-def names(**sizes: int) -> list[str]:
+def node_names(**sizes: int) -> list[str]:
     """Return the names of the nodes of pools, by their sizes."""
     return sorted(f"{FLEET}-{pool}-{index}" for pool, size in sizes.items() for index in range(size))
 
 
-def told(done: Done) -> str:
+def output(done: Done) -> str:
     """Return all that a command said."""
     return f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
 
 
-def finished(process: subprocess.Popen[str], timeout_s: float = cli.TIMEOUT_S) -> Done:
+def wait_for_exit(process: subprocess.Popen[str], timeout_s: float = cli.TIMEOUT_S) -> Done:
     """Wait for a command that was begun, and return what came of it."""
     with process:
         try:
@@ -83,10 +83,10 @@ def finished(process: subprocess.Popen[str], timeout_s: float = cli.TIMEOUT_S) -
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
-def opened(cluster: control_plane.ControlPlane, program: cli.Cli, folder: Path) -> Iterator[Scene]:
+def opened(cluster: control_plane.ControlPlane, program: cli.Cli, folder: Path) -> Iterator[SyncTestbed]:
     """Begin with nothing of ours, and leave nothing."""
     environment = program.environment | {"KUBECONFIG": str(cluster.kubeconfig)}
-    scene = Scene(cluster, cli.Cli(program.data_dir, environment), folder / "fleet.yaml")
+    scene = SyncTestbed(cluster, cli.Cli(program.data_dir, environment), folder / "fleet.yaml")
     scene.sweep()
     try:
         yield scene

@@ -10,10 +10,10 @@ from tests.harness import waiting
 
 NEVER_S = 3600.0
 DEADLINE_S = 20.0
-PEACE_S = 1.0
+QUIET_S = 1.0
 
 
-class Reader:
+class TreeReader:
     """Reads a tree when it is called."""
 
     def __init__(self, path: Path) -> None:
@@ -24,7 +24,7 @@ class Reader:
     def __call__(self) -> None:
         """Read, whatever there is."""
         self.calls += 1
-        self.texts = read(self.path)
+        self.texts = read_texts(self.path)
 
     def sees(self, *texts: str) -> None:
         """Fail unless that is what is read in the end."""
@@ -39,10 +39,10 @@ class Reader:
         while calls != self.calls:
             assert time.monotonic() < end, f"called {self.calls} times"
             calls = self.calls
-            time.sleep(PEACE_S)
+            time.sleep(QUIET_S)
 
 
-def read(path: Path) -> list[str] | None:
+def read_texts(path: Path) -> list[str] | None:
     """Return the texts of a tree's files, None if it cannot be read."""
     try:
         return [file.text for file in files.read(path).files]
@@ -50,6 +50,6 @@ def read(path: Path) -> list[str] | None:
         return None
 
 
-def watched(path: Path, reader: Reader, **options: object) -> file_watcher.FileWatcher:
+def watch_tree(path: Path, reader: TreeReader, **options: object) -> file_watcher.FileWatcher:
     """Watch by events alone, unless told otherwise."""
     return file_watcher.FileWatcher(path, reader, **({"poll_s": NEVER_S} | options))  # type: ignore[arg-type]  # the tests' own

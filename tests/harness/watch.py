@@ -16,7 +16,7 @@ Check = Callable[[Manifest], bool]
 
 
 @dataclass
-class Watch:
+class RecordedWatch:
     """Every state of some objects, and when it was seen."""
 
     seen: list[tuple[float, str, Manifest]] = field(default_factory=list)
@@ -52,13 +52,13 @@ class Watch:
 
 
 @contextmanager
-def watching(cluster: ControlPlane, path: str, selector: str = "") -> Iterator[Watch]:
+def watching(cluster: ControlPlane, path: str, selector: str = "") -> Iterator[RecordedWatch]:
     """Watch a collection; whatever happens inside the block is noted with the time it was received.
 
     The API server ends a watch whose reader is slow, which a busy machine makes of anybody: it is taken up
     again where it ended.
     """
-    watch, connected, ended = Watch(), threading.Event(), threading.Event()
+    watch, connected, ended = RecordedWatch(), threading.Event(), threading.Event()
     processes: list[subprocess.Popen[bytes]] = []
 
     def begin(since: str) -> "subprocess.Popen[bytes]":

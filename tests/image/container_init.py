@@ -22,7 +22,7 @@ def mount(*arguments: str | Path) -> None:
     subprocess.run(["/usr/bin/mount", *map(str, arguments)], check=True)
 
 
-def lay_out(root: Path, spec: dict[str, Any]) -> None:
+def mount_root(root: Path, spec: dict[str, Any]) -> None:
     """Mount all that is visible to the process; whoever sees this namespace sees it, and nobody else."""
     mount("--make-rprivate", "/")
     mount("--bind", root, root)
@@ -41,7 +41,7 @@ def lay_out(root: Path, spec: dict[str, Any]) -> None:
     mount("--options", "remount,bind,ro", root)
 
 
-def give_up_rights(user: int) -> None:
+def drop_privileges(user: int) -> None:
     """Become the user, for good."""
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     for number in range(LAST_CAPABILITY + 1):
@@ -54,10 +54,10 @@ def give_up_rights(user: int) -> None:
 
 def main(spec: dict[str, Any]) -> None:
     """Become the process."""
-    lay_out(Path(spec["root"]), spec)
+    mount_root(Path(spec["root"]), spec)
     os.chroot(spec["root"])
     os.chdir(spec["folder"])
-    give_up_rights(spec["user"])
+    drop_privileges(spec["user"])
     os.execve(spec["command"][0], spec["command"], spec["environment"])  # noqa: S606  # the image has no shell
 
 

@@ -74,7 +74,7 @@ class Process:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
 
 
-class Daemon(daemon_process.Running):
+class Daemon(daemon_process.DaemonProcess):
     """A daemon in a pod."""
 
     @property

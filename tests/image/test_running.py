@@ -44,9 +44,9 @@ def pods(
     def pod(environment: Mapping[str, str], folders: Mapping[str, Path], **more: Any) -> containers.Pod:  # noqa: ANN401  # as Pod has it
         return containers.Pod(image, {**in_cluster, **environment}, {**credentials, **folders}, **more)
 
-    in_process_sync.clear(cluster)
+    in_process_sync.delete_managed_objects(cluster)
     yield pod
-    in_process_sync.clear(cluster)
+    in_process_sync.delete_managed_objects(cluster)
 
 
 def test_the_image_serves_a_cluster_as_its_deployment_has_it_run(

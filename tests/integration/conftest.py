@@ -17,8 +17,10 @@ def kinds(session_cluster: ControlPlane) -> ControlPlane:
 
 
 @pytest.fixture
-def desk(kwokfleet: cli.Cli, cluster: ControlPlane, tmp_path: Path, kinds: ControlPlane) -> Iterator[fleet_folder.Desk]:
+def desk(
+    kwokfleet: cli.Cli, cluster: ControlPlane, tmp_path: Path, kinds: ControlPlane
+) -> Iterator[fleet_folder.FleetFolder]:
     """Prepare an empty folder; clear away what a test has made."""
     program = cli.Cli(kwokfleet.data_dir, kwokfleet.environment | {"KUBECONFIG": str(cluster.kubeconfig)})
-    yield fleet_folder.Desk(cluster, program, tmp_path / "fleets")
-    in_process_sync.clear(cluster)
+    yield fleet_folder.FleetFolder(cluster, program, tmp_path / "fleets")
+    in_process_sync.delete_managed_objects(cluster)

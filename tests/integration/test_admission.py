@@ -170,7 +170,7 @@ def test_a_namespace_that_cannot_be_looked_into_is_not_taken_for_empty(
 ) -> None:
     """Until somebody lets us look, as docs/rights.md tells; then it is found to be empty."""
     api = client.connect(kubeconfig=service_accounts.kubeconfig(installed, tmp_path))
-    more = service_accounts.granted("Let it remove namespaces")
+    more = service_accounts.documented_manifests("Let it remove namespaces")
     try:
         assert discovery.occupied_namespaces(api, {box.name}) == {box.name: "secrets/(may not be listed)"}
         installed.kubectl("apply", "--filename", "-", stdin=more)
@@ -182,11 +182,11 @@ def test_a_namespace_that_cannot_be_looked_into_is_not_taken_for_empty(
 
 def test_kinds_are_added_to_waves_by_a_label(installed: ControlPlane) -> None:
     """As docs/rights.md tells: the daemon may make them soon, and no longer once the role is gone."""
-    more = service_accounts.granted("More kinds for waves")
-    assert not service_accounts.may(installed, service_accounts.DAEMON, "create", "services")
+    more = service_accounts.documented_manifests("More kinds for waves")
+    assert not service_accounts.is_allowed(installed, service_accounts.DAEMON, "create", "services")
     installed.kubectl("apply", "--filename", "-", stdin=more)
     try:
-        waiting.until(lambda: service_accounts.may(installed, service_accounts.DAEMON, "create", "services"))
+        waiting.until(lambda: service_accounts.is_allowed(installed, service_accounts.DAEMON, "create", "services"))
     finally:
         installed.kubectl("delete", "--filename", "-", stdin=more)
-    waiting.until(lambda: not service_accounts.may(installed, service_accounts.DAEMON, "create", "services"))
+    waiting.until(lambda: not service_accounts.is_allowed(installed, service_accounts.DAEMON, "create", "services"))

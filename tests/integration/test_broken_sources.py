@@ -12,7 +12,7 @@ from tests.harness import fleet_folder
 Manifest = dict[str, Any]
 
 
-def test_an_empty_or_missing_folder_is_no_order(desk: fleet_folder.Desk) -> None:
+def test_an_empty_or_missing_folder_is_no_order(desk: fleet_folder.FleetFolder) -> None:
     """Exit code 2, what was not done, and how a fleet is removed."""
     desk.write(desk.a, p=2)
     desk.sync()
@@ -57,7 +57,9 @@ def rights(path: Path) -> None:
 
 
 @pytest.mark.parametrize("breaking", [syntax, value, encoding, link, rights])
-def test_a_broken_file_holds_back_only_what_it_owns(desk: fleet_folder.Desk, breaking: Callable[[Path], None]) -> None:
+def test_a_broken_file_holds_back_only_what_it_owns(
+    desk: fleet_folder.FleetFolder, breaking: Callable[[Path], None]
+) -> None:
     """The good one beside it goes on, nothing vanishes, and the exit code is 2."""
     desk.write(desk.a, p=1, q=1)
     desk.write(desk.b, p=2)
@@ -70,7 +72,7 @@ def test_a_broken_file_holds_back_only_what_it_owns(desk: fleet_folder.Desk, bre
     assert desk.run("diff").returncode == 2
 
 
-def test_a_broken_file_of_a_new_fleet_is_not_passed_over(desk: fleet_folder.Desk) -> None:
+def test_a_broken_file_of_a_new_fleet_is_not_passed_over(desk: fleet_folder.FleetFolder) -> None:
     """Nothing of it is in the cluster yet, and still diff and sync end with 2."""
     desk.write(desk.a, p=1)
     desk.write(desk.b, p=2)
@@ -80,7 +82,7 @@ def test_a_broken_file_of_a_new_fleet_is_not_passed_over(desk: fleet_folder.Desk
     assert desk.run("status").returncode == 1
 
 
-def test_diff_does_not_say_that_nothing_differs_where_it_could_not_compare(desk: fleet_folder.Desk) -> None:
+def test_diff_does_not_say_that_nothing_differs_where_it_could_not_compare(desk: fleet_folder.FleetFolder) -> None:
     """Beside a broken file it says what it knows nothing of, whether or not something else differs."""
     desk.write(desk.a, p=1)
     desk.sync()
@@ -96,7 +98,7 @@ def test_diff_does_not_say_that_nothing_differs_where_it_could_not_compare(desk:
     assert "1 to create" in other.stderr
 
 
-def test_while_it_is_unclear_how_kwok_runs_nothing_is_done(desk: fleet_folder.Desk) -> None:
+def test_while_it_is_unclear_how_kwok_runs_nothing_is_done(desk: fleet_folder.FleetFolder) -> None:
     """A KwokController document with an error holds back everything."""
     desk.write(desk.a, p=1)
     desk.sync()

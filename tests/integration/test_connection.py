@@ -8,15 +8,15 @@ import pytest
 
 from tests.harness import cli, faulty_proxy
 from tests.harness.control_plane import ControlPlane
-from tests.harness.faulty_proxy import Cut
+from tests.harness.faulty_proxy import Reset
 
 
-@pytest.mark.parametrize("fault", [Cut(), Cut(0)], ids=["unheard", "unanswered"])
+@pytest.mark.parametrize("fault", [Reset(), Reset(0)], ids=["unheard", "unanswered"])
 def test_a_first_connection_that_dies_is_tried_again(
-    cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path, fault: Cut
+    cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path, fault: Reset
 ) -> None:
     """It is said once, and the command goes on."""
-    with faulty_proxy.proxied(cluster) as proxy:
+    with faulty_proxy.proxy_to(cluster) as proxy:
         proxy.rule = lambda asked: fault if asked.number <= 3 else None
         done = kwokfleet.run("get", "nodes", "-o", "json", KUBECONFIG=proxy.kubeconfig(tmp_path / "through.json"))
     assert done.returncode == 0, done.stderr
@@ -29,7 +29,7 @@ def test_a_server_that_stays_away_is_an_error_that_names_it(kwokfleet: cli.Cli, 
     """Nobody listens at its port: exit code 4, where that was, and what to look at."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    done = kwokfleet.run("get", KUBECONFIG=faulty_proxy.Proxy(port).kubeconfig(tmp_path / "nowhere.json"))
+    done = kwokfleet.run("get", KUBECONFIG=faulty_proxy.FaultyProxy(port).kubeconfig(tmp_path / "nowhere.json"))
     assert (done.returncode, done.stdout) == (4, "")
     note, error, following = done.stderr.splitlines()
     assert note.startswith("note: ")

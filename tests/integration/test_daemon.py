@@ -17,18 +17,18 @@ import pytest
 from kwokfleet import errors
 from tests.harness import cli, daemon_process, daemon_testbed, git_repository, waiting
 from tests.harness.control_plane import ControlPlane
-from tests.harness.daemon_testbed import Lab
+from tests.harness.daemon_testbed import DaemonTestbed
 
 Manifest = dict[str, Any]
 
 
 @pytest.fixture
-def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[Lab]:
+def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[DaemonTestbed]:
     """Give a test a folder, and leave nothing of ours in the cluster."""
     yield from daemon_testbed.opened(cluster, kwokfleet, tmp_path)
 
 
-def test_a_commit_is_followed_a_bad_one_changes_nothing_and_a_revert_heals(lab: Lab) -> None:
+def test_a_commit_is_followed_a_bad_one_changes_nothing_and_a_revert_heals(lab: DaemonTestbed) -> None:
     """The commit is shown; what is wrong is said in the fleet, in Events, in metrics and in the log."""
     repository = git_repository.Repository(lab.folder / "repository")
     first = repository.commit(fleet=lab.text(3))
@@ -52,7 +52,7 @@ def test_a_commit_is_followed_a_bad_one_changes_nothing_and_a_revert_heals(lab: 
         assert "kwokfleet_source_invalid_files 0.0" in daemon.text("/metrics")
 
 
-def test_what_somebody_changes_is_repaired(lab: Lab) -> None:
+def test_what_somebody_changes_is_repaired(lab: DaemonTestbed) -> None:
     """A node that was deleted is there again, a label that was changed is back."""
     lab.save(5, "labels: {tier: gold}")
     with lab.run() as daemon:
@@ -69,7 +69,7 @@ def test_what_somebody_changes_is_repaired(lab: Lab) -> None:
         assert "kwokfleet_drift_total" in daemon.text("/metrics")
 
 
-def test_a_folder_that_is_empty_or_gone_freezes_and_heals(lab: Lab) -> None:
+def test_a_folder_that_is_empty_or_gone_freezes_and_heals(lab: DaemonTestbed) -> None:
     """Nothing is deleted; it is said; and when the files are back, all goes on."""
     lab.save(4)
     aside = lab.folder / "aside"
@@ -93,7 +93,7 @@ def test_a_folder_that_is_empty_or_gone_freezes_and_heals(lab: Lab) -> None:
         lab.has(2)
 
 
-def test_a_link_that_is_swapped_is_followed(lab: Lab) -> None:
+def test_a_link_that_is_swapped_is_followed(lab: DaemonTestbed) -> None:
     """As ConfigMaps and git-sync do it: files are links into a folder whose link is replaced."""
     for number, nodes in (("1", 3), ("2", 6)):
         (lab.files / f"..{number}").mkdir()
@@ -107,7 +107,7 @@ def test_a_link_that_is_swapped_is_followed(lab: Lab) -> None:
         lab.has(6)
 
 
-def test_a_push_is_fetched_at_the_git_hosts_word(lab: Lab) -> None:
+def test_a_push_is_fetched_at_the_git_hosts_word(lab: DaemonTestbed) -> None:
     """Nobody waits for the interval; a word with a wrong signature counts for nothing."""
     repository = git_repository.Repository(lab.folder / "repository")
     repository.commit(fleet=lab.text(2))
@@ -126,7 +126,7 @@ def test_a_push_is_fetched_at_the_git_hosts_word(lab: Lab) -> None:
         assert "the hook's secret" not in "\n".join(daemon.lines)
 
 
-def test_before_a_repository_was_fetched_nothing_is_synced(lab: Lab) -> None:
+def test_before_a_repository_was_fetched_nothing_is_synced(lab: DaemonTestbed) -> None:
     """Who waits for the daemon to be ready must not take "there is nothing to do" for it."""
     repository = git_repository.Repository(lab.folder / "repository")
     with lab.run("--git-url", repository.url, "--git-ref", "main", "--git-interval", "200ms") as daemon:
@@ -137,7 +137,7 @@ def test_before_a_repository_was_fetched_nothing_is_synced(lab: Lab) -> None:
         waiting.until(lambda: daemon.synced)
 
 
-def test_a_hangup_reads_the_files_again(lab: Lab) -> None:
+def test_a_hangup_reads_the_files_again(lab: DaemonTestbed) -> None:
     """As operators expect of SIGHUP; it goes on."""
     lab.save(2)
     with lab.run() as daemon:
@@ -148,7 +148,7 @@ def test_a_hangup_reads_the_files_again(lab: Lab) -> None:
         assert daemon.process.poll() is None
 
 
-def test_one_of_two_leads_and_the_other_takes_over(lab: Lab) -> None:
+def test_one_of_two_leads_and_the_other_takes_over(lab: DaemonTestbed) -> None:
     """The second one only looks on; when the first is killed, it goes on, and kwok goes along."""
     lab.save(3)
     with lab.run(kwok=True) as first:
@@ -168,7 +168,7 @@ def test_one_of_two_leads_and_the_other_takes_over(lab: Lab) -> None:
             lab.has(7)
 
 
-def test_one_fleet_that_cannot_be_done_delays_no_other(lab: Lab) -> None:
+def test_one_fleet_that_cannot_be_done_delays_no_other(lab: DaemonTestbed) -> None:
     """A node that cannot be emptied for a budget's sake keeps its fleet waiting, and nobody else."""
     slow = f"{lab.name}-slow"
     lab.save(1, "drain: {policy: evict, timeout: 10m}, taint: false", slow)
@@ -201,7 +201,7 @@ def test_one_fleet_that_cannot_be_done_delays_no_other(lab: Lab) -> None:
     lab.cluster.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
-def test_many_saves_in_a_row_end_with_the_last(lab: Lab) -> None:
+def test_many_saves_in_a_row_end_with_the_last(lab: DaemonTestbed) -> None:
     """However quickly a file is saved, what is there in the end is what was saved last."""
     lab.save(1)
     with lab.run() as daemon:
@@ -214,7 +214,7 @@ def test_many_saves_in_a_row_end_with_the_last(lab: Lab) -> None:
         waiting.until(lambda: daemon.get("/api/v1/plan")["changes"] == [])
 
 
-def test_a_schedule_comes_true_by_itself(lab: Lab) -> None:
+def test_a_schedule_comes_true_by_itself(lab: DaemonTestbed) -> None:
     """A pool has the size that its schedule says, when it says so."""
     lab.save(2)
     with lab.run():
@@ -225,7 +225,7 @@ def test_a_schedule_comes_true_by_itself(lab: Lab) -> None:
         assert datetime.now(UTC) >= at
 
 
-def test_what_is_suspended_stays_as_it_is_until_it_is_resumed(lab: Lab) -> None:
+def test_what_is_suspended_stays_as_it_is_until_it_is_resumed(lab: DaemonTestbed) -> None:
     """One fleet by its name, and everything; only with the token."""
     lab.save(2)
     with lab.run() as daemon:
@@ -249,7 +249,7 @@ def test_what_is_suspended_stays_as_it_is_until_it_is_resumed(lab: Lab) -> None:
         assert daemon_process.TOKEN not in "\n".join(daemon.lines)
 
 
-def test_a_withheld_plan_is_released_by_its_digest(lab: Lab) -> None:
+def test_a_withheld_plan_is_released_by_its_digest(lab: DaemonTestbed) -> None:
     """A fleet whose file vanished beside another one stays until exactly that plan is approved."""
     other = f"{lab.name}-other"
     lab.save(3)
@@ -279,7 +279,7 @@ WAVE = """
 """
 
 
-def test_a_run_is_played_once_whoever_plays_it(lab: Lab) -> None:
+def test_a_run_is_played_once_whoever_plays_it(lab: DaemonTestbed) -> None:
     """A daemon is killed in the middle of a Run; the next one goes on, and each object is there once."""
     (lab.files / "fleet.yaml").write_text(lab.text(1) + WAVE.format(name=lab.name, count=400))
     made = ("configmaps", "-n", lab.name, "-l", "kwokfleet.dev/wave=load")
@@ -297,13 +297,13 @@ def test_a_run_is_played_once_whoever_plays_it(lab: Lab) -> None:
         assert {each["metadata"]["uid"] for each in before} <= after.keys()
 
 
-def _runs(lab: Lab) -> list[Manifest]:
+def _runs(lab: DaemonTestbed) -> list[Manifest]:
     waves = (lab.fleet().get("status") or {}).get("waves") or [{}]
     found: list[Manifest] = waves[0].get("runs") or []
     return found
 
 
-def test_it_stops_in_order_and_leaves_nothing(lab: Lab) -> None:
+def test_it_stops_in_order_and_leaves_nothing(lab: DaemonTestbed) -> None:
     """A kwok runs along with it; after a stop there is no kwok, and the Lease is free."""
     lab.save(3)
     with lab.run(kwok=True) as daemon:
@@ -318,7 +318,7 @@ def test_it_stops_in_order_and_leaves_nothing(lab: Lab) -> None:
     assert not lease["spec"].get("holderIdentity")
 
 
-def test_whoever_stops_it_while_it_starts_is_heard(lab: Lab) -> None:
+def test_whoever_stops_it_while_it_starts_is_heard(lab: DaemonTestbed) -> None:
     """At any moment from the first on: no signal is lost, however early it comes."""
     lab.save(1)
     for number in range(10):
@@ -327,7 +327,7 @@ def test_whoever_stops_it_while_it_starts_is_heard(lab: Lab) -> None:
             assert daemon.stop() in (0, errors.ExitCode.TERMINATED, -signal.SIGTERM)
 
 
-def test_whoever_asks_for_a_pass_that_has_something_to_do_gets_it(lab: Lab) -> None:
+def test_whoever_asks_for_a_pass_that_has_something_to_do_gets_it(lab: DaemonTestbed) -> None:
     """Over HTTP, again and again, while nodes are deleted: all are made again, and no pass fails."""
     lab.save(3)
     with lab.run() as daemon:

@@ -10,7 +10,7 @@ import pytest
 from tests.harness import cli, kwok, sync_testbed, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.harness.sandbox import Sandbox
-from tests.harness.sync_testbed import Scene, told
+from tests.harness.sync_testbed import SyncTestbed, output
 
 Manifest = dict[str, Any]
 TIMEOUT_S = 3
@@ -18,13 +18,13 @@ POOL = {"name": "a", "drain": {"timeout": f"{TIMEOUT_S}s"}}
 
 
 @pytest.fixture
-def scene(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[Scene]:
+def scene(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[SyncTestbed]:
     """Give a test a fleet file and the session's cluster, with nothing of ours in it."""
     yield from sync_testbed.opened(cluster, kwokfleet, tmp_path)
 
 
 @pytest.fixture
-def played(scene: Scene, tmp_path: Path) -> Iterator[None]:
+def played(scene: SyncTestbed, tmp_path: Path) -> Iterator[None]:
     """Let kwok play the fleet's nodes, by the Stages that a sync puts into the cluster."""
     kwok.install_crds(scene.cluster)
     with kwok.running(scene.cluster, tmp_path / "kwok", selector=f"kwokfleet.dev/fleet={sync_testbed.FLEET}"):
@@ -32,7 +32,7 @@ def played(scene: Scene, tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.fixture
-def pods(scene: Scene, box: Sandbox, played: None) -> Callable[..., None]:
+def pods(scene: SyncTestbed, box: Sandbox, played: None) -> Callable[..., None]:
     """Return what puts pods onto nodes, and waits until kwok runs them."""
 
     def put(**nodes: str) -> None:
@@ -59,19 +59,19 @@ def running(box: Sandbox) -> dict[str, str]:
     }
 
 
-def test_pods_go_before_their_node(scene: Scene, box: Sandbox, pods: Callable[..., None]) -> None:
+def test_pods_go_before_their_node(scene: SyncTestbed, box: Sandbox, pods: Callable[..., None]) -> None:
     """They are evicted, and none is left that runs on nothing; pods on nodes that stay are not disturbed."""
     scene.write(POOL | {"replicas": 4})
     assert scene.sync().returncode == 0
     pods(first="scene-a-0", second="scene-a-3", third="scene-a-3")
     scene.write(POOL | {"replicas": 2})
     done = scene.sync()
-    assert done.returncode == 0, told(done)
+    assert done.returncode == 0, output(done)
     assert running(box) == {f"{box.name}-first": "scene-a-0"}
     scene.assert_settled(a=2)
 
 
-def test_a_budget_is_respected(scene: Scene, box: Sandbox, pods: Callable[..., None]) -> None:
+def test_a_budget_is_respected(scene: SyncTestbed, box: Sandbox, pods: Callable[..., None]) -> None:
     """A pod that may not go keeps its node, cordoned: exit code 7 names both; other nodes go, and later this one."""
     scene.write(POOL | {"replicas": 3})
     assert scene.sync().returncode == 0
@@ -82,7 +82,7 @@ def test_a_budget_is_respected(scene: Scene, box: Sandbox, pods: Callable[..., N
     waiting.until(lambda: scene.cluster.get(*watched).get("status", {}).get("observedGeneration"))
     scene.write(POOL | {"replicas": 1})
     done = scene.sync()
-    assert done.returncode == 7, told(done)
+    assert done.returncode == 7, output(done)
     assert f"node scene-a-2: pod {box.name}/{box.name}-guarded may not go" in done.stderr
     assert f"{box.name}-budget" in done.stderr
     assert sorted(scene.names()) == ["scene-a-0", "scene-a-2"]
@@ -90,12 +90,14 @@ def test_a_budget_is_respected(scene: Scene, box: Sandbox, pods: Callable[..., N
     assert running(box) == {f"{box.name}-guarded": "scene-a-2"}
     scene.cluster.kubectl("delete", *watched)
     done = scene.sync()
-    assert done.returncode == 0, told(done)
+    assert done.returncode == 0, output(done)
     assert running(box) == {}
     scene.assert_settled(a=1)
 
 
-def test_a_node_that_is_wanted_again_is_opened_again(scene: Scene, box: Sandbox, pods: Callable[..., None]) -> None:
+def test_a_node_that_is_wanted_again_is_opened_again(
+    scene: SyncTestbed, box: Sandbox, pods: Callable[..., None]
+) -> None:
     """It was cordoned for a deletion that did not come to pass: after a sync, pods may come again."""
     scene.write(POOL | {"replicas": 2})
     assert scene.sync().returncode == 0
@@ -110,7 +112,7 @@ def test_a_node_that_is_wanted_again_is_opened_again(scene: Scene, box: Sandbox,
     scene.assert_settled(a=2)
 
 
-def test_the_emptiest_nodes_go(scene: Scene, box: Sandbox, pods: Callable[..., None]) -> None:
+def test_the_emptiest_nodes_go(scene: SyncTestbed, box: Sandbox, pods: Callable[..., None]) -> None:
     """Those with the fewest pods, whatever their index; the others keep theirs, and nothing is left to do."""
     pool = POOL | {"scaleDown": "emptiest"}
     scene.write(pool | {"replicas": 4})
@@ -122,13 +124,13 @@ def test_the_emptiest_nodes_go(scene: Scene, box: Sandbox, pods: Callable[..., N
     pods(five="scene-a-2")
     scene.write(pool | {"replicas": 2})
     done = scene.sync()
-    assert done.returncode == 0, told(done)
+    assert done.returncode == 0, output(done)
     assert scene.names() == ["scene-a-2", "scene-a-3"]
     assert sorted(set(running(box).values())) == ["scene-a-2", "scene-a-3"]
     assert scene.diff().returncode == 0
 
 
-def test_the_newest_nodes_go(scene: Scene) -> None:
+def test_the_newest_nodes_go(scene: SyncTestbed) -> None:
     """A node that was made again is newer than those with a higher index."""
     pool = POOL | {"scaleDown": "newest"}
     scene.write(pool | {"replicas": 3})
@@ -139,12 +141,12 @@ def test_the_newest_nodes_go(scene: Scene) -> None:
     assert scene.sync().returncode == 0
     scene.write(pool | {"replicas": 2})
     done = scene.sync()
-    assert done.returncode == 0, told(done)
+    assert done.returncode == 0, output(done)
     assert scene.names() == ["scene-a-1", "scene-a-2"]
     assert scene.diff().returncode == 0
 
 
-def _now(scene: Scene) -> str:
+def _now(scene: SyncTestbed) -> str:
     """Return the API server's time, as it stands in objects that are made now."""
     made = scene.cluster.kubectl(
         "create", "configmap", "now", "--dry-run=server", "--output", "jsonpath={.metadata.creationTimestamp}"
@@ -152,19 +154,19 @@ def _now(scene: Scene) -> str:
     return made.strip()
 
 
-def test_a_whole_idle_pool_goes_by_one_request(scene: Scene) -> None:
+def test_a_whole_idle_pool_goes_by_one_request(scene: SyncTestbed) -> None:
     """However many nodes it has; another pool is left alone."""
     scene.write({"name": "a", "replicas": 60}, {"name": "b", "replicas": 3})
     assert scene.sync().returncode == 0
     scene.write({"name": "a", "replicas": 0}, {"name": "b", "replicas": 3})
     with scene.cluster.counted_requests() as counted:
         done = scene.sync()
-    assert done.returncode == 0, told(done)
+    assert done.returncode == 0, output(done)
     assert counted.writes("nodes") == 1, counted.all()
     scene.assert_settled(b=3)
 
 
-def test_a_node_that_is_not_fake_survives_its_pool(scene: Scene) -> None:
+def test_a_node_that_is_not_fake_survives_its_pool(scene: SyncTestbed) -> None:
     """Whatever labels it carries: it is reported, with what to do, and nothing of it is ever written."""
     scene.write({"name": "a", "replicas": 20})
     assert scene.sync().returncode == 0
@@ -176,7 +178,7 @@ def test_a_node_that_is_not_fake_survives_its_pool(scene: Scene) -> None:
     before = scene.nodes()["real"]["metadata"]
     scene.write({"name": "a", "replicas": 0})
     done = scene.sync()
-    assert done.returncode == 5, told(done)
+    assert done.returncode == 5, output(done)
     assert "node real has our label but not the annotation kwok.x-k8s.io/node=fake" in done.stdout
     assert scene.names() == ["real"]
     after = scene.cluster.get("nodes", "real", "--show-managed-fields")

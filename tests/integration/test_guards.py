@@ -15,7 +15,7 @@ Manifest = dict[str, Any]
 # the prune budget
 
 
-def test_a_pool_that_vanished_waits_until_exactly_that_is_approved(desk: fleet_folder.Desk) -> None:
+def test_a_pool_that_vanished_waits_until_exactly_that_is_approved(desk: fleet_folder.FleetFolder) -> None:
     """Exit code 3 and a digest; another plan is not released by it, and the same plan is."""
     desk.write(desk.a, big=3, small=1)
     desk.sync()
@@ -38,7 +38,7 @@ def test_a_pool_that_vanished_waits_until_exactly_that_is_approved(desk: fleet_f
     assert desk.run("diff").returncode == 0
 
 
-def test_an_approval_can_be_given_with_the_sync(desk: fleet_folder.Desk) -> None:
+def test_an_approval_can_be_given_with_the_sync(desk: fleet_folder.FleetFolder) -> None:
     """`--approve DIGEST`; a wrong one releases nothing."""
     desk.write(desk.a, big=2, small=1)
     desk.sync()
@@ -50,7 +50,7 @@ def test_an_approval_can_be_given_with_the_sync(desk: fleet_folder.Desk) -> None
     assert desk.count(desk.a) == 1
 
 
-def test_a_number_that_was_written_is_followed(desk: fleet_folder.Desk) -> None:
+def test_a_number_that_was_written_is_followed(desk: fleet_folder.FleetFolder) -> None:
     """The budget guards against what vanished, not against an order."""
     desk.write(desk.a, only=12)
     desk.sync()
@@ -59,7 +59,7 @@ def test_a_number_that_was_written_is_followed(desk: fleet_folder.Desk) -> None:
     assert desk.count(desk.a) == 0
 
 
-def test_a_deleted_file_is_no_order(desk: fleet_folder.Desk) -> None:
+def test_a_deleted_file_is_no_order(desk: fleet_folder.FleetFolder) -> None:
     """Its fleet waits for an approval; the others go on."""
     desk.write(desk.a, p=2)
     desk.write(desk.b, p=1)
@@ -82,7 +82,7 @@ def test_a_deleted_file_is_no_order(desk: fleet_folder.Desk) -> None:
         ({"nodePools": [{"name": "p", "replicas": 3, "suspend": True}]}, "pool p is suspended"),
     ],
 )
-def test_a_fleet_that_may_not_change_stays_as_it_is(desk: fleet_folder.Desk, spec: Manifest, words: str) -> None:
+def test_a_fleet_that_may_not_change_stays_as_it_is(desk: fleet_folder.FleetFolder, spec: Manifest, words: str) -> None:
     """It is said; diff goes on showing the difference, and sync is no failure."""
     desk.write(desk.a, p=1)
     desk.write(desk.b, p=1)
@@ -95,7 +95,7 @@ def test_a_fleet_that_may_not_change_stays_as_it_is(desk: fleet_folder.Desk, spe
     assert desk.state() == before
 
 
-def test_without_pruning_nothing_goes(desk: fleet_folder.Desk) -> None:
+def test_without_pruning_nothing_goes(desk: fleet_folder.FleetFolder) -> None:
     """Too many nodes stay, as do those of a pool that vanished; the rest is done."""
     desk.write(desk.a, {"prune": {"maxPercent": 100}}, p=3, q=1)
     desk.sync()
@@ -106,7 +106,7 @@ def test_without_pruning_nothing_goes(desk: fleet_folder.Desk) -> None:
     assert [desk.count(desk.a, pool) for pool in "pqr"] == [1, 0, 2]
 
 
-def test_a_dry_run_keeps_nothing(desk: fleet_folder.Desk) -> None:
+def test_a_dry_run_keeps_nothing(desk: fleet_folder.FleetFolder) -> None:
     """The server's checks every write, the client's makes none: of creations, changes and deletions."""
     desk.write(desk.a, p=2)
     assert "accepts" in desk.sync("--dry-run=server")
@@ -122,7 +122,7 @@ def test_a_dry_run_keeps_nothing(desk: fleet_folder.Desk) -> None:
     assert desk.state() == before
 
 
-def test_one_fleet_can_be_synced_alone(desk: fleet_folder.Desk) -> None:
+def test_one_fleet_can_be_synced_alone(desk: fleet_folder.FleetFolder) -> None:
     """The others are not looked at; one that nobody knows is refused, with what was meant."""
     desk.write(desk.a, p=1)
     desk.write(desk.b, p=1)
@@ -139,7 +139,7 @@ def test_one_fleet_can_be_synced_alone(desk: fleet_folder.Desk) -> None:
 # delete
 
 
-def test_delete_removes_one_fleet_and_nothing_of_others(desk: fleet_folder.Desk) -> None:
+def test_delete_removes_one_fleet_and_nothing_of_others(desk: fleet_folder.FleetFolder) -> None:
     """Not without a yes; Stages that the others need stay, and go with the last."""
     desk.write(desk.a, {"waves": [{"name": "w", "count": 1, "namespace": f"{desk.a}-work", "template": JOB}]}, p=2)
     desk.write(desk.b, p=1)
@@ -163,7 +163,7 @@ def test_delete_removes_one_fleet_and_nothing_of_others(desk: fleet_folder.Desk)
 JOB = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"}}
 
 
-def test_what_is_just_going_is_made_anew(desk: fleet_folder.Desk) -> None:
+def test_what_is_just_going_is_made_anew(desk: fleet_folder.FleetFolder) -> None:
     """A namespace takes seconds to go: diff says that it will be missing, and sync waits for its place."""
     namespace = f"{desk.a}-work"
     desk.write(desk.a, {"waves": [{"name": "w", "count": 1, "namespace": namespace, "template": JOB}]}, p=1)
@@ -178,7 +178,7 @@ def test_what_is_just_going_is_made_anew(desk: fleet_folder.Desk) -> None:
     assert desk.run("diff").returncode == 0
 
 
-def test_a_namespace_that_is_going_is_not_looked_into(desk: fleet_folder.Desk, tmp_path: Path) -> None:
+def test_a_namespace_that_is_going_is_not_looked_into(desk: fleet_folder.FleetFolder, tmp_path: Path) -> None:
     """Whoever has something in it: it goes, and asking each kind of object for its contents decides nothing."""
     namespace = f"{desk.a}-work"
     desk.write(desk.a, {"waves": [{"name": "w", "count": 1, "namespace": namespace, "template": JOB}]}, p=1)
@@ -186,7 +186,7 @@ def test_a_namespace_that_is_going_is_not_looked_into(desk: fleet_folder.Desk, t
     patch = ("patch", "namespace", namespace, "--type=merge", "--patch")
     desk.cluster.kubectl(*patch, '{"metadata": {"finalizers": ["example.com/held"]}}')
     desk.write(desk.a, p=1)
-    with faulty_proxy.proxied(desk.cluster) as proxy:
+    with faulty_proxy.proxy_to(desk.cluster) as proxy:
         through = proxy.kubeconfig(tmp_path / "through.json")
         assert desk.run("diff", KUBECONFIG=through).returncode == 1
         assert [asked.path for asked in proxy.asked if f"/namespaces/{namespace}/" in asked.path]
@@ -197,7 +197,7 @@ def test_a_namespace_that_is_going_is_not_looked_into(desk: fleet_folder.Desk, t
     desk.cluster.kubectl(*patch, '{"metadata": {"finalizers": null}}')
 
 
-def test_a_namespace_in_which_others_have_something_stays(desk: fleet_folder.Desk) -> None:
+def test_a_namespace_in_which_others_have_something_stays(desk: fleet_folder.FleetFolder) -> None:
     """It would go with the namespace: exit code 3, and what it is."""
     namespace = f"{desk.a}-work"
     desk.write(desk.a, {"waves": [{"name": "w", "count": 1, "namespace": namespace, "template": JOB}]}, p=1)
@@ -211,7 +211,7 @@ def test_a_namespace_in_which_others_have_something_stays(desk: fleet_folder.Des
     assert desk.run("diff").returncode == 0
 
 
-def test_a_stage_of_others_is_a_conflict_until_it_is_adopted(desk: fleet_folder.Desk) -> None:
+def test_a_stage_of_others_is_a_conflict_until_it_is_adopted(desk: fleet_folder.FleetFolder) -> None:
     """Exit code 5, and it stays as it is; the rest is done."""
     name = "pod-fast-ready"
     spec = {"resourceRef": {"apiGroup": "v1", "kind": "Pod"}, "selector": {"matchLabels": {"a": "b"}}, "weight": 7}

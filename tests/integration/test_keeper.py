@@ -35,7 +35,7 @@ spec: {{shards: {shards}}}
 @pytest.fixture
 def name(cluster: ControlPlane) -> Iterator[str]:
     """Name a fleet, and remove what is left of it in the end."""
-    yield from supervised_kwok.named(cluster)
+    yield from supervised_kwok.temporary_fleet(cluster)
 
 
 def fleet(name: str, nodes: int, shards: int = 1) -> str:
@@ -85,7 +85,7 @@ def phases(cluster: ControlPlane, namespace: str) -> list[str]:
 def test_a_killed_kwok_is_back_and_driving_at_once(cluster: ControlPlane, tmp_path: Path, name: str) -> None:
     """After kill -9 pods run again without anybody waiting for old leases, jobs finish, and no node leaves Ready."""
     lifecycle = "\n  lifecycles: [{name: work, pod: {ready: 0s, complete: {after: 4s}}}]"
-    with supervised_kwok.kept(cluster, tmp_path, name, leaseDuration=LONG_LEASE) as kept:
+    with supervised_kwok.running(cluster, tmp_path, name, leaseDuration=LONG_LEASE) as kept:
         kept.sync(fleet(name, 500).replace("taint: false}", "taint: false}" + lifecycle))
         kept.wait_ready()
         before = kept.status()
@@ -112,7 +112,7 @@ def test_twenty_kills_in_a_row_are_survived_with_longer_and_longer_pauses(
 ) -> None:
     """Each time it comes back; who looks sees how often it ended and how long it waits."""
     pauses = []
-    with supervised_kwok.kept(cluster, tmp_path, name, leaseDuration=LONG_LEASE) as kept:
+    with supervised_kwok.running(cluster, tmp_path, name, leaseDuration=LONG_LEASE) as kept:
         kept.sync(fleet(name, 3))
         for number in range(1, 21):
             pid = waiting.until(lambda: kept.status().pid, deadline_s=90)
@@ -137,7 +137,7 @@ def test_a_kwok_that_does_its_work_is_looked_after_without_a_request(
             time.sleep(2 * shard.CHECK_S)
         return not counted.of("GET", "leases")
 
-    with supervised_kwok.kept(cluster, tmp_path, name) as kept:
+    with supervised_kwok.running(cluster, tmp_path, name) as kept:
         kept.sync(fleet(name, 8))
         kept.wait_ready()
         waiting.until(silent)
@@ -149,7 +149,7 @@ def test_a_changed_stage_reaches_pods_that_are_there(cluster: ControlPlane, tmp_
     """An edited Stage takes effect on running pods, and kwok is not restarted for it."""
     lifecycle = "\n  lifecycles:\n    - {name: short, pod: {ready: 0s, complete: {after: AFTER, when: always}}}"
     text = fleet(name, 2).replace("taint: false}", "taint: false}" + lifecycle)
-    with supervised_kwok.kept(cluster, tmp_path, name) as kept:
+    with supervised_kwok.running(cluster, tmp_path, name) as kept:
         kept.sync(text.replace("AFTER", "10h"))
         kept.wait_ready()
         pid = kept.status().pid
@@ -164,7 +164,7 @@ def test_a_changed_stage_reaches_pods_that_are_there(cluster: ControlPlane, tmp_
 
 def test_only_what_needs_a_restart_restarts(cluster: ControlPlane, tmp_path: Path, name: str) -> None:
     """Another lease duration means one new process; a change that kwok would not notice means none."""
-    with supervised_kwok.kept(cluster, tmp_path, name) as kept:
+    with supervised_kwok.running(cluster, tmp_path, name) as kept:
         kept.sync(fleet(name, 2))
         kept.wait_ready()
         pid = kept.status().pid
@@ -181,13 +181,13 @@ def test_a_kwok_that_grows_too_large_is_restarted_and_not_in_a_loop(
     cluster: ControlPlane, tmp_path: Path, name: str
 ) -> None:
     """Whoever looks sees why; a limit that it exceeds at once makes for longer and longer pauses."""
-    with supervised_kwok.kept(cluster, tmp_path, name, memoryLimit="1Gi") as kept:
+    with supervised_kwok.running(cluster, tmp_path, name, memoryLimit="1Gi") as kept:
         kept.sync(fleet(name, 2))
         kept.wait_ready()
         pid = kept.status().pid
         kept.change(memory_limit="8Mi")
         waiting.until(lambda: kept.status().restarts)
-        assert not supervised_kwok.alive(pid)
+        assert not supervised_kwok.process_exists(pid)
         waiting.until(lambda: kept.status().pause_s >= 1, deadline_s=90)
         [seen] = supervisor.read_status(kept.folder / "kwok") or []
         assert seen.why.endswith("more than 8Mi")
@@ -197,7 +197,7 @@ def test_a_kwok_that_grows_too_large_is_restarted_and_not_in_a_loop(
 
 def test_shards_share_the_nodes_and_more_shards_lose_none(cluster: ControlPlane, tmp_path: Path, name: str) -> None:
     """Every node is driven by exactly one of two processes; going to three, no node leaves Ready."""
-    with supervised_kwok.kept(cluster, tmp_path, name, shards=2) as kept:
+    with supervised_kwok.running(cluster, tmp_path, name, shards=2) as kept:
         kept.sync(fleet(name, 1000, 2))
         kept.wait_ready()
         waiting.until(lambda: len(kept.leases()) == 1000)
@@ -220,7 +220,7 @@ def test_one_shard_becomes_two_and_two_become_one_without_waiting_for_leases(
     cluster: ControlPlane, tmp_path: Path, name: str
 ) -> None:
     """Whoever drives all nodes does so until they say whose they are; the last one takes them all at once."""
-    with supervised_kwok.kept(cluster, tmp_path, name, leaseDuration=LONG_LEASE) as kept:
+    with supervised_kwok.running(cluster, tmp_path, name, leaseDuration=LONG_LEASE) as kept:
         kept.sync(fleet(name, 24))
         kept.wait_ready()
         pid = kept.status().pid
@@ -241,7 +241,7 @@ def test_nodes_that_move_to_a_kwok_that_runs_are_driven_at_once_and_so_are_their
 ) -> None:
     """Nobody waits for leases, and pods whose time was running when their node moved come to their end."""
     lifecycle = "\n  lifecycles:\n    - {name: work, pod: {ready: 0s, complete: {after: 8s}}}"
-    with supervised_kwok.kept(cluster, tmp_path, name, shards=3, leaseDuration=LONG_LEASE) as kept:
+    with supervised_kwok.running(cluster, tmp_path, name, shards=3, leaseDuration=LONG_LEASE) as kept:
         for count in (3, 2):
             kept.change(shards=count)
             kept.sync(fleet(name, 60, count).replace("taint: false}", "taint: false}" + lifecycle))
@@ -258,7 +258,7 @@ def test_a_configuration_that_kwok_refuses_is_told_from_a_crash(
     cluster: ControlPlane, tmp_path: Path, name: str
 ) -> None:
     """What only a person can mend is said with kwok's own words, and not tried in a loop."""
-    with supervised_kwok.kept(cluster, tmp_path, name, stagesAs="file") as kept:
+    with supervised_kwok.running(cluster, tmp_path, name, stagesAs="file") as kept:
         waiting.until(lambda: kept.status().state is shard.ShardState.REFUSED)
         assert "no stages found" in kept.status().why
         assert kept.status().restarts == 1

@@ -30,7 +30,7 @@ def _deployment(box: Sandbox) -> dict[str, Any]:
     return box.manifest("apps/v1", "Deployment", "web", spec=spec)
 
 
-def _page(machine: kubelet.Machine) -> str:
+def _page(machine: kubelet.Kubelet) -> str:
     address = machine.pod("t-").address
     with urllib.request.urlopen(f"http://{address}:8080/page", timeout=5) as answer:
         return str(answer.read().decode())

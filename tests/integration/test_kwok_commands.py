@@ -147,11 +147,11 @@ def test_it_runs_restarts_and_leaves_nothing(lab: Lab) -> None:
         lab.program.ok("kwok", "restart")
         [after] = lab.status()["processes"]
         assert after["pid"] != before["pid"]
-        assert not supervised_kwok.alive(before["pid"])
+        assert not supervised_kwok.process_exists(before["pid"])
         assert lab.program.run("kwok", "logs").returncode == 0
         process.send_signal(signal.SIGTERM)
         process.wait(60)
-        assert not supervised_kwok.alive(after["pid"])
+        assert not supervised_kwok.process_exists(after["pid"])
     assert lab.status()["processes"] == []
 
 
@@ -160,7 +160,7 @@ def test_kwok_does_not_outlive_a_killed_kwokfleet(lab: Lab) -> None:
     with lab.running() as process:
         [before] = lab.status()["processes"]
         os.kill(process.pid, signal.SIGKILL)
-        waiting.until(lambda: not supervised_kwok.alive(before["pid"]), deadline_s=10)
+        waiting.until(lambda: not supervised_kwok.process_exists(before["pid"]), deadline_s=10)
     with lab.running():
         [after] = lab.status()["processes"]
         assert after["identity"] != before["identity"]

@@ -11,7 +11,7 @@ import pytest
 from tests.harness import kwok_pods, supervised_kwok, waiting
 from tests.harness.cli import Cli
 from tests.harness.control_plane import ControlPlane
-from tests.harness.supervised_kwok import Kept
+from tests.harness.supervised_kwok import SupervisedKwok
 from tests.harness.watch import watching
 from tests.integration.test_keeper import LONG_LEASE, went_down
 
@@ -34,7 +34,7 @@ spec: {{shards: {shards}, statefulSet: kwokfleet-kwok, port: 10250}}
 @pytest.fixture
 def name(cluster: ControlPlane) -> Iterator[str]:
     """Name a fleet, and remove what is left of it in the end."""
-    yield from supervised_kwok.named(cluster)
+    yield from supervised_kwok.temporary_fleet(cluster)
 
 
 def fleet(name: str, shards: int) -> str:
@@ -42,7 +42,7 @@ def fleet(name: str, shards: int) -> str:
     return FLEET.format(name=name, nodes=NODES, shards=shards)
 
 
-def wait_driven(kept: Kept, shards: int) -> None:
+def wait_driven(kept: SupervisedKwok, shards: int) -> None:
     """Wait until so many pods hold the leases of all nodes, each of its own."""
     waiting.until(lambda: len(kept.keeper.statuses()) == shards)
     kept.wait_ready()
@@ -58,7 +58,10 @@ def test_shards_in_pods_share_the_nodes_and_none_is_lost_when_they_become_more_o
     cluster: ControlPlane, tmp_path: Path, name: str
 ) -> None:
     """Two, three, one: every node is driven by exactly one pod, shows its address, and does not leave Ready."""
-    with kwok_pods.kept(cluster, tmp_path, name, shards=2, port=10250, leaseDuration=LONG_LEASE) as (kept, machine):
+    with kwok_pods.supervised(cluster, tmp_path, name, shards=2, port=10250, leaseDuration=LONG_LEASE) as (
+        kept,
+        machine,
+    ):
         kept.sync(fleet(name, 2))
         wait_driven(kept, 2)
         with watching(cluster, "/api/v1/nodes", f"kwokfleet.dev/fleet={name}") as seen:
@@ -84,7 +87,7 @@ def test_a_killed_pod_drives_its_nodes_again_and_only_what_needs_a_new_pod_gets_
     cluster: ControlPlane, kwokfleet: Cli, tmp_path: Path, name: str
 ) -> None:
     """However long leases are, nobody waits for them; another duration replaces pods, another memory limit does not."""
-    with kwok_pods.kept(cluster, tmp_path, name, shards=2, leaseDuration=LONG_LEASE) as (kept, machine):
+    with kwok_pods.supervised(cluster, tmp_path, name, shards=2, leaseDuration=LONG_LEASE) as (kept, machine):
         kept.sync(fleet(name, 2))
         wait_driven(kept, 2)
         before = kept.identities()
@@ -108,12 +111,12 @@ def test_a_killed_pod_drives_its_nodes_again_and_only_what_needs_a_new_pod_gets_
 
 def test_pods_go_on_when_another_one_leads(cluster: ControlPlane, tmp_path: Path, name: str) -> None:
     """Who leaves ends nothing; who comes finds them as they are, and deletes and restarts none."""
-    with kwok_pods.kept(cluster, tmp_path, name, shards=2) as (kept, machine):
+    with kwok_pods.supervised(cluster, tmp_path, name, shards=2) as (kept, machine):
         kept.sync(fleet(name, 2))
         wait_driven(kept, 2)
         before, pids = kept.identities(), machine.pids()
         kept.keeper.__exit__(None, None, None)
-        with supervised_kwok.kept(
+        with supervised_kwok.running(
             cluster, tmp_path / "other", name, name, shards=2, statefulSet=kwok_pods.NAME
         ) as other:
             wait_driven(other, 2)

@@ -15,7 +15,7 @@ from kwokfleet.learn import distributions, model
 from kwokfleet.measure.result import Clock
 from tests.harness import cli, daemon_testbed, pod_states, stall_clock, waiting
 from tests.harness.control_plane import ControlPlane
-from tests.harness.daemon_testbed import Lab
+from tests.harness.daemon_testbed import DaemonTestbed
 from tests.harness.sandbox import Sandbox
 
 Manifest = dict[str, Any]
@@ -71,7 +71,7 @@ spec:
 
 
 @pytest.fixture
-def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[Lab]:
+def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[DaemonTestbed]:
     """Give a test a folder, and leave nothing of ours in the cluster."""
     yield from daemon_testbed.opened(cluster, kwokfleet, tmp_path)
 
@@ -106,7 +106,7 @@ def assert_agrees(name: str, learnt: Manifest, said: distributions.Distribution,
     times (Dvoretzky, Kiefer, Wolfowitz), and those of the fit from them by its Kolmogorov-Smirnov distance.
     """
     chance = math.sqrt(math.log(2 / SURE) / (2 * learnt["samples"])) + learnt["kolmogorovSmirnov"]
-    slack = stall_clock.EXACT_S + lost_s
+    slack = stall_clock.RESOLUTION_S + lost_s
     for share in (0.1, 0.5, 0.9):
         low = said.quantile(max(share - chance, 1e-9)) - slack
         high = said.quantile(min(share + chance, 1 - 1e-9)) + slack
@@ -114,7 +114,7 @@ def assert_agrees(name: str, learnt: Manifest, said: distributions.Distribution,
 
 
 @contextmanager
-def learning_of(lab: Lab, wave: str, *more: str) -> Iterator[subprocess.Popen[str]]:
+def learning_of(lab: DaemonTestbed, wave: str, *more: str) -> Iterator[subprocess.Popen[str]]:
     """Let the program learn from the pods of a wave, from before they are there."""
     labels = f"kwokfleet.dev/fleet={lab.name},kwokfleet.dev/wave={wave}"
     arguments = ("learn", "-l", labels, "-n", lab.name, "--for", "10m", "--output", "json", *more)
@@ -135,7 +135,7 @@ def learnt(process: subprocess.Popen[str], *, interrupt: bool = False) -> Manife
     return made
 
 
-def pods(lab: Lab, wave: str) -> list[Manifest]:
+def pods(lab: DaemonTestbed, wave: str) -> list[Manifest]:
     """Return the pods of a wave."""
     found: list[Manifest] = lab.cluster.get("pods", "-n", lab.name, "-l", f"kwokfleet.dev/wave={wave}")["items"]
     return found
@@ -152,7 +152,7 @@ def crashes(pod: Manifest) -> int:
 
 
 @contextmanager
-def recording(lab: Lab) -> Iterator[Path]:
+def recording(lab: DaemonTestbed) -> Iterator[Path]:
     """Let kubectl record the pods of the wave `batch`, until it is killed."""
     file = lab.folder / "pods.json"
     command = [str(lab.cluster.tools.path("kubectl")), "--kubeconfig", str(lab.cluster.kubeconfig), "get", "pods"]
@@ -167,11 +167,11 @@ def recording(lab: Lab) -> Iterator[Path]:
             process.kill()
 
 
-def test_pods_played_by_known_distributions_are_learnt(lab: Lab) -> None:
+def test_pods_played_by_known_distributions_are_learnt(lab: DaemonTestbed) -> None:
     """From a watch or a recording: percentiles agree with the file's, failures are counted, the Fleet is valid."""
     (lab.files / "fleet.yaml").write_text(FLEET.replace("NAME", lab.name))
     with (
-        stall_clock.counted(lab.cluster) as stood,
+        stall_clock.running(lab.cluster) as stood,
         recording(lab) as file,
         learning_of(lab, "batch", "--pods", str(PODS)) as batch,
         learning_of(lab, "service") as service,
@@ -224,7 +224,7 @@ def test_rights_to_list_and_watch_pods_in_a_namespace_are_enough(
 ) -> None:
     """Beyond it, what is missing is said; pods that have long been Ready are learnt by their timestamps."""
     for index in range(3):
-        pod = pod_states.Pod("web", policy="Always")
+        pod = pod_states.PodState("web", policy="Always")
         pod.bound(0)
         pod.creating(2)
         pod.started(7)

@@ -15,12 +15,12 @@ from tests.integration.test_keeper import LONG_LEASE, fleet
 @pytest.fixture
 def name(cluster: ControlPlane) -> Iterator[str]:
     """Name a fleet, and remove what is left of it in the end."""
-    yield from supervised_kwok.named(cluster)
+    yield from supervised_kwok.temporary_fleet(cluster)
 
 
 def test_nodes_that_are_shown_again_are_held_again(cluster: ControlPlane, tmp_path: Path, name: str) -> None:
     """Leases that went behind kwok's back come back at once; a node that is another shard's stays as it is."""
-    with supervised_kwok.kept(cluster, tmp_path, name, shards=2, leaseDuration=LONG_LEASE) as kept:
+    with supervised_kwok.running(cluster, tmp_path, name, shards=2, leaseDuration=LONG_LEASE) as kept:
         kept.sync(fleet(name, 24, 2))
         kept.wait_ready()
         waiting.until(lambda: len(kept.leases()) == 24)
@@ -45,7 +45,7 @@ def test_a_node_of_somebody_else_is_not_shown_or_hidden(cluster: ControlPlane, t
     """Nor one that has all our labels and is not fake: not a byte of it changes."""
     labels = {"app.kubernetes.io/managed-by": "kwokfleet", "kwokfleet.dev/fleet": name, "kwokfleet.dev/shard": "0"}
     nodes = {f"{name}-real": labels, f"{name}-other": {"kwokfleet.dev/shard": "0"}}
-    with supervised_kwok.kept(cluster, tmp_path, name) as kept:
+    with supervised_kwok.running(cluster, tmp_path, name) as kept:
         for node, marks in nodes.items():
             fake = {"kwok.x-k8s.io/node": "fake"} if node.endswith("other") else {"kwok.x-k8s.io/node": "real"}
             metadata = {"name": node, "labels": marks, "annotations": fake}

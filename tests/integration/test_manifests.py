@@ -43,13 +43,13 @@ PLAIN = [each for each in deploy_manifests.VARIANTS if each != "components/monit
 @pytest.mark.parametrize("variant", PLAIN)
 def test_every_manifest_passes_strict_validation(variant: str, box: Sandbox, tmp_path: Path) -> None:
     """A field that does not exist, or exists twice, would be refused here."""
-    made = deploy_manifests.moved(deploy_manifests.kustomize(variant, tmp_path), box.name)
+    made = deploy_manifests.in_namespace(deploy_manifests.kustomize(variant, tmp_path), box.name)
     submit(box.cluster, made, "--dry-run=server")
 
 
 def test_what_monitoring_adds_passes_strict_validation(operated: None, box: Sandbox, tmp_path: Path) -> None:
     """By the definitions that the Prometheus operator publishes."""
-    made = deploy_manifests.moved(deploy_manifests.kustomize("components/monitoring", tmp_path), box.name)
+    made = deploy_manifests.in_namespace(deploy_manifests.kustomize("components/monitoring", tmp_path), box.name)
     assert {"ServiceMonitor", "PrometheusRule"} <= {each["kind"] for each in made}
     submit(box.cluster, made, "--dry-run=server")
 
@@ -68,7 +68,7 @@ def test_the_chart_with_everything_on_passes_strict_validation(operated: None, b
 def test_a_field_that_is_none_would_be_noticed(box: Sandbox, tmp_path: Path) -> None:
     """The tests above see what they look for."""
     [made] = [each for each in deploy_manifests.kustomize("base", tmp_path) if each["kind"] == "Service"]
-    [wrong] = deploy_manifests.moved([{**made, "spec": {**made["spec"], "port": 8265}}], box.name)
+    [wrong] = deploy_manifests.in_namespace([{**made, "spec": {**made["spec"], "port": 8265}}], box.name)
     done = box.cluster.try_kubectl(
         "apply", "--server-side", "--validate=strict", "--dry-run=server", "-f", "-", stdin=json.dumps(wrong)
     )
@@ -100,7 +100,7 @@ def restricted(box: Sandbox, tmp_path: Path) -> Iterator[Sandbox]:
     labels = {**made["Namespace"]["metadata"]["labels"], **box.labels}
     submit(box.cluster, [{**made["Namespace"], "metadata": {"name": box.name, "labels": labels}}], "--force-conflicts")
     accounts = [each for each in everything if each["kind"] == "ServiceAccount"]
-    submit(box.cluster, [made["PriorityClass"], *deploy_manifests.moved(accounts, box.name)])
+    submit(box.cluster, [made["PriorityClass"], *deploy_manifests.in_namespace(accounts, box.name)])
     yield box
     box.cluster.kubectl("delete", "priorityclass", made["PriorityClass"]["metadata"]["name"], "--wait=false")
 

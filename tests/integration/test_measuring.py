@@ -16,8 +16,8 @@ from kwokfleet.kube import objects
 from kwokfleet.measure.result import Clock, PodTimes, Result
 from tests.harness import cli, daemon_testbed, faulty_proxy, measured_wave, waiting, watch
 from tests.harness.control_plane import ControlPlane
-from tests.harness.daemon_testbed import Lab
-from tests.harness.measured_wave import condition, judged, kept, run, save
+from tests.harness.daemon_testbed import DaemonTestbed
+from tests.harness.measured_wave import condition, run_status, stored_result, wait_for_verdict, write_fleet
 
 Manifest = dict[str, Any]
 States = dict[str, list[tuple[float, Manifest]]]
@@ -29,7 +29,7 @@ SILENCE_S = 3
 
 
 @pytest.fixture
-def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[Lab]:
+def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[DaemonTestbed]:
     """Give a test a folder, and leave nothing of ours in the cluster."""
     yield from daemon_testbed.opened(cluster, kwokfleet, tmp_path)
 
@@ -134,16 +134,16 @@ def assert_times_are_of_these_events(pods: dict[str, PodTimes], states: States) 
     assert times == sorted(times)
 
 
-def test_a_run_is_measured_as_somebody_else_would(lab: Lab) -> None:
+def test_a_run_is_measured_as_somebody_else_would(lab: DaemonTestbed) -> None:
     """Another watch, another formula: API percentiles are the same, those of the watch as close as two watches are."""
-    save(lab, 60)
+    write_fleet(lab, 60)
     selector = f"kwokfleet.dev/fleet={lab.name}"
     with watch.watching(lab.cluster, "/api/v1/pods", selector) as other, lab.run(kwok=True) as daemon:
-        assert judged(lab) == "Passed"
+        assert wait_for_verdict(lab) == "Passed"
         served = daemon.text(f"/api/v1/results/{lab.name}/load/0")
         lines = daemon.text(f"/api/v1/results/{lab.name}/load/0/pods").splitlines()
         [short] = daemon.get(f"/api/v1/results?fleet={lab.name}")
-    result, pods = kept(lab).result(), {each.uid: each for each in kept(lab).pods()}
+    result, pods = stored_result(lab).result(), {each.uid: each for each in stored_result(lab).pods()}
     states: States = {}
     for at, _, pod in other.seen:
         states.setdefault(pod["metadata"]["uid"], []).append((at, pod))
@@ -159,15 +159,15 @@ def test_a_run_is_measured_as_somebody_else_would(lab: Lab) -> None:
     assert all("event" in each.api for each in pods.values())
     assert result.series is not None
     assert any(value for value in result.series.columns["utilisation/pool/cpu"])
-    assert (json.loads(served)["run"], len(lines), short["state"]) == ("0", 60, "Done")
+    assert (json.loads(served)["run_status"], len(lines), short["state"]) == ("0", 60, "Done")
 
 
-def test_gates_that_fail_are_told_and_nothing_is_watched_any_longer(lab: Lab) -> None:
+def test_gates_that_fail_are_told_and_nothing_is_watched_any_longer(lab: DaemonTestbed) -> None:
     """In the Ledger, as a condition, an Event and a metric; the Fleet is Ready all the same."""
     before = watched(lab, "jobs")
-    save(lab, 10, expect="{podStartup: {p50: 1ms}, failures: 0, completion: {p99: 10m}}")
+    write_fleet(lab, 10, expect="{podStartup: {p50: 1ms}, failures: 0, completion: {p99: 10m}}")
     with lab.run(kwok=True) as daemon:
-        assert judged(lab) == "Failed"
+        assert wait_for_verdict(lab) == "Failed"
         status, message = condition(lab, "GatesPassed")
         assert (status, "podStartup.p50" in message, "failures" in message) == ("False", True, False)
         assert condition(lab, "Ready")[0] == "True"
@@ -186,19 +186,19 @@ def test_gates_that_fail_are_told_and_nothing_is_watched_any_longer(lab: Lab) ->
         assert watched(lab, "jobs") == before
 
 
-def watched(lab: Lab, resource: str) -> int:
+def watched(lab: DaemonTestbed, resource: str) -> int:
     """Return how many watches on a resource the API server serves."""
     text = lab.cluster.kubectl("get", "--raw", "/metrics")
     pattern = rf'apiserver_longrunning_requests{{[^}}]*resource="{resource}"[^}}]*verb="WATCH"[^}}]*}} (\d+)'
     return sum(int(count) for count in re.findall(pattern, text))
 
 
-def through(lab: Lab, proxy: faulty_proxy.Proxy) -> dict[str, str]:
+def through(lab: DaemonTestbed, proxy: faulty_proxy.FaultyProxy) -> dict[str, str]:
     """Return the environment of a daemon whose requests are noted."""
     return {"KUBECONFIG": proxy.kubeconfig(lab.folder / "through.json")}
 
 
-def is_silent(proxy: faulty_proxy.Proxy) -> bool:
+def is_silent(proxy: faulty_proxy.FaultyProxy) -> bool:
     """Return whether the daemon asks nothing for a while but about leases, its own and those of the nodes."""
     before = len(proxy.asked)
     time.sleep(SILENCE_S)
@@ -206,61 +206,63 @@ def is_silent(proxy: faulty_proxy.Proxy) -> bool:
     return not [each.path for each in ours if "/leases" not in each.path]
 
 
-def test_a_connection_that_breaks_leaves_a_gap_and_after_a_run_there_is_silence(lab: Lab) -> None:
+def test_a_connection_that_breaks_leaves_a_gap_and_after_a_run_there_is_silence(lab: DaemonTestbed) -> None:
     """What was seen before and after is measured; when nobody looked is in the Result, and why."""
-    save(lab, 100, "20/s")
-    with faulty_proxy.proxied(lab.cluster) as proxy, lab.run(kwok=True, through=through(lab, proxy)):
-        waiting.until(lambda: run(lab).get("submitted", 0) > 30)
-        proxy.rule = lambda asked: faulty_proxy.Cut() if asked.is_watch and objects.RUN in unquote(asked.path) else None
+    write_fleet(lab, 100, "20/s")
+    with faulty_proxy.proxy_to(lab.cluster) as proxy, lab.run(kwok=True, through=through(lab, proxy)):
+        waiting.until(lambda: run_status(lab).get("submitted", 0) > 30)
+        proxy.rule = lambda asked: (
+            faulty_proxy.Reset() if asked.is_watch and objects.RUN in unquote(asked.path) else None
+        )
         proxy.cut_all()
         waiting.until(lambda: len(proxy.faults) > 2)
-        proxy.rule = faulty_proxy.never
-        assert judged(lab) == "Passed"
+        proxy.rule = faulty_proxy.pass_through
+        assert wait_for_verdict(lab) == "Passed"
         waiting.until(lambda: is_silent(proxy))
-    result = kept(lab).result()
+    result = stored_result(lab).result()
     assert (result.objects.created, result.objects.completed) == (100, 100)
     assert result.gaps
     assert {each.why.partition(" 127")[0] for each in result.gaps} != {"kwokfleet was not running"}
     assert all(result.start < each.start < each.end for each in result.gaps)
 
 
-def test_a_daemon_that_is_killed_leaves_a_gap_and_no_object_is_lost(lab: Lab) -> None:
+def test_a_daemon_that_is_killed_leaves_a_gap_and_no_object_is_lost(lab: DaemonTestbed) -> None:
     """The next one finishes the Run: each object once, the Result complete, and when nobody looked is in it."""
     measured_wave.assert_survives_a_kill(lab, 300, "60/s")
 
 
-def test_a_wave_that_vanishes_is_not_measured_any_longer(lab: Lab) -> None:
+def test_a_wave_that_vanishes_is_not_measured_any_longer(lab: DaemonTestbed) -> None:
     """What was measured until then stays, and says so."""
-    save(lab, 5, complete=", complete: {after: 1h}")
+    write_fleet(lab, 5, complete=", complete: {after: 1h}")
     with lab.run(kwok=True) as daemon:
-        waiting.until(lambda: run(lab).get("state") == "Done")
+        waiting.until(lambda: run_status(lab).get("state") == "Done")
         (lab.files / "fleet.yaml").write_text(lab.text(4))
-        waiting.until(lambda: kept(lab).result().state == "Cancelled")
-        assert kept(lab).result().objects.created == 5
+        waiting.until(lambda: stored_result(lab).result().state == "Cancelled")
+        assert stored_result(lab).result().objects.created == 5
         waiting.until(lambda: "RunCancelled" in lab.told())
         assert f'gate_passed{{fleet="{lab.name}"' not in daemon.text("/metrics")
 
 
-def test_a_run_that_is_cancelled_and_retried_is_measured_whole(lab: Lab) -> None:
+def test_a_run_that_is_cancelled_and_retried_is_measured_whole(lab: DaemonTestbed) -> None:
     """Until it is retried its Result says Cancelled; then it has everything, and when nobody looked."""
-    save(lab, 40, "8/s")
+    write_fleet(lab, 40, "8/s")
     with lab.run(kwok=True):
-        waiting.until(lambda: run(lab).get("submitted", 0) > 10)
+        waiting.until(lambda: run_status(lab).get("submitted", 0) > 10)
         lab.program.ok("wave", "cancel", lab.name, "load")
-        assert judged(lab) == "Measured"
-        before = kept(lab).result()
+        assert wait_for_verdict(lab) == "Measured"
+        before = stored_result(lab).result()
         assert (before.state, before.gates, before.objects.created < 40) == ("Cancelled", (), True)
         lab.program.ok("wave", "retry", lab.name, "load", "0")
-        waiting.until(lambda: run(lab).get("verdict") == "Passed", deadline_s=measured_wave.JUDGED_S)
-    result = kept(lab).result()
+        waiting.until(lambda: run_status(lab).get("verdict") == "Passed", deadline_s=measured_wave.JUDGED_S)
+    result = stored_result(lab).result()
     assert (result.state, result.objects.created, result.objects.completed) == ("Done", 40, 40)
     assert [gap.why for gap in result.gaps] == ["it was over, until it was retried"]
 
 
-def test_a_deadline_ends_what_never_ends(lab: Lab) -> None:
+def test_a_deadline_ends_what_never_ends(lab: DaemonTestbed) -> None:
     """Objects that do not complete in time fail that gate; nobody waits for them any longer."""
-    save(lab, 5, expect="{deadline: 3s}", complete=", complete: {after: 1h}")
+    write_fleet(lab, 5, expect="{deadline: 3s}", complete=", complete: {after: 1h}")
     with lab.run(kwok=True):
-        assert judged(lab) == "Failed"
+        assert wait_for_verdict(lab) == "Failed"
         assert condition(lab, "GatesPassed")[1].startswith("failed: load/0: deadline")
-    assert (kept(lab).result().state, kept(lab).result().objects.completed) == ("Done", 0)
+    assert (stored_result(lab).result().state, stored_result(lab).result().objects.completed) == ("Done", 0)

@@ -175,7 +175,7 @@ def test_a_kind_is_followed_before_somebody_writes_to_it(seldom: Seldom, box: Sa
 
 @pytest.mark.parametrize(
     ("fault", "settled"),
-    [(faulty_proxy.Refuse(403), True), (faulty_proxy.Refuse(500), False), (faulty_proxy.Cut(), False)],
+    [(faulty_proxy.Reject(403), True), (faulty_proxy.Reject(500), False), (faulty_proxy.Reset(), False)],
 )
 def test_a_look_that_failed_means_unknown(
     seldom: Seldom,
@@ -186,7 +186,7 @@ def test_a_look_that_failed_means_unknown(
 ) -> None:
     """Never that there is nothing; once it succeeds, what is there is shown."""
     box.cluster.apply(logs(box))
-    with faulty_proxy.proxied(box.cluster) as proxy:
+    with faulty_proxy.proxy_to(box.cluster) as proxy:
         proxy.rule = lambda asked: fault if asked.resource.endswith(LOGS.plural) else None
         through = client.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "through.json")))
         with informer.Informer(through, requests.MANAGED_KINDS, f"{requests.MANAGED_SELECTOR},{box.selector}") as made:
@@ -194,6 +194,6 @@ def test_a_look_that_failed_means_unknown(
             assert (set(view.unknown), dict(view.objects)) == ({LOGS.kind}, {})
             assert made.wait(lambda view: view.settled, WAIT_S if settled else 0.0).settled == settled
             if not settled:
-                proxy.rule = faulty_proxy.never
+                proxy.rule = faulty_proxy.pass_through
                 assert logs_key(box) in made.wait_until_known(WAIT_S).objects
         through.close()

@@ -109,7 +109,7 @@ def scene(kwokfleet: cli.Cli, cluster: ControlPlane, tmp_path: Path, kinds: Cont
     made = Scene(cluster, program, tmp_path)
     yield made
     cluster.kubectl("delete", "node", made.node, "--ignore-not-found")
-    in_process_sync.clear(cluster)
+    in_process_sync.delete_managed_objects(cluster)
 
 
 COMMANDS = (("diff", "--details"), ("sync", "--dry-run=server"), ("sync",), ("sync", "--yes", "--no-prune"))

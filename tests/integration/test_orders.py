@@ -55,10 +55,10 @@ class Desk:
 def desk(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[Desk]:
     """Give a test a folder, and leave nothing of ours in the cluster."""
     kwok.install_crds(cluster)
-    in_process_sync.clear(cluster)
+    in_process_sync.delete_managed_objects(cluster)
     program = cli.Cli(kwokfleet.data_dir, kwokfleet.environment | {"KUBECONFIG": str(cluster.kubeconfig)})
     yield Desk(cluster, program, tmp_path)
-    in_process_sync.clear(cluster)
+    in_process_sync.delete_managed_objects(cluster)
 
 
 def test_a_suspended_fleet_is_left_alone_by_sync_until_it_is_resumed(desk: Desk) -> None:
@@ -83,7 +83,7 @@ def test_a_daemon_that_starts_knows_who_is_suspended_before_it_changes_anything(
     desk.program.ok("sync", desk.path)
     desk.program.ok("suspend", desk.name)
     commit = desk.repository.commit(fleet=desk.text(5))
-    with daemon_process.daemon(desk.program, desk.path, kwok=False) as daemon:
+    with daemon_process.running(desk.program, desk.path, kwok=False) as daemon:
         waiting.until(lambda: commit[:7] in desk.status()["source"]["revision"])
         assert [each["cause"] for each in desk.status()["withheld"]] == ["suspended"]
         assert desk.status()["nodes"]["present"] == 2
@@ -103,7 +103,7 @@ def test_who_may_not_see_fleets_or_leases_is_told_so(desk: Desk, tmp_path: Path)
         assert (done.returncode, done.stdout) == (4, "")
         assert "403" in done.stderr
     nobody = cli.Cli(desk.program.data_dir, desk.program.environment | {"KUBECONFIG": str(who)})
-    with daemon_process.daemon(nobody, desk.path, kwok=False) as daemon:
+    with daemon_process.running(nobody, desk.path, kwok=False) as daemon:
         said = waiting.until(lambda: daemon.events("lease_out_of_reach"))
         assert "leases" in said[0]["error"]
     desk.cluster.kubectl("delete", "serviceaccount", desk.name, "--namespace=default")
@@ -197,7 +197,7 @@ def test_waves_and_runs_are_listed(desk: Desk) -> None:
     """What was played, and what waits."""
     assert "kwokfleet run" in desk.program.run("get", "waves").stderr
     desk.repository.commit(fleet=desk.text(1, WAVE))
-    with daemon_process.daemon(desk.program, desk.path, kwok=False):
+    with daemon_process.running(desk.program, desk.path, kwok=False):
         waiting.until(lambda: '"Done"' in desk.program.ok("get", "runs", "-o", "json"))
     waves = json.loads(desk.program.ok("get", "waves", "-o", "json", "--fleet", desk.name))
     assert [(row["wave"], row["state"], row["submitted"], row["total"]) for row in waves] == [

@@ -96,8 +96,8 @@ def played(session_cluster: ControlPlane, tmp_path_factory: pytest.TempPathFacto
     for name in SCENARIOS:
         (folder / "fleets" / f"{name}.yaml").write_text(shortened((ROOT / "fleets" / f"{name}.yaml").read_text()))
     (folder / "fleets" / "own-scheduler.yaml").write_text(OWN_SCHEDULER)
-    in_process_sync.clear(session_cluster)
-    for program in cli.opened(folder):
+    in_process_sync.delete_managed_objects(session_cluster)
+    for program in cli.isolated(folder):
         api = client.connect(kubeconfig=session_cluster.kubeconfig)
         with round_robin_scheduler.running(api, "kwokfleet.dev/fleet=own-scheduler"):
             arguments = ("--kubeconfig", str(session_cluster.kubeconfig), "--report-dir", str(folder / "reports"))

@@ -19,7 +19,7 @@ Manifest = dict[str, Any]
 
 
 @pytest.fixture
-def differing(desk: fleet_folder.Desk) -> fleet_folder.Desk:
+def differing(desk: fleet_folder.FleetFolder) -> fleet_folder.FleetFolder:
     """Make a cluster and files that differ in every way: to create, change, replace, delete, and withheld."""
     labels = {"old": "yes"}
     pools = [{"name": "p", "replicas": 2}, {"name": "q", "replicas": 3, "labels": labels}, {"name": "r", "replicas": 1}]
@@ -37,7 +37,7 @@ def differing(desk: fleet_folder.Desk) -> fleet_folder.Desk:
     return desk
 
 
-def test_diff_tells_people_and_programs_the_same(differing: fleet_folder.Desk) -> None:
+def test_diff_tells_people_and_programs_the_same(differing: fleet_folder.FleetFolder) -> None:
     """Text, JSON, Markdown and a unified diff of one plan; none of them changes anything."""
     before = differing.state()
     text = differing.run("diff")
@@ -60,7 +60,7 @@ def test_diff_tells_people_and_programs_the_same(differing: fleet_folder.Desk) -
     assert differing.state() == before
 
 
-def test_a_saved_cluster_gives_the_same_diff(differing: fleet_folder.Desk, tmp_path: Path) -> None:
+def test_a_saved_cluster_gives_the_same_diff(differing: fleet_folder.FleetFolder, tmp_path: Path) -> None:
     """`kubectl get -o json`, and no cluster at all: the same bytes and the same exit code."""
     saved = tmp_path / "live.json"
     kinds = "nodes,namespaces,configmaps,storageclasses,stages.kwok.x-k8s.io"
@@ -77,7 +77,9 @@ def test_a_saved_cluster_gives_the_same_diff(differing: fleet_folder.Desk, tmp_p
     assert "--show-managed-fields" in doubtful.stderr
 
 
-def test_the_diff_program_of_ones_choice_is_shown_both_sides(differing: fleet_folder.Desk, tmp_path: Path) -> None:
+def test_the_diff_program_of_ones_choice_is_shown_both_sides(
+    differing: fleet_folder.FleetFolder, tmp_path: Path
+) -> None:
     """Two folders with a file for each object, as kubectl diff has it; its own failure is an error."""
     script = tmp_path / "show"
     script.write_text('#!/bin/sh\necho "options: $1"\ncd "$2" && ls\ncd "$3" && grep -h example.com/a *\nexit 1\n')
@@ -121,7 +123,9 @@ READ = "get,list,watch"
 WRITE = f"{READ},create,patch,delete"
 
 
-def test_read_only_rights_are_enough_for_a_diff(differing: fleet_folder.Desk, entitled: Callable[..., str]) -> None:
+def test_read_only_rights_are_enough_for_a_diff(
+    differing: fleet_folder.FleetFolder, entitled: Callable[..., str]
+) -> None:
     """The same answer as with all rights; a sync is refused, and has changed nothing."""
     who = entitled(
         nodes=READ, namespaces=READ, configmaps=READ, storageclasses__storage__k8s__io=READ,
@@ -137,7 +141,7 @@ def test_read_only_rights_are_enough_for_a_diff(differing: fleet_folder.Desk, en
 
 
 def test_rights_for_what_is_asked_for_are_enough_for_a_sync(
-    desk: fleet_folder.Desk, entitled: Callable[..., str]
+    desk: fleet_folder.FleetFolder, entitled: Callable[..., str]
 ) -> None:
     """Of a kind that the files do not ask for nothing needs to be known."""
     who = entitled(nodes=WRITE, stages__kwok__x_k8s__io=WRITE)
@@ -154,7 +158,7 @@ def test_rights_for_what_is_asked_for_are_enough_for_a_sync(
 # get, status
 
 
-def test_get_lists_what_is_there(desk: fleet_folder.Desk) -> None:
+def test_get_lists_what_is_there(desk: fleet_folder.FleetFolder) -> None:
     """Fleets, pools, nodes and stages, as tables, JSON and names; no files are needed."""
     nothing = desk.run("get")
     assert (nothing.returncode, nothing.stdout) == (0, "")
@@ -178,7 +182,7 @@ def test_get_lists_what_is_there(desk: fleet_folder.Desk) -> None:
     assert {each["kind"] for each in stages} == {"Node", "Pod"}
 
 
-def test_status_says_whether_all_is_as_the_files_say(desk: fleet_folder.Desk) -> None:
+def test_status_says_whether_all_is_as_the_files_say(desk: fleet_folder.FleetFolder) -> None:
     """Exit code 0 if it is, 1 if something differs, is missing, is withheld or is not Ready."""
     desk.write(desk.a, p=2)
     assert desk.run("status").returncode == 1
@@ -204,7 +208,7 @@ def test_status_says_whether_all_is_as_the_files_say(desk: fleet_folder.Desk) ->
     assert "approve" in withheld.stderr
 
 
-def test_what_is_withheld_stands_in_the_cluster(desk: fleet_folder.Desk) -> None:
+def test_what_is_withheld_stands_in_the_cluster(desk: fleet_folder.FleetFolder) -> None:
     """The Fleet's status has conditions as kstatus reads them, and the digest."""
     desk.write(desk.a, p=3, q=1)
     desk.sync()

@@ -22,19 +22,19 @@ from tests.harness.stage_objects import (
     add_job,
     add_node,
     add_pod,
-    completed,
     conditions,
     documents,
+    is_backing_off,
     is_ready,
     paths,
     phase,
     pod,
     pod_spec,
     ready,
-    waits,
-    when,
+    wait_for_job,
+    wait_for_pod,
 )
-from tests.harness.watch import Watch, watching
+from tests.harness.watch import RecordedWatch, watching
 
 PART = "kwokfleet.dev/test-part"
 """Tells nodes of one box apart that belong to different kwoks."""
@@ -105,7 +105,7 @@ def test_node_fast_and_pod_fast(fast: Sandbox, cluster: ControlPlane) -> None:
     waiting.until(lambda: ready(fast, sized["metadata"]["name"]) == "True")
     assert cluster.get("node", sized["metadata"]["name"])["status"]["allocatable"]["cpu"] == "8"
 
-    done = completed(fast, add_job(fast, "job", {}, "anything"))
+    done = wait_for_job(fast, add_job(fast, "job", {}, "anything"))
     assert conditions(done)["Ready"]["reason"] == "PodCompleted"
     assert done["status"]["podIP"] == done["status"]["podIPs"][0]["ip"]
     assert ready(fast, other) == "none"
@@ -151,7 +151,7 @@ def test_pod_general_takes_a_pod_through_its_life(ground: Playground) -> None:
     spec = {"initContainers": init, "containers": containers, "readinessGates": gates}
     with pods_of(ground.box) as watch:
         name = add_pod(ground.box, "life", ground.node, spec=spec)
-        when(ground.box, name, is_ready)
+        wait_for_pod(ground.box, name, is_ready)
         seen = [thing for _, thing in watch.of(name)]
     states = [state for state, _ in itertools.groupby(map(init_state, seen))]
     assert states == ["", "waiting", "running", "terminated"]
@@ -167,10 +167,10 @@ def test_pod_general_takes_a_pod_through_its_life(ground: Playground) -> None:
 def test_pod_general_completes_jobs_and_copes_with_host_network(ground: Playground) -> None:
     """A Job's pod ends as a kubelet would end it; a pod in the network of a node without address runs."""
     bare = add_pod(ground.box, "bare", ground.node, spec={"hostNetwork": True})
-    done = completed(ground.box, add_job(ground.box, "job", {}, "anything"))
+    done = wait_for_job(ground.box, add_job(ground.box, "job", {}, "anything"))
     assert conditions(done)["ContainersReady"]["reason"] == "PodCompleted"
     assert done["status"]["containerStatuses"][0]["state"]["terminated"]["reason"] == "Completed"
-    assert "podIP" not in when(ground.box, bare, is_ready)["status"]
+    assert "podIP" not in wait_for_pod(ground.box, bare, is_ready)["status"]
 
 
 def init_state(thing: Manifest) -> str:
@@ -182,11 +182,11 @@ def test_a_deleted_pod_with_a_finalizer_ends_and_waits_for_its_owner(ground: Pla
     """Foreign finalizers stay; the owner sees a pod that Failed, and when it lets go the pod is gone."""
     box = ground.box
     name = add_pod(box, "held", ground.node)
-    when(box, name, is_ready)
+    wait_for_pod(box, name, is_ready)
     patch = ("patch", "pod", name, "--namespace", box.name, "--type=merge", "--patch")
     box.cluster.kubectl(*patch, '{"metadata": {"finalizers": ["example.com/held"]}}')
     box.cluster.kubectl("delete", "pod", name, "--namespace", box.name, "--wait=false")
-    held = when(box, name, lambda thing: thing["metadata"].get("deletionGracePeriodSeconds") == 0)
+    held = wait_for_pod(box, name, lambda thing: thing["metadata"].get("deletionGracePeriodSeconds") == 0)
     assert held["status"]["phase"] == "Failed"
     assert held["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 137
     assert held["metadata"]["finalizers"] == ["example.com/held"]
@@ -226,11 +226,11 @@ def test_pod_chaos_ends_pods_as_failed(ground: Playground) -> None:
     init = {"initContainers": [{"name": "a", "image": "i"}, {"name": "b", "image": "i"}]}
     stuck = add_pod(box, "stuck", ground.node, labels={INIT_FAILED: "true"}, spec=init)
 
-    main, hungry = when(box, name, phase("Failed"))["status"]["containerStatuses"]
+    main, hungry = wait_for_pod(box, name, phase("Failed"))["status"]["containerStatuses"]
     ended = hungry["state"]["terminated"]
     assert (ended["reason"], ended["exitCode"]) == ("OOMKilled", 137)
     assert main["state"]["terminated"]["exitCode"] == 0
-    one, two = when(box, stuck, phase("Failed"))["status"]["initContainerStatuses"]
+    one, two = wait_for_pod(box, stuck, phase("Failed"))["status"]["initContainerStatuses"]
     assert one["state"]["terminated"]["exitCode"] == 1
     assert "waiting" in two["state"]
 
@@ -244,10 +244,10 @@ def test_pod_chaos_crashes_and_restarts(ground: Playground) -> None:
     annotations = {f"{CRASH}/delay": "500ms", f"{CRASH}/restart-delay": "500ms", f"{CRASH}/exit-code": "3"}
     with pods_of(box) as watch:
         name = add_pod(box, "crash", ground.node, labels={CRASH: "true"}, annotations=annotations)
-        twice = when(box, name, lambda thing: restarts(thing) >= 2)
+        twice = wait_for_pod(box, name, lambda thing: restarts(thing) >= 2)
         seen = [thing for _, thing in watch.of(name) if phase("Running")(thing)]
     assert twice["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 3
-    assert [waits(thing) for thing in seen][:4] == [False, True, False, True]
+    assert [is_backing_off(thing) for thing in seen][:4] == [False, True, False, True]
     assert [is_ready(thing) for thing in seen][:4] == [True, False, True, False]
 
 
@@ -261,9 +261,9 @@ def test_pod_recover_takes_back_what_the_controller_manager_marked(ground: Playg
     box = ground.box
     unready, marked = (add_pod(box, name, ground.node) for name in ("unready", "marked"))
     for name, types in ((unready, ("ContainersReady", "Ready")), (marked, ("Ready",))):
-        when(box, name, is_ready)
+        wait_for_pod(box, name, is_ready)
         mark(box, name, *types)
-    when(box, marked, is_ready)
+    wait_for_pod(box, marked, is_ready)
     assert not is_ready(pod(box, unready))
 
 
@@ -297,7 +297,7 @@ def test_volume_provisions_binds_and_deletes(ground: Playground) -> None:
 # Jobs that take their time
 
 
-def pods_of(box: Sandbox) -> AbstractContextManager[Watch]:
+def pods_of(box: Sandbox) -> AbstractContextManager[RecordedWatch]:
     """Watch the pods of a box."""
     return watching(box.cluster, f"/api/v1/namespaces/{box.name}/pods")
 
@@ -316,7 +316,7 @@ class Times:
     running: float | None
     completed: float | None
     container: Manifest
-    about: Callable[[float], stall_clock.About]
+    about: Callable[[float], stall_clock.ApproximateSeconds]
     """What equals a time that was kept."""
 
 
@@ -332,7 +332,7 @@ def play_jobs(cluster: ControlPlane, folder: Path) -> dict[str, Times]:
     """Run three Jobs of `sleep 10s`, undisturbed, with kwok killed, with updates; and OTHERS, all at once."""
     sets = paths("node-fast", "node-heartbeat", "job")
 
-    def play(part: str) -> kwok.Kwok:
+    def play(part: str) -> kwok.KwokProcess:
         selector = f"{box.selector},{PART}={part}"
         return stack.enter_context(kwok.running(cluster, folder / part, selector=selector, stages=sets))
 
@@ -343,7 +343,7 @@ def play_jobs(cluster: ControlPlane, folder: Path) -> dict[str, Times]:
         for part in ("calm", "killed"):
             add_node(box, part, {PART: part})
         watch = stack.enter_context(pods_of(box))
-        lost = stack.enter_context(stall_clock.counted(cluster))
+        lost = stack.enter_context(stall_clock.running(cluster))
         parts = {"calm": "calm", "killed": "killed", "touched": "calm"}
         jobs = {name: add_job(box, name, {PART: part}, "sleep", "10s") for name, part in parts.items()}
         others = {name: add_pod(box, name, f"{box.name}-calm", spec=spec) for name, spec in OTHERS.items()}
@@ -360,7 +360,7 @@ def times(jobs: "Future[dict[str, Times]]") -> dict[str, Times]:
     return jobs.result()
 
 
-def disturb(watch: Watch, box: Sandbox, jobs: dict[str, str], doomed: kwok.Kwok) -> None:
+def disturb(watch: RecordedWatch, box: Sandbox, jobs: dict[str, str], doomed: kwok.KwokProcess) -> None:
     """Three seconds into the run, change one Job's pod and kill the kwok that plays another's."""
     started = max(at for at, _, thing in watch.seen if phase("Running")(thing))
     waiting.until(lambda: time.monotonic() > started + 3)
@@ -371,7 +371,7 @@ def disturb(watch: Watch, box: Sandbox, jobs: dict[str, str], doomed: kwok.Kwok)
     doomed.kill()
 
 
-def timed(watch: Watch, job: str, lost: stall_clock.Stalls) -> Times:
+def timed(watch: RecordedWatch, job: str, lost: stall_clock.StallClock) -> Times:
     """Read a Job's times from the watch."""
     last = [thing for _, _, thing in watch.seen if thing["metadata"]["name"].startswith(job)][-1]
     return Times(

@@ -30,17 +30,17 @@ Manifest = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def followed(session_cluster: ControlPlane, kinds: ControlPlane) -> Iterator[in_process_sync.Sessions]:
+def followed(session_cluster: ControlPlane, kinds: ControlPlane) -> Iterator[in_process_sync.InProcessSync]:
     """Follow the session's cluster, for all tests here."""
-    with in_process_sync.opened(session_cluster) as opened:
+    with in_process_sync.following(session_cluster) as opened:
         yield opened
 
 
 @pytest.fixture
-def session(followed: in_process_sync.Sessions, cluster: ControlPlane) -> Iterator[in_process_sync.Sessions]:
+def session(followed: in_process_sync.InProcessSync, cluster: ControlPlane) -> Iterator[in_process_sync.InProcessSync]:
     """Return the followed cluster; nothing of ours is left in it."""
     yield followed
-    in_process_sync.clear(cluster)
+    in_process_sync.delete_managed_objects(cluster)
     followed.follower.wait(lambda view: all(each.key.kind == "Namespace" for each in view.objects.values()), KNOWN_S)
 
 
@@ -80,7 +80,7 @@ def test_what_kwoks_definition_fills_in_is_no_difference(cluster: ControlPlane) 
             place = place[step]
         place[path[-1]] = value
     assert live != want
-    assert diff.differences(want, manifests.live(live)) == ()
+    assert diff.differences(want, manifests.observe(live)) == ()
 
 
 # ----------------------------------------------------------------------------------------
@@ -100,7 +100,9 @@ def examples(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_after_a_sync_an_example_is_as_it_says(session: in_process_sync.Sessions, examples: Path, name: str) -> None:
+def test_after_a_sync_an_example_is_as_it_says(
+    session: in_process_sync.InProcessSync, examples: Path, name: str
+) -> None:
     """Each file alone."""
     done = session.sync(examples / name)
     assert done.left.empty
@@ -108,7 +110,7 @@ def test_after_a_sync_an_example_is_as_it_says(session: in_process_sync.Sessions
 
 
 def test_after_a_sync_all_examples_together_are_as_they_say(
-    session: in_process_sync.Sessions, program: cli.Cli, examples: Path, cluster: ControlPlane
+    session: in_process_sync.InProcessSync, program: cli.Cli, examples: Path, cluster: ControlPlane
 ) -> None:
     """By the commands: sync ends with 0, so does diff, and another sync has nothing to do."""
     program.ok("sync", "--yes", str(examples))
@@ -324,7 +326,7 @@ def facts(node: Manifest) -> Manifest:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_after_a_sync_any_fleet_is_as_it_says_and_after_any_step_too(
-    session: in_process_sync.Sessions, cluster: ControlPlane, tmp_path: Path, seed: int
+    session: in_process_sync.InProcessSync, cluster: ControlPlane, tmp_path: Path, seed: int
 ) -> None:
     """Nothing differs after either, and nothing of the first is left that the second does not ask for."""
     maker = Maker(seed, f"t-{secrets.token_hex(4)}")
@@ -339,7 +341,7 @@ def test_after_a_sync_any_fleet_is_as_it_says_and_after_any_step_too(
 
 
 def test_after_a_step_by_the_commands_nothing_differs(
-    session: in_process_sync.Sessions, program: cli.Cli, cluster: ControlPlane, tmp_path: Path
+    session: in_process_sync.InProcessSync, program: cli.Cli, cluster: ControlPlane, tmp_path: Path
 ) -> None:
     """Another process for each: what one has done is known to the next from the cluster alone."""
     maker = Maker(4711, f"t-{secrets.token_hex(4)}")
@@ -355,7 +357,7 @@ def test_after_a_step_by_the_commands_nothing_differs(
 
 
 def test_what_kwok_writes_to_a_node_is_no_difference_and_keeps_nothing_alive(
-    session: in_process_sync.Sessions, cluster: ControlPlane, tmp_path: Path
+    session: in_process_sync.InProcessSync, cluster: ControlPlane, tmp_path: Path
 ) -> None:
     """Nodes that are born Ready and nodes that boot; after a step nothing is left of what they had before."""
     maker = Maker(1, f"t-{secrets.token_hex(4)}")

@@ -30,9 +30,9 @@ def test_one_that_is_deleted_meanwhile_is_at_rest(
     namespace, _, name = rival.partition("/")
     delete = ("delete", "deployment", name, "--namespace", namespace, "--cascade=orphan")
     spec = KwokControllerSpec.model_validate({"takeover": {"deployment": rival, "policy": "scaleDown"}})
-    with faulty_proxy.proxied(cluster) as proxy:
+    with faulty_proxy.proxy_to(cluster) as proxy:
         proxy.rule = lambda asked: (
-            faulty_proxy.Then(lambda: cluster.kubectl(*delete)) if asked.method == "PATCH" else None
+            faulty_proxy.ForwardThen(lambda: cluster.kubectl(*delete)) if asked.method == "PATCH" else None
         )
         api = client.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "through.json")))
         try:

@@ -12,20 +12,20 @@ from kwokfleet.kube import client as edge
 from kwokfleet.kube.requests import Request
 from tests.harness import cli, faulty_proxy
 from tests.harness.control_plane import ControlPlane
-from tests.harness.faulty_proxy import Answer, Asked, Fault, Refuse
+from tests.harness.faulty_proxy import Fault, ProxiedRequest, Reject, Respond
 
 ASK = Request("GET", "/version")
 
 
 @pytest.fixture
-def proxy(cluster: ControlPlane) -> Iterator[faulty_proxy.Proxy]:
+def proxy(cluster: ControlPlane) -> Iterator[faulty_proxy.FaultyProxy]:
     """Stand where an API server would that knows one token, `fresh`, and refuses all others."""
 
-    def rule(asked: Asked) -> Fault:
+    def rule(asked: ProxiedRequest) -> Fault:
         known = asked.headers.get("authorization", "").lower() == "bearer fresh"
-        return Answer(b"{}") if known else Refuse(401, "Unauthorized")
+        return Respond(b"{}") if known else Reject(401, "Unauthorized")
 
-    with faulty_proxy.proxied(cluster) as made:
+    with faulty_proxy.proxy_to(cluster) as made:
         made.rule = rule
         yield made
 
@@ -38,13 +38,13 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def seen(proxy: faulty_proxy.Proxy) -> list[str]:
+def seen(proxy: faulty_proxy.FaultyProxy) -> list[str]:
     """Return by which tokens somebody asked."""
     return [asked.headers.get("authorization", "nobody").lower() for asked in proxy.asked]
 
 
 def test_a_token_file_that_is_empty_when_the_token_expires_is_read_again_later(
-    proxy: faulty_proxy.Proxy, file: Path, tmp_path: Path
+    proxy: faulty_proxy.FaultyProxy, file: Path, tmp_path: Path
 ) -> None:
     """The refusal is told, with the token that was; once the file is written, that is used."""
     api = edge.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "config.json", tokenFile=str(file))))
@@ -57,7 +57,7 @@ def test_a_token_file_that_is_empty_when_the_token_expires_is_read_again_later(
 
 
 def test_a_pods_token_file_that_is_empty_for_a_moment_costs_nothing(
-    proxy: faulty_proxy.Proxy, file: Path, tmp_path: Path
+    proxy: faulty_proxy.FaultyProxy, file: Path, tmp_path: Path
 ) -> None:
     """The token is read again every minute; if there is none, the last one is good for another look."""
     file.write_text("fresh")
@@ -78,7 +78,7 @@ def test_a_pods_token_file_that_is_empty_for_a_moment_costs_nothing(
 
 
 def test_a_token_file_without_a_token_is_named(
-    proxy: faulty_proxy.Proxy, kwokfleet: cli.Cli, file: Path, tmp_path: Path
+    proxy: faulty_proxy.FaultyProxy, kwokfleet: cli.Cli, file: Path, tmp_path: Path
 ) -> None:
     """Exit code 4, and which file; the API server is not asked by nobody."""
     file.write_text("")

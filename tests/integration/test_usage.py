@@ -173,7 +173,7 @@ class Lab:
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Sync the fleet to a cluster of its own, and run kwok as the keeper does."""
     folder = tmp_path_factory.mktemp("usage")
-    for program in cli.opened(folder):
+    for program in cli.isolated(folder):
         program.ok("cluster", "up")
         where = program.where()
         port, files = _written(folder)

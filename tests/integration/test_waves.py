@@ -10,19 +10,19 @@ import pytest
 
 from tests.harness import cli, daemon_testbed, waiting
 from tests.harness.control_plane import ControlPlane
-from tests.harness.daemon_testbed import Lab
+from tests.harness.daemon_testbed import DaemonTestbed
 
 Manifest = dict[str, Any]
 MAP = "{apiVersion: v1, kind: ConfigMap, data: {index: '{{index}}'}}"
 
 
 @pytest.fixture
-def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[Lab]:
+def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[DaemonTestbed]:
     """Give a test a folder, and leave nothing of ours in the cluster."""
     yield from daemon_testbed.opened(cluster, kwokfleet, tmp_path)
 
 
-def save(lab: Lab, *waves: str, suspend: bool = False) -> None:
+def save(lab: DaemonTestbed, *waves: str, suspend: bool = False) -> None:
     """Write a fleet with these Waves; each is a YAML mapping, without its braces."""
     lines = "".join(f"    - {{{wave}}}\n" for wave in waves)
     head = lab.text(1).rstrip() + (f"\n  suspend: {str(suspend).lower()}" if suspend else "")
@@ -36,7 +36,7 @@ def wave(name: str, more: str, namespace: str, template: str = MAP) -> str:
     return f"name: {name}, namespace: {namespace!r}, {more}, template: {template}"
 
 
-def made(lab: Lab, name: str, kind: str = "configmaps") -> list[Manifest]:
+def made(lab: DaemonTestbed, name: str, kind: str = "configmaps") -> list[Manifest]:
     """Return the objects of a Wave."""
     found: list[Manifest] = lab.cluster.get(
         kind, "--all-namespaces", "-l", f"kwokfleet.dev/wave={name},kwokfleet.dev/fleet={lab.name}"
@@ -44,13 +44,13 @@ def made(lab: Lab, name: str, kind: str = "configmaps") -> list[Manifest]:
     return found
 
 
-def runs(lab: Lab, name: str) -> list[Manifest]:
+def runs(lab: DaemonTestbed, name: str) -> list[Manifest]:
     """Return what the Ledger knows of a Wave's Runs."""
     waves = (lab.fleet().get("status") or {}).get("waves") or []
     return next((list(each.get("runs") or []) for each in waves if each["name"] == name), [])
 
 
-def over(lab: Lab, name: str, state: str = "Done") -> Manifest:
+def over(lab: DaemonTestbed, name: str, state: str = "Done") -> Manifest:
     """Wait until a Wave's only Run is in a state, and return it."""
     waiting.until(lambda: [each["state"] for each in runs(lab, name)] == [state])
     return runs(lab, name)[0]
@@ -61,7 +61,7 @@ def indices(found: list[Manifest]) -> list[int]:
     return sorted(int(each["metadata"]["annotations"]["kwokfleet.dev/index"]) for each in found)
 
 
-def test_two_waves_at_once_share_what_the_api_server_is_given(lab: Lab) -> None:
+def test_two_waves_at_once_share_what_the_api_server_is_given(lab: DaemonTestbed) -> None:
     """However long the line of one is, the other one's objects come through; no more are sent than allowed."""
     save(
         lab,
@@ -76,7 +76,7 @@ def test_two_waves_at_once_share_what_the_api_server_is_given(lab: Lab) -> None:
         assert indices(made(lab, "flood")) == list(range(600))
 
 
-def test_churn_renews_exactly_what_it_should(lab: Lab) -> None:
+def test_churn_renews_exactly_what_it_should(lab: DaemonTestbed) -> None:
     """The same share in each round, under the same names; all others are never touched, and none is missing."""
     save(lab, wave("load", "count: 20, churn: {percent: 25%, every: 1s, rounds: 3}", lab.name))
     with lab.run():
@@ -92,7 +92,7 @@ def test_churn_renews_exactly_what_it_should(lab: Lab) -> None:
         assert len(same) >= 20 - 15
 
 
-def test_churn_goes_on_after_a_crash(lab: Lab) -> None:
+def test_churn_goes_on_after_a_crash(lab: DaemonTestbed) -> None:
     """Killed in the middle of the rounds, each round is finished once: every object is there exactly once."""
     save(lab, wave("load", "count: 30, churn: {percent: 50%, every: 1s, rounds: 4}", lab.name))
     with lab.run() as daemon:
@@ -105,7 +105,7 @@ def test_churn_goes_on_after_a_crash(lab: Lab) -> None:
         assert "4" in rounds
 
 
-def foreign(lab: Lab, namespace: str) -> list[Manifest]:
+def foreign(lab: DaemonTestbed, namespace: str) -> list[Manifest]:
     """Put things of somebody else beside those of a Run, as like them as may be; return them as they are."""
     near = {"app.kubernetes.io/managed-by": "kwokfleet", "kwokfleet.dev/fleet": lab.name, "kwokfleet.dev/run": "0"}
     for name, labels in (("plain", {}), ("other-wave", {**near, "kwokfleet.dev/wave": "other"}), ("near", near)):
@@ -114,13 +114,13 @@ def foreign(lab: Lab, namespace: str) -> list[Manifest]:
     return strangers(lab, namespace)
 
 
-def strangers(lab: Lab, namespace: str) -> list[Manifest]:
+def strangers(lab: DaemonTestbed, namespace: str) -> list[Manifest]:
     """Return what is not of the Wave called load."""
     found: list[Manifest] = lab.cluster.get("configmaps", "-n", namespace, "-l", "kwokfleet.dev/wave!=load")["items"]
     return found
 
 
-def test_what_is_over_is_removed_and_nothing_else(lab: Lab) -> None:
+def test_what_is_over_is_removed_and_nothing_else(lab: DaemonTestbed) -> None:
     """By its ttl each object goes; what others have beside it stays as it is, to the byte."""
     lab.cluster.kubectl("create", "namespace", lab.name)
     theirs = foreign(lab, lab.name)
@@ -133,12 +133,12 @@ def test_what_is_over_is_removed_and_nothing_else(lab: Lab) -> None:
     lab.cluster.kubectl("delete", "namespace", lab.name, "--wait=false")
 
 
-def template(lab: Lab) -> str:
+def template(lab: DaemonTestbed) -> str:
     """Return a template whose namespace is somebody else's."""
     return f"{{apiVersion: v1, kind: ConfigMap, metadata: {{namespace: {lab.name}}}}}"
 
 
-def test_a_clean_up_removes_a_run_and_the_namespaces_made_for_it(lab: Lab) -> None:
+def test_a_clean_up_removes_a_run_and_the_namespaces_made_for_it(lab: DaemonTestbed) -> None:
     """But no namespace in which anything else is, and nothing of anybody else; whichever daemon does it."""
     save(lab, wave("load", "count: 4, cleanup: 3s", f"{lab.name}-{{{{index}}}}"))
     with lab.run() as daemon:
@@ -153,13 +153,13 @@ def test_a_clean_up_removes_a_run_and_the_namespaces_made_for_it(lab: Lab) -> No
     lab.cluster.kubectl("delete", "namespace", f"{lab.name}-2", "--wait=false")
 
 
-def left(lab: Lab) -> list[str]:
+def left(lab: DaemonTestbed) -> list[str]:
     """Return the namespaces of a test."""
     names = [each["metadata"]["name"] for each in lab.cluster.get("namespaces")["items"]]
     return [name for name in names if name.startswith(lab.name)]
 
 
-def test_a_suspended_run_rests_and_goes_on_at_its_pace(lab: Lab) -> None:
+def test_a_suspended_run_rests_and_goes_on_at_its_pace(lab: DaemonTestbed) -> None:
     """What would have been due meanwhile is not made up for in a burst; a restart in between changes nothing."""
     load = wave("load", "count: 60, arrivals: {rate: 10/s}", lab.name)
     save(lab, load)
@@ -183,7 +183,7 @@ def test_a_suspended_run_rests_and_goes_on_at_its_pace(lab: Lab) -> None:
         assert (max(born) - min(born)).total_seconds() >= (len(later) - 1) / 10 - 1.5
 
 
-def test_a_run_rests_while_its_file_cannot_be_read(lab: Lab) -> None:
+def test_a_run_rests_while_its_file_cannot_be_read(lab: DaemonTestbed) -> None:
     """A mistake in the middle of a Run costs nothing but the time until it is mended."""
     load = wave("load", "count: 60, arrivals: {rate: 10/s}", lab.name)
     save(lab, load)
@@ -198,7 +198,7 @@ def test_a_run_rests_while_its_file_cannot_be_read(lab: Lab) -> None:
         assert indices(made(lab, "load")) == list(range(60))
 
 
-def test_a_run_is_cancelled_goes_on_and_another_is_started_by_hand(lab: Lab) -> None:
+def test_a_run_is_cancelled_goes_on_and_another_is_started_by_hand(lab: DaemonTestbed) -> None:
     """By words that are written into the cluster; each counts once, however often it is read."""
     save(lab, wave("load", "count: 100, arrivals: {rate: 20/s}", lab.name), wave("idle", "start: 1h", lab.name))
     with lab.run():
@@ -221,7 +221,7 @@ def test_a_run_is_cancelled_goes_on_and_another_is_started_by_hand(lab: Lab) -> 
         assert [each["state"] for each in runs(lab, "load")] == ["Done"]
 
 
-def quota(lab: Lab, count: int) -> None:
+def quota(lab: DaemonTestbed, count: int) -> None:
     """Allow so many ConfigMaps in the test's namespace; every namespace has one of its own."""
     metadata = {"name": "few", "namespace": lab.name}
     spec = {"hard": {"count/configmaps": str(count + 1)}}
@@ -231,7 +231,7 @@ def quota(lab: Lab, count: int) -> None:
     )
 
 
-def test_what_a_quota_refuses_is_said_and_comes_when_there_is_room(lab: Lab) -> None:
+def test_what_a_quota_refuses_is_said_and_comes_when_there_is_room(lab: DaemonTestbed) -> None:
     """Other objects are not kept waiting; when nobody waits any longer, a retry brings the rest."""
     lab.cluster.kubectl("create", "namespace", lab.name)
     waiting.until(lambda: lab.cluster.try_kubectl("get", "cm", "kube-root-ca.crt", "-n", lab.name).returncode == 0)
@@ -251,7 +251,7 @@ def test_what_a_quota_refuses_is_said_and_comes_when_there_is_room(lab: Lab) -> 
     lab.cluster.kubectl("delete", "namespace", lab.name, "--wait=false")
 
 
-def test_a_namespace_that_is_being_deleted_delays_only_its_objects(lab: Lab) -> None:
+def test_a_namespace_that_is_being_deleted_delays_only_its_objects(lab: DaemonTestbed) -> None:
     """They come when it is there again; those of other namespaces do not wait for it."""
     held = f"{lab.name}-1"
     lab.cluster.kubectl("create", "namespace", held)

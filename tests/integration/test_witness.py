@@ -60,11 +60,13 @@ class Ear:
 @pytest.fixture
 def listening(box: Sandbox, tmp_path: Path) -> Iterator[Callable[[], Any]]:
     """Return what follows the ConfigMaps of this test, through a proxy on which things go wrong."""
-    with faulty_proxy.proxied(box.cluster) as proxy:
+    with faulty_proxy.proxy_to(box.cluster) as proxy:
         api = client.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "through.json")))
 
         @contextmanager
-        def follow(*, gathers: bool = False) -> Iterator[tuple[Ear, faulty_proxy.Proxy, timed_events.EventWatcher]]:
+        def follow(
+            *, gathers: bool = False
+        ) -> Iterator[tuple[Ear, faulty_proxy.FaultyProxy, timed_events.EventWatcher]]:
             ear = Ear()
             made = timed_events.EventWatcher(api, requests.CONFIG_MAP, box.selector, ear, gathers=gathers)
             made.start()
@@ -120,7 +122,7 @@ def test_what_is_gathered_is_told_when_asked_for_with_the_time_at_which_it_came(
         assert (what, name) == ("ADDED", "new")
         assert received < asked - 0.2
         make(box, "new", changed="yes")
-        proxy.rule = lambda asked: faulty_proxy.Cut() if asked.is_watch else None
+        proxy.rule = lambda asked: faulty_proxy.Reset() if asked.is_watch else None
         time.sleep(0.5)
         proxy.cut_all()
         ear.heard(("MODIFIED", "new"), ("lost", ""))
@@ -130,11 +132,11 @@ def test_a_connection_that_breaks_is_told_and_nothing_is_missed(box: Sandbox, li
     """It goes on where it was: what happened meanwhile is told late, after it is back."""
     with listening() as (ear, proxy, _made):
         ear.heard(*BEGINNING)
-        proxy.rule = lambda asked: faulty_proxy.Cut() if asked.is_watch else None
+        proxy.rule = lambda asked: faulty_proxy.Reset() if asked.is_watch else None
         proxy.cut_all()
         ear.heard(("lost", ""))
         make(box, "meanwhile")
-        proxy.rule = faulty_proxy.never
+        proxy.rule = faulty_proxy.pass_through
         ear.heard(("lost", ""), ("back", "configmaps"), ("ADDED", "meanwhile"))
 
 
@@ -145,7 +147,7 @@ def test_a_version_that_is_too_old_means_a_new_list(box: Sandbox, listening: Cal
     with listening() as (ear, proxy, _made):
         ear.heard(BEGINNING[0], ("LISTED", "gone"), ("LISTED", "stays"), *BEGINNING[1:])
         proxy.rule = lambda asked: (
-            faulty_proxy.Refuse(410) if asked.is_watch and "sendInitial" not in asked.path else None
+            faulty_proxy.Reject(410) if asked.is_watch and "sendInitial" not in asked.path else None
         )
         remove(box, "gone")
         proxy.cut_all()
@@ -161,7 +163,7 @@ def test_a_server_that_streams_no_lists_is_asked_page_by_page(
     with listening() as (ear, proxy, _made):
         ear.heard(*BEGINNING[1:])
         assert ("LISTED", "old") in ear.words
-        proxy.rule = lambda asked: faulty_proxy.Refuse(status) if "sendInitial" in asked.path else None
+        proxy.rule = lambda asked: faulty_proxy.Reject(status) if "sendInitial" in asked.path else None
     with listening() as (ear, _proxy, _made):
         ear.heard(*BEGINNING[1:])
         assert ("LISTED", "old") in ear.words
@@ -173,9 +175,9 @@ def test_what_may_not_be_watched_is_told_and_nobody_need_wait(box: Sandbox, list
     """It is lost from the beginning, with the reason."""
     del box
     with listening() as (ear, proxy, made):
-        proxy.rule = lambda _asked: faulty_proxy.Refuse(403, "you may not")
+        proxy.rule = lambda _asked: faulty_proxy.Reject(403, "you may not")
         proxy.cut_all()
         waiting.until(lambda: ear.words[-1] == ("lost", ""))
         waiting.until(made.settled.is_set)
-        proxy.rule = faulty_proxy.never
+        proxy.rule = faulty_proxy.pass_through
         ear.heard(("back", "configmaps"))

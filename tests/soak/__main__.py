@@ -33,21 +33,21 @@ def soak(folder: Path, duration_s: float) -> list[str]:
     """Go on for so long; return all that is wrong."""
     print("a control plane, a fleet and pods", flush=True)
     with soak_cluster.opened(folder) as lab:
-        with soak_cluster.kept(lab) as process:
+        with soak_cluster.running_supervisor(lab) as process:
             lab.settle()
             seen = _act(lab, process, duration_s)
-            lab.wish = soak_cluster.Wish()
+            lab.wish = soak_cluster.FleetSettings()
             lab.sync()
             lab.settle()
             waiting.until(lambda: lab.running_pods() == soak_cluster.PODS, deadline_s=soak_cluster.SETTLE_S)
             wrong = [*samples.verdict(seen), *lab.complaints()]
-        left = soak_cluster.left_over(lab.program.data_dir / "kwok")
+        left = soak_cluster.remaining_processes(lab.program.data_dir / "kwok")
         for line in (f"{len(seen)} actions", *samples.summary(seen), f"processes left: {len(left)}"):
             print(line)
         return [*wrong, *(f"still runs: {each}" for each in left)]
 
 
-def _act(lab: soak_cluster.Lab, process: psutil.Process, duration_s: float) -> list[samples.Sample]:
+def _act(lab: soak_cluster.SoakCluster, process: psutil.Process, duration_s: float) -> list[samples.Sample]:
     """Do one thing after the other, all kinds alike often, and look after each once it has settled."""
     began = time.monotonic()
     seen: list[samples.Sample] = []

@@ -42,7 +42,7 @@ spec: {{shards: {shards}, leaseDuration: {lease_s}s}}
 
 
 @dataclass
-class Wish:
+class FleetSettings:
     """What the file says."""
 
     nodes: int = 30
@@ -52,14 +52,14 @@ class Wish:
 
 
 @dataclass
-class Lab:
+class SoakCluster:
     """All that the soak works with."""
 
     plane: control_plane.ControlPlane
     program: cli.Cli
     api: client.KubeClient
     folder: Path
-    wish: Wish = field(default_factory=Wish)
+    wish: FleetSettings = field(default_factory=FleetSettings)
     chance: random.Random = field(default_factory=lambda: random.Random(6))  # noqa: S311 - the same at every run
 
     @property
@@ -201,14 +201,14 @@ class Lab:
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[Lab]:
+def opened(folder: Path) -> Iterator[SoakCluster]:
     """Bring up a cluster with a fleet and pods on it."""
     for plane in control_plane.running("soak"):
-        for program in cli.opened(folder):
+        for program in cli.isolated(folder):
             kwok.install_crds(plane)
             named = cli.Cli(program.data_dir, program.environment | {"KUBECONFIG": str(plane.kubeconfig)})
             with closing(client.connect(kubeconfig=plane.kubeconfig)) as api:
-                lab = Lab(plane, named, api, folder)
+                lab = SoakCluster(plane, named, api, folder)
                 lab.sync()
                 _deploy(plane)
                 yield lab
@@ -234,7 +234,7 @@ def _deploy(plane: control_plane.ControlPlane) -> None:
 
 
 @contextmanager
-def kept(lab: Lab) -> Iterator[psutil.Process]:
+def running_supervisor(lab: SoakCluster) -> Iterator[psutil.Process]:
     """Let `kwokfleet kwok run` look after kwok; whatever ends the block, ends it."""
     with (lab.folder / "run.log").open("wb") as sink:
         started = subprocess.Popen(
@@ -253,7 +253,7 @@ def kept(lab: Lab) -> Iterator[psutil.Process]:
         started.wait(60)
 
 
-def left_over(folder: Path) -> list[str]:
+def remaining_processes(folder: Path) -> list[str]:
     """Return the processes that still work in a folder."""
     found = []
     for each in psutil.process_iter(["pid", "cmdline"]):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from tests.harness.json_schema import complaints, schema_of
+from tests.harness.json_schema import schema_path, violations
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "fleets").glob("*.yaml"))
@@ -16,9 +16,9 @@ EXAMPLES = sorted((ROOT / "fleets").glob("*.yaml"))
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_editor_finds_nothing_wrong_with_an_example(path: Path) -> None:
     """The schema that its first line names is there, and accepts it."""
-    schema = json.loads(schema_of(path).read_text())
+    schema = json.loads(schema_path(path).read_text())
     for document in YAML(typ="safe").load_all(path):
-        assert complaints(document, schema, schema) == []
+        assert violations(document, schema, schema) == []
 
 
 @pytest.mark.parametrize(
@@ -34,4 +34,4 @@ def test_an_editor_marks_what_is_wrong(part: dict[str, Any], where: str) -> None
     """The schema refuses what validate refuses."""
     schema = json.loads((ROOT / "docs" / "fleet.schema.json").read_text())
     document = {"apiVersion": "kwokfleet.dev/v1alpha1", "kind": "Fleet", "metadata": {"name": "f"}, "spec": part}
-    assert where in " ".join(complaints(document, schema, schema))
+    assert where in " ".join(violations(document, schema, schema))

@@ -41,7 +41,7 @@ def test_a_fleet_of_which_nothing_was_told_is_no_error() -> None:
 
 def test_nodes_are_counted_as_they_are_and_wanted_as_was_told() -> None:
     """What was told may be older; a pool that is in neither file nor status is shown while it has nodes."""
-    there = [manifests.live(manifests.node(f"n{number}", status=READY)) for number in range(2)]
+    there = [manifests.observe(manifests.node(f"n{number}", status=READY)) for number in range(2)]
     inventory = {each.key: each for each in there}
     name, pool = there[0].fleet, there[0].pool
     told = fleet(name, pools=[{"name": pool, "desired": 5, "ready": 5}, {"name": "z-empty", "desired": 1}])

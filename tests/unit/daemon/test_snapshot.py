@@ -58,10 +58,10 @@ def test_a_kwok_that_drives_its_nodes_is_up(state: str, up: bool) -> None:  # no
 def test_fleets_are_counted_by_pool() -> None:
     """What the rules want beside what is there; a pool that vanished from the files is shown while it has nodes."""
     nodes = [
-        manifests.live(manifests.node("n0", pool="cpu", status=READY)),
-        manifests.live(manifests.node("n1", pool="cpu")),
-        manifests.live(manifests.node("n2", pool="gone", status=READY)),
-        manifests.live(manifests.node("n3", fleet="stranger", pool="cpu", status=READY)),
+        manifests.observe(manifests.node("n0", pool="cpu", status=READY)),
+        manifests.observe(manifests.node("n1", pool="cpu")),
+        manifests.observe(manifests.node("n2", pool="gone", status=READY)),
+        manifests.observe(manifests.node("n3", fleet="stranger", pool="cpu", status=READY)),
     ]
     rules = {
         "lab": FleetRules(suspended=True, pools={"cpu": PoolRules(size=3), "gpu": PoolRules(size=2, suspended=True)}),
@@ -94,7 +94,7 @@ def test_fleets_are_counted_by_pool() -> None:
 
 def test_everything_of_a_picture_is_in_its_json() -> None:
     """Under names as Kubernetes writes them, times in UTC."""
-    made = snapshot_json.to_json(fake_daemon.PICTURE)
+    made = snapshot_json.to_json(fake_daemon.SNAPSHOT)
     assert json.loads(json.dumps(made)) == made
     assert made["role"] == "leading"
     assert made["source"] == {
@@ -129,14 +129,14 @@ def test_everything_of_a_picture_is_in_its_json() -> None:
 def test_a_picture_of_nothing_has_the_same_names() -> None:
     """A reader need not ask which there are."""
     empty = snapshot_json.to_json(Snapshot("1", "me", NOW, leading=False))
-    assert empty.keys() == snapshot_json.to_json(fake_daemon.PICTURE).keys()
+    assert empty.keys() == snapshot_json.to_json(fake_daemon.SNAPSHOT).keys()
     assert empty["role"] == "standby"
     assert empty["source"]["since"] is None
 
 
 def test_times_are_told_in_utc() -> None:
     """Wherever they were read."""
-    there = replace(fake_daemon.PICTURE, started=datetime(2026, 3, 2, 10, tzinfo=timezone(timedelta(hours=2))))
+    there = replace(fake_daemon.SNAPSHOT, started=datetime(2026, 3, 2, 10, tzinfo=timezone(timedelta(hours=2))))
     assert snapshot_json.to_json(there)["started"] == "2026-03-02T08:00:00.000Z"
 
 
@@ -157,7 +157,9 @@ def test_times_are_told_in_utc() -> None:
 def test_no_password_of_an_address_is_shown(text: str, clean: str) -> None:
     """Wherever it stands: in an address, a reason, a message, an event."""
     assert snapshot_json.without_userinfo(text) == clean
-    shown = replace(fake_daemon.PICTURE, source=SourceSnapshot(where=text, frozen=text), passes=(Pass(NOW, text, 0.1),))
+    shown = replace(
+        fake_daemon.SNAPSHOT, source=SourceSnapshot(where=text, frozen=text), passes=(Pass(NOW, text, 0.1),)
+    )
     made = snapshot_json.to_json(shown)
     assert (made["source"]["where"], made["source"]["frozen"], made["passes"][0]["why"]) == (clean,) * 3
     event = snapshot_json.event_json(Event(1, NOW, "source", "", text, {"from": [text]}))

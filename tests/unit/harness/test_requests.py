@@ -34,7 +34,7 @@ def test_samples_are_added_up_by_verb_and_resource() -> None:
 
 def test_writes_include_subresources_and_leave_out_reads() -> None:
     """One number answers whether anything changed nodes."""
-    counted = request_counts.Counted()
+    counted = request_counts.RequestCounts()
     counted.fill(Counter(), Counter({("POST", "nodes"): 9, ("PATCH", "nodes/status"): 5, ("LIST", "nodes"): 3}))
     assert counted.writes("nodes") == 14
     assert counted.of("LIST", "nodes") == 3

@@ -3,7 +3,7 @@
 from tests.harness import rbac_grants
 
 ROLES = rbac_grants.roles(rbac_grants.RIGHTS, rbac_grants.VIEWER)
-GRANTS = [grant for role in ROLES for grant in rbac_grants.of(role)]
+GRANTS = [grant for role in ROLES for grant in rbac_grants.grants_of(role)]
 WRITES = {"create", "update", "patch", "delete", "deletecollection"}
 ESCALATES = {"escalate", "bind", "impersonate"}
 
@@ -33,7 +33,7 @@ def test_no_right_is_granted_twice_by_one_role() -> None:
 def test_the_same_right_without_a_verb_is_everything_else() -> None:
     """What tests take away is one verb on one resource, and no more."""
     for role in ROLES:
-        whole = {str(each) for each in rbac_grants.of(role)}
-        for grant in rbac_grants.of(role):
-            left = rbac_grants.of({**role, "rules": rbac_grants.without(role, grant)})
+        whole = {str(each) for each in rbac_grants.grants_of(role)}
+        for grant in rbac_grants.grants_of(role):
+            left = rbac_grants.grants_of({**role, "rules": rbac_grants.rules_without(role, grant)})
             assert {str(each) for each in left} == whole - {str(grant)}

@@ -18,7 +18,7 @@ from kwokfleet.render.seeded_random import SeededRandom
 from kwokfleet.source import library, loader
 from kwokfleet.stagelint import rules
 from tests.harness import pod_states
-from tests.harness.pod_states import EPOCH, Pod
+from tests.harness.pod_states import EPOCH, PodState
 
 Manifest = dict[str, Any]
 ABOUT = lifecycle_writer.Provenance("web", "namespace shop", "1.2.3")
@@ -38,7 +38,7 @@ def jobs(count: int = 200, failing: float = 0.1) -> list[list[Manifest]]:
     run, fails, start = SeededRandom("run"), SeededRandom("fails"), SeededRandom("start")
     return [
         list(
-            pod_states.job(
+            pod_states.job_pod_states(
                 f"job-{index}",
                 1000 * start.uniform(index),
                 (2, 5, run.exponential(index, 30)),
@@ -79,14 +79,14 @@ def test_times_of_receipt_are_used_where_they_are_known() -> None:
     """They are exact to hundredths; a pod that was there before has none."""
     study = model.LifecycleLearner()
     for index, start in enumerate(range(0, 1000, 100)):
-        pod = Pod(f"seen-{index}", policy="Always")
+        pod = PodState(f"seen-{index}", policy="Always")
         study.take("ADDED", pod.now, EPOCH + start)
         study.take("MODIFIED", pod.bound(start + 0.4), EPOCH + start + 0.4)
         study.take("MODIFIED", pod.creating(start + 0.7), EPOCH + start + 0.7)
         pod.started(start + 2.9)
         study.take("MODIFIED", pod.ready(start + 2.9), EPOCH + start + 2.9)
     for index in range(50):
-        old = Pod(f"old-{index}", policy="Always")
+        old = PodState(f"old-{index}", policy="Always")
         old.bound(0)
         old.creating(5)
         old.started(9)
@@ -100,7 +100,7 @@ def test_times_of_receipt_are_used_where_they_are_known() -> None:
 def test_what_a_pod_was_when_it_was_first_seen_did_not_happen_then() -> None:
     """A pod that gets a label which is watched for appears as if new."""
     study = model.LifecycleLearner()
-    pod = Pod("late", policy="Always")
+    pod = PodState("late", policy="Always")
     pod.bound(0)
     pod.creating(7)
     study.take("ADDED", pod.ready(10), EPOCH + 5000)
@@ -109,7 +109,7 @@ def test_what_a_pod_was_when_it_was_first_seen_did_not_happen_then() -> None:
 
 def test_a_pod_that_was_restarted_before_teaches_nothing_of_its_start() -> None:
     """What is written is when its containers started last."""
-    pod = Pod("restarted", policy="Always")
+    pod = PodState("restarted", policy="Always")
     pod.bound(0)
     pod.creating(2)
     pod.started(5000, count=3)
@@ -118,14 +118,14 @@ def test_a_pod_that_was_restarted_before_teaches_nothing_of_its_start() -> None:
 
 def test_ready_lasts_until_the_probe_succeeds_and_complete_counts_from_then() -> None:
     """A fake pod is Ready when it starts: both moments come when they should."""
-    pod = Pod("probed")
+    pod = PodState("probed")
     states = [pod.bound(0), pod.creating(1), pod.started(4), pod.ready(14), pod.over(4, 20)]
     assert spans(told(states).lesson()) == {"create": (1, 1), "ready": (13, 1), "complete": (6, 1)}
 
 
 def test_init_containers_are_a_step_of_their_own() -> None:
     """Ready counts from their end."""
-    pod = Pod("prepared", policy="Always", init=True)
+    pod = PodState("prepared", policy="Always", init=True)
     states = [pod.bound(0), pod.creating(1), pod.initialized(9), pod.started(11), pod.ready(11)]
     assert spans(told(states).lesson()) == {"create": (1, 1), "init": (8, 1), "ready": (2, 1)}
 
@@ -134,7 +134,7 @@ def test_a_pod_that_was_deleted_neither_completed_nor_failed() -> None:
     """Its end is somebody else's doing; how long it took to go is learnt."""
     study = model.LifecycleLearner()
     for index in range(10):
-        pod = Pod(f"gone-{index}", policy="Always")
+        pod = PodState(f"gone-{index}", policy="Always")
         pod.bound(0)
         study.take("LISTED", pod.creating(1))
         pod.started(2)
@@ -151,7 +151,7 @@ def test_a_pod_that_was_deleted_neither_completed_nor_failed() -> None:
 
 def test_a_recording_knows_how_long_a_deletion_took_by_the_end_of_the_containers() -> None:
     """When it was received, nobody wrote down."""
-    pod = Pod("gone", policy="Always")
+    pod = PodState("gone", policy="Always")
     states = [pod.bound(0), pod.creating(1), pod.started(2), pod.ready(2), pod.deleting(50), pod.over(2, 53, 143)]
     study = told(states)
     study.take("DELETED", states[-1])
@@ -160,10 +160,10 @@ def test_a_recording_knows_how_long_a_deletion_took_by_the_end_of_the_containers
 
 def looping(name: str) -> list[Manifest]:
     """Return the states of a pod whose container runs for 4 s and waits for 10 s, three times."""
-    pod = Pod(name, policy="Always")
+    pod = PodState(name, policy="Always")
     states = [pod.bound(0), pod.creating(1)]
     for count, start in enumerate((2, 16, 30)):
-        last = {"terminated": pod_states.ended(start - 14, start - 10, 139, "Segfault")} if count else None
+        last = {"terminated": pod_states.terminated_state(start - 14, start - 10, 139, "Segfault")} if count else None
         pod.started(start, count, last)
         states += [pod.ready(start), pod.crashed(start, start + 4, count + 1, 139, "Segfault")]
     return states
@@ -194,7 +194,7 @@ def test_pods_that_still_run_are_said() -> None:
 
 def test_clocks_that_differ_make_no_negative_times() -> None:
     """They count as no time, and it is said how many."""
-    pods = [Pod(f"p{index}") for index in range(9)]
+    pods = [PodState(f"p{index}") for index in range(9)]
     lesson = told(*([pod.bound(10), pod.creating(7)] for pod in pods)).lesson()
     assert spans(lesson)["create"][1] == lesson.steps["create"].backwards == 9
     assert lesson.steps["create"].fit.shape == ConstantDistribution(0)
@@ -203,7 +203,7 @@ def test_clocks_that_differ_make_no_negative_times() -> None:
 
 def test_pods_without_a_node_teach_nothing() -> None:
     """But it is said that there were some."""
-    lesson = told([Pod("pending").now]).lesson()
+    lesson = told([PodState("pending").now]).lesson()
     assert not lesson.steps
     assert "1 of 1 pod had no node" in lesson.notes[0]
 
@@ -283,7 +283,7 @@ def test_whatever_was_seen_can_be_written(times: list[tuple[float, float]], reas
     """Any duration, any reason, any exit code becomes a valid Lifecycle, and comments stay comments."""
     pods = []
     for index, (start, run) in enumerate(times):
-        pod = Pod(f"p{index}")
+        pod = PodState(f"p{index}")
         states = [pod.bound(start), pod.creating(start), pod.started(start)]
         pods.append([*states, pod.over(start, start + run, code, reason)])
     lesson = told(*pods).lesson()

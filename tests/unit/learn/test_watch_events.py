@@ -12,7 +12,7 @@ from kwokfleet.learn.watch_events import PodEvent, UnreadableEvent
 from tests.harness import pod_states
 
 Manifest = dict[str, Any]
-POD = pod_states.Pod("one").now
+POD = pod_states.PodState("one").now
 
 
 def read(text: str) -> tuple[list[PodEvent], list[UnreadableEvent]]:
@@ -25,7 +25,7 @@ def read(text: str) -> tuple[list[PodEvent], list[UnreadableEvent]]:
 
 def named(index: int) -> Manifest:
     """Return a pod."""
-    return pod_states.Pod(f"pod-{index}").now
+    return pod_states.PodState(f"pod-{index}").now
 
 
 PRETTY = "".join(json.dumps({"type": "ADDED", "object": named(index)}, indent=4) + "\n" for index in range(3))

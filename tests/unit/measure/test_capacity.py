@@ -10,7 +10,7 @@ def node(name: str, fleet: str, pool: str, **offers: str) -> Observed:
     """Return a node as a mirror shows it."""
     made = manifests.node(name, status={"allocatable": offers, "capacity": {"cpu": "999"}})
     made["metadata"]["labels"] = {objects.FLEET: fleet, objects.POOL: pool}
-    return manifests.live(made)
+    return manifests.observe(made)
 
 
 def test_what_a_pool_offers_is_the_sum_of_its_nodes() -> None:

@@ -8,18 +8,18 @@ from hypothesis import strategies as st
 from kwokfleet.measure.collector import Collector
 from kwokfleet.measure.pods import EventType
 from kwokfleet.measure.result import Clock
-from tests.harness.pod_timelines import T0, Event, PodLife, book, condition, job, written
+from tests.harness.pod_timelines import T0, Event, PodTimeline, collector, condition, job, timestamp
 from tests.unit.measure.test_collector import LONG_AFTER, at_leisure, many_lives
 
 CAPACITY = {"general": {"cpu": 10.0, "pods": 110.0}}
 
 
-def everything(pods: tuple[PodLife, ...]) -> Iterator[Event]:
+def everything(pods: tuple[PodTimeline, ...]) -> Iterator[Event]:
     """Yield all events of all pods in order of time."""
     yield from sorted((event for pod in pods for event in pod.events()), key=lambda each: each[2])
 
 
-def play(made: Collector, pods: tuple[PodLife, ...], until: int) -> list[bytes]:
+def play(made: Collector, pods: tuple[PodTimeline, ...], until: int) -> list[bytes]:
     """Let a Run happen up to a step, and return what was noted, now and then."""
     lines: list[bytes] = []
     for step, event in enumerate(everything(pods)):
@@ -37,9 +37,9 @@ def play(made: Collector, pods: tuple[PodLife, ...], until: int) -> list[bytes]:
 
 @at_leisure
 @given(many_lives, st.integers(0, 30))
-def test_what_was_noted_gives_the_same_result_as_never_having_died(pods: tuple[PodLife, ...], until: int) -> None:
+def test_what_was_noted_gives_the_same_result_as_never_having_died(pods: tuple[PodTimeline, ...], until: int) -> None:
     """Every number, every pod, and whether it is over; and nothing is noted twice."""
-    made, after = book(len(pods)), book(len(pods))
+    made, after = collector(len(pods)), collector(len(pods))
     after.recall(play(made, pods, until))
     assert after.result(LONG_AFTER) == made.result(LONG_AFTER)
     assert list(after.pods()) == list(made.pods())
@@ -49,9 +49,9 @@ def test_what_was_noted_gives_the_same_result_as_never_having_died(pods: tuple[P
 
 @at_leisure
 @given(many_lives, st.integers(0, 30), st.integers(0, 30))
-def test_a_third_process_goes_on_as_well_as_the_second(pods: tuple[PodLife, ...], first: int, second: int) -> None:
+def test_a_third_process_goes_on_as_well_as_the_second(pods: tuple[PodTimeline, ...], first: int, second: int) -> None:
     """Each adds its own notes to those that it found; the torn end of the first is not in the way."""
-    one, two, three = book(len(pods)), book(len(pods)), book(len(pods))
+    one, two, three = collector(len(pods)), collector(len(pods)), collector(len(pods))
     file = b"\n".join([*play(one, pods, first), b'["p",0,1,18'])
     two.recall(file.split(b"\n"))
     file += b"\n".join(play(two, pods, second)) + b"\n"
@@ -62,15 +62,15 @@ def test_a_third_process_goes_on_as_well_as_the_second(pods: tuple[PodLife, ...]
 
 @at_leisure
 @given(many_lives, st.integers(0, 30), st.data())
-def test_any_torn_end_is_survived(pods: tuple[PodLife, ...], until: int, data: st.DataObject) -> None:
+def test_any_torn_end_is_survived(pods: tuple[PodTimeline, ...], until: int, data: st.DataObject) -> None:
     """A machine that loses power keeps any part of what was written."""
-    file = b"\n".join(play(book(len(pods)), pods, until))
+    file = b"\n".join(play(collector(len(pods)), pods, until))
     torn = file[: data.draw(st.integers(0, len(file)))]
-    after = book(len(pods))
+    after = collector(len(pods))
     after.recall(torn.split(b"\n"))
     for event in everything(pods):
         after.pod(*event)
-    told = book(len(pods))
+    told = collector(len(pods))
     for event in everything(pods):
         told.pod(*event)
     assert after.result(LONG_AFTER).latencies == told.result(LONG_AFTER).latencies
@@ -78,17 +78,17 @@ def test_any_torn_end_is_survived(pods: tuple[PodLife, ...], until: int, data: s
 
 def test_the_time_of_the_last_note_is_when_the_gap_begins() -> None:
     """Nobody knows what happened from then on."""
-    made, life = book(), PodLife(0, 0, 1)
+    made, life = collector(), PodTimeline(0, 0, 1)
     for event in life.events():
         made.pod(*event)
-    after = book()
+    after = collector()
     assert after.recall(made.notes()) == T0 + 1.25
-    assert book().recall([]) is None
+    assert collector().recall([]) is None
 
 
 def test_a_list_after_a_restart_overwrites_nothing_that_was_seen() -> None:
     """What happened before the death is the watch's, what happened after it the API's alone."""
-    made, after, life = book(), book(), PodLife(0, 0, 1, 2, 12)
+    made, after, life = collector(), collector(), PodTimeline(0, 0, 1, 2, 12)
     for event in list(life.events())[:2]:
         made.pod(*event)
     after.recall(made.notes())
@@ -105,11 +105,11 @@ def test_a_list_after_a_restart_overwrites_nothing_that_was_seen() -> None:
 
 def test_a_pod_that_vanished_while_nobody_watched_is_gone_at_an_unknown_time() -> None:
     """It counts as deleted, and the Run does not wait for it."""
-    made, after = book(2), book(2)
-    for event in (*PodLife(0, 0, 1, 2).events(), *PodLife(1, 0, 1, 2).events()):
+    made, after = collector(2), collector(2)
+    for event in (*PodTimeline(0, 0, 1, 2).events(), *PodTimeline(1, 0, 1, 2).events()):
         made.pod(*event)
     after.recall(made.notes())
-    after.pod(EventType.LISTED, PodLife(1, 0, 1, 2, 5).at(6), T0 + 8)
+    after.pod(EventType.LISTED, PodTimeline(1, 0, 1, 2, 5).at(6), T0 + 8)
     assert not after.over()
     after.listed("Pod", T0 + 8)
     gone, there = after.pods()
@@ -121,11 +121,11 @@ def test_a_pod_that_vanished_while_nobody_watched_is_gone_at_an_unknown_time() -
 
 def test_an_object_that_came_and_went_unseen_is_accounted_for() -> None:
     """It was sent before the crash, according to the notes or the Ledger, and is not there."""
-    made = book(3, "Job")
+    made = collector(3, "Job")
     made.submitted(0, T0, T0, "", 0)
-    after = book(3, "Job")
+    after = collector(3, "Job")
     after.recall(made.notes())
-    done = {"startTime": written(T0), "conditions": [condition("Complete", 3)]}
+    done = {"startTime": timestamp(T0), "conditions": [condition("Complete", 3)]}
     after.workload(EventType.LISTED, job(1, done), T0 + 9)
     after.listed("Job", T0 + 9, submitted=2)
     assert not after.over()
@@ -139,14 +139,14 @@ def test_an_object_that_came_and_went_unseen_is_accounted_for() -> None:
 
 def test_a_list_in_the_middle_of_a_run_finds_out_who_is_gone() -> None:
     """The watch broke and had to begin anew; what came meanwhile is not in doubt."""
-    made = book(3)
+    made = collector(3)
     for index in range(2):
-        for event in PodLife(index, 0, 1, 2).events():
+        for event in PodTimeline(index, 0, 1, 2).events():
             made.pod(*event)
     made.listing("Pod")
-    for event in PodLife(2, 5, 6).events():
+    for event in PodTimeline(2, 5, 6).events():
         made.pod(*event)
-    made.pod(EventType.LISTED, PodLife(0, 0, 1, 2).at(9), T0 + 9)
+    made.pod(EventType.LISTED, PodTimeline(0, 0, 1, 2).at(9), T0 + 9)
     made.listed("Pod", T0 + 9)
     assert [each.deleted for each in made.pods()] == [False, True, False]
     assert made.result(LONG_AFTER).latency("podStartup", "pods", Clock.WATCH).count == 2  # type: ignore[union-attr]
@@ -154,15 +154,15 @@ def test_a_list_in_the_middle_of_a_run_finds_out_who_is_gone() -> None:
 
 def test_jobs_and_their_pods_are_remembered_together() -> None:
     """Also the links between them."""
-    made, own = book(kind="Job"), job(0)
+    made, own = collector(kind="Job"), job(0)
     made.workload(EventType.ADDED, own, T0 + 0.1)
     lines = made.notes()
-    for event in PodLife(7, 1.2, 2, 3, 13, owner=own).events():
+    for event in PodTimeline(7, 1.2, 2, 3, 13, owner=own).events():
         made.pod(*event)
         lines += made.notes()
     made.workload(EventType.MODIFIED, job(0, {"conditions": [condition("Failed", 14)]}), T0 + 14.6)
     lines += made.notes()
-    after = book(kind="Job")
+    after = collector(kind="Job")
     assert after.recall(lines) == T0 + 14.6
     assert after.result(LONG_AFTER) == made.result(LONG_AFTER)
     assert list(after.pods()) == list(made.pods())

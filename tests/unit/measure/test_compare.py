@@ -75,7 +75,9 @@ def test_limits_can_be_tightened() -> None:
 
 def test_what_cannot_be_compared_is_said() -> None:
     """Sizes, kinds, gaps, Runs that are not over."""
-    found = compare.compare(sample_results.run(50).result, sample_results.run(60, job=False, gap=(1, 3)).result)
+    found = compare.compare(
+        sample_results.sample_run(50).result, sample_results.sample_run(60, job=False, gap=(1, 3)).result
+    )
     told = " ".join(found.notes)
     assert "50 and 60 objects" in told
     assert "Job and Pod" in told
@@ -93,13 +95,15 @@ def test_what_is_worse_one_way_is_never_worse_the_other_way(first: float, second
 
 def test_a_run_is_no_worse_than_itself() -> None:
     """In no number."""
-    made = sample_results.run(100).result
+    made = sample_results.sample_run(100).result
     assert compare.compare(made, made).worse == ()
 
 
 def test_json_has_every_number_and_markdown_those_that_matter() -> None:
     """For programs, and for pull requests."""
-    found = compare.compare(sample_results.run(300).result, sample_results.run(300, name="2", slower=1.5).result)
+    found = compare.compare(
+        sample_results.sample_run(300).result, sample_results.sample_run(300, name="2", slower=1.5).result
+    )
     read = json.loads(comparisons.to_json(found))
     assert read["regressions"] == len(found.worse) > 0
     assert len(read["deltas"]) == len(found.deltas)

@@ -7,12 +7,12 @@ import pytest
 
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.measure import milestones, pod_requests
-from tests.harness.pod_timelines import T0, PodLife, condition, written
+from tests.harness.pod_timelines import T0, PodTimeline, condition, timestamp
 
 
 def thing(kind: str, status: Manifest | None, spec: Manifest | None = None, **metadata: Any) -> Manifest:  # noqa: ANN401  # of a manifest
     """Return an object of a kind."""
-    made: Manifest = {"kind": kind, "metadata": {"name": "a", "creationTimestamp": written(T0), **metadata}}
+    made: Manifest = {"kind": kind, "metadata": {"name": "a", "creationTimestamp": timestamp(T0), **metadata}}
     return made | ({"status": status} if status is not None else {}) | ({"spec": spec} if spec is not None else {})
 
 
@@ -20,7 +20,7 @@ def thing(kind: str, status: Manifest | None, spec: Manifest | None = None, **me
     ("kind", "status", "want"),
     [
         ("Job", {}, ""),
-        ("Job", {"startTime": written(T0)}, "started"),
+        ("Job", {"startTime": timestamp(T0)}, "started"),
         ("Job", {"conditions": [condition("SuccessCriteriaMet", 1)]}, ""),
         ("Job", {"conditions": [condition("Complete", 5)]}, "completed"),
         ("Job", {"conditions": [condition("Failed", 5)]}, "failed"),
@@ -32,7 +32,7 @@ def thing(kind: str, status: Manifest | None, spec: Manifest | None = None, **me
         ("AppWrapper", {"state": "Dispatched"}, "started"),
         ("AppWrapper", {"state": "Failed"}, "failed"),
         ("Job", {"state": {"phase": "Completed"}}, "completed"),
-        ("Workflow", {"phase": "Succeeded", "startedAt": written(T0), "finishedAt": written(T0 + 5)}, "completed"),
+        ("Workflow", {"phase": "Succeeded", "startedAt": timestamp(T0), "finishedAt": timestamp(T0 + 5)}, "completed"),
         ("Widget", {"conditions": [{"type": "Ready", "status": "False"}]}, ""),
         ("Widget", {"conditions": [condition("Ready", 5)]}, "ready"),
         ("PersistentVolumeClaim", {"phase": "Bound"}, "ready"),
@@ -66,12 +66,16 @@ def test_what_has_no_spec_is_complete_at_once() -> None:
 
 def test_times_come_from_their_own_fields_or_from_conditions() -> None:
     """To the microsecond where a kind writes that."""
-    done = {"startTime": written(T0 + 1), "completionTime": written(T0 + 9), "conditions": [condition("Complete", 10)]}
+    done = {
+        "startTime": timestamp(T0 + 1),
+        "completionTime": timestamp(T0 + 9),
+        "conditions": [condition("Complete", 10)],
+    }
     state = milestones.parse_workload(thing("Job", done, {}))
     assert (state.started_at, state.over_at) == (T0 + 1, T0 + 9)
     micro = [{"type": "Completed", "status": "True", "lastTransitionMicroTime": "2027-01-15T08:00:05.250000Z"}]
     assert milestones.parse_workload(thing("AppWrapper", {"conditions": micro}, {})).over_at == T0 + 5.25
-    rolled = condition("Progressing", 3, reason="NewReplicaSetAvailable", lastUpdateTime=written(T0 + 7))
+    rolled = condition("Progressing", 3, reason="NewReplicaSetAvailable", lastUpdateTime=timestamp(T0 + 7))
     assert (
         milestones.parse_workload(thing("Deployment", {"readyReplicas": 1, "conditions": [rolled]}, {})).ready_at
         == T0 + 7
@@ -80,8 +84,8 @@ def test_times_come_from_their_own_fields_or_from_conditions() -> None:
 
 def test_a_pod_starts_when_its_last_container_does() -> None:
     """And is over when the last of them is."""
-    pod = PodLife(0, 0, 1, 2, 12).at(13)
-    later = {"terminated": {"startedAt": written(T0 + 4), "finishedAt": written(T0 + 9)}}
+    pod = PodTimeline(0, 0, 1, 2, 12).at(13)
+    later = {"terminated": {"startedAt": timestamp(T0 + 4), "finishedAt": timestamp(T0 + 9)}}
     pod["status"]["containerStatuses"].append({"name": "d", "state": later})
     state = milestones.parse_pod(pod)
     assert (state.started_at, state.over_at) == (T0 + 4, T0 + 12)
@@ -89,7 +93,7 @@ def test_a_pod_starts_when_its_last_container_does() -> None:
 
 def test_a_container_of_a_pending_pod_says_nothing_of_its_start() -> None:
     """The others are still to come."""
-    pod = PodLife(0, 0, 1, 2).at(3)
+    pod = PodTimeline(0, 0, 1, 2).at(3)
     pod["status"]["phase"] = "Pending"
     assert isnan(milestones.parse_pod(pod).started_at)
 

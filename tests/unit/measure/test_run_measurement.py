@@ -16,7 +16,7 @@ from kwokfleet.measure.result_store import ResultStore, StoredResult
 from kwokfleet.measure.run_measurement import RunMeasurement
 from kwokfleet.render import workloads
 from kwokfleet.waves.ledger import RunRecord, RunState
-from tests.harness.pod_timelines import T0, PodLife
+from tests.harness.pod_timelines import T0, PodTimeline
 
 START = datetime.fromtimestamp(T0, UTC)
 POD = {"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "c", "image": "busybox"}]}}
@@ -39,7 +39,7 @@ class Telling(Silent):
     def send(self, request: Request) -> Response:
         """Answer with them."""
         assert "reason%3DScheduled" in request.path
-        about = {"kind": "Pod", "namespace": "default", "name": PodLife().name}
+        about = {"kind": "Pod", "namespace": "default", "name": PodTimeline().name}
         events = [{"involvedObject": about, "eventTime": "2027-01-15T08:00:01.500000Z"}, {"involvedObject": {}}]
         return Response(200, orjson.dumps({"items": events}))
 
@@ -65,7 +65,7 @@ def made(folder: Path, total: int = 1, entry: RunRecord | None = None, **wave: A
     )
 
 
-def live(run: RunMeasurement, pod: PodLife) -> None:
+def live(run: RunMeasurement, pod: PodTimeline) -> None:
     """Let a pod be submitted, and live."""
     due = START + timedelta(seconds=pod.created)
     run.submitted(pod.index, due, due, "", 0)
@@ -82,7 +82,7 @@ def kept(folder: Path) -> StoredResult:
 def test_a_run_is_over_a_moment_after_its_last_object_once_it_is_played(tmp_path: Path) -> None:
     """As long as it is played there may be rounds of churn; the last events of pods come by another way."""
     run = made(tmp_path)
-    live(run, PodLife(0, 0, 1, 2, 3))
+    live(run, PodTimeline(0, 0, 1, 2, 3))
     assert not run.is_over(T0 + 100)
     run.learn(RunRecord("0", START, RunState.DONE))
     assert not run.is_over(T0 + 100)
@@ -92,7 +92,7 @@ def test_a_run_is_over_a_moment_after_its_last_object_once_it_is_played(tmp_path
 def test_a_run_that_the_ledger_has_forgotten_was_done(tmp_path: Path) -> None:
     """Nobody waits for ever for what nobody will say."""
     run = made(tmp_path)
-    live(run, PodLife(0, 0, 1, 2, 3))
+    live(run, PodTimeline(0, 0, 1, 2, 3))
     run.learn(None)
     assert [run.is_over(T0 + 100), run.is_over(T0 + 200)] == [False, True]
 
@@ -137,18 +137,18 @@ def test_what_nobody_saw_of_several_kinds_is_one_gap(tmp_path: Path) -> None:
 def test_who_goes_on_takes_up_the_notes_and_tells_of_the_gap(tmp_path: Path) -> None:
     """From the last note on; without notes, from the start."""
     first = made(tmp_path, 2)
-    live(first, PodLife(0, 0, 1, 2, 3))
+    live(first, PodTimeline(0, 0, 1, 2, 3))
     first.tick(T0 + 4, {})
     first.leave()
     second = made(tmp_path, 2)
     second.recall()
     for kind in (requests.POD, JOB):
         second.listing(kind)
-    second.event(requests.POD, "LISTED", PodLife(0, 0, 1, 2, 3).at(9), T0 + 20)
+    second.event(requests.POD, "LISTED", PodTimeline(0, 0, 1, 2, 3).at(9), T0 + 20)
     second.listed(requests.POD, T0 + 20)
     for kind in (requests.POD, JOB):
         second.back(kind, T0 + 20)
-    live(second, PodLife(1, 21, 22, 23, 24))
+    live(second, PodTimeline(1, 21, 22, 23, 24))
     result = second.conclude(Silent(), "Done")
     [gap] = result.gaps
     assert (gap.start.timestamp(), gap.end.timestamp(), gap.why) == (T0 + 4, T0 + 20, run_measurement.NOT_RUNNING)
@@ -162,7 +162,7 @@ def test_who_goes_on_takes_up_the_notes_and_tells_of_the_gap(tmp_path: Path) -> 
 def test_a_run_that_is_retried_keeps_what_was_measured_before(tmp_path: Path) -> None:
     """The time in which it was over is a gap of its own kind."""
     first = made(tmp_path, 2)
-    live(first, PodLife(0, 0, 1, 2, 3))
+    live(first, PodTimeline(0, 0, 1, 2, 3))
     first.tick(T0 + 4, {})
     first.conclude(Silent(), "Cancelled")
     again = made(tmp_path, 2)
@@ -177,7 +177,7 @@ def test_a_run_that_is_retried_keeps_what_was_measured_before(tmp_path: Path) ->
 def test_what_is_left_is_the_result_the_pods_and_the_notes(tmp_path: Path) -> None:
     """Judged when it is done, not when it was cancelled or goes on; with the schedulers' own times."""
     run = made(tmp_path, expect={"failures": 0})
-    live(run, PodLife(0, 0, 1, 2, 3))
+    live(run, PodTimeline(0, 0, 1, 2, 3))
     run.tick(T0 + 4, {})
     before = kept(tmp_path)
     assert (before.result().state, before.result().gates, list(before.pods())) == ("Running", (), [])
@@ -193,7 +193,7 @@ def test_a_shelf_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
     """It is said once, and the Run is judged."""
     (tmp_path / "lab").write_text("not a folder")
     run = made(tmp_path, expect={"failures": 0})
-    live(run, PodLife(0, 0, 1, 2, 3))
+    live(run, PodTimeline(0, 0, 1, 2, 3))
     with structlog.testing.capture_logs() as said:
         for second in range(3):
             run.tick(T0 + second, {})

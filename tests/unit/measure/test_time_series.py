@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kwokfleet.measure import time_series
 from kwokfleet.measure.pods import EventType
 from kwokfleet.measure.time_series import SeriesRecorder
-from tests.harness.pod_timelines import T0, PodLife, book, job, written
+from tests.harness.pod_timelines import T0, PodTimeline, collector, job, timestamp
 
 at_leisure = settings(deadline=None, derandomize=True, database=None)
 CAPACITY = {"general": {"cpu": 4.0, "pods": 10.0, "nvidia.com/gpu": 8.0}, "empty": {"cpu": 4.0}}
@@ -101,8 +101,8 @@ def test_a_column_that_comes_later_was_zero_before() -> None:
 
 def test_a_book_counts_who_waits_who_runs_and_what_they_use() -> None:
     """By pool and resource, and of all pools together."""
-    made = book(2)
-    lives = [PodLife(0, 0, 1, 2, 4, requests={"cpu": "2", "nvidia.com/gpu": "4"}), PodLife(1, 0, 3, 5, gone=6)]
+    made = collector(2)
+    lives = [PodTimeline(0, 0, 1, 2, 4, requests={"cpu": "2", "nvidia.com/gpu": "4"}), PodTimeline(1, 0, 3, 5, gone=6)]
     for second in range(8):
         for life in lives:
             for seen, manifest, received in life.events():
@@ -125,13 +125,13 @@ def test_a_book_counts_who_waits_who_runs_and_what_they_use() -> None:
 
 def test_jobs_wait_in_the_queue_until_they_start() -> None:
     """They say so themselves, or one of their pods runs."""
-    made = book(2, "Job")
+    made = collector(2, "Job")
     made.workload(EventType.ADDED, job(0), T0)
     made.workload(EventType.ADDED, job(1), T0)
     made.tick(T0, {})
-    made.workload(EventType.MODIFIED, job(0, {"startTime": written(T0)}), T0 + 1)
+    made.workload(EventType.MODIFIED, job(0, {"startTime": timestamp(T0)}), T0 + 1)
     made.tick(T0 + 1, {})
-    for event in PodLife(9, 1, 2, 3, owner=job(1)).events():
+    for event in PodTimeline(9, 1, 2, 3, owner=job(1)).events():
         made.pod(*event)
     made.tick(T0 + 2, {})
     found = made.result(T0 + 9).series

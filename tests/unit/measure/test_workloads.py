@@ -1,16 +1,16 @@
 """The objects of a Run that are no pods, one by one, as a Book tells them."""
 
 from kwokfleet.measure.pods import EventType
-from tests.harness.pod_timelines import T0, PodLife, book, condition, job
+from tests.harness.pod_timelines import T0, PodTimeline, collector, condition, job
 
 
 def test_every_job_is_told_with_its_times_and_owners_of_pods_that_are_none_of_the_run_are_not() -> None:
     """Both clocks; what was not seen is not there."""
-    made = book(2, "Job")
+    made = collector(2, "Job")
     for index in range(2):
         life = job(index, status={})
         made.workload(EventType.ADDED, life, T0 + index)
-        for event in PodLife(index, 1, 2, 3, 4, owner=life).events():
+        for event in PodTimeline(index, 1, 2, 3, 4, owner=life).events():
             made.pod(*event)
     found = list(made.workloads())
     assert [(each.kind, each.index, each.failed) for each in found] == [("Job", 0, False), ("Job", 1, False)]
@@ -20,7 +20,7 @@ def test_every_job_is_told_with_its_times_and_owners_of_pods_that_are_none_of_th
 
 def test_a_job_that_is_over_says_so_by_both_clocks() -> None:
     """And one that failed, that it did."""
-    made = book(1, "Job")
+    made = collector(1, "Job")
     made.workload(EventType.ADDED, job(0), T0)
     made.workload(EventType.MODIFIED, job(0, {"conditions": [condition("Failed", 9)]}), T0 + 9.5)
     [found] = made.workloads()
@@ -29,7 +29,7 @@ def test_a_job_that_is_over_says_so_by_both_clocks() -> None:
 
 def test_what_never_ends_is_over_for_us_once_it_is_ready() -> None:
     """As its completion is reckoned."""
-    made = book(1, "Deployment", ends=False)
+    made = collector(1, "Deployment", ends=False)
     made.workload(EventType.ADDED, job(0, kind="Deployment"), T0)
     ready = {"readyReplicas": 2, "conditions": [condition("Available", 5)]}
     made.workload(EventType.MODIFIED, job(0, ready, kind="Deployment"), T0 + 5.5)

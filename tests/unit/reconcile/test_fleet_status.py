@@ -27,7 +27,7 @@ def status(
     suspended: bool = False,
 ) -> Manifest:
     """Return the status of a Fleet `lab` of which so many nodes are there and Ready."""
-    there = [manifests.live(manifests.node(f"n{number}", status=READY)) for number in range(ready)]
+    there = [manifests.observe(manifests.node(f"n{number}", status=READY)) for number in range(ready)]
     inventory = {each.key: each for each in there}
     rules = {"lab": FleetRules(suspended=suspended, pools={"gpu": PoolRules(size=desired)})}
     return fleet_status.statuses(["lab"], rules, inventory, left or Plan(), outcomes or [])["lab"]

@@ -113,12 +113,14 @@ THEIRS: dict[str, Any] = {"f:status": {"f:capacity": {"f:example.com/theirs": {}
 @given(before=nodes(), want=nodes())
 def test_patches_leave_no_difference_and_what_is_not_ours(before: Manifest, want: Manifest) -> None:
     """From any node that we made to any other, with the traces of others on it."""
-    ours = manifests.owned(before)
-    have = manifests.live(with_others(before), ours, THEIRS)
+    ours = manifests.owned_fields(before)
+    have = manifests.observe(with_others(before), ours, THEIRS)
     found = diff.differences(want, have)
     after = patched(have, found)
     assert (
-        diff.differences(want, manifests.live(after, manifests.fields({"metadata": after["metadata"]}) | ours, THEIRS))
+        diff.differences(
+            want, manifests.observe(after, manifests.fields({"metadata": after["metadata"]}) | ours, THEIRS)
+        )
         == ()
     )
     assert NOT_READY in after["spec"]["taints"]
@@ -132,7 +134,7 @@ def test_patches_leave_no_difference_and_what_is_not_ours(before: Manifest, want
 @given(before=nodes(), want=nodes())
 def test_a_diff_shows_what_the_patches_do(before: Manifest, want: Manifest) -> None:
     """The object that `diff` shows as the outcome is the one that comes of the patches."""
-    have = manifests.live(with_others(before), manifests.owned(before), THEIRS)
+    have = manifests.observe(with_others(before), manifests.owned_fields(before), THEIRS)
     found = diff.differences(want, have)
     change = Change(Action.UPDATE, have.key, "lab", "gpu", "differs", want, have, found)
     assert normal(plan_formats.merged(change)) == normal(patched(have, found))
@@ -152,7 +154,7 @@ def normal(part: Any) -> Any:  # noqa: ANN401  # any part of a manifest
 
 def test_a_patch_of_single_fields_bears_a_newer_version() -> None:
     """It names the UID, not the version: somebody else's change of another field does not matter."""
-    have = manifests.live(manifests.node(labels={"a": "1", "b": "1"}))
+    have = manifests.observe(manifests.node(labels={"a": "1", "b": "1"}))
     [patch] = patches.patches(have, diff.differences(manifests.node(labels={"a": "2"}), have))
     assert (patch.subresource, patch.body) == (
         "",
@@ -162,14 +164,14 @@ def test_a_patch_of_single_fields_bears_a_newer_version() -> None:
 
 def test_a_patch_of_a_list_names_the_version_that_it_was_read_from() -> None:
     """Else it would take away what somebody else has put into it meanwhile."""
-    have = manifests.live(manifests.node())
+    have = manifests.observe(manifests.node())
     [patch] = patches.patches(have, diff.differences(manifests.node(taints=[]), have))
     assert patch.body == {"metadata": {"uid": have.uid, "resourceVersion": "7"}, "spec": {"taints": None}}
 
 
 def test_a_status_is_patched_in_its_own_place() -> None:
     """Two requests: the API server takes the rest from one, the status from the other."""
-    have = manifests.live(manifests.node())
+    have = manifests.observe(manifests.node())
     want = manifests.node(labels={"a": "1"}, capacity={"cpu": "64"})
     made = patches.patches(have, diff.differences(want, have))
     assert [each.subresource for each in made] == ["", "status"]
@@ -178,5 +180,5 @@ def test_a_status_is_patched_in_its_own_place() -> None:
 
 def test_a_cordon_touches_nothing_else() -> None:
     """And reaches no namesake."""
-    have = manifests.live(manifests.node())
+    have = manifests.observe(manifests.node())
     assert patches.cordon(have).body == {"metadata": {"uid": have.uid}, "spec": {"unschedulable": True}}

@@ -14,7 +14,7 @@ SPOT = {"key": "spot", "value": "yes", "effect": "NoSchedule"}
 
 def updated(before: Manifest, want: Manifest) -> Change:
     """Return the change from one node to another."""
-    have = manifests.live(before)
+    have = manifests.observe(before)
     return Change(Action.UPDATE, have.key, "lab", "gpu", "differs", want, have, diff.differences(want, have))
 
 
@@ -22,7 +22,7 @@ def example() -> Plan:
     """Return a plan with a change of each kind, and one that waits."""
     want = [manifests.node("new"), manifests.node("old", labels={"a": "b"}), manifests.namespace("work")]
     have = [manifests.node("old"), manifests.node("gone"), *(manifests.node(f"x{n}", fleet="x") for n in range(2))]
-    observed = {each.key: each for each in map(manifests.live, have)}
+    observed = {each.key: each for each in map(manifests.observe, have)}
     rules = {"lab": FleetRules(pools={"gpu": PoolRules(size=2)})}
     return planner.plan(Situation({objects.key(each): each for each in want}, observed, rules))
 
@@ -116,7 +116,7 @@ def test_a_created_object_is_all_new_and_a_deleted_one_all_gone() -> None:
 def test_a_replaced_node_is_shown_as_it_will_be() -> None:
     """Everything that is asked for, and nothing that only the old one had."""
     want = manifests.node(spec={"providerID": "kwok://new"})
-    have = manifests.live(manifests.node(spec={"providerID": "kwok://old"}))
+    have = manifests.observe(manifests.node(spec={"providerID": "kwok://old"}))
     change = Change(Action.REPLACE, have.key, "lab", "gpu", "", want, have, diff.differences(want, have))
     text = plan_formats.unified(change)
     assert "-  providerID: kwok://old" in text

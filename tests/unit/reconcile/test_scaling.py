@@ -30,7 +30,7 @@ def tree(replicas: int, scale_down: str) -> desired.Tree:
 def live(*indices: int, created: dict[int, str] | None = None) -> Inventory:
     """Return the live nodes of a pool."""
     found = [
-        manifests.live(
+        manifests.observe(
             manifests.node(f"lab-gpu-{index}", annotations={objects.INDEX: str(index)}),
             creationTimestamp=(created or {}).get(index, "2026-03-01T08:00:00Z"),
         )
@@ -85,12 +85,12 @@ def test_a_pool_that_grows_fills_the_lowest_gaps(
 
 def test_nodes_that_are_not_a_pools_own_do_not_count() -> None:
     """One that goes already, one that is not fake, one whose index and name do not fit."""
-    going = manifests.live(
+    going = manifests.observe(
         manifests.node("lab-gpu-3", annotations={objects.INDEX: "3"}), deletionTimestamp="2026-03-01T08:00:00Z"
     )
-    real = manifests.live(manifests.node("lab-gpu-4", annotations={objects.INDEX: "4", objects.FAKE_NODE_KEY: "no"}))
-    renamed = manifests.live(manifests.node("lab-gpu-5", annotations={objects.INDEX: "7"}))
-    odd = manifests.live(manifests.node("lab-gpu-6", annotations={objects.INDEX: "²"}))
+    real = manifests.observe(manifests.node("lab-gpu-4", annotations={objects.INDEX: "4", objects.FAKE_NODE_KEY: "no"}))
+    renamed = manifests.observe(manifests.node("lab-gpu-5", annotations={objects.INDEX: "7"}))
+    odd = manifests.observe(manifests.node("lab-gpu-6", annotations={objects.INDEX: "²"}))
     inventory = dict(live(0)) | {each.key: each for each in (going, real, renamed, odd)}
     assert members(2, "newest", inventory) == (0, 1)
 

@@ -16,7 +16,7 @@ from kwokfleet.measure.result import Clock, GateResult, PodTimes, Result
 from kwokfleet.report import clusterloader2, csv_tables, junit, kube_burner, numbers
 from tests.harness import sample_results
 
-MADE = sample_results.run(200)
+MADE = sample_results.sample_run(200)
 UGLY = 'a <script>alert("1")</script> & \x00\x1b[31m ]]> \ud800 é'
 
 
@@ -25,7 +25,7 @@ def documents(files: dict[str, str]) -> dict[str, object]:
     return {name: json.loads(text) for name, text in files.items()}
 
 
-def burned(made: sample_results.Made) -> dict[str, list[dict[str, object]]]:
+def burned(made: sample_results.SampleRun) -> dict[str, list[dict[str, object]]]:
     """Return kube-burner's files, read."""
     files = kube_burner.files(made.result, made.pods, made.workloads)
     return {name: json.loads("".join(parts)) for name, parts in files.items()}
@@ -82,7 +82,7 @@ def test_job_lifecycle_latency_is_reckoned_from_what_is_written_in_the_jobs() ->
 
 def test_clusterloader2_is_told_nothing_where_there_is_no_data() -> None:
     """It would write 0, and nobody could tell that from a latency of 0."""
-    assert clusterloader2.files(sample_results.nothing()) == {}
+    assert clusterloader2.files(sample_results.empty_result()) == {}
 
 
 # ----------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def test_kube_burner_leaves_out_pods_that_never_became_ready_and_fields_that_nob
         PodTimes(name="ready", namespace="a", api={"created": 100.0, "ready": 103.0}),
         PodTimes(name="pending", namespace="a", api={"created": 100.0}),
     ]
-    made = sample_results.Made(sample_results.nothing(), tuple(pods), ())
+    made = sample_results.SampleRun(sample_results.empty_result(), tuple(pods), ())
     found = burned(made)
     [document] = found["podLatencyMeasurement-lab-unseen-1.json"]
     assert document["podName"] == "ready"
@@ -177,7 +177,7 @@ def test_junit_has_a_case_for_the_run_and_for_each_gate() -> None:
 
 def test_junit_tells_no_data_from_a_failure_and_a_run_that_is_not_over_from_both() -> None:
     """A gate that could not be judged has a type of its own."""
-    root = ET.fromstring(junit.to_xml([sample_results.nothing()]))  # noqa: S314 - our own text
+    root = ET.fromstring(junit.to_xml([sample_results.empty_result()]))  # noqa: S314 - our own text
     cases = {str(each.get("name")): each for each in root[0]}
     failure = cases["lab/unseen: podStartup.p99 (1)"].find("failure")
     assert failure is not None
@@ -212,7 +212,7 @@ def test_csv_has_a_row_for_each_pod_and_nothing_where_nothing_is_known() -> None
 
 def test_csv_has_a_row_for_each_moment() -> None:
     """A gap is empty, not 0."""
-    made = sample_results.run(200, gap=(3, 6)).result
+    made = sample_results.sample_run(200, gap=(3, 6)).result
     assert made.series is not None
     rows = list(csv.DictReader("".join(csv_tables.series(made.series)).splitlines()))
     assert len(rows) == len(made.series.columns["pending"])

@@ -18,9 +18,9 @@ EVIL = "\"><script>alert(1)</script><img src=x onerror=alert(2)>'&"
 SIZE_LIMIT = 1_500_000
 
 
-def page(*runs: sample_results.Made, compare: bool = False) -> html_page.Page:
+def page(*runs: sample_results.SampleRun, compare: bool = False) -> html_page.HtmlPage:
     """Return the page about some Runs, read."""
-    return html_page.Page(writer.html_page([(each.result, each.pods) for each in runs], compare=compare))
+    return html_page.HtmlPage(writer.html_page([(each.result, each.pods) for each in runs], compare=compare))
 
 
 def known(values: Sequence[float | None]) -> list[float]:
@@ -30,7 +30,7 @@ def known(values: Sequence[float | None]) -> list[float]:
 
 def test_the_page_fetches_nothing() -> None:
     """No address outside of it, no script that could ask for one, and a policy that forbids it."""
-    made = page(sample_results.run(100), sample_results.run(100, name="2"))
+    made = page(sample_results.sample_run(100), sample_results.sample_run(100, name="2"))
     assert made.outside == []
     [policy] = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', made.text)
     assert policy.startswith("default-src 'none';")
@@ -40,35 +40,35 @@ def test_the_page_fetches_nothing() -> None:
 
 def test_every_line_over_time_has_the_points_of_its_column() -> None:
     """Neither more nor fewer, with the same numbers; what nobody watched is a hole."""
-    made = sample_results.run(300, gap=(4, 9))
+    made = sample_results.sample_run(300, gap=(4, 9))
     series = made.result.series
     assert series is not None
     lines = {line["data-title"]: line["d"] for line in page(made).lines["Pods"]}
     for name in ("pending", "running", "queued"):
-        assert [y for _, y in html_page.points(lines[name])] == known(series.columns[name])
+        assert [y for _, y in html_page.line_points(lines[name])] == known(series.columns[name])
     used = page(made).lines["Requested of what the pools have"]
     assert {line["data-title"] for line in used} == {
         "all pools: cpu", "general: cpu", "gpu: cpu", "gpu: nvidia.com/gpu",
     }  # fmt: skip
     for line in used:
-        assert len(list(html_page.points(line["d"]))) == len(known(series.columns["utilisation/*/cpu"]))
+        assert len(list(html_page.line_points(line["d"]))) == len(known(series.columns["utilisation/*/cpu"]))
 
 
 def test_every_distribution_has_the_points_of_its_latency() -> None:
     """For each clock a line."""
-    made = sample_results.run(300)
+    made = sample_results.sample_run(300)
     lines = {line["data-title"]: line["d"] for line in page(made).lines["Pods: created to running"]}
     for clock in (Clock.WATCH, Clock.API):
         latency = made.result.latency("podStartup", "pods", clock)
         assert latency is not None
-        found = list(html_page.points(lines[clock]))
+        found = list(html_page.line_points(lines[clock]))
         assert [x for x, _ in found] == pytest.approx([x for x, _ in latency.cdf])
         assert [y for _, y in found] == pytest.approx([y * 100 for _, y in latency.cdf])
 
 
 def test_no_text_of_a_user_becomes_markup() -> None:
     """Whatever names, errors, reasons and revisions hold."""
-    made = sample_results.run(20)
+    made = sample_results.sample_run(20)
     odd = made.result.model_copy(
         update={
             "fleet": EVIL, "wave": EVIL, "run": EVIL, "cluster": EVIL, "revision": EVIL, "version": EVIL,
@@ -87,7 +87,7 @@ def test_no_text_of_a_user_becomes_markup() -> None:
         }
     )  # fmt: skip
     for runs in ([odd], [odd, odd]):
-        read = html_page.Page(writer.html_page([(each, made.pods) for each in runs]))
+        read = html_page.HtmlPage(writer.html_page([(each, made.pods) for each in runs]))
         assert read.tags.count("script") == 1
         assert read.outside == []
         assert "img" not in read.tags
@@ -96,7 +96,7 @@ def test_no_text_of_a_user_becomes_markup() -> None:
 
 def test_no_data_is_said_and_nothing_is_drawn_for_it() -> None:
     """Not 0, not an empty plot that looks like one."""
-    read = page(sample_results.Made(sample_results.nothing(), (), ()))
+    read = page(sample_results.SampleRun(sample_results.empty_result(), (), ()))
     assert read.lines == {}
     assert read.words.count("no data") > 5
     assert "The Run is not over: these are the numbers so far." in read.words
@@ -104,7 +104,7 @@ def test_no_data_is_said_and_nothing_is_drawn_for_it() -> None:
 
 def test_runs_of_a_wave_are_compared_with_the_first() -> None:
     """Side by side, with differences, and with one line for each in the distributions."""
-    first, second = sample_results.run(300), sample_results.run(300, name="2", slower=1.5)
+    first, second = sample_results.sample_run(300), sample_results.sample_run(300, name="2", slower=1.5)
     read = page(first, second)
     assert [line["data-title"] for line in read.lines["Pods: created to running (watch)"]] == ["Run 1", "Run 2"]
     assert any(word.endswith(", worse") for word in read.words)
@@ -113,7 +113,7 @@ def test_runs_of_a_wave_are_compared_with_the_first() -> None:
 
 def test_runs_of_different_waves_follow_each_other() -> None:
     """They are not compared: they are meant to differ."""
-    first, second = sample_results.run(30), sample_results.run(30, wave="other")
+    first, second = sample_results.sample_run(30), sample_results.sample_run(30, wave="other")
     read = page(first, second)
     assert read.tags.count("article") == 2
     assert not any(word.endswith((", worse", ", better")) for word in read.words)
@@ -122,7 +122,7 @@ def test_runs_of_different_waves_follow_each_other() -> None:
 
 def test_a_hundred_thousand_pods_make_no_large_page() -> None:
     """The picture of the pods has a fixed size, whatever it stands for."""
-    pod = sample_results.run(1).pods[0]
+    pod = sample_results.sample_run(1).pods[0]
     start = sample_results.START.timestamp()
     pods = [
         pod.model_copy(
@@ -130,7 +130,9 @@ def test_a_hundred_thousand_pods_make_no_large_page() -> None:
         )
         for n in range(100_000)
     ]
-    made = sample_results.run(100).result.model_copy(update={"end": sample_results.START + timedelta(seconds=1300)})
+    made = sample_results.sample_run(100).result.model_copy(
+        update={"end": sample_results.START + timedelta(seconds=1300)}
+    )
     columns = {name: tuple(float(n % 977) for n in range(1300)) for name in made.series.columns} if made.series else {}
     long = made.model_copy(update={"series": Series(start=sample_results.START, step_s=1, columns=columns)})
     assert len(writer.html_page([(long, pods)]).encode()) < SIZE_LIMIT
@@ -140,7 +142,7 @@ def test_a_day_of_seconds_is_thinned_and_keeps_its_peaks() -> None:
     """Of each short time the smallest and the largest stay."""
     values = [float(n % 60) for n in range(86_400)]
     values[40_000] = 999.0
-    found = list(html_page.points(svg_plot.level_path(values, 1.0)))
+    found = list(html_page.line_points(svg_plot.level_path(values, 1.0)))
     assert len(found) <= svg_plot.MAX_POINTS
     assert (40_000, 999.0) in found
     assert min(y for _, y in found) == 0
@@ -149,7 +151,7 @@ def test_a_day_of_seconds_is_thinned_and_keeps_its_peaks() -> None:
 @given(st.lists(st.none() | st.floats(0, 1e6), max_size=60), st.sampled_from((0.5, 1.0, 5.0)))
 def test_a_line_is_what_it_was_made_of(values: list[float | None], step: float) -> None:
     """Read back, a path gives the same points, up to seven digits."""
-    found = list(html_page.points(svg_plot.level_path(values, step)))
+    found = list(html_page.line_points(svg_plot.level_path(values, step)))
     wanted = [(place * step, each) for place, each in enumerate(values) if each is not None]
     assert len(found) == len(wanted)
     assert [x for x, _ in found] == [x for x, _ in wanted]
@@ -184,13 +186,15 @@ def test_pods_of_which_nothing_is_known_are_not_drawn() -> None:
     assert not gantt.picture([PodTimes(name="a", namespace="b")], 0.0, 10.0, [], "")
 
 
-@pytest.mark.skipif(browser.found() is None, reason="no Chromium here; name one: KWOKFLEET_TEST_BROWSER=/path/to/it")
+@pytest.mark.skipif(
+    browser.find_program() is None, reason="no Chromium here; name one: KWOKFLEET_TEST_BROWSER=/path/to/it"
+)
 def test_a_browser_draws_the_page_and_shows_values_under_the_pointer(tmp_path: Path) -> None:
     """It asks for nothing but the file, its policy refuses nothing, and nothing is wider than a phone."""
-    made = sample_results.run(200)
+    made = sample_results.sample_run(200)
     file = tmp_path / "report.html"
     file.write_text(writer.html_page([(made.result, made.pods)]), encoding="utf-8")
-    with browser.opened(str(browser.found()), file, tmp_path / "profile") as tab:
+    with browser.open_tab(str(browser.find_program()), file, tmp_path / "profile") as tab:
         tab.call("Emulation.setDeviceMetricsOverride", width=390, height=800, deviceScaleFactor=1, mobile=True)
         assert tab.value("document.documentElement.scrollWidth - innerWidth") <= 0
         lines = "[...document.querySelectorAll('path.line')].map(each => each.getBoundingClientRect().width)"
