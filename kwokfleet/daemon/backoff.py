@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
+from kwokfleet.kube import backoff
+
 FIRST_S, LONGEST_S = 1.0, 300.0
-_MOST_DOUBLINGS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,5 +24,4 @@ class BackoffState:
 def after(before: BackoffState | None, now: float, why: str) -> BackoffState:
     """Return the pause after one more failure: twice as long as the one before."""
     failures = (before.failures if before else 0) + 1
-    pause = min(FIRST_S * float(1 << min(failures - 1, _MOST_DOUBLINGS)), LONGEST_S)
-    return BackoffState(failures, now + pause, why)
+    return BackoffState(failures, now + backoff.pause_s(failures, FIRST_S, LONGEST_S), why)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, BinaryIO
 
+from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.util.wait import wait_for_read
 
 CHUNK = 1 << 16
@@ -30,7 +31,7 @@ class BrokenConnectionError(OSError):
 class ConnectionPool:
     """Connections to one server; any number of threads may use it at once."""
 
-    def __init__(self, pool: Any) -> None:  # noqa: ANN401  # how urllib3 makes connections has no name of its own
+    def __init__(self, pool: HTTPConnectionPool) -> None:
         self._pool = pool
         self._idle: deque[_Line] = deque()
         self._closed = False
@@ -100,12 +101,23 @@ def _close(lines: "deque[_Line]") -> None:
             lines.pop().close()
 
 
+_TLS_SETTINGS = (
+    "cert_file", "key_file", "key_password", "cert_reqs", "ca_certs", "ca_cert_dir", "assert_hostname",
+    "assert_fingerprint", "ssl_version", "ssl_minimum_version", "ssl_maximum_version",
+)  # fmt: skip
+
+
+def _new_connection(pool: HTTPConnectionPool, connect_s: float) -> Any:  # noqa: ANN401  # urllib3's type has no socket
+    """Return a connection with the configuration of a pool; it is not connected yet."""
+    tls = {name: getattr(pool, name) for name in _TLS_SETTINGS} if isinstance(pool, HTTPSConnectionPool) else {}
+    return pool.ConnectionCls(pool.host, pool.port, timeout=connect_s, **tls, **pool.conn_kw)
+
+
 class _Line:
     """One connection."""
 
-    def __init__(self, pool: Any, connect_s: float) -> None:  # noqa: ANN401  # as above
-        self._connection = pool._new_conn()  # noqa: SLF001  # with all that the configuration says about certificates
-        self._connection.timeout = connect_s
+    def __init__(self, pool: HTTPConnectionPool, connect_s: float) -> None:
+        self._connection = _new_connection(pool, connect_s)
         try:
             self._connection.connect()
         except BaseException:

@@ -15,7 +15,8 @@ from typing import Protocol
 import structlog
 
 from kwokfleet import errors, settings
-from kwokfleet.kube import adaptive_limit, client, rejections
+from kwokfleet.kube import adaptive_limit, client, parallel, rejections
+from kwokfleet.kube.backoff import Backoff
 from kwokfleet.kube.informer import reflector
 from kwokfleet.kube.requests import Request, Response
 
@@ -23,7 +24,7 @@ log = structlog.get_logger()
 
 RETRY_TIMEOUT_S = 60.0
 """How long the API server may stay away, or an answer stay the same bad one."""
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 5.0
 MAX_TRIES = 6
 """Of a request that is answered by an internal error each time."""
 RETRYABLE_STATUSES = {
@@ -103,22 +104,21 @@ class ThrottledClient:
     def send(self, request: Request, passage: SendTiming | None = None) -> Response:
         """Return the answer to a request; raise if there is none for too long, or the sender is stopped."""
         began = time.monotonic()
-        pause = FIRST_PAUSE_S
+        backoff = Backoff(FIRST_PAUSE_S, MAX_PAUSE_S)
         for tries in itertools.count(1):
             try:
                 answer = self._once(request, passage)
             except errors.UnreachableError as error:
                 self._is_away(error)
-                wait = pause
+                wait = backoff.next_s()
             else:
                 self._silent_since = None
                 if not self._worth_repeating(answer, tries, time.monotonic() - began):
                     return answer
                 log.debug("request_refused", status=answer.status, path=request.path)
-                wait = max(answer.retry_after_s, pause)
+                wait = max(answer.retry_after_s, backoff.next_s())
             if self.stop.wait(wait):
                 raise errors.ClusterError("stopped before the API server answered")
-            pause = min(pause * 2, LONGEST_PAUSE_S)
         raise AssertionError("unreachable: the loop above has no end")
 
     def _once(self, request: Request, passage: SendTiming | None) -> Response:
@@ -184,31 +184,13 @@ class ThrottledClient:
         return answer.status == HTTPStatus.SERVICE_UNAVAILABLE or tries < MAX_TRIES
 
 
-def in_threads(run: Callable[[], None], count: int) -> None:
-    """Run something in several threads, to its end."""
-    threads = [threading.Thread(target=run, name=f"apply-{number}", daemon=True) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        while thread.is_alive():
-            thread.join(0.5)  # with a limit, so that a signal is heard
-
-
 def send_all(
-    sender: ThrottledClient, work: Sequence[Request], watch: Callable[[int], None] = lambda _done: None
+    sender: ThrottledClient, work: Sequence[Request], on_done: Callable[[int], None] = lambda _done: None
 ) -> None:
-    """Send many requests whose answers do not matter: what they are about is looked at again anyway."""
-    waiting, done = iter(work), itertools.count(1)
-    lock = threading.Lock()
+    """Send many requests in parallel and ignore errors: the next pass observes the result."""
 
-    def run() -> None:
-        while not sender.stop.is_set():
-            with lock:
-                request = next(waiting, None)
-            if request is None:
-                return
-            with suppress(errors.ClusterError):
-                sender.send(request)
-            watch(next(done))
+    def send(request: Request) -> None:
+        with suppress(errors.ClusterError):
+            sender.send(request)
 
-    in_threads(run, min(len(work), sender.limits.max_inflight))
+    parallel.run_all(send, work, sender.limits.max_inflight, sender.stop, on_done)

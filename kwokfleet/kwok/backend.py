@@ -14,12 +14,11 @@ from typing import Protocol
 
 from kwokfleet.api.kwok_controller import KwokControllerSpec
 from kwokfleet.kube.objects import Manifest
-from kwokfleet.kwok import flags as kwok
-from kwokfleet.kwok import process
+from kwokfleet.kwok import exits, flags, log_lines, process, sharding
 
 ListNodes = Callable[[], Sequence[tuple[str, str]]]
 """Returns the names of the nodes that kwok should drive, each with the shard that its label names."""
-LogListener = Callable[[kwok.LogLine], None]
+LogListener = Callable[[log_lines.LogLine], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +34,10 @@ class DesiredKwok:
     mark: str = ""
     """What stands for everything else that it reads but once: `kwok.read_once` tells."""
 
-    def command(self, shard: kwok.ShardSpec) -> tuple[list[str], str]:
+    def command(self, shard: sharding.ShardSpec) -> tuple[list[str], str]:
         """Return the flags and the configuration of one shard."""
-        config = kwok.config_file(self.spec, shard, self.documents, self.kinds)
-        return kwok.arguments(self.spec, shard, self.kinds), config
+        config = flags.config_file(self.spec, shard, self.documents, self.kinds)
+        return flags.arguments(self.spec, shard, self.kinds), config
 
     def differs(self, other: "DesiredKwok", index: int) -> bool:
         """Return whether a process of one shard that was started as the other one says is another than this one's."""
@@ -46,8 +45,8 @@ class DesiredKwok:
 
     def process_of(self, index: int) -> tuple[object, ...]:
         """Return all that makes the process of one shard what it is."""
-        shard = kwok.shard_spec(self.spec, index)
-        return self.command(shard), kwok.server_address(self.spec, shard), self.mark
+        shard = sharding.shard_spec(self.spec, index)
+        return self.command(shard), flags.server_address(self.spec, shard), self.mark
 
 
 class RunningKwok(Protocol):
@@ -76,7 +75,7 @@ class RunningKwok(Protocol):
     def ran_s(self) -> float:
         """How long it has run."""
 
-    def ended(self) -> kwok.ExitReason | None:
+    def ended(self) -> exits.ExitReason | None:
         """Return why it ended, None while it lives or nobody knows."""
 
     def last_words(self) -> str:
@@ -107,7 +106,7 @@ class ShardBackend(Protocol):
     def leftover(self) -> str:
         """End what a former life of ours has left there; return under which name it held leases."""
 
-    def start(self, wanted: DesiredKwok, shard: kwok.ShardSpec, listener: LogListener) -> RunningKwok:
+    def start(self, wanted: DesiredKwok, shard: sharding.ShardSpec, listener: LogListener) -> RunningKwok:
         """Start a kwok, or return the one that runs."""
 
     def note(self, pid: int, identity: str) -> None:
@@ -129,17 +128,17 @@ class LocalShardBackend:
         """End a process that outlived us."""
         return process.kill_orphan(self._folder)
 
-    def start(self, wanted: DesiredKwok, shard: kwok.ShardSpec, listener: LogListener) -> process.KwokProcess:
+    def start(self, wanted: DesiredKwok, shard: sharding.ShardSpec, listener: LogListener) -> process.KwokProcess:
         """Start a process."""
-        flags, config = wanted.command(shard)
+        arguments, config = wanted.command(shard)
         return process.start(
             wanted.program,
-            flags,
+            arguments,
             kubeconfig=wanted.kubeconfig,
             folder=self._folder,
             config=config,
             listener=listener,
-            address=kwok.server_address(wanted.spec, shard),
+            address=flags.server_address(wanted.spec, shard),
         )
 
     def note(self, pid: int, identity: str) -> None:

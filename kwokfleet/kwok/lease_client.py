@@ -1,16 +1,15 @@
 """Many requests at once about leases and the pods below them: who holds what, let go, look again."""
 
-import threading
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from http import HTTPStatus
 
 from kwokfleet import errors
-from kwokfleet.kube import client, requests
+from kwokfleet.kube import client, parallel, requests
 from kwokfleet.kwok import node_leases, requeue
 
-SENDERS = 32
+MAX_THREADS = 32
 WATCH_DELAY_S = 0.5
 """How long a kwok may take to hear of a lease that has gone or come."""
 
@@ -58,23 +57,11 @@ def requeue_nodes(
 
 
 def send_all(api: requests.RequestSender, work: Sequence[requests.Request]) -> list[requests.Response | None]:
-    """Send many requests at once, and return the answers; what fails is left for the next look."""
-    waiting = enumerate(work)
-    answers: list[requests.Response | None] = [None] * len(work)
-    lock = threading.Lock()
+    """Send many requests in parallel; the response of a failed request is None."""
 
-    def run() -> None:
-        while True:
-            with lock:
-                index, request = next(waiting, (-1, None))
-            if request is None:
-                return
-            with suppress(errors.ClusterError):
-                answers[index] = api.send(request)
+    def send(request: requests.Request) -> requests.Response | None:
+        with suppress(errors.ClusterError):
+            return api.send(request)
+        return None
 
-    threads = [threading.Thread(target=run, daemon=True) for _ in range(min(SENDERS, len(work)))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return answers
+    return parallel.run_all(send, work, MAX_THREADS)

@@ -70,7 +70,7 @@ def release_request(lease: NodeLease) -> Request:
     knows which there are, and after a failure looks again only at the next renewal.
     """
     if not lease.uid or not lease.version:
-        raise ValueError(f"a lease without identity: {lease}")
+        raise ValueError(f"a lease is deleted by its UID and version: {lease}")
     options = {"preconditions": {"uid": lease.uid, "resourceVersion": lease.version}}
     body = orjson.dumps({"apiVersion": "v1", "kind": "DeleteOptions", **options})
     return Request("DELETE", path(lease.node), body)

@@ -18,7 +18,7 @@ import structlog
 from kwokfleet import errors
 from kwokfleet.kube import client, requests
 from kwokfleet.kube.informer import full_objects, reflector
-from kwokfleet.kwok import backend, flags, lease_client, lease_health, shard, statefulset
+from kwokfleet.kwok import backend, exits, flags, lease_client, lease_health, log_lines, shard, sharding, statefulset
 
 log = structlog.get_logger()
 
@@ -143,7 +143,7 @@ class PodShardBackend:
         """Leave the pod alone: it goes on from one of our lives to the next."""
         return ""
 
-    def start(self, wanted: backend.DesiredKwok, shard: flags.ShardSpec, listener: backend.LogListener) -> "PodKwok":
+    def start(self, wanted: backend.DesiredKwok, shard: sharding.ShardSpec, listener: backend.LogListener) -> "PodKwok":
         """Return the pod that is there, or the next one that comes."""
         del shard, listener
         return PodKwok(self._site, self._index, wanted.spec.port)
@@ -175,7 +175,7 @@ class PodKwok:
         self._memory, self._ask_at = 0, 0.0
         self.ended()
 
-    def ended(self) -> flags.ExitReason | None:
+    def ended(self) -> exits.ExitReason | None:
         """Look at the pod; return why its kwok ended, None while it lives, has not begun, or nobody knows."""
         try:
             now = self._site.life(self._index)
@@ -192,8 +192,8 @@ class PodKwok:
             return None
         self._next = now
         if self._asked or self._life.deleting or now is None or now.uid != self._life.uid:
-            return flags.ExitReason.ASKED
-        return flags.exit_reason(now.code, now.last_words, asked=False)
+            return exits.ExitReason.ASKED
+        return exits.exit_reason(now.code, now.last_words, asked=False)
 
     def _hurry(self, now: statefulset.ContainerRun) -> None:
         """Do not wait for a machine that is lost to tell of a pod's end: leases keep its kwok from its nodes."""
@@ -223,7 +223,7 @@ class PodKwok:
     def last_words(self) -> str:
         """Return the end of its log, as far as Kubernetes has it."""
         lines = (self._next.last_words if self._next else "").splitlines()
-        return flags.last_error(lines)
+        return log_lines.last_error(lines)
 
     def lacks(self) -> str:
         """Return why its container does not run."""

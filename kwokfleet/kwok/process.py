@@ -23,7 +23,7 @@ from typing import IO, Self
 import psutil
 
 from kwokfleet import errors, settings
-from kwokfleet.kwok import flags, parent_death
+from kwokfleet.kwok import exits, flags, log_lines, parent_death
 
 STOP_S = 5.0
 LOOK_S = 0.1
@@ -34,7 +34,7 @@ MOST_LOG_BYTES = 4 * 1024 * 1024
 _KEPT_ENVIRONMENT = ("PATH", "HOME", "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "TZ")
 _ANYWHERE = flags.ServerAddress("127.0.0.1", 0)
 
-LogListener = Callable[[flags.LogLine], None]
+LogListener = Callable[[log_lines.LogLine], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class KwokProcess:
                 log.write(raw)
                 text = raw.decode(errors="replace").rstrip("\n")
                 self._last.append(text)
-                self._listener(flags.parse_log_line(text))
+                self._listener(log_lines.parse_log_line(text))
 
     @property
     def until(self) -> datetime:
@@ -100,13 +100,13 @@ class KwokProcess:
         """How long it has run."""
         return time.monotonic() - self.began
 
-    def ended(self) -> flags.ExitReason | None:
+    def ended(self) -> exits.ExitReason | None:
         """Return why it ended, None while it lives."""
         code = self._popen.poll()
         if code is None:
             return None
         self._reader.join(STOP_S)
-        return flags.exit_reason(code, "\n".join(self._last), asked=self._asked)
+        return exits.exit_reason(code, "\n".join(self._last), asked=self._asked)
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for its end; return whether it came."""
@@ -118,7 +118,7 @@ class KwokProcess:
 
     def last_words(self) -> str:
         """Return the last thing it said that sounds like an error, or the last at all."""
-        return flags.last_error(self._last)
+        return log_lines.last_error(self._last)
 
     def lacks(self) -> str:
         """Return nothing: a process is there at once."""

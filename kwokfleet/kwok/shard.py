@@ -19,7 +19,7 @@ import structlog
 from kwokfleet import errors
 from kwokfleet.api import units
 from kwokfleet.kube import requests
-from kwokfleet.kwok import backend, flags, lease_client, lease_watch, node_leases
+from kwokfleet.kwok import backend, exits, lease_client, lease_watch, log_lines, node_leases, sharding
 
 log = structlog.get_logger()
 
@@ -80,7 +80,7 @@ class ShardRunner(threading.Thread):
         self,
         api: requests.RequestSender,
         wanted: backend.DesiredKwok,
-        shard: flags.ShardSpec,
+        shard: sharding.ShardSpec,
         place: backend.ShardBackend,
         nodes: backend.ListNodes,
         heard: lease_watch.LeaseWatch,
@@ -95,7 +95,7 @@ class ShardRunner(threading.Thread):
         """Whether its kwok goes on without us."""
         self._why = ""
         """Why the last kwok ended, if nobody asked it to."""
-        self._record = flags.RestartRecord()
+        self._record = exits.RestartRecord()
         self._said = _Throttle()
         self._reachable = 0.0
         """Since when the API server has answered."""
@@ -139,7 +139,7 @@ class ShardRunner(threading.Thread):
             return False
         stale = wanted.differs(self._wanted, self.shard.index)
         self._wanted = wanted
-        self.shard = flags.shard_spec(wanted.spec, self.shard.index)
+        self.shard = sharding.shard_spec(wanted.spec, self.shard.index)
         if stale and not self._place.renews:
             self.restart()
         return stale
@@ -217,14 +217,14 @@ class ShardRunner(threading.Thread):
         freed = self.release(self.status.identity, all_of_ours=True)
         self._left = self.status.identity if freed is None else None
         self.runs_as = self.shard
-        if asked or (ending is flags.ExitReason.ASKED and not planned):
+        if asked or (ending is exits.ExitReason.ASKED and not planned):
             self._why = ""
             self._tell(why="")
             return
         self._record = self._record.after(process.ran_s)
         self._why = why = planned or f"{ending}: {process.last_words()}"
-        pause = REFUSED_PAUSE_S if ending is flags.ExitReason.CONFIGURATION else self._record.pause_s
-        state = ShardState.REFUSED if ending is flags.ExitReason.CONFIGURATION else ShardState.WAITING
+        pause = REFUSED_PAUSE_S if ending is exits.ExitReason.CONFIGURATION else self._record.pause_s
+        state = ShardState.REFUSED if ending is exits.ExitReason.CONFIGURATION else ShardState.WAITING
         log.warning("kwok_ended", shard=self.shard.index, why=why, pause_s=pause, restarts=self._record.restarts)
         pause = 0.0 if self._place.renews else pause
         self._tell(state=state, pid=0, why=why, restarts=self._record.restarts, pause_s=pause)
@@ -380,7 +380,7 @@ class ShardRunner(threading.Thread):
     def _tell(self, **fields: object) -> None:
         self.status = replace(self.status, **fields)  # type: ignore[arg-type]  # fields of Status
 
-    def _listen(self, line: flags.LogLine) -> None:
+    def _listen(self, line: log_lines.LogLine) -> None:
         if self._said.may_speak():
             ending = line.keys.get("err") == "context canceled"  # what it says when it was told to end
             level = getattr(log, line.level if line.level != "info" and not ending else "debug")

@@ -18,7 +18,7 @@ from kwokfleet.api.kwok_controller import KwokControllerSpec
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest, ObjectKey
 from kwokfleet.kube.requests import CONFIG_MAP, POD, STATEFUL_SET, Request, path, write_query
-from kwokfleet.kwok import flags
+from kwokfleet.kwok import flags, sharding
 
 STRATEGIC = "application/strategic-merge-patch+json"
 DIGEST = f"{objects.PREFIX}/kwok-digest"
@@ -97,7 +97,7 @@ class PodConfig:
 
 def pod_config(spec: KwokControllerSpec, kinds: Sequence[str], mark: str) -> PodConfig:
     """Return how the files let pods run."""
-    config = flags.config_file(spec, flags.shard_spec(spec, 0), (), kinds)
+    config = flags.config_file(spec, sharding.shard_spec(spec, 0), (), kinds)
     return PodConfig(tuple(flags.pod_arguments(spec, kinds)), config, spec.port or flags.POD_PORT, mark)
 
 

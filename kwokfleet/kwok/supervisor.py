@@ -13,7 +13,7 @@ from typing import Protocol, Self
 
 from kwokfleet.kube import requests
 from kwokfleet.kube.informer import reflector
-from kwokfleet.kwok import backend, flags, lease_watch, process, shard
+from kwokfleet.kwok import backend, lease_watch, process, shard, sharding
 
 BOOKS_S = 0.25
 STATUS_FILE, RESTART_FILE = "status.json", "restart"
@@ -150,7 +150,7 @@ class Supervisor:
         return any(ended)
 
     def _must_wait(self, each: shard.ShardRunner) -> bool:
-        alone, will_be = each.shard.drives_all, flags.shard_spec(self.wanted.spec, 0).drives_all
+        alone, will_be = each.shard.drives_all, sharding.shard_spec(self.wanted.spec, 0).drives_all
         if alone == will_be:
             return False
         return len(self._shards) > 1 if will_be else any(not name for _, name in self._nodes())
@@ -171,7 +171,7 @@ class Supervisor:
         for index in range(len(self._shards), count):
             heard, place = lease_watch.LeaseWatch(self._watched), self.site.place(index)
             made = shard.ShardRunner(
-                self._api, self.wanted, flags.shard_spec(self.wanted.spec, index), place, self._nodes, heard
+                self._api, self.wanted, sharding.shard_spec(self.wanted.spec, index), place, self._nodes, heard
             )
             self._shards.append(made)
             made.start()

@@ -15,7 +15,7 @@ from http import HTTPStatus
 import structlog
 
 from kwokfleet import errors
-from kwokfleet.kube import client, objects, observed, requests, throttled_client
+from kwokfleet.kube import client, objects, observed, parallel, requests, throttled_client
 from kwokfleet.kube.objects import Manifest, ObjectKey
 from kwokfleet.kube.observed import Observed
 from kwokfleet.kube.requests import Response
@@ -117,29 +117,16 @@ class Applier:
 
     def each(self, title: str, changes: Sequence[Change], act: Callable[[Change], Outcome]) -> list[Outcome]:
         """Do one thing to each of many, many at once; stop all if one finds that the cluster is lost."""
-        work = enumerate(changes)
-        outcomes: list[Outcome | None] = [None] * len(changes)
-        lock, done, trouble = threading.Lock(), itertools.count(1), list[Exception]()
-
-        def run() -> None:
-            while not trouble and not self.sender.stop.is_set():
-                with lock:
-                    index, change = next(work, (-1, None))
-                if change is None:
-                    return
-                try:
-                    outcomes[index] = act(change)
-                except Exception as error:  # noqa: BLE001 - handed to the thread that waits
-                    trouble.append(error)
-                    return
-                self.watch(title, next(done), len(changes))
-
         if not changes:
             return []
         self.watch(title, 0, len(changes))
-        throttled_client.in_threads(run, min(len(changes), self.sender.limits.max_inflight))
-        if trouble:
-            raise trouble[0]
+        outcomes = parallel.run_all(
+            act,
+            changes,
+            self.sender.limits.max_inflight,
+            self.sender.stop,
+            lambda done: self.watch(title, done, len(changes)),
+        )
         return [
             outcome or Outcome(change, Result.SKIPPED, "stopped before")
             for outcome, change in zip(outcomes, changes, strict=True)

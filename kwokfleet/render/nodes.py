@@ -18,7 +18,7 @@ from kwokfleet.api.fleet import NodeGroups, NodePool
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.observed import TTL
-from kwokfleet.kwok import flags
+from kwokfleet.kwok import sharding
 from kwokfleet.render import lifecycles, node_templates, usage
 from kwokfleet.render.seeded_random import SeededRandom
 
@@ -312,7 +312,7 @@ def _node(  # noqa: PLR0913, PLR0917  # what one node is made of
 
 def _shard(name: str, count: int) -> dict[str, str]:
     """Return the label that says which kwok drives a node; one that drives all needs none."""
-    return {objects.SHARD: str(flags.shard_of(name, count))} if count else {}
+    return {objects.SHARD: str(sharding.shard_index(name, count))} if count else {}
 
 
 def _kubelet(context: NodeContext) -> Callable[[str], tuple[Manifest, dict[str, str]]]:
@@ -332,7 +332,7 @@ def _kubelet(context: NodeContext) -> Callable[[str], tuple[Manifest, dict[str, 
     addresses = [internal]
     ports = [{"kubeletEndpoint": {"Port": port + shard}} for shard in range(shards)]
     return lambda name: (
-        {"addresses": addresses, "daemonEndpoints": ports[flags.shard_of(name, shards) if shards > 1 else 0]},
+        {"addresses": addresses, "daemonEndpoints": ports[sharding.shard_index(name, shards) if shards > 1 else 0]},
         {usage.METRICS_PATH: usage.PATH.replace("{nodeName}", name)},
     )
 

@@ -21,6 +21,7 @@ import structlog
 from kwokfleet import errors
 from kwokfleet.api.wave import Churn
 from kwokfleet.kube import objects, rejections, requests, throttled_client
+from kwokfleet.kube.backoff import Backoff
 from kwokfleet.kube.discovery import KindResolver
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.render import workloads
@@ -85,7 +86,7 @@ class PendingObject:
     request: requests.Request | None = None
     """Made ahead; None if that was not possible, or must be done again."""
     passage: throttled_client.SendTiming = field(default_factory=throttled_client.SendTiming)
-    pause_s: float = FIRST_AGAIN_S
+    backoff: Backoff = field(default_factory=lambda: Backoff(FIRST_AGAIN_S, LONGEST_AGAIN_S))
     """How long to wait if it is refused for a reason that may pass."""
     queued: bool = True
     """Whether it waits to be submitted for the first time."""
@@ -236,8 +237,7 @@ class RunExecutor(threading.Thread):
     def _again(self, piece: PendingObject) -> None:
         """Try an object later: others go on, and the Ledger knows that it is missing."""
         self._note(piece.index, refused=True)
-        self._line.put(time.monotonic() + piece.pause_s, partial(self._submit, piece))
-        piece.pause_s = min(piece.pause_s * 2, LONGEST_AGAIN_S)
+        self._line.put(time.monotonic() + piece.backoff.next_s(), partial(self._submit, piece))
 
     def _over(self, piece: PendingObject, trouble: str) -> None:
         left = piece.passage.at or time.monotonic()
@@ -291,14 +291,16 @@ class RunExecutor(threading.Thread):
                 self._under_way += len(mine)
             now = time.monotonic()
             for index in mine:
-                self._line.put(now, partial(self._renew, index, number, FIRST_RENEW_S, now + PASSING_S))
+                self._line.put(
+                    now, partial(self._renew, index, number, Backoff(FIRST_RENEW_S, LONGEST_AGAIN_S), now + PASSING_S)
+                )
             self._wait_for_all()
             if self._stop_asked.is_set():
                 return
             self._change(rounds=number)
             self._tools.news()
 
-    def _renew(self, index: int, number: int, pause_s: float, until: float) -> None:
+    def _renew(self, index: int, number: int, backoff: Backoff, until: float) -> None:
         """Delete an object and make it anew under its name, once the old one is gone."""
         if self._stop_asked.is_set():
             return
@@ -313,8 +315,7 @@ class RunExecutor(threading.Thread):
             done, trouble = True, str(error)
         now = time.monotonic()
         if not done and now < until:
-            again = min(pause_s * 2, LONGEST_AGAIN_S)
-            self._line.put(now + pause_s, partial(self._renew, index, number, again, until))
+            self._line.put(now + backoff.next_s(), partial(self._renew, index, number, backoff, until))
             return
         if trouble:
             log.warning("not_renewed", wave=self._name[1], run=self._name[2], object=self._called(index), error=trouble)

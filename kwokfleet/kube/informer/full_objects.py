@@ -29,7 +29,7 @@ class FullObjectCache(reflector.Reflector):
         """Stop following."""
         self._stopping.set()
         self.interrupt()
-        self.join(reflector.LONGEST_PAUSE_S)
+        self.join(reflector.MAX_PAUSE_S)
 
     def objects(self) -> Mapping[str, Manifest] | None:
         """Return what is there; None if that is not known."""

@@ -16,6 +16,7 @@ import structlog
 
 from kwokfleet import errors
 from kwokfleet.kube import requests
+from kwokfleet.kube.backoff import Backoff
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.requests import Kind, Request, Response
 
@@ -25,7 +26,7 @@ SILENCE_S = 100.0
 """A watch says something every minute, if only that nothing has happened."""
 WATCH_S = 290
 """How long the API server keeps a watch open; it is taken up again where it ended."""
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 5.0
 _END_OF_LIST = "k8s.io/initial-events-end"
 _CANNOT_STREAM = {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.METHOD_NOT_ALLOWED}
 
@@ -140,15 +141,15 @@ class Reflector(threading.Thread, ABC):
 
     def run(self) -> None:
         """List, watch, and begin again, until stopped."""
-        pause = FIRST_PAUSE_S
+        backoff = Backoff(FIRST_PAUSE_S, MAX_PAUSE_S)
         while not self._stopping.is_set():
-            began = time.monotonic()
+            began, retry_after_s = time.monotonic(), 0.0
             try:
                 if self._resume or self._streams_lists:
                     self._follow()
                 else:
                     self._list()
-                pause = FIRST_PAUSE_S
+                backoff.reset()
                 continue  # the API server ended the watch in good order
             except _GoneError:
                 self._resume = ""
@@ -158,16 +159,15 @@ class Reflector(threading.Thread, ABC):
                 self.restarted("refused")
                 if self._refused(error.answer):
                     continue
-                pause = max(pause, error.answer.retry_after_s)
+                retry_after_s = error.answer.retry_after_s
             except errors.UnreachableError as error:
                 if not self._stopping.is_set():
                     self.restarted("disconnected")
                     self.say(str(error), settled=False)
                     log.debug("mirror_disconnected", kind=self.kind.kind, error=str(error))
-            if time.monotonic() - began > LONGEST_PAUSE_S:
-                pause = FIRST_PAUSE_S
-            self._stopping.wait(pause)
-            pause = min(pause * 2, LONGEST_PAUSE_S)
+            if time.monotonic() - began > MAX_PAUSE_S:
+                backoff.reset()
+            self._stopping.wait(max(backoff.next_s(), retry_after_s))
 
     def _refused(self, answer: Response) -> bool:
         """Note why there is no answer; return whether to try another way at once."""

@@ -8,6 +8,7 @@ from http import HTTPStatus
 
 from kwokfleet import errors
 from kwokfleet.kube import observed, requests
+from kwokfleet.kube.backoff import Backoff
 from kwokfleet.kube.informer import reflector
 from kwokfleet.kube.informer.reflector import WatchApi
 from kwokfleet.kube.objects import Manifest, ObjectKey
@@ -32,15 +33,16 @@ class Poller(threading.Thread):
 
     def run(self) -> None:
         """Look at each that nobody follows, again soon if that failed, until all are followed or we are stopped."""
-        pause = reflector.FIRST_PAUSE_S
+        backoff = Backoff(reflector.FIRST_PAUSE_S, reflector.MAX_PAUSE_S)
         while waiting := [each for each in self._kinds if not each.is_begun]:
             for each in waiting:
                 if self._stopping.is_set():
                     return
                 each.look()
             settled = all(each.is_settled for each in waiting if not each.is_begun)
-            self._stopping.wait(POLL_S if settled else pause)
-            pause = reflector.FIRST_PAUSE_S if settled else min(pause * 2, reflector.LONGEST_PAUSE_S)
+            if settled:
+                backoff.reset()
+            self._stopping.wait(POLL_S if settled else backoff.next_s())
 
 
 class Store(reflector.Reflector):

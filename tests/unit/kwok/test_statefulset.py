@@ -7,8 +7,7 @@ import pytest
 
 from kwokfleet.api.fleet import NodePool
 from kwokfleet.api.kwok_controller import KwokControllerSpec
-from kwokfleet.kwok import flags as kwok
-from kwokfleet.kwok import statefulset
+from kwokfleet.kwok import exits, flags, log_lines, statefulset
 from kwokfleet.render import nodes
 
 NAME = statefulset.StatefulSetName("lab", "kwokfleet-kwok")
@@ -49,12 +48,12 @@ def test_a_pod_is_known_by_the_name_it_holds_leases_under(holder: str, ours: boo
 
 def test_pods_differ_by_their_variables_alone() -> None:
     """One set of flags for all of them, also if there is only one."""
-    flags = kwok.pod_arguments(spec(shards=1), ())
-    assert "--manage-nodes-with-label-selector=kwokfleet.dev/shard=$(POD_INDEX)" in flags
-    assert "--node-ip=10.0.0.1" in flags
-    assert "--server-address=0.0.0.0:10247" in flags
-    assert "--node-ip=$(POD_IP)" in kwok.pod_arguments(spec(port=10250), ())
-    assert kwok.pod_arguments(spec(shards=1), ()) == kwok.pod_arguments(spec(shards=7), ())
+    arguments = flags.pod_arguments(spec(shards=1), ())
+    assert "--manage-nodes-with-label-selector=kwokfleet.dev/shard=$(POD_INDEX)" in arguments
+    assert "--node-ip=10.0.0.1" in arguments
+    assert "--server-address=0.0.0.0:10247" in arguments
+    assert "--node-ip=$(POD_IP)" in flags.pod_arguments(spec(port=10250), ())
+    assert flags.pod_arguments(spec(shards=1), ()) == flags.pod_arguments(spec(shards=7), ())
 
 
 @pytest.mark.parametrize(
@@ -120,8 +119,8 @@ def test_the_last_words_of_a_container_are_kept() -> None:
     life = statefulset.container_run(
         pod(containerStatuses=[{"name": "kwok", "restartCount": 1, "state": waiting, "lastState": ended}])
     )
-    assert kwok.exit_reason(life.code, life.last_words, asked=False) is kwok.ExitReason.CONFIGURATION
-    assert kwok.last_error(life.last_words.splitlines()) == "Execute exit: no stages found"
+    assert exits.exit_reason(life.code, life.last_words, asked=False) is exits.ExitReason.CONFIGURATION
+    assert log_lines.last_error(life.last_words.splitlines()) == "Execute exit: no stages found"
 
 
 def test_nodes_of_pods_always_say_whose_they_are_and_leave_their_address_to_kwok() -> None:

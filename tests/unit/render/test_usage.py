@@ -11,7 +11,7 @@ from kwokfleet.api.fleet import Fleet
 from kwokfleet.api.kwok_controller import KwokControllerSpec
 from kwokfleet.documents.parser import Document
 from kwokfleet.kube import objects
-from kwokfleet.kwok import backend, flags
+from kwokfleet.kwok import backend, flags, sharding
 from kwokfleet.render import desired as render
 from kwokfleet.stagelint import cel
 from kwokfleet.validate import kwok_resources
@@ -131,7 +131,7 @@ def test_each_shard_has_a_port_and_its_nodes_show_it() -> None:
     """The process that drives a node is the one that answers for it."""
     runs = controller(port=10247, shards=3)
     for node in nodes(tree(runs=runs, replicas=20)):
-        shard = flags.ShardSpec(flags.shard_of(node["metadata"]["name"], 3), 3)
+        shard = sharding.ShardSpec(sharding.shard_index(node["metadata"]["name"], 3), 3)
         port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
         assert port == flags.server_address(runs, shard).port
         assert f"--node-port={port}" in flags.arguments(runs, shard, ())
@@ -148,7 +148,7 @@ def test_each_shard_has_a_port_and_its_nodes_show_it() -> None:
 )
 def test_kwok_listens_on_loopback_unless_told_otherwise(fields: Manifest, at: tuple[str, int]) -> None:
     """Nobody has to log in there."""
-    assert flags.server_address(controller(**fields), flags.ShardSpec()) == at
+    assert flags.server_address(controller(**fields), sharding.ShardSpec()) == at
 
 
 def test_who_listens_everywhere_is_found_on_loopback() -> None:
@@ -236,7 +236,7 @@ def test_logs_without_a_way_to_kwok_are_warned_of() -> None:
 
 def test_kwok_follows_only_what_is_declared() -> None:
     """Exec runs commands: it is off unless a file declares it, and so are the endpoints for it."""
-    runs, shard = KwokControllerSpec(), flags.ShardSpec()
+    runs, shard = KwokControllerSpec(), sharding.ShardSpec()
     logs = kwok_resources.owned_manifest(LOGS, "lab")
     assert render.kwok_kinds(tree(logs)) == ("ClusterLogs",)
     assert '"enableDebuggingHandlers":false' in flags.config_file(runs, shard, (), ("ClusterResourceUsage", "Metric"))
