@@ -104,7 +104,9 @@ def running_daemon(api: client.KubeClient, config: DaemonConfig) -> "Iterator[da
         fleets = stack.enter_context(informer.Informer(guarded, (requests.FLEET,)))
         dependencies = Dependencies(
             client=guarded,
-            sync=sync.Sync(guarded, managed, reconciler.Options(rounds=MAX_CONFLICTS), config.limits, mended_s=0.0),
+            sync=sync.Sync(
+                guarded, managed, reconciler.ReconcileOptions(rounds=MAX_CONFLICTS), config.limits, mended_s=0.0
+            ),
             source=_source(guarded, config),
             managed=managed,
             fleets=fleets,
@@ -191,7 +193,7 @@ def kwok_folder(data_dir: Path, host: str) -> Path:
 def one_shot_sync(
     api: client.KubeClient,
     follower: informer.Informer,
-    options: reconciler.Options,
+    options: reconciler.ReconcileOptions,
     limits: throttled_client.ClientLimits,
 ) -> Iterator[sync.Sync]:
     """Build a sync on an informer that is already running; stop it when the block ends."""
@@ -207,11 +209,11 @@ def install_definitions(
 ) -> list[str]:
     """Install the Fleet definition, and kwok's if a kind of *kinds* is missing; return the names of those installed."""
     definitions = fleet_definition()
-    if kinds & session.mirror.view().missing:
+    if kinds & session.informer.view().missing:
         definitions += kwok_definitions(settings, display)
-    installed = list(applier.install(session.sender, definitions, ESTABLISHED_S))
-    session.mirror.follow(kinds)
-    session.mirror.wait(lambda view: not kinds & view.missing, ESTABLISHED_S)
+    installed = list(applier.ensure_definitions(session.sender, definitions, ESTABLISHED_S))
+    session.informer.follow(kinds)
+    session.informer.wait(lambda view: not kinds & view.missing, ESTABLISHED_S)
     return installed
 
 

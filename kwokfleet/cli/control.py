@@ -31,7 +31,7 @@ def approve(
     api = connection.connected(context, kubeconfig)
     waiting = [
         (fleet["metadata"]["name"], each)
-        for fleet in cluster_state.fleets(api)
+        for fleet in cluster_state.list_fleets(api)
         for each in (fleet.get("status") or {}).get("withheld") or ()
         if each.get("digest")
     ]

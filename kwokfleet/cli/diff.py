@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kwokfleet.kube.observed import Inventory
     from kwokfleet.reconcile import reconciler
     from kwokfleet.reconcile.changes import Plan
-    from kwokfleet.reconcile.plan_input import FleetRules
+    from kwokfleet.reconcile.plan_input import FleetPolicy
     from kwokfleet.source import loader
 
 
@@ -68,7 +68,9 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
         from kwokfleet.cli import difftool
         from kwokfleet.reconcile import plan_formats
 
-        difftool.show(external, {plan_formats.file_name(change): plan_formats.sides(change) for change in made.changes})
+        difftool.show(
+            external, {plan_formats.file_name(change): plan_formats.before_and_after(change) for change in made.changes}
+        )
         _print_withheld(made)
     else:
         print_plan(made, loaded, form or PlanFormat.TEXT, details=details)
@@ -76,17 +78,17 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
 
 
 def _live_plan(
-    where: Path, context: str | None, kubeconfig: Path | None, options: "reconciler.Options"
+    where: Path, context: str | None, kubeconfig: Path | None, options: "reconciler.ReconcileOptions"
 ) -> "tuple[Plan, loader.Loaded]":
     from kwokfleet.kube import throttled_client
 
     with session.open_session(context, kubeconfig, options, throttled_client.ClientLimits()) as syncer:
         loaded = session.keep_suspended(syncer, session.load_files(where, render.live_nodes(None, syncer.sender)))
-        session.print_missing_kinds(connection.known(syncer.mirror), session.kwok_kinds(loaded))
+        session.print_missing_kinds(connection.known(syncer.informer), session.kwok_kinds(loaded))
         return syncer.plan(loaded), loaded
 
 
-def _saved_plan(where: Path, live: Path, options: "reconciler.Options") -> "tuple[Plan, loader.Loaded]":
+def _saved_plan(where: Path, live: Path, options: "reconciler.ReconcileOptions") -> "tuple[Plan, loader.Loaded]":
     from kwokfleet.reconcile import cluster_state, reconciler
 
     loaded = session.load_files(where, render.live_nodes(live))
@@ -96,13 +98,13 @@ def _saved_plan(where: Path, live: Path, options: "reconciler.Options") -> "tupl
             f"note: {live} does not say who set which field: what is to be removed cannot be told; "
             "save it with kubectl get --show-managed-fields"
         )
-    saved = cluster_state.Saved(found)
+    saved = cluster_state.SavedCluster(found)
     return reconciler.Reconciler(saved, options).plan(loaded, datetime.now(UTC)), loaded
 
 
 def compare_with_cluster(
     where: Path, context: str | None, kubeconfig: Path | None, fleet: list[str] | None
-) -> "tuple[Plan, loader.Loaded, Inventory, Mapping[str, FleetRules]]":
+) -> "tuple[Plan, loader.Loaded, Inventory, Mapping[str, FleetPolicy]]":
     """Return what differs between files and cluster, with what is in both."""
     from kwokfleet.kube import throttled_client
 
@@ -110,10 +112,10 @@ def compare_with_cluster(
         context, kubeconfig, session.sync_options(fleet, no_prune=False), throttled_client.ClientLimits()
     ) as syncer:
         loaded = session.keep_suspended(syncer, session.load_files(where, render.live_nodes(None, syncer.sender)))
-        view = connection.known(syncer.mirror)
+        view = connection.known(syncer.informer)
         made = syncer.plan(loaded)
         session.require_known_fleets(fleet, loaded, made)
-        return made, loaded, view.objects, syncer.rules
+        return made, loaded, view.objects, syncer.policies
 
 
 def print_plan(made: "Plan", loaded: "loader.Loaded", form: PlanFormat, *, details: bool) -> None:
@@ -150,7 +152,7 @@ def _unified(made: "Plan") -> "Iterator[str]":
 
     colour = plan_view.use_color()
     for change in made.changes:
-        text = plan_formats.unified(change)
+        text = plan_formats.unified_diff(change)
         yield "".join(map(_diff_line, text.splitlines(keepends=True))) if colour else text
     _print_withheld(made)
 
@@ -171,13 +173,13 @@ def _diff_line(line: str) -> str:
 
 def exit_code(made: "Plan", loaded: "loader.Loaded") -> errors.ExitCode:
     """Return what a plan that is not carried out ends with."""
-    from kwokfleet.reconcile.changes import Cause
+    from kwokfleet.reconcile.changes import WithheldCause
 
     causes = {each.cause for each in made.withheld}
-    if Cause.UNKNOWN in causes:
+    if WithheldCause.UNKNOWN in causes:
         return errors.ExitCode.CLUSTER
-    if causes & {Cause.CONFLICT, Cause.NOT_FAKE}:
+    if causes & {WithheldCause.CONFLICT, WithheldCause.NOT_FAKE}:
         return errors.ExitCode.NOT_OURS
-    if Cause.BROKEN in causes or not loaded.usable:  # what a broken file asks for, nobody has compared
+    if WithheldCause.BROKEN in causes or not loaded.usable:  # what a broken file asks for, nobody has compared
         return errors.ExitCode.INPUT
     return errors.ExitCode.DONE if made.empty else errors.ExitCode.NO

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from kwokfleet.install import installer
-    from kwokfleet.install.fleet_configmap import Parcel
-    from kwokfleet.install.manifests import Git, Options
+    from kwokfleet.install.fleet_configmap import FleetConfigMap
+    from kwokfleet.install.manifests import GitSource, InstallOptions
     from kwokfleet.kube import throttled_client
     from kwokfleet.kube.objects import Manifest, ObjectKey
     from kwokfleet.source import loader
@@ -101,15 +101,15 @@ def install(  # noqa: PLR0913, PLR0917  # one for each option
     With the same options it changes nothing; what an older version had and this one lacks is removed. The
     manifests are those of deploy/, for kubectl: --dry-run=client prints them.
     """
-    from kwokfleet.install.manifests import Git, Options
+    from kwokfleet.install.manifests import GitSource, InstallOptions
 
     output.start_logging(quiet=True)
     timeout_s = sync.seconds(timeout)
     _refuse_contradictions(from_path, git_url, form, dry_run, git_sync=git_sync)
-    git = Git(git_url, git_ref, git_path, git_sync) if git_url else None
+    git = GitSource(git_url, git_ref, git_path, git_sync) if git_url else None
     if shards and from_path is None:
         output.print_line(f"note: kwok's pods come when the fleet files have {_document(shards)}")
-    options = Options(
+    options = InstallOptions(
         namespace=namespace,
         image=image or "",
         replicas=replicas,
@@ -176,12 +176,12 @@ def connect_throttled(context: str | None, kubeconfig: Path | None) -> "Iterator
 class _Asked:
     """What somebody asked for, on the way to manifests."""
 
-    def __init__(self, options: "Options", path: Path | None, shards: int, kwok_kinds: bool) -> None:  # noqa: FBT001  # handed on
+    def __init__(self, options: "InstallOptions", path: Path | None, shards: int, kwok_kinds: bool) -> None:  # noqa: FBT001  # handed on
         self._options, self._path, self._shards, self._kwok_kinds = options, path, shards, kwok_kinds
 
     def manifests(
         self, connected: "Callable[[], throttled_client.ThrottledClient] | None"
-    ) -> "tuple[list[Manifest], installer.Goal]":
+    ) -> "tuple[list[Manifest], installer.ReadinessGoal]":
         """Return the manifests, and what to wait for; a cluster is asked only if the files are about live nodes."""
         from dataclasses import replace
 
@@ -189,17 +189,17 @@ class _Asked:
         from kwokfleet.cli import progress
         from kwokfleet.install import bundle, installer, manifests, ownership
 
-        files: Parcel | Git | None = self._options.source
-        goal = installer.Goal(self._options.namespace, None if files else frozenset())
+        files: FleetConfigMap | GitSource | None = self._options.source
+        goal = installer.ReadinessGoal(self._options.namespace, None if files else frozenset())
         if self._path is not None:
             files, goal = self._packed(self._path, connected)
-        made = manifests.objects_of(bundle.manifests(), replace(self._options, source=files))
+        made = manifests.build(bundle.manifests(), replace(self._options, source=files))
         made += app.kwok_definitions(output.read_settings(), progress.on_stderr) if self._kwok_kinds else []
         return sorted(made, key=ownership.rank), goal
 
     def _packed(
         self, path: Path, connected: "Callable[[], throttled_client.ThrottledClient] | None"
-    ) -> "tuple[Parcel, installer.Goal]":
+    ) -> "tuple[FleetConfigMap, installer.ReadinessGoal]":
         from kwokfleet.install import bundle, installer
         from kwokfleet.source import loader
 
@@ -208,12 +208,12 @@ class _Asked:
 
         loaded = files.load(loader.Loader(live), path)
         files.require_valid(loaded)
-        made = bundle.pack(path, loaded, self._said_of_kwok(loaded))
+        made = bundle.pack_files(path, loaded, self._said_of_kwok(loaded))
         names = sorted(each.name for each in loaded.tree.fleets)
         counted = f"{files.count(len(made.data), 'file')} with {files.count(len(names), 'fleet')}"
         output.print_line(f"{counted}: {', '.join(names) or '-'}")
         awake = frozenset(each.name for each in loaded.tree.fleets if not each.spec.suspend)
-        return made, installer.Goal(self._options.namespace, awake, bundle.digest(made))
+        return made, installer.ReadinessGoal(self._options.namespace, awake, bundle.digest(made))
 
     def _said_of_kwok(self, loaded: "loader.Loaded") -> dict[str, str]:
         """Return the file that puts kwok into pods of its own, unless the fleet files do."""
@@ -234,9 +234,9 @@ class _Asked:
 
 def _carry_out(  # noqa: PLR0913  # all that was asked for
     sender: "throttled_client.ThrottledClient",
-    options: "Options",
+    options: "InstallOptions",
     made: "list[Manifest]",
-    goal: "installer.Goal | None",
+    goal: "installer.ReadinessGoal | None",
     *,
     dry_run: sync.DryRun,
     timeout_s: float,
@@ -246,19 +246,19 @@ def _carry_out(  # noqa: PLR0913  # all that was asked for
     from kwokfleet.install import installer
 
     work = installer.Installer(sender, force=force)
-    survey = work.survey(made, options.namespace)
+    survey = work.inspect(made, options.namespace)
     _refuse_lost_files(survey, options)
     if dry_run is sync.DryRun.SERVER:
-        work.try_out(survey, lambda key, what: _tell(key, what, " (server dry run)"))
+        work.dry_run(survey, lambda key, what: _tell(key, what, " (server dry run)"))
         return
-    work.try_out(survey)
+    work.dry_run(survey)
     work.apply(survey, _tell, app.ESTABLISHED_S)
     if goal is not None:
-        installer.wait(sender, goal, timeout_s, lambda text: output.print_line(f"waiting: {text}"))
+        installer.wait_until_ready(sender, goal, timeout_s, lambda text: output.print_line(f"waiting: {text}"))
     _tell_how_to_look(options, goal)
 
 
-def _refuse_lost_files(survey: "installer.Survey", options: "Options") -> None:
+def _refuse_lost_files(survey: "installer.InstallState", options: "InstallOptions") -> None:
     """Refuse to take away where a running daemon has its files from, only because nobody has named it again."""
     from kwokfleet.install import manifests
 
@@ -272,13 +272,13 @@ def _refuse_lost_files(survey: "installer.Survey", options: "Options") -> None:
         )
 
 
-def _tell(key: "ObjectKey", what: "installer.What", more: str = "") -> None:
+def _tell(key: "ObjectKey", what: "installer.ApplyResult", more: str = "") -> None:
     from kwokfleet.install import installer
 
-    typer.echo(f"{installer.named(key)} {what}{more}")
+    typer.echo(f"{installer.display_name(key)} {what}{more}")
 
 
-def _tell_how_to_look(options: "Options", goal: "installer.Goal | None") -> None:
+def _tell_how_to_look(options: "InstallOptions", goal: "installer.ReadinessGoal | None") -> None:
     where = f"--namespace {options.namespace}"
     if goal is None:
         output.print_line(f"installed; see how it comes along: kubectl {where} get pods")

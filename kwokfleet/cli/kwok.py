@@ -177,7 +177,7 @@ def _kept(
         rested = takeover.take_over(sender, spec, known, nodes, stop, _home())
         if not desired.cluster_kinds(loaded.tree) <= _kinds(sender):
             definitions = composition.kwok_definitions(output.read_settings(), progress.on_stderr)
-            for name in applier.install(sender, definitions, composition.ESTABLISHED_S):
+            for name in applier.ensure_definitions(sender, definitions, composition.ESTABLISHED_S):
                 output.print_line(f"installed {name}")
         wanted = kwok_manager.desired_kwok(
             loaded, backend.DesiredKwok(program, spec, client.write_kubeconfig(context, kubeconfig, folder))

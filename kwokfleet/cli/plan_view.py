@@ -8,7 +8,7 @@ import typer
 from kwokfleet.cli import files, output
 from kwokfleet.reconcile import guards, plan_formats
 from kwokfleet.reconcile import outcomes as report
-from kwokfleet.reconcile.changes import Cause, Plan, Withheld
+from kwokfleet.reconcile.changes import Plan, Withheld, WithheldCause
 from kwokfleet.reconcile.outcomes import Outcome
 
 MOST_NAMED = 10
@@ -28,10 +28,10 @@ def lines(made: Plan, *, details: bool) -> Iterator[str]:
         if group.fleet != last:
             yield _bold(f"fleet {group.fleet}" if group.fleet else "shared by all fleets")
             last = group.fleet
-        yield f"  {_signs(report.line(group))}"
+        yield f"  {_signs(report.group_line(group))}"
     if details:
         for change in made.changes:
-            first, *rest = plan_formats.lines(change)
+            first, *rest = plan_formats.change_lines(change)
             yield _painted(first)
             yield from rest
     for each in made.withheld:
@@ -48,9 +48,9 @@ def withheld(each: Withheld, *, details: bool = False) -> Iterator[str]:
         yield f"    next: {release}"
     if details:
         for change in each.changes:
-            yield from (f"    {line}" for line in plan_formats.lines(change))
-    elif each.cause not in (Cause.BROKEN, Cause.FOLLOWS):  # those would not be what is meant
-        yield from (f"    {_signs(report.line(group))}" for group in report.groups(each.changes))
+            yield from (f"    {line}" for line in plan_formats.change_lines(change))
+    elif each.cause not in (WithheldCause.BROKEN, WithheldCause.FOLLOWS):  # those would not be what is meant
+        yield from (f"    {_signs(report.group_line(group))}" for group in report.groups(each.changes))
 
 
 def outcomes(bad: Sequence[Outcome]) -> Iterator[str]:
@@ -60,7 +60,7 @@ def outcomes(bad: Sequence[Outcome]) -> Iterator[str]:
         kinds.setdefault((outcome.result.value, outcome.change.action.value), []).append(outcome)
     for (result, action), mine in kinds.items():
         for outcome in mine[:MOST_NAMED]:
-            object_name = plan_formats.name(outcome.change)
+            object_name = plan_formats.object_name(outcome.change)
             yield f"{_styled(result, typer.colors.RED)}: {action} {object_name}: {outcome.message}"
         if len(mine) > MOST_NAMED:
             yield f"{_styled(result, typer.colors.RED)}: … and {len(mine) - MOST_NAMED:,} more like these"

@@ -32,17 +32,22 @@ NoPrune = Annotated[
 Details = Annotated[bool, typer.Option("--details", "-d", help="Each object and each field, not only the groups.")]
 
 
-def sync_options(fleet: list[str] | None, *, no_prune: bool, approved: list[str] | None = None) -> "reconciler.Options":
+def sync_options(
+    fleet: list[str] | None, *, no_prune: bool, approved: list[str] | None = None
+) -> "reconciler.ReconcileOptions":
     """Return what somebody decided on the command line."""
     from kwokfleet.reconcile import reconciler
 
     only = frozenset(fleet) | {""} if fleet else None
-    return reconciler.Options(not no_prune, only, frozenset(approved or ()))
+    return reconciler.ReconcileOptions(not no_prune, only, frozenset(approved or ()))
 
 
 @contextmanager
 def open_session(
-    context: str | None, kubeconfig: Path | None, options: "reconciler.Options", limits: "throttled_client.ClientLimits"
+    context: str | None,
+    kubeconfig: Path | None,
+    options: "reconciler.ReconcileOptions",
+    limits: "throttled_client.ClientLimits",
 ) -> "Iterator[sync.Sync]":
     """Connect, and follow our objects; whatever ends the block, ends all that it began."""
     from kwokfleet import app
@@ -97,13 +102,13 @@ def keep_suspended(session: "sync.Sync", loaded: "loader.Loaded") -> "loader.Loa
     from kwokfleet.reconcile import cluster_state, fleet_status, reconciler
 
     try:
-        found = cluster_state.fleets(session.sender)
+        found = cluster_state.list_fleets(session.sender)
     except errors.ClusterError as error:
         if error.status != HTTPStatus.FORBIDDEN:
             raise
         output.print_line(f"note: {error}: whether somebody suspended a fleet is not known")
         return loaded
-    return reconciler.as_suspended(loaded, fleet_status.suspended(found))
+    return reconciler.with_suspended(loaded, fleet_status.suspended_fleets(found))
 
 
 def kwok_kinds(loaded: "loader.Loaded") -> "AbstractSet[str]":

@@ -71,7 +71,7 @@ def _played(api: "client.KubeClient", thing: ListedKind, fleet: list[str] | None
     from kwokfleet.daemon import overview
     from kwokfleet.reconcile import cluster_state
 
-    found = [each for each in cluster_state.fleets(api) if not fleet or each["metadata"]["name"] in fleet]
+    found = [each for each in cluster_state.list_fleets(api) if not fleet or each["metadata"]["name"] in fleet]
     return list(overview.waves(found) if thing is ListedKind.WAVES else overview.runs(found))
 
 

@@ -45,7 +45,7 @@ def watch(fleet: list[str] | None, context: str | None, kubeconfig: "Path | None
         now, trouble = overview.Overview(), ""
         while True:
             try:
-                now, trouble = overview.overview(cluster_state.fleets(api), follower.view().objects, only), ""
+                now, trouble = overview.overview(cluster_state.list_fleets(api), follower.view().objects, only), ""
             except errors.ClusterError as error:
                 trouble = str(error)
             shown.show(now, trouble)

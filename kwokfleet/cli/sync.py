@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kwokfleet.reconcile.changes import Plan
-    from kwokfleet.reconcile.sync import Report, Sync
+    from kwokfleet.reconcile.sync import Sync, SyncReport
     from kwokfleet.source import loader
 
 _GO_ON = "what was done stays, and another sync goes on from there"
@@ -99,7 +99,7 @@ def _prepare(syncer: "Sync", kinds: "AbstractSet[str]", *, write: bool) -> None:
     from kwokfleet import app
     from kwokfleet.cli import progress
 
-    view = connection.known(syncer.mirror)
+    view = connection.known(syncer.informer)
     if not write:
         session.print_missing_kinds(view, kinds)
         return
@@ -115,53 +115,53 @@ def _prepare(syncer: "Sync", kinds: "AbstractSet[str]", *, write: bool) -> None:
                 hint="run kwokfleet sync once with the rights to create CustomResourceDefinitions",
             ) from error
         output.print_line(f"note: {error}; the status of Fleets is not recorded in the cluster")
-        syncer.mirror.follow(kinds)
-    session.print_missing_kinds(connection.known(syncer.mirror), kinds)
+        syncer.informer.follow(kinds)
+    session.print_missing_kinds(connection.known(syncer.informer), kinds)
 
 
 def _ask(made: "Plan", *, yes: bool) -> None:
     """Ask whoever sits there before something is deleted."""
-    from kwokfleet.reconcile.changes import Action
+    from kwokfleet.reconcile.changes import ChangeAction
 
-    going = sum(change.action in (Action.DELETE, Action.REPLACE) for change in made.changes)
+    going = sum(change.action in (ChangeAction.DELETE, ChangeAction.REPLACE) for change in made.changes)
     if going and not yes and sys.stdin.isatty() and sys.stderr.isatty():
         typer.confirm(f"delete {files.count(going, 'object')}?", abort=True, err=True)
 
 
-def _carried_out(syncer: "Sync", loaded: "loader.Loaded", made: "Plan", wait_s: float) -> "Report":
+def _carried_out(syncer: "Sync", loaded: "loader.Loaded", made: "Plan", wait_s: float) -> "SyncReport":
     from kwokfleet.cli import progress
     from kwokfleet.reconcile import outcomes
 
     with progress.show_changes(output.console(stderr=True)) as bars:
         syncer.watcher = bars.update
         try:
-            done = syncer.carry_out(loaded, made)
+            done = syncer.converge(loaded, made)
         except BaseException as error:
             if isinstance(error, errors.KwokfleetError):
                 error.hint = f"{error.hint}; {_GO_ON}".lstrip("; ")
             else:
                 output.print_line(_GO_ON)
             raise
-        if wait_s and not outcomes.bad(done.outcomes):
+        if wait_s and not outcomes.failures(done.outcomes):
             syncer.wait_until_ready(wait_s)
     return done
 
 
-def _told(syncer: "Sync", loaded: "loader.Loaded", done: "Report") -> errors.ExitCode:
+def _told(syncer: "Sync", loaded: "loader.Loaded", done: "SyncReport") -> errors.ExitCode:
     """Tell what became of it, and return the exit code."""
     from kwokfleet.cli import plan_view
     from kwokfleet.reconcile import outcomes
     from kwokfleet.reconcile import sync as reconcile_sync
-    from kwokfleet.reconcile.changes import Cause
+    from kwokfleet.reconcile.changes import WithheldCause
 
-    for line in plan_view.outcomes(outcomes.bad(done.outcomes)):
+    for line in plan_view.outcomes(outcomes.failures(done.outcomes)):
         output.print_line(line)
     for each in done.left.withheld:
-        if each.cause is Cause.STALLED:
+        if each.cause is WithheldCause.STALLED:
             for line in plan_view.withheld(each):
                 output.print_line(line)
-    good = sum(each.result in outcomes.GOOD for each in done.outcomes)
-    code = reconcile_sync.worst(done, usable=loaded.usable)
+    good = sum(each.result in outcomes.SUCCESSFUL for each in done.outcomes)
+    code = reconcile_sync.exit_code(done, usable=loaded.usable)
     if syncer.sender.limits.dry_run:
         output.print_line(f"dry run: the API server accepts {good:,} of {files.count(len(done.outcomes), 'change')}")
         return code
@@ -172,14 +172,14 @@ def _told(syncer: "Sync", loaded: "loader.Loaded", done: "Report") -> errors.Exi
     return code
 
 
-def _record(syncer: "Sync", loaded: "loader.Loaded", done: "Report", where: "Path") -> None:
+def _record(syncer: "Sync", loaded: "loader.Loaded", done: "SyncReport", where: "Path") -> None:
     """Tell the cluster how its Fleets stand, and which commit they were made equal to."""
     from kwokfleet.reconcile import fleet_status, outcomes
-    from kwokfleet.reconcile.changes import Cause
+    from kwokfleet.reconcile.changes import WithheldCause
     from kwokfleet.source import sources
 
-    about = fleet_status.About(sources.folder_description(where, loaded.snapshot.digest))
-    if not syncer.record(loaded, done, about) and outcomes.of_cause(done.left.withheld, Cause.APPROVAL):
+    about = fleet_status.StatusContext(sources.folder_description(where, loaded.snapshot.digest))
+    if not syncer.write_status(loaded, done, about) and outcomes.of_cause(done.left.withheld, WithheldCause.APPROVAL):
         output.print_line("note: this could not be recorded in the cluster; approve with: sync --approve DIGEST")
 
 
@@ -218,9 +218,9 @@ def delete(  # noqa: PLR0913, PLR0917  # one for each option
     from kwokfleet.source import loader
 
     output.start_logging()
-    ordered = reconciler.Options(only=frozenset({fleet, ""}), budget=False)
+    ordered = reconciler.ReconcileOptions(only=frozenset({fleet, ""}), budget=False)
     with session.open_session(context, kubeconfig, ordered, throttled_client.ClientLimits(max_inflight, qps)) as syncer:
-        view = connection.known(syncer.mirror)
+        view = connection.known(syncer.informer)
         session.print_missing_kinds(view, {"Stage"})
         if {each.fleet for each in view.objects.values()} - {fleet, ""}:
             syncer.limit_to({fleet})  # what Fleets share is still needed by the others
@@ -234,7 +234,7 @@ def delete(  # noqa: PLR0913, PLR0917  # one for each option
         done = _carried_out(syncer, nothing, made, 0)
         code = _told(syncer, nothing, done)
         if code is errors.ExitCode.DONE:
-            syncer.forget(fleet)
+            syncer.delete_fleet(fleet)
         raise typer.Exit(code)
 
 

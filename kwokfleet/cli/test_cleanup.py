@@ -42,7 +42,7 @@ def removed_at_exit(site: SharedCluster) -> "Iterator[None]":
         with _sending(site) as sender:
             _remove_played(sender, site)  # what was on its way when the daemon was told to rest
             for name in site.names:
-                status_writer.Recorder(sender).forget(name)
+                status_writer.StatusWriter(sender).delete(name)
 
 
 def require_unknown_fleets(site: SharedCluster) -> None:
@@ -51,7 +51,7 @@ def require_unknown_fleets(site: SharedCluster) -> None:
     from kwokfleet.reconcile import cluster_state
 
     with _sending(site) as sender:
-        known = sorted({each["metadata"]["name"] for each in cluster_state.fleets(sender)} & set(site.names))
+        known = sorted({each["metadata"]["name"] for each in cluster_state.list_fleets(sender)} & set(site.names))
     if known:
         raise errors.InputError(
             f"this cluster has a fleet {progress.some(known)} already: its waves would not be played again",
@@ -84,13 +84,13 @@ def remove_fleets(made: "daemon.Daemon", site: SharedCluster) -> None:
     with _sending(site) as sender:
         _remove_played(sender, site)
     for name in site.names:
-        ordered = reconciler.Options(only=frozenset({name, ""}), budget=False)
+        ordered = reconciler.ReconcileOptions(only=frozenset({name, ""}), budget=False)
         with session.open_session(site.context, site.kubeconfig, ordered, throttled_client.ClientLimits()) as syncer:
-            view = connection.known(syncer.mirror)
+            view = connection.known(syncer.informer)
             if {each.fleet for each in view.objects.values()} - {name, ""}:
                 syncer.limit_to({name})  # what Fleets share is still needed by the others
             nothing = loader.empty_tree()
-            left = syncer.carry_out(nothing, syncer.plan(nothing)).left
+            left = syncer.converge(nothing, syncer.plan(nothing)).left
         stays = len(left.changes) + sum(len(each.changes) for each in left.withheld)
         rest = f"{stays} objects stay; see kwokfleet delete {name}" if stays else "gone from the cluster"
         output.print_line(f"fleet {name}: {rest}")

@@ -71,7 +71,9 @@ def _found(sender: "throttled_client.ThrottledClient", namespace: str | None) ->
     from kwokfleet.install import installer, ownership
     from kwokfleet.kube import objects
 
-    found = sorted({objects.labels(each)[ownership.MARK] for _, each in installer.installed(sender, namespace or "")})
+    found = sorted(
+        {objects.labels(each)[ownership.INSTALL_LABEL] for _, each in installer.list_installed(sender, namespace or "")}
+    )
     if len(found) > 1:
         raise errors.InputError(f"there are several: in {', '.join(found)}", hint="name one with --namespace")
     return found[0] if found else None

@@ -74,7 +74,7 @@ def _ordered(what: "RunAction", about: tuple[str, str, str], context: str | None
 
     fleet, wave, run = about
     api = connection.connected(context, kubeconfig)
-    return status_writer.order(api, fleet, what, wave, run, check=lambda there: _check(there, wave, run))
+    return status_writer.submit_run_command(api, fleet, what, wave, run, check=lambda there: _check(there, wave, run))
 
 
 def _check(there: "Manifest", wave: str, run: str) -> None:

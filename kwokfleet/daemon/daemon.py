@@ -43,7 +43,7 @@ class Daemon:
         self.managed, self.fleets = dependencies.managed, dependencies.fleets
         self.event_log = dependencies.event_log
         status_client = self.sync.sender.lane(self.sync.stop, STATUS_PATIENCE_S)
-        self.status_writer = status_writer.Recorder(status_client, options.identity)
+        self.status_writer = status_writer.StatusWriter(status_client, options.identity)
         self.files = fleet_files.FleetFiles(self.source, self.fleets, self.event_log)
         self.dispatcher = dispatcher.Dispatcher(
             self.sync, self.event_log, self.status_writer, self._worker_finished, dependencies.metrics
@@ -226,7 +226,7 @@ class Daemon:
         kinds = desired.cluster_kinds(loaded.tree)
         if not self._definitions_installed or kinds & self.managed.view().missing:
             self.options.install_definitions(self.sync, kinds)
-            self._definitions_installed = self.status_writer.begin()
+            self._definitions_installed = self.status_writer.load()
 
     def _dispatch(self, effective: loader.Loaded, progress: dispatcher.PassProgress) -> None:
         """Apply the Plan, unless the daemon is suspended."""
@@ -268,7 +268,7 @@ class Daemon:
             self._write_status(loaded)
 
     def _write_status(self, loaded: loader.Loaded) -> None:
-        details = fleet_status.About(
+        details = fleet_status.StatusContext(
             self.source.description(),
             self.kwok_problem,
             self.dispatcher.plans,
@@ -281,7 +281,7 @@ class Daemon:
 
     def _start_persisted_runs(self, loaded: loader.Loaded) -> None:
         if self._definitions_installed and not self.suspended:
-            self.runs.start_persisted(self.files.effective(loaded).tree, self.status_writer.status)
+            self.runs.start_persisted(self.files.effective(loaded).tree, self.status_writer.status_of)
 
     @property
     def kwok_problem(self) -> str:

@@ -16,8 +16,8 @@ from kwokfleet.daemon import backoff, event_log, fleet_worker, snapshot, trigger
 from kwokfleet.daemon.trigger import PassReason
 from kwokfleet.reconcile import outcomes as plan_outcomes
 from kwokfleet.reconcile import status_writer, sync
-from kwokfleet.reconcile.changes import SHARED, Action, Change, Plan, digest
-from kwokfleet.reconcile.outcomes import Outcome, Result
+from kwokfleet.reconcile.changes import SHARED, Change, ChangeAction, Plan, digest
+from kwokfleet.reconcile.outcomes import ChangeResult, Outcome
 from kwokfleet.source import loader
 
 MAX_PLANS = 10
@@ -65,7 +65,7 @@ class Dispatcher:
         self,
         session: sync.Sync,
         events: event_log.EventLog,
-        writer: status_writer.Recorder,
+        writer: status_writer.StatusWriter,
         on_finish: Callable[[], None],
         listener: PassListener,
     ) -> None:
@@ -148,9 +148,9 @@ class Dispatcher:
             self._backoffs.keys() - backing_off - busy - {change.fleet for change in plan.changes} - {ALL_FLEETS}
         )
         shared = by_fleet.pop(SHARED, [])
-        self._apply_shared(loaded, [change for change in shared if change.action is not Action.DELETE], progress)
+        self._apply_shared(loaded, [change for change in shared if change.action is not ChangeAction.DELETE], progress)
         if not by_fleet and not busy:  # shared objects go last, when no Fleet needs them any more
-            self._apply_shared(loaded, [change for change in shared if change.action is Action.DELETE], progress)
+            self._apply_shared(loaded, [change for change in shared if change.action is ChangeAction.DELETE], progress)
         for name, changes in by_fleet.items():
             worker = fleet_worker.FleetWorker(self._sync, loaded, name, changes, self._worker_finished)
             self._workers[name], self._progress[name] = worker, progress
@@ -165,7 +165,7 @@ class Dispatcher:
 
     def _apply_shared(self, loaded: loader.Loaded, changes: Sequence[Change], progress: PassProgress) -> None:
         if changes:
-            self._evaluate(SHARED, self._sync.make(loaded, changes), progress)
+            self._evaluate(SHARED, self._sync.apply_changes(loaded, changes), progress)
             self._on_finish()
 
     def _worker_finished(self, worker: fleet_worker.FleetWorker) -> None:
@@ -195,13 +195,13 @@ class Dispatcher:
         cancelled: bool = False,
     ) -> None:
         """Record outcomes, and back off from a Fleet whose changes failed."""
-        self._sync.learn(outcomes)
+        self._sync.record_outcomes(outcomes)
         progress.outcomes += outcomes
         if cancelled:
             return
-        failed = plan_outcomes.bad(outcomes)
+        failed = plan_outcomes.failures(outcomes)
         progress.failures += len(failed) + bool(error)
-        blocked = bool(outcomes) and all(outcome.result is Result.AGAIN for outcome in outcomes)
+        blocked = bool(outcomes) and all(outcome.result is ChangeResult.AGAIN for outcome in outcomes)
         if not (failed or error or blocked):
             self._clear_failures([fleet])
             return
@@ -213,9 +213,9 @@ class Dispatcher:
 
     def finish(self, progress: PassProgress) -> None:
         """Record a finished pass in the metrics and, if anything happened, in the event log."""
-        done = [outcome for outcome in progress.outcomes if outcome.result is Result.DONE]
+        done = [outcome for outcome in progress.outcomes if outcome.result is ChangeResult.DONE]
         result = _pass_result(progress, changed=bool(done))
-        counts = ((action, sum(outcome.change.action is action for outcome in done)) for action in Action)
+        counts = ((action, sum(outcome.change.action is action for outcome in done)) for action in ChangeAction)
         changes = {action.value: count for action, count in counts if count}
         duration_s = time.monotonic() - progress.started
         finished = snapshot.Pass(
@@ -234,18 +234,20 @@ class Dispatcher:
             )  # fmt: skip
 
     def _record_plan(self, worker: fleet_worker.FleetWorker, progress: PassProgress) -> None:
-        done = [outcome.change for outcome in worker.outcomes if outcome.result is Result.DONE]
+        done = [outcome.change for outcome in worker.outcomes if outcome.result is ChangeResult.DONE]
         plan = {
             "digest": digest(worker.changes),
             "time": progress.started_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
             "revision": progress.revision,
             "changes": len(done),
-            "failed": len(plan_outcomes.bad(worker.outcomes)),
+            "failed": len(plan_outcomes.failures(worker.outcomes)),
         }
         self.plans[worker.fleet] = [*self.plans.get(worker.fleet, ()), plan][-MAX_PLANS:]
         if done:
-            summary = "; ".join(plan_outcomes.line(group) for group in plan_outcomes.groups(done))
-            self._status_writer.event(worker.fleet, "Reconciled", f"{summary}: {trigger.describe(progress.reasons)}")
+            summary = "; ".join(plan_outcomes.group_line(group) for group in plan_outcomes.groups(done))
+            self._status_writer.emit_event(
+                worker.fleet, "Reconciled", f"{summary}: {trigger.describe(progress.reasons)}"
+            )
 
     def report_drift(self, plan: Plan) -> None:
         """Report objects that another client changed."""

@@ -48,7 +48,7 @@ class DaemonFacade:
         """Return the present state."""
         running = self._daemon
         view, writer = running.managed.view(), running.status_writer
-        statuses = {name: writer.status(name) for name in tuple(writer.there)}
+        statuses = {name: writer.status_of(name) for name in tuple(writer.fleets)}
         counts: dict[tuple[str, str], int] = {}
         for observed in view.objects.values():
             state = "deleting" if observed.deleting else "ready" if observed.ready else "unready"
@@ -64,7 +64,7 @@ class DaemonFacade:
             source=self._source(),
             passes=running.event_log.passes,
             waiting=running.trigger.pending(),
-            fleets=fleet_snapshots(running.sync.rules, view.objects, statuses, self._scheduled()),
+            fleets=fleet_snapshots(running.sync.policies, view.objects, statuses, self._scheduled()),
             kwok=self._kwok(),
             objects=counts,
             newest_event=running.event_log.newest,
@@ -125,7 +125,7 @@ class DaemonFacade:
         if resource in listing.LISTS:
             inventory = self._daemon.managed.view().objects.values()
             return listing.LISTS[resource]([item for item in inventory if not fleet or item.fleet == fleet])
-        fleets = sorted(self._daemon.status_writer.there.items())
+        fleets = sorted(self._daemon.status_writer.fleets.items())
         selected = [manifest for name, manifest in fleets if not fleet or name == fleet]
         return list(overview.waves(selected) if resource == "waves" else overview.runs(selected))
 
@@ -199,7 +199,7 @@ class DaemonFacade:
 
 
 def _summary(stored: result_store.StoredResult) -> dict[str, Any] | None:
-    """Return the fields that a list shows, read without building the whole Result."""
+    """Return the fields that a list shows, read without building the whole ChangeResult."""
     try:
         fields = orjson.loads((stored.folder / result_store.RESULT).read_bytes())
         return {name: fields[name] for name in _RESULT_FIELDS}

@@ -32,9 +32,9 @@ class FleetFiles:
 
     def effective(self, loaded: loader.Loaded) -> loader.Loaded:
         """Return the files with those Fleets suspended that a user suspended in the cluster."""
-        suspended = fleet_status.suspended(fleet.manifest for fleet in self._fleets.view().objects.values())
+        suspended = fleet_status.suspended_fleets(fleet.manifest for fleet in self._fleets.view().objects.values())
         if self._effective is None or self._effective[0] is not loaded or self._effective[1] != suspended:
-            self._effective = (loaded, suspended, reconciler.as_suspended(loaded, suspended))
+            self._effective = (loaded, suspended, reconciler.with_suspended(loaded, suspended))
         return self._effective[2]
 
     def _log(self, loaded: loader.Loaded) -> None:

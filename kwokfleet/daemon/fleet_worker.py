@@ -48,7 +48,7 @@ class FleetWorker(threading.Thread):
         """Apply the changes."""
         try:
             client = self._sync.sender.lane(self._cancel_requested)
-            self.outcomes = self._sync.make(self.loaded, self.changes, client)
+            self.outcomes = self._sync.apply_changes(self.loaded, self.changes, client)
         except errors.KwokfleetError as error:
             self.error = str(error)
         except Exception as error:  # a bug must not block later passes of this Fleet

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from kwokfleet.daemon.snapshot import FleetSnapshot, Pass, PassResult, PoolSnapshot, Snapshot
 from kwokfleet.measure.result import ResultSummary
-from kwokfleet.reconcile.changes import Action, Cause
+from kwokfleet.reconcile.changes import ChangeAction, WithheldCause
 
 OTHER = "other"
 NO_ANSWER = "none"
@@ -78,7 +78,7 @@ class Metrics:
         self._served = self._counter("http_requests", "Requests to this server.", "route", "method", "code")
         for result in PassResult:
             self._passes.labels(result.value)
-        for action in Action:
+        for action in ChangeAction:
             self._changes.labels(action.value)
         prometheus_client.ProcessCollector(registry=self.registry)
 
@@ -93,7 +93,7 @@ class Metrics:
         self._passes.labels(made.result.value).inc()
         self._failures.inc(made.failures)
         for action, count in made.changes.items():
-            self._changes.labels(Action(action).value).inc(count)
+            self._changes.labels(ChangeAction(action).value).inc(count)
 
     def triggered(self, latency_s: float) -> None:
         """Note how long a wish for a pass waited."""
@@ -200,7 +200,7 @@ def _process(seen: Snapshot) -> Iterator[Metric]:
     yield _gauge("synced", "Whether a pass has come to its end since the start.", seen.synced)
     yield _gauge("suspended", "Whether this process only looks on.", seen.suspended)
     yield _gauge("waiting_triggers", "Wishes for a pass that has not begun.", len(seen.waiting))
-    waiting = {fleet.name for fleet in seen.fleets for each in fleet.withheld if each.cause == Cause.APPROVAL}
+    waiting = {fleet.name for fleet in seen.fleets for each in fleet.withheld if each.cause == WithheldCause.APPROVAL}
     yield _gauge("prune_blocked", "Fleets whose changes wait for an approval.", len(waiting))
     if seen.passes:
         last = seen.passes[-1]

@@ -66,7 +66,7 @@ def _fleet(fleet: Manifest) -> Row:
     conditions = {each["type"]: each for each in status.get("conditions") or ()}
     ready = conditions.get("Ready", {})
     others = [name for name in ("Reconciling", "Stalled", "Degraded") if _holds(conditions.get(name))]
-    if fleet["metadata"]["name"] in fleet_status.suspended([fleet]):
+    if fleet["metadata"]["name"] in fleet_status.suspended_fleets([fleet]):
         others.append("Suspended")
     word = {"True": "Ready", "False": "NotReady"}.get(ready.get("status", ""), "Unknown")
     return {

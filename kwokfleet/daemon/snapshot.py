@@ -15,7 +15,7 @@ from kwokfleet.documents.problems import Problem
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.observed import Inventory
 from kwokfleet.measure.result import ResultSummary
-from kwokfleet.reconcile.plan_input import FleetRules
+from kwokfleet.reconcile.plan_input import FleetPolicy
 
 MOST_PASSES = 10
 """How many of the last passes are remembered."""
@@ -201,7 +201,7 @@ def append_pass(passes: Sequence[Pass], last: Pass) -> tuple[Pass, ...]:
     return (*passes, last)[-MOST_PASSES:]
 
 
-def fleet_snapshots(rules: Mapping[str, FleetRules], inventory: Inventory, statuses: Mapping[str, Manifest],
+def fleet_snapshots(rules: Mapping[str, FleetPolicy], inventory: Inventory, statuses: Mapping[str, Manifest],
            due: Mapping[str, Sequence[ScheduledTime]]) -> tuple[FleetSnapshot, ...]:  # fmt: skip
     """Return how each Fleet stands: its pools counted, the rest out of its status in the cluster."""
     there: dict[tuple[str, str], list[int]] = {}
@@ -213,11 +213,11 @@ def fleet_snapshots(rules: Mapping[str, FleetRules], inventory: Inventory, statu
             counts[2] += each.schedulable
     names = sorted({*rules, *statuses})
     return tuple(
-        _fleet(name, rules.get(name, FleetRules()), there, statuses.get(name, {}), due.get(name, ())) for name in names
+        _fleet(name, rules.get(name, FleetPolicy()), there, statuses.get(name, {}), due.get(name, ())) for name in names
     )
 
 
-def _fleet(name: str, rule: FleetRules, there: Mapping[tuple[str, str], Sequence[int]], status: Manifest,
+def _fleet(name: str, rule: FleetPolicy, there: Mapping[tuple[str, str], Sequence[int]], status: Manifest,
            due: Iterable[ScheduledTime]) -> FleetSnapshot:  # fmt: skip
     gone = {pool for fleet, pool in there if fleet == name} - rule.pools.keys()
     sizes = {pool: (each.size, each.suspended) for pool, each in rule.pools.items()} | dict.fromkeys(gone, (0, False))

@@ -25,7 +25,11 @@ class StatusPublisher:
     """Publishes the status of all Fleets. Used by the worker thread, except `request`."""
 
     def __init__(
-        self, writer: status_writer.Recorder, session: sync.Sync, managed: informer.Informer, log: event_log.EventLog
+        self,
+        writer: status_writer.StatusWriter,
+        session: sync.Sync,
+        managed: informer.Informer,
+        log: event_log.EventLog,
     ) -> None:
         self._writer, self._sync, self._managed, self._event_log = writer, session, managed, log
         self._published_at = 0.0
@@ -57,18 +61,18 @@ class StatusPublisher:
         effective: loader.Loaded,
         plan: Plan,
         failed: Sequence[Outcome],
-        details: fleet_status.About,
+        details: fleet_status.StatusContext,
     ) -> None:
         """Write the status of every Fleet; what is unchanged is not written."""
         self._published_at, self.requested = time.monotonic(), False
         objects = self._managed.view().objects
-        statuses = self._sync.standing(effective, plan, failed, details)
-        unread = loaded.broken | ((statuses.keys() - self._sync.rules.keys()) if not loaded.whole else set())
+        statuses = self._sync.fleet_statuses(effective, plan, failed, details)
+        unread = loaded.broken | ((statuses.keys() - self._sync.policies.keys()) if not loaded.whole else set())
         for name in statuses.keys() & unread:
-            statuses[name] = fleet_status.with_old_wishes(statuses[name], self._writer.status(name))
-        before = {name: _ready_condition(self._writer.status(name)) for name in statuses}
+            statuses[name] = fleet_status.with_last_desired(statuses[name], self._writer.status_of(name))
+        before = {name: _ready_condition(self._writer.status_of(name)) for name in statuses}
         existing = {observed.fleet for observed in objects.values()} if loaded.whole else None
-        written = self._writer.record(statuses, existing)
+        written = self._writer.write(statuses, existing)
         self._published = (objects, details.degraded) if written else (None, "")
         for name, status in statuses.items():
             self._report_change(name, before[name], _ready_condition(status))
@@ -81,7 +85,7 @@ class StatusPublisher:
         ready = after["status"] == "True"
         self._event_log.record("fleet", after["message"], fleet=fleet, warning=not ready, reason=after["reason"])
         kind = events.NORMAL if ready else events.WARNING
-        self._writer.event(fleet, after["reason"], after["message"], kind=kind)
+        self._writer.emit_event(fleet, after["reason"], after["message"], kind=kind)
 
 
 def _ready_condition(status: Mapping[str, object]) -> Mapping[str, str]:

@@ -32,7 +32,7 @@ class WaveRuns:
     def __init__(
         self,
         dependencies: Dependencies,
-        writer: status_writer.Recorder,
+        writer: status_writer.StatusWriter,
         on_change: Callable[[], None],
         results: Path | None,
     ) -> None:
@@ -69,7 +69,7 @@ class WaveRuns:
         in the cluster.
         """
         for fleet in loaded.tree.fleets:
-            self._controller.learn(fleet.name, self._status_writer.status(fleet.name))
+            self._controller.learn(fleet.name, self._status_writer.status_of(fleet.name))
         ready = (lambda _name: False) if SHARED in unfinished else (lambda name: name not in unfinished)
         new_runs = self._controller.attend(loaded.tree, ready, datetime.now(UTC), run_commands.by_fleet(fleets))
         for fleet_name, wave, run in new_runs:
@@ -77,7 +77,7 @@ class WaveRuns:
                 self._measurer.expect((fleet_name, wave, run.name))
             title = f"run {run.name} of wave {wave}"
             self._event_log.record("wave", f"{title} starts", fleet=fleet_name, wave=wave, run=run.name)
-            self._status_writer.event(fleet_name, "RunStarted", title)
+            self._status_writer.emit_event(fleet_name, "RunStarted", title)
         if self._measurer is not None:
             self._measurer.heed(loaded.tree, self._controller.pages(), whole=loaded.whole)
         return bool(new_runs)
@@ -115,7 +115,7 @@ class WaveRuns:
                 "wave", message, fleet=run.fleet, warning=kind == events.WARNING, wave=run.wave, run=run.run,
                 verdict=run.verdict,
             )  # fmt: skip
-            self._status_writer.event(run.fleet, reason, message, kind=kind)
+            self._status_writer.emit_event(run.fleet, reason, message, kind=kind)
 
     def reset(self) -> None:
         """Stop everything and clear all state: another daemon leads."""

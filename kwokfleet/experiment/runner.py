@@ -92,7 +92,7 @@ class Trial:
         seen = self._face.snapshot()
         mine = [each for each in seen.fleets if each.name in self._fleets]
         for name in self._fleets:
-            pages = ledger.parse(self._daemon.status_writer.status(name).get("waves") or ())
+            pages = ledger.parse(self._daemon.status_writer.status_of(name).get("waves") or ())
             self._entries |= progress.entries({name: pages})
         found = tuple(progress.parts(self._awaited, self._entries, self._read()))
         nodes = snapshot.total_nodes(each.nodes for each in mine)

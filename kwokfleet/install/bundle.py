@@ -7,7 +7,7 @@ from pathlib import Path
 from kwokfleet import errors
 from kwokfleet.documents import parser
 from kwokfleet.install import fleet_configmap, kustomization
-from kwokfleet.install.fleet_configmap import Parcel
+from kwokfleet.install.fleet_configmap import FleetConfigMap
 from kwokfleet.source import files, library, loader, revision
 
 _KIB = 1024
@@ -18,7 +18,7 @@ def manifests() -> kustomization.Tree:
     return {path: [each.value for each in parser.parse(path, text)[0]] for path, text in library.deploy_files().items()}
 
 
-def pack(path: Path, loaded: loader.Loaded, extra: dict[str, str] | None = None) -> Parcel:
+def pack_files(path: Path, loaded: loader.Loaded, extra: dict[str, str] | None = None) -> FleetConfigMap:
     """Return the fleet files at a path, and all that they refer to; *extra*: files of ours, by name.
 
     Files may refer into the folder beside theirs (`../stages/chaos.yaml`): then that goes along as well.
@@ -35,7 +35,7 @@ def pack(path: Path, loaded: loader.Loaded, extra: dict[str, str] | None = None)
             )
     texts = {each.relative_to(root).as_posix(): _text(each) for each in sorted(found)}
     texts |= {(Path(start) / name).as_posix(): text for name, text in (extra or {}).items()}
-    made = fleet_configmap.pack(texts, start)
+    made = fleet_configmap.build(texts, start)
     _refuse_large(made)
     return made
 
@@ -58,18 +58,18 @@ def _text(path: Path) -> str:
         raise errors.InputError(f"{path} cannot be read: {error}", hint="try again") from error
 
 
-def _refuse_large(made: Parcel) -> None:
-    if made.size <= fleet_configmap.MOST_BYTES:
+def _refuse_large(made: FleetConfigMap) -> None:
+    if made.size <= fleet_configmap.MAX_BYTES:
         return
     largest = ", ".join(f"{path} ({size / _KIB:,.0f} KiB)" for path, size in made.largest(3))
-    limit = f"{fleet_configmap.MOST_BYTES // _KIB:,} KiB"
+    limit = f"{fleet_configmap.MAX_BYTES // _KIB:,} KiB"
     raise errors.InputError(
         f"the files have {made.size / _KIB:,.0f} KiB, and a ConfigMap holds at most {limit}; the largest: {largest}",
         hint="put them into a git repository and install with --git-url",
     )
 
 
-def digest(made: Parcel) -> str:
+def digest(made: FleetConfigMap) -> str:
     """Return the digest that a daemon will tell of these files when it has read them."""
     inside = f"{made.start}/" if made.start else ""
     return revision.tree_digest(

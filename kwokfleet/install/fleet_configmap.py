@@ -11,14 +11,14 @@ from posixpath import basename, splitext
 
 from kwokfleet.kube.objects import Manifest
 
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 """What the API server lets a ConfigMap hold."""
 _LONGEST_KEY = 253
 _NOT_IN_KEYS = re.compile(r"[^-._a-zA-Z0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class FleetConfigMap:
     """Files, ready to go into a ConfigMap."""
 
     data: Mapping[str, str]
@@ -46,12 +46,12 @@ class Parcel:
         return sorted(sizes.items(), key=lambda pair: (-pair[1], pair[0]))[:count]
 
 
-def pack(files: Mapping[str, str], start: str = "") -> Parcel:
+def build(files: Mapping[str, str], start: str = "") -> FleetConfigMap:
     """Return files, given as texts by path, with a key of its own for each."""
     paths: dict[str, str] = {}
     for path in sorted(files):
         paths[_key(path, taken=paths)] = path
-    return Parcel({key: files[path] for key, path in paths.items()}, paths, start)
+    return FleetConfigMap({key: files[path] for key, path in paths.items()}, paths, start)
 
 
 def _key(path: str, taken: Mapping[str, str]) -> str:

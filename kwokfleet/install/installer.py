@@ -13,7 +13,7 @@ from http import HTTPStatus
 
 from kwokfleet import errors
 from kwokfleet.install import manifests, ownership, rollout
-from kwokfleet.install.ownership import Whose
+from kwokfleet.install.ownership import Ownership
 from kwokfleet.kube import client, objects, requests, throttled_client
 from kwokfleet.kube.objects import Manifest, ObjectKey
 from kwokfleet.kube.requests import Response
@@ -23,7 +23,7 @@ _MADE = (HTTPStatus.OK, HTTPStatus.CREATED)
 _FEW = 5
 
 
-class What(StrEnum):
+class ApplyResult(StrEnum):
     """What became of one object."""
 
     CREATED = "created"
@@ -33,11 +33,11 @@ class What(StrEnum):
     REMOVED = "removed"
 
 
-Tell = Callable[[ObjectKey, What], None]
+Tell = Callable[[ObjectKey, ApplyResult], None]
 
 
 @dataclass(slots=True)
-class Survey:
+class InstallState:
     """An installation, and what there is already of it."""
 
     namespace: str
@@ -48,16 +48,16 @@ class Survey:
     surplus: Sequence[tuple[requests.Kind, Manifest]] = ()
     """What another version, or other options, had installed and this one does not."""
 
-    def stays(self, manifest: Manifest) -> bool:
+    def is_left_unchanged(self, manifest: Manifest) -> bool:
         """Return whether an object is somebody else's and used as it is."""
-        return ownership.stays(manifest, self.live.get(objects.key(manifest)), self.namespace)
+        return ownership.is_left_unchanged(manifest, self.live.get(objects.key(manifest)), self.namespace)
 
-    def what(self, manifest: Manifest, made: Manifest) -> What:
+    def result(self, manifest: Manifest, made: Manifest) -> ApplyResult:
         """Return what became of an object, or would."""
         before = self.live.get(objects.key(manifest))
         if before is None:
-            return What.CREATED
-        return What.SAME if ownership.is_the_same(before, made) else What.CHANGED
+            return ApplyResult.CREATED
+        return ApplyResult.SAME if ownership.is_unchanged(before, made) else ApplyResult.CHANGED
 
 
 class Installer:
@@ -66,7 +66,7 @@ class Installer:
     def __init__(self, sender: throttled_client.ThrottledClient, *, force: bool = False) -> None:
         self._sender, self._force = sender, force
 
-    def survey(self, wanted: Sequence[Manifest], namespace: str) -> Survey:
+    def inspect(self, wanted: Sequence[Manifest], namespace: str) -> InstallState:
         """Look at what is there; raise if something is in the way."""
         live = {}
         for each in wanted:
@@ -75,58 +75,58 @@ class Installer:
                 live[objects.key(each)] = answer.json()
             elif answer.status != HTTPStatus.NOT_FOUND:
                 raise _refusal(self._sender, [_said(objects.key(each), answer)])
-        _refuse(ownership.refusals(wanted, live, namespace, force=self._force))
+        _refuse(ownership.ownership_conflicts(wanted, live, namespace, force=self._force))
         names = {objects.key(each) for each in wanted}
         surplus = [
             (kind, each)
-            for kind, each in installed(self._sender, namespace)
-            if kind.kind not in ownership.LASTING and key_of(kind, each) not in names
+            for kind, each in list_installed(self._sender, namespace)
+            if kind.kind not in ownership.PERSISTENT_KINDS and key_of(kind, each) not in names
         ]
-        return Survey(namespace, wanted, live, surplus=surplus)
+        return InstallState(namespace, wanted, live, surplus=surplus)
 
-    def try_out(self, survey: Survey, tell: Tell | None = None) -> None:
+    def dry_run(self, survey: InstallState, tell: Tell | None = None) -> None:
         """Let the API server check everything, and keep nothing; raise with all that it has to say."""
         refused: list[str] = []
         for each in survey.wanted:
             key = objects.key(each)
-            if survey.stays(each):
-                what = What.LEFT
+            if survey.is_left_unchanged(each):
+                what = ApplyResult.LEFT
             else:
                 answer = self._sent(survey, each, dry_run=True)
                 if answer.status not in _MADE and not _waits_for_namespace(answer):
                     refused.append(_said(key, answer))
                     continue
-                what = What.CREATED if answer.status not in _MADE else survey.what(each, answer.json())
-                survey.same |= {key} if what is What.SAME else set()
+                what = ApplyResult.CREATED if answer.status not in _MADE else survey.result(each, answer.json())
+                survey.same |= {key} if what is ApplyResult.SAME else set()
             if tell:
                 tell(key, what)
         if refused:
             raise _refusal(self._sender, refused)
 
-    def apply(self, survey: Survey, tell: Tell, established_s: float) -> None:
+    def apply(self, survey: InstallState, tell: Tell, established_s: float) -> None:
         """Make everything as it should be, in order, and take away what is too much."""
         for each in survey.wanted:
-            if survey.stays(each) or objects.key(each) in survey.same:
-                tell(objects.key(each), What.LEFT if survey.stays(each) else What.SAME)
+            if survey.is_left_unchanged(each) or objects.key(each) in survey.same:
+                tell(objects.key(each), ApplyResult.LEFT if survey.is_left_unchanged(each) else ApplyResult.SAME)
                 continue
             answer = self._sent(survey, each)
             if answer.status not in _MADE:
                 raise _refusal(self._sender, [_said(objects.key(each), answer)])
-            tell(objects.key(each), survey.what(each, answer.json()))
+            tell(objects.key(each), survey.result(each, answer.json()))
         for kind, each in survey.surplus:
-            remove(self._sender, kind, each)
-            tell(key_of(kind, each), What.REMOVED)
+            delete_object(self._sender, kind, each)
+            tell(key_of(kind, each), ApplyResult.REMOVED)
         self._wait_until_established(survey, established_s)
 
-    def _sent(self, survey: Survey, manifest: Manifest, *, dry_run: bool = False) -> Response:
+    def _sent(self, survey: InstallState, manifest: Manifest, *, dry_run: bool = False) -> Response:
         there = survey.live.get(objects.key(manifest))
-        said = ownership.left_to_others(ownership.marked(manifest, survey.namespace), there)
+        said = ownership.without_managed_fields(ownership.with_install_label(manifest, survey.namespace), there)
         request = requests.apply_any(
             ownership.kind(manifest), said, ownership.MANAGER, force=self._force, dry_run=dry_run
         )
         return self._sender.send(request)
 
-    def _wait_until_established(self, survey: Survey, timeout_s: float) -> None:
+    def _wait_until_established(self, survey: InstallState, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         for each in survey.wanted:
             if each["kind"] != "CustomResourceDefinition":
@@ -141,9 +141,9 @@ class Installer:
 # what there is
 
 
-def installed(api: requests.RequestSender, namespace: str = "") -> list[tuple[requests.Kind, Manifest]]:
+def list_installed(api: requests.RequestSender, namespace: str = "") -> list[tuple[requests.Kind, Manifest]]:
     """Return all that installations have made, or the one in a namespace; what to apply last comes last."""
-    selector = f"{ownership.MARK}={namespace}" if namespace else ownership.MARK
+    selector = f"{ownership.INSTALL_LABEL}={namespace}" if namespace else ownership.INSTALL_LABEL
     found: list[tuple[requests.Kind, Manifest]] = []
     for kind in ownership.KINDS:
         try:
@@ -160,7 +160,7 @@ def key_of(kind: requests.Kind, manifest: Manifest) -> ObjectKey:
     return ObjectKey(kind.api_version, kind.kind, metadata.get("namespace", ""), metadata["name"])
 
 
-def remove(api: requests.RequestSender, kind: requests.Kind, manifest: Manifest) -> None:
+def delete_object(api: requests.RequestSender, kind: requests.Kind, manifest: Manifest) -> None:
     """Delete one object, if it is still there."""
     answer = api.send(requests.delete_any(kind, manifest, manifest["metadata"]["uid"]))
     if answer.status not in (*_MADE, HTTPStatus.ACCEPTED, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
@@ -170,15 +170,15 @@ def remove(api: requests.RequestSender, kind: requests.Kind, manifest: Manifest)
 # what is in the way
 
 
-def _refuse(found: Sequence[ownership.Refusal]) -> None:
+def _refuse(found: Sequence[ownership.OwnershipConflict]) -> None:
     if not found:
         return
     first = found[0]
     match first.whose:
-        case Whose.ELSEWHERE:
-            what = f"kwokfleet is installed in namespace {first.where} already: {named(first.key)} belongs to it"
+        case Ownership.ELSEWHERE:
+            what = f"kwokfleet is installed in namespace {first.where} already: {display_name(first.key)} belongs to it"
             hint = f"upgrade that one with --namespace {first.where}, or kwokfleet uninstall it first"
-        case Whose.KIN:
+        case Ownership.KIN:
             what = f"{_some(found)} was put in place by other means, such as kubectl apply -k or Helm"
             hint = "go on with those, remove it with them first, or take it over with --force"
         case _:
@@ -187,12 +187,12 @@ def _refuse(found: Sequence[ownership.Refusal]) -> None:
     raise errors.NotOursError(what, hint=hint)
 
 
-def _some(found: Sequence[ownership.Refusal]) -> str:
+def _some(found: Sequence[ownership.OwnershipConflict]) -> str:
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return f"{named(found[0].key)}{more}"
+    return f"{display_name(found[0].key)}{more}"
 
 
-def named(key: ObjectKey) -> str:
+def display_name(key: ObjectKey) -> str:
     """Return an object as kubectl names it."""
     return f"{key.kind.lower()}/{key.name}" + (f" in {key.namespace}" if key.namespace else "")
 
@@ -205,8 +205,8 @@ def _waits_for_namespace(answer: Response) -> bool:
 
 def _said(key: ObjectKey, answer: Response) -> str:
     if answer.status == HTTPStatus.NOT_FOUND:
-        return f"{named(key)}: the cluster knows no {key.kind} in {key.api_version}"
-    return f"{named(key)}: {answer.status} {answer.message}"
+        return f"{display_name(key)}: the cluster knows no {key.kind} in {key.api_version}"
+    return f"{display_name(key)}: {answer.status} {answer.message}"
 
 
 def _refusal(sender: throttled_client.ThrottledClient, refused: Sequence[str]) -> errors.ClusterError:
@@ -226,7 +226,7 @@ def _refusal(sender: throttled_client.ThrottledClient, refused: Sequence[str]) -
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class ReadinessGoal:
     """What an installation waits for."""
 
     namespace: str
@@ -236,7 +236,9 @@ class Goal:
     """Of the files that they must have been made from."""
 
 
-def wait(sender: throttled_client.ThrottledClient, goal: Goal, timeout_s: float, tell: Callable[[str], None]) -> None:
+def wait_until_ready(
+    sender: throttled_client.ThrottledClient, goal: ReadinessGoal, timeout_s: float, tell: Callable[[str], None]
+) -> None:
     """Wait until the daemon runs and its Fleets are Ready; tell each thing that is waited for."""
     deadline, told = time.monotonic() + timeout_s, set[str]()
     while lacking := _lacking(sender, goal):
@@ -252,22 +254,22 @@ def wait(sender: throttled_client.ThrottledClient, goal: Goal, timeout_s: float,
             return
 
 
-def _where_to_look(lacking: str, goal: Goal) -> str:
+def _where_to_look(lacking: str, goal: ReadinessGoal) -> str:
     if lacking.startswith("fleet "):
         return "kubectl describe fleets says under Withheld what to do"
     return f"kubectl --namespace {goal.namespace} describe pods, or logs deployment/{manifests.NAME}"
 
 
-def _lacking(sender: throttled_client.ThrottledClient, goal: Goal) -> str:
+def _lacking(sender: throttled_client.ThrottledClient, goal: ReadinessGoal) -> str:
     key = ObjectKey("apps/v1", "Deployment", goal.namespace, manifests.NAME)
     answer = sender.send(requests.get(key))
     if answer.status != HTTPStatus.OK:
         raise client.rejection_error(sender.api, answer, "get deployments")
-    if lacking := rollout.daemon_lacks(answer.json(), daemon_pods(sender, goal.namespace)):
+    if lacking := rollout.daemon_pending(answer.json(), daemon_pods(sender, goal.namespace)):
         return f"deployment {manifests.NAME}: {lacking}"
     if goal.fleets is not None and not goal.fleets:
         return ""
-    return rollout.fleets_lack(_fleets(sender), goal.fleets, goal.digest)
+    return rollout.fleets_pending(_fleets(sender), goal.fleets, goal.digest)
 
 
 def daemon_pods(api: requests.RequestSender, namespace: str) -> list[Manifest]:

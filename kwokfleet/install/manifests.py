@@ -11,7 +11,7 @@ from posixpath import join, normpath
 from typing import Any
 
 from kwokfleet.install import kustomization, ownership
-from kwokfleet.install.fleet_configmap import Parcel
+from kwokfleet.install.fleet_configmap import FleetConfigMap
 from kwokfleet.install.kustomization import Tree
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
@@ -32,7 +32,7 @@ _CHECKOUT = "/git/current"
 
 
 @dataclass(frozen=True, slots=True)
-class Git:
+class GitSource:
     """Files from a git repository."""
 
     url: str
@@ -43,14 +43,14 @@ class Git:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class InstallOptions:
     """How an installation differs from another."""
 
     namespace: str = NAMESPACE
     image: str = ""
     """Empty: as the files in deploy/ say."""
     replicas: int = 1
-    source: Parcel | Git | None = None
+    source: FleetConfigMap | GitSource | None = None
     """None: from the ConfigMap, once somebody makes one."""
     kwok_pods: bool = False
     monitoring: bool = False
@@ -59,24 +59,24 @@ class Options:
     network_policy: bool = True
 
 
-def objects_of(tree: Tree, options: Options) -> list[Manifest]:
+def build(tree: Tree, options: InstallOptions) -> list[Manifest]:
     """Return everything that an installation consists of, in the order of applying."""
     made = kustomization.build(tree, kustomization.BASE)
     for layer in _layers(options):
         made = kustomization.build(tree, layer, made)
     left_out = (() if options.admission else _ADMISSION) + (() if options.network_policy else ("NetworkPolicy",))
     made = [copy.deepcopy(each) for each in made if each["kind"] not in left_out]
-    if isinstance(options.source, Parcel):
+    if isinstance(options.source, FleetConfigMap):
         made.append(_files(options.source))
     for each in made:
         _edit(each, options)
     return sorted(made, key=ownership.rank)
 
 
-def _layers(options: Options) -> list[str]:
+def _layers(options: InstallOptions) -> list[str]:
     """Return the overlays and components that options stand for."""
     found = []
-    if isinstance(options.source, Git):
+    if isinstance(options.source, GitSource):
         found.append("overlays/git-sync" if options.source.sidecar else "overlays/git")
     if options.kwok_pods:
         found.append("components/kwok-pods")
@@ -87,7 +87,7 @@ def _layers(options: Options) -> list[str]:
     return found
 
 
-def _files(parcel: Parcel) -> Manifest:
+def _files(parcel: FleetConfigMap) -> Manifest:
     labels = {"app.kubernetes.io/name": NAME, ownership.PART_OF: NAME, "app.kubernetes.io/component": "daemon"}
     return {
         "apiVersion": "v1",
@@ -97,7 +97,7 @@ def _files(parcel: Parcel) -> Manifest:
     }
 
 
-def _edit(manifest: Manifest, options: Options) -> None:
+def _edit(manifest: Manifest, options: InstallOptions) -> None:
     """Change in place what options ask for, of an object that nobody else has."""
     if options.namespace != NAMESPACE:
         _move(manifest, options.namespace)
@@ -144,18 +144,18 @@ def _everywhere(part: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN401
 # where files come from
 
 
-def _read_from(deployment: Manifest, source: Parcel | Git | None) -> None:
+def _read_from(deployment: Manifest, source: FleetConfigMap | GitSource | None) -> None:
     containers = {each["name"]: each for each in _containers(deployment)}
     daemon = containers[NAME]
     match source:
-        case Git(sidecar=True):
+        case GitSource(sidecar=True):
             said = {"--repo": source.url, "--ref": source.ref}
             containers["git-sync"]["args"] = _with(containers["git-sync"]["args"], said)
             daemon["args"][1] = normpath(join(_CHECKOUT, source.path))
-        case Git():
+        case GitSource():
             said = {"--git-url": source.url, "--git-ref": source.ref, "--git-path": source.path}
             daemon["args"] = _with(daemon["args"], said)
-        case Parcel():
+        case FleetConfigMap():
             daemon["args"][1] = normpath(join(MOUNTED, source.start))
             if source.items:
                 volumes = deployment["spec"]["template"]["spec"]["volumes"]

@@ -14,7 +14,7 @@ from kwokfleet.kube import objects, observed
 from kwokfleet.kube.objects import Manifest, ObjectKey
 from kwokfleet.kube.requests import CRD_API_VERSION, Kind
 
-MARK = f"{objects.PREFIX}/install"
+INSTALL_LABEL = f"{objects.PREFIX}/install"
 """A label of everything that `kwokfleet install` made; its value is the namespace of that installation."""
 MANAGER = "kwokfleet-install"
 """The field manager of an installation; what the daemon writes is another's."""
@@ -51,11 +51,11 @@ _COUNTERS = ("resourceVersion", "generation")
 _AGGREGATOR = "clusterrole-aggregation-controller"
 AGGREGATED: Manifest = {"apiVersion": _RBAC, "kind": "ClusterRole", "metadata": {"name": "kwokfleet-waves"}}
 """The role whose rules a controller fills in."""
-LASTING = ("Namespace", "CustomResourceDefinition")
+PERSISTENT_KINDS = ("Namespace", "CustomResourceDefinition")
 """Kinds that hold what others made: an upgrade never takes one away."""
 
 
-class Whose(Enum):
+class Ownership(Enum):
     """Whose an object is that has a name of ours."""
 
     NOBODYS = auto()
@@ -69,11 +69,11 @@ class Whose(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class OwnershipConflict:
     """Why an object stands in the way."""
 
     key: ObjectKey
-    whose: Whose
+    whose: Ownership
     where: str = ""
     """The namespace of the other installation."""
 
@@ -89,38 +89,42 @@ def rank(manifest: Manifest) -> tuple[int, str, str]:
     return _RANKS[key.kind], key.namespace, key.name
 
 
-def marked(manifest: Manifest, namespace: str) -> Manifest:
+def with_install_label(manifest: Manifest, namespace: str) -> Manifest:
     """Return an object with the mark of an installation."""
-    labels = {**objects.labels(manifest), MARK: namespace}
+    labels = {**objects.labels(manifest), INSTALL_LABEL: namespace}
     return {**manifest, "metadata": {**manifest["metadata"], "labels": labels}}
 
 
-def whose(live: Manifest | None, namespace: str) -> Whose:
+def ownership_of(live: Manifest | None, namespace: str) -> Ownership:
     """Return whose a live object is."""
     if live is None:
-        return Whose.NOBODYS
+        return Ownership.NOBODYS
     labels = objects.labels(live)
-    if MARK in labels:
-        return Whose.OURS if labels[MARK] == namespace else Whose.ELSEWHERE
-    return Whose.KIN if labels.get(PART_OF) == objects.KWOKFLEET else Whose.FOREIGN
+    if INSTALL_LABEL in labels:
+        return Ownership.OURS if labels[INSTALL_LABEL] == namespace else Ownership.ELSEWHERE
+    return Ownership.KIN if labels.get(PART_OF) == objects.KWOKFLEET else Ownership.FOREIGN
 
 
-def stays(manifest: Manifest, live: Manifest | None, namespace: str) -> bool:
+def is_left_unchanged(manifest: Manifest, live: Manifest | None, namespace: str) -> bool:
     """Return whether an object that was there before is used as it is: a namespace, a definition."""
-    return manifest["kind"] in LASTING and whose(live, namespace) in (Whose.KIN, Whose.FOREIGN)
+    return manifest["kind"] in PERSISTENT_KINDS and ownership_of(live, namespace) in (Ownership.KIN, Ownership.FOREIGN)
 
 
-def refusals(
+def ownership_conflicts(
     wanted: Iterable[Manifest], live: Mapping[ObjectKey, Manifest], namespace: str, *, force: bool
-) -> list[Refusal]:
+) -> list[OwnershipConflict]:
     """Return what stands in the way of an installation; *force*: what is kwokfleet's anyway does not."""
-    found: list[Refusal] = []
+    found: list[OwnershipConflict] = []
     for each in wanted:
         there = live.get(objects.key(each))
-        owner = whose(there, namespace)
-        if owner in (Whose.NOBODYS, Whose.OURS) or stays(each, there, namespace) or (force and owner is Whose.KIN):
+        owner = ownership_of(there, namespace)
+        if (
+            owner in (Ownership.NOBODYS, Ownership.OURS)
+            or is_left_unchanged(each, there, namespace)
+            or (force and owner is Ownership.KIN)
+        ):
             continue
-        found.append(Refusal(objects.key(each), owner, objects.labels(there or each).get(MARK, "")))
+        found.append(OwnershipConflict(objects.key(each), owner, objects.labels(there or each).get(INSTALL_LABEL, "")))
     return found
 
 
@@ -129,13 +133,13 @@ def is_aggregated(of: Kind, manifest: Manifest) -> bool:
     return (of.kind, manifest["metadata"]["name"]) == (AGGREGATED["kind"], AGGREGATED["metadata"]["name"])
 
 
-def is_revived(live: Manifest) -> bool:
+def is_recreated(live: Manifest) -> bool:
     """Return whether an aggregated role is only what its controller wrote once more, just after it was deleted."""
     entries = live["metadata"].get("managedFields") or ()
-    return {each.get("manager") for each in entries} == {_AGGREGATOR} and MARK not in objects.labels(live)
+    return {each.get("manager") for each in entries} == {_AGGREGATOR} and INSTALL_LABEL not in objects.labels(live)
 
 
-def is_the_same(before: Manifest, after: Manifest) -> bool:
+def is_unchanged(before: Manifest, after: Manifest) -> bool:
     """Return whether an apply changes nothing: the API server may count it as a change all the same."""
     return _timeless(before) == _timeless(after)
 
@@ -147,7 +151,7 @@ def _timeless(manifest: Manifest) -> Manifest:
     return {**manifest, "metadata": metadata}
 
 
-def left_to_others(manifest: Manifest, live: Manifest | None) -> Manifest:
+def without_managed_fields(manifest: Manifest, live: Manifest | None) -> Manifest:
     """Return what to apply of an object without the fields that the daemon keeps, and those a controller fills in.
 
     The daemon sizes and configures kwok's StatefulSet: a second installation must not set it back.

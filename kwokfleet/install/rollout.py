@@ -17,7 +17,7 @@ def is_established(definition: Manifest) -> bool:
     return any(each["type"] == "Established" and each["status"] == "True" for each in _conditions(definition))
 
 
-def daemon_lacks(deployment: Manifest, pods: Sequence[Manifest]) -> str:
+def daemon_pending(deployment: Manifest, pods: Sequence[Manifest]) -> str:
     """Return what a Deployment waits for; nothing if all its pods are new and available."""
     wanted, status = deployment["spec"].get("replicas", 1), deployment.get("status") or {}
     if status.get("observedGeneration", 0) < deployment["metadata"]["generation"]:
@@ -31,11 +31,11 @@ def daemon_lacks(deployment: Manifest, pods: Sequence[Manifest]) -> str:
     if total > updated == wanted:
         count = f"{total - updated} pods of the version before still there"
     why = [each["message"] for each in _conditions(deployment) if each["type"] == "ReplicaFailure"]
-    why += [trouble for pod in pods if (trouble := pod_trouble(pod))]
+    why += [trouble for pod in pods if (trouble := pod_problem(pod))]
     return ": ".join([count, *(["; ".join(sorted(set(why))[:_FEW])] if why else [])])[:_WORDS]
 
 
-def pod_trouble(pod: Manifest) -> str:
+def pod_problem(pod: Manifest) -> str:
     """Return why a pod does not run; nothing if it does, or is about to."""
     status = pod.get("status") or {}
     said = f"pod {pod['metadata']['name']}"
@@ -59,7 +59,7 @@ def _container_trouble(container: Mapping[str, Any]) -> str:
     return ""
 
 
-def fleets_lack(fleets: Iterable[Manifest], wanted: AbstractSet[str] | None, digest: str) -> str:
+def fleets_pending(fleets: Iterable[Manifest], wanted: AbstractSet[str] | None, digest: str) -> str:
     """Return what Fleets wait for; nothing if all are Ready.
 
     *wanted*: which there must be; None, whatever the files hold, but at least one. *digest*: of the files that they

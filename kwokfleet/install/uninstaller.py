@@ -67,9 +67,9 @@ class Uninstaller:
 
     def _stop_daemon(self) -> None:
         """Delete the Deployment and wait for its pods: they end in good order, and kwok with them."""
-        for kind, each in installer.installed(self.sender, self.namespace):
+        for kind, each in installer.list_installed(self.sender, self.namespace):
             if kind.kind == "Deployment":
-                installer.remove(self.sender, kind, each)
+                installer.delete_object(self.sender, kind, each)
                 self.tell(f"deployment/{each['metadata']['name']} removed")
         self._wait("the daemon to stop", lambda: not installer.daemon_pods(self.sender, self.namespace))
         # Whoever led has given it up by now; it is no object of the installation, because the daemon makes it.
@@ -87,7 +87,7 @@ class Uninstaller:
         nodes = sum(
             1 for _ in client.list_objects(self.sender, requests.NODE, requests.MANAGED_SELECTOR, metadata_only=True)
         )
-        fleets = [each["metadata"]["name"] for each in cluster_state.fleets(self.sender)]
+        fleets = [each["metadata"]["name"] for each in cluster_state.list_fleets(self.sender)]
         if nodes or fleets:
             self.left(
                 f"{nodes} fake nodes, their workloads and Stages, and the record of {', '.join(fleets) or 'no fleet'}; "
@@ -106,20 +106,20 @@ class Uninstaller:
             }
             self._empty(view, nodes)
             names = {each.fleet for each in view.objects.values()}
-            ordered = reconciler.Options(only=frozenset(names) | {""}, budget=False)
+            ordered = reconciler.ReconcileOptions(only=frozenset(names) | {""}, budget=False)
             session = sync.Sync(self.sender.api, follower, ordered, self.sender.limits)
-            done = session.carry_out(loader.empty_tree(), session.plan(loader.empty_tree()))
+            done = session.converge(loader.empty_tree(), session.plan(loader.empty_tree()))
         self._release(nodes)
-        known = status_writer.Recorder(self.sender)
-        for fleet in cluster_state.fleets(self.sender):
-            known.forget(fleet["metadata"]["name"])
+        known = status_writer.StatusWriter(self.sender)
+        for fleet in cluster_state.list_fleets(self.sender):
+            known.delete(fleet["metadata"]["name"])
             self.tell(f"fleet {fleet['metadata']['name']} removed")
-        self.tell(f"{sum(each.result in outcomes.GOOD for each in done.outcomes)} objects of fleets removed")
-        for each in outcomes.bad(done.outcomes):
-            self.left(f"{installer.named(each.change.key)}: {each.message}")
+        self.tell(f"{sum(each.result in outcomes.SUCCESSFUL for each in done.outcomes)} objects of fleets removed")
+        for each in outcomes.failures(done.outcomes):
+            self.left(f"{installer.display_name(each.change.key)}: {each.message}")
         for held in done.left.withheld:
             self.left(f"{len(held.changes)} objects of fleet {held.fleet or '(shared)'}: {held.why}")
-        return not outcomes.bad(done.outcomes) and not done.left.withheld
+        return not outcomes.failures(done.outcomes) and not done.left.withheld
 
     def _remove_played(self) -> None:
         """Remove what Waves have made, of whatever kind it is, and the namespaces that were made for it."""
@@ -147,7 +147,7 @@ class Uninstaller:
             if name in used:
                 self.left(f"namespace/{name}: {used[name]} is in it, which is not ours")
             else:
-                installer.remove(self.sender, requests.NAMESPACE, each)
+                installer.delete_object(self.sender, requests.NAMESPACE, each)
 
     def _empty(self, view: informer.CacheView, nodes: AbstractSet[str]) -> None:
         """Take all pods off nodes that are about to go. No kubelet and no kwok stops them: they exist on paper only."""
@@ -186,14 +186,14 @@ class Uninstaller:
 
     def _remove_installed(self, *, lasting: bool) -> None:
         """Remove what was installed, the last first; *lasting*: also what holds objects of others."""
-        found = list(reversed(installer.installed(self.sender, self.namespace)))
+        found = list(reversed(installer.list_installed(self.sender, self.namespace)))
         # The aggregated role goes first: while its parts go, its controller would write it anew.
         for kind, each in sorted(found, key=lambda pair: not ownership.is_aggregated(*pair)):
-            if kind.kind not in ownership.LASTING:
-                installer.remove(self.sender, kind, each)
-                self.tell(f"{installer.named(installer.key_of(kind, each))} removed")
+            if kind.kind not in ownership.PERSISTENT_KINDS:
+                installer.delete_object(self.sender, kind, each)
+                self.tell(f"{installer.display_name(installer.key_of(kind, each))} removed")
         self._wait("kwok to stop", lambda: not self._own_pods())
-        rest = installer.installed(self.sender, self.namespace)
+        rest = installer.list_installed(self.sender, self.namespace)
         for kind, each in reversed([pair for pair in rest if pair[0].kind == "CustomResourceDefinition"]):
             self._remove_definition(kind, each, lasting=lasting)
         for kind, each in [pair for pair in rest if pair[0].kind == "Namespace"]:
@@ -205,8 +205,8 @@ class Uninstaller:
         kind = ownership.kind(ownership.AGGREGATED)
         self.sender.stop.wait(LOOK_S)
         there = self.sender.send(requests.get_any(kind, ownership.AGGREGATED))
-        if there.status == HTTPStatus.OK and ownership.is_revived(there.json()):
-            installer.remove(self.sender, kind, there.json())
+        if there.status == HTTPStatus.OK and ownership.is_recreated(there.json()):
+            installer.delete_object(self.sender, kind, there.json())
 
     def _own_pods(self) -> list[Manifest]:
         selector = f"app.kubernetes.io/name={manifests.NAME}"
@@ -221,7 +221,7 @@ class Uninstaller:
         if used:
             self.left(f"customresourcedefinition/{name}: {used[0]} is of this kind and is not ours")
             return
-        installer.remove(self.sender, kind, manifest)
+        installer.delete_object(self.sender, kind, manifest)
         self.tell(f"customresourcedefinition/{name} removed")
 
     def _objects_of(self, name: str) -> Sequence[str]:
@@ -246,7 +246,7 @@ class Uninstaller:
         if used:
             self.left(f"namespace/{name}: {used[name]} is in it, which is not ours")
             return
-        installer.remove(self.sender, kind, manifest)
+        installer.delete_object(self.sender, kind, manifest)
         key = installer.key_of(kind, manifest)
         gone = HTTPStatus.NOT_FOUND
         self._wait(f"namespace {name} to go", lambda: self.sender.send(requests.get(key)).status == gone)

@@ -21,20 +21,20 @@ from kwokfleet.kube.observed import Observed
 from kwokfleet.kube.requests import Response
 from kwokfleet.reconcile import diff, drain, patches, shard_handover
 from kwokfleet.reconcile import outcomes as report
-from kwokfleet.reconcile.changes import Action, Change
-from kwokfleet.reconcile.outcomes import Outcome, Result
-from kwokfleet.reconcile.plan_input import FleetRules
+from kwokfleet.reconcile.changes import Change, ChangeAction
+from kwokfleet.reconcile.outcomes import ChangeResult, Outcome
+from kwokfleet.reconcile.plan_input import FleetPolicy
 
 log = structlog.get_logger()
 
-FRESH_TRIES = 5
+MAX_PATCH_ATTEMPTS = 5
 """How often a change is worked out anew on a state that somebody else has changed meanwhile."""
 _MADE = (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.ACCEPTED)
 
 
-Birth = Callable[[Manifest], Manifest]
+NewObject = Callable[[Manifest], Manifest]
 """Makes of an object that is asked for the one that is to be created."""
-Watcher = Callable[[str, int, int], None]
+ProgressCallback = Callable[[str, int, int], None]
 """Is told what is being done, how much of it is done, and how much there is."""
 
 
@@ -44,13 +44,13 @@ class Applier:
     def __init__(
         self,
         sender: throttled_client.ThrottledClient,
-        birth: Birth,
-        pools: Mapping[str, FleetRules],
-        watcher: Watcher | None = None,
+        birth: NewObject,
+        pools: Mapping[str, FleetPolicy],
+        watcher: ProgressCallback | None = None,
     ) -> None:
         self.sender = sender
         self._birth, self._pools = birth, pools
-        self.watch: Watcher = watcher or (lambda _title, _done, _total: None)
+        self.watch: ProgressCallback = watcher or (lambda _title, _done, _total: None)
         self._projector = observed.ObservedFactory()
         self._projecting = threading.Lock()
 
@@ -67,9 +67,9 @@ class Applier:
             if deletes and kind == "Node":
                 outcomes += drain.NodeDrainer(self, self._pools, inventory).remove(mine)
             else:
-                outcomes += self._replaced([each for each in mine if each.action is Action.REPLACE], inventory)
+                outcomes += self._replaced([each for each in mine if each.action is ChangeAction.REPLACE], inventory)
                 title = f"{report.plural(kind)} {'deleted' if deletes else 'applied'}"
-                made = self._moved(title, [each for each in mine if each.action is not Action.REPLACE], inventory)
+                made = self._moved(title, [each for each in mine if each.action is not ChangeAction.REPLACE], inventory)
                 outcomes += self._opened(made) if kind == "Node" and not deletes else made
         for outcome in outcomes:
             log.debug(
@@ -79,24 +79,32 @@ class Applier:
 
     def _moved(self, title: str, changes: Sequence[Change], inventory: observed.Inventory) -> list[Outcome]:
         """Make changes; nodes that another kwok is to drive are taken from the present one first."""
-        moves = [each for each in changes if shard_handover.moves(each) and each.have and _may_change(each, each.have)]
+        moves = [
+            each
+            for each in changes
+            if shard_handover.changes_shard(each) and each.live and _may_change(each, each.live)
+        ]
         if self.dry_run or not moves:
             return self.each(title, changes, self.change)
-        move = shard_handover.Move(self.sender, moves, inventory)
+        move = shard_handover.ShardHandover(self.sender, moves, inventory)
         move.leave()
         outcomes = self.each(title, changes, self.change)
-        move.arrive({each.change.key.name for each in outcomes if each.result in (Result.DONE, Result.ALREADY)})
+        move.arrive(
+            {each.change.key.name for each in outcomes if each.result in (ChangeResult.DONE, ChangeResult.ALREADY)}
+        )
         return outcomes
 
     def _opened(self, outcomes: list[Outcome]) -> list[Outcome]:
         """Let pods onto the nodes that were just born Ready, the last ones first: the first are others' work by now."""
-        born = [each for each in outcomes if each.change.action is Action.CREATE and each.result is Result.DONE]
+        born = [
+            each for each in outcomes if each.change.action is ChangeAction.CREATE and each.result is ChangeResult.DONE
+        ]
         if self.dry_run or not born:
             return outcomes
         work = [
-            requests.patch(each.change.key, patches.opening(each.change.want, each.version))
+            requests.patch(each.change.key, patches.remove_not_ready_taint(each.change.desired, each.version))
             for each in reversed(born)
-            if each.change.want is not None and each.version and self._is_ready(each.change.want)
+            if each.change.desired is not None and each.version and self._is_ready(each.change.desired)
         ]
         throttled_client.send_all(self.sender, work, lambda done: self.watch("nodes opened", done, len(work)))
         return outcomes
@@ -109,8 +117,8 @@ class Applier:
         if not changes:
             return []
         removed = drain.NodeDrainer(self, self._pools, inventory).remove(changes)
-        gone = [each.change for each in removed if each.result in (Result.DONE, Result.ALREADY)]
-        kept = [each for each in removed if each.result not in (Result.DONE, Result.ALREADY)]
+        gone = [each.change for each in removed if each.result in (ChangeResult.DONE, ChangeResult.ALREADY)]
+        kept = [each for each in removed if each.result not in (ChangeResult.DONE, ChangeResult.ALREADY)]
         if self.dry_run:  # the old ones are still there, and the new ones would meet them
             return removed
         return [*kept, *self.each("nodes replaced", gone, self.create)]
@@ -128,7 +136,7 @@ class Applier:
             lambda done: self.watch(title, done, len(changes)),
         )
         return [
-            outcome or Outcome(change, Result.SKIPPED, "stopped before")
+            outcome or Outcome(change, ChangeResult.SKIPPED, "stopped before")
             for outcome, change in zip(outcomes, changes, strict=True)
         ]
 
@@ -137,59 +145,59 @@ class Applier:
     def change(self, change: Change) -> Outcome:
         """Make one change."""
         match change.action:
-            case Action.CREATE:
+            case ChangeAction.CREATE:
                 return self.create(change)
-            case Action.UPDATE:
-                return self.update(change, change.have, change.differences)
+            case ChangeAction.UPDATE:
+                return self.update(change, change.live, change.differences)
             case _:
                 return self.delete(change)
 
     def create(self, change: Change) -> Outcome:
         """Create an object; one that is there already is looked at."""
-        if change.want is None:
+        if change.desired is None:
             raise ValueError(f"nothing to create: {change.key}")
-        answer = self.sender.send(requests.create(self._birth(change.want), dry_run=self.dry_run))
+        answer = self.sender.send(requests.create(self._birth(change.desired), dry_run=self.dry_run))
         if answer.status in _MADE:
-            return Outcome(change, Result.DONE, version=_version(answer))
+            return Outcome(change, ChangeResult.DONE, version=_version(answer))
         if answer.status == HTTPStatus.CONFLICT:
-            return self.meet(change)
-        return _no(change, answer)
+            return self.resolve_conflict(change)
+        return _rejected_outcome(change, answer)
 
-    def meet(self, change: Change) -> Outcome:
+    def resolve_conflict(self, change: Change) -> Outcome:
         """Deal with an object that came before ours: by ourselves a moment ago, by another sync, by somebody else."""
         there = self.fetch(change.key)
         if there is None or there.deleting:
-            return Outcome(change, Result.AGAIN, "it is just being deleted")
+            return Outcome(change, ChangeResult.AGAIN, "it is just being deleted")
         if not objects.is_managed(there.manifest) or there.fleet != change.fleet:
-            return Outcome(change, Result.CONFLICT, "an object of that name is there, and is not ours")
-        found = diff.differences(change.want or {}, there)
-        return self.update(change, there, found) if found else Outcome(change, Result.ALREADY)
+            return Outcome(change, ChangeResult.CONFLICT, "an object of that name is there, and is not ours")
+        found = diff.differences(change.desired or {}, there)
+        return self.update(change, there, found) if found else Outcome(change, ChangeResult.ALREADY)
 
     def update(  # noqa: PLR0911  # one for each thing that may have become of the object
         self, change: Change, have: Observed | None, found: Sequence[diff.Difference]
     ) -> Outcome:
         """Patch an object; on a state that is no longer the live one, work it out anew."""
-        for _ in range(FRESH_TRIES):
+        for _ in range(MAX_PATCH_ATTEMPTS):
             if have is None:
-                return Outcome(change, Result.AGAIN, "it is gone")
+                return Outcome(change, ChangeResult.AGAIN, "it is gone")
             if not found:
-                return Outcome(change, Result.ALREADY)
+                return Outcome(change, ChangeResult.ALREADY)
             if not _may_change(change, have):
-                return Outcome(change, Result.CONFLICT, "it is not ours any more")
+                return Outcome(change, ChangeResult.CONFLICT, "it is not ours any more")
             if diff.needs_replacement(change.key.kind, found):
-                return Outcome(change, Result.AGAIN, "it must be replaced")
+                return Outcome(change, ChangeResult.AGAIN, "it must be replaced")
             answer = self._patched(change.key, have, found)
             if answer.status in _MADE:
-                return Outcome(change, Result.DONE, version=_version(answer))
+                return Outcome(change, ChangeResult.DONE, version=_version(answer))
             if not _is_stale(answer):
-                return _no(change, answer)
+                return _rejected_outcome(change, answer)
             have = self.fetch(change.key)
-            found = diff.differences(change.want or {}, have) if have else ()
-        return Outcome(change, Result.FAILED, f"somebody changed it {FRESH_TRIES} times while we did")
+            found = diff.differences(change.desired or {}, have) if have else ()
+        return Outcome(change, ChangeResult.FAILED, f"somebody changed it {MAX_PATCH_ATTEMPTS} times while we did")
 
     def _patched(self, key: ObjectKey, have: Observed, found: Sequence[diff.Difference]) -> Response:
         answer = Response(HTTPStatus.OK)
-        for each in patches.patches(have, found):
+        for each in patches.build_patches(have, found):
             answer = self.sender.send(requests.patch(key, each, dry_run=self.dry_run))
             if answer.status not in _MADE:
                 break
@@ -199,17 +207,17 @@ class Applier:
 
     def delete(self, change: Change) -> Outcome:
         """Delete one object, and no namesake of it."""
-        have = change.have
+        have = change.live
         if have is None or not objects.is_managed(have.manifest):
-            return Outcome(change, Result.CONFLICT, "it is not ours")
+            return Outcome(change, ChangeResult.CONFLICT, "it is not ours")
         answer = self.sender.send(requests.delete(change.key, have.uid, dry_run=self.dry_run))
         if answer.status in _MADE:
-            return Outcome(change, Result.DONE)
+            return Outcome(change, ChangeResult.DONE)
         if answer.status == HTTPStatus.NOT_FOUND:
-            return Outcome(change, Result.ALREADY)
+            return Outcome(change, ChangeResult.ALREADY)
         if answer.status == HTTPStatus.CONFLICT:
-            return Outcome(change, Result.AGAIN, "it is another object by now")
-        return _no(change, answer)
+            return Outcome(change, ChangeResult.AGAIN, "it is another object by now")
+        return _rejected_outcome(change, answer)
 
     def fetch(self, key: ObjectKey) -> Observed | None:
         """Return an object as it is now, None if it is not there."""
@@ -226,15 +234,15 @@ class Applier:
 
 
 def _phase(change: Change) -> tuple[bool, str]:
-    return change.action is Action.DELETE, change.key.kind
+    return change.action is ChangeAction.DELETE, change.key.kind
 
 
 def _may_change(change: Change, have: Observed) -> bool:
     """Return whether an object may be written to: ours, or a fake node or other object that is being adopted."""
     if objects.is_managed(have.manifest):
         return True
-    adopting = change.have is not None and not objects.is_managed(change.have.manifest)
-    return adopting and have.uid == change.have.uid and (have.key.kind != "Node" or objects.is_fake_node(have.manifest))  # type: ignore[union-attr]
+    adopting = change.live is not None and not objects.is_managed(change.live.manifest)
+    return adopting and have.uid == change.live.uid and (have.key.kind != "Node" or objects.is_fake_node(have.manifest))  # type: ignore[union-attr]
 
 
 def _is_stale(answer: Response) -> bool:
@@ -244,9 +252,9 @@ def _is_stale(answer: Response) -> bool:
     return answer.status == HTTPStatus.UNPROCESSABLE_ENTITY and "metadata.uid" in answer.message
 
 
-def _no(change: Change, answer: Response) -> Outcome:
+def _rejected_outcome(change: Change, answer: Response) -> Outcome:
     later = answer.status in throttled_client.RETRYABLE_STATUSES
-    return Outcome(change, Result.FAILED if later else Result.REFUSED, f"{answer.status} {answer.message}")
+    return Outcome(change, ChangeResult.FAILED if later else ChangeResult.REFUSED, f"{answer.status} {answer.message}")
 
 
 def _version(answer: Response) -> int:
@@ -259,7 +267,7 @@ def _version(answer: Response) -> int:
     return int(answer.body[start : answer.body.index(b'"', start)] or 0)
 
 
-def install(
+def ensure_definitions(
     sender: throttled_client.ThrottledClient, definitions: Sequence[Manifest], timeout_s: float
 ) -> Iterator[str]:
     """Put custom resource definitions in place, and wait until they can be used; yield the names of new ones.

@@ -17,7 +17,7 @@ SHARED = ""
 DIGEST_LENGTH = 16
 
 
-class Action(StrEnum):
+class ChangeAction(StrEnum):
     """What is done to an object."""
 
     CREATE = "create"
@@ -27,7 +27,7 @@ class Action(StrEnum):
     DELETE = "delete"
 
 
-class Cause(StrEnum):
+class WithheldCause(StrEnum):
     """Why something is not done."""
 
     APPROVAL = "approval"
@@ -55,13 +55,13 @@ class Cause(StrEnum):
 class Change:
     """One object that is to be created, changed or deleted."""
 
-    action: Action
+    action: ChangeAction
     key: ObjectKey
     fleet: str
     pool: str
     reason: str
-    want: Manifest | None = None
-    have: Observed | None = None
+    desired: Manifest | None = None
+    live: Observed | None = None
     differences: tuple[Difference, ...] = ()
     vanished: bool = False
     """Whether it goes because the files no longer speak of it, not because a number was written."""
@@ -71,7 +71,7 @@ class Change:
 class Withheld:
     """Changes that are not made, and why."""
 
-    cause: Cause
+    cause: WithheldCause
     fleet: str
     why: str
     changes: tuple[Change, ...] = ()
@@ -105,5 +105,5 @@ def digest(changes: Iterable[Change]) -> str:
 
 
 def _identity(change: Change) -> tuple[object, ...]:
-    content = change.want if change.action is Action.CREATE else [tuple(each) for each in change.differences]
-    return change.action, tuple(change.key), change.have.uid if change.have else "", content
+    content = change.desired if change.action is ChangeAction.CREATE else [tuple(each) for each in change.differences]
+    return change.action, tuple(change.key), change.live.uid if change.live else "", content

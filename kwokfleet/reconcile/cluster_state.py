@@ -12,17 +12,19 @@ from kwokfleet.kube.objects import Manifest, ObjectKey
 from kwokfleet.kube.observed import Inventory, Observed
 from kwokfleet.reconcile import diff
 
-MENDED_S = 60.0
+STALE_CACHE_GRACE_S = 60.0
 """How long a mirror may be without the API server before what it should show counts as unknown."""
 FEW = 8
 """So many objects are asked for one by one; for more, all are listed."""
 _KINDS = {each.kind: each for each in requests.MANAGED_KINDS}
 
 
-class Live:
+class LiveCluster:
     """A cluster that is followed."""
 
-    def __init__(self, api: requests.RequestSender, follower: informer.Informer, mended_s: float = MENDED_S) -> None:
+    def __init__(
+        self, api: requests.RequestSender, follower: informer.Informer, mended_s: float = STALE_CACHE_GRACE_S
+    ) -> None:
         self._api, self._mirror, self._mended_s = api, follower, mended_s
         self._projector = observed.ObservedFactory()
 
@@ -34,7 +36,7 @@ class Live:
         view = self._mirror.wait_until_known(self._mended_s)
         return view.objects, view.unknown
 
-    def taken(self, keys: Iterable[ObjectKey]) -> Mapping[ObjectKey, Observed]:
+    def foreign_objects(self, keys: Iterable[ObjectKey]) -> Mapping[ObjectKey, Observed]:
         """Return those of some objects that are there and are not ours."""
         wanted: dict[str, set[ObjectKey]] = {}
         for key in keys:
@@ -71,12 +73,12 @@ class Live:
             raise client.rejection_error(self._api, answer, f"get {key.kind.lower()}s")
         return self._projector.observed(key.api_version, key.kind, answer.json())
 
-    def strangers(self, namespaces: Iterable[str]) -> Mapping[str, str]:
+    def foreign_occupants(self, namespaces: Iterable[str]) -> Mapping[str, str]:
         """Return the namespaces in which somebody else has something, and what."""
         found = discovery.occupied_namespaces(self._api, set(namespaces), requests.UNMANAGED_SELECTOR)
         return {name: f"{what}, which is not ours" for name, what in found.items()}
 
-    def pods(self, nodes: Sequence[str]) -> Mapping[str, int]:
+    def pod_counts(self, nodes: Sequence[str]) -> Mapping[str, int]:
         """Return how many pods run on some nodes."""
         counts = dict.fromkeys(nodes, 0)
         fields = [f"spec.nodeName={name}" for name in nodes] if len(nodes) <= FEW else ["spec.nodeName!="]
@@ -95,10 +97,10 @@ class Live:
     def _bound_pods(self) -> Iterable[Manifest]:
         return client.list_objects(self._api, requests.POD, fields="spec.nodeName!=")
 
-    def approved(self) -> frozenset[str]:
+    def approved_digests(self) -> frozenset[str]:
         """Return the digests of plans that were approved."""
         try:
-            found = fleets(self._api)
+            found = list_fleets(self._api)
         except errors.UnreachableError:
             raise
         except errors.ClusterError:  # who may not see approvals has none
@@ -106,7 +108,7 @@ class Live:
         marks = [(each["metadata"].get("annotations") or {}).get(objects.APPROVED) for each in found]
         return frozenset(each for each in marks if each)
 
-    def rival(self, key: ObjectKey, path: diff.Path) -> str:
+    def field_manager(self, key: ObjectKey, path: diff.Path) -> str:
         """Return who holds a field of an object."""
         answer = self._api.send(requests.get(key))
         entries = (answer.json().get("metadata") or {}).get("managedFields") or ()
@@ -129,7 +131,7 @@ def _holds(fields: Mapping[str, Any], path: diff.Path) -> bool:
     return True
 
 
-def fleets(api: requests.RequestSender) -> list[Manifest]:
+def list_fleets(api: requests.RequestSender) -> list[Manifest]:
     """Return the Fleets that the cluster knows of; none if it does not know what a Fleet is."""
     try:
         return list(client.list_objects(api, requests.FLEET))
@@ -139,7 +141,7 @@ def fleets(api: requests.RequestSender) -> list[Manifest]:
         return []
 
 
-class Saved:
+class SavedCluster:
     """A cluster as a file has it: `kubectl get nodes,stages,… -o json`."""
 
     def __init__(self, manifests: Iterable[Manifest]) -> None:
@@ -159,16 +161,16 @@ class Saved:
         """Return our objects; a file is taken for all there is."""
         return self._ours, {}
 
-    def taken(self, keys: Iterable[ObjectKey]) -> Mapping[ObjectKey, Observed]:
+    def foreign_objects(self, keys: Iterable[ObjectKey]) -> Mapping[ObjectKey, Observed]:
         """Return those of some objects that are there and are not ours."""
         return {key: self._others[key] for key in keys if key in self._others}
 
-    def strangers(self, namespaces: Iterable[str]) -> Mapping[str, str]:
+    def foreign_occupants(self, namespaces: Iterable[str]) -> Mapping[str, str]:
         """Return the namespaces in which somebody else has something: what a file does not hold, nobody knows."""
         inside = {pod.key.namespace: f"pods/{pod.key.name}" for pod in self._pods}
         return {name: inside[name] for name in namespaces if name in inside}
 
-    def pods(self, nodes: Sequence[str]) -> Mapping[str, int]:
+    def pod_counts(self, nodes: Sequence[str]) -> Mapping[str, int]:
         """Return how many pods run on some nodes."""
         counts = dict.fromkeys(nodes, 0)
         for pod in self._pods:
@@ -176,6 +178,6 @@ class Saved:
                 counts[observed.node_name(pod)] += 1
         return counts
 
-    def approved(self) -> frozenset[str]:
+    def approved_digests(self) -> frozenset[str]:
         """Return nothing: a file approves of nothing."""
         return frozenset()

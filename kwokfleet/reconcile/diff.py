@@ -41,7 +41,7 @@ class Difference(NamedTuple):
 
     path: Path
     live: Any
-    want: Any
+    desired: Any
 
 
 TAINTS: Path = ("spec", "taints")

@@ -16,8 +16,8 @@ from kwokfleet.kube.informer import informer
 from kwokfleet.kube.observed import Observed
 from kwokfleet.reconcile import patches
 from kwokfleet.reconcile.changes import Change
-from kwokfleet.reconcile.outcomes import Outcome, Result
-from kwokfleet.reconcile.plan_input import FleetRules
+from kwokfleet.reconcile.outcomes import ChangeResult, Outcome
+from kwokfleet.reconcile.plan_input import FleetPolicy
 
 if TYPE_CHECKING:
     from kwokfleet.reconcile import applier
@@ -36,7 +36,7 @@ class NodeDrainer:
     """Removes nodes."""
 
     def __init__(
-        self, applier: "applier.Applier", rules: Mapping[str, FleetRules], inventory: observed.Inventory
+        self, applier: "applier.Applier", rules: Mapping[str, FleetPolicy], inventory: observed.Inventory
     ) -> None:
         self._applier, self._sender = applier, applier.sender
         self._rules, self._inventory = rules, inventory
@@ -52,7 +52,7 @@ class NodeDrainer:
             view = pods.wait_until_known(LISTING_S)
             if view.unknown:
                 why = f"its pods are unknown: {view.unknown['Pod']}"
-                return [Outcome(each, Result.REFUSED, why) for each in changes]
+                return [Outcome(each, ChangeResult.REFUSED, why) for each in changes]
             return [outcome for name, mine in pools.items() for outcome in self._pool(name, mine, pods)]
 
     def _pool(self, name: tuple[str, str], changes: list[Change], pods: informer.Informer) -> list[Outcome]:
@@ -62,7 +62,7 @@ class NodeDrainer:
             outcomes = self._collection(name, changes)
         else:
             outcomes = self._one_by_one(changes, pods, self._policy(name))
-        gone = {each.change.key.name for each in outcomes if each.result in (Result.DONE, Result.ALREADY)}
+        gone = {each.change.key.name for each in outcomes if each.result in (ChangeResult.DONE, ChangeResult.ALREADY)}
         if self._policy(name).policy != "none" and not self._applier.dry_run:
             self._sweep(gone, pods)
         return outcomes
@@ -90,7 +90,7 @@ class NodeDrainer:
     def _collection(self, name: tuple[str, str], changes: Sequence[Change]) -> list[Outcome]:
         """Delete a pool by its labels, as it was when it was listed, until nothing of that is left."""
         deadline = time.monotonic() + WHOLE_POOL_S
-        expected = {change.key.name: change.have.uid for change in changes if change.have}
+        expected = {change.key.name: change.live.uid for change in changes if change.live}
         title = f"nodes of pool {name[1]} deleted"
         while True:
             there = self._listed(name)
@@ -98,7 +98,7 @@ class NodeDrainer:
                 return self._applier.each(title, changes, self._applier.delete)  # not what was planned: look at each
             self._applier.watch(title, len(expected) - len(there[1]), len(expected))
             if not there[1]:
-                return [Outcome(change, Result.DONE) for change in changes]
+                return [Outcome(change, ChangeResult.DONE) for change in changes]
             answer = self._sender.send(requests.delete_pool(*name, there[0]))
             if answer.status not in (HTTPStatus.OK, HTTPStatus.GATEWAY_TIMEOUT) or time.monotonic() > deadline:
                 return self._applier.each(title, changes, self._applier.delete)
@@ -126,31 +126,33 @@ class NodeDrainer:
 
     def _one_by_one(self, changes: Sequence[Change], pods: informer.Informer, policy: fleet_api.Drain) -> list[Outcome]:
         cordoned = self._applier.each("nodes cordoned", changes, self._cordon)
-        stays = {each.change.key: each for each in cordoned if each.result not in (Result.DONE, Result.ALREADY)}
+        stays = {
+            each.change.key: each for each in cordoned if each.result not in (ChangeResult.DONE, ChangeResult.ALREADY)
+        }
         open_ones = [change for change in changes if change.key not in stays]
         if policy.policy != "none" and not self._applier.dry_run:
             left = self._emptied({change.key.name for change in open_ones}, pods, policy)
             for change in open_ones:
                 if change.key.name in left:
-                    stays[change.key] = Outcome(change, Result.DEADLINE, left[change.key.name])
+                    stays[change.key] = Outcome(change, ChangeResult.DEADLINE, left[change.key.name])
         leaving = [change for change in open_ones if change.key not in stays]
         deleted = self._applier.each("nodes deleted", leaving, self._applier.delete)
         return [*stays.values(), *deleted]
 
     def _cordon(self, change: Change) -> Outcome:
-        have = change.have
+        have = change.live
         if have is None or not objects.is_managed(have.manifest):
-            return Outcome(change, Result.CONFLICT, "it is not ours")
+            return Outcome(change, ChangeResult.CONFLICT, "it is not ours")
         if have.manifest["spec"].get("unschedulable"):
-            return Outcome(change, Result.ALREADY)
+            return Outcome(change, ChangeResult.ALREADY)
         answer = self._sender.send(requests.patch(change.key, patches.cordon(have), dry_run=self._applier.dry_run))
         if answer.status == HTTPStatus.OK:
-            return Outcome(change, Result.DONE)
+            return Outcome(change, ChangeResult.DONE)
         if answer.status == HTTPStatus.NOT_FOUND:
-            return Outcome(change, Result.ALREADY)
+            return Outcome(change, ChangeResult.ALREADY)
         if "metadata.uid" in answer.message:
-            return Outcome(change, Result.AGAIN, "it is another object by now")
-        return Outcome(change, Result.REFUSED, f"{answer.status} {answer.message}")
+            return Outcome(change, ChangeResult.AGAIN, "it is another object by now")
+        return Outcome(change, ChangeResult.REFUSED, f"{answer.status} {answer.message}")
 
     def _emptied(self, nodes: set[str], pods: informer.Informer, policy: fleet_api.Drain) -> dict[str, str]:
         """Ask all pods on some nodes to go until they have; return the nodes that are not empty in time, and why."""

@@ -9,16 +9,16 @@ from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.observed import Inventory
 from kwokfleet.reconcile import guards
 from kwokfleet.reconcile import outcomes as report
-from kwokfleet.reconcile.changes import Cause, Plan, Withheld
+from kwokfleet.reconcile.changes import Plan, Withheld, WithheldCause
 from kwokfleet.reconcile.outcomes import Outcome
-from kwokfleet.reconcile.plan_input import FleetRules, PoolRules
+from kwokfleet.reconcile.plan_input import FleetPolicy, PoolPolicy
 
 _WORDS = 1024
 """Characters of a condition's message."""
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class StatusContext:
     """What a status tells beside the objects themselves; what a command does not know is not told."""
 
     source: Manifest = field(default_factory=dict)
@@ -35,11 +35,11 @@ class About:
 
 def statuses(  # noqa: PLR0913, PLR0917  # everything that a Fleet's state follows from
     names: Iterable[str],
-    rules: Mapping[str, FleetRules],
+    rules: Mapping[str, FleetPolicy],
     inventory: Inventory,
     left: Plan,
     outcomes: Sequence[Outcome],
-    about: About | None = None,
+    about: StatusContext | None = None,
 ) -> dict[str, Manifest]:
     """Return the status of each Fleet, without times."""
     pools = {name: {pool: [rule.size, 0, 0, 0] for pool, rule in _pools(rules, name)} for name in names}
@@ -49,7 +49,7 @@ def statuses(  # noqa: PLR0913, PLR0917  # everything that a Fleet's state follo
             mine[1] += 1
             mine[2] += each.ready
             mine[3] += each.schedulable
-    known = about or About()
+    known = about or StatusContext()
     asleep = {name for name, rule in rules.items() if rule.suspended}
     return {
         name: _status(name, counts, left, outcomes, known, suspended=name in asleep) | _told(name, known)
@@ -57,11 +57,11 @@ def statuses(  # noqa: PLR0913, PLR0917  # everything that a Fleet's state follo
     }
 
 
-def _pools(rules: Mapping[str, FleetRules], name: str) -> Iterable[tuple[str, PoolRules]]:
+def _pools(rules: Mapping[str, FleetPolicy], name: str) -> Iterable[tuple[str, PoolPolicy]]:
     return rules[name].pools.items() if name in rules else ()
 
 
-def _told(name: str, about: About) -> Manifest:
+def _told(name: str, about: StatusContext) -> Manifest:
     told: Manifest = {}
     if about.source:
         told["source"] = about.source
@@ -77,13 +77,19 @@ def _counted(counts: Sequence[int]) -> Manifest:
 
 
 def _status(  # noqa: PLR0913  # everything that it follows from
-    name: str, pools: Mapping[str, list[int]], left: Plan, outcomes: Sequence[Outcome], about: About, *, suspended: bool
+    name: str,
+    pools: Mapping[str, list[int]],
+    left: Plan,
+    outcomes: Sequence[Outcome],
+    about: StatusContext,
+    *,
+    suspended: bool,
 ) -> Manifest:
     nodes = _counted([sum(counts) for counts in zip(*pools.values(), strict=True)] or [0, 0, 0, 0])
     withheld = [each for each in left.withheld if each.fleet == name]
-    bad = [each for each in report.bad(outcomes) if each.change.fleet == name]
+    bad = [each for each in report.failures(outcomes) if each.change.fleet == name]
     waiting = sum(change.fleet == name for change in left.changes)
-    stalled = [each for each in withheld if each.cause in guards.FOR_A_PERSON]
+    stalled = [each for each in withheld if each.cause in guards.NEEDS_OPERATOR]
     why = [_why(each) for each in withheld] + [f"{each.change.key.name}: {each.message}" for each in bad]
     if waiting and not why:
         why = [f"{waiting} changes are left"]
@@ -115,19 +121,21 @@ def _why(each: Withheld) -> str:
 
 
 def _left(waiting: int, withheld: Sequence[Withheld]) -> str:
-    held = sum(len(each.changes) for each in withheld if each.cause is not Cause.BROKEN)  # those are not what is meant
+    held = sum(
+        len(each.changes) for each in withheld if each.cause is not WithheldCause.BROKEN
+    )  # those are not what is meant
     return f"{waiting} changes left" + (f", {held} withheld" if held else "")
 
 
 def _reason(withheld: Sequence[Withheld]) -> str:
     words = {
-        Cause.APPROVAL: "PruneWithheld",
-        Cause.SUSPENDED: "Suspended",
-        Cause.WINDOW: "OutsideWindow",
-        Cause.BROKEN: "InvalidSource",
-        Cause.STALLED: "FieldConflict",
-        Cause.CONFLICT: "NotOurs",
-        Cause.NOT_FAKE: "NotOurs",
+        WithheldCause.APPROVAL: "PruneWithheld",
+        WithheldCause.SUSPENDED: "Suspended",
+        WithheldCause.WINDOW: "OutsideWindow",
+        WithheldCause.BROKEN: "InvalidSource",
+        WithheldCause.STALLED: "FieldConflict",
+        WithheldCause.CONFLICT: "NotOurs",
+        WithheldCause.NOT_FAKE: "NotOurs",
     }
     return next((words[each.cause] for each in withheld if each.cause in words), "Withheld")
 
@@ -146,7 +154,7 @@ def _withheld(each: Withheld) -> Manifest:
     return found | ({"digest": each.digest} if each.digest else {})
 
 
-def with_old_wishes(status: Manifest, there: Manifest) -> Manifest:
+def with_last_desired(status: Manifest, there: Manifest) -> Manifest:
     """Return the status of a Fleet whose files cannot be read now: what they asked for last is what is known."""
     known = {each["name"]: each.get("desired", 0) for each in there.get("pools") or ()}
     pools = [{**each, "desired": known.get(each["name"], 0)} for each in status["pools"]]
@@ -154,7 +162,7 @@ def with_old_wishes(status: Manifest, there: Manifest) -> Manifest:
     return {**status, "nodes": nodes, "pools": pools}
 
 
-def updated(status: Manifest, there: Manifest, now: datetime) -> Manifest | None:
+def status_update(status: Manifest, there: Manifest, now: datetime) -> Manifest | None:
     """Return the status to be written over the one that is *there*, None if it says the same already."""
     stamp = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     known = {each["type"]: each for each in there.get("conditions") or ()}
@@ -167,7 +175,7 @@ def updated(status: Manifest, there: Manifest, now: datetime) -> Manifest | None
     return None if all(there.get(name) == value for name, value in made.items()) else made
 
 
-def suspended(fleets: Iterable[Manifest]) -> frozenset[str]:
+def suspended_fleets(fleets: Iterable[Manifest]) -> frozenset[str]:
     """Return the Fleets that somebody has suspended in the cluster."""
     metadata = [each["metadata"] for each in fleets]
     return frozenset(
@@ -175,7 +183,7 @@ def suspended(fleets: Iterable[Manifest]) -> frozenset[str]:
     )
 
 
-def resource(name: str) -> Manifest:
+def fleet_resource(name: str) -> Manifest:
     """Return a Fleet as the cluster has it."""
     return {
         "apiVersion": objects.API_VERSION,

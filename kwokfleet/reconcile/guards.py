@@ -9,22 +9,27 @@ from collections.abc import Iterable, Sequence
 from kwokfleet.kube import objects
 from kwokfleet.kube.observed import Observed
 from kwokfleet.reconcile import diff
-from kwokfleet.reconcile.changes import SHARED, Action, Cause, Change, Withheld, digest, owner
-from kwokfleet.reconcile.plan_input import DEFAULT_MAX_PERCENT, Situation
+from kwokfleet.reconcile.changes import SHARED, Change, ChangeAction, Withheld, WithheldCause, digest, owner
+from kwokfleet.reconcile.plan_input import DEFAULT_MAX_PERCENT, PlanInput
 
 _NEXT = {
-    Cause.SUSPENDED: "kwokfleet resume it, or remove `suspend` from its file",
-    Cause.WINDOW: "wait, or change `windows` in its file",
-    Cause.BROKEN: "mend the file; kwokfleet validate shows every problem",
-    Cause.FOLLOWS: "it goes along once that is settled",
-    Cause.UNKNOWN: "see kubectl auth can-i --list",
-    Cause.CONFLICT: "choose another name, or `adopt: true` if it is a fake node that should become ours",
-    Cause.NOT_FAKE: "take our label off it: kubectl label node NAME app.kubernetes.io/managed-by-",
-    Cause.OCCUPIED: "move that away, or delete the namespace by hand",
-    Cause.NO_PRUNE: "leave out --no-prune",
-    Cause.STALLED: "stop that manager, or leave the field out of the file",
+    WithheldCause.SUSPENDED: "kwokfleet resume it, or remove `suspend` from its file",
+    WithheldCause.WINDOW: "wait, or change `windows` in its file",
+    WithheldCause.BROKEN: "mend the file; kwokfleet validate shows every problem",
+    WithheldCause.FOLLOWS: "it goes along once that is settled",
+    WithheldCause.UNKNOWN: "see kubectl auth can-i --list",
+    WithheldCause.CONFLICT: "choose another name, or `adopt: true` if it is a fake node that should become ours",
+    WithheldCause.NOT_FAKE: "take our label off it: kubectl label node NAME app.kubernetes.io/managed-by-",
+    WithheldCause.OCCUPIED: "move that away, or delete the namespace by hand",
+    WithheldCause.NO_PRUNE: "leave out --no-prune",
+    WithheldCause.STALLED: "stop that manager, or leave the field out of the file",
 }
-FOR_A_PERSON = frozenset(Cause) - {Cause.SUSPENDED, Cause.WINDOW, Cause.FOLLOWS, Cause.NO_PRUNE}
+NEEDS_OPERATOR = frozenset(WithheldCause) - {
+    WithheldCause.SUSPENDED,
+    WithheldCause.WINDOW,
+    WithheldCause.FOLLOWS,
+    WithheldCause.NO_PRUNE,
+}
 """What nobody has ordered and time does not heal: nothing goes on until somebody does something."""
 
 
@@ -33,10 +38,10 @@ def next_step(each: Withheld, program: str = objects.KWOKFLEET) -> str:
     return f"look at it, then: {program} approve {each.digest}" if each.digest else _NEXT.get(each.cause, "")
 
 
-def guarded(situation: Situation, changes: Iterable[Change]) -> tuple[list[Change], list[Withheld]]:
+def apply_guards(situation: PlanInput, changes: Iterable[Change]) -> tuple[list[Change], list[Withheld]]:
     """Part what may be done from what may not."""
     free: list[Change] = []
-    stopped: dict[tuple[Cause, str, str], list[Change]] = {}
+    stopped: dict[tuple[WithheldCause, str, str], list[Change]] = {}
     for change in changes:
         if situation.only is not None and change.fleet not in situation.only:
             continue
@@ -51,30 +56,34 @@ def guarded(situation: Situation, changes: Iterable[Change]) -> tuple[list[Chang
     return allowed, [*withheld, *over, *following]
 
 
-def _objection(situation: Situation, change: Change) -> tuple[Cause, str] | None:
+def _objection(situation: PlanInput, change: Change) -> tuple[WithheldCause, str] | None:
     """Return what speaks against one change alone."""
     return _not_ours(situation, change) or _not_sure(situation, change) or _not_now(situation, change)
 
 
-def _not_ours(situation: Situation, change: Change) -> tuple[Cause, str] | None:
-    have = change.have
+def _not_ours(situation: PlanInput, change: Change) -> tuple[WithheldCause, str] | None:
+    have = change.live
     if have is None:
         return None
     what = f"{change.key.kind.lower()} {change.key.name}"
     if change.key in situation.foreign:
         why = _not_to_be_taken(situation, change, have)
-        return (Cause.CONFLICT, f"{what} is there and {why}") if why else None
+        return (WithheldCause.CONFLICT, f"{what} is there and {why}") if why else None
     if not objects.is_managed(have.manifest):
         return (
-            Cause.NOT_FAKE,
+            WithheldCause.NOT_FAKE,
             f"{what} has our label but not the annotation {objects.FAKE_NODE_KEY}={objects.FAKE_NODE_VALUE}",
         )
-    if change.key.name in situation.occupied and change.key.kind == "Namespace" and change.action is Action.DELETE:
-        return Cause.OCCUPIED, f"namespace {change.key.name} holds {situation.occupied[change.key.name]}"
+    if (
+        change.key.name in situation.occupied
+        and change.key.kind == "Namespace"
+        and change.action is ChangeAction.DELETE
+    ):
+        return WithheldCause.OCCUPIED, f"namespace {change.key.name} holds {situation.occupied[change.key.name]}"
     return None
 
 
-def _not_to_be_taken(situation: Situation, change: Change, have: Observed) -> str:
+def _not_to_be_taken(situation: PlanInput, change: Change, have: Observed) -> str:
     """Return why somebody else's object is not made ours; empty if it is."""
     if change.key.kind == "Node" and not objects.is_fake_node(have.manifest):
         return "is not a fake node: it is never touched"
@@ -85,49 +94,52 @@ def _not_to_be_taken(situation: Situation, change: Change, have: Observed) -> st
     return f"cannot be adopted: its {'.'.join(fixed.path)} cannot change" if fixed else ""
 
 
-def _adopts(situation: Situation, change: Change) -> bool:
-    fleet = situation.rules.get(change.fleet)
+def _adopts(situation: PlanInput, change: Change) -> bool:
+    fleet = situation.policies.get(change.fleet)
     if change.fleet == SHARED:
-        return any(each.adopt for each in situation.rules.values())
+        return any(each.adopt for each in situation.policies.values())
     pool = fleet.pools.get(change.pool) if fleet else None
     return bool(fleet and fleet.adopt) or bool(pool and pool.adopt)
 
 
-def _not_sure(situation: Situation, change: Change) -> tuple[Cause, str] | None:
+def _not_sure(situation: PlanInput, change: Change) -> tuple[WithheldCause, str] | None:
     if situation.frozen:
-        return Cause.BROKEN, situation.frozen
-    for name in (change.fleet, change.have.fleet if change.have else change.fleet):
+        return WithheldCause.BROKEN, situation.frozen
+    for name in (change.fleet, change.live.fleet if change.live else change.fleet):
         if name in situation.broken:
-            return Cause.BROKEN, situation.broken[name]
+            return WithheldCause.BROKEN, situation.broken[name]
     if change.key.kind in situation.unknown:
-        return Cause.UNKNOWN, situation.unknown[change.key.kind]
+        return WithheldCause.UNKNOWN, situation.unknown[change.key.kind]
     if situation.doubt and change.vanished:
-        return Cause.BROKEN, situation.doubt
+        return WithheldCause.BROKEN, situation.doubt
     if change.differences and situation.stalled:
         rivals = [situation.stalled.get((change.key, each.path)) for each in change.differences]
         if all(rivals):
             what = ", ".join(".".join(each.path) for each in change.differences)
-            return Cause.STALLED, f"{rivals[0]} keeps changing {what} of {change.key.kind.lower()} {change.key.name}"
+            return (
+                WithheldCause.STALLED,
+                f"{rivals[0]} keeps changing {what} of {change.key.kind.lower()} {change.key.name}",
+            )
     return None
 
 
-def _not_now(situation: Situation, change: Change) -> tuple[Cause, str] | None:
-    for name, pool in ((change.fleet, change.pool), owner(change.have.manifest) if change.have else ("", "")):
-        fleet = situation.rules.get(name)
+def _not_now(situation: PlanInput, change: Change) -> tuple[WithheldCause, str] | None:
+    for name, pool in ((change.fleet, change.pool), owner(change.live.manifest) if change.live else ("", "")):
+        fleet = situation.policies.get(name)
         if fleet is None:
             continue
         if fleet.suspended:
-            return Cause.SUSPENDED, f"fleet {name} is suspended"
+            return WithheldCause.SUSPENDED, f"fleet {name} is suspended"
         if pool in fleet.pools and fleet.pools[pool].suspended:
-            return Cause.SUSPENDED, f"pool {pool} is suspended"
+            return WithheldCause.SUSPENDED, f"pool {pool} is suspended"
         if not fleet.open:
-            return Cause.WINDOW, f"fleet {name} is outside its windows"
-    if not situation.prune and change.action in (Action.DELETE, Action.REPLACE):
-        return Cause.NO_PRUNE, "nothing is to be deleted"
+            return WithheldCause.WINDOW, f"fleet {name} is outside its windows"
+    if not situation.prune and change.action in (ChangeAction.DELETE, ChangeAction.REPLACE):
+        return WithheldCause.NO_PRUNE, "nothing is to be deleted"
     return None
 
 
-def _within_budget(situation: Situation, changes: Sequence[Change]) -> tuple[list[Change], list[Withheld]]:
+def _within_budget(situation: PlanInput, changes: Sequence[Change]) -> tuple[list[Change], list[Withheld]]:
     """Withhold all changes of Fleets of which more would vanish than they allow, unless exactly that was approved."""
     vanishing: dict[str, int] = {}
     for change in changes if situation.budget else ():
@@ -136,7 +148,7 @@ def _within_budget(situation: Situation, changes: Sequence[Change]) -> tuple[lis
     allowed = list(changes)
     withheld: list[Withheld] = []
     for name, count in vanishing.items():
-        rule = situation.rules.get(name)
+        rule = situation.policies.get(name)
         percent = rule.max_percent if rule else DEFAULT_MAX_PERCENT
         total = sum(each.fleet == name for each in situation.observed.values())
         if count * 100 <= percent * total:
@@ -145,13 +157,13 @@ def _within_budget(situation: Situation, changes: Sequence[Change]) -> tuple[lis
         mark = digest(mine)
         if mark not in situation.approved:
             why = f"{count} of {total} objects of fleet {name} would vanish, more than {percent:g} %"
-            withheld.append(Withheld(Cause.APPROVAL, name, why, mine, mark))
+            withheld.append(Withheld(WithheldCause.APPROVAL, name, why, mine, mark))
             allowed = [change for change in allowed if change.fleet != name]
     return allowed, withheld
 
 
 def _without_followers(
-    situation: Situation, changes: Sequence[Change], over: Sequence[Withheld]
+    situation: PlanInput, changes: Sequence[Change], over: Sequence[Withheld]
 ) -> tuple[list[Change], list[Withheld]]:
     """Withhold what all Fleets share while it is open what one of them needs.
 
@@ -169,9 +181,12 @@ def _without_followers(
     waiting = tuple(
         change
         for change in changes
-        if change.fleet == SHARED and (change.action is not Action.CREATE or (change.key.kind == "Stage" and played))
+        if change.fleet == SHARED
+        and (change.action is not ChangeAction.CREATE or (change.key.kind == "Stage" and played))
     )
     if not waiting:
         return list(changes), []
     held = set(map(id, waiting))
-    return [each for each in changes if id(each) not in held], [Withheld(Cause.FOLLOWS, SHARED, reason, waiting)]
+    return [each for each in changes if id(each) not in held], [
+        Withheld(WithheldCause.FOLLOWS, SHARED, reason, waiting)
+    ]

@@ -7,10 +7,10 @@ from enum import StrEnum
 
 from kwokfleet.kube import objects
 from kwokfleet.reconcile import diff
-from kwokfleet.reconcile.changes import Action, Cause, Change, Plan, Withheld
+from kwokfleet.reconcile.changes import Change, ChangeAction, Plan, Withheld, WithheldCause
 
 
-class Result(StrEnum):
+class ChangeResult(StrEnum):
     """What became of one Change."""
 
     DONE = "done"
@@ -29,7 +29,7 @@ class Result(StrEnum):
     """It was not tried."""
 
 
-GOOD = (Result.DONE, Result.ALREADY, Result.AGAIN)
+SUCCESSFUL = (ChangeResult.DONE, ChangeResult.ALREADY, ChangeResult.AGAIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,14 @@ class Outcome:
     """What became of one Change."""
 
     change: Change
-    result: Result
+    result: ChangeResult
     message: str = ""
     version: int = 0
     """The object's version after it, as far as known."""
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ChangeGroup:
     """The changes of one pool, or of one kind, as people want to read them."""
 
     fleet: str
@@ -58,7 +58,7 @@ class Group:
     """What kind of field changes, and in how many objects."""
 
 
-def groups(changes: Iterable[Change]) -> list[Group]:
+def groups(changes: Iterable[Change]) -> list[ChangeGroup]:
     """Return the changes by Fleet and pool, or kind."""
     found: dict[tuple[str, str, str], list[Change]] = {}
     for change in changes:
@@ -67,22 +67,22 @@ def groups(changes: Iterable[Change]) -> list[Group]:
     return [_group(fleet, title, kind, mine) for (fleet, title, kind), mine in sorted(found.items())]
 
 
-def _group(fleet: str, title: str, kind: str, changes: Sequence[Change]) -> Group:
+def _group(fleet: str, title: str, kind: str, changes: Sequence[Change]) -> ChangeGroup:
     actions = Counter(change.action for change in changes)
     fields = Counter(
         name
         for change in changes
-        if change.action is Action.UPDATE
+        if change.action is ChangeAction.UPDATE
         for name in {category(each.path) for each in change.differences}
     )
-    return Group(
+    return ChangeGroup(
         fleet,
         title,
         plural(kind),
-        actions[Action.CREATE],
-        actions[Action.UPDATE],
-        actions[Action.REPLACE],
-        actions[Action.DELETE],
+        actions[ChangeAction.CREATE],
+        actions[ChangeAction.UPDATE],
+        actions[ChangeAction.REPLACE],
+        actions[ChangeAction.DELETE],
         tuple(sorted(fields.items())),
     )
 
@@ -100,7 +100,7 @@ def plural(kind: str) -> str:
     return known.get(kind) or (f"{kind.lower()}es" if kind.endswith("s") else f"{kind.lower()}s")
 
 
-def line(group: Group) -> str:
+def group_line(group: ChangeGroup) -> str:
     """Return a group as one line: `pool gpu: +120 nodes, ~3 labels, -0`."""
     parts = [f"+{group.created} {group.noun}"]
     parts += [f"~{count} {name}" for name, count in group.fields] or ["~0"]
@@ -114,18 +114,18 @@ def summary(plan: Plan) -> str:
     """Return a plan as one sentence."""
     actions = Counter(change.action for change in plan.changes)
     text = (
-        f"{actions[Action.CREATE]} to create, {actions[Action.UPDATE]} to change, "
-        f"{actions[Action.REPLACE]} to replace, {actions[Action.DELETE]} to delete"
+        f"{actions[ChangeAction.CREATE]} to create, {actions[ChangeAction.UPDATE]} to change, "
+        f"{actions[ChangeAction.REPLACE]} to replace, {actions[ChangeAction.DELETE]} to delete"
     )
     withheld = sum(len(each.changes) for each in plan.withheld)
     return f"{text}; {withheld} withheld" if withheld else text
 
 
-def of_cause(withheld: Iterable[Withheld], *causes: Cause) -> list[Withheld]:
+def of_cause(withheld: Iterable[Withheld], *causes: WithheldCause) -> list[Withheld]:
     """Return what is withheld for one of some causes."""
     return [each for each in withheld if each.cause in causes]
 
 
-def bad(outcomes: Iterable[Outcome]) -> list[Outcome]:
+def failures(outcomes: Iterable[Outcome]) -> list[Outcome]:
     """Return what did not go well."""
-    return [each for each in outcomes if each.result not in GOOD]
+    return [each for each in outcomes if each.result not in SUCCESSFUL]

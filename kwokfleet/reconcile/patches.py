@@ -16,7 +16,7 @@ from kwokfleet.reconcile import diff
 from kwokfleet.reconcile.diff import ABSENT, Difference, Path
 
 
-def patches(have: Observed, found: Iterable[Difference]) -> list[Patch]:
+def build_patches(have: Observed, found: Iterable[Difference]) -> list[Patch]:
     """Return the patches that take *found* away; a node's status is another place than the rest of it."""
     split: dict[str, list[Difference]] = {"": [], "status": []}
     for each in found:
@@ -29,7 +29,7 @@ def cordon(have: Observed) -> Patch:
     return Patch("", {"metadata": {"uid": have.uid}, "spec": {"unschedulable": True}})
 
 
-def opening(node: Manifest, version: int) -> Patch:
+def remove_not_ready_taint(node: Manifest, version: int) -> Patch:
     """Return the patch that lets pods onto a node which was born Ready.
 
     The API server taints every new node not-ready, and the controller manager takes that off again with two
@@ -49,7 +49,7 @@ def _body(have: Observed, found: Sequence[Difference]) -> Manifest:
             _put(body, path, _list(have, path, entries) or None)
     for each in found:
         if each.path[:2] not in (diff.TAINTS, diff.ADDRESSES):
-            _put(body, each.path, None if each.want is ABSENT else each.want)
+            _put(body, each.path, None if each.desired is ABSENT else each.desired)
     return body
 
 
@@ -57,7 +57,7 @@ def _list(have: Observed, path: Path, found: Sequence[Difference]) -> list[Any]:
     """Return a list as it should be: the live one without what goes, with what comes."""
     live = have.manifest.get(path[0], {}).get(path[1]) or []
     mark = _taint_mark if path == diff.TAINTS else _address_mark
-    changed = {each.path[2]: each.want for each in found}
+    changed = {each.path[2]: each.desired for each in found}
     kept = [changed.get(mark(entry), entry) for entry in live]
     there = {mark(entry) for entry in live}
     return [each for each in kept if each is not ABSENT] + [

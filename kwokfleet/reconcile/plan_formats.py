@@ -9,10 +9,10 @@ import orjson
 from kwokfleet.documents import writer
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.reconcile import diff, outcomes
-from kwokfleet.reconcile.changes import Action, Change, Plan, Withheld, digest
+from kwokfleet.reconcile.changes import Change, ChangeAction, Plan, Withheld, digest
 from kwokfleet.reconcile.diff import ABSENT
 
-SIGNS = {Action.CREATE: "+", Action.UPDATE: "~", Action.REPLACE: "±", Action.DELETE: "-"}
+SIGNS = {ChangeAction.CREATE: "+", ChangeAction.UPDATE: "~", ChangeAction.REPLACE: "±", ChangeAction.DELETE: "-"}
 MOST_IN_MARKDOWN = 200
 """Objects that a Markdown report lists one by one: a comment has 65,536 characters."""
 
@@ -31,11 +31,11 @@ def to_json(made: Plan, *, whole: bool) -> str:
 
 
 def _counts(made: Plan) -> dict[str, int]:
-    counts = {action.value: sum(change.action is action for change in made.changes) for action in Action}
+    counts = {action.value: sum(change.action is action for change in made.changes) for action in ChangeAction}
     return counts | {"withheld": sum(len(each.changes) for each in made.withheld)}
 
 
-def _group(group: outcomes.Group) -> dict[str, Any]:
+def _group(group: outcomes.ChangeGroup) -> dict[str, Any]:
     return {
         "fleet": group.fleet,
         "title": group.title,
@@ -63,11 +63,11 @@ def _change(change: Change, *, whole: bool) -> dict[str, Any]:
         found["differences"] = [
             {"path": list(each.path)}
             | ({} if each.live is ABSENT else {"live": each.live})
-            | ({} if each.want is ABSENT else {"want": each.want})
+            | ({} if each.desired is ABSENT else {"want": each.desired})
             for each in change.differences
         ]
-    if whole and change.want is not None:
-        found["want"] = change.want
+    if whole and change.desired is not None:
+        found["want"] = change.desired
     return found
 
 
@@ -82,20 +82,20 @@ def _withheld(each: Withheld, *, whole: bool) -> dict[str, Any]:
 # for people
 
 
-def name(change: Change) -> str:
+def object_name(change: Change) -> str:
     """Return what an object is called, with its kind."""
     inside = f"{change.key.namespace}/" if change.key.namespace else ""
     return f"{change.key.kind.lower()} {inside}{change.key.name}"
 
 
-def lines(change: Change) -> Iterator[str]:
+def change_lines(change: Change) -> Iterator[str]:
     """Yield a change, and below it each field that differs."""
-    yield f"{SIGNS[change.action]} {name(change)}: {change.reason}"
+    yield f"{SIGNS[change.action]} {object_name(change)}: {change.reason}"
     for each in change.differences:
-        yield f"    {field(each.path)}: {value(each.live)} -> {value(each.want)}"
+        yield f"    {field_text(each.path)}: {value_text(each.live)} -> {value_text(each.desired)}"
 
 
-def field(path: diff.Path) -> str:
+def field_text(path: diff.Path) -> str:
     """Return a field as people write it: `metadata.labels["a.b/c"]`."""
     plain = all(step.replace("-", "").replace("_", "").isalnum() for step in path)
     if plain:
@@ -107,7 +107,7 @@ def field(path: diff.Path) -> str:
     return text
 
 
-def value(what: Any) -> str:  # noqa: ANN401  # any part of a manifest
+def value_text(what: Any) -> str:  # noqa: ANN401  # any part of a manifest
     """Return one side of a difference on one line."""
     return "(none)" if what is ABSENT else orjson.dumps(what).decode()
 
@@ -130,7 +130,7 @@ def to_markdown(made: Plan) -> str:
         release = f" Release it with `kwokfleet approve {each.digest}`." if each.digest else ""
         out.append(f"> **withheld** ({each.cause}, {len(each.changes)}): {each.why}.{release}")
         out.append("")
-    listed = [line for change in made.changes[:MOST_IN_MARKDOWN] for line in lines(change)]
+    listed = [line for change in made.changes[:MOST_IN_MARKDOWN] for line in change_lines(change)]
     if listed:
         more = len(made.changes) - MOST_IN_MARKDOWN
         out += ["<details><summary>objects</summary>", "", "```", *listed]
@@ -139,7 +139,7 @@ def to_markdown(made: Plan) -> str:
     return "\n".join(out)
 
 
-def _fields(group: outcomes.Group) -> str:
+def _fields(group: outcomes.ChangeGroup) -> str:
     return ", ".join(f"{count} {title}" for title, count in group.fields) or str(group.changed)
 
 
@@ -149,10 +149,10 @@ def file_name(change: Change) -> str:
     return ".".join(parts)
 
 
-def sides(change: Change) -> tuple[str, str]:
+def before_and_after(change: Change) -> tuple[str, str]:
     """Return an object as YAML before and after a change."""
-    live = "" if change.have is None else writer.to_yaml(_sorted(change.have.manifest))
-    return live, "" if change.action is Action.DELETE else writer.to_yaml(_sorted(merged(change)))
+    live = "" if change.live is None else writer.to_yaml(_sorted(change.live.manifest))
+    return live, "" if change.action is ChangeAction.DELETE else writer.to_yaml(_sorted(merged_manifest(change)))
 
 
 def _sorted(manifest: Manifest) -> Manifest:
@@ -161,33 +161,33 @@ def _sorted(manifest: Manifest) -> Manifest:
     return made
 
 
-def merged(change: Change) -> Manifest:
+def merged_manifest(change: Change) -> Manifest:
     """Return an object as it would be after a change."""
-    if change.have is None:
-        return change.want or {}
+    if change.live is None:
+        return change.desired or {}
     # Not deepcopy: equal parts of a live object are one, and would stay one, so that a change of one showed in both.
-    made: Manifest = orjson.loads(orjson.dumps(change.have.manifest))
+    made: Manifest = orjson.loads(orjson.dumps(change.live.manifest))
     for each in change.differences:
         if each.path[:2] in (diff.TAINTS, diff.ADDRESSES):
             entries = made.setdefault(each.path[0], {}).setdefault(each.path[1], [])
             if each.live is not ABSENT:
                 entries.remove(each.live)
-            if each.want is not ABSENT:
-                entries.append(each.want)
+            if each.desired is not ABSENT:
+                entries.append(each.desired)
             continue
         part = made
         for step in each.path[:-1]:
             part = part.setdefault(step, {})
-        if each.want is ABSENT:
+        if each.desired is ABSENT:
             part.pop(each.path[-1], None)
         else:
-            part[each.path[-1]] = each.want
+            part[each.path[-1]] = each.desired
     return made
 
 
-def unified(change: Change) -> str:
+def unified_diff(change: Change) -> str:
     """Return a change as a unified diff of YAML."""
-    live, after = sides(change)
+    live, after = before_and_after(change)
     title = file_name(change)
     found = difflib.unified_diff(
         live.splitlines(keepends=True), after.splitlines(keepends=True), f"LIVE/{title}", f"MERGED/{title}"

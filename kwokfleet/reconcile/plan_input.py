@@ -16,7 +16,7 @@ DEFAULT_MAX_PERCENT = Prune().max_percent
 
 
 @dataclass(frozen=True, slots=True)
-class PoolRules:
+class PoolPolicy:
     """What a pool's file says about its changes."""
 
     suspended: bool = False
@@ -26,23 +26,23 @@ class PoolRules:
 
 
 @dataclass(frozen=True, slots=True)
-class FleetRules:
+class FleetPolicy:
     """What a Fleet's file says about its changes."""
 
     suspended: bool = False
     open: bool = True
     adopt: bool = False
     max_percent: float = DEFAULT_MAX_PERCENT
-    pools: Mapping[str, PoolRules] = field(default_factory=dict)
+    pools: Mapping[str, PoolPolicy] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class PlanInput:
     """Everything that a plan follows from."""
 
     desired: render.Desired = field(default_factory=dict)
     observed: Inventory = field(default_factory=dict)
-    rules: Mapping[str, FleetRules] = field(default_factory=dict)
+    policies: Mapping[str, FleetPolicy] = field(default_factory=dict)
     """Of the Fleets that the files declare."""
     broken: Mapping[str, str] = field(default_factory=dict)
     """Fleets that cannot be used, and why."""
@@ -75,19 +75,19 @@ class Situation:
         if not self.partial:
             return frozenset()
         there = {each.fleet for each in self.observed.values()}
-        return frozenset(there - self.rules.keys() - self.broken.keys() - {SHARED})
+        return frozenset(there - self.policies.keys() - self.broken.keys() - {SHARED})
 
 
-def rules_of(tree: render.Tree, now: datetime) -> dict[str, FleetRules]:
+def fleet_policies(tree: render.Tree, now: datetime) -> dict[str, FleetPolicy]:
     """Return what the files say about changes at *now*."""
     return {
-        fleet.name: FleetRules(
+        fleet.name: FleetPolicy(
             fleet.spec.suspend,
             schedule.is_open(fleet.spec.windows, now),
             fleet.spec.adopt,
             fleet.spec.prune.max_percent,
             {
-                pool.name: PoolRules(
+                pool.name: PoolPolicy(
                     pool.suspend, pool.adopt or fleet.spec.adopt, pool.drain, render.pool_size(pool, now)
                 )
                 for pool in fleet.spec.node_pools

@@ -6,8 +6,8 @@ from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest, ObjectKey
 from kwokfleet.kube.observed import Observed
 from kwokfleet.reconcile import diff, guards
-from kwokfleet.reconcile.changes import SHARED, Action, Change, Plan, owner
-from kwokfleet.reconcile.plan_input import Situation
+from kwokfleet.reconcile.changes import SHARED, Change, ChangeAction, Plan, owner
+from kwokfleet.reconcile.plan_input import PlanInput
 from kwokfleet.render import usage
 
 _METRICS: diff.Path = ("metadata", "annotations", usage.METRICS_PATH)
@@ -19,15 +19,15 @@ class Planner:
     def __init__(self) -> None:
         self._equal: dict[ObjectKey, tuple[Manifest, Observed]] = {}
 
-    def plan(self, situation: Situation) -> Plan:
+    def plan(self, situation: PlanInput) -> Plan:
         """Decide every change that turns what is observed into what is desired, in the order to make them."""
         changes = [*self._wanted(situation), *_unwanted(situation)]
         if not changes:
             return Plan()
-        allowed, withheld = guards.guarded(situation, changes)
+        allowed, withheld = guards.apply_guards(situation, changes)
         return Plan(tuple(sorted(allowed, key=_order)), tuple(sorted(withheld, key=lambda one: (one.fleet, one.cause))))
 
-    def _wanted(self, situation: Situation) -> Iterator[Change]:
+    def _wanted(self, situation: PlanInput) -> Iterator[Change]:
         """Yield what is to be created or changed."""
         equal, observed = self._equal, situation.observed
         for key, want in situation.desired.items():
@@ -43,7 +43,7 @@ class Planner:
                 equal[key] = (want, have)
 
 
-def plan(situation: Situation) -> Plan:
+def plan(situation: PlanInput) -> Plan:
     """Decide once."""
     return Planner().plan(situation)
 
@@ -52,20 +52,20 @@ def plan(situation: Situation) -> Plan:
 # what would be done if nothing spoke against it
 
 
-def _create(situation: Situation, key: ObjectKey, want: Manifest) -> Change | None:
+def _create(situation: PlanInput, key: ObjectKey, want: Manifest) -> Change | None:
     fleet, pool = owner(want)
     there = situation.foreign.get(key)
     if there is None:
-        return Change(Action.CREATE, key, fleet, pool, "is missing", want)
+        return Change(ChangeAction.CREATE, key, fleet, pool, "is missing", want)
     if key.kind == "Namespace":
         return None  # somebody else's will do, and stays theirs
     found = diff.differences(want, there)
-    return Change(Action.UPDATE, key, fleet, pool, "is there, and is not ours", want, there, found)
+    return Change(ChangeAction.UPDATE, key, fleet, pool, "is there, and is not ours", want, there, found)
 
 
-def _update(situation: Situation, want: Manifest, have: Observed) -> Change | None:
+def _update(situation: PlanInput, want: Manifest, have: Observed) -> Change | None:
     if have.deleting:  # it cannot be kept; whoever makes it anew waits until it is gone
-        return Change(Action.CREATE, have.key, *owner(want), "is being deleted, and is asked for", want)
+        return Change(ChangeAction.CREATE, have.key, *owner(want), "is being deleted, and is asked for", want)
     found = diff.differences(want, have)
     if not situation.addresses:
         found = tuple(each for each in found if not _is_whereabouts(each.path))
@@ -77,8 +77,8 @@ def _update(situation: Situation, want: Manifest, have: Observed) -> Change | No
     fixed = diff.needs_replacement(have.key.kind, found)
     if fixed is not None:
         reason = f"{'.'.join(fixed.path)} of a live {have.key.kind.lower()} cannot change"
-        return Change(Action.REPLACE, have.key, fleet, pool, reason, want, have, found)
-    return Change(Action.UPDATE, have.key, fleet, pool, "differs", want, have, found)
+        return Change(ChangeAction.REPLACE, have.key, fleet, pool, reason, want, have, found)
+    return Change(ChangeAction.UPDATE, have.key, fleet, pool, "differs", want, have, found)
 
 
 def _is_whereabouts(path: diff.Path) -> bool:
@@ -86,17 +86,17 @@ def _is_whereabouts(path: diff.Path) -> bool:
     return path[:2] in (diff.ADDRESSES, diff.KUBELET) or path == _METRICS
 
 
-def _unwanted(situation: Situation) -> Iterator[Change]:
+def _unwanted(situation: PlanInput) -> Iterator[Change]:
     """Yield what is to be deleted."""
     desired, others = situation.desired, situation.others
     for key, have in situation.observed.items():
         if key not in desired and not have.deleting and have.fleet not in others:
             reason, vanished = _why_unwanted(situation, have)
-            yield Change(Action.DELETE, key, have.fleet, have.pool, reason, None, have, (), vanished)
+            yield Change(ChangeAction.DELETE, key, have.fleet, have.pool, reason, None, have, (), vanished)
 
 
-def _why_unwanted(situation: Situation, have: Observed) -> tuple[str, bool]:
-    fleet = situation.rules.get(have.fleet)
+def _why_unwanted(situation: PlanInput, have: Observed) -> tuple[str, bool]:
+    fleet = situation.policies.get(have.fleet)
     if have.fleet == SHARED:
         return "nothing in the files asks for it", False
     if fleet is None:
@@ -112,4 +112,4 @@ def _why_unwanted(situation: Situation, have: Observed) -> tuple[str, bool]:
 def _order(change: Change) -> tuple[int, int]:
     """Return what sorts changes into the order in which they are made: deletes last, and in reverse."""
     rank = objects.apply_rank(change.key.kind)
-    return (1, -rank) if change.action is Action.DELETE else (0, rank)
+    return (1, -rank) if change.action is ChangeAction.DELETE else (0, rank)

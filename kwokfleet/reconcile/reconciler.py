@@ -18,41 +18,41 @@ from kwokfleet.documents import problems
 from kwokfleet.kube.objects import ObjectKey
 from kwokfleet.kube.observed import Inventory, Observed
 from kwokfleet.reconcile import diff, outcomes, planner, scaling
-from kwokfleet.reconcile.changes import Action, Cause, Plan
-from kwokfleet.reconcile.outcomes import Outcome, Result
-from kwokfleet.reconcile.plan_input import FleetRules, Situation, rules_of
+from kwokfleet.reconcile.changes import ChangeAction, Plan, WithheldCause
+from kwokfleet.reconcile.outcomes import ChangeResult, Outcome
+from kwokfleet.reconcile.plan_input import FleetPolicy, PlanInput, fleet_policies
 from kwokfleet.render import desired
 from kwokfleet.source import loader
 
-ROUNDS = 3
+MAX_FIELD_RESETS = 3
 """So often a field may come back changed before it is given up."""
-FIGHT = timedelta(minutes=1)
+CONFLICT_WINDOW = timedelta(minutes=1)
 """Changes of a field that lie further apart are no fight."""
-TRUCE = timedelta(minutes=5)
+STALL_PERIOD = timedelta(minutes=5)
 """How long a field that was given up is left to whoever else writes it."""
 
 
-class World(Protocol):
+class ClusterState(Protocol):
     """What a pass wants to know of the cluster."""
 
     def inventory(self) -> tuple[Inventory, Mapping[str, str]]:
         """Return our objects, and the kinds of which it is unknown what there is."""
 
-    def taken(self, keys: Iterable[ObjectKey]) -> Mapping[ObjectKey, Observed]:
+    def foreign_objects(self, keys: Iterable[ObjectKey]) -> Mapping[ObjectKey, Observed]:
         """Return those of some objects that are there and are not ours."""
 
-    def strangers(self, namespaces: Iterable[str]) -> Mapping[str, str]:
+    def foreign_occupants(self, namespaces: Iterable[str]) -> Mapping[str, str]:
         """Return the namespaces in which somebody else has something, and what."""
 
-    def pods(self, nodes: Sequence[str]) -> Mapping[str, int]:
+    def pod_counts(self, nodes: Sequence[str]) -> Mapping[str, int]:
         """Return how many pods run on some nodes."""
 
-    def approved(self) -> frozenset[str]:
+    def approved_digests(self) -> frozenset[str]:
         """Return the digests of plans that were approved."""
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ReconcileOptions:
     """What whoever asks for a pass may decide."""
 
     prune: bool = True
@@ -60,21 +60,21 @@ class Options:
     approved: frozenset[str] = frozenset()
     budget: bool = True
     """Whether Fleets' prune budgets hold; not for what somebody has ordered by name."""
-    rounds: int = ROUNDS
+    rounds: int = MAX_FIELD_RESETS
 
 
 class Reconciler:
     """Makes passes, one after the other, and remembers what spares work."""
 
-    def __init__(self, world: World, options: Options) -> None:
-        self._world, self._options = world, options
+    def __init__(self, cluster: ClusterState, options: ReconcileOptions) -> None:
+        self._cluster, self._options = cluster, options
         self._renderer = desired.Renderer()
         self._planner = planner.Planner()
         self._fights: dict[tuple[ObjectKey, diff.Path], tuple[object, list[datetime]]] = {}
         """What each field had to be set to, and when."""
         self._truces: dict[tuple[ObjectKey, diff.Path], datetime] = {}
         self.stalled: dict[tuple[ObjectKey, diff.Path], str] = {}
-        self.rules: Mapping[str, FleetRules] = {}
+        self.policies: Mapping[str, FleetPolicy] = {}
         self._last = Plan()
         self._desired_last: desired.Desired = {}
 
@@ -92,33 +92,33 @@ class Reconciler:
         self._forget(now)
         situation = self._situation(loaded, now)
         made = self._planner.plan(situation)
-        if outcomes.of_cause(made.withheld, Cause.APPROVAL):
-            approved = self._options.approved | self._world.approved()
+        if outcomes.of_cause(made.withheld, WithheldCause.APPROVAL):
+            approved = self._options.approved | self._cluster.approved_digests()
             if any(each.digest in approved for each in made.withheld):
                 made = self._planner.plan(replace(situation, approved=approved))
         self._last, self._desired_last = made, situation.desired
         return made
 
-    def _situation(self, loaded: loader.Loaded, now: datetime) -> Situation:
-        inventory, unknown = self._world.inventory()
+    def _situation(self, loaded: loader.Loaded, now: datetime) -> PlanInput:
+        inventory, unknown = self._cluster.inventory()
         desired = self._desired(loaded.tree, inventory, now)
-        self.rules = rules_of(loaded.tree, now)
+        self.policies = fleet_policies(loaded.tree, now)
         missing = [key for key in desired if key not in inventory and key.kind not in unknown]
         going = [
             key.name
             for key, each in inventory.items()
             if key.kind == "Namespace" and key not in desired and not each.deleting
         ]
-        return Situation(
+        return PlanInput(
             desired,
             inventory,
-            self.rules,
+            self.policies,
             _broken(loaded, self._renderer.clashes),
             _doubt(loaded),
             loaded.frozen,
             unknown,
-            self._world.taken(missing) if missing else {},
-            self._world.strangers(going) if going else {},
+            self._cluster.foreign_objects(missing) if missing else {},
+            self._cluster.foreign_occupants(going) if going else {},
             self.stalled,
             prune=self._options.prune,
             only=self._options.only,
@@ -128,33 +128,33 @@ class Reconciler:
         )
 
     def _desired(self, tree: desired.Tree, inventory: Inventory, now: datetime) -> desired.Desired:
-        there = scaling.present(tree, inventory)
-        counted = scaling.busy(tree, there, now)
-        pods = self._world.pods(counted) if counted else {}
-        return self._renderer.desired(tree, now, scaling.members(tree, there, pods, now) if there else None)
+        there = scaling.live_members(tree, inventory)
+        counted = scaling.nodes_to_count(tree, there, now)
+        pods = self._cluster.pod_counts(counted) if counted else {}
+        return self._renderer.desired(tree, now, scaling.desired_indices(tree, there, pods, now) if there else None)
 
-    def learn(self, outcomes: Iterable[Outcome], rival: "Rival", now: datetime) -> None:
+    def record_outcomes(self, outcomes: Iterable[Outcome], rival: "FieldManagerLookup", now: datetime) -> None:
         """Note when each field had to be set; one that comes back again and again is given up for a while."""
         for outcome in outcomes:
-            if outcome.change.action is not Action.UPDATE or outcome.result is not Result.DONE:
+            if outcome.change.action is not ChangeAction.UPDATE or outcome.result is not ChangeResult.DONE:
                 continue
             for each in outcome.change.differences:
                 mark = (outcome.change.key, each.path)
-                asked, times = self._fights.get(mark, (each.want, []))
-                times = [*times, now] if asked == each.want else [now]  # a file that says something else is no fight
-                self._fights[mark] = (each.want, times)
+                asked, times = self._fights.get(mark, (each.desired, []))
+                times = [*times, now] if asked == each.desired else [now]  # a file that says something else is no fight
+                self._fights[mark] = (each.desired, times)
                 if len(times) >= self._options.rounds:
                     self.stalled[mark] = rival(outcome.change.key, each.path)
-                    self._truces[mark] = now + TRUCE
+                    self._truces[mark] = now + STALL_PERIOD
 
     def _forget(self, now: datetime) -> None:
         """Forget fights that are long past, and try again what was given up then."""
         for mark in [mark for mark, until in self._truces.items() if until <= now]:
             del self._truces[mark], self.stalled[mark]
-        self._fights = {mark: each for mark, each in self._fights.items() if now - each[1][-1] < FIGHT}
+        self._fights = {mark: each for mark, each in self._fights.items() if now - each[1][-1] < CONFLICT_WINDOW}
 
 
-def as_suspended(loaded: loader.Loaded, names: AbstractSet[str]) -> loader.Loaded:
+def with_suspended(loaded: loader.Loaded, names: AbstractSet[str]) -> loader.Loaded:
     """Return what is loaded, with those Fleets suspended that somebody suspended in the cluster."""
     if not names:
         return loaded
@@ -165,7 +165,7 @@ def as_suspended(loaded: loader.Loaded, names: AbstractSet[str]) -> loader.Loade
     return replace(loaded, tree=replace(loaded.tree, fleets=fleets))
 
 
-class Rival(Protocol):
+class FieldManagerLookup(Protocol):
     """Names who holds a field of an object."""
 
     def __call__(self, key: ObjectKey, path: diff.Path) -> str:

@@ -18,7 +18,7 @@ Present = Mapping[desired.PartName, Sequence[tuple[int, Observed]]]
 """The live nodes of pools that choose, with their indices."""
 
 
-def present(tree: desired.Tree, inventory: Inventory) -> Present:
+def live_members(tree: desired.Tree, inventory: Inventory) -> Present:
     """Return the live nodes of all pools that do not simply keep the first so many."""
     choosy = {(fleet.name, pool.name): pool for fleet, pool in _choosy(tree)}
     found: dict[desired.PartName, list[tuple[int, Observed]]] = {name: [] for name in choosy}
@@ -31,7 +31,7 @@ def present(tree: desired.Tree, inventory: Inventory) -> Present:
     return found
 
 
-def busy(tree: desired.Tree, there: Present, now: datetime) -> list[str]:
+def nodes_to_count(tree: desired.Tree, there: Present, now: datetime) -> list[str]:
     """Return the nodes whose pods must be counted before it can be said which ones go."""
     return [
         node.key.name
@@ -41,7 +41,7 @@ def busy(tree: desired.Tree, there: Present, now: datetime) -> list[str]:
     ]
 
 
-def members(
+def desired_indices(
     tree: desired.Tree, there: Present, pods: Mapping[str, int], now: datetime
 ) -> dict[desired.PartName, Sequence[int]]:
     """Return the indices of the nodes that each such pool should have."""

@@ -21,7 +21,7 @@ import structlog
 from kwokfleet import errors
 from kwokfleet.kube import objects, observed, throttled_client
 from kwokfleet.kwok import lease_client, node_leases, requeue
-from kwokfleet.reconcile.changes import Action, Change
+from kwokfleet.reconcile.changes import Change, ChangeAction
 from kwokfleet.reconcile.diff import ABSENT
 
 log = structlog.get_logger()
@@ -34,14 +34,14 @@ LOOK_S, NUDGE_S, ARRIVED_S = 0.25, 2.0, 15.0
 it is left to itself, which takes a quarter of a lease's duration."""
 
 
-def moves(change: Change) -> bool:
+def changes_shard(change: Change) -> bool:
     """Return whether a change takes a node from the kwok that drives it."""
-    return change.action is Action.UPDATE and any(
+    return change.action is ChangeAction.UPDATE and any(
         each.path == SHARD and each.live is not ABSENT for each in change.differences
     )
 
 
-class Move:
+class ShardHandover:
     """Some nodes on their way from one kwok to another."""
 
     def __init__(
@@ -106,7 +106,7 @@ class Move:
             lease_client.requeue_nodes(self._sender, set(names), shard, self._sender.stop.wait)
 
     def _target(self, node: str) -> str:
-        return _shard(self._nodes[node].want)
+        return _shard(self._nodes[node].desired)
 
     def _at_work(self, held: Sequence[node_leases.NodeLease]) -> set[str]:
         now = datetime.now(UTC)

@@ -20,11 +20,11 @@ from kwokfleet.waves import run_commands
 
 log = structlog.get_logger()
 
-TRIES = 5
+MAX_WRITE_ATTEMPTS = 5
 """Of writing beside others who write."""
 
 
-def key(fleet: str) -> ObjectKey:
+def fleet_key(fleet: str) -> ObjectKey:
     """Return where a Fleet is in the cluster."""
     return ObjectKey(requests.FLEET.api_version, requests.FLEET.kind, "", fleet)
 
@@ -35,7 +35,7 @@ def annotate(api: requests.RequestSender, fleet: str, annotations: Manifest, ver
     *version*: only if it is still this one.
     """
     metadata = {"annotations": annotations} | ({"resourceVersion": version} if version else {})
-    answer = api.send(requests.patch(key(fleet), Patch("", {"metadata": metadata})))
+    answer = api.send(requests.patch(fleet_key(fleet), Patch("", {"metadata": metadata})))
     if answer.status == HTTPStatus.NOT_FOUND:
         raise errors.InputError(
             f"the cluster knows no Fleet {fleet!r}", hint="kubectl get fleets lists those that were synced once"
@@ -44,7 +44,7 @@ def annotate(api: requests.RequestSender, fleet: str, annotations: Manifest, ver
         raise client.rejection_error(api, answer, "patch fleets")
 
 
-def order(  # noqa: PLR0913  # what an order says
+def submit_run_command(  # noqa: PLR0913  # what an order says
     api: requests.RequestSender,
     fleet: str,
     what: run_commands.RunAction,
@@ -54,8 +54,8 @@ def order(  # noqa: PLR0913  # what an order says
     check: Callable[[Manifest], None] = lambda _there: None,
 ) -> int:
     """Write down what somebody wants of a Wave, beside what others want; return the order's number."""
-    for _ in range(TRIES):
-        there = api.send(requests.get(key(fleet))).json()
+    for _ in range(MAX_WRITE_ATTEMPTS):
+        there = api.send(requests.get(fleet_key(fleet))).json()
         metadata = there.get("metadata") or {}
         if metadata.get("uid"):  # if not, who writes on it finds out
             check(there)
@@ -73,26 +73,26 @@ def order(  # noqa: PLR0913  # what an order says
     raise errors.ClusterError(f"somebody else changed fleet {fleet} each time that we did", hint="try again")
 
 
-class Recorder:
+class StatusWriter:
     """Writes down how Fleets stand, and remembers what is written."""
 
     def __init__(self, api: requests.RequestSender, me: str = "") -> None:
         self._api, self._me = api, me
-        self.there: dict[str, Manifest] = {}
+        self.fleets: dict[str, Manifest] = {}
         """The Fleets that the cluster knows of, as far as we know."""
         self._marks = itertools.count()
 
-    def begin(self) -> bool:
+    def load(self) -> bool:
         """Read what is written already; return whether the cluster knows what a Fleet is, and lets us see them."""
         listed = self._api.send(requests.list_page(requests.FLEET))
-        self.there = {each["metadata"]["name"]: each for each in listed.json().get("items") or ()}
+        self.fleets = {each["metadata"]["name"]: each for each in listed.json().get("items") or ()}
         return listed.status == HTTPStatus.OK
 
-    def status(self, fleet: str) -> Manifest:
+    def status_of(self, fleet: str) -> Manifest:
         """Return what is written of a Fleet."""
-        return (self.there.get(fleet) or {}).get("status") or {}
+        return (self.fleets.get(fleet) or {}).get("status") or {}
 
-    def record(self, statuses: Mapping[str, Manifest], alive: AbstractSet[str] | None) -> bool:
+    def write(self, statuses: Mapping[str, Manifest], alive: AbstractSet[str] | None) -> bool:
         """Write down how each Fleet stands; return whether that was possible.
 
         *alive*: the Fleets of which something is there. What is neither there nor in the files is forgotten;
@@ -100,36 +100,36 @@ class Recorder:
         """
         now = datetime.now(UTC)
         for name, status in statuses.items():
-            made = fleet_status.updated(status, self.status(name), now)
-            if made is not None and not self._told(name, made):
+            made = fleet_status.status_update(status, self.status_of(name), now)
+            if made is not None and not self._write_one(name, made):
                 return False
         if alive is not None:
-            for name in self.there.keys() - statuses.keys() - alive:
-                self.forget(name)
+            for name in self.fleets.keys() - statuses.keys() - alive:
+                self.delete(name)
         return True
 
-    def _told(self, name: str, status: Manifest) -> bool:
-        if name not in self.there:
-            answer = self._api.send(requests.create(fleet_status.resource(name)))
+    def _write_one(self, name: str, status: Manifest) -> bool:
+        if name not in self.fleets:
+            answer = self._api.send(requests.create(fleet_status.fleet_resource(name)))
             if answer.status not in (HTTPStatus.CREATED, HTTPStatus.CONFLICT):
                 return False
-        answer = self._api.send(requests.patch(key(name), Patch("status", {"status": status})))
+        answer = self._api.send(requests.patch(fleet_key(name), Patch("status", {"status": status})))
         if answer.status == HTTPStatus.OK:
-            self.there[name] = answer.json()
+            self.fleets[name] = answer.json()
         elif answer.status == HTTPStatus.NOT_FOUND:
-            self.there.pop(name, None)  # somebody has removed it: the next time it is made anew
+            self.fleets.pop(name, None)  # somebody has removed it: the next time it is made anew
         return answer.status == HTTPStatus.OK
 
-    def forget(self, fleet: str) -> None:
+    def delete(self, fleet: str) -> None:
         """Remove a Fleet's record from the cluster."""
-        there = self._api.send(requests.get(key(fleet))).json().get("metadata") or {}
+        there = self._api.send(requests.get(fleet_key(fleet))).json().get("metadata") or {}
         if there.get("uid"):
-            self._api.send(requests.delete(key(fleet), there["uid"]))
-        self.there.pop(fleet, None)
+            self._api.send(requests.delete(fleet_key(fleet), there["uid"]))
+        self.fleets.pop(fleet, None)
 
-    def event(self, fleet: str, reason: str, message: str, *, kind: str = events.NORMAL) -> None:
+    def emit_event(self, fleet: str, reason: str, message: str, *, kind: str = events.NORMAL) -> None:
         """Tell who follows Events; that it cannot be told hinders nothing."""
-        uid = ((self.there.get(fleet) or {}).get("metadata") or {}).get("uid", "")
+        uid = ((self.fleets.get(fleet) or {}).get("metadata") or {}).get("uid", "")
         made = events.fleet_event(fleet, uid, reason, message, kind=kind, me=self._me, now=datetime.now(UTC))
         made["metadata"]["name"] += f".{next(self._marks):x}"
         try:

@@ -180,7 +180,7 @@ def _passes(place: benchmark_cluster.BenchmarkCluster, file: Path) -> tuple[list
     with informer.Informer(api) as follower:
         follower.wait_until_known(60)
         loader = source.Loader()
-        session = sync.Sync(api, follower, reconciler.Options(), throttled_client.ClientLimits())
+        session = sync.Sync(api, follower, reconciler.ReconcileOptions(), throttled_client.ClientLimits())
         assert session.plan(loader.load(file)).empty
         _Counting.sent = 0
         costs = []

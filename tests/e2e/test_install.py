@@ -81,7 +81,7 @@ def pods_run(plane: ControlPlane, tmp_path: Path) -> PodsRun:
 def versions(plane: ControlPlane) -> dict[str, str]:
     """Return the version of everything that was installed."""
     kinds = ",".join(f"{each.plural}.{group}" if (group := _group(each.api_version)) else each.plural for each in KINDS)
-    found = plane.get(kinds, "--all-namespaces", "--selector", ownership.MARK)["items"]
+    found = plane.get(kinds, "--all-namespaces", "--selector", ownership.INSTALL_LABEL)["items"]
     return {f"{each['kind']}/{each['metadata']['name']}": each["metadata"]["resourceVersion"] for each in found}
 
 

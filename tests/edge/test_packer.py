@@ -6,7 +6,7 @@ import pytest
 
 from kwokfleet import errors
 from kwokfleet.install import bundle
-from kwokfleet.install.fleet_configmap import Parcel
+from kwokfleet.install.fleet_configmap import FleetConfigMap
 from kwokfleet.source import files, loader
 
 FLEET = """
@@ -28,17 +28,17 @@ spec:
 """
 
 
-def packed(folder: Path, stage: str) -> Parcel:
+def packed(folder: Path, stage: str) -> FleetConfigMap:
     """Write a fleet file that refers to a Stage, and pack the folder."""
     for path, text in ((folder / "lab.yaml", FLEET.replace("STAGE", stage)), (folder / stage, STAGE)):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     loaded = loader.Loader().load(folder)
     assert loaded.usable, loaded.problems
-    return bundle.pack(folder, loaded)
+    return bundle.pack_files(folder, loaded)
 
 
-def unpacked(made: Parcel, where: Path) -> Path:
+def unpacked(made: FleetConfigMap, where: Path) -> Path:
     """Put files where a volume puts them, and return where the daemon begins."""
     for key, path in made.paths.items():
         (where / path).parent.mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ def test_one_file_is_packed_alone(tmp_path: Path) -> None:
     packed(tmp_path, "slow.yaml")
     (tmp_path / "other.yaml").write_text("a: 1")
     alone = tmp_path / "lab.yaml"
-    assert set(bundle.pack(alone, loader.Loader().load(alone)).data) == {"lab.yaml", "slow.yaml"}
+    assert set(bundle.pack_files(alone, loader.Loader().load(alone)).data) == {"lab.yaml", "slow.yaml"}
 
 
 def test_a_file_that_is_too_far_out_is_refused(tmp_path: Path) -> None:

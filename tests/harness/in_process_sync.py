@@ -27,12 +27,12 @@ class InProcessSync:
     api: client.KubeClient
     follower: informer.Informer
 
-    def sync(self, path: Path) -> syncing.Report:
+    def sync(self, path: Path) -> syncing.SyncReport:
         """Make the cluster what files say, which must succeed."""
         session, loaded = self._begun(path)
-        done = session.carry_out(loaded, session.plan(loaded))
-        assert not outcomes.bad(done.outcomes), [
-            (each.change.key, each.message) for each in outcomes.bad(done.outcomes)
+        done = session.converge(loaded, session.plan(loaded))
+        assert not outcomes.failures(done.outcomes), [
+            (each.change.key, each.message) for each in outcomes.failures(done.outcomes)
         ]
         return done
 
@@ -44,7 +44,9 @@ class InProcessSync:
     def _begun(self, path: Path) -> tuple[syncing.Sync, loader.Loaded]:
         loaded = loader.Loader().load(path)
         assert loaded.usable, loaded.problems
-        return syncing.Sync(self.api, self.follower, reconciler.Options(), throttled_client.ClientLimits()), loaded
+        return syncing.Sync(
+            self.api, self.follower, reconciler.ReconcileOptions(), throttled_client.ClientLimits()
+        ), loaded
 
 
 @contextmanager

@@ -5,8 +5,8 @@ from typing import Any
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest, ObjectKey
 from kwokfleet.kube.observed import Observed
-from kwokfleet.reconcile.changes import Cause, Plan
-from kwokfleet.reconcile.plan_input import FleetRules, PoolRules
+from kwokfleet.reconcile.changes import Plan, WithheldCause
+from kwokfleet.reconcile.plan_input import FleetPolicy, PoolPolicy
 from tests.harness import manifests
 
 
@@ -21,9 +21,9 @@ def inventory(*there: Observed | Manifest) -> dict[ObjectKey, Observed]:
     return {each.key: each for each in found}
 
 
-def fleet_rules(*pools: str, **fields: Any) -> dict[str, FleetRules]:  # noqa: ANN401  # of a Fleet
+def fleet_rules(*pools: str, **fields: Any) -> dict[str, FleetPolicy]:  # noqa: ANN401  # of a Fleet
     """Return the rules of a Fleet `lab` with some pools."""
-    return {"lab": FleetRules(pools={name: PoolRules(size=1) for name in pools}, **fields)}
+    return {"lab": FleetPolicy(pools={name: PoolPolicy(size=1) for name in pools}, **fields)}
 
 
 def nodes(count: int, pool: str = "gpu", **parts: Any) -> list[Manifest]:  # noqa: ANN401  # of a manifest
@@ -36,6 +36,6 @@ def actions(made: Plan) -> list[tuple[str, str]]:
     return [(change.action.value, change.key.name) for change in made.changes]
 
 
-def causes(made: Plan) -> list[tuple[Cause, str, int]]:
+def causes(made: Plan) -> list[tuple[WithheldCause, str, int]]:
     """Return what is withheld: the cause, the Fleet, and how many changes."""
     return [(each.cause, each.fleet, len(each.changes)) for each in made.withheld]

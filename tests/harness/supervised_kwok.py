@@ -53,7 +53,7 @@ class SupervisedKwok:
         wanted = self.keeper.wanted
         return self.keeper.change(replace(wanted, spec=wanted.spec.model_copy(update=fields)))
 
-    def sync(self, text: str) -> sync.Report:
+    def sync(self, text: str) -> sync.SyncReport:
         """Make the cluster what a fleet file says."""
         file = self.folder / "fleet.yaml"
         file.write_text(text)
@@ -61,8 +61,10 @@ class SupervisedKwok:
         assert loaded.usable, loaded.problems
         with informer.Informer(self.api) as follower:
             follower.wait_until_known(READY_S)
-            session = sync.Sync(self.api, follower, reconciler.Options(budget=False), throttled_client.ClientLimits())
-            return session.carry_out(loaded, session.plan(loaded))
+            session = sync.Sync(
+                self.api, follower, reconciler.ReconcileOptions(budget=False), throttled_client.ClientLimits()
+            )
+            return session.converge(loaded, session.plan(loaded))
 
     def leases(self) -> dict[str, str]:
         """Return who holds the lease of each node of this test."""

@@ -19,7 +19,7 @@ from kwokfleet.daemon.snapshot import (
     WithheldSummary,
 )
 from kwokfleet.documents.problems import Problem, Severity
-from kwokfleet.reconcile.plan_input import FleetRules, PoolRules
+from kwokfleet.reconcile.plan_input import FleetPolicy, PoolPolicy
 from kwokfleet.server import access
 from tests.harness import fake_daemon, manifests
 
@@ -64,8 +64,10 @@ def test_fleets_are_counted_by_pool() -> None:
         manifests.observe(manifests.node("n3", fleet="stranger", pool="cpu", status=READY)),
     ]
     rules = {
-        "lab": FleetRules(suspended=True, pools={"cpu": PoolRules(size=3), "gpu": PoolRules(size=2, suspended=True)}),
-        "a": FleetRules(),
+        "lab": FleetPolicy(
+            suspended=True, pools={"cpu": PoolPolicy(size=3), "gpu": PoolPolicy(size=2, suspended=True)}
+        ),
+        "a": FleetPolicy(),
     }
     status = {
         "conditions": [{"type": "Ready"}],

@@ -7,8 +7,8 @@ import pytest
 from kwokfleet.api import kwok_controller
 from kwokfleet.documents import parser
 from kwokfleet.install import bundle, fleet_configmap, kustomization, manifests, ownership, rollout
-from kwokfleet.install.manifests import Git, Options
-from kwokfleet.install.ownership import Whose
+from kwokfleet.install.manifests import GitSource, InstallOptions
+from kwokfleet.install.ownership import Ownership
 from kwokfleet.kube import objects
 
 Manifest = dict[str, Any]
@@ -17,7 +17,7 @@ TREE = bundle.manifests()
 
 def made(**options: Any) -> dict[str, Manifest]:  # noqa: ANN401  # of Options
     """Return the objects of an installation, by kind and name."""
-    found = manifests.objects_of(TREE, Options(**options))
+    found = manifests.build(TREE, InstallOptions(**options))
     return {f"{each['kind']}/{each['metadata']['name']}": each for each in found}
 
 
@@ -32,7 +32,7 @@ def daemon(**options: Any) -> Manifest:  # noqa: ANN401  # of Options
 
 def test_everything_can_be_applied_in_the_order_it_comes_in() -> None:
     """The namespace and the definition first; what runs last, when all it needs is there."""
-    kinds = [each["kind"] for each in manifests.objects_of(TREE, Options())]
+    kinds = [each["kind"] for each in manifests.build(TREE, InstallOptions())]
     assert kinds[:2] == ["Namespace", "CustomResourceDefinition"]
     assert kinds[-1] == "Deployment"
     assert kinds.index("ServiceAccount") < kinds.index("ClusterRoleBinding")
@@ -47,7 +47,7 @@ def test_an_image_of_ones_own_and_more_replicas() -> None:
 
 def test_another_namespace_is_named_everywhere_but_in_the_roles_that_are_about_others() -> None:
     """The Roles for node leases and for takeovers stay where those are; whom they are given to moves along."""
-    found = manifests.objects_of(TREE, Options(namespace="sim"))
+    found = manifests.build(TREE, InstallOptions(namespace="sim"))
     places = {each["metadata"].get("namespace") for each in found}
     assert "kwokfleet" not in places
     assert {"sim", "kube-node-lease", "kube-system"} <= places
@@ -68,15 +68,15 @@ def test_what_is_switched_off_is_not_there() -> None:
 
 def test_files_of_one_folder_need_no_list_of_paths() -> None:
     """They are a plain ConfigMap, as kubectl makes one."""
-    whole = made(source=fleet_configmap.pack({"a.yaml": "one", "b.yaml": "two"}))
+    whole = made(source=fleet_configmap.build({"a.yaml": "one", "b.yaml": "two"}))
     assert whole["ConfigMap/kwokfleet-fleets"]["data"] == {"a.yaml": "one", "b.yaml": "two"}
-    assert daemon(source=fleet_configmap.pack({"a.yaml": "one"}))["args"][:2] == ["run", "/fleets"]
+    assert daemon(source=fleet_configmap.build({"a.yaml": "one"}))["args"][:2] == ["run", "/fleets"]
     assert _volume(whole) == {"name": "kwokfleet-fleets", "optional": True}
 
 
 def test_files_in_folders_get_their_paths_back() -> None:
     """The volume says where each key goes, and the daemon begins in the folder that holds the fleets."""
-    packed = fleet_configmap.pack({"fleets/a.yaml": "one", "parts/s.yaml": "two"}, "fleets")
+    packed = fleet_configmap.build({"fleets/a.yaml": "one", "parts/s.yaml": "two"}, "fleets")
     assert daemon(source=packed)["args"][:2] == ["run", "/fleets/fleets"]
     assert _volume(made(source=packed))["items"] == [
         {"key": "fleets.a.yaml", "path": "fleets/a.yaml"},
@@ -92,9 +92,9 @@ def _volume(whole: dict[str, Manifest]) -> Manifest:
 
 def test_a_repository_is_named_to_the_daemon_or_to_its_sidecar() -> None:
     """Address, branch and folder are those that were asked for; no ConfigMap is mounted."""
-    arguments = daemon(source=Git("https://x/y.git", "v1", "sim/fleets"))["args"]
+    arguments = daemon(source=GitSource("https://x/y.git", "v1", "sim/fleets"))["args"]
     assert {"--git-url=https://x/y.git", "--git-ref=v1", "--git-path=sim/fleets"} <= set(arguments)
-    source = Git("ssh://x/y.git", "v1", "sim/fleets", sidecar=True)
+    source = GitSource("ssh://x/y.git", "v1", "sim/fleets", sidecar=True)
     pod = made(source=source)["Deployment/kwokfleet"]["spec"]["template"]["spec"]
     assert {"--repo=ssh://x/y.git", "--ref=v1"} <= set(pod["initContainers"][0]["args"])
     assert daemon(source=source)["args"][:2] == ["run", "/git/current/sim/fleets"]
@@ -104,7 +104,7 @@ def test_a_repository_is_named_to_the_daemon_or_to_its_sidecar() -> None:
 def test_one_installation_does_not_change_another() -> None:
     """What was read from deploy/ stays as it was, whatever options ask for."""
     before = made()
-    made(namespace="sim", image="x/y:1", replicas=5, source=Git("https://x/y"))
+    made(namespace="sim", image="x/y:1", replicas=5, source=GitSource("https://x/y"))
     assert made() == before
 
 
@@ -123,21 +123,21 @@ def test_one_installation_does_not_change_another() -> None:
 )
 def test_keys_are_allowed_in_a_configmap_and_each_file_has_its_own(paths: list[str], keys: list[str]) -> None:
     """Whatever files are called, and however deep they lie."""
-    packed = fleet_configmap.pack(dict.fromkeys(paths, "text"))
+    packed = fleet_configmap.build(dict.fromkeys(paths, "text"))
     assert sorted(packed.data) == sorted(keys)
     assert sorted(packed.paths.values()) == sorted(paths)
 
 
 def test_a_long_path_has_a_key_that_is_not_too_long() -> None:
     """Two of them, too."""
-    packed = fleet_configmap.pack({f"{'x' * 300}/{name}.yaml": name for name in "ab"})
+    packed = fleet_configmap.build({f"{'x' * 300}/{name}.yaml": name for name in "ab"})
     assert len(packed.data) == 2
     assert all(len(key) <= 253 and key.endswith(".yaml") for key in packed.data)
 
 
 def test_the_largest_files_are_told() -> None:
     """In bytes, not in letters."""
-    assert fleet_configmap.pack({"a": "ü" * 10, "b": "xx"}).largest(1) == [("a", 20)]
+    assert fleet_configmap.build({"a": "ü" * 10, "b": "xx"}).largest(1) == [("a", 20)]
 
 
 # whose
@@ -150,12 +150,12 @@ def live(**labels: str) -> Manifest:
 
 def test_whose_an_object_is() -> None:
     """By the mark; without it, by what it says it is part of."""
-    mine, kin = {ownership.MARK: "n"}, {ownership.PART_OF: "kwokfleet"}
-    assert ownership.whose(None, "n") is Whose.NOBODYS
-    assert ownership.whose(live(**mine), "n") is Whose.OURS
-    assert ownership.whose(live(**mine), "m") is Whose.ELSEWHERE
-    assert ownership.whose(live(**kin), "n") is Whose.KIN
-    assert ownership.whose(live(), "n") is Whose.FOREIGN
+    mine, kin = {ownership.INSTALL_LABEL: "n"}, {ownership.PART_OF: "kwokfleet"}
+    assert ownership.ownership_of(None, "n") is Ownership.NOBODYS
+    assert ownership.ownership_of(live(**mine), "n") is Ownership.OURS
+    assert ownership.ownership_of(live(**mine), "m") is Ownership.ELSEWHERE
+    assert ownership.ownership_of(live(**kin), "n") is Ownership.KIN
+    assert ownership.ownership_of(live(), "n") is Ownership.FOREIGN
 
 
 @pytest.mark.parametrize(
@@ -165,22 +165,22 @@ def test_whose_an_object_is() -> None:
         ({}, True, True),
         ({ownership.PART_OF: "kwokfleet"}, False, True),
         ({ownership.PART_OF: "kwokfleet"}, True, False),
-        ({ownership.MARK: "n"}, False, False),
-        ({ownership.MARK: "m"}, True, True),
+        ({ownership.INSTALL_LABEL: "n"}, False, False),
+        ({ownership.INSTALL_LABEL: "m"}, True, True),
     ],
 )
 def test_what_is_in_the_way(labels: dict[str, str], force: bool, refused: bool) -> None:  # noqa: FBT001  # the example
     """Somebody else's always; what kubectl or Helm put there, unless it is to be taken."""
     there = live(**labels)
-    assert bool(ownership.refusals([live()], {objects.key(there): there}, "n", force=force)) is refused
+    assert bool(ownership.ownership_conflicts([live()], {objects.key(there): there}, "n", force=force)) is refused
 
 
 def test_a_namespace_and_definitions_that_were_there_are_used_as_they_are() -> None:
     """They are neither in the way nor changed."""
     there = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}}
-    assert ownership.stays(there, there, "n")
-    assert not ownership.refusals([there], {objects.key(there): there}, "n", force=False)
-    assert not ownership.stays(there, ownership.marked(there, "n"), "n")
+    assert ownership.is_left_unchanged(there, there, "n")
+    assert not ownership.ownership_conflicts([there], {objects.key(there): there}, "n", force=False)
+    assert not ownership.is_left_unchanged(there, ownership.with_install_label(there, "n"), "n")
 
 
 def test_what_the_daemon_has_set_is_left_to_it() -> None:
@@ -200,7 +200,7 @@ def test_what_the_daemon_has_set_is_left_to_it() -> None:
     }
     entry = {"manager": "kwokfleet", "operation": "Update", "fieldsV1": fields}
     there = {**wanted, "metadata": {"name": "kwok", "managedFields": [entry]}}
-    assert ownership.left_to_others(wanted, there) == {
+    assert ownership.without_managed_fields(wanted, there) == {
         **wanted,
         "spec": {"template": {"spec": {"containers": [{"name": "kwok", "image": "i"}]}}},
     }
@@ -209,15 +209,15 @@ def test_what_the_daemon_has_set_is_left_to_it() -> None:
 def test_the_rules_of_an_aggregated_role_are_left_to_the_controller() -> None:
     """It fills them in, and would be undone by each upgrade."""
     role = {"apiVersion": "v1", "kind": "ClusterRole", "metadata": {"name": "x"}, "aggregationRule": {}, "rules": []}
-    assert "rules" not in ownership.left_to_others(role, None)
+    assert "rules" not in ownership.without_managed_fields(role, None)
 
 
 def test_a_role_that_its_controller_wrote_once_more_is_told_from_one_of_others() -> None:
     """By who has written to it: nobody else."""
     entry = {"manager": "clusterrole-aggregation-controller"}
     role = {"metadata": {"name": "x", "managedFields": [entry]}}
-    assert ownership.is_revived(role)
-    assert not ownership.is_revived({"metadata": {"name": "x", "managedFields": [entry, {"manager": "kubectl"}]}})
+    assert ownership.is_recreated(role)
+    assert not ownership.is_recreated({"metadata": {"name": "x", "managedFields": [entry, {"manager": "kubectl"}]}})
 
 
 def test_an_apply_that_changes_nothing_is_told_by_what_it_would_leave() -> None:
@@ -225,9 +225,9 @@ def test_an_apply_that_changes_nothing_is_told_by_what_it_would_leave() -> None:
     entry = {"manager": "kwokfleet-install", "time": "1", "fieldsV1": {"f:spec": {}}}
     before = {"metadata": {"name": "x", "resourceVersion": "1", "managedFields": [entry]}, "spec": {"a": 1}}
     counted = {"name": "x", "resourceVersion": "2", "generation": 2, "managedFields": [{**entry, "time": "2"}]}
-    assert ownership.is_the_same(before, {**before, "metadata": counted})
-    assert not ownership.is_the_same(before, {**before, "spec": {"a": 2}})
-    assert not ownership.is_the_same(before, {**before, "metadata": {**counted, "managedFields": []}})
+    assert ownership.is_unchanged(before, {**before, "metadata": counted})
+    assert not ownership.is_unchanged(before, {**before, "spec": {"a": 2}})
+    assert not ownership.is_unchanged(before, {**before, "metadata": {**counted, "managedFields": []}})
 
 
 # patches
@@ -265,8 +265,8 @@ def pod(**status: Any) -> Manifest:  # noqa: ANN401  # of a status
 
 def test_a_deployment_is_there_when_all_pods_are_new_and_available() -> None:
     """Not before the old ones are gone."""
-    assert rollout.daemon_lacks(deployment(replicas=1, updatedReplicas=1, availableReplicas=1), []) == ""
-    old = rollout.daemon_lacks(deployment(replicas=2, updatedReplicas=1, availableReplicas=2), [])
+    assert rollout.daemon_pending(deployment(replicas=1, updatedReplicas=1, availableReplicas=1), []) == ""
+    old = rollout.daemon_pending(deployment(replicas=2, updatedReplicas=1, availableReplicas=2), [])
     assert "1 pods of the version before still there" in old
 
 
@@ -297,14 +297,14 @@ def test_a_deployment_is_there_when_all_pods_are_new_and_available() -> None:
 )
 def test_why_a_pod_does_not_run(status: Manifest, said: str) -> None:
     """In the words of whoever knows."""
-    assert rollout.pod_trouble(pod(**status)) == said
-    assert rollout.daemon_lacks(deployment(), [pod(**status)]).endswith(said or "0 of 1 pods available")
+    assert rollout.pod_problem(pod(**status)) == said
+    assert rollout.daemon_pending(deployment(), [pod(**status)]).endswith(said or "0 of 1 pods available")
 
 
 def test_pods_that_may_not_be_made_are_told_of() -> None:
     """A policy or quota refuses them: there is no pod that could tell."""
     failure = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}
-    assert "exceeded quota" in rollout.daemon_lacks(deployment(conditions=[failure]), [])
+    assert "exceeded quota" in rollout.daemon_pending(deployment(conditions=[failure]), [])
 
 
 def fleet(ready: str, digest: str = "d") -> Manifest:
@@ -316,15 +316,15 @@ def fleet(ready: str, digest: str = "d") -> Manifest:
 def test_what_fleets_wait_for() -> None:
     """To be known, to be made from the new files, to be Ready."""
     wanted = frozenset({"lab"})
-    assert rollout.fleets_lack([fleet("True")], wanted, "d") == ""
-    assert rollout.fleets_lack([], wanted, "d") == "fleet lab: not known yet"
-    assert "1 of 3 nodes are Ready" in rollout.fleets_lack([fleet("False")], wanted, "d")
-    assert "has not read the new files" in rollout.fleets_lack([fleet("True", "old")], wanted, "d")
-    assert rollout.fleets_lack([], None, "") == "no fleet is known yet"
+    assert rollout.fleets_pending([fleet("True")], wanted, "d") == ""
+    assert rollout.fleets_pending([], wanted, "d") == "fleet lab: not known yet"
+    assert "1 of 3 nodes are Ready" in rollout.fleets_pending([fleet("False")], wanted, "d")
+    assert "has not read the new files" in rollout.fleets_pending([fleet("True", "old")], wanted, "d")
+    assert rollout.fleets_pending([], None, "") == "no fleet is known yet"
     undriven = fleet("True")
     undriven["status"]["conditions"].append({"type": "Degraded", "status": "True", "message": "kwok is starting"})
-    assert rollout.fleets_lack([undriven], wanted, "d") == "fleet lab: kwok is starting"
-    assert rollout.fleets_lack([fleet("True")], None, "") == ""
+    assert rollout.fleets_pending([undriven], wanted, "d") == "fleet lab: kwok is starting"
+    assert rollout.fleets_pending([fleet("True")], None, "") == ""
 
 
 def test_kwok_in_pods_of_its_own_is_a_document_that_can_be_read() -> None:

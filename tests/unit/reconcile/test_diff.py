@@ -19,7 +19,7 @@ NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}
 
 def found(want: Manifest, have: Observed) -> Found:
     """Return the differences as `field: (live, wanted)`."""
-    return {".".join(each.path): (each.live, each.want) for each in diff.differences(want, have)}
+    return {".".join(each.path): (each.live, each.desired) for each in diff.differences(want, have)}
 
 
 def added(manifest: Manifest, *path: str, value: Any) -> Manifest:  # noqa: ANN401  # any part of a manifest

@@ -9,8 +9,8 @@ from kwokfleet.kube import objects
 from kwokfleet.kube.objects import ObjectKey
 from kwokfleet.kube.observed import Observed
 from kwokfleet.reconcile import diff, planner
-from kwokfleet.reconcile.changes import DIGEST_LENGTH, Action, Cause
-from kwokfleet.reconcile.plan_input import FleetRules, PoolRules, Situation
+from kwokfleet.reconcile.changes import DIGEST_LENGTH, ChangeAction, WithheldCause
+from kwokfleet.reconcile.plan_input import FleetPolicy, PlanInput, PoolPolicy
 from tests.harness import manifests
 from tests.harness.plan_inputs import actions, causes, desired, fleet_rules, inventory, nodes
 
@@ -25,23 +25,23 @@ def test_no_more_vanishes_than_the_budget_allows(vanishing: int, percent: float,
     """Of four nodes; exactly the limit is within it."""
     here = nodes(4 - vanishing, "stays")
     gone = nodes(vanishing, "gone")
-    situation = Situation(desired(*here), inventory(*here, *gone), fleet_rules("stays", max_percent=percent))
+    situation = PlanInput(desired(*here), inventory(*here, *gone), fleet_rules("stays", max_percent=percent))
     made = planner.plan(situation)
     assert (len(made.changes), causes(made)) == (
-        (vanishing, []) if released else (0, [(Cause.APPROVAL, "lab", vanishing)])
+        (vanishing, []) if released else (0, [(WithheldCause.APPROVAL, "lab", vanishing)])
     )
 
 
 def test_a_number_that_was_written_is_an_order() -> None:
     """The budget guards against what vanished; a pool that is scaled to nothing is followed."""
-    made = planner.plan(Situation({}, inventory(*nodes(10)), fleet_rules("gpu")))
+    made = planner.plan(PlanInput({}, inventory(*nodes(10)), fleet_rules("gpu")))
     assert [action for action, _ in actions(made)] == ["delete"] * 10
 
 
 def test_a_fleet_that_is_not_in_the_files_has_the_default_budget() -> None:
     """It vanished whole: that waits."""
-    [held] = planner.plan(Situation({}, inventory(*nodes(4)), {})).withheld
-    assert (held.cause, held.fleet, len(held.changes)) == (Cause.APPROVAL, "lab", 4)
+    [held] = planner.plan(PlanInput({}, inventory(*nodes(4)), {})).withheld
+    assert (held.cause, held.fleet, len(held.changes)) == (WithheldCause.APPROVAL, "lab", 4)
     assert held.why == "4 of 4 objects of fleet lab would vanish, more than 25 %"
 
 
@@ -50,14 +50,14 @@ def test_a_fleet_over_its_budget_waits_whole_and_others_go_on() -> None:
     other = manifests.node("other-a-0", fleet="other", pool="a")
     want = desired(*nodes(1, "new"), other)
     have = inventory(*nodes(4, "gone"))
-    made = planner.plan(Situation(want, have, fleet_rules("new") | {"other": FleetRules()}))
+    made = planner.plan(PlanInput(want, have, fleet_rules("new") | {"other": FleetPolicy()}))
     assert actions(made) == [("create", "other-a-0")]
-    assert causes(made) == [(Cause.APPROVAL, "lab", 5)]
+    assert causes(made) == [(WithheldCause.APPROVAL, "lab", 5)]
 
 
-def over_budget(count: int = 4) -> Situation:
+def over_budget(count: int = 4) -> PlanInput:
     """Return a Fleet of which more vanishes than it allows."""
-    return Situation({}, inventory(*nodes(count, "gone")), fleet_rules("stays"))
+    return PlanInput({}, inventory(*nodes(count, "gone")), fleet_rules("stays"))
 
 
 def test_an_approval_releases_exactly_its_plan() -> None:
@@ -82,7 +82,7 @@ def test_another_plans_digest_releases_nothing() -> None:
     digests = set()
     for other in others:
         made = planner.plan(replace(other, approved=approved))
-        assert causes(made)[0][0] is Cause.APPROVAL
+        assert causes(made)[0][0] is WithheldCause.APPROVAL
         assert not made.changes
         digests.add(made.withheld[0].digest)
     assert len(digests | approved) == 5
@@ -93,7 +93,7 @@ def test_a_digest_depends_on_what_is_done_not_on_its_order() -> None:
     there = inventory(*nodes(4, "gone"))
     turned = dict(reversed(there.items()))
     first, second = (
-        planner.plan(Situation({}, each, fleet_rules("stays"))).withheld[0].digest for each in (there, turned)
+        planner.plan(PlanInput({}, each, fleet_rules("stays"))).withheld[0].digest for each in (there, turned)
     )
     assert first == second
     assert len(first) == DIGEST_LENGTH
@@ -106,9 +106,9 @@ def test_a_broken_fleet_is_left_alone() -> None:
     """Nothing of it is created, changed or deleted; the others go on."""
     want = desired(*nodes(1, labels={"a": "b"}), manifests.node("other-a-0", fleet="other", pool="a"))
     have = inventory(*nodes(3))
-    made = planner.plan(Situation(want, have, {"other": FleetRules()}, broken={"lab": "its file has errors"}))
+    made = planner.plan(PlanInput(want, have, {"other": FleetPolicy()}, broken={"lab": "its file has errors"}))
     assert actions(made) == [("create", "other-a-0")]
-    assert causes(made) == [(Cause.BROKEN, "lab", 3)]
+    assert causes(made) == [(WithheldCause.BROKEN, "lab", 3)]
     assert made.withheld[0].why == "its file has errors"
 
 
@@ -116,15 +116,15 @@ def test_in_doubt_nothing_vanishes() -> None:
     """A file that cannot be read may say that it stays; what was written elsewhere is done."""
     have = inventory(*nodes(2), *nodes(2, "gone"))
     made = planner.plan(
-        Situation(desired(*nodes(1)), have, fleet_rules("gpu", max_percent=100), doubt="b.yaml has errors")
+        PlanInput(desired(*nodes(1)), have, fleet_rules("gpu", max_percent=100), doubt="b.yaml has errors")
     )
     assert actions(made) == [("delete", "lab-gpu-1")]
-    assert causes(made) == [(Cause.BROKEN, "lab", 2)]
+    assert causes(made) == [(WithheldCause.BROKEN, "lab", 2)]
 
 
 def test_what_all_share_stays_while_it_is_open_what_one_needs() -> None:
     """A Fleet that is broken, in doubt, or vanishing beyond its budget may still need these Stages."""
-    base = Situation(desired(*nodes(1)), inventory(*nodes(1), manifests.stage("old")), fleet_rules("gpu"))
+    base = PlanInput(desired(*nodes(1)), inventory(*nodes(1), manifests.stage("old")), fleet_rules("gpu"))
     assert actions(planner.plan(base)) == [("delete", "old")]
     gone = manifests.observe(manifests.node("x-a-0", fleet="x", pool="a"))
     for situation in (
@@ -133,35 +133,35 @@ def test_what_all_share_stays_while_it_is_open_what_one_needs() -> None:
         replace(base, observed={**base.observed, gone.key: gone}),
     ):
         made = planner.plan(situation)
-        assert (Cause.FOLLOWS, "", 1) in causes(made)
+        assert (WithheldCause.FOLLOWS, "", 1) in causes(made)
         assert not made.changes
 
 
 def test_stages_are_made_where_there_are_none_yet() -> None:
     """Also while a file is broken: without any, nothing would happen on the nodes of the good ones."""
     want = desired(*nodes(1), manifests.stage("new"))
-    made = planner.plan(Situation(want, {}, fleet_rules("gpu"), broken={"x": "has errors"}))
+    made = planner.plan(PlanInput(want, {}, fleet_rules("gpu"), broken={"x": "has errors"}))
     assert actions(made) == [("create", "new"), ("create", "lab-gpu-0")]
     played = inventory(manifests.stage("other"))
-    made = planner.plan(Situation(want, played, fleet_rules("gpu"), broken={"x": "has errors"}))
+    made = planner.plan(PlanInput(want, played, fleet_rules("gpu"), broken={"x": "has errors"}))
     assert actions(made) == [("create", "lab-gpu-0")]
 
 
 def test_while_it_is_unknown_how_kwok_runs_nothing_is_done() -> None:
     """All nodes depend on that document."""
     made = planner.plan(
-        Situation(desired(*nodes(2)), inventory(*nodes(1, "x")), fleet_rules("gpu"), frozen="kwok.yaml:3")
+        PlanInput(desired(*nodes(2)), inventory(*nodes(1, "x")), fleet_rules("gpu"), frozen="kwok.yaml:3")
     )
     assert made.changes == ()
-    assert {(each.cause, each.why) for each in made.withheld} == {(Cause.BROKEN, "kwok.yaml:3")}
+    assert {(each.cause, each.why) for each in made.withheld} == {(WithheldCause.BROKEN, "kwok.yaml:3")}
 
 
 def test_of_a_kind_that_could_not_be_listed_nothing_is_done() -> None:
     """Unknown is not absent."""
     want = desired(*nodes(2), manifests.stage("new"))
-    made = planner.plan(Situation(want, {}, fleet_rules("gpu"), unknown={"Node": "may not list nodes"}))
+    made = planner.plan(PlanInput(want, {}, fleet_rules("gpu"), unknown={"Node": "may not list nodes"}))
     assert actions(made) == [("create", "new")]
-    assert causes(made) == [(Cause.UNKNOWN, "lab", 2)]
+    assert causes(made) == [(WithheldCause.UNKNOWN, "lab", 2)]
 
 
 # now, or ever
@@ -169,32 +169,34 @@ def test_of_a_kind_that_could_not_be_listed_nothing_is_done() -> None:
 
 def test_a_suspended_fleet_is_left_alone() -> None:
     """Whatever its files say otherwise."""
-    made = planner.plan(Situation(desired(*nodes(1)), inventory(*nodes(3, "x")), fleet_rules("gpu", suspended=True)))
-    assert (made.changes, causes(made)) == ((), [(Cause.SUSPENDED, "lab", 4)])
+    made = planner.plan(PlanInput(desired(*nodes(1)), inventory(*nodes(3, "x")), fleet_rules("gpu", suspended=True)))
+    assert (made.changes, causes(made)) == ((), [(WithheldCause.SUSPENDED, "lab", 4)])
 
 
 def test_a_suspended_pool_is_left_alone() -> None:
     """The Fleet's others are not."""
-    pools = {"lab": FleetRules(pools={"gpu": PoolRules(suspended=True), "cpu": PoolRules()})}
-    made = planner.plan(Situation(desired(*nodes(1), *nodes(1, "cpu")), inventory(*nodes(3)[1:]), pools))
+    pools = {"lab": FleetPolicy(pools={"gpu": PoolPolicy(suspended=True), "cpu": PoolPolicy()})}
+    made = planner.plan(PlanInput(desired(*nodes(1), *nodes(1, "cpu")), inventory(*nodes(3)[1:]), pools))
     assert actions(made) == [("create", "lab-cpu-0")]
-    assert causes(made) == [(Cause.SUSPENDED, "lab", 3)]
+    assert causes(made) == [(WithheldCause.SUSPENDED, "lab", 3)]
 
 
 def test_outside_its_windows_nothing_of_a_fleet_changes() -> None:
     """It is said, and done later."""
-    made = planner.plan(Situation(desired(*nodes(1)), inventory(*nodes(1, "x")), fleet_rules("gpu", open=False)))
-    assert (made.changes, causes(made)) == ((), [(Cause.WINDOW, "lab", 2)])
+    made = planner.plan(PlanInput(desired(*nodes(1)), inventory(*nodes(1, "x")), fleet_rules("gpu", open=False)))
+    assert (made.changes, causes(made)) == ((), [(WithheldCause.WINDOW, "lab", 2)])
 
 
 def test_a_node_that_changes_hands_needs_both_owners_to_be_free() -> None:
     """A pool that is suspended does not lose a node to another pool of the same node name."""
-    pools = {"lab": FleetRules(pools={"old": PoolRules(suspended=True), "new": PoolRules()})}
+    pools = {"lab": FleetPolicy(pools={"old": PoolPolicy(suspended=True), "new": PoolPolicy()})}
     want, have = (manifests.node("shared-0", pool=name) for name in ("new", "old"))
-    assert causes(planner.plan(Situation(desired(want), inventory(have), pools))) == [(Cause.SUSPENDED, "lab", 1)]
+    assert causes(planner.plan(PlanInput(desired(want), inventory(have), pools))) == [
+        (WithheldCause.SUSPENDED, "lab", 1)
+    ]
     broken = manifests.observe(manifests.node("shared-0", fleet="x", pool="old"))
-    made = planner.plan(Situation(desired(want), inventory(broken), pools, broken={"x": "has errors"}))
-    assert causes(made) == [(Cause.BROKEN, "lab", 1)]
+    made = planner.plan(PlanInput(desired(want), inventory(broken), pools, broken={"x": "has errors"}))
+    assert causes(made) == [(WithheldCause.BROKEN, "lab", 1)]
 
 
 def test_without_pruning_nothing_is_deleted_or_replaced() -> None:
@@ -205,15 +207,15 @@ def test_without_pruning_nothing_is_deleted_or_replaced() -> None:
         manifests.node("c"),
     ]
     have = [manifests.node("a"), manifests.node("b", spec={"providerID": "kwok://old"}), manifests.node("d")]
-    made = planner.plan(Situation(desired(*want), inventory(*have), fleet_rules("gpu"), prune=False))
+    made = planner.plan(PlanInput(desired(*want), inventory(*have), fleet_rules("gpu"), prune=False))
     assert sorted(actions(made)) == [("create", "c"), ("update", "a")]
-    assert causes(made) == [(Cause.NO_PRUNE, "lab", 2)]
+    assert causes(made) == [(WithheldCause.NO_PRUNE, "lab", 2)]
 
 
 def test_only_some_fleets_are_looked_at() -> None:
     """Others are not even withheld."""
     want = desired(*nodes(1), manifests.node("o", fleet="other"), manifests.stage("s"))
-    situation = Situation(want, inventory(manifests.node("x", fleet="third")), fleet_rules("gpu"))
+    situation = PlanInput(want, inventory(manifests.node("x", fleet="third")), fleet_rules("gpu"))
     assert actions(planner.plan(replace(situation, only=frozenset({"lab"})))) == [("create", "lab-gpu-0")]
     assert actions(planner.plan(replace(situation, only=frozenset({"lab", ""})))) == [
         ("create", "s"),
@@ -235,19 +237,19 @@ def foreign(*, fake: bool = True, **parts: Any) -> dict[ObjectKey, Observed]:  #
 
 def test_an_object_of_somebody_else_is_a_conflict() -> None:
     """It is reported, not taken."""
-    made = planner.plan(Situation(desired(*nodes(2)), {}, fleet_rules("gpu"), foreign=foreign()))
+    made = planner.plan(PlanInput(desired(*nodes(2)), {}, fleet_rules("gpu"), foreign=foreign()))
     assert actions(made) == [("create", "lab-gpu-1")]
-    assert causes(made) == [(Cause.CONFLICT, "lab", 1)]
+    assert causes(made) == [(WithheldCause.CONFLICT, "lab", 1)]
     assert "lab-gpu-0 is there and is not ours" in made.withheld[0].why
 
 
 @pytest.mark.parametrize("who", ["fleet", "pool"])
 def test_a_fake_node_can_be_adopted(who: str) -> None:
     """By the word of its pool or of the whole Fleet: then it gets our labels."""
-    pools = {"gpu": PoolRules(adopt=who == "pool")}
-    adopting = {"lab": FleetRules(adopt=who == "fleet", pools=pools)}
-    [change] = planner.plan(Situation(desired(*nodes(1)), {}, adopting, foreign=foreign())).changes
-    assert change.action is Action.UPDATE
+    pools = {"gpu": PoolPolicy(adopt=who == "pool")}
+    adopting = {"lab": FleetPolicy(adopt=who == "fleet", pools=pools)}
+    [change] = planner.plan(PlanInput(desired(*nodes(1)), {}, adopting, foreign=foreign())).changes
+    assert change.action is ChangeAction.UPDATE
     assert ("metadata", "labels", objects.MANAGED_BY) in {each.path for each in change.differences}
 
 
@@ -255,15 +257,15 @@ def test_a_node_that_cannot_become_what_is_asked_for_is_not_adopted() -> None:
     """Only a new one could: what others made is not deleted for that."""
     want = manifests.node(spec={"providerID": "kwok://a"})
     there = foreign(spec={"providerID": "aws:///a"})
-    made = planner.plan(Situation(desired(want), {}, fleet_rules("gpu", adopt=True), foreign=there))
-    assert (made.changes, causes(made)) == ((), [(Cause.CONFLICT, "lab", 1)])
+    made = planner.plan(PlanInput(desired(want), {}, fleet_rules("gpu", adopt=True), foreign=there))
+    assert (made.changes, causes(made)) == ((), [(WithheldCause.CONFLICT, "lab", 1)])
     assert "cannot be adopted: its spec.providerID cannot change" in made.withheld[0].why
 
 
 def test_a_real_node_is_never_adopted() -> None:
     """Whatever the file says."""
-    made = planner.plan(Situation(desired(*nodes(1)), {}, fleet_rules("gpu", adopt=True), foreign=foreign(fake=False)))
-    assert (made.changes, causes(made)) == ((), [(Cause.CONFLICT, "lab", 1)])
+    made = planner.plan(PlanInput(desired(*nodes(1)), {}, fleet_rules("gpu", adopt=True), foreign=foreign(fake=False)))
+    assert (made.changes, causes(made)) == ((), [(WithheldCause.CONFLICT, "lab", 1)])
     assert "is not a fake node: it is never touched" in made.withheld[0].why
 
 
@@ -273,23 +275,23 @@ def test_a_node_with_our_label_alone_is_not_touched(wanted: bool) -> None:  # no
     node = manifests.node()
     del node["metadata"]["annotations"]
     want = desired(*nodes(1)) if wanted else {}
-    made = planner.plan(Situation(want, inventory(node), fleet_rules("gpu", adopt=True, max_percent=100)))
-    assert (made.changes, causes(made)) == ((), [(Cause.NOT_FAKE, "lab", 1)])
+    made = planner.plan(PlanInput(want, inventory(node), fleet_rules("gpu", adopt=True, max_percent=100)))
+    assert (made.changes, causes(made)) == ((), [(WithheldCause.NOT_FAKE, "lab", 1)])
 
 
 def test_a_namespace_of_somebody_else_will_do() -> None:
     """It stays theirs."""
     theirs = manifests.namespace()
     theirs["metadata"]["labels"] = {}
-    assert planner.plan(Situation(desired(manifests.namespace()), {}, fleet_rules(), foreign=inventory(theirs))).empty
+    assert planner.plan(PlanInput(desired(manifests.namespace()), {}, fleet_rules(), foreign=inventory(theirs))).empty
 
 
 def test_a_namespace_that_others_use_is_not_deleted() -> None:
     """What is in it would go with it."""
     have = inventory(manifests.namespace("busy"), manifests.namespace("idle"))
-    made = planner.plan(Situation({}, have, fleet_rules(), occupied={"busy": "pods/web, which is not ours"}))
+    made = planner.plan(PlanInput({}, have, fleet_rules(), occupied={"busy": "pods/web, which is not ours"}))
     assert actions(made) == [("delete", "idle")]
-    assert causes(made) == [(Cause.OCCUPIED, "", 1)]
+    assert causes(made) == [(WithheldCause.OCCUPIED, "", 1)]
     assert made.withheld[0].why == "namespace busy holds pods/web, which is not ours"
 
 
@@ -299,9 +301,9 @@ def test_a_field_that_somebody_keeps_changing_back_is_given_up() -> None:
     have = manifests.node(labels={"a": "theirs", "b": "ours"})
     path: diff.Path = ("metadata", "labels", "a")
     stalled = {(objects.key(want), path): "manager 'rival'"}
-    made = planner.plan(Situation(desired(want), inventory(have), fleet_rules("gpu"), stalled=stalled))
-    assert (made.changes, causes(made)) == ((), [(Cause.STALLED, "lab", 1)])
+    made = planner.plan(PlanInput(desired(want), inventory(have), fleet_rules("gpu"), stalled=stalled))
+    assert (made.changes, causes(made)) == ((), [(WithheldCause.STALLED, "lab", 1)])
     assert "manager 'rival' keeps changing metadata.labels.a of node lab-gpu-0" in made.withheld[0].why
     both = manifests.node(labels={"a": "theirs", "b": "theirs"})
-    [change] = planner.plan(Situation(desired(want), inventory(both), fleet_rules("gpu"), stalled=stalled)).changes
+    [change] = planner.plan(PlanInput(desired(want), inventory(both), fleet_rules("gpu"), stalled=stalled)).changes
     assert [each.path[-1] for each in change.differences] == ["b"]

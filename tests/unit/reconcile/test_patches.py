@@ -9,7 +9,7 @@ from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.observed import Observed
 from kwokfleet.reconcile import diff, patches, plan_formats
-from kwokfleet.reconcile.changes import Action, Change
+from kwokfleet.reconcile.changes import Change, ChangeAction
 from tests.harness import manifests
 
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}
@@ -31,7 +31,7 @@ def merged(target: Any, patch: Any) -> Any:  # noqa: ANN401  # any JSON
 def patched(have: Observed, found: tuple[diff.Difference, ...]) -> Manifest:
     """Return an object after all patches; each subresource takes only what is its own, as the API server does."""
     made = have.manifest
-    for each in patches.patches(have, found):
+    for each in patches.build_patches(have, found):
         assert each.body["metadata"]["uid"] == have.uid
         assert ("status" in each.body) == (each.subresource == "status")
         body = {name: value for name, value in each.body.items() if name != "metadata"}
@@ -136,8 +136,8 @@ def test_a_diff_shows_what_the_patches_do(before: Manifest, want: Manifest) -> N
     """The object that `diff` shows as the outcome is the one that comes of the patches."""
     have = manifests.observe(with_others(before), manifests.owned_fields(before), THEIRS)
     found = diff.differences(want, have)
-    change = Change(Action.UPDATE, have.key, "lab", "gpu", "differs", want, have, found)
-    assert normal(plan_formats.merged(change)) == normal(patched(have, found))
+    change = Change(ChangeAction.UPDATE, have.key, "lab", "gpu", "differs", want, have, found)
+    assert normal(plan_formats.merged_manifest(change)) == normal(patched(have, found))
 
 
 def normal(part: Any) -> Any:  # noqa: ANN401  # any part of a manifest
@@ -155,7 +155,7 @@ def normal(part: Any) -> Any:  # noqa: ANN401  # any part of a manifest
 def test_a_patch_of_single_fields_bears_a_newer_version() -> None:
     """It names the UID, not the version: somebody else's change of another field does not matter."""
     have = manifests.observe(manifests.node(labels={"a": "1", "b": "1"}))
-    [patch] = patches.patches(have, diff.differences(manifests.node(labels={"a": "2"}), have))
+    [patch] = patches.build_patches(have, diff.differences(manifests.node(labels={"a": "2"}), have))
     assert (patch.subresource, patch.body) == (
         "",
         {"metadata": {"uid": have.uid, "labels": {"a": "2", "b": None}}},
@@ -165,7 +165,7 @@ def test_a_patch_of_single_fields_bears_a_newer_version() -> None:
 def test_a_patch_of_a_list_names_the_version_that_it_was_read_from() -> None:
     """Else it would take away what somebody else has put into it meanwhile."""
     have = manifests.observe(manifests.node())
-    [patch] = patches.patches(have, diff.differences(manifests.node(taints=[]), have))
+    [patch] = patches.build_patches(have, diff.differences(manifests.node(taints=[]), have))
     assert patch.body == {"metadata": {"uid": have.uid, "resourceVersion": "7"}, "spec": {"taints": None}}
 
 
@@ -173,7 +173,7 @@ def test_a_status_is_patched_in_its_own_place() -> None:
     """Two requests: the API server takes the rest from one, the status from the other."""
     have = manifests.observe(manifests.node())
     want = manifests.node(labels={"a": "1"}, capacity={"cpu": "64"})
-    made = patches.patches(have, diff.differences(want, have))
+    made = patches.build_patches(have, diff.differences(want, have))
     assert [each.subresource for each in made] == ["", "status"]
     assert made[1].body["status"] == {"capacity": {"cpu": "64"}, "allocatable": {"cpu": "64"}}
 

@@ -45,7 +45,7 @@ def members(
     """Return the indices of the nodes that the pool should have; None: the first so many."""
     made = tree(replicas, scale_down)
     counts = {f"lab-gpu-{index}": count for index, count in (pods or {}).items()}
-    found = scaling.members(made, scaling.present(made, inventory), counts, NOW).get(POOL)
+    found = scaling.desired_indices(made, scaling.live_members(made, inventory), counts, NOW).get(POOL)
     return None if found is None else tuple(found)
 
 
@@ -99,4 +99,4 @@ def test_pods_are_counted_only_where_a_pool_shrinks() -> None:
     """And only for pools that part with their emptiest nodes."""
     for how, size, busy in (("emptiest", 1, 2), ("emptiest", 2, 0), ("newest", 1, 0), ("highestIndex", 1, 0)):
         made = tree(size, how)
-        assert len(scaling.busy(made, scaling.present(made, live(0, 1)), NOW)) == busy
+        assert len(scaling.nodes_to_count(made, scaling.live_members(made, live(0, 1)), NOW)) == busy
