@@ -19,8 +19,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kwokfleet.learn import distributions
-from kwokfleet.learn.distributions import Distribution
+from kwokfleet.render import distributions
+from kwokfleet.render.distributions import Distribution
 
 MIN_SAMPLES = 8
 """Below it no distribution can be told from another."""

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 from kwokfleet.api import fleet as fleet_api
 from kwokfleet.documents import formatter, writer
 from kwokfleet.kube.objects import Manifest
-from kwokfleet.learn import distributions
 from kwokfleet.learn.model import GRID_S, FailureStats, LearnedLifecycle, LearnedStep, pod_count_text
+from kwokfleet.render import distributions
 
 PERCENTILES = (0.5, 0.9, 0.99)
 QUANTILES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)

@@ -18,6 +18,8 @@ from kwokfleet.api import fleet as fleet_api
 from kwokfleet.api import units
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
+from kwokfleet.render import distributions
+from kwokfleet.render.distributions import Distribution
 from kwokfleet.render.seeded_random import SeededRandom
 
 Library = Mapping[str, Manifest]
@@ -92,8 +94,8 @@ def stages(fleet: str, lifecycle: fleet_api.Lifecycle, library: Library, *, leas
     return []
 
 
-def drawn_delays(lifecycle: fleet_api.Lifecycle) -> dict[str, delays.Delay]:
-    """Return the delays of a Lifecycle that are drawn for each object, by the part they belong to."""
+def drawn_delays(lifecycle: fleet_api.Lifecycle) -> dict[str, Distribution]:
+    """Return the delays of a Lifecycle that are drawn for each object, by part."""
     parts: dict[str, delays.Delay | None] = {}
     if lifecycle.pod is not None:
         pod = lifecycle.pod
@@ -105,23 +107,13 @@ def drawn_delays(lifecycle: fleet_api.Lifecycle) -> dict[str, delays.Delay]:
     if lifecycle.node is not None:
         parts["boot"] = lifecycle.node.boot
         parts["recover"] = lifecycle.node.not_ready.for_ if lifecycle.node.not_ready else None
-    return {part: delay for part, delay in parts.items() if delay and _is_drawn(delay)}
+    drawn = {part: distributions.of_delay(delay) for part, delay in parts.items() if delay}
+    return {part: distribution for part, distribution in drawn.items() if distribution}
 
 
-def draw_delay(delay: delays.Delay, die: SeededRandom, index: int) -> str:
-    """Return the duration that falls to one object, as kwok reads it."""
-    seconds = 0.0
-    if delay.exponential is not None:
-        seconds = die.exponential(index, delay.exponential.mean.total_seconds())
-    elif delay.normal is not None:
-        seconds = die.normal(index, delay.normal.mean.total_seconds(), delay.normal.stddev.total_seconds())
-    elif delay.lognormal is not None:
-        seconds = die.lognormal(index, delay.lognormal.median.total_seconds(), delay.lognormal.sigma)
-    return f"{max(0.0, seconds):.3f}s"
-
-
-def _is_drawn(delay: delays.Delay) -> bool:
-    return delay.variant in {"exponential", "normal", "lognormal"}
+def draw_delay(distribution: Distribution, random: SeededRandom, index: int) -> str:
+    """Return the delay of one object, as kwok parses it."""
+    return f"{max(0.0, random.draw(index, distribution)):.3f}s"
 
 
 def starts_not_ready(lifecycle: fleet_api.Lifecycle | None) -> bool:

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from kwokfleet.api.delay import Delay
 from kwokfleet.api.fleet import NodeGroups, NodePool
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.observed import TTL
 from kwokfleet.kwok import sharding
 from kwokfleet.render import lifecycles, node_templates, usage
+from kwokfleet.render.distributions import Distribution
 from kwokfleet.render.seeded_random import SeededRandom
 
 DEFAULT_RESOURCES = {"cpu": "32", "memory": "256Gi", "pods": "110"}
@@ -65,7 +65,7 @@ class NodeContext:
     node_ip: str = DEFAULT_NODE_IP
     groups: NodeGroups | None = None
     seed: int = 0
-    drawn: tuple[tuple[str, Delay], ...] = ()
+    drawn: tuple[tuple[str, Distribution], ...] = ()
     """Delays of the pool's Lifecycle that are drawn for each node, by part."""
     port: int | None = None
     """Where the first kwok process answers for its nodes, and each further one a port above the last."""
@@ -94,11 +94,11 @@ def _drawing(pool: NodePool, context: NodeContext) -> Callable[[int], dict[str, 
     """Return what draws the delays of a node, if any are drawn."""
     if not context.drawn:
         return None
-    dice = [
+    drawn = [
         (lifecycles.delay_annotation(part), delay, SeededRandom(context.seed, context.fleet, pool.name, "delay", part))
         for part, delay in context.drawn
     ]
-    return lambda index: {key: lifecycles.draw_delay(delay, die, index) for key, delay, die in dice}
+    return lambda index: {key: lifecycles.draw_delay(delay, random, index) for key, delay, random in drawn}
 
 
 def taints(pool: NodePool, templates: Sequence[Manifest]) -> list[Manifest]:

@@ -15,6 +15,7 @@ import cronsim
 
 from kwokfleet.api import wave as wave_api
 from kwokfleet.api.fleet import NodePool, Window
+from kwokfleet.render.distributions import ExponentialDistribution
 from kwokfleet.render.seeded_random import SeededRandom
 
 _MINUTE = timedelta(minutes=1)
@@ -130,18 +131,18 @@ def _latest(start: wave_api.Start, anchor: datetime, last: datetime, now: dateti
 # instants
 
 
-def arrival_offsets(wave: wave_api.Wave, die: SeededRandom, trace: Sequence[float] = ()) -> Iterator[timedelta]:
+def arrival_offsets(wave: wave_api.Wave, random: SeededRandom, trace: Sequence[float] = ()) -> Iterator[timedelta]:
     """Yield when each object of a Run is due, counted from the Run's start, in order."""
     endless = wave.arrivals is not None and (wave.duration is not None or wave.arrivals.trace is not None)
     limit = wave.count if wave.count is not None else (None if endless else 1)
     end = wave.duration.total_seconds() if wave.duration else math.inf
-    for index, seconds in enumerate(_seconds(wave.arrivals, die, trace)):
+    for index, seconds in enumerate(_seconds(wave.arrivals, random, trace)):
         if (limit is not None and index >= limit) or seconds >= end:
             return
         yield timedelta(microseconds=round(seconds * 1e6))
 
 
-def object_count(wave: wave_api.Wave, die: SeededRandom, trace: Sequence[float] = ()) -> int:
+def object_count(wave: wave_api.Wave, random: SeededRandom, trace: Sequence[float] = ()) -> int:
     """Return how many objects a Run has: quickly, if a count, a trace or an even rate decides that alone."""
     if wave.duration is None:
         recorded = wave.arrivals is not None and wave.arrivals.trace is not None
@@ -153,7 +154,7 @@ def object_count(wave: wave_api.Wave, die: SeededRandom, trace: Sequence[float] 
         while found / wave.arrivals.rate < end:  # as the instants are reckoned, to the last digit
             found += 1
         return min(found, wave.count or found)
-    return sum(1 for _ in arrival_offsets(wave, die, trace))
+    return sum(1 for _ in arrival_offsets(wave, random, trace))
 
 
 def expected_arrivals(arrivals: wave_api.Arrivals, seconds: float) -> float:
@@ -172,19 +173,19 @@ def expected_arrivals(arrivals: wave_api.Arrivals, seconds: float) -> float:
     return total
 
 
-def _seconds(arrivals: wave_api.Arrivals | None, die: SeededRandom, trace: Sequence[float]) -> Iterable[float]:
+def _seconds(arrivals: wave_api.Arrivals | None, random: SeededRandom, trace: Sequence[float]) -> Iterable[float]:
     if arrivals is None:
         return _endlessly(0.0)
     if arrivals.rate is not None:
         return _constant(arrivals.rate)
     if arrivals.poisson is not None:
-        return _poisson(arrivals.poisson, die)
+        return _poisson(arrivals.poisson, random)
     if arrivals.burst is not None:
         return _bursts(arrivals.burst)
     if arrivals.trace is not None:
         speed = arrivals.trace.speed
         return (at / speed for at in trace)
-    return _pieces(arrivals, _poisson(1.0, die) if arrivals.random else _constant(1.0))
+    return _pieces(arrivals, _poisson(1.0, random) if arrivals.random else _constant(1.0))
 
 
 def _endlessly(value: float) -> Iterator[float]:
@@ -199,10 +200,11 @@ def _constant(rate: float) -> Iterator[float]:
         index += 1
 
 
-def _poisson(rate: float, die: SeededRandom) -> Iterator[float]:
+def _poisson(rate: float, random: SeededRandom) -> Iterator[float]:
+    gap = ExponentialDistribution(1 / rate)
     at, index = 0.0, 0
     while True:
-        at += die.exponential(index, 1 / rate)
+        at += random.draw(index, gap)
         yield at
         index += 1
 

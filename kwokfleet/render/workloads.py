@@ -4,6 +4,7 @@ A template is prepared once for each Run and then filled in for each object: par
 variable are shared by all of them.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,10 +12,10 @@ from datetime import datetime
 from typing import Any
 
 from kwokfleet.api import fleet as fleet_api
-from kwokfleet.api.wave import Variable, Wave
+from kwokfleet.api.wave import Scalar, Variable, Wave
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
-from kwokfleet.render import lifecycles, schedule, usage
+from kwokfleet.render import distributions, lifecycles, schedule, usage
 from kwokfleet.render.seeded_random import SeededRandom
 
 VARIABLE = re.compile(r"\\?\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
@@ -87,8 +88,8 @@ def object_count(context: RunContext) -> int:
 
 def _arrivals(context: RunContext) -> tuple[SeededRandom, tuple[float, ...]]:
     """Return the chance and the recorded times that a Run's instants follow from."""
-    die = SeededRandom(context.fleet.spec.seed, context.fleet.name, context.wave.name, context.run, "arrivals")
-    return die, context.trace.at if context.trace else ()
+    random = SeededRandom(context.fleet.spec.seed, context.fleet.name, context.wave.name, context.run, "arrivals")
+    return random, context.trace.at if context.trace else ()
 
 
 def object_factory(context: RunContext) -> Callable[[int], Manifest]:
@@ -149,50 +150,47 @@ def variable_names(wave: Wave, trace: RecordedArrivals | None = None) -> set[str
 def _drawing(context: RunContext) -> Callable[[int], Variables]:
     fleet, wave, run, rows = context.fleet, context.wave, context.run, context.trace.rows if context.trace else ()
     purpose = (fleet.spec.seed, fleet.name, wave.name, run)
-    dice = [(name, variable, SeededRandom(*purpose, "vary", name)) for name, variable in sorted(wave.vary.items())]
+    drawers = {
+        name: _variable_drawer(variable, SeededRandom(*purpose, "vary", name))
+        for name, variable in sorted(wave.vary.items())
+    }
     lifecycle = next((each for each in fleet.spec.lifecycles if each.name == wave.lifecycle), None)
     delays = lifecycles.drawn_delays(lifecycle) if lifecycle else {}
     durations = [
         (_hidden(part), delay, SeededRandom(*purpose, "delay", part)) for part, delay in sorted(delays.items())
     ]
     fixed = {"run": run, "fleet": fleet.name, "wave": wave.name}
-    name = _compiled(_name(context))
+    object_name = _compiled(_name(context))
 
     def draw(index: int) -> Variables:
         variables: dict[str, Any] = {**fixed, "index": index, **(rows[index] if index < len(rows) else {})}
-        variables |= {each: variable_value(variable, die, index) for each, variable, die in dice}
-        variables |= {each: lifecycles.draw_delay(delay, die, index) for each, delay, die in durations}
-        variables["name"], variables[_hidden("index")] = str(name(variables)), str(index)
+        variables |= {name: drawer(index) for name, drawer in drawers.items()}
+        variables |= {name: lifecycles.draw_delay(delay, random, index) for name, delay, random in durations}
+        variables["name"], variables[_hidden("index")] = str(object_name(variables)), str(index)
         return variables
 
     return draw
 
 
-def variable_value(variable: Variable, die: SeededRandom, index: int) -> str | int | float | bool:
-    """Return what a variable is for the object with this index."""
+def _variable_drawer(variable: Variable, random: SeededRandom) -> Callable[[int], Scalar]:
+    """Return a function from an object's index to the value of a variable."""
     if variable.cycle is not None:
-        return variable.cycle[index % len(variable.cycle)]
+        cycle = variable.cycle
+        return lambda index: cycle[index % len(cycle)]
     if variable.choice is not None:
-        weights = variable.weights or (1.0,) * len(variable.choice)
-        return variable.choice[die.choice(index, weights)]
-    number = _number(variable, die, index)
-    if variable.min is not None:
-        number = max(variable.min, number)
-    if variable.max is not None:
-        number = min(variable.max, number)
-    return round(number) if variable.integer else round(number, 3)
+        choice, weights = variable.choice, variable.weights or (1.0,) * len(variable.choice)
+        return lambda index: choice[random.choice(index, weights)]
+    distribution = distributions.of_variable(variable)
+    if distribution is None:
+        raise ValueError("the variable has no distribution")
+    low = -math.inf if variable.min is None else variable.min
+    high = math.inf if variable.max is None else variable.max
 
+    def draw(index: int) -> Scalar:
+        number = min(high, max(low, random.draw(index, distribution)))
+        return round(number) if variable.integer else round(number, 3)
 
-def _number(variable: Variable, die: SeededRandom, index: int) -> float:
-    if variable.uniform is not None:
-        return variable.uniform.min + (variable.uniform.max - variable.uniform.min) * die.uniform(index)
-    if variable.exponential is not None:
-        return die.exponential(index, variable.exponential.mean)
-    if variable.normal is not None:
-        return die.normal(index, variable.normal.mean, variable.normal.stddev)
-    if variable.lognormal is not None:
-        return die.lognormal(index, variable.lognormal.median, variable.lognormal.sigma)
-    raise ValueError("a variable without a shape")
+    return draw
 
 
 def _hidden(part: str) -> str:

@@ -10,7 +10,8 @@ from kwokfleet.measure.result import PodTimes, Result, WorkloadTimes
 from kwokfleet.measure.result_store import StoredResult
 from kwokfleet.report import clusterloader2, csv_tables, junit, kube_burner, numbers
 from kwokfleet.report.html import page as report_html
-from kwokfleet.source import library
+
+_ASSETS = Path(__file__).parent / "html" / "assets"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,8 @@ def input_from_path(path: Path) -> ReportInput:
 
 def html_page(runs: Sequence[ReportSource], *, compare: bool = False) -> str:
     """Return one HTML page about any Runs; those of a Wave, or all, are compared with the first of them."""
-    look = report_html.PageAssets(library.page_part("report.css"), library.page_part("report.js"))
+    style, script = ((_ASSETS / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
+    look = report_html.PageAssets(style, script)
     return report_html.page([(each.result, each.pods) for each in map(open_source, runs)], look, compare=compare)
 
 

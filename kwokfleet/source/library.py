@@ -1,4 +1,7 @@
-"""The Stages, examples, definitions and page parts that come with kwokfleet: in its package, or in the repository."""
+"""Files shipped with kwokfleet: Stage sets, example Fleets, the CRD and the deployment manifests.
+
+A wheel has them inside the package, a checkout beside it.
+"""
 
 from pathlib import Path
 
@@ -8,40 +11,35 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 def stage_sets() -> list[str]:
-    """Return the names of the library's sets."""
+    """Return the names of the Stage sets."""
     return sorted(path.stem for path in _folder("stages").glob("*.yaml"))
 
 
 def stage_set(name: str) -> str:
-    """Return the text of one set."""
+    """Return the text of a Stage set."""
     return (_folder("stages") / f"{name}.yaml").read_text(encoding="utf-8")
 
 
 def example(name: str) -> str:
-    """Return the text of one example."""
+    """Return the text of an example Fleet."""
     return (_folder("fleets") / f"{name}.yaml").read_text(encoding="utf-8")
 
 
 def fleet_crd() -> str:
-    """Return the text of our own custom resource definition."""
+    """Return the text of the Fleet CRD."""
     return (_folder("deploy") / "crds" / "kwokfleet.dev_fleets.yaml").read_text(encoding="utf-8")
 
 
 def deploy_files() -> dict[str, str]:
-    """Return the texts of the files that kubectl deploys us from, by their paths."""
+    """Return the texts of the deployment manifests, by path below deploy/."""
     folder = _folder("deploy")
-    found = (path for part in ("base", "crds", "components", "overlays") for path in (folder / part).rglob("*.yaml"))
-    return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in sorted(found)}
-
-
-def page_part(name: str) -> str:
-    """Return the text of a part that the page of a report is made with."""
-    return (_PACKAGE / "report" / "html" / "assets" / name).read_text(encoding="utf-8")
+    paths = (path for part in ("base", "crds", "components", "overlays") for path in (folder / part).rglob("*.yaml"))
+    return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in sorted(paths)}
 
 
 def _folder(name: str) -> Path:
-    """Return a folder that a wheel carries inside the package and a checkout beside it."""
+    """Return a folder of shipped files."""
     for folder in (_PACKAGE / name, _PACKAGE.parent / name):
         if folder.is_dir():
             return folder
-    raise errors.HostError(f"kwokfleet's own {name}/ folder is missing", hint="install kwokfleet again")
+    raise errors.HostError(f"kwokfleet's own {name}/ folder is missing", hint="reinstall kwokfleet")

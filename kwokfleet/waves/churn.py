@@ -57,9 +57,9 @@ def churned_indices(fleet: fleet_api.Fleet, wave: Wave, run: str, number: int, t
     """Return which objects a round of churn renews: a share of them, the same whoever asks."""
     if wave.churn is None:
         return []
-    die = SeededRandom(fleet.spec.seed, fleet.name, wave.name, run, "churn", number)
+    random = SeededRandom(fleet.spec.seed, fleet.name, wave.name, run, "churn", number)
     count = min(total, math.ceil(round(total * wave.churn.percent, 6)))
-    return sorted(sorted(range(total), key=die.uniform)[:count])
+    return sorted(sorted(range(total), key=random.uniform)[:count])
 
 
 def churn_round(manifest: Manifest) -> int:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from kwokfleet.render.distributions import ExponentialDistribution
 from kwokfleet.render.seeded_random import SeededRandom
 from tests.harness import cli, pod_states
 
@@ -19,7 +20,9 @@ def recording(tmp_path: Path) -> Path:
         ("ADDED" if not number else "MODIFIED", state)
         for index in range(PODS)
         for number, state in enumerate(
-            pod_states.job_pod_states(f"job-{index}", 10.3 * index, (2, 5, run.exponential(index, 60)))
+            pod_states.job_pod_states(
+                f"job-{index}", 10.3 * index, (2, 5, run.draw(index, ExponentialDistribution(60)))
+            )
         )
     ]
     file = tmp_path / "pods.json"

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from kwokfleet.learn import distributions, model
+from kwokfleet.learn import model
 from kwokfleet.measure.result import Clock
+from kwokfleet.render import distributions
 from tests.harness import cli, daemon_testbed, pod_states, stall_clock, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.harness.daemon_testbed import DaemonTestbed

@@ -11,9 +11,9 @@ from ruamel.yaml import YAML
 from kwokfleet.api import fleet as fleet_api
 from kwokfleet.documents import formatter, parser
 from kwokfleet.learn import lifecycle_writer, model
-from kwokfleet.learn.distributions import ConstantDistribution, ExponentialDistribution
 from kwokfleet.measure.result import Clock
 from kwokfleet.render import lifecycles
+from kwokfleet.render.distributions import ConstantDistribution, ExponentialDistribution
 from kwokfleet.render.seeded_random import SeededRandom
 from kwokfleet.source import library, loader
 from kwokfleet.stagelint import rules
@@ -41,7 +41,7 @@ def jobs(count: int = 200, failing: float = 0.1) -> list[list[Manifest]]:
             pod_states.job_pod_states(
                 f"job-{index}",
                 1000 * start.uniform(index),
-                (2, 5, run.exponential(index, 30)),
+                (2, 5, run.draw(index, ExponentialDistribution(30))),
                 137 if fails.uniform(index) < failing else 0,
             )
         )
