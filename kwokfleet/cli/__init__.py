@@ -1,5 +1,5 @@
-"""The command line: one module per group of commands.
+"""The command line: one module per group of commands. Entry point: `main.main`.
 
-Modules here import what a command needs inside that command: `--help` must not pay for
-Kubernetes' client.
+Commands parse options, call the other packages and print. A command imports the packages that it needs when it runs:
+`--help` must not load the Kubernetes client. May import everything.
 """

@@ -1,4 +1,4 @@
-"""What commands that talk to a cluster share: options, and a mirror that has listed what is ours."""
+"""Cluster options, the first connection, and the informer of one-shot commands."""
 
 import time
 from contextlib import contextmanager
@@ -19,69 +19,69 @@ if TYPE_CHECKING:
     from kwokfleet.kube.requests import Kind, Request, Response
 
 BUSY = HTTPStatus.TOO_MANY_REQUESTS
-RESTART_S, PAUSE_S = 3.0, 0.2
-"""How long nobody may answer at first. Later there is more patience; but here the address may be wrong."""
+FIRST_RESPONSE_S, RETRY_S = 3.0, 0.2
+"""Time limit for the first response. It is short, because the address may be wrong."""
 LIST_S = 60.0
-"""How long the first list of all our objects may take."""
+"""Time limit for the first list of all managed objects."""
 
 Context = Annotated[
-    str | None, typer.Option(help="The kubeconfig context to use; the current one without it.", show_default=False)
+    str | None, typer.Option(help="Kubeconfig context; default: the current context.", show_default=False)
 ]
 Kubeconfig = Annotated[
     Path | None,
-    typer.Option(help="The kubeconfig to use. [env: KUBECONFIG, else ~/.kube/config]", show_default=False),
+    typer.Option(help="Path of the kubeconfig. [env: KUBECONFIG, else ~/.kube/config]", show_default=False),
 ]
 
 
-def connected(context: str | None, kubeconfig: Path | None) -> "client.KubeClient":
-    """Return a way to the cluster; raise if nobody answers there."""
+def connect(context: str | None, kubeconfig: Path | None) -> "client.KubeClient":
+    """Return a client of the cluster; raise if the API server does not respond."""
     from kwokfleet.kube import client, requests
 
     api = client.connect(context, kubeconfig)
-    answer = _first_answer(api, requests.Request("GET", "/version"))
-    # Whoever is too busy for an answer is there; what follows is asked with more patience.
-    if HTTPStatus.BAD_REQUEST <= answer.status < HTTPStatus.INTERNAL_SERVER_ERROR and answer.status != BUSY:
-        raise client.rejection_error(api, answer, "tell its version")
+    response = _first_response(api, requests.Request("GET", "/version"))
+    # A busy API server (429) is reachable; later requests are retried.
+    if HTTPStatus.BAD_REQUEST <= response.status < HTTPStatus.INTERNAL_SERVER_ERROR and response.status != BUSY:
+        raise client.rejection_error(api, response, "get its version")
     return api
 
 
-def _first_answer(api: "client.KubeClient", request: "Request") -> "Response":
-    """Ask, and for a moment ask again: an API server that restarts takes connections and drops them."""
+def _first_response(api: "client.KubeClient", request: "Request") -> "Response":
+    """Send a request, and retry for a moment: a restarting API server accepts connections and drops them."""
     from kwokfleet.kube import client
 
-    began, told = time.monotonic(), False
+    start, reported = time.monotonic(), False
     while True:
         try:
             return api.send(request, timeout_s=client.CONNECT_TIMEOUT_S)
         except errors.UnreachableError as error:
-            if time.monotonic() - began > RESTART_S:
+            if time.monotonic() - start > FIRST_RESPONSE_S:
                 raise
-            if not told:
-                output.print_line(f"note: {error}; trying again for {RESTART_S:g} s")
-            told = True
-            time.sleep(PAUSE_S)
+            if not reported:
+                output.print_line(f"note: {error}; retrying for {FIRST_RESPONSE_S:g} s")
+            reported = True
+            time.sleep(RETRY_S)
 
 
 @contextmanager
-def following(api: "client.KubeClient", kinds: "tuple[Kind, ...] | None" = None) -> "Iterator[informer.Informer]":
-    """Follow our objects from here to the end of the block; what the mirror logs never meets results."""
+def run_informer(api: "client.KubeClient", kinds: "tuple[Kind, ...] | None" = None) -> "Iterator[informer.Informer]":
+    """Watch managed objects until the block ends. Logs go to standard error, away from results."""
     from kwokfleet.kube import requests
     from kwokfleet.kube.informer import informer
 
     output.start_logging()
     try:
-        with informer.Informer(api, kinds or requests.MANAGED_KINDS) as follower:
-            yield follower
+        with informer.Informer(api, kinds or requests.MANAGED_KINDS) as running_informer:
+            yield running_informer
     finally:
         api.close()
 
 
-def known(follower: "informer.Informer") -> "informer.CacheView":
-    """Wait until it is known what there is; raise if that cannot be found out at all."""
-    view = follower.wait_until_known(LIST_S)
+def wait_until_listed(running_informer: "informer.Informer") -> "informer.CacheView":
+    """Wait for the first list of every kind; raise if no kind can be listed."""
+    view = running_informer.wait_until_known(LIST_S)
     if len(view.unknown) == len(view.versions):
         raise errors.ClusterError(
-            f"nothing of the cluster is known: {next(iter(view.unknown.values()))}",
-            hint="see kubectl auth can-i list nodes; read-only rights are enough for a diff",
+            f"cannot list any objects: {next(iter(view.unknown.values()))}",
+            hint="check kubectl auth can-i list nodes; a diff needs only read access",
         )
     return view

@@ -1,4 +1,4 @@
-"""`kwokfleet approve`, `suspend` and `resume`: words to whoever syncs, written on the Fleet in the cluster."""
+"""`kwokfleet approve`, `suspend` and `resume`: annotations on a Fleet, which the daemon and sync obey."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +10,9 @@ from kwokfleet.cli import connection, output, render
 if TYPE_CHECKING:
     from pathlib import Path
 
-FleetName = Annotated[str | None, typer.Argument(metavar="FLEET", help="The Fleet.", autocompletion=render.fleet_names)]
+FleetName = Annotated[
+    str | None, typer.Argument(metavar="FLEET", help="Name of the Fleet.", autocompletion=render.fleet_names)
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -20,69 +22,67 @@ def register(app: typer.Typer) -> None:
 
 
 def approve(
-    digest: Annotated[str, typer.Argument(metavar="DIGEST", help="What diff or sync printed beside the plan.")],
+    digest: Annotated[str, typer.Argument(metavar="DIGEST", help="Digest of the plan, as diff and sync print it.")],
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
-    """Let exactly one withheld plan through: the daemon or the next sync carries it out, if it is still the same."""
+    """Approve one withheld plan. The daemon or the next sync applies it if it has not changed."""
     from kwokfleet.kube import objects
     from kwokfleet.reconcile import cluster_state, status_writer
 
-    api = connection.connected(context, kubeconfig)
-    waiting = [
-        (fleet["metadata"]["name"], each)
+    api = connection.connect(context, kubeconfig)
+    withheld_plans = [
+        (fleet["metadata"]["name"], plan)
         for fleet in cluster_state.list_fleets(api)
-        for each in (fleet.get("status") or {}).get("withheld") or ()
-        if each.get("digest")
+        for plan in (fleet.get("status") or {}).get("withheld") or ()
+        if plan.get("digest")
     ]
-    chosen = next((pair for pair in waiting if pair[1]["digest"] == digest), None)
+    chosen = next((pair for pair in withheld_plans if pair[1]["digest"] == digest), None)
     if chosen is None:
-        known = ", ".join(f"{each['digest']} ({name})" for name, each in waiting) or "none"
+        known = ", ".join(f"{plan['digest']} ({name})" for name, plan in withheld_plans) or "none"
         raise errors.InputError(
-            f"no withheld plan has the digest {digest!r}; waiting: {known}",
-            hint="run kwokfleet sync: it prints the digest of what it withholds",
+            f"no withheld plan has the digest {digest!r}; withheld plans: {known}",
+            hint="run kwokfleet sync: it prints the digests of withheld plans",
         )
-    name, each = chosen
+    name, plan = chosen
     status_writer.annotate(api, name, {objects.APPROVED: digest})
-    typer.echo(f"approved for fleet {name}: {each['why']}")
-    output.print_line(
-        f"next: a running daemon carries it out at once, or {output.program()} sync, if it is still the same plan"
-    )
+    typer.echo(f"approved for fleet {name}: {plan['why']}")
+    output.print_line(f"next: a running daemon applies the plan at once; without one: {output.program()} sync")
 
 
 def suspend(
     fleet: FleetName = None, context: connection.Context = None, kubeconfig: connection.Kubeconfig = None
 ) -> None:
-    """Leave a Fleet as it is: neither the daemon nor sync changes anything of it, and its waves pause.
+    """Suspend a Fleet: neither the daemon nor sync changes it, and its waves pause.
 
-    It holds until `resume`, whoever leads by then. In a file the same is `suspend: true`.
+    The suspension lasts until `kwokfleet resume`. In a fleet file, write `suspend: true`.
     """
-    name = _named(fleet, "suspend")
-    _marked(name, "true", context, kubeconfig)
-    typer.echo(f"fleet {name} is suspended: it stays as it is until {output.program()} resume {name}")
+    name = _require_name(fleet, "suspend")
+    _set_suspended(name, "true", context, kubeconfig)
+    typer.echo(f"fleet {name} is suspended; to resume it: {output.program()} resume {name}")
 
 
 def resume(
     fleet: FleetName = None, context: connection.Context = None, kubeconfig: connection.Kubeconfig = None
 ) -> None:
-    """Go on with a Fleet that `suspend` left as it is."""
-    name = _named(fleet, "resume")
-    _marked(name, None, context, kubeconfig)
+    """Resume a suspended Fleet."""
+    name = _require_name(fleet, "resume")
+    _set_suspended(name, None, context, kubeconfig)
     typer.echo(f"fleet {name} is resumed")
 
 
-def _named(fleet: str | None, command: str) -> str:
+def _require_name(fleet: str | None, command: str) -> str:
     if not fleet:
         raise errors.InputError(
-            f"{command} which Fleet?",
-            hint=f"name one: {output.program()} {command} FLEET (kubectl get fleets lists them); "
-            f"everything that a daemon does: POST /api/v1/{command} on its HTTP side",
+            f"the name of the Fleet to {command} is missing",
+            hint=f"{output.program()} {command} FLEET (kubectl get fleets lists them); "
+            f"for all fleets of a daemon: POST /api/v1/{command} to its HTTP API",
         )
     return fleet
 
 
-def _marked(fleet: str, suspended: str | None, context: str | None, kubeconfig: "Path | None") -> None:
+def _set_suspended(fleet: str, suspended: str | None, context: str | None, kubeconfig: "Path | None") -> None:
     from kwokfleet.kube import objects
     from kwokfleet.reconcile import status_writer
 
-    status_writer.annotate(connection.connected(context, kubeconfig), fleet, {objects.SUSPEND: suspended})
+    status_writer.annotate(connection.connect(context, kubeconfig), fleet, {objects.SUSPEND: suspended})

@@ -1,4 +1,4 @@
-"""`kwokfleet diff`: what a sync would change, for people and for programs; what `sync` and `status` say of it."""
+"""`kwokfleet diff`: the plan of a sync. `sync` and `status` print plans with it, too."""
 
 import gc
 import sys
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class PlanFormat(StrEnum):
-    """How `diff` prints a plan."""
+    """Output formats of a plan."""
 
     TEXT = "text"
     JSON = "json"
@@ -34,14 +34,14 @@ class PlanFormat(StrEnum):
 def diff(  # noqa: PLR0913, PLR0917  # one for each option
     path: files.OnePath = None,
     form: Annotated[
-        PlanFormat | None, typer.Option("--output", "-o", help="How to print it. [default: text]", show_default=False)
+        PlanFormat | None, typer.Option("--output", "-o", help="Output format. [default: text]", show_default=False)
     ] = None,
     details: session.Details = False,
     fleet: session.Fleet = None,
     live: Annotated[
         Path | None,
         typer.Option(
-            help="Compare with this file, not a cluster: "
+            help="Compare with the objects in this file instead of a cluster: "
             "kubectl get nodes,namespaces,configmaps,storageclasses,stages -A -o json --show-managed-fields",
             show_default=False,
         ),
@@ -50,41 +50,42 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
-    """Show what a sync would change; change nothing.
+    """Show the changes that a sync would make.
 
-    Exits 0 if nothing differs, 1 if something does, 2 and up on errors. Read-only rights are enough. The
-    variable KUBECTL_EXTERNAL_DIFF names a program that is shown both sides, as with kubectl diff.
+    Exits with 0 if there are none, 1 if there are changes, 2 or more on errors. Needs only read access. The
+    variable KUBECTL_EXTERNAL_DIFF names an external diff program, as for kubectl diff.
     """
-    gc.disable()  # this process makes many small things, drops few, and ends
+    gc.disable()  # a short process that keeps nearly all its objects
     where = path or files.default_path()
-    made, loaded = (
+    plan, loaded = (
         _saved_plan(where, live, session.sync_options(fleet, no_prune=no_prune))
         if live
         else _live_plan(where, context, kubeconfig, session.sync_options(fleet, no_prune=no_prune))
     )
-    session.require_known_fleets(fleet, loaded, made)
+    session.require_known_fleets(fleet, loaded, plan)
     external = settings.external_diff()
     if external and form in (None, PlanFormat.UNIFIED):
         from kwokfleet.cli import difftool
         from kwokfleet.reconcile import plan_formats
 
         difftool.show(
-            external, {plan_formats.file_name(change): plan_formats.before_and_after(change) for change in made.changes}
+            external, {plan_formats.file_name(change): plan_formats.before_and_after(change) for change in plan.changes}
         )
-        _print_withheld(made)
+        _print_withheld(plan)
     else:
-        print_plan(made, loaded, form or PlanFormat.TEXT, details=details)
-    raise typer.Exit(exit_code(made, loaded))
+        print_plan(plan, loaded, form or PlanFormat.TEXT, details=details)
+    raise typer.Exit(exit_code(plan, loaded))
 
 
 def _live_plan(
     where: Path, context: str | None, kubeconfig: Path | None, options: "reconciler.ReconcileOptions"
 ) -> "tuple[Plan, loader.Loaded]":
     from kwokfleet.kube import throttled_client
+    from kwokfleet.render import desired
 
     with session.open_session(context, kubeconfig, options, throttled_client.ClientLimits()) as syncer:
         loaded = session.keep_suspended(syncer, session.load_files(where, render.live_nodes(None, syncer.sender)))
-        session.print_missing_kinds(connection.known(syncer.informer), session.kwok_kinds(loaded))
+        session.print_missing_kinds(connection.wait_until_listed(syncer.informer), desired.cluster_kinds(loaded.tree))
         return syncer.plan(loaded), loaded
 
 
@@ -92,94 +93,94 @@ def _saved_plan(where: Path, live: Path, options: "reconciler.ReconcileOptions")
     from kwokfleet.reconcile import cluster_state, reconciler
 
     loaded = session.load_files(where, render.live_nodes(live))
-    found = files.read_objects(live)
-    if not any("managedFields" in each["metadata"] for each in found):
+    manifests = files.read_objects(live)
+    if not any("managedFields" in manifest["metadata"] for manifest in manifests):
         output.print_line(
-            f"note: {live} does not say who set which field: what is to be removed cannot be told; "
+            f"note: {live} has no managedFields, so removed fields are not detected; "
             "save it with kubectl get --show-managed-fields"
         )
-    saved = cluster_state.SavedCluster(found)
+    saved = cluster_state.SavedCluster(manifests)
     return reconciler.Reconciler(saved, options).plan(loaded, datetime.now(UTC)), loaded
 
 
 def compare_with_cluster(
     where: Path, context: str | None, kubeconfig: Path | None, fleet: list[str] | None
 ) -> "tuple[Plan, loader.Loaded, Inventory, Mapping[str, FleetPolicy]]":
-    """Return what differs between files and cluster, with what is in both."""
+    """Return the plan, the loaded files, the objects in the cluster, and the rules of each Fleet."""
     from kwokfleet.kube import throttled_client
 
     with session.open_session(
         context, kubeconfig, session.sync_options(fleet, no_prune=False), throttled_client.ClientLimits()
     ) as syncer:
         loaded = session.keep_suspended(syncer, session.load_files(where, render.live_nodes(None, syncer.sender)))
-        view = connection.known(syncer.informer)
-        made = syncer.plan(loaded)
-        session.require_known_fleets(fleet, loaded, made)
-        return made, loaded, view.objects, syncer.policies
+        view = connection.wait_until_listed(syncer.informer)
+        plan = syncer.plan(loaded)
+        session.require_known_fleets(fleet, loaded, plan)
+        return plan, loaded, view.objects, syncer.policies
 
 
-def print_plan(made: "Plan", loaded: "loader.Loaded", form: PlanFormat, *, details: bool) -> None:
-    """Print what is to be done, and what is withheld."""
+def print_plan(plan: "Plan", loaded: "loader.Loaded", form: PlanFormat, *, details: bool) -> None:
+    """Print changes and withheld changes."""
     from kwokfleet.cli import plan_view
     from kwokfleet.reconcile import plan_formats
 
     if form is PlanFormat.JSON:
-        typer.echo(plan_formats.to_json(made, whole=details))
+        typer.echo(plan_formats.to_json(plan, whole=details))
     elif form is PlanFormat.MARKDOWN:
-        typer.echo(plan_formats.to_markdown(made), nl=False)
+        typer.echo(plan_formats.to_markdown(plan), nl=False)
     elif form is PlanFormat.UNIFIED:
-        sys.stdout.writelines(_unified(made))
+        sys.stdout.writelines(_unified(plan))
     else:
-        plan_view.echo(plan_view.lines(made, details=details))
-        output.print_line(_summary(made, loaded))
+        plan_view.echo(plan_view.lines(plan, details=details))
+        output.print_line(_summary(plan, loaded))
 
 
-def _summary(made: "Plan", loaded: "loader.Loaded") -> str:
-    """Return all of it in a line; what a broken file asks for, nobody can tell."""
+def _summary(plan: "Plan", loaded: "loader.Loaded") -> str:
+    """Return a plan in one line; files with errors could not be compared."""
     from kwokfleet.documents import problems
     from kwokfleet.reconcile import outcomes
 
-    wrong = sorted({each.path for each in problems.errors(loaded.problems)})
-    if not wrong:
-        return "no differences" if made.empty else outcomes.summary(made)
-    asks = f"what {', '.join(wrong)} {'asks' if len(wrong) == 1 else 'ask'} for could not be compared"
-    return f"{'nothing else differs' if made.empty else outcomes.summary(made)}; {asks}"
+    invalid_files = sorted({problem.path for problem in problems.errors(loaded.problems)})
+    if not invalid_files:
+        return "no differences" if plan.empty else outcomes.summary(plan)
+    others = "no other differences" if plan.empty else outcomes.summary(plan)
+    return f"{others}; not compared, because of errors: {', '.join(invalid_files)}"
 
 
-def _unified(made: "Plan") -> "Iterator[str]":
+def _unified(plan: "Plan") -> "Iterator[str]":
     from kwokfleet.cli import plan_view
     from kwokfleet.reconcile import plan_formats
 
-    colour = plan_view.use_color()
-    for change in made.changes:
+    use_color = plan_view.use_color()
+    for change in plan.changes:
         text = plan_formats.unified_diff(change)
-        yield "".join(map(_diff_line, text.splitlines(keepends=True))) if colour else text
-    _print_withheld(made)
+        yield "".join(map(_diff_line, text.splitlines(keepends=True))) if use_color else text
+    _print_withheld(plan)
 
 
-def _print_withheld(made: "Plan") -> None:
+def _print_withheld(plan: "Plan") -> None:
     from kwokfleet.cli import plan_view
 
-    for each in made.withheld:
-        for line in plan_view.withheld(each):
+    for held in plan.withheld:
+        for line in plan_view.withheld(held):
             output.print_line(line)
 
 
 def _diff_line(line: str) -> str:
-    colours = {"+": typer.colors.GREEN, "-": typer.colors.RED, "@": typer.colors.CYAN}
-    colour = colours.get(line[:1])
-    return typer.style(line, fg=colour) if colour else line
+    colors = {"+": typer.colors.GREEN, "-": typer.colors.RED, "@": typer.colors.CYAN}
+    color = colors.get(line[:1])
+    return typer.style(line, fg=color) if color else line
 
 
-def exit_code(made: "Plan", loaded: "loader.Loaded") -> errors.ExitCode:
-    """Return what a plan that is not carried out ends with."""
+def exit_code(plan: "Plan", loaded: "loader.Loaded") -> errors.ExitCode:
+    """Return the exit code of a plan that is not applied."""
     from kwokfleet.reconcile.changes import WithheldCause
 
-    causes = {each.cause for each in made.withheld}
+    causes = {held.cause for held in plan.withheld}
     if WithheldCause.UNKNOWN in causes:
         return errors.ExitCode.CLUSTER
     if causes & {WithheldCause.CONFLICT, WithheldCause.NOT_FAKE}:
         return errors.ExitCode.NOT_OURS
-    if WithheldCause.BROKEN in causes or not loaded.usable:  # what a broken file asks for, nobody has compared
+    if WithheldCause.BROKEN in causes or not loaded.usable:
         return errors.ExitCode.INPUT
-    return errors.ExitCode.DONE if made.empty else errors.ExitCode.NO
+    return errors.ExitCode.DONE if plan.empty else errors.ExitCode.NO

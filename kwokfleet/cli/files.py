@@ -1,4 +1,4 @@
-"""Commands that need only files: init, validate, schema, fmt; and what `render` shares with them."""
+"""Commands that need no cluster: init, validate, schema, fmt. Also the loading of files for other commands."""
 
 import gc
 import json
@@ -24,7 +24,7 @@ Paths = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="[PATH]...",
-        help="Fleet files or folders of them, - for standard input; fleets/ or this folder without it.",
+        help="Fleet files or folders; - for standard input. Default: fleets/, else the current folder.",
         show_default=False,
     ),
 ]
@@ -32,14 +32,14 @@ OnePath = Annotated[
     Path | None,
     typer.Argument(
         metavar="[PATH]",
-        help="A fleet file or a folder of them; fleets/ or this folder without it.",
+        help="A fleet file or a folder. Default: fleets/, else the current folder.",
         show_default=False,
     ),
 ]
 
 
 class ProblemFormat(StrEnum):
-    """How `validate` prints what it found."""
+    """Output formats of problems."""
 
     TEXT = "text"
     JSON = "json"
@@ -55,16 +55,16 @@ def register(app: typer.Typer) -> None:
 
 
 def default_path() -> Path:
-    """Return where fleet files are when nobody says: fleets/, else here."""
+    """Return the default folder of fleet files: fleets/, else the current folder."""
     return Path("fleets") if Path("fleets").is_dir() else Path()
 
 
 def load(file_loader: "loader.Loader", path: Path) -> "loader.Loaded":
-    """Load a path; one without a single file is a mistake, not an empty wish."""
+    """Load a path; raise if it contains no fleet file."""
     loaded = file_loader.load(path)
     if not loaded.snapshot.files and not loaded.problems:
         raise errors.InputError(
-            f"there is no fleet file in {path}", hint="name a folder with *.yaml files, or begin with `kwokfleet init`"
+            f"no fleet file in {path}", hint="name a folder with *.yaml files, or create one: kwokfleet init"
         )
     return loaded
 
@@ -75,104 +75,102 @@ def load(file_loader: "loader.Loader", path: Path) -> "loader.Loaded":
 
 def validate(
     paths: Paths = None,
-    report: Annotated[
-        ProblemFormat, typer.Option("--output", "-o", help="How to print what was found.")
-    ] = ProblemFormat.TEXT,
-    strict: Annotated[bool, typer.Option("--strict", help="Let warnings count as errors.")] = False,
+    report: Annotated[ProblemFormat, typer.Option("--output", "-o", help="Output format.")] = ProblemFormat.TEXT,
+    strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")] = False,
 ) -> None:
-    """Check fleet files: all problems of all files at once, each with its line.
+    """Check fleet files; print all problems with their lines.
 
-    Needs no cluster. Exits 2 if anything is wrong.
+    Needs no cluster. Exits with 2 if there are errors.
     """
-    gc.disable()  # this process makes many small things, drops none, and ends
+    gc.disable()  # a short process that keeps nearly all its objects
     from kwokfleet.documents import problems
     from kwokfleet.source import loader
 
     file_loader = loader.Loader()
     loaded = [load(file_loader, path) for path in paths or [default_path()]]
-    found = sorted({problem for each in loaded for problem in each.problems})
-    fleets = sorted(fleet.name for each in loaded for fleet in each.tree.fleets)
-    files = sum(len(each.snapshot.files) for each in loaded)
-    wrong = bool(problems.errors(found) or (strict and found))
-    _print_report(report, found, {"ok": not wrong, "files": files, "fleets": fleets})
+    all_problems = sorted({problem for tree in loaded for problem in tree.problems})
+    fleets = sorted(fleet.name for tree in loaded for fleet in tree.tree.fleets)
+    file_count = sum(len(tree.snapshot.files) for tree in loaded)
+    is_invalid = bool(problems.errors(all_problems) or (strict and all_problems))
+    _print_problems(report, all_problems, {"ok": not is_invalid, "files": file_count, "fleets": fleets})
     if report is ProblemFormat.TEXT:
-        output.print_line(_summary(found, files, len(fleets)))
-    if wrong:
+        output.print_line(_summary(all_problems, file_count, len(fleets)))
+    if is_invalid:
         raise typer.Exit(errors.ExitCode.INPUT)
 
 
-def _print_report(report: ProblemFormat, found: "list[Problem]", summary: dict[str, object]) -> None:
+def _print_problems(report: ProblemFormat, problems: "list[Problem]", summary: dict[str, object]) -> None:
     if report is ProblemFormat.TEXT:
-        coloured = sys.stdout.isatty() and output.read_settings().color
-        for problem in found:
-            typer.echo(problem_line(problem, coloured=coloured))
+        use_color = sys.stdout.isatty() and output.read_settings().color
+        for problem in problems:
+            typer.echo(problem_line(problem, use_color=use_color))
         return
     from kwokfleet.validate import problem_formats
 
     if report is ProblemFormat.JSON:
-        typer.echo(problem_formats.to_json(found, summary))
+        typer.echo(problem_formats.to_json(problems, summary))
     elif report is ProblemFormat.SARIF:
-        typer.echo(problem_formats.to_sarif(found, kwokfleet.__version__))
-    elif found:
-        typer.echo(problem_formats.to_github(found))
+        typer.echo(problem_formats.to_sarif(problems, kwokfleet.__version__))
+    elif problems:
+        typer.echo(problem_formats.to_github(problems))
 
 
-def problem_line(problem: "Problem", *, coloured: bool = False) -> str:
-    """Return a Problem as one line; a warning says that it is one."""
+def problem_line(problem: "Problem", *, use_color: bool = False) -> str:
+    """Return a Problem as one line; warnings are marked."""
     from kwokfleet.documents import problems
 
     text = str(problem)
-    place = f"{problem.path}:{problem.line}:{problem.column}: "
-    rest = text.removeprefix(place)
-    warned = problem.severity is problems.Severity.WARNING
-    if coloured:
-        place = typer.style(place, bold=True)
-        rest = (typer.style("warning: ", fg=typer.colors.YELLOW) if warned else "") + rest
-        return place + rest
-    return f"{place}warning: {rest}" if warned else text
+    location = f"{problem.path}:{problem.line}:{problem.column}: "
+    rest = text.removeprefix(location)
+    is_warning = problem.severity is problems.Severity.WARNING
+    if use_color:
+        location = typer.style(location, bold=True)
+        rest = (typer.style("warning: ", fg=typer.colors.YELLOW) if is_warning else "") + rest
+        return location + rest
+    return f"{location}warning: {rest}" if is_warning else text
 
 
-def _summary(found: "list[Problem]", files: int, fleets: int) -> str:
+def _summary(all_problems: "list[Problem]", file_count: int, fleet_count: int) -> str:
     from kwokfleet.documents import problems
 
-    wrong = len(problems.errors(found))
-    warned = len(found) - wrong
-    read = f"{count(files, 'file')}, {count(fleets, 'usable Fleet' if wrong else 'Fleet')}"
-    said = [count(wrong, "error")] * bool(wrong) + [count(warned, "warning")] * bool(warned)
-    return f"{read}: {' and '.join(said) or 'no problem'}"
+    error_count = len(problems.errors(all_problems))
+    warning_count = len(all_problems) - error_count
+    loaded = f"{count(file_count, 'file')}, {count(fleet_count, 'valid Fleet' if error_count else 'Fleet')}"
+    counts = [count(number, noun) for number, noun in ((error_count, "error"), (warning_count, "warning")) if number]
+    return f"{loaded}: {' and '.join(counts) or 'no problems'}"
 
 
-def count(number: int, thing: str) -> str:
-    """Return a number of things, in words."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun, in the plural if needed."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def require_valid(loaded: "loader.Loaded") -> None:
-    """Print what is wrong with the files; if it is more than warnings, stop."""
+    """Print the problems of the files; raise if there are errors."""
     for problem in loaded.problems:
         output.print_line(problem_line(problem))
     if not loaded.usable:
-        raise errors.InputError("the fleet files have errors", hint="mend the lines above")
+        raise errors.InputError("the fleet files have errors", hint="fix the lines above")
 
 
-def read_objects(path: Path, hint: str = "make it with: kubectl get nodes -o json") -> "list[Manifest]":
-    """Return the objects of a file that kubectl wrote: JSON or YAML, a List or one object."""
+def read_objects(path: Path, hint: str = "create it with: kubectl get nodes -o json") -> "list[Manifest]":
+    """Read the objects of a file written by kubectl: JSON or YAML, a List or one object."""
     from kwokfleet.documents import parser
 
     try:
         content = path.read_bytes()
         is_json = content.lstrip()[:1] in (b"{", b"[")
         values = [json.loads(content)] if is_json else []
-        parsed, wrong = ([], []) if is_json else parser.parse(str(path), content.decode())
+        documents, problems = ([], []) if is_json else parser.parse(str(path), content.decode())
     except (OSError, ValueError) as error:
-        raise errors.InputError(f"{path} cannot be read as JSON or YAML: {error}", hint=hint) from error
-    if wrong:
-        raise errors.InputError(f"{path} cannot be read as YAML: {wrong[0]}", hint=hint)
-    values += [each.value for each in parsed]
-    found = [item for value in values for item in _items(value)]
-    if not all(_is_object(each) for each in found):
-        raise errors.InputError(f"{path} does not hold Kubernetes objects", hint=hint)
-    return found
+        raise errors.InputError(f"cannot read {path} as JSON or YAML: {error}", hint=hint) from error
+    if problems:
+        raise errors.InputError(f"{path} is not valid YAML: {problems[0]}", hint=hint)
+    values += [document.value for document in documents]
+    manifests = [item for value in values for item in _items(value)]
+    if not all(_is_object(manifest) for manifest in manifests):
+        raise errors.InputError(f"{path} does not contain Kubernetes objects", hint=hint)
+    return manifests
 
 
 def _items(value: object) -> "list[Manifest]":
@@ -195,7 +193,7 @@ def _is_object(value: "Manifest") -> bool:
 def schema() -> None:
     """Print the JSON Schema of fleet files, for editors.
 
-    Put it beside your files and begin each with: # yaml-language-server: $schema=fleet.schema.json
+    Save it beside your files, and start each file with: # yaml-language-server: $schema=fleet.schema.json
     """
     typer.echo(_schema_text(), nl=False)
 
@@ -208,48 +206,48 @@ def _schema_text() -> str:
 
 def format_files(
     paths: Paths = None,
-    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 if a file would change.")] = False,
-    diff: Annotated[bool, typer.Option("--diff", help="Write nothing; show what would change.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Do not write; exit with 1 if a file would change.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Do not write; show the changes.")] = False,
 ) -> None:
-    """Write fleet files in one style; comments, order and quotes stay."""
+    """Format fleet files. Comments, order and quotes stay."""
     from kwokfleet.documents import formatter
     from kwokfleet.source import files
 
     changed = 0
-    refused: list[Problem] = []
+    problems: list[Problem] = []
     for path in paths or [default_path()]:
         snapshot = files.read(path)
-        refused += snapshot.problems
+        problems += snapshot.problems
         for file in snapshot.files:
             if file.path.endswith(".json") or (path.is_dir() and not formatter.should_format(file.path, file.text)):
                 continue
-            made = formatter.format_text(file.path, file.text)
-            if not isinstance(made, str):
-                refused.append(made)
+            formatted = formatter.format_text(file.path, file.text)
+            if not isinstance(formatted, str):
+                problems.append(formatted)
             elif str(path) == files.STANDARD_INPUT and not (check or diff):
-                typer.echo(made, nl=False)
-            elif made != file.text:
+                typer.echo(formatted, nl=False)
+            elif formatted != file.text:
                 changed += 1
-                _formatted(file, made, write=not (check or diff), diff=diff)
-    for problem in refused:
+                _write_formatted(file, formatted, write=not (check or diff), diff=diff)
+    for problem in problems:
         output.print_line(str(problem))
     output.print_line(f"{count(changed, 'file')} {'would be ' if check or diff else ''}formatted")
-    if refused:
+    if problems:
         raise typer.Exit(errors.ExitCode.INPUT)
     if changed and (check or diff):
         raise typer.Exit(errors.ExitCode.NO)
 
 
-def _formatted(file: "files.File", made: str, *, write: bool, diff: bool) -> None:
+def _write_formatted(file: "files.File", formatted: str, *, write: bool, diff: bool) -> None:
     if write:
         from kwokfleet.source import files
 
-        files.write(Path(file.path), made)
+        files.write(Path(file.path), formatted)
     if diff:
         import difflib
 
         lines = difflib.unified_diff(
-            file.text.splitlines(keepends=True), made.splitlines(keepends=True), file.path, file.path
+            file.text.splitlines(keepends=True), formatted.splitlines(keepends=True), file.path, file.path
         )
         typer.echo("".join(lines), nl=False)
     else:
@@ -257,9 +255,9 @@ def _formatted(file: "files.File", made: str, *, write: bool, diff: bool) -> Non
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Where to put it.")] = Path(),
+    folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Target folder.")] = Path(),
 ) -> None:
-    """Write a starter tree: a fleet file to change, how kwok runs, and the schema for your editor."""
+    """Create example files: a fleet, a KwokController, and the schema for your editor."""
     from kwokfleet.source import files, library
 
     texts = {
@@ -267,10 +265,10 @@ def init(
         folder / "fleets" / "kwok-controller.yaml": library.example("kwok-controller"),
         folder / SCHEMA_FILE: _schema_text(),
     }
-    there = [str(path) for path in texts if path.exists()]
-    if there:
+    existing = [str(path) for path in texts if path.exists()]
+    if existing:
         raise errors.NotOursError(
-            f"{there[0]} is there already", hint="name an empty folder, or move it away; nothing was written"
+            f"{existing[0]} already exists; nothing was written", hint="use an empty folder, or move the file"
         )
     for path, text in texts.items():
         files.write(path, text.replace("$schema=../docs/", "$schema=../"))

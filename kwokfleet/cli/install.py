@@ -164,7 +164,7 @@ def connect_throttled(context: str | None, kubeconfig: Path | None) -> "Iterator
 
     from kwokfleet.kube import throttled_client
 
-    api = connection.connected(context, kubeconfig)
+    api = connection.connect(context, kubeconfig)
     stop = threading.Event()
     try:
         yield throttled_client.ThrottledClient(api, throttled_client.ClientLimits(), stop)

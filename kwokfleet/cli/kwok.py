@@ -126,7 +126,7 @@ def _observe(declared: _DeclaredController, context: str | None, kubeconfig: Pat
     from kwokfleet.kube import throttled_client
     from kwokfleet.kwok import external
 
-    with closing(connection.connected(context, kubeconfig)) as api:
+    with closing(connection.connect(context, kubeconfig)) as api:
         sender = throttled_client.ThrottledClient(
             api, throttled_client.ClientLimits(patience_s=IMPATIENT_S), threading.Event()
         )
@@ -159,14 +159,14 @@ def _kept(
 
     loaded = declared.loaded
     spec = loaded.tree.controller
-    with progress.shown(output.console(stderr=True)) as report:
+    with progress.show(output.console(stderr=True)) as report:
         program = binaries.ensure(cluster_commands.settings_with(bin_dir), report, "kwok").path("kwok")
-    api = connection.connected(context, kubeconfig)
+    api = connection.connect(context, kubeconfig)
     stop = threading.Event()
     sender = throttled_client.ThrottledClient(api, throttled_client.ClientLimits(patience_s=IMPATIENT_S), stop)
     folder = _folder(api.host)
-    with connection.following(api, (requests.NODE,)) as follower:
-        connection.known(follower)
+    with connection.run_informer(api, (requests.NODE,)) as follower:
+        connection.wait_until_listed(follower)
 
         def nodes() -> list[tuple[str, str]]:
             manage = declared.loaded.tree.controller.manage
@@ -219,7 +219,7 @@ def status(
     from kwokfleet.kwok.shard import ShardState
 
     spec = _declared(path)
-    api = connection.connected(context, kubeconfig)
+    api = connection.connect(context, kubeconfig)
     statuses = supervisor.read_status(_folder(api.host)) or []
     now = external.driver_health(api, spec)
     if not statuses and (name := statefulset.from_spec(spec, _home())):
@@ -305,7 +305,7 @@ def logs(
     from kwokfleet.embedded import logs as tails
 
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `logs | head` is no failure
-    folder = _folder(connection.connected(context, kubeconfig).host)
+    folder = _folder(connection.connect(context, kubeconfig).host)
     log_files = sorted(folder.glob("shard-*/kwok.log" if shard is None else f"shard-{shard}/kwok.log"))
     if not log_files:
         raise errors.InputError(
@@ -326,7 +326,7 @@ def restart(
     from kwokfleet.kwok import supervisor
     from kwokfleet.kwok.shard import ShardState
 
-    folder = _folder(connection.connected(context, kubeconfig).host)
+    folder = _folder(connection.connect(context, kubeconfig).host)
     before = supervisor.read_status(folder)
     if not before:
         raise errors.ClusterError(
@@ -355,7 +355,7 @@ def restore(context: connection.Context = None, kubeconfig: connection.Kubeconfi
     from kwokfleet.kwok import takeover
 
     output.start_logging()
-    api = connection.connected(context, kubeconfig)
+    api = connection.connect(context, kubeconfig)
     restored = takeover.restore(
         throttled_client.ThrottledClient(api, throttled_client.ClientLimits(), threading.Event())
     )

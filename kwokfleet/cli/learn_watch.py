@@ -80,7 +80,7 @@ class _Listener:
 def watch_pods(where: PodSelection, lasting_s: float, pods: int | None) -> model.LifecycleLearner:
     """Watch until enough was seen, the time is over, or somebody presses Ctrl-C; return all that was seen."""
     output.start_logging()
-    api = connection.connected(where.context, where.kubeconfig)
+    api = connection.connect(where.context, where.kubeconfig)
     _refuse_unlisted(api, where)
     listener = _Listener()
     sight = timed_events.EventWatcher(api, where.kind, where.selector, listener)

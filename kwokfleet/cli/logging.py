@@ -1,6 +1,6 @@
-"""Logging: structlog on standard error, coloured text on a terminal and JSON everywhere else.
+"""Logging: structlog on standard error, colored text on a terminal and JSON otherwise.
 
-Standard output belongs to results; logs never go there. A line is an event name plus keys:
+Standard output is for results only. A line is an event name plus keys:
 `log.info("pass_done", fleet="gpu-lab", changes=3)`.
 """
 
@@ -33,7 +33,7 @@ def configure(
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level.upper()]),
         logger_factory=structlog.PrintLoggerFactory(out),
-        cache_logger_on_first_use=False,  # a later configure() must reach loggers made before it
+        cache_logger_on_first_use=False,  # a later configure() also applies to existing loggers
     )
 
 
@@ -46,7 +46,7 @@ def _resolve(log_format: settings.LogFormat, out: TextIO) -> settings.LogFormat:
 def _renderers(log_format: settings.LogFormat, *, colors: bool) -> list[structlog.typing.Processor]:
     if log_format is settings.LogFormat.CONSOLE:
         stamp = structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False)
-        plain = structlog.dev.plain_traceback  # its default shows what variables hold, which may be a token
+        plain = structlog.dev.plain_traceback  # the default prints local variables, which may contain a token
         return [stamp, structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]
     return [
         structlog.processors.TimeStamper(fmt="iso", utc=True),

@@ -1,4 +1,4 @@
-"""The `kwokfleet` program: global options, and how errors become sentences and exit codes."""
+"""The `kwokfleet` program: global options, and the mapping of errors to messages and exit codes."""
 
 import os
 import sys
@@ -27,15 +27,15 @@ from kwokfleet.cli import (
     wave,
 )
 
-_IS_PLUGIN = "kubectl-kwokfleet" in os.path.basename(sys.argv[0])  # noqa: PTH119 - pathlib is not worth its import here
+_IS_PLUGIN = "kubectl-kwokfleet" in os.path.basename(sys.argv[0])  # noqa: PTH119 - pathlib would slow down the start
 
 app = typer.Typer(
     name="kwokfleet",
-    add_completion=not _IS_PLUGIN,  # the shell completes `kubectl`, not us
+    add_completion=not _IS_PLUGIN,  # the shell completes `kubectl` itself
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    rich_markup_mode=None,  # drawing boxes around the help takes longer than everything else in it
+    rich_markup_mode=None,  # drawing boxes takes longer than the rest of --help
 )
 files.register(app)
 app.command()(render.render)
@@ -53,8 +53,8 @@ app.add_typer(kwok.app, name="kwok")
 app.add_typer(cluster.app, name="cluster")
 
 
-def _print_version(*, wanted: bool) -> None:
-    if wanted:
+def _print_version(*, requested: bool) -> None:
+    if requested:
         typer.echo(f"kwokfleet {kwokfleet.__version__}")
         raise typer.Exit
 
@@ -63,12 +63,12 @@ def _print_version(*, wanted: bool) -> None:
 def root(
     log_level: Annotated[
         settings.LogLevel | None,
-        typer.Option(help="How much to log. [env: KWOKFLEET_LOG_LEVEL, else info]", show_default=False),
+        typer.Option(help="Lowest level to log. [env: KWOKFLEET_LOG_LEVEL, else info]", show_default=False),
     ] = None,
     log_format: Annotated[
         settings.LogFormat | None,
         typer.Option(
-            help="How a log line looks; auto: console on a terminal, else JSON. [env: KWOKFLEET_LOG_FORMAT, else auto]",
+            help="Log format; auto: console on a terminal, else JSON. [env: KWOKFLEET_LOG_FORMAT, else auto]",
             show_default=False,
         ),
     ] = None,
@@ -76,22 +76,22 @@ def root(
         bool,
         typer.Option(
             "--version",
-            callback=lambda value: _print_version(wanted=value),
+            callback=lambda value: _print_version(requested=value),
             is_eager=True,
-            help="Show the version.",
+            help="Print the version and exit.",
         ),
     ] = False,
 ) -> None:
-    """Keep a simulated Kubernetes fleet equal to the files that declare it."""
+    """Keep fleets of simulated Kubernetes nodes in sync with the files that declare them."""
     output.set_log_options(log_level, log_format)
 
 
 def main() -> NoReturn:
-    """Run the command line and exit with the code that `errors.ExitCode` lists."""
+    """Run the command line; exit with a code of `errors.ExitCode`."""
     settings.disable_pydantic_plugins()  # commands import pydantic, so this comes first
     signals.install_handlers()
     if sys.stdout is None:  # the shell closed it: `kwokfleet render >&-`
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - for as long as we live
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - open until exit
     try:
         app(prog_name="kubectl kwokfleet" if _IS_PLUGIN else "kwokfleet")
     except errors.KwokfleetError as exc:
@@ -100,11 +100,11 @@ def main() -> NoReturn:
     except signals.Stopped as exc:
         output.print_line(exc.args[0])
         sys.exit(exc.exit_code)
-    except OSError as exc:  # a full disk behind standard output, a folder that may not be read
+    except OSError as exc:  # a full disk, or a folder without read permission
         output.print_error(errors.HostError(f"{exc.filename or 'input or output'}: {exc.strerror or exc}"))
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes once more at its end, and would fail again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes standard output at exit, and would fail again
         sys.exit(errors.ExitCode.HOST)
-    except Exception as exc:  # noqa: BLE001 - the last resort: a bug gets its own exit code
+    except Exception as exc:  # noqa: BLE001 - a bug has an exit code, too
         output.print_bug(exc)
         sys.exit(errors.ExitCode.BUG)
     sys.exit(errors.ExitCode.DONE)

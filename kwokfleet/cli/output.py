@@ -1,4 +1,4 @@
-"""What people see: results on standard output, everything else on standard error."""
+"""Output: results on standard output, everything else on standard error."""
 
 import shutil
 import sys
@@ -21,23 +21,23 @@ _log_options: tuple[settings.LogLevel | None, settings.LogFormat | None] = (None
 
 
 def read_settings() -> settings.Settings:
-    """Read the settings: this process's environment, and over it the options before the command."""
+    """Return the settings: the environment, overridden by the global options."""
     read = settings.from_environment()
     level, log_format = _log_options
     return replace(read, log_level=level or read.log_level, log_format=log_format or read.log_format)
 
 
 def set_log_options(level: settings.LogLevel | None, log_format: settings.LogFormat | None) -> None:
-    """Keep what stood on the command line, and refuse a wrong environment before any command runs."""
+    """Set the global log options; raise if a variable of the environment is invalid."""
     global _log_options  # noqa: PLW0603 - the options of the one command line this process has
     _log_options = (level, log_format)
     read_settings()
 
 
 def start_logging(*, quiet: bool = False) -> None:
-    """Configure logging. A command that logs calls this first: structlog costs others 0.1 s for nothing.
+    """Configure logging. Only commands that log call this: the import of structlog takes 0.1 s.
 
-    *quiet*: errors alone, unless somebody said how much.
+    *quiet*: log errors only, unless a level is set.
     """
     from kwokfleet.cli import logging
 
@@ -47,7 +47,7 @@ def start_logging(*, quiet: bool = False) -> None:
 
 
 def console(*, stderr: bool = False) -> "Console":
-    """Make a console that honours NO_COLOR and, in a pipe, never wraps or truncates."""
+    """Return a console that obeys NO_COLOR and, in a pipe, never wraps or truncates."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -56,7 +56,7 @@ def console(*, stderr: bool = False) -> "Console":
 
 
 def program() -> str:
-    """Return how to call kwokfleet from this shell: by name if that is found, else as it was called."""
+    """Return the command that runs kwokfleet in this shell."""
     if "kubectl-kwokfleet" in sys.argv[0]:
         return "kubectl kwokfleet"
     if shutil.which("kwokfleet"):
@@ -65,31 +65,31 @@ def program() -> str:
 
 
 def print_line(text: str) -> None:
-    """Say something that is not a result."""
+    """Print a line to standard error."""
     typer.echo(text, err=True)
 
 
 def print_error(error: errors.KwokfleetError) -> None:
-    """Say what went wrong, and what to do next."""
-    _labelled("error", str(error), typer.colors.RED)
+    """Print an error and its next step."""
+    _print_labelled("error", str(error), typer.colors.RED)
     if error.hint:
-        _labelled(" next", error.hint, typer.colors.CYAN)
+        _print_labelled(" next", error.hint, typer.colors.CYAN)
 
 
 def print_bug(error: Exception) -> None:
-    """Say that this is our fault, with everything a report needs."""
+    """Print an unexpected exception with its traceback."""
     print_line("".join(traceback.format_exception(error)))
-    _labelled("error", f"a bug in kwokfleet: {type(error).__name__}: {error}", typer.colors.RED)
-    _labelled(" next", "please report it, with the lines above and the command you ran", typer.colors.CYAN)
+    _print_labelled("error", f"bug in kwokfleet: {type(error).__name__}: {error}", typer.colors.RED)
+    _print_labelled(" next", "report it with the lines above and your command", typer.colors.CYAN)
 
 
-def _labelled(label: str, text: str, color: str) -> None:
-    coloured = sys.stderr.isatty() and settings.is_color_allowed()
-    print_line((typer.style(f"{label}:", fg=color, bold=True) if coloured else f"{label}:") + f" {text}")
+def _print_labelled(label: str, text: str, color: str) -> None:
+    use_color = sys.stderr.isatty() and settings.is_color_allowed()
+    print_line((typer.style(f"{label}:", fg=color, bold=True) if use_color else f"{label}:") + f" {text}")
 
 
 def age(created: str) -> str:
-    """Tell how long ago an RFC 3339 time was."""
+    """Return the age of an RFC 3339 time."""
     from datetime import UTC, datetime
 
     if not created:
@@ -98,7 +98,7 @@ def age(created: str) -> str:
 
 
 def age_of(seconds: float) -> str:
-    """Tell an age as kubectl does: two units at most."""
+    """Return an age as kubectl prints it: at most two units."""
     minutes, second = divmod(int(seconds), 60)
     hours, minute = divmod(minutes, 60)
     days, hour = divmod(hours, 24)
@@ -116,7 +116,7 @@ def duration_text(duration: "timedelta") -> str:
 
 
 def table(rows: "Sequence[dict[str, object]]") -> str:
-    """Return rows as kubectl prints them."""
+    """Return rows as a table, as kubectl prints it."""
     titles = [key.upper() if key != "created" else "AGE" for key in rows[0]]
     cells = [[_cell(key, value) for key, value in row.items()] for row in rows]
     widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]

@@ -1,4 +1,4 @@
-"""Plans and what became of them, for people: grouped by fleet and pool, in colour where there is a terminal."""
+"""Plans and their outcomes as text, grouped by fleet and pool, with colors on a terminal."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,83 +11,83 @@ from kwokfleet.reconcile import outcomes as report
 from kwokfleet.reconcile.changes import Plan, Withheld, WithheldCause
 from kwokfleet.reconcile.outcomes import Outcome
 
-MOST_NAMED = 10
-"""Outcomes that are told one by one; with more of a kind, the rest is a number."""
-_COLOURS = {"+": typer.colors.GREEN, "-": typer.colors.RED, "~": typer.colors.YELLOW, "±": typer.colors.MAGENTA}
+MAX_LISTED = 10
+"""Outcomes of one kind that are listed; the others are counted."""
+_COLORS = {"+": typer.colors.GREEN, "-": typer.colors.RED, "~": typer.colors.YELLOW, "±": typer.colors.MAGENTA}
 
 
 def use_color() -> bool:
-    """Return whether standard output is a terminal that may be coloured."""
+    """Return whether standard output is a terminal, and colors are allowed."""
     return sys.stdout.isatty() and output.read_settings().color
 
 
-def lines(made: Plan, *, details: bool) -> Iterator[str]:
-    """Yield a plan, line by line."""
-    last = None
-    for group in report.groups(made.changes):
-        if group.fleet != last:
+def lines(plan: Plan, *, details: bool) -> Iterator[str]:
+    """Yield the lines of a plan."""
+    last_fleet = None
+    for group in report.groups(plan.changes):
+        if group.fleet != last_fleet:
             yield _bold(f"fleet {group.fleet}" if group.fleet else "shared by all fleets")
-            last = group.fleet
-        yield f"  {_signs(report.group_line(group))}"
+            last_fleet = group.fleet
+        yield f"  {_colored_signs(report.group_line(group))}"
     if details:
-        for change in made.changes:
+        for change in plan.changes:
             first, *rest = plan_formats.change_lines(change)
-            yield _painted(first)
+            yield _colored(first)
             yield from rest
-    for each in made.withheld:
-        yield from withheld(each, details=details)
+    for held in plan.withheld:
+        yield from withheld(held, details=details)
 
 
-def withheld(each: Withheld, *, details: bool = False) -> Iterator[str]:
-    """Yield what is withheld, why, and what would release it."""
-    what = files.count(len(each.changes), "change")
-    place = f"fleet {each.fleet}: " if each.fleet else ""
-    yield f"{_styled('withheld', typer.colors.YELLOW)}: {place}{what}: {each.why}"
-    release = guards.next_step(each, output.program())
-    if release:
-        yield f"    next: {release}"
+def withheld(held: Withheld, *, details: bool = False) -> Iterator[str]:
+    """Yield the lines of withheld changes: the reason, and the next step."""
+    count = files.count(len(held.changes), "change")
+    prefix = f"fleet {held.fleet}: " if held.fleet else ""
+    yield f"{_styled('withheld', typer.colors.YELLOW)}: {prefix}{count}: {held.why}"
+    next_step = guards.next_step(held, output.program())
+    if next_step:
+        yield f"    next: {next_step}"
     if details:
-        for change in each.changes:
+        for change in held.changes:
             yield from (f"    {line}" for line in plan_formats.change_lines(change))
-    elif each.cause not in (WithheldCause.BROKEN, WithheldCause.FOLLOWS):  # those would not be what is meant
-        yield from (f"    {_signs(report.group_line(group))}" for group in report.groups(each.changes))
+    elif held.cause not in (WithheldCause.BROKEN, WithheldCause.FOLLOWS):
+        yield from (f"    {_colored_signs(report.group_line(group))}" for group in report.groups(held.changes))
 
 
 def outcomes(bad: Sequence[Outcome]) -> Iterator[str]:
-    """Yield what did not go well: a few of each kind by name."""
+    """Yield the lines of failed outcomes: at most `MAX_LISTED` of each kind."""
     kinds: dict[tuple[str, str], list[Outcome]] = {}
     for outcome in bad:
         kinds.setdefault((outcome.result.value, outcome.change.action.value), []).append(outcome)
-    for (result, action), mine in kinds.items():
-        for outcome in mine[:MOST_NAMED]:
+    for (result, action), failed in kinds.items():
+        for outcome in failed[:MAX_LISTED]:
             object_name = plan_formats.object_name(outcome.change)
             yield f"{_styled(result, typer.colors.RED)}: {action} {object_name}: {outcome.message}"
-        if len(mine) > MOST_NAMED:
-            yield f"{_styled(result, typer.colors.RED)}: … and {len(mine) - MOST_NAMED:,} more like these"
+        if len(failed) > MAX_LISTED:
+            yield f"{_styled(result, typer.colors.RED)}: … and {len(failed) - MAX_LISTED:,} more of this kind"
 
 
-def _signs(line: str) -> str:
+def _colored_signs(line: str) -> str:
     if not use_color():
         return line
     title, _, rest = line.partition(": ")
-    return f"{title}: " + ", ".join(_painted(part) if part[1:2] != "0" else part for part in rest.split(", "))
+    return f"{title}: " + ", ".join(_colored(part) if part[1:2] != "0" else part for part in rest.split(", "))
 
 
-def _painted(text: str) -> str:
-    colour = _COLOURS.get(text[:1])
-    return _styled(text, colour) if colour else text
+def _colored(text: str) -> str:
+    color = _COLORS.get(text[:1])
+    return _styled(text, color) if color else text
 
 
 def _bold(text: str) -> str:
     return typer.style(text, bold=True) if use_color() else text
 
 
-def _styled(text: str, colour: str) -> str:
-    return typer.style(text, fg=colour) if use_color() else text
+def _styled(text: str, color: str) -> str:
+    return typer.style(text, fg=color) if use_color() else text
 
 
 def echo(texts: Iterable[str]) -> None:
-    """Print lines at once: a write for each of many would take longer than making them."""
+    """Print lines in one write: one write per line would take longer than producing them."""
     text = "\n".join(texts)
     if text:
         typer.echo(text)

@@ -1,6 +1,6 @@
 """Progress display: a live table on a terminal, plain lines anywhere else.
 
-`shown` is for the embedded control plane, `show_changes` for the changes of a sync.
+`show` is for the embedded control plane, `show_changes` for the changes of a sync.
 """
 
 import threading
@@ -36,7 +36,7 @@ class _Row:
 
 
 @contextmanager
-def shown(console: Console) -> Iterator[progress.ProgressReporter]:
+def show(console: Console) -> Iterator[progress.ProgressReporter]:
     """Yield a reporter, and show its updates until the block ends."""
     if not console.is_terminal:
         yield _PlainLines(console).report
@@ -187,4 +187,4 @@ def show_changes(console: Console) -> Iterator[_ChangeBars]:
 
 def on_stderr() -> AbstractContextManager[progress.ProgressReporter]:
     """Show progress on standard error."""
-    return shown(output.console(stderr=True))
+    return show(output.console(stderr=True))

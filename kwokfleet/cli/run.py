@@ -138,9 +138,9 @@ def up(
 
     output.start_logging()
     where, address = require_exists(path or files.default_path()), _address(listen)
-    with progress.shown(output.console(stderr=True)) as report:
+    with progress.show(output.console(stderr=True)) as report:
         made = cluster.up(cluster_commands.settings_with(bin_dir), name, state.Spec(), report)
-    cluster_commands.print_how_to_use(made)
+    cluster_commands.print_usage(made)
     _run_until_stopped(replace(default_config(where, address, bin_dir), kubeconfig=made.kubeconfig))
 
 
@@ -216,7 +216,7 @@ def running(config: "app.DaemonConfig") -> "AbstractContextManager[daemon.Daemon
     """Connect, build a daemon, and run it until the block ends."""
     from kwokfleet import app
 
-    return app.running_daemon(connection.connected(config.context, config.kubeconfig), config)
+    return app.running_daemon(connection.connect(config.context, config.kubeconfig), config)
 
 
 def _address(listen: str) -> tuple[str, int] | None:

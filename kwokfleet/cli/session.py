@@ -1,4 +1,4 @@
-"""What diff, sync, status and delete share: options, files that were loaded aloud, and a cluster that is followed."""
+"""Shared by diff, sync, status and delete: options, loading of files, and the connection to the cluster."""
 
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -23,19 +23,23 @@ if TYPE_CHECKING:
 
 Fleet = Annotated[
     list[str] | None,
-    typer.Option(help="Only this Fleet; may be repeated.", show_default=False, autocompletion=render.fleet_names),
+    typer.Option(help="Only this Fleet. May be repeated.", show_default=False, autocompletion=render.fleet_names),
 ]
 NoPrune = Annotated[
     bool,
-    typer.Option("--no-prune", help="Delete nothing: neither what is no longer in the files nor what is too many."),
+    typer.Option(
+        "--no-prune", help="Delete nothing: neither objects that were removed from the files nor surplus nodes."
+    ),
 ]
-Details = Annotated[bool, typer.Option("--details", "-d", help="Each object and each field, not only the groups.")]
+Details = Annotated[
+    bool, typer.Option("--details", "-d", help="Show every object and field, not only a summary per pool.")
+]
 
 
 def sync_options(
     fleet: list[str] | None, *, no_prune: bool, approved: list[str] | None = None
 ) -> "reconciler.ReconcileOptions":
-    """Return what somebody decided on the command line."""
+    """Return the planner options of a command line."""
     from kwokfleet.reconcile import reconciler
 
     only = frozenset(fleet) | {""} if fleet else None
@@ -49,18 +53,18 @@ def open_session(
     options: "reconciler.ReconcileOptions",
     limits: "throttled_client.ClientLimits",
 ) -> "Iterator[sync.Sync]":
-    """Connect, and follow our objects; whatever ends the block, ends all that it began."""
+    """Connect and watch managed objects until the block ends."""
     from kwokfleet import app
 
-    api = connection.connected(context, kubeconfig)
-    with connection.following(api) as follower, app.one_shot_sync(api, follower, options, limits) as session:
-        yield session
+    api = connection.connect(context, kubeconfig)
+    with connection.run_informer(api) as managed, app.one_shot_sync(api, managed, options, limits) as syncer:
+        yield syncer
 
 
 def load_files(
     where: Path, live_nodes: "Callable[[str | None], list[Manifest]]", *, stable: bool = False
 ) -> "loader.Loaded":
-    """Load files; say what is wrong with them, and go on with what is right."""
+    """Load files and print their problems; raise if there is no file at all."""
     from kwokfleet.source import loader
 
     loaded = loader.Loader(live_nodes).load(where, stable=stable)
@@ -68,51 +72,44 @@ def load_files(
         output.print_line(files.problem_line(problem))
     if not loaded.snapshot.files:
         raise errors.InputError(
-            f"there is no fleet file in {where} that can be read: nothing was changed",
-            hint="an empty source is never taken for a wish; to remove a fleet: kwokfleet delete FLEET",
+            f"no readable fleet file in {where}; nothing was changed",
+            hint="an empty folder does not delete fleets; to delete one: kwokfleet delete FLEET",
         )
     return loaded
 
 
-def require_known_fleets(fleet: list[str] | None, loaded: "loader.Loaded", made: "Plan") -> None:
-    """Refuse the name of a Fleet that neither the files nor the cluster know."""
+def require_known_fleets(fleet: list[str] | None, loaded: "loader.Loaded", plan: "Plan") -> None:
+    """Raise if a Fleet is neither in the files nor in the cluster."""
     from kwokfleet.documents import problems
 
-    known = {each.name for each in loaded.tree.fleets} | set(loaded.broken)
-    known |= {change.fleet for change in made.changes} | {each.fleet for each in made.withheld} - {""}
+    known = {declared.name for declared in loaded.tree.fleets} | set(loaded.broken)
+    known |= {change.fleet for change in plan.changes} | {held.fleet for held in plan.withheld} - {""}
     for name in fleet or ():
         if name not in known:
-            raise errors.InputError(f"there is no Fleet {name!r}", hint=problems.suggestion(name, sorted(known)))
+            raise errors.InputError(f"Fleet {name!r} not found", hint=problems.suggestion(name, sorted(known)))
 
 
 def print_missing_kinds(view: "informer.CacheView", kinds: "AbstractSet[str]") -> None:
-    """Say what of the cluster is not known; kwok's other kinds are nobody's concern unless the files need them."""
+    """Print which kinds cannot be listed; kwok's kinds only if the files need them."""
     from kwokfleet.kube import requests
 
     if kinds & view.missing:
-        output.print_line("note: the cluster does not know kwok's kinds yet; sync installs their definitions")
-    optional = {each.kind for each in requests.KWOK_KINDS} - kinds
-    for kind, why in view.unknown.items():
+        output.print_line("note: the cluster has no CRDs of kwok yet; sync installs them")
+    optional = {kind.kind for kind in requests.KWOK_KINDS} - kinds
+    for kind, reason in view.unknown.items():
         if kind not in optional:
-            output.print_line(f"note: {why}")
+            output.print_line(f"note: {reason}")
 
 
-def keep_suspended(session: "sync.Sync", loaded: "loader.Loaded") -> "loader.Loaded":
-    """Return what is loaded, as the daemon would take it: what was suspended in the cluster stays as it is."""
+def keep_suspended(syncer: "sync.Sync", loaded: "loader.Loaded") -> "loader.Loaded":
+    """Return the files with the Fleets suspended that are suspended in the cluster."""
     from kwokfleet.reconcile import cluster_state, fleet_status, reconciler
 
     try:
-        found = cluster_state.list_fleets(session.sender)
+        fleets = cluster_state.list_fleets(syncer.sender)
     except errors.ClusterError as error:
         if error.status != HTTPStatus.FORBIDDEN:
             raise
-        output.print_line(f"note: {error}: whether somebody suspended a fleet is not known")
+        output.print_line(f"note: {error}; suspended fleets are unknown")
         return loaded
-    return reconciler.with_suspended(loaded, fleet_status.suspended_fleets(found))
-
-
-def kwok_kinds(loaded: "loader.Loaded") -> "AbstractSet[str]":
-    """Return the kinds of kwok's that the cluster must know for these files."""
-    from kwokfleet.render import desired
-
-    return desired.cluster_kinds(loaded.tree)
+    return reconciler.with_suspended(loaded, fleet_status.suspended_fleets(fleets))

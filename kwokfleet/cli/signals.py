@@ -1,8 +1,7 @@
-"""Signals that ask this process to stop.
+"""Signals that stop this process.
 
-By default one raises `Stopped`, wherever the main thread is. That may be inside of something that takes no
-exception from anybody, a destructor or a callback, and then it is lost; so it is noted as well. A
-handler takes no lock: whoever it interrupts may hold it.
+A handler raises `Stopped` in the main thread. In a destructor or a callback Python discards the exception, so the
+handler also records the signal. A handler takes no lock: the interrupted code may hold it.
 """
 
 import signal
@@ -14,12 +13,12 @@ from kwokfleet import errors
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """SIGHUP: the terminal or the connection was closed."""
-LOOK_S = 0.2
-_asked: list[int] = []
+POLL_S = 0.2
+_received: list[int] = []
 
 
 class Stopped(BaseException):
-    """A signal asked this process to stop. Not an Exception: nothing but clean-up may catch it."""
+    """A signal has stopped this process. Not an Exception: only clean-up may catch it."""
 
     def __init__(self, exit_code: errors.ExitCode) -> None:
         super().__init__(exit_code.name.lower())
@@ -27,21 +26,21 @@ class Stopped(BaseException):
 
 
 def install_handlers() -> None:
-    """Let signals end whatever is done, from now on."""
+    """Raise `Stopped` on every signal in `STOPPING`."""
     for number in STOPPING:
         signal.signal(number, _stop)
 
 
 def _stop(number: int, _frame: FrameType | None) -> NoReturn:
-    for each in STOPPING:  # once is enough: an impatient second Ctrl-C must not stop the clean-up
-        signal.signal(each, signal.SIG_IGN)
-    _asked.append(number)
+    for stopping in STOPPING:  # a second Ctrl-C must not interrupt the clean-up
+        signal.signal(stopping, signal.SIG_IGN)
+    _received.append(number)
     raise Stopped(errors.ExitCode.INTERRUPTED if number == signal.SIGINT else errors.ExitCode.TERMINATED)
 
 
 def wait_for(*numbers: int) -> None:
-    """Wait until one of some signals comes, or has come since the process began."""
+    """Wait until one of these signals arrives, or has arrived since the start of the process."""
     for number in numbers:
-        signal.signal(number, lambda caught, _frame: _asked.append(caught))
-    while not _asked:
-        time.sleep(LOOK_S)
+        signal.signal(number, lambda received, _frame: _received.append(received))
+    while not _received:
+        time.sleep(POLL_S)

@@ -55,12 +55,12 @@ def get(
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
     """List what of ours is in the cluster: fleets, pools, nodes, stages; waves and their runs. Needs no files."""
-    api = connection.connected(context, kubeconfig)
+    api = connection.connect(context, kubeconfig)
     if thing in (ListedKind.WAVES, ListedKind.RUNS):
         _print(_played(api, thing, fleet), form, f"no daemon has played {thing} in this cluster: {_PLAYED}")
         return
-    with connection.following(api) as follower:
-        view = connection.known(follower)
+    with connection.run_informer(api) as follower:
+        view = connection.wait_until_listed(follower)
     found = [each for each in view.objects.values() if not fleet or each.fleet in fleet]
     from kwokfleet.daemon import listing
 

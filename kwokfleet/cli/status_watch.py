@@ -38,10 +38,10 @@ class StatusView(Protocol):
 
 def watch(fleet: list[str] | None, context: str | None, kubeconfig: "Path | None") -> None:
     """Show how Fleets stand until a signal comes."""
-    api = connection.connected(context, kubeconfig)
+    api = connection.connect(context, kubeconfig)
     only = frozenset(fleet) if fleet else None
-    with connection.following(api, (requests.NODE,)) as follower, _shown() as shown:
-        connection.known(follower)
+    with connection.run_informer(api, (requests.NODE,)) as follower, _shown() as shown:
+        connection.wait_until_listed(follower)
         now, trouble = overview.Overview(), ""
         while True:
             try:

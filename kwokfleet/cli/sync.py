@@ -1,4 +1,4 @@
-"""`kwokfleet sync` and `delete`: change what `diff` shows, exactly that."""
+"""`kwokfleet sync` and `kwokfleet delete`: apply the plan that `diff` shows."""
 
 import sys
 from enum import StrEnum
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
     from kwokfleet.reconcile.sync import Sync, SyncReport
     from kwokfleet.source import loader
 
-_GO_ON = "what was done stays, and another sync goes on from there"
+_NEXT_SYNC = "applied changes stay; the next sync continues"
 
 
 WAIT_TIMEOUT = output.duration_text(settings.WAIT_TIMEOUT)
 
 
 class DryRun(StrEnum):
-    """How far `sync` goes."""
+    """Values of --dry-run."""
 
     NONE = "none"
     CLIENT = "client"
     SERVER = "server"
 
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before something is deleted.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Delete without confirmation.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until all nodes are Ready and schedulable.")]
-Timeout = Annotated[str, typer.Option(metavar="DURATION", help="How long to wait, as in 90s or 5m.")]
-Qps = Annotated[float, typer.Option(min=0, help="Send no more requests a second than this; 0: as the server bears.")]
-MaxInflight = Annotated[int, typer.Option(min=1, max=256, help="Have no more requests under way at once.")]
+Timeout = Annotated[str, typer.Option(metavar="DURATION", help="Time limit, for example 90s or 5m.")]
+Qps = Annotated[float, typer.Option(min=0, help="Maximum requests per second; 0: adapt to the API server.")]
+MaxInflight = Annotated[int, typer.Option(min=1, max=256, help="Maximum concurrent requests.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -53,10 +53,10 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
     no_prune: session.NoPrune = False,
     approve: Annotated[
         list[str] | None,
-        typer.Option(metavar="DIGEST", help="Also do what is withheld under this digest.", show_default=False),
+        typer.Option(metavar="DIGEST", help="Also apply the withheld plan with this digest.", show_default=False),
     ] = None,
     dry_run: Annotated[
-        DryRun, typer.Option(help="client: only show the plan; server: let the API server check every write too.")
+        DryRun, typer.Option(help="client: only show the plan; server: the API server also validates every write.")
     ] = DryRun.NONE,
     details: session.Details = False,
     qps: Qps = 0,
@@ -64,12 +64,13 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
-    """Make the cluster what the files say: the plan that `diff` shows, carried out.
+    """Apply the fleet files to the cluster: the plan that `kwokfleet diff` shows.
 
-    What would vanish beyond a Fleet's prune budget is withheld (exit code 3) until it is approved. Objects
-    that kwokfleet did not make are never touched.
+    A plan that deletes more than a Fleet's prune budget is withheld (exit code 3) until it is approved. Objects
+    that kwokfleet did not create are never changed.
     """
     from kwokfleet.kube import throttled_client
+    from kwokfleet.render import desired
 
     output.start_logging()
     limits = throttled_client.ClientLimits(max_inflight, qps, dry_run=dry_run is DryRun.SERVER)
@@ -80,26 +81,26 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
         loaded = session.keep_suspended(
             syncer, session.load_files(where, render.live_nodes(None, syncer.sender), stable=True)
         )
-        _prepare(syncer, session.kwok_kinds(loaded), write=dry_run is DryRun.NONE)
-        made = syncer.plan(loaded)
-        session.require_known_fleets(fleet, loaded, made)
-        diff.print_plan(made, loaded, diff.PlanFormat.TEXT, details=details)
+        _prepare(syncer, desired.cluster_kinds(loaded.tree), write=dry_run is DryRun.NONE)
+        plan = syncer.plan(loaded)
+        session.require_known_fleets(fleet, loaded, plan)
+        diff.print_plan(plan, loaded, diff.PlanFormat.TEXT, details=details)
         if dry_run is DryRun.CLIENT:
-            raise typer.Exit(diff.exit_code(made, loaded))
-        _ask(made, yes=yes or dry_run is DryRun.SERVER)
-        done = _carried_out(syncer, loaded, made, deadline_s if wait and dry_run is DryRun.NONE else 0)
-        code = _told(syncer, loaded, done)
+            raise typer.Exit(diff.exit_code(plan, loaded))
+        _confirm_deletions(plan, yes=yes or dry_run is DryRun.SERVER)
+        report = _apply(syncer, loaded, plan, deadline_s if wait and dry_run is DryRun.NONE else 0)
+        code = _print_result(syncer, loaded, report)
         if dry_run is DryRun.NONE:
-            _record(syncer, loaded, done, where)
+            _record_status(syncer, loaded, report, where)
         raise typer.Exit(code)
 
 
 def _prepare(syncer: "Sync", kinds: "AbstractSet[str]", *, write: bool) -> None:
-    """Put the definitions of kwok's kinds, if some that are needed are missing, and of ours in place."""
+    """Install the CRDs of kwokfleet, and those of kwok if the files need them."""
     from kwokfleet import app
     from kwokfleet.cli import progress
 
-    view = connection.known(syncer.informer)
+    view = connection.wait_until_listed(syncer.informer)
     if not write:
         session.print_missing_kinds(view, kinds)
         return
@@ -111,86 +112,92 @@ def _prepare(syncer: "Sync", kinds: "AbstractSet[str]", *, write: bool) -> None:
     except errors.ClusterError as error:
         if kinds & view.missing:
             raise errors.ClusterError(
-                f"the cluster does not know kwok's kinds, and they cannot be installed: {error}",
+                f"the cluster has no CRDs of kwok, and they cannot be installed: {error}",
                 hint="run kwokfleet sync once with the rights to create CustomResourceDefinitions",
             ) from error
         output.print_line(f"note: {error}; the status of Fleets is not recorded in the cluster")
         syncer.informer.follow(kinds)
-    session.print_missing_kinds(connection.known(syncer.informer), kinds)
+    session.print_missing_kinds(connection.wait_until_listed(syncer.informer), kinds)
 
 
-def _ask(made: "Plan", *, yes: bool) -> None:
-    """Ask whoever sits there before something is deleted."""
+def _confirm_deletions(plan: "Plan", *, yes: bool) -> None:
+    """Ask on a terminal before objects are deleted."""
     from kwokfleet.reconcile.changes import ChangeAction
 
-    going = sum(change.action in (ChangeAction.DELETE, ChangeAction.REPLACE) for change in made.changes)
-    if going and not yes and sys.stdin.isatty() and sys.stderr.isatty():
-        typer.confirm(f"delete {files.count(going, 'object')}?", abort=True, err=True)
+    deletions = sum(change.action in (ChangeAction.DELETE, ChangeAction.REPLACE) for change in plan.changes)
+    if deletions and not yes and sys.stdin.isatty() and sys.stderr.isatty():
+        typer.confirm(f"delete {files.count(deletions, 'object')}?", abort=True, err=True)
 
 
-def _carried_out(syncer: "Sync", loaded: "loader.Loaded", made: "Plan", wait_s: float) -> "SyncReport":
+def _apply(syncer: "Sync", loaded: "loader.Loaded", plan: "Plan", wait_s: float) -> "SyncReport":
     from kwokfleet.cli import progress
     from kwokfleet.reconcile import outcomes
 
     with progress.show_changes(output.console(stderr=True)) as bars:
         syncer.watcher = bars.update
         try:
-            done = syncer.converge(loaded, made)
+            report = syncer.converge(loaded, plan)
         except BaseException as error:
             if isinstance(error, errors.KwokfleetError):
-                error.hint = f"{error.hint}; {_GO_ON}".lstrip("; ")
+                error.hint = f"{error.hint}; {_NEXT_SYNC}".lstrip("; ")
             else:
-                output.print_line(_GO_ON)
+                output.print_line(_NEXT_SYNC)
             raise
-        if wait_s and not outcomes.failures(done.outcomes):
+        if wait_s and not outcomes.failures(report.outcomes):
             syncer.wait_until_ready(wait_s)
-    return done
+    return report
 
 
-def _told(syncer: "Sync", loaded: "loader.Loaded", done: "SyncReport") -> errors.ExitCode:
-    """Tell what became of it, and return the exit code."""
+def _print_result(syncer: "Sync", loaded: "loader.Loaded", report: "SyncReport") -> errors.ExitCode:
+    """Print the outcomes; return the exit code."""
     from kwokfleet.cli import plan_view
     from kwokfleet.reconcile import outcomes
     from kwokfleet.reconcile import sync as reconcile_sync
     from kwokfleet.reconcile.changes import WithheldCause
 
-    for line in plan_view.outcomes(outcomes.failures(done.outcomes)):
+    for line in plan_view.outcomes(outcomes.failures(report.outcomes)):
         output.print_line(line)
-    for each in done.left.withheld:
-        if each.cause is WithheldCause.STALLED:
-            for line in plan_view.withheld(each):
+    for held in report.left.withheld:
+        if held.cause is WithheldCause.STALLED:
+            for line in plan_view.withheld(held):
                 output.print_line(line)
-    good = sum(each.result in outcomes.SUCCESSFUL for each in done.outcomes)
-    code = reconcile_sync.exit_code(done, usable=loaded.usable)
+    applied = sum(outcome.result in outcomes.SUCCESSFUL for outcome in report.outcomes)
+    code = reconcile_sync.exit_code(report, usable=loaded.usable)
     if syncer.sender.limits.dry_run:
-        output.print_line(f"dry run: the API server accepts {good:,} of {files.count(len(done.outcomes), 'change')}")
+        output.print_line(
+            f"dry run: the API server accepts {applied:,} of {files.count(len(report.outcomes), 'change')}"
+        )
         return code
-    if done.outcomes:
-        output.print_line(f"{good:,} of {files.count(len(done.outcomes), 'change')} made")
-    if done.left.changes:
-        output.print_line(f"{files.count(len(done.left.changes), 'change')} left: another sync goes on from there")
+    if report.outcomes:
+        output.print_line(f"{applied:,} of {files.count(len(report.outcomes), 'change')} applied")
+    if report.left.changes:
+        output.print_line(f"{files.count(len(report.left.changes), 'change')} left; the next sync continues")
     return code
 
 
-def _record(syncer: "Sync", loaded: "loader.Loaded", done: "SyncReport", where: "Path") -> None:
-    """Tell the cluster how its Fleets stand, and which commit they were made equal to."""
+def _record_status(syncer: "Sync", loaded: "loader.Loaded", report: "SyncReport", where: "Path") -> None:
+    """Write the status of the Fleets, with the commit of the files."""
     from kwokfleet.reconcile import fleet_status, outcomes
     from kwokfleet.reconcile.changes import WithheldCause
     from kwokfleet.source import sources
 
     about = fleet_status.StatusContext(sources.folder_description(where, loaded.snapshot.digest))
-    if not syncer.write_status(loaded, done, about) and outcomes.of_cause(done.left.withheld, WithheldCause.APPROVAL):
-        output.print_line("note: this could not be recorded in the cluster; approve with: sync --approve DIGEST")
+    if not syncer.write_status(loaded, report, about) and outcomes.of_cause(
+        report.left.withheld, WithheldCause.APPROVAL
+    ):
+        output.print_line(
+            "note: cannot record the withheld plan in the cluster; approve it with: sync --approve DIGEST"
+        )
 
 
 def seconds(text: str, option: str = "--timeout") -> float:
-    """Read a duration that somebody typed."""
+    """Parse the duration of an option."""
     from kwokfleet.api import units
 
     try:
         return units.duration(text).total_seconds()
     except ValueError as error:
-        raise errors.InputError(f"{option} {text} {error}", hint=f"for example: {option} 5m") from None
+        raise errors.InputError(f"{option} {text}: {error}", hint=f"for example: {option} 5m") from None
 
 
 # ----------------------------------------------------------------------------------------
@@ -198,41 +205,41 @@ def seconds(text: str, option: str = "--timeout") -> float:
 
 
 def delete(  # noqa: PLR0913, PLR0917  # one for each option
-    fleet: Annotated[
-        str, typer.Argument(metavar="FLEET", help="The Fleet to remove.", autocompletion=render.fleet_names)
-    ],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    fleet: Annotated[str, typer.Argument(metavar="FLEET", help="Fleet to delete.", autocompletion=render.fleet_names)],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without confirmation.")] = False,
     qps: Qps = 0,
     max_inflight: MaxInflight = settings.MAX_INFLIGHT,
     details: session.Details = False,
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
-    """Remove a Fleet from the cluster: the sync of nothing, with the same guards.
+    """Delete a Fleet from the cluster, after confirmation.
 
-    Nodes are drained first. Stages and namespaces that other Fleets share stay. Nothing is done before you
-    say yes to what is shown; where nobody can be asked, without --yes it exits 3.
+    Nodes are drained first. Stages and namespaces that other Fleets use stay. Without a terminal, --yes is required;
+    else the command exits with code 3.
     """
     from kwokfleet.kube import throttled_client
     from kwokfleet.reconcile import reconciler
     from kwokfleet.source import loader
 
     output.start_logging()
-    ordered = reconciler.ReconcileOptions(only=frozenset({fleet, ""}), budget=False)
-    with session.open_session(context, kubeconfig, ordered, throttled_client.ClientLimits(max_inflight, qps)) as syncer:
-        view = connection.known(syncer.informer)
+    options = reconciler.ReconcileOptions(only=frozenset({fleet, ""}), budget=False)
+    with session.open_session(context, kubeconfig, options, throttled_client.ClientLimits(max_inflight, qps)) as syncer:
+        view = connection.wait_until_listed(syncer.informer)
         session.print_missing_kinds(view, {"Stage"})
-        if {each.fleet for each in view.objects.values()} - {fleet, ""}:
-            syncer.limit_to({fleet})  # what Fleets share is still needed by the others
-        nothing = loader.empty_tree()
-        made = syncer.plan(nothing)
-        if made.empty:
-            raise errors.InputError(f"the cluster has nothing of a Fleet {fleet!r}", hint="see kwokfleet get fleets")
-        diff.print_plan(made, nothing, diff.PlanFormat.TEXT, details=details)
-        if made.changes and not yes:
-            _confirm_delete(fleet, len(made.changes))
-        done = _carried_out(syncer, nothing, made, 0)
-        code = _told(syncer, nothing, done)
+        if {observed.fleet for observed in view.objects.values()} - {fleet, ""}:
+            syncer.limit_to({fleet})  # other Fleets still need shared objects
+        empty = loader.empty_tree()
+        plan = syncer.plan(empty)
+        if plan.empty:
+            raise errors.InputError(
+                f"Fleet {fleet!r} has no objects in the cluster", hint="list the fleets: kwokfleet get fleets"
+            )
+        diff.print_plan(plan, empty, diff.PlanFormat.TEXT, details=details)
+        if plan.changes and not yes:
+            _confirm_delete(fleet, len(plan.changes))
+        report = _apply(syncer, empty, plan, 0)
+        code = _print_result(syncer, empty, report)
         if code is errors.ExitCode.DONE:
             syncer.delete_fleet(fleet)
         raise typer.Exit(code)
@@ -240,6 +247,6 @@ def delete(  # noqa: PLR0913, PLR0917  # one for each option
 
 def _confirm_delete(fleet: str, count: int) -> None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        output.print_line("nothing was deleted: nobody can be asked here, and --yes was not given")
+        output.print_line("nothing was deleted: there is no terminal for the confirmation; use --yes")
         raise typer.Exit(errors.ExitCode.WITHHELD)
     typer.confirm(f"delete {files.count(count, 'object')} of fleet {fleet}?", abort=True, err=True)

@@ -192,7 +192,7 @@ def _own_cluster(options: _Options) -> "Iterator[embedded.ClusterStatus]":
     spec = state.Spec(scheduler_config=str(options.scheduler_config or ""))
     made = None
     try:
-        with progress.shown(output.console(stderr=True)) as report:
+        with progress.show(output.console(stderr=True)) as report:
             made = cluster.up(config, name, spec, report)
         yield made
     finally:
@@ -209,7 +209,7 @@ def _own_cluster(options: _Options) -> "Iterator[embedded.ClusterStatus]":
 
 
 def _say_how_to_go_on(made: "embedded.ClusterStatus", path: Path) -> None:
-    cluster_commands.print_how_to_use(made)
+    cluster_commands.print_usage(made)
     output.print_line(
         f"kwok has ended with the test, so its nodes will not stay Ready. To go on with the same files:\n\n"
         f"  {output.program()} up {path} --name {made.name}\n"

@@ -65,7 +65,7 @@ def _sending(site: SharedCluster) -> "Iterator[throttled_client.ThrottledClient]
 
     from kwokfleet.kube import throttled_client
 
-    api = connection.connected(site.context, site.kubeconfig)
+    api = connection.connect(site.context, site.kubeconfig)
     try:
         yield throttled_client.ThrottledClient(api, throttled_client.ClientLimits(), threading.Event())
     finally:
@@ -86,7 +86,7 @@ def remove_fleets(made: "daemon.Daemon", site: SharedCluster) -> None:
     for name in site.names:
         ordered = reconciler.ReconcileOptions(only=frozenset({name, ""}), budget=False)
         with session.open_session(site.context, site.kubeconfig, ordered, throttled_client.ClientLimits()) as syncer:
-            view = connection.known(syncer.informer)
+            view = connection.wait_until_listed(syncer.informer)
             if {each.fleet for each in view.objects.values()} - {name, ""}:
                 syncer.limit_to({name})  # what Fleets share is still needed by the others
             nothing = loader.empty_tree()

@@ -73,7 +73,7 @@ def _ordered(what: "RunAction", about: tuple[str, str, str], context: str | None
     from kwokfleet.reconcile import status_writer
 
     fleet, wave, run = about
-    api = connection.connected(context, kubeconfig)
+    api = connection.connect(context, kubeconfig)
     return status_writer.submit_run_command(api, fleet, what, wave, run, check=lambda there: _check(there, wave, run))
 
 

@@ -76,7 +76,7 @@ def test_up_is_idempotent_and_down_leaves_nothing(kwokfleet: Cli) -> None:
     assert list(home.iterdir()) == []
 
     again = kwokfleet.run("cluster", "down")
-    assert (again.returncode, again.stderr) == (0, "there is no cluster default\n")
+    assert (again.returncode, again.stderr) == (0, "cluster default not found\n")
 
 
 def test_kubeconfig_serves_any_client(standing: Cli) -> None:

@@ -133,4 +133,4 @@ def test_a_bug_has_an_exit_code_of_its_own(program: cli.Cli) -> None:
         capture_output=True, text=True, check=False, timeout=60, env=program.environment,
     )  # fmt: skip
     assert done.returncode == 70
-    assert "a bug in kwokfleet: ZeroDivisionError" in done.stderr
+    assert "bug in kwokfleet: ZeroDivisionError" in done.stderr

@@ -167,7 +167,7 @@ def test_the_examples_are_valid() -> None:
     """Every one, without so much as a warning, and without one word on standard output."""
     done = run(ROOT, "validate", "fleets/", "--strict")
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
-    assert done.stderr.endswith("Fleets: no problem\n")
+    assert done.stderr.endswith("Fleets: no problems\n")
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_init_overwrites_nothing(tmp_path: Path) -> None:
     theirs.write_text("mine\n")
     done = run(tmp_path, "init", "lab")
     assert (done.returncode, done.stdout) == (5, "")
-    assert "lab/fleets/kwok-controller.yaml is there already" in done.stderr
+    assert "lab/fleets/kwok-controller.yaml already exists" in done.stderr
     assert [path for path in (tmp_path / "lab").rglob("*") if path.is_file()] == [theirs]
     assert theirs.read_text() == "mine\n"
 

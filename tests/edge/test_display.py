@@ -21,11 +21,11 @@ UPDATES = (
 )
 
 
-def shown(*, terminal: bool, updates: tuple[embedded_progress.ProgressUpdate, ...] = UPDATES) -> str:
+def displayed(*, terminal: bool, updates: tuple[embedded_progress.ProgressUpdate, ...] = UPDATES) -> str:
     """Report *updates* and return what was drawn."""
     out = io.StringIO()
     console = Console(file=out, force_terminal=terminal, width=100, color_system=None)
-    with progress.shown(console) as report:
+    with progress.show(console) as report:
         for update in updates:
             report(update)
     return out.getvalue()
@@ -33,14 +33,14 @@ def shown(*, terminal: bool, updates: tuple[embedded_progress.ProgressUpdate, ..
 
 def test_a_terminal_ends_with_a_finished_table() -> None:
     """The last frame stays on the screen: what was done, with a tick."""
-    text = shown(terminal=True)
+    text = displayed(terminal=True)
     assert "✓ etcd v3.6.8, built" in text
     assert "something worth a line" in text
 
 
 def test_a_log_file_gets_a_line_per_change() -> None:
     """Not one per compiled package, and no control characters."""
-    assert shown(terminal=False).splitlines() == [
+    assert displayed(terminal=False).splitlines() == [
         "etcd: building, 10 of 575 packages, 0 s (usually 1 min 10 s)",
         "etcd: something worth a line",
         "etcd: v3.6.8, built",
@@ -49,5 +49,5 @@ def test_a_log_file_gets_a_line_per_change() -> None:
 
 def test_nothing_is_drawn_when_nothing_happens() -> None:
     """Binaries that are cached do not leave an empty line."""
-    assert shown(terminal=True, updates=()) == ""
-    assert shown(terminal=False, updates=()) == ""
+    assert displayed(terminal=True, updates=()) == ""
+    assert displayed(terminal=False, updates=()) == ""

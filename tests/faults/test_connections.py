@@ -219,11 +219,11 @@ def test_a_page_that_is_too_old_begins_anew(
 def test_a_server_that_stays_away_is_given_up(
     scene: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
 ) -> None:
-    """Not at once, and not never: exit code 4 and what to do, and another sync goes on from there."""
+    """Not at once, and not never: exit code 4 and what to do, and the next sync continues."""
     scene.write({"name": "a", "replicas": SIZE})
     proxy.rule = lambda asked: Reset() if asked.number > 60 else None
     done = scene.sync(**through)
     assert done.returncode == 4, output(done)
-    assert "another sync goes on from there" in done.stderr
+    assert "the next sync continues" in done.stderr
     assert scene.sync().returncode == 0
     scene.assert_settled(a=SIZE)

@@ -118,7 +118,7 @@ def test_a_token_that_expires_on_the_way_is_said(
     assert done.returncode == 4, output(done)
     assert "does not accept the credentials: 401 Unauthorized" in done.stderr
     assert "log in again" in done.stderr
-    assert "another sync goes on from there" in done.stderr
+    assert "the next sync continues" in done.stderr
     assert 0 < len(scene.names()) < SIZE
     assert scene.sync().returncode == 0
     scene.assert_settled(a=SIZE)

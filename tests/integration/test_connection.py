@@ -22,7 +22,7 @@ def test_a_first_connection_that_dies_is_tried_again(
     assert done.returncode == 0, done.stderr
     assert [asked.resource for asked in proxy.asked[:4]] == ["/version"] * 4
     assert json.loads(done.stdout) == []
-    assert done.stderr.count("trying again") == 1
+    assert done.stderr.count("retrying") == 1
 
 
 def test_a_server_that_stays_away_is_an_error_that_names_it(kwokfleet: cli.Cli, tmp_path: Path) -> None:

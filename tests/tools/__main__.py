@@ -14,7 +14,7 @@ def main() -> int:
     signals.install_handlers()
     output.start_logging()
     try:
-        with progress.shown(output.console(stderr=True)) as report:
+        with progress.show(output.console(stderr=True)) as report:
             config = settings.from_environment(os.environ)
             paths = tools.ensure(config, report)
             crds.files(config, report, tools.PROMETHEUS_OPERATOR)
