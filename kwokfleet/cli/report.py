@@ -258,7 +258,7 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
     runs = [_one(name, shelf) for name in (before, after)]
     found = compare.compare(runs[0].result, runs[1].result, limits)
     _print_comparison(found, limits, runs, form)
-    raise typer.Exit(errors.ExitCode.NO if found.worse else errors.ExitCode.DONE)
+    raise typer.Exit(errors.ExitCode.NO if found.regressions else errors.ExitCode.DONE)
 
 
 def _one(name: str, shelf: "ResultStore") -> "writer.ReportInput":

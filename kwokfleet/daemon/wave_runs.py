@@ -50,17 +50,17 @@ class WaveRuns:
 
     def measured(self) -> tuple[ResultSummary, ...]:
         """Return a summary of the last Result of each Wave."""
-        last = self._measurer.last() if self._measurer is not None else {}
+        last = self._measurer.summaries.last() if self._measurer is not None else {}
         return tuple(last[name] for name in sorted(last))
 
     @property
     def busy(self) -> bool:
         """Whether a Run is being executed or measured."""
-        return self._controller.playing or (self._measurer is not None and self._measurer.busy)
+        return self._controller.is_running or (self._measurer is not None and self._measurer.busy)
 
     def suspend_all(self) -> None:
         """Suspend all Runs until they are scheduled again."""
-        self._controller.rest(datetime.now(UTC))
+        self._controller.suspend_all(datetime.now(UTC))
 
     def schedule(self, loaded: loader.Loaded, unfinished: AbstractSet[str], fleets: Iterable[Manifest]) -> bool:
         """Enter due Runs into the Ledger in memory and apply commands; return whether there are new Runs.
@@ -69,22 +69,24 @@ class WaveRuns:
         in the cluster.
         """
         for fleet in loaded.tree.fleets:
-            self._controller.learn(fleet.name, self._status_writer.status_of(fleet.name))
+            self._controller.load_ledger(fleet.name, self._status_writer.status_of(fleet.name))
         ready = (lambda _name: False) if SHARED in unfinished else (lambda name: name not in unfinished)
-        new_runs = self._controller.attend(loaded.tree, ready, datetime.now(UTC), run_commands.by_fleet(fleets))
+        new_runs = self._controller.schedule_due_runs(
+            loaded.tree, ready, datetime.now(UTC), run_commands.by_fleet(fleets)
+        )
         for fleet_name, wave, run in new_runs:
             if self._measurer is not None:
-                self._measurer.expect((fleet_name, wave, run.name))
+                self._measurer.expect_run((fleet_name, wave, run.name))
             title = f"run {run.name} of wave {wave}"
             self._event_log.record("wave", f"{title} starts", fleet=fleet_name, wave=wave, run=run.name)
             self._status_writer.emit_event(fleet_name, "RunStarted", title)
         if self._measurer is not None:
-            self._measurer.heed(loaded.tree, self._controller.pages(), whole=loaded.whole)
+            self._measurer.reconcile(loaded.tree, self._controller.wave_ledgers(), whole=loaded.whole)
         return bool(new_runs)
 
     def start_persisted(self, tree: desired.Tree, status: Callable[[str], Manifest]) -> None:
         """Start, or resume, the Runs that the Ledger in the cluster contains."""
-        self._controller.perform(tree, status)
+        self._controller.start_persisted_runs(tree, status)
 
     def next_start(self, tree: desired.Tree, now: datetime) -> datetime | None:
         """Return when the next Run has to be scheduled, None if none is near."""
@@ -93,22 +95,23 @@ class WaveRuns:
     def ledgers(self) -> dict[str, list[Manifest]]:
         """Return the Ledger of each Fleet, with the latest verdicts."""
         if self._measurer is not None:
-            self._controller.judge(self._measurer.verdicts())
-            self._measurer.learn(self._controller.pages())
-        return self._controller.ledgers()
+            self._controller.record_verdicts(self._measurer.summaries.verdicts())
+            self._measurer.update_records(self._controller.wave_ledgers())
+        return self._controller.serialized_ledgers()
 
     def conditions(self, loaded: loader.Loaded) -> dict[str, Manifest]:
         """Return the gate condition of each Fleet with gates."""
-        pages, last = self._controller.pages(), self._measurer.last() if self._measurer is not None else {}
+        wave_ledgers = self._controller.wave_ledgers()
+        last = self._measurer.summaries.last() if self._measurer is not None else {}
         conditions = {
-            fleet.name: verdicts.condition(fleet.spec.waves, pages.get(fleet.name, {}), last, fleet.name)
+            fleet.name: verdicts.condition(fleet.spec.waves, wave_ledgers.get(fleet.name, {}), last, fleet.name)
             for fleet in loaded.tree.fleets
         }
         return {name: condition for name, condition in conditions.items() if condition is not None}
 
     def report_verdicts(self) -> None:
         """Log and emit an Event for each Run judged since the last call."""
-        for run in self._measurer.ended() if self._measurer is not None else ():
+        for run in self._measurer.summaries.take_new() if self._measurer is not None else ():
             reason, kind, text = _CANCELLED if run.cancelled else _REASONS[RunVerdict(run.verdict)]
             message = f"run {run.run} of wave {run.wave}: {run.why or text}"
             self._event_log.record(
@@ -119,9 +122,9 @@ class WaveRuns:
 
     def reset(self) -> None:
         """Stop everything and clear all state: another daemon leads."""
-        self._controller.forget()
+        self._controller.reset()
         if self._measurer is not None:
-            self._measurer.forget()
+            self._measurer.reset()
 
     def stop(self) -> None:
         """Stop, and wait for requests in flight."""

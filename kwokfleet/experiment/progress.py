@@ -142,9 +142,9 @@ class Part:
             if not gate.passed
         ]
         if self.entry.state is RunState.CANCELLED:
-            found.append(f"it was cancelled{f': {self.entry.why}' if self.entry.why else ''}")
-        elif self.entry.failed and not (self.awaited and self.awaited.may_fail):
-            found.append(f"{self.entry.failed} of {self.entry.total} objects were refused: {self.entry.why}")
+            found.append(f"it was cancelled{f': {self.entry.error}' if self.entry.error else ''}")
+        elif self.entry.rejected_count and not (self.awaited and self.awaited.may_fail):
+            found.append(f"{self.entry.rejected_count} of {self.entry.total} objects were refused: {self.entry.error}")
         elif self.entry.verdict in ("Failed", "NoData") and not found:
             found.append("a gate did not hold" if self.entry.verdict == "Failed" else "there is no data for a gate")
         return tuple(found)

@@ -1,4 +1,4 @@
-"""What nodes offer to pods, by Fleet and pool, and which node belongs to which."""
+"""Capacity of nodes by Fleet and pool."""
 
 from functools import lru_cache
 
@@ -8,19 +8,19 @@ from kwokfleet.kube.observed import Inventory
 
 def node_pools(inventory: Inventory) -> dict[str, tuple[str, str]]:
     """Return the Fleet and the pool of each node."""
-    return {each.key.name: (each.fleet, each.pool) for each in inventory.values() if each.key.kind == "Node"}
+    return {item.key.name: (item.fleet, item.pool) for item in inventory.values() if item.key.kind == "Node"}
 
 
 def pool_capacities(inventory: Inventory) -> dict[str, dict[str, dict[str, float]]]:
-    """Return what pods can have, by Fleet, pool and resource."""
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    for each in inventory.values():
-        if each.key.kind == "Node" and not each.deleting:
-            status = each.manifest.get("status") or {}
-            mine = found.setdefault(each.fleet, {}).setdefault(each.pool, {})
+    """Return the allocatable amounts, by Fleet, pool and resource."""
+    capacities: dict[str, dict[str, dict[str, float]]] = {}
+    for item in inventory.values():
+        if item.key.kind == "Node" and not item.deleting:
+            status = item.manifest.get("status") or {}
+            pool = capacities.setdefault(item.fleet, {}).setdefault(item.pool, {})
             for name, text in (status.get("allocatable") or status.get("capacity") or {}).items():
-                mine[name] = mine.get(name, 0.0) + _amount(str(text))
-    return found
+                pool[name] = pool.get(name, 0.0) + _amount(str(text))
+    return capacities
 
 
 @lru_cache(maxsize=10_000)

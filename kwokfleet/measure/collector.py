@@ -1,16 +1,14 @@
-"""The Book of a Run: every event of its objects goes in, its Result comes out.
+"""The Collector of a Run: takes every event of its objects, and computes its Result.
 
-What a pod costs: about 400 bytes, a Job beside it another 350; nothing of a manifest is kept. Two
-clocks are kept side by side (result.Clock): when our watch received a state, and what the objects
-say themselves.
+A pod costs about 400 bytes, a Job another 350; no manifest is kept. Two clocks are kept side by side (result.Clock):
+the time when our watch received a state, and the timestamps in the objects.
 
-A daemon that dies takes its Book along. So whatever cannot be had again from the cluster is noted,
-line by line, while it happens; who goes on after it recalls the notes and lists the objects that
-are there. What happened in between is known from the API's timestamps alone, and *missing* for the
-watch's clock.
+Data that cannot be read from the cluster again is returned by `notes`, line by line. After a crash, the next process
+calls `restore` with the notes and lists the objects. What happened between is known from API timestamps only, and
+*missing* for the watch clock.
 
-After `recall`, and whenever the watch has to list anew (`listing` first), the order is: `pod` and
-`workload` with Seen.LISTED for everything that is there, then `listed` for each kind.
+After `restore`, and for each new list of the watch: `listing` first, then `pod` and `workload` with EventType.LISTED
+for each object, then `listed` for each kind.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,8 +19,7 @@ from math import isnan
 import orjson
 
 from kwokfleet.kube.objects import Manifest
-from kwokfleet.measure import columns, gaps, latencies, pods
-from kwokfleet.measure import workloads as works
+from kwokfleet.measure import columns, gaps, latencies, pods, workloads
 from kwokfleet.measure.columns import NONE, Note
 from kwokfleet.measure.pods import EventType, PodTable
 from kwokfleet.measure.result import Counts, Gap, Latency, Mark, PodTimes, Result, Series, WorkloadTimes
@@ -32,17 +29,20 @@ from kwokfleet.measure.workloads import WorkloadTable
 
 POD = "Pod"
 _DIGITS = 6
-_SEEN = ("created", "scheduled", "running", "ready", "over", "gone")
-_API = ("created", "scheduled", "readyToStart", "initialized", "started", "containersReady", "ready", "over", "event")
+_WATCH_FIELDS = ("created", "scheduled", "running", "ready", "over", "gone")
+_API_FIELDS = (
+    "created", "scheduled", "readyToStart", "initialized", "started", "containersReady", "ready", "over", "event",
+)  # fmt: skip
 _POD_ENDS = ((pods.OVER, pods.API_OVER), (pods.GONE, None))
 _POD_READY = (pods.READY, pods.API_READY)
-_WORK_ENDS = ((works.OVER, works.API_OVER), (works.GONE, None))
-_WORK_READY = (works.READY, works.API_READY)
+_WORKLOAD_OVER = (workloads.OVER, workloads.API_OVER)
+_WORKLOAD_ENDS = (_WORKLOAD_OVER, (workloads.GONE, None))
+_WORKLOAD_READY = (workloads.READY, workloads.API_READY)
 
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """What a Book is about."""
+    """The measured Run."""
 
     fleet: str
     wave: str
@@ -51,99 +51,98 @@ class RunInfo:
     template_kind: str
     total: int
     ends: bool
-    """Whether its objects complete by themselves; else Ready is all that is waited for."""
+    """Whether its objects complete by themselves. If not, the Run is over when all are Ready."""
 
 
 class Collector:
-    """Everything measured of one Run. For one thread."""
+    """All measurements of one Run. For one thread."""
 
-    def __init__(self, subject: RunInfo, pool_of: Callable[[str], str]) -> None:
-        of_pods = subject.template_kind == POD
-        self.subject = subject
+    def __init__(self, run: RunInfo, pool_of: Callable[[str], str]) -> None:
+        self.run = run
+        self._has_pod_template = run.template_kind == POD
         self._names = columns.Names()
-        self._troubles = FailureGroups()
-        self._submissions = Submissions(self._troubles)
-        self._pods = PodTable(self._names, pool_of, self._submissions, are_objects=of_pods, ends=subject.ends)
-        self._works = WorkloadTable(self._names, subject.template_kind, self._submissions, ends=subject.ends)
-        self._recorder = SeriesRecorder()
+        self._failures = FailureGroups()
+        self._submissions = Submissions(self._failures)
+        self._pods = PodTable(
+            self._names, pool_of, self._submissions, are_objects=self._has_pod_template, ends=run.ends
+        )
+        self._workloads = WorkloadTable(self._names, run.template_kind, self._submissions, ends=run.ends)
+        self._series = SeriesRecorder()
         self._marks: list[tuple[float, str]] = []
         self._gaps: list[tuple[float, float, str]] = []
-        self._fresh: list[Note] = []
-        self._recalled = False
-        self._takers: dict[str, Callable[[Note], float]] = {
-            "n": self._names.recall,
-            "w": self._works.recall,
-            "p": self._pods.recall,
-            "x": self._troubles.recall,
-            "s": self._submissions.recall,
-            "t": self._recorder.recall,
+        self._new_notes: list[Note] = []
+        self._was_restored = False
+        self._restorers: dict[str, Callable[[Note], float]] = {
+            "n": self._names.restore_note,
+            "w": self._workloads.restore_note,
+            "p": self._pods.restore_note,
+            "x": self._failures.restore_note,
+            "s": self._submissions.restore_note,
+            "t": self._series.restore_note,
         }
 
     # ------------------------------------------------------------------------------------
-    # what happens
+    # events
 
-    def pod(self, seen: EventType, manifest: Manifest, received: float) -> None:
-        """Note an event of a pod."""
-        row = self._pods.take(seen, manifest, round(received, _DIGITS), self._works.owner)
+    def pod(self, event_type: EventType, manifest: Manifest, received: float) -> None:
+        """Record an event of a pod."""
+        row = self._pods.add_event(event_type, manifest, round(received, _DIGITS), self._workloads.owner)
         table = self._pods.table
-        owner = table.whole[pods.OWNER][row]
-        if owner != NONE and table.is_fresh(row, pods.FOR_OWNERS):
-            made, ran = table.times[pods.CREATED][row], table.times[pods.RUNNING][row]
-            self._works.first_pod(
-                owner, made, ran, table.times[pods.API_CREATED][row], table.times[pods.API_STARTED][row]
-            )
+        owner = table.integers[pods.OWNER][row]
+        if owner != NONE and table.is_changed(row, pods.FOR_OWNERS):
+            self._workloads.add_pod_times(owner, [table.times[column][row] for column in pods.FOR_OWNERS])
 
-    def workload(self, seen: EventType, manifest: Manifest, received: float) -> None:
-        """Note an event of one of the Run's own objects that is no pod."""
-        self._works.take(seen, manifest, round(received, _DIGITS))
+    def workload(self, event_type: EventType, manifest: Manifest, received: float) -> None:
+        """Record an event of an object of the Run other than a pod."""
+        self._workloads.add_event(event_type, manifest, round(received, _DIGITS))
 
     def scheduled_event(self, namespace: str, pod: str, at: float) -> None:
-        """Note when the Scheduled Event of a pod says that it was bound."""
-        self._pods.event(namespace, pod, at)
+        """Record the time of a pod's Scheduled Event."""
+        self._pods.add_scheduled_event(namespace, pod, at)
 
-    def submitted(self, index: int, due: float, sent: float, trouble: str, retries: int) -> None:
-        """Note that an object was sent. *trouble* is empty if it went well, else `KIND NAME: what`."""
-        self._submissions.add(index, round(due, _DIGITS), round(sent, _DIGITS), trouble, retries)
+    def submitted(self, index: int, due: float, sent: float, error: str, retries: int) -> None:
+        """Record a submission; *error*: `KIND NAME: reason` if it was rejected."""
+        self._submissions.add(index, round(due, _DIGITS), round(sent, _DIGITS), error, retries)
 
-    def mark(self, at: float, what: str) -> None:
-        """Note something worth a line in the timeline."""
-        self._marks.append((at, what))
-        self._fresh.append(["m", at, what])
+    def mark(self, at: float, text: str) -> None:
+        """Record a mark for the timeline."""
+        self._marks.append((at, text))
+        self._new_notes.append(["m", at, text])
 
-    def gap(self, start: float, end: float, why: str) -> None:
-        """Note that nobody was watching: what happened then is unknown, also if it is told of later, all at once."""
-        self._gaps.append((start, end, why))
-        self._fresh.append(["g", start, end, why])
+    def gap(self, start: float, end: float, reason: str) -> None:
+        """Record a gap. Events of that time are unknown, even if they arrive after it."""
+        self._gaps.append((start, end, reason))
+        self._new_notes.append(["g", start, end, reason])
 
     def listing(self, kind: str) -> None:
-        """Note that a list of all objects of *kind* was asked for: what is remembered is in doubt until seen again.
+        """Handle the start of a list: known objects of *kind* are unconfirmed until they are received again.
 
-        To be called before the request is sent. Events that arrive meanwhile count as having been seen.
+        Must be called before the request is sent. Events during the list confirm objects too.
         """
         if kind == POD:
             self._pods.listing()
-        if kind == self.subject.template_kind:
-            self._works.listing()
+        if kind == self.run.template_kind:
+            self._workloads.listing()
             self._submissions.listing()
 
     def listed(self, kind: str, at: float, submitted: int = 0) -> None:
-        """Note that a complete list was delivered, object by object: what is still in doubt is gone, nobody knows when.
+        """Handle the end of a list: unconfirmed objects are gone, at an unknown time.
 
-        *submitted* is how many objects the Ledger says were submitted, for who has no notes of that.
+        *submitted*: number of submitted objects in the Ledger, for a process without notes.
         """
         if kind == POD:
             self._pods.listed(at)
-        if kind == self.subject.template_kind:
-            self._works.listed(at)
+        if kind == self.run.template_kind:
+            self._workloads.listed(at)
             self._submissions.listed(submitted)
 
     def tick(self, now: float, capacity: Mapping[str, Mapping[str, float]]) -> None:
-        """Take a sample of how things are; *capacity* is what the nodes of each pool have, by resource."""
-        self._works.resolve()
-        waits, runs = self._pods.where[pods.WAITING], self._pods.where[pods.RUNS]
-        gauges: dict[str, float] = {"pending": waits, "running": runs}
-        if self.subject.template_kind != POD:
-            gauges["queued"] = self._works.queued
+        """Add a sample to the time series; *capacity*: of each pool's nodes, by resource."""
+        self._workloads.resolve_owners()
+        pod_counts = self._pods.by_stage
+        gauges: dict[str, float] = {"pending": pod_counts[pods.WAITING], "running": pod_counts[pods.RUNS]}
+        if not self._has_pod_template:
+            gauges["queued"] = self._workloads.queued
         gauges |= {f"pending/{name}": count for name, count in self._pods.waiting.items()}
         gauges |= self._utilisation(capacity)
         totals: dict[str, float] = {
@@ -152,202 +151,203 @@ class Collector:
             "completed/s": self._pods.completed,
         }
         totals |= {f"scheduled/s/{name}": count for name, count in self._pods.bound.items()}
-        self._recorder.add(now, gauges, totals)
+        self._series.add(now, gauges, totals)
 
     def _utilisation(self, capacity: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        found: dict[str, float] = {}
+        gauges: dict[str, float] = {}
         for resource in sorted(self._pods.resources):
             used = {pool: amounts.get(resource, 0.0) for pool, amounts in self._pods.used.items()}
-            there = {pool: amounts[resource] for pool, amounts in capacity.items() if amounts.get(resource)}
-            found |= {f"utilisation/{pool}/{resource}": used.get(pool, 0.0) / has for pool, has in there.items()}
-            if there:
-                found[f"utilisation/*/{resource}"] = sum(used.values()) / sum(there.values())
-        return found
+            available = {pool: amounts[resource] for pool, amounts in capacity.items() if amounts.get(resource)}
+            for pool, amount in available.items():
+                gauges[f"utilisation/{pool}/{resource}"] = used.get(pool, 0.0) / amount
+            if available:
+                gauges[f"utilisation/*/{resource}"] = sum(used.values()) / sum(available.values())
+        return gauges
 
     # ------------------------------------------------------------------------------------
     # notes
 
     def notes(self) -> list[bytes]:
-        """Return what is new since the last call, as lines without their ends."""
-        parts = (self._names, self._works, self._pods, self._troubles, self._submissions, self._recorder)
-        new = [*self._fresh, *(note for part in parts for note in part.notes())]
-        ends = [b""] if new and self._recalled else []
-        self._fresh, self._recalled = [], self._recalled and not new
-        return [*ends, *(orjson.dumps(each) for each in new)]
+        """Return the new notes since the last call, as lines without line ends."""
+        parts = (self._names, self._workloads, self._pods, self._failures, self._submissions, self._series)
+        notes = [*self._new_notes, *(note for part in parts for note in part.notes())]
+        line_end = [b""] if notes and self._was_restored else []
+        self._new_notes, self._was_restored = [], self._was_restored and not notes
+        return [*line_end, *(orjson.dumps(note) for note in notes)]
 
-    def recall(self, lines: Iterable[bytes]) -> float | None:
-        """Take the notes of a process that died, before anything else; return the time of the last one.
+    def restore(self, lines: Iterable[bytes]) -> float | None:
+        """Restore the notes of an earlier process, before any event; return the time of the last note.
 
-        A torn line is left out, and ended by the empty line with which our own notes begin. Everything
-        remembered is in doubt until it is seen again, or `listed`.
+        An incomplete line is skipped. It is ended by the empty line before the first new note. All restored objects
+        are unconfirmed until they are received again, or `listed`.
         """
         last = 0.0
         for line in lines:
             try:
-                last = max(last, self._recall(orjson.loads(line)))
+                last = max(last, self._restore_note(orjson.loads(line)))
             except (ValueError, TypeError, LookupError):
                 continue
-        self._recalled = True
-        for kind in (POD, self.subject.template_kind):
+        self._was_restored = True
+        for kind in (POD, self.run.template_kind):
             self.listing(kind)
         return last or None
 
-    def _recall(self, note: Note) -> float:
-        """Take one note; return its time."""
-        kind, *rest = note
-        if kind == "m":
-            self._marks.append((rest[0], rest[1]))
-            return float(rest[0])
-        if kind == "g":
-            self._gaps.append((rest[0], rest[1], rest[2]))
-            return float(rest[1])
-        return self._takers[kind](note)
+    def _restore_note(self, note: Note) -> float:
+        """Restore one note; return its time."""
+        tag, *values = note
+        if tag == "m":
+            self._marks.append((values[0], values[1]))
+            return float(values[0])
+        if tag == "g":
+            self._gaps.append((values[0], values[1], values[2]))
+            return float(values[1])
+        return self._restorers[tag](note)
 
     # ------------------------------------------------------------------------------------
-    # what comes out
+    # the Result
 
-    @property
-    def _of_pods(self) -> bool:
-        return self.subject.template_kind == POD
+    def is_over(self) -> bool:
+        """Return whether every object was created or rejected, and all have ended."""
+        unsettled = self._pods.unsettled if self._has_pod_template else self._workloads.unsettled
+        return self._submissions.accounted >= self.run.total and not unsettled
 
-    def over(self) -> bool:
-        """Return whether every object is there, was or was refused, and none of them is waited for any longer."""
-        unsettled = self._pods.unsettled if self._of_pods else self._works.unsettled
-        return self._submissions.accounted >= self.subject.total and not unsettled
-
-    def ended(self) -> float | None:
-        """Return when all was over, None if it is not."""
-        if not self.over():
+    def ended_at(self) -> float | None:
+        """Return when the Run was over, None if it is not."""
+        if not self.is_over():
             return None
-        ready = () if self.subject.ends else ((_POD_READY if self._of_pods else _WORK_READY),)
-        last = (
-            latencies.last_end(self._pods, (*_POD_ENDS, *ready))
-            if self._of_pods
-            else latencies.last_end(self._works, (*_WORK_ENDS, *ready))
-        )
-        return max(last, self._submissions.last_sent, self.subject.start.timestamp())
+        if self._has_pod_template:
+            last = latencies.last_end(self._pods, _POD_ENDS if self.run.ends else (*_POD_ENDS, _POD_READY))
+        else:
+            ends = _WORKLOAD_ENDS if self.run.ends else (*_WORKLOAD_ENDS, _WORKLOAD_READY)
+            last = latencies.last_end(self._workloads, ends)
+        return max(last, self._submissions.last_sent, self.run.start.timestamp())
 
     def counts(self) -> tuple[Counts, Counts]:
-        """Return how many objects, and how many pods, came how far."""
-        total, unseen = self.subject.total, self._submissions.vanished
-        of_pods = latencies.pod_counts(self._pods)
-        if self._of_pods:
-            of_objects = of_pods.model_copy(update={"total": total})
+        """Return the Counts of objects and of pods."""
+        total, unseen = self.run.total, self._submissions.vanished
+        pod_counts = latencies.pod_counts(self._pods)
+        if self._has_pod_template:
+            object_counts = pod_counts.model_copy(update={"total": total})
         else:
-            of_objects = latencies.workload_counts(self._works, total, ends=self.subject.ends)
-        unseen_too = {"created": of_objects.created + unseen, "deleted": of_objects.deleted + unseen}
-        return of_objects.model_copy(update=unseen_too), of_pods
+            object_counts = latencies.workload_counts(self._workloads, total, ends=self.run.ends)
+        with_unseen = {"created": object_counts.created + unseen, "deleted": object_counts.deleted + unseen}
+        return object_counts.model_copy(update=with_unseen), pod_counts
 
     def result(self, now: float, **more: object) -> Result:
-        """Return all that is known by *now*; *more* are fields of it that the Book knows nothing of."""
-        self._tidy()
-        subject, (of_objects, of_pods), end = self.subject, self.counts(), self.ended()
+        """Return the Result at *now*; *more*: fields that the Collector does not have."""
+        self._finish_tables()
+        run, (object_counts, pod_counts), end = self.run, self.counts(), self.ended_at()
         fields: dict[str, object] = {
-            "fleet": subject.fleet,
-            "wave": subject.wave,
-            "run": subject.run,
-            "start": subject.start,
-            "end": None if end is None else _instant(min(end, now)),
-            "template_kind": subject.template_kind,
-            "objects": of_objects,
-            "pods": of_pods,
+            "fleet": run.fleet,
+            "wave": run.wave,
+            "run": run.run,
+            "start": run.start,
+            "end": None if end is None else _utc(min(end, now)),
+            "template_kind": run.template_kind,
+            "objects": object_counts,
+            "pods": pod_counts,
             "pacing": self._submissions.pacing(),
             "latencies": tuple(self._latencies()),
             "throughput": throughput(latencies.bindings(self._pods)),
-            "series": self._series(),
-            "gaps": tuple(Gap(start=_instant(a), end=_instant(b), why=why) for a, b, why in sorted(self._gaps)),
-            "marks": tuple(Mark(at=_instant(at), what=what) for at, what in sorted(self._timeline(end, now))),
-            "troubles": self._troubles.groups(),
+            "series": self._time_series(),
+            "gaps": tuple(Gap(start=_utc(a), end=_utc(b), why=reason) for a, b, reason in sorted(self._gaps)),
+            "marks": tuple(Mark(at=_utc(at), what=text) for at, text in sorted(self._timeline(end, now))),
+            "troubles": self._failures.groups(),
         }
         return Result.model_validate(fields | more)
 
     def _timeline(self, end: float | None, now: float) -> Iterator[tuple[float, str]]:
-        """Yield what was marked, and what every Run comes to."""
-        yield self.subject.start.timestamp(), "started"
+        yield self.run.start.timestamp(), "started"
         yield from self._marks
-        if self._submissions.sent >= self.subject.total > 0:
+        if self._submissions.sent >= self.run.total > 0:
             yield self._submissions.last_sent, "last object submitted"
         if end is not None:
-            yield min(end, now), "all over" if self.subject.ends else "all ready"
+            yield min(end, now), "all over" if self.run.ends else "all ready"
 
-    def _tidy(self) -> None:
-        """Do what is done once for all, before something comes out."""
-        self._works.resolve()
+    def _finish_tables(self) -> None:
+        """Resolve owners, and discard receive times that a gap has delayed."""
+        self._workloads.resolve_owners()
         spans = [(start, end) for start, end, _ in self._gaps]
         gaps.discard_delayed_times(self._pods.table, gaps.PODS, spans)
-        gaps.discard_delayed_times(self._works.table, gaps.WORKLOADS, spans)
+        gaps.discard_delayed_times(self._workloads.table, gaps.WORKLOADS, spans)
 
     def _latencies(self) -> Iterator[Latency]:
         yield from latencies.of_pods(self._pods)
-        if not self._of_pods:
-            yield from latencies.of_workloads(self._works, self.subject.template_kind, ends=self.subject.ends)
+        if not self._has_pod_template:
+            yield from latencies.of_workloads(self._workloads, self.run.template_kind, ends=self.run.ends)
 
-    def _series(self) -> Series | None:
-        several = len(self._pods.waiting) > 1
-        return self._recorder.series(
-            [(start, end) for start, end, _ in self._gaps], hide=() if several else ("pending/", "scheduled/s/")
-        )
+    def _time_series(self) -> Series | None:
+        has_schedulers = len(self._pods.waiting) > 1
+        spans = [(start, end) for start, end, _ in self._gaps]
+        return self._series.series(spans, hidden=() if has_schedulers else ("pending/", "scheduled/s/"))
 
     def pods(self) -> Iterator[PodTimes]:
-        """Yield every pod, in the order in which they were seen first."""
-        self._tidy()
+        """Yield every pod, in the order of their first events."""
+        self._finish_tables()
         for key, row in self._pods.table.rows.items():
             yield self._pod_times(columns.uid(key), row)
 
     def _pod_times(self, uid: str, row: int) -> PodTimes:
-        book, works_ = self._pods, self._works
-        whole, times = book.table.whole, [column[row] for column in book.table.times]
-        owner = whole[pods.OWNER][row]
-        owner = works_.belongs_to(owner) if owner != NONE else NONE
-        index = whole[pods.INDEX][row] if owner == NONE else works_.table.whole[works.INDEX][owner]
+        pod_table, workload_table = self._pods, self._workloads
+        integers, times = pod_table.table.integers, [column[row] for column in pod_table.table.times]
+        owner = integers[pods.OWNER][row]
+        owner = workload_table.root_owner(owner) if owner != NONE else NONE
+        index = integers[pods.INDEX][row] if owner == NONE else workload_table.table.integers[workloads.INDEX][owner]
         return PodTimes.model_construct(
-            name=book.table.names[row],
-            namespace=self._names.text(whole[pods.NAMESPACE][row]),
+            name=pod_table.table.names[row],
+            namespace=self._names.text(integers[pods.NAMESPACE][row]),
             uid=uid,
             index=None if index == NONE else index,
-            owner="" if owner == NONE else f"{works_.kind(owner)}/{works_.table.names[owner]}",
-            node=self._names.text(whole[pods.NODE][row]),
-            pool=book.pool(row),
-            scheduler=book.scheduler(row),
-            stateless=not whole[pods.FLAGS][row] & pods.STATEFUL,
-            phase=book.phase(row),
+            owner="" if owner == NONE else f"{workload_table.kind(owner)}/{workload_table.table.names[owner]}",
+            node=self._names.text(integers[pods.NODE][row]),
+            pool=pod_table.pool(row),
+            scheduler=pod_table.scheduler(row),
+            stateless=not integers[pods.FLAGS][row] & pods.STATEFUL,
+            phase=pod_table.phase(row),
             deleted=not isnan(times[pods.GONE]),
-            seen={name: at for name, at in zip(_SEEN, times, strict=False) if at > 0},
-            api={name: at for name, at in zip(_API, times[len(_SEEN) :], strict=True) if at > 0},
+            seen={name: at for name, at in zip(_WATCH_FIELDS, times, strict=False) if at > 0},
+            api={name: at for name, at in zip(_API_FIELDS, times[len(_WATCH_FIELDS) :], strict=True) if at > 0},
         )
 
     def workloads(self) -> Iterator[WorkloadTimes]:
-        """Yield every object of the Run that is no pod, in the order in which they were seen first."""
-        self._tidy()
-        for key, row in self._works.table.rows.items():
-            if self._works.is_known(row) and self._works.kind(row) == self.subject.template_kind:
+        """Yield every object of the Run other than pods, in the order of their first events."""
+        self._finish_tables()
+        for key, row in self._workloads.table.rows.items():
+            if self._workloads.is_object(row) and self._workloads.kind(row) == self.run.template_kind:
                 yield self._workload_times(columns.uid(key), row)
 
     def _workload_times(self, uid: str, row: int) -> WorkloadTimes:
-        table = self._works.table
-        index = table.whole[works.INDEX][row]
-        over = (works.OVER, works.API_OVER) if self.subject.ends else (works.READY, works.API_READY)
+        table = self._workloads.table
+        index = table.integers[workloads.INDEX][row]
+        over, api_over = _WORKLOAD_OVER if self.run.ends else _WORKLOAD_READY
 
-        def known(**named: tuple[int, ...]) -> dict[str, float]:
-            times = {name: latencies.earliest(table.times[each][row] for each in of) for name, of in named.items()}
+        def known_times(**fields: tuple[int, ...]) -> dict[str, float]:
+            times = {
+                name: latencies.earliest(table.times[column][row] for column in time_columns)
+                for name, time_columns in fields.items()
+            }
             return {name: at for name, at in times.items() if at > 0}
 
         return WorkloadTimes.model_construct(
-            kind=self._works.kind(row),
+            kind=self._workloads.kind(row),
             name=table.names[row],
-            namespace=self._names.text(table.whole[works.NAMESPACE][row]),
+            namespace=self._names.text(table.integers[workloads.NAMESPACE][row]),
             uid=uid,
             index=None if index == NONE else index,
-            seen=known(
-                created=(works.CREATED,),
-                dispatched=(works.POD_CREATED,),
-                started=(works.STARTED, works.POD_RUNNING),
-                over=over[:1],
+            seen=known_times(
+                created=(workloads.CREATED,),
+                dispatched=(workloads.POD_CREATED,),
+                started=(workloads.STARTED, workloads.POD_RUNNING),
+                over=(over,),
             ),
-            api=known(created=(works.API_CREATED,), started=(works.API_STARTED, works.API_POD_STARTED), over=over[1:]),
-            failed=self._works.failed(row),
+            api=known_times(
+                created=(workloads.API_CREATED,),
+                started=(workloads.API_STARTED, workloads.API_POD_STARTED),
+                over=(api_over,),
+            ),
+            failed=self._workloads.failed(row),
         )
 
 
-def _instant(at: float) -> datetime:
+def _utc(at: float) -> datetime:
     return datetime.fromtimestamp(at, UTC)

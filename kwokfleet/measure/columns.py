@@ -1,9 +1,8 @@
-"""Objects as rows of numbers: what is kept of each of 100,000, without their manifests.
+"""Tables of numbers: the times of up to 100,000 objects, without their manifests.
 
-A time in a row is seconds since 1970; NaN is "not so far". **Below 0 it means: by then, but
-nobody knows when.** That is how it is kept that something happened while nobody was watching.
-Of several times for the same thing the earliest stays, whatever its sign. So neither the order in
-which events come nor how often each comes makes a difference.
+A time is seconds since 1970; NaN means "not reached". **A negative time means: reached by then, at an unknown
+time.** That is how states reached during a gap are kept. Of several times for one state the earliest stays,
+regardless of its sign. So the order and the number of events make no difference.
 """
 
 from array import array
@@ -12,35 +11,35 @@ from math import nan
 from typing import Any
 
 NONE = -1
-"""In a column of whole numbers: unknown."""
-_UID = 36
-_CUTS = ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32))
-TIMES = 32
-"""Up to so many columns of times; a row's changes are bits, those of whole numbers above these."""
+"""Unknown, in a column of integers."""
+_UID_CHARS = 36
+_UID_PARTS = ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32))
+MAX_TIME_COLUMNS = 32
+"""Changed columns of a row are bits; those of integers start at this bit."""
 
 Key = int | str
 Note = list[Any]
-"""A line of notes, before it is JSON."""
+"""One note, before it becomes a line of JSON."""
 
 
 def key(uid: str) -> Key:
-    """Return what a UID is kept as: half the size of its text."""
+    """Return a UID as a number, which takes half the space."""
     try:
-        return int(uid.replace("-", ""), 16) if len(uid) == _UID else uid
+        return int(uid.replace("-", ""), 16) if len(uid) == _UID_CHARS else uid
     except ValueError:
         return uid
 
 
-def uid(kept: Key) -> str:
-    """Return the UID again."""
-    if isinstance(kept, str):
-        return kept
-    text = f"{kept:032x}"
-    return "-".join(text[start:end] for start, end in _CUTS)
+def uid(key: Key) -> str:
+    """Return the UID of a key."""
+    if isinstance(key, str):
+        return key
+    text = f"{key:032x}"
+    return "-".join(text[start:end] for start, end in _UID_PARTS)
 
 
 class Names:
-    """Texts that many rows share, each kept once and called by its number."""
+    """Texts shared by many rows, each stored once and referenced by number."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -49,110 +48,111 @@ class Names:
 
     def number(self, text: str) -> int:
         """Return the number of a text."""
-        found = self._numbers.get(text)
-        if found is None:
-            found = self._numbers[text] = len(self._texts)
+        number = self._numbers.get(text)
+        if number is None:
+            number = self._numbers[text] = len(self._texts)
             self._texts.append(text)
-        return found
+        return number
 
     def text(self, number: int) -> str:
-        """Return the text of a number; empty if it is none."""
+        """Return the text of a number; empty for NONE."""
         return self._texts[number] if number >= 0 else ""
 
     def notes(self) -> Iterator[Note]:
-        """Yield those that are new since the last call."""
-        for each in self._texts[self._noted :]:
-            yield ["n", each]
+        """Yield the new notes since the last call."""
+        for text in self._texts[self._noted :]:
+            yield ["n", text]
         self._noted = len(self._texts)
 
-    def recall(self, note: Note) -> float:
-        """Take one that somebody noted, under the number that it had there; it has no time."""
+    def restore_note(self, note: Note) -> float:
+        """Restore a text under its old number; return 0: it has no time."""
         self.number(note[1])
         self._noted = len(self._texts)
         return 0.0
 
 
 class Table:
-    """Rows, and which of their numbers are new since somebody last asked."""
+    """Rows of times and integers, with their changes since the last notes."""
 
-    def __init__(self, tag: str, times: int, whole: int) -> None:
+    def __init__(self, tag: str, times: int, integers: int) -> None:
         self.tag = tag
         self.rows: dict[Key, int] = {}
-        """Row by UID, in order."""
+        """Row by UID, in order of creation."""
         self.names: list[str] = []
         self.times = tuple(array("d") for _ in range(times))
-        self.whole = tuple(array("i") for _ in range(whole))
-        self._fresh: dict[int, int] = {}
-        self._born: dict[int, Key] = {}
+        self.integers = tuple(array("i") for _ in range(integers))
+        self._changes: dict[int, int] = {}
+        """Changed columns of a row, as bits."""
+        self._new_rows: dict[int, Key] = {}
 
     def __len__(self) -> int:
         return len(self.names)
 
     def add(self, key: Key, name: str) -> int:
-        """Add a row, and return its number."""
+        """Add a row; return its number."""
         row = self.rows[key] = len(self.names)
         self.names.append(name)
-        for column in self.times:
-            column.append(nan)
-        for whole in self.whole:
-            whole.append(NONE)
-        self._born[row], self._fresh[row] = key, 0
+        for times in self.times:
+            times.append(nan)
+        for integers in self.integers:
+            integers.append(NONE)
+        self._new_rows[row], self._changes[row] = key, 0
         return row
 
     def merge(self, row: int, column: int, value: float) -> None:
-        """Note a time, unless an earlier one is known; NaN says nothing."""
+        """Set a time, unless an earlier one is set. NaN is ignored."""
         old = self.times[column][row]
         if (not abs(old) <= abs(value) and value == value) or (old == -value and value > 0):  # noqa: PLR0124  # NaN
             self.times[column][row] = value
-            self._fresh[row] = self._fresh.get(row, 0) | 1 << column
+            self._changes[row] = self._changes.get(row, 0) | 1 << column
 
     def put(self, row: int, column: int, value: int) -> None:
-        """Note a whole number."""
-        if self.whole[column][row] != value:
-            self.whole[column][row] = value
-            self._fresh[row] = self._fresh.get(row, 0) | 1 << (TIMES + column)
+        """Set an integer."""
+        if self.integers[column][row] != value:
+            self.integers[column][row] = value
+            self._changes[row] = self._changes.get(row, 0) | 1 << (MAX_TIME_COLUMNS + column)
 
-    def is_fresh(self, row: int, columns: Sequence[int]) -> bool:
-        """Return whether one of some times is new since notes were last taken."""
-        bits = self._fresh.get(row, 0)
+    def is_changed(self, row: int, columns: Sequence[int]) -> bool:
+        """Return whether one of some times has changed since the last notes."""
+        bits = self._changes.get(row, 0)
         return any(bits >> column & 1 for column in columns)
 
     def notes(self) -> Iterator[Note]:
-        """Yield what is new since the last call: `[p, row, column, value, ...]`, a new row's with UID and name."""
-        for row, bits in self._fresh.items():
-            key = self._born.get(row)
-            line: Note = [self.tag, row] if key is None else [self.tag, row, uid(key), self.names[row]]
-            for column, values in enumerate(self.times):
+        """Yield the changes since the last call: `[TAG, row, column, value, ...]`; a new row with UID and name."""
+        for row, bits in self._changes.items():
+            key = self._new_rows.get(row)
+            note: Note = [self.tag, row] if key is None else [self.tag, row, uid(key), self.names[row]]
+            for column, times in enumerate(self.times):
                 if bits >> column & 1:
-                    line += (column, values[row])
-            for column, numbers in enumerate(self.whole, start=TIMES):
+                    note += (column, times[row])
+            for column, integers in enumerate(self.integers, start=MAX_TIME_COLUMNS):
                 if bits >> column & 1:
-                    line += (column, numbers[row])
-            yield line
-        self._fresh, self._born = {}, {}
+                    note += (column, integers[row])
+            yield note
+        self._changes, self._new_rows = {}, {}
 
-    def recall(self, note: Note) -> tuple[int, Sequence[Any]] | None:
-        """Find the row that a note is about, or add it; return it, and its columns and values. None: there is none."""
-        row, rest = note[1], note[2:]
-        if rest and isinstance(rest[0], str):
+    def restore_row(self, note: Note) -> tuple[int, Sequence[Any]] | None:
+        """Find or add the row of a note; return it with the note's columns and values. None: invalid note."""
+        row, pairs = note[1], note[2:]
+        if pairs and isinstance(pairs[0], str):
             if row != len(self):
                 return None
-            self.add(key(rest[0]), rest[1])
-            del self._fresh[row], self._born[row]
-            rest = rest[2:]
-        return (row, rest) if row < len(self) else None
+            self.add(key(pairs[0]), pairs[1])
+            del self._changes[row], self._new_rows[row]
+            pairs = pairs[2:]
+        return (row, pairs) if row < len(self) else None
 
-    def restore(self, row: int, pairs: Sequence[Any], *, whole_only: bool = False) -> None:
-        """Put columns and values of a note where they were."""
+    def restore_values(self, row: int, pairs: Sequence[Any], *, integers_only: bool = False) -> None:
+        """Set the columns and values of a note."""
         for column, value in zip(pairs[::2], pairs[1::2], strict=True):
-            if column >= TIMES:
-                self.whole[column - TIMES][row] = value
-            elif not whole_only:
+            if column >= MAX_TIME_COLUMNS:
+                self.integers[column - MAX_TIME_COLUMNS][row] = value
+            elif not integers_only:
                 self.times[column][row] = value
 
 
 def latest(pairs: Sequence[Any], last: int) -> float:
-    """Return the latest time of a note in the columns up to *last*: those that our watch wrote."""
+    """Return the latest time in the columns up to *last*: the watch clock."""
     return max(
         (abs(value) for column, value in zip(pairs[::2], pairs[1::2], strict=True) if column <= last), default=0.0
     )

@@ -1,7 +1,6 @@
-"""What a gap takes from the watch: a state that was told after it, but reached in it, was seen too late.
+"""Receive times after a gap: a state reached inside a gap was received too late.
 
-A watch that is resumed tells everything that happened meanwhile at once, and a process that stood
-still reads it all when it wakes up. The time at which that is received says nothing of when it was.
+A resumed watch delivers all missed events at once, and so does a paused process. Their receive times are wrong.
 """
 
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ from kwokfleet.measure import pods, workloads
 from kwokfleet.measure.columns import Table
 
 SHORTEST_S = 1.0
-"""A gap that is shorter makes a receive time less wrong than the API's whole seconds are."""
+"""The error of a shorter gap is below that of API timestamps, which have whole seconds."""
 
 PODS = (
     (pods.CREATED, pods.API_CREATED),
@@ -27,14 +26,14 @@ WORKLOADS = (
     (workloads.POD_CREATED, workloads.API_POD_CREATED),
     (workloads.POD_RUNNING, workloads.API_POD_STARTED),
 )
-"""What was received, and the second in which it happened."""
+"""Columns of the watch clock with their API timestamps."""
 
 
 def discard_delayed_times(table: Table, pairs: Sequence[tuple[int, int]], gaps: Sequence[tuple[float, float]]) -> None:
-    """Make receive times unknown that a gap has delayed."""
+    """Mark receive times that a gap has delayed as unknown."""
     long = [(start, end) for start, end in gaps if end - start >= SHORTEST_S]
     for watch, api in pairs if long else ():
-        seen, written = table.times[watch], table.times[api]
-        for row, second in enumerate(written):
-            if seen[row] > 0 and any(start < second + 1 <= end <= seen[row] for start, end in long):
-                seen[row] = -seen[row]
+        received, timestamps = table.times[watch], table.times[api]
+        for row, second in enumerate(timestamps):
+            if received[row] > 0 and any(start < second + 1 <= end <= received[row] for start, end in long):
+                received[row] = -received[row]

@@ -1,7 +1,7 @@
-"""From columns of times to latencies: who measured which ends, and of how many nobody knows.
+"""Latencies and Counts from tables of times.
 
-What happened to an object while nobody was watching is *missing* for the watch's clock; what it
-carries no timestamp of is missing for the API's. A milestone that was never reached is neither.
+A state reached inside a gap is *missing* for the watch clock. A state without a timestamp is missing for the API
+clock. A state that was never reached is not missing.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +15,7 @@ from kwokfleet.measure.workloads import WorkloadTable
 
 
 class LatencyDefinition(NamedTuple):
-    """A latency: from which column to which, under each clock."""
+    """A latency: its start and end columns for each clock."""
 
     name: str
     watch: tuple[int, int]
@@ -43,74 +43,74 @@ _NEW = {
     "create_to_run": (pods.CREATED, pods.RUNNING),
     "pod_startup": (pods.CREATED, pods.RUNNING),
 }
-"""ClusterLoader2's phases, old and new. The old take a binding's time from the Scheduled Event, and nowhere else."""
+"""ClusterLoader2's phases, old and new. The old ones take the binding time from the Scheduled Event only."""
 
 
-def of_pods(book: PodTable) -> Iterator[Latency]:
-    """Yield all latencies of pods."""
-    rows = range(len(book.table))
-    yield from _phases(book, "pods", rows)
-    schedulers = _by_scheduler(book)
+def of_pods(pod_table: PodTable) -> Iterator[Latency]:
+    """Yield the latencies of pods."""
+    rows = range(len(pod_table.table))
+    yield from _phases(pod_table, "pods", rows)
+    schedulers = _by_scheduler(pod_table)
     for name in sorted(schedulers) if len(schedulers) > 1 else ():
-        yield from _phases(book, f"pods/scheduler={name}", schedulers[name])
-    flags = book.table.whole[pods.FLAGS]
+        yield from _phases(pod_table, f"pods/scheduler={name}", schedulers[name])
+    flags = pod_table.table.integers[pods.FLAGS]
     for of, chosen in (
         ("pods", rows),
         ("pods/stateless", [row for row in rows if not flags[row] & pods.STATEFUL]),
         ("pods/stateful", [row for row in rows if flags[row] & pods.STATEFUL]),
     ):
-        yield from _clusterloader2(book, of, chosen)
+        yield from _clusterloader2(pod_table, of, chosen)
 
 
-def _by_scheduler(book: PodTable) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for row in range(len(book.table)):
-        found.setdefault(book.scheduler(row), []).append(row)
-    return found
+def _by_scheduler(pod_table: PodTable) -> dict[str, list[int]]:
+    rows_by_scheduler: dict[str, list[int]] = {}
+    for row in range(len(pod_table.table)):
+        rows_by_scheduler.setdefault(pod_table.scheduler(row), []).append(row)
+    return rows_by_scheduler
 
 
-def bindings(book: PodTable) -> dict[str, list[float]]:
-    """Return when pods were bound, by scheduler: as our watch saw it, else as the API has it."""
-    seen, written = book.table.times[pods.SCHEDULED], book.table.times[pods.API_SCHEDULED]
+def bindings(pod_table: PodTable) -> dict[str, list[float]]:
+    """Return binding times by scheduler: of the watch clock, else of the API clock."""
+    received, timestamps = pod_table.table.times[pods.SCHEDULED], pod_table.table.times[pods.API_SCHEDULED]
     best = {
-        name: [seen[row] if seen[row] > 0 else written[row] for row in rows]
-        for name, rows in _by_scheduler(book).items()
+        name: [received[row] if received[row] > 0 else timestamps[row] for row in rows]
+        for name, rows in _by_scheduler(pod_table).items()
     }
     return {name: [at for at in times if at > 0] for name, times in best.items()}
 
 
-def _phases(book: PodTable, of: str, rows: Sequence[int]) -> Iterator[Latency]:
-    times, flags = book.table.times, book.table.whole[pods.FLAGS]
+def _phases(pod_table: PodTable, of: str, rows: Sequence[int]) -> Iterator[Latency]:
+    times, flags = pod_table.table.times, pod_table.table.integers[pods.FLAGS]
     for phase in POD_PHASES:
         chosen = rows if phase.name != "completion" else [row for row in rows if not flags[row] & pods.FAILED]
-        seen, written = times[phase.watch[1]], times[phase.api[1]]
-        happened = [row for row in chosen if not isnan(seen[row]) or not isnan(written[row])]
+        received, timestamps = times[phase.watch[1]], times[phase.api[1]]
+        reached = [row for row in chosen if not isnan(received[row]) or not isnan(timestamps[row])]
         for clock, (start, end) in ((Clock.WATCH, phase.watch), (Clock.API, phase.api)):
-            yield _between(phase.name, of, clock, ((times[start][row], times[end][row]) for row in happened))
+            yield _between(phase.name, of, clock, ((times[start][row], times[end][row]) for row in reached))
 
 
-def _clusterloader2(book: PodTable, of: str, rows: Sequence[int]) -> Iterator[Latency]:
-    """Yield its latencies, by both definitions: until 2026 nothing counted of a pod that was not seen to run."""
-    times, running = book.table.times, book.table.times[pods.RUNNING]
+def _clusterloader2(pod_table: PodTable, of: str, rows: Sequence[int]) -> Iterator[Latency]:
+    """Yield ClusterLoader2's latencies, old and new. The old ones skip pods without a Running event."""
+    times, running = pod_table.table.times, pod_table.table.times[pods.RUNNING]
     for name, (start, end) in _OLD.items():
         pairs = ((times[start][row] if running[row] > 0 else -1.0, times[end][row]) for row in _reached(running, rows))
-        yield _lean(_between(name, of, Clock.CL2_2024, pairs))
+        yield _without_curve(_between(name, of, Clock.CL2_2024, pairs))
     for name, (start, end) in _NEW.items():
         pairs = ((times[start][row], times[end][row]) for row in _reached(times[end], rows))
-        yield _lean(_between(name, of, Clock.CL2_2026, pairs))
+        yield _without_curve(_between(name, of, Clock.CL2_2026, pairs))
 
 
 def _reached(times: Sequence[float], rows: Iterable[int]) -> Iterator[int]:
     return (row for row in rows if not isnan(times[row]))
 
 
-def _lean(made: Latency) -> Latency:
-    """Leave out the curve of what only explains another latency."""
-    return made if made.name == "pod_startup" else made.model_copy(update={"cdf": ()})
+def _without_curve(latency: Latency) -> Latency:
+    """Drop the curve of a latency that is a part of pod_startup."""
+    return latency if latency.name == "pod_startup" else latency.model_copy(update={"cdf": ()})
 
 
 def _between(name: str, of: str, clock: Clock, pairs: Iterable[tuple[float, float]]) -> Latency:
-    """Return a latency of things that happened; it is missing where an end is unknown."""
+    """Return a Latency. A pair with an unknown start or end is missing."""
     values: list[float] = []
     missing = 0
     for start, end in pairs:
@@ -121,60 +121,60 @@ def _between(name: str, of: str, clock: Clock, pairs: Iterable[tuple[float, floa
     return percentiles.latency(name, of, clock, values, missing)
 
 
-def of_workloads(book: WorkloadTable, kind: str, *, ends: bool) -> Iterator[Latency]:
-    """Yield all latencies of a Run's objects that are not pods."""
-    rows = [row for row in range(len(book.table)) if book.is_known(row)]
-    times = book.table.times
+def of_workloads(workload_table: WorkloadTable, kind: str, *, ends: bool) -> Iterator[Latency]:
+    """Yield the latencies of a Run's objects other than pods."""
+    rows = [row for row in range(len(workload_table.table)) if workload_table.is_object(row)]
+    times = workload_table.table.times
     done = (workloads.OVER, workloads.API_OVER) if ends else (workloads.READY, workloads.API_READY)
     for name, watch, api in (
         ("dispatch", (workloads.POD_CREATED,), (workloads.API_POD_CREATED,)),
         ("start", (workloads.STARTED, workloads.POD_RUNNING), (workloads.API_STARTED, workloads.API_POD_STARTED)),
         ("completion", done[:1], done[1:]),
     ):
-        chosen = [row for row in rows if not (name == "completion" and book.failed(row))]
-        happened = [row for row in chosen if not all(isnan(times[column][row]) for column in (*watch, *api))]
+        chosen = [row for row in rows if not (name == "completion" and workload_table.failed(row))]
+        reached = [row for row in chosen if not all(isnan(times[column][row]) for column in (*watch, *api))]
         for clock, created, columns in (
             (Clock.WATCH, workloads.CREATED, watch),
             (Clock.API, workloads.API_CREATED, api),
         ):
-            ends_at = ((times[created][row], earliest(times[column][row] for column in columns)) for row in happened)
-            yield _between(name, kind, clock, ends_at)
+            spans = ((times[created][row], earliest(times[column][row] for column in columns)) for row in reached)
+            yield _between(name, kind, clock, spans)
 
 
 def earliest(times: Iterable[float]) -> float:
-    """Return the earliest time; if of that one nobody knows when it was, none is known."""
-    return min((each for each in times if not isnan(each)), key=abs, default=-1.0)
+    """Return the earliest time; negative if it is unknown when that was."""
+    return min((time for time in times if not isnan(time)), key=abs, default=-1.0)
 
 
 # ----------------------------------------------------------------------------------------
 # counts
 
 
-def pod_counts(book: PodTable) -> Counts:
+def pod_counts(pod_table: PodTable) -> Counts:
     """Count pods."""
-    times, count = book.table.times, len(book.table)
-    failed = sum(book.failed(row) for row in range(count))
+    times, count = pod_table.table.times, len(pod_table.table)
+    failed = sum(pod_table.failed(row) for row in range(count))
     return Counts(
         total=count,
         created=count,
-        scheduled=_known(times[pods.SCHEDULED]),
-        running=_known(times[pods.RUNNING]),
-        completed=_known(times[pods.OVER]) - failed,
+        scheduled=_count_reached(times[pods.SCHEDULED]),
+        running=_count_reached(times[pods.RUNNING]),
+        completed=_count_reached(times[pods.OVER]) - failed,
         failed=failed,
-        deleted=_known(times[pods.GONE]),
+        deleted=_count_reached(times[pods.GONE]),
     )
 
 
-def workload_counts(book: WorkloadTable, total: int, *, ends: bool) -> Counts:
-    """Count objects that are not pods.
+def workload_counts(workload_table: WorkloadTable, total: int, *, ends: bool) -> Counts:
+    """Count objects other than pods.
 
-    They are scheduled when they have a pod, run when they have started, and those that never end are
-    complete when they are ready.
+    An object is scheduled when it has a pod, and running when it has started. An object that never ends is completed
+    when it is ready.
     """
-    times = book.table.times
+    times = workload_table.table.times
     done = times[workloads.OVER if ends else workloads.READY]
-    rows = [row for row in range(len(book.table)) if book.is_known(row)]
-    failed = sum(book.failed(row) for row in rows)
+    rows = [row for row in range(len(workload_table.table)) if workload_table.is_object(row)]
+    failed = sum(workload_table.failed(row) for row in rows)
     return Counts(
         total=total,
         created=len(rows),
@@ -182,27 +182,27 @@ def workload_counts(book: WorkloadTable, total: int, *, ends: bool) -> Counts:
         running=sum(
             not isnan(times[workloads.STARTED][row]) or not isnan(times[workloads.POD_RUNNING][row]) for row in rows
         ),
-        completed=sum(not isnan(done[row]) and not book.failed(row) for row in rows),
+        completed=sum(not isnan(done[row]) and not workload_table.failed(row) for row in rows),
         failed=failed,
         deleted=sum(not isnan(times[workloads.GONE][row]) for row in rows),
     )
 
 
-def last_end(book: PodTable | WorkloadTable, columns: Sequence[tuple[int, int | None]]) -> float:
-    """Return when the last object was not waited for any longer, 0 if there is none.
+def last_end(table: PodTable | WorkloadTable, columns: Sequence[tuple[int, int | None]]) -> float:
+    """Return when the last object ended, 0 without objects.
 
-    *columns* are the ways to end: as our watch has them, and the API. The first that is known counts.
+    *columns*: pairs of watch and API columns that end an object. The earliest counts.
     """
-    times, latest = book.table.times, 0.0
-    for row in range(len(book.table)):
-        found = [
+    times, latest = table.table.times, 0.0
+    for row in range(len(table.table)):
+        ends = [
             times[api][row] if at < 0 and api is not None and times[api][row] > 0 else abs(at)
             for watch, api in columns
             if not isnan(at := times[watch][row])
         ]
-        latest = max(latest, min(found, default=0.0))
+        latest = max(latest, min(ends, default=0.0))
     return latest
 
 
-def _known(times: Iterable[float]) -> int:
-    return sum(not isnan(each) for each in times)
+def _count_reached(times: Iterable[float]) -> int:
+    return sum(not isnan(time) for time in times)

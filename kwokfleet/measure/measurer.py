@@ -1,286 +1,220 @@
-"""Runs measured while they are played: what is received about their objects and pods goes into their Books.
+"""Measures Runs while they execute: passes events of their objects and pods to one Collector per Run.
 
-Watches only receive; one thread makes something of it. So a time is taken when bytes arrive, however much there
-is to reckon, and no Book needs a lock. While no Run is measured there is no watch, and not one request.
+Watches only receive; one thread processes. So receive times do not depend on the processing time, and Collectors
+need no lock. Without a measured Run there is no watch and no request.
 
-What cannot be had again is noted down every second. Who goes on after a crash takes up these notes, and
-the time in between is a gap that the Result tells of.
+Data that cannot be read from the cluster again is written to the notes file every second. After a crash, the next
+process continues from the notes. The time between is a gap in the Result.
 """
 
-import contextlib
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import structlog
 
-from kwokfleet import errors
-from kwokfleet.kube import discovery, objects, requests
+from kwokfleet.kube import objects, requests
 from kwokfleet.kube.informer import reflector, timed_events
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.observed import Inventory
 from kwokfleet.kube.requests import Kind
-from kwokfleet.measure import result_store, verdicts, watches
-from kwokfleet.measure.result import Result, ResultSummary
-from kwokfleet.measure.result import ResultState as End
-from kwokfleet.measure.run_measurement import RunMeasurement
+from kwokfleet.measure import result_store, summaries, watches
+from kwokfleet.measure.result import ResultState
+from kwokfleet.measure.run_measurement import MeasurementEnvironment, RunMeasurement
 from kwokfleet.render import desired, workloads
-from kwokfleet.waves.ledger import RunRecord, RunState, RunVerdict, WaveLedger
-from kwokfleet.waves.run_executor import RunKey
+from kwokfleet.waves.ledger import RunRecord, RunState, WaveLedger
+from kwokfleet.waves.run_executor import RunKey, Submission
 
 log = structlog.get_logger()
 
 TICK_S = 1.0
-"""Between samples, and between notes."""
-SIGHT_S = 2.0
-"""How long a Run waits for the watches: what is made before them has no birth that anybody has seen."""
-STILL_S = 5.0
-"""A tick that comes so late tells of a machine that stood still."""
-CLOSING_S = 5.0
-GATHER_S = 0.05
-"""How long events are gathered: waking a thread for each costs as much as all that it reckons."""
-MOST_WAITING = 2000
-ROOM_S = 0.005
+"""Between two samples, and between two writes of notes."""
+WATCH_TIMEOUT_S = 2.0
+"""How long a Run waits for its watches. Objects created before have no creation event."""
+STALL_S = 5.0
+"""A tick that is later than this shows that the process was paused."""
+STOP_TIMEOUT_S = 5.0
+BATCH_S = 0.05
+"""How long events are collected: a wake-up per event costs as much as its processing."""
+MAX_QUEUED = 2000
+QUEUE_POLL_S = 0.005
 
 
 @dataclass(frozen=True, slots=True)
 class MeasurerDependencies:
-    """What a measurer sees of the daemon around it."""
+    """The daemon's parts that the measurer uses."""
 
     nodes: Callable[[], Inventory]
     revision: Callable[[], str]
-    news: Callable[[], None]
-    """Hears that there is something to tell."""
-    submitted: Callable[[str, str, bool], None] | None = None
-    """Hears of each object of a Fleet's Wave, and whether it was refused."""
+    on_change: Callable[[], None]
+    """Called when a Run has a final Result."""
+    count_submission: Callable[[str, str, bool], None] | None = None
+    """Called for each submitted object: Fleet, Wave, and whether it was rejected."""
 
 
 class Measurer:
-    """Measures all Runs of a daemon. An Audience of the player, and told by the watches; by any thread."""
+    """Measures all Runs of a daemon. A RunListener and a watch event handler; for any thread."""
 
     def __init__(
         self,
         api: reflector.WatchApi,
         sender: requests.RequestSender,
-        kept: result_store.ResultStore,
-        around: MeasurerDependencies,
+        store: result_store.ResultStore,
+        dependencies: MeasurerDependencies,
     ) -> None:
-        self._api, self._sender, self._shelf, self._around = api, sender, kept, around
-        self._kinds = discovery.KindResolver(sender)
-        self._waiting: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._api, self._sender, self._store, self._dependencies = api, sender, store, dependencies
+        self.summaries = summaries.ResultSummaries(store)
+        self._queue: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        self._fresh: set[RunKey] = set()
-        """Runs that begin here and now: nobody has missed anything of them."""
-        self._known: set[RunKey] = set()
-        """Runs that are measured, or about to be."""
-        self._verdicts: dict[RunKey, RunVerdict] = {}
-        self._last: dict[tuple[str, str], ResultSummary] = {}
-        self._looked: set[tuple[str, str]] = set()
-        self._ended: list[ResultSummary] = []
-        self._concluding: list[threading.Thread] = []
+        self._new_runs: set[RunKey] = set()
+        """Runs that this process starts, so that no event is missed."""
+        self._measured: set[RunKey] = set()
+        """Runs that are measured or about to be."""
+        self._helpers: list[threading.Thread] = []
         self._stopping = False
-        # Of the thread alone:
+        # Only for the measurer thread:
         self._runs: dict[RunKey, RunMeasurement] = {}
-        self._sights = watches.WatchSet(api, self)
-        self._offers = watches.NodeCapacity(around.nodes)
-        self._ticked = 0.0
+        self._watches = watches.WatchSet(api, sender, self)
+        self._capacity = watches.NodeCapacity(dependencies.nodes)
+        self._last_tick = 0.0
 
-    # what the daemon asks
+    # called by the daemon
 
-    def expect(self, name: RunKey) -> None:
-        """Take note of a Run that begins here and now: nobody has missed anything of it."""
+    def expect_run(self, key: RunKey) -> None:
+        """Announce a Run that this process starts: it has no earlier events."""
         with self._lock:
-            self._fresh.add(name)
+            self._new_runs.add(key)
 
-    def heed(self, tree: desired.Tree, pages: Mapping[str, Mapping[str, WaveLedger]], *, whole: bool) -> None:
-        """Go on with what the Ledger says is not judged yet; leave off what belongs to a Wave that has vanished.
+    def reconcile(self, tree: desired.Tree, ledgers: Mapping[str, Mapping[str, WaveLedger]], *, whole: bool) -> None:
+        """Measure Runs without a verdict in the Ledger; stop measuring Runs of removed Waves.
 
-        *whole*: whether the tree is all there is, so that what is not in it has vanished.
+        *whole*: whether the tree is complete, so that a Wave missing from it is removed.
         """
         waves = {(fleet.name, wave.name): (fleet, wave) for fleet in tree.fleets for wave in fleet.spec.waves}
         fleets = {fleet.name for fleet in tree.fleets}
 
-        def vanished(name: tuple[str, ...]) -> bool:
-            return name[:2] not in waves and (whole or name[0] in fleets)
+        def is_removed(key: tuple[str, ...]) -> bool:
+            return key[:2] not in waves and (whole or key[0] in fleets)
 
-        for name in filter(vanished, tuple(self._known)):
-            self._put(self._finish, name, "Cancelled")
-        with self._lock:
-            self._last = {name: each for name, each in self._last.items() if not vanished(name)}
+        for key in filter(is_removed, tuple(self._measured)):
+            self._enqueue(self._finish, key, "Cancelled")
+        self.summaries.discard_waves(is_removed)
         for (fleet_name, wave_name), (fleet, wave) in waves.items():
-            self._remember(fleet_name, wave_name)
-            page = pages.get(fleet_name, {}).get(wave_name)
-            for entry in page.runs if page is not None else ():
-                name = (fleet_name, wave_name, entry.name)
-                if entry.state is not RunState.RUNNING and not entry.verdict and not self._is_known(name):
-                    context = desired.run_context(tree, fleet, wave, entry.name)
-                    self._aside(self.began, context, entry, entry.total)
+            self.summaries.load_last(fleet_name, wave_name)
+            wave_ledger = ledgers.get(fleet_name, {}).get(wave_name)
+            for record in wave_ledger.runs if wave_ledger is not None else ():
+                key = (fleet_name, wave_name, record.name)
+                is_measured = key in self._measured or self.summaries.has_verdict(key)
+                if record.state is not RunState.RUNNING and not record.verdict and not is_measured:
+                    context = desired.run_context(tree, fleet, wave, record.name)
+                    self._start_helper(self.run_started, context, record, record.total)
 
-    def learn(self, pages: Mapping[str, Mapping[str, WaveLedger]]) -> None:
-        """Learn from the Ledger how far each Run is, and forget the verdicts that it has."""
-        for name in tuple(self._known):
-            page = pages.get(name[0], {}).get(name[1])
-            if page is not None:
-                self._put(self._learn, name, page.run(name[2]))
-        with self._lock:
-            for name in tuple(self._verdicts):
-                page = pages.get(name[0], {}).get(name[1])
-                entry = page.run(name[2]) if page is not None else None
-                if entry is None or entry.verdict:
-                    del self._verdicts[name]
-
-    def _remember(self, fleet: str, wave: str) -> None:
-        """Take a Wave's last Result from the shelf, if nothing is known of it yet."""
-        if (fleet, wave) in self._looked:
-            return
-        self._looked.add((fleet, wave))
-        for each in self._shelf.find(fleet, wave):
-            with contextlib.suppress(errors.InputError):
-                found = each.result()
-                if found.state != "Running":
-                    with self._lock:
-                        self._last.setdefault((fleet, wave), verdicts.summarize(found))
-                    return
-
-    def _is_known(self, name: RunKey) -> bool:
-        return name in self._known or name in self._verdicts
+    def update_records(self, ledgers: Mapping[str, Mapping[str, WaveLedger]]) -> None:
+        """Update the RunRecord of each measured Run, and discard verdicts that the Ledger has."""
+        for key in tuple(self._measured):
+            wave_ledger = ledgers.get(key[0], {}).get(key[1])
+            if wave_ledger is not None:
+                self._enqueue(self._update_record, key, wave_ledger.run(key[2]))
+        self.summaries.discard_recorded(ledgers)
 
     @property
     def busy(self) -> bool:
-        """Whether a Run is measured, or about to be."""
-        return bool(self._known)
+        """Whether a Run is measured or about to be."""
+        return bool(self._measured)
 
-    def verdicts(self) -> dict[RunKey, RunVerdict]:
-        """Return what the Runs came to that were measured here."""
+    def reset(self) -> None:
+        """Stop measuring: another process leads and continues."""
+        self._enqueue(self._release)
+        self.summaries.discard_verdicts()
         with self._lock:
-            return dict(self._verdicts)
-
-    def last(self) -> dict[tuple[str, str], ResultSummary]:
-        """Return the last Result of each Wave, in short."""
-        with self._lock:
-            return dict(self._last)
-
-    def ended(self) -> list[ResultSummary]:
-        """Return what was judged since somebody last asked."""
-        with self._lock:
-            found, self._ended = self._ended, []
-            return found
-
-    def forget(self) -> None:
-        """Leave off: somebody else leads, and goes on."""
-        self._put(self._leave)
-        with self._lock:
-            self._fresh.clear()
-            self._verdicts.clear()
-            self._known.clear()
+            self._new_runs.clear()
+            self._measured.clear()
 
     def stop(self) -> None:
-        """Leave off, and wait for it; who starts next goes on."""
+        """Stop measuring and wait. The next process continues from the notes."""
         self._stopping = True
-        self.forget()
+        self.reset()
         self._wake.set()
-        for thread in (*([self._thread] if self._thread else ()), *self._concluding):
-            thread.join(CLOSING_S)
+        for thread in (*([self._thread] if self._thread else ()), *self._helpers):
+            thread.join(STOP_TIMEOUT_S)
 
-    # what the player tells
+    # RunListener
 
-    def began(self, context: workloads.RunContext, entry: RunRecord, total: int) -> None:
-        """Begin to measure a Run, or go on with it; return when its objects are watched."""
-        name: RunKey = (context.fleet.name, context.wave.name, entry.name)
+    def run_started(self, context: workloads.RunContext, record: RunRecord, total: int) -> None:
+        """Start or continue to measure a Run; return when its objects are watched."""
+        key: RunKey = (context.fleet.name, context.wave.name, record.name)
         with self._lock:
-            known, fresh = name in self._known, name in self._fresh
-            self._known.add(name)
-            self._fresh.discard(name)
-        if known:
-            self._put(self._learn, name, entry)
+            is_measured, is_new = key in self._measured, key in self._new_runs
+            self._measured.add(key)
+            self._new_runs.discard(key)
+        if is_measured:
+            self._enqueue(self._update_record, key, record)
             return
         try:
-            if fresh or not self._was_concluded(context, entry):
-                self._begin(context, entry, total, fresh=fresh)
-        except Exception:  # a Run is played, whether it can be measured or not
-            log.exception("measuring_failed", run="/".join(name))
+            if not is_new and self.summaries.add_stored(context, record):
+                self._forget_run(key)
+            else:
+                self._start(context, record, total, is_new=is_new)
+        except Exception:  # a Run executes even if it cannot be measured
+            log.exception("measuring_failed", run="/".join(key))
 
-    def _begin(self, context: workloads.RunContext, entry: RunRecord, total: int, *, fresh: bool) -> None:
-        about = {"cluster": self._api.host, "revision": self._around.revision()}
-        pool_of = self._offers.pool_of(context.fleet.name)
-        made = RunMeasurement(context, entry, total, self._watched(context), self._shelf, pool_of, about)
-        opened, deadline = threading.Event(), time.monotonic() + SIGHT_S
-        self._put(self._open, made, fresh, opened)
-        opened.wait(SIGHT_S)
-        for kind in made.kinds:
-            if not self._sights.wait(kind, deadline):
-                self._put(self._unseen, made, kind, time.time())
+    def _start(self, context: workloads.RunContext, record: RunRecord, total: int, *, is_new: bool) -> None:
+        origin = {"cluster": self._api.host, "revision": self._dependencies.revision()}
+        environment = MeasurementEnvironment(self._store, self._capacity.pool_lookup(context.fleet.name), origin)
+        kinds = self._watches.kinds_of(context.wave.template)
+        measurement = RunMeasurement(context, record, total, kinds, environment)
+        opened, deadline = threading.Event(), time.monotonic() + WATCH_TIMEOUT_S
+        self._enqueue(self._open, measurement, is_new, opened)
+        opened.wait(WATCH_TIMEOUT_S)
+        for kind in kinds:
+            if not self._watches.wait_until_listed(kind, deadline):
+                self._enqueue(self._not_listed, measurement, kind, time.time())
 
-    def _watched(self, context: workloads.RunContext) -> frozenset[Kind]:
-        try:
-            return frozenset({requests.POD, self._kinds.kind(context.wave.template)})
-        except errors.ClusterError as error:
-            log.warning("kind_not_watched", wave=context.wave.name, error=str(error))
-            return frozenset({requests.POD})
+    def object_submitted(self, key: RunKey, submission: Submission) -> None:
+        """Record a submission."""
+        if self._dependencies.count_submission is not None:
+            self._dependencies.count_submission(key[0], key[1], bool(submission.error))
+        self._queue.append((self._submitted, (key, submission)))
 
-    def _was_concluded(self, context: workloads.RunContext, entry: RunRecord) -> bool:
-        """Take a Result that is complete for what it is: who wrote it died before the Ledger had it."""
-        try:
-            found = result_store.load(
-                self._shelf.folder(context.fleet.name, context.wave.name, entry.name, entry.start)
-            )
-        except errors.InputError:
-            return False
-        limit = context.wave.expect.deadline if context.wave.expect is not None else None
-        late = limit is not None and datetime.now(UTC) >= entry.start + limit
-        concluded = found.state != "Running" and (late or entry.state is not RunState.RUNNING)  # or else it is retried
-        if concluded:
-            self._judged(found)
-        return concluded
+    def timeline_mark(self, key: RunKey, text: str) -> None:
+        """Record a mark."""
+        self._enqueue(self._mark, key, time.time(), text)
 
-    def submitted(  # noqa: PLR0913, PLR0917  # as the Audience
-        self, name: RunKey, index: int, due: datetime, sent: datetime, trouble: str, retries: int
-    ) -> None:
-        """Take note of an object that was submitted."""
-        if self._around.submitted is not None:
-            self._around.submitted(name[0], name[1], bool(trouble))
-        self._waiting.append((self._submitted, (name, index, due, sent, trouble, retries)))
-
-    def marked(self, name: RunKey, what: str) -> None:
-        """Take note of something worth a line."""
-        self._put(self._marked, name, time.time(), what)
-
-    # what the watches tell
+    # watch event handler
 
     def event(self, kind: Kind, what: str, thing: Manifest, received: float) -> None:
-        """Take an event. What is listed can wait until there is room: a long list must not lie in memory whole."""
+        """Queue an event. Listed objects wait for room, so that a long list is not in memory as a whole."""
         thing["metadata"].pop("managedFields", None)
-        while what == timed_events.LISTED and len(self._waiting) > MOST_WAITING and not self._stopping:
-            time.sleep(ROOM_S)
-        self._waiting.append((self._event, (kind, what, thing, received)))
+        while what == timed_events.LISTED and len(self._queue) > MAX_QUEUED and not self._stopping:
+            time.sleep(QUEUE_POLL_S)
+        self._queue.append((self._event, (kind, what, thing, received)))
 
     def listing(self, kind: Kind) -> None:
-        """Take note that a list begins."""
-        self._put(self._each, RunMeasurement.listing, kind)
+        """Handle the start of a list."""
+        self._enqueue(self._for_each_run, RunMeasurement.listing, kind)
 
     def listed(self, kind: Kind, at: float) -> None:
-        """Take note that a list is complete."""
-        self._put(self._each, RunMeasurement.listed, kind, at)
+        """Handle the end of a list."""
+        self._enqueue(self._for_each_run, RunMeasurement.listed, kind, at)
 
     def lost(self, kind: Kind, at: float, why: str) -> None:
-        """Take note that nobody sees what happens to a kind."""
-        self._put(self._lost, kind, at, why)
+        """Handle an interrupted watch."""
+        self._enqueue(self._watch_lost, kind, at, why)
 
     def back(self, kind: Kind, at: float) -> None:
-        """Take note that it is seen again."""
-        self._put(self._back, kind, at)
+        """Handle a resumed watch."""
+        self._enqueue(self._watch_resumed, kind, at)
 
-    # the thread
+    # the measurer thread
 
-    def _put(self, call: Callable[..., None], *given: object) -> None:
-        """Have something done at once."""
-        self._waiting.append((call, given))
+    def _enqueue(self, call: Callable[..., None], *arguments: object) -> None:
+        """Queue a call for the measurer thread and wake it."""
+        self._queue.append((call, arguments))
         self._wake.set()
         if self._thread is None:
             with self._lock:
@@ -288,118 +222,114 @@ class Measurer:
                     self._thread = threading.Thread(target=self._work, name="measurer", daemon=True)
                     self._thread.start()
 
-    def _aside(self, call: Callable[..., None], *given: object) -> None:
-        """Do something that takes long, or waits for us, in a thread of its own."""
-        thread = threading.Thread(target=call, args=given, name="measurer-aside", daemon=True)
-        self._concluding = [each for each in self._concluding if each.is_alive()] + [thread]
+    def _start_helper(self, call: Callable[..., None], *arguments: object) -> None:
+        """Run a call that is slow, or waits for the measurer thread, in a new thread."""
+        thread = threading.Thread(target=call, args=arguments, name="measurer-helper", daemon=True)
+        self._helpers = [helper for helper in self._helpers if helper.is_alive()] + [thread]
         thread.start()
 
     def _work(self) -> None:
-        due = 0.0
-        while not self._stopping or self._waiting:
-            self._wake.wait(GATHER_S if self._runs or self._stopping else None)
+        next_tick = 0.0
+        while not self._stopping or self._queue:
+            self._wake.wait(BATCH_S if self._runs or self._stopping else None)
             self._wake.clear()
-            self._do(self._sights.tell, ())
-            for _ in range(len(self._waiting)):
-                self._do(*self._waiting.popleft())
-            if self._runs and time.monotonic() >= due:
-                due = time.monotonic() + TICK_S
-                self._do(self._tick, ())
+            self._call(self._watches.deliver_events, ())
+            for _ in range(len(self._queue)):
+                self._call(*self._queue.popleft())
+            if self._runs and time.monotonic() >= next_tick:
+                next_tick = time.monotonic() + TICK_S
+                self._call(self._tick, ())
 
     @staticmethod
-    def _do(call: Callable[..., None], given: tuple[object, ...]) -> None:
+    def _call(call: Callable[..., None], arguments: tuple[object, ...]) -> None:
         try:
-            call(*given)
-        except Exception:  # a bug in one reckoning must not end all others, and must be seen
+            call(*arguments)
+        except Exception:  # a bug in one call must not end the thread
             log.exception("measuring_failed")
 
-    def _open(self, made: RunMeasurement, fresh: bool, opened: threading.Event) -> None:  # noqa: FBT001  # handed on
+    def _open(self, measurement: RunMeasurement, is_new: bool, opened: threading.Event) -> None:  # noqa: FBT001  # queued
         try:
-            self._runs[made.name] = made
-            if not fresh:
-                made.recall()
-            for kind in made.kinds:
-                self._sights.open(kind, anew=not fresh)
-                if kind in self._sights.blind:
-                    made.lost(kind, time.time(), self._sights.blind[kind])
+            self._runs[measurement.key] = measurement
+            if not is_new:
+                measurement.restore()
+            for kind in measurement.kinds:
+                self._watches.open(kind, relist=not is_new)
+                if kind in self._watches.lost:
+                    measurement.watch_lost(kind, time.time(), self._watches.lost[kind])
         finally:
             opened.set()
 
-    def _event(self, kind: Kind, what: str, thing: Manifest, received: float) -> None:
-        run = self._runs.get(objects.run_of(thing))
+    def _event(self, kind: Kind, event_type: str, manifest: Manifest, received: float) -> None:
+        run = self._runs.get(objects.run_of(manifest))
         if run is not None:
-            run.event(kind, what, thing, received)
+            run.event(kind, event_type, manifest, received)
 
-    def _each(self, call: Callable[..., None], *given: object) -> None:
+    def _for_each_run(self, call: Callable[..., None], *arguments: object) -> None:
         for run in self._runs.values():
-            call(run, *given)
+            call(run, *arguments)
 
-    def _learn(self, name: RunKey, entry: RunRecord | None) -> None:
-        run = self._runs.get(name)
+    def _update_record(self, key: RunKey, record: RunRecord | None) -> None:
+        run = self._runs.get(key)
         if run is not None:
-            run.learn(entry)
-            if run.entry.state is RunState.CANCELLED:
-                self._finish(name, "Cancelled")
+            run.update_record(record)
+            if run.record.state is RunState.CANCELLED:
+                self._finish(key, "Cancelled")
 
-    def _unseen(self, made: RunMeasurement, kind: Kind, at: float) -> None:
-        if not self._sights.wait(kind, 0.0):
-            made.lost(kind, at, f"{kind.plural} could not be watched yet")
+    def _not_listed(self, measurement: RunMeasurement, kind: Kind, at: float) -> None:
+        if not self._watches.wait_until_listed(kind, 0.0):
+            measurement.watch_lost(kind, at, f"{kind.plural} were not listed yet")
 
-    def _lost(self, kind: Kind, at: float, why: str) -> None:
-        self._sights.blind[kind] = why
-        self._each(RunMeasurement.lost, kind, at, why)
+    def _watch_lost(self, kind: Kind, at: float, reason: str) -> None:
+        self._watches.lost[kind] = reason
+        self._for_each_run(RunMeasurement.watch_lost, kind, at, reason)
 
-    def _back(self, kind: Kind, at: float) -> None:
-        self._sights.blind.pop(kind, None)
-        self._each(RunMeasurement.back, kind, at)
+    def _watch_resumed(self, kind: Kind, at: float) -> None:
+        self._watches.lost.pop(kind, None)
+        self._for_each_run(RunMeasurement.watch_resumed, kind, at)
 
-    def _submitted(self, name: RunKey, *given: Any) -> None:  # noqa: ANN401  # handed on
-        if name in self._runs:
-            self._runs[name].submitted(*given)
+    def _submitted(self, key: RunKey, submission: Submission) -> None:
+        if key in self._runs:
+            self._runs[key].submitted(submission)
 
-    def _marked(self, name: RunKey, at: float, what: str) -> None:
-        if name in self._runs:
-            self._runs[name].marked(at, what)
+    def _mark(self, key: RunKey, at: float, text: str) -> None:
+        if key in self._runs:
+            self._runs[key].mark(at, text)
 
     def _tick(self) -> None:
-        now, before = time.time(), self._ticked
-        self._ticked = now
+        now, before = time.time(), self._last_tick
+        self._last_tick = now
         for run in tuple(self._runs.values()):
-            if before and now - before > STILL_S:
-                run.gap(before, now, "kwokfleet stood still")
-            run.tick(now, self._offers.of(run.name[0]))
+            if before and now - before > STALL_S:
+                run.gap(before, now, "kwokfleet was paused")
+            run.tick(now, self._capacity.of_fleet(run.key[0]))
             if run.is_over(now):
-                self._finish(run.name, "Done")
+                self._finish(run.key, "Done")
 
-    # how it ends
+    # end of a measurement
 
-    def _finish(self, name: RunKey, end: End) -> None:
-        run = self._runs.pop(name, None)
+    def _finish(self, key: RunKey, state: ResultState) -> None:
+        run = self._runs.pop(key, None)
         if run is not None:
-            self._aside(self._conclude, run, end)
-            self._rest()
+            self._start_helper(self._write_result, run, state)
+            self._close_watches()
 
-    def _conclude(self, run: RunMeasurement, end: End) -> None:
-        self._judged(run.conclude(self._sender, end))
+    def _write_result(self, run: RunMeasurement, state: ResultState) -> None:
+        self.summaries.add(run.finish(self._sender, state))
+        self._forget_run(run.key)
 
-    def _judged(self, made: Result) -> None:
-        name: RunKey = (made.fleet, made.wave, made.run)
-        short = verdicts.summarize(made)
+    def _forget_run(self, key: RunKey) -> None:
         with self._lock:
-            self._known.discard(name)
-            self._verdicts[name] = RunVerdict(short.verdict)
-            self._last[name[:2]] = short
-            self._ended.append(short)
-        self._around.news()
+            self._measured.discard(key)
+        self._dependencies.on_change()
 
-    def _leave(self) -> None:
+    def _release(self) -> None:
         for run in self._runs.values():
-            run.leave()
+            run.release()
         self._runs.clear()
-        self._rest()
+        self._close_watches()
 
-    def _rest(self) -> None:
-        """Watch only what somebody measures; nobody, nothing."""
-        self._sights.keep({kind for run in self._runs.values() for kind in run.kinds})
+    def _close_watches(self) -> None:
+        """Close the watches that no Run needs."""
+        self._watches.close_except({kind for run in self._runs.values() for kind in run.kinds})
         if not self._runs:
-            self._ticked = 0.0
+            self._last_tick = 0.0

@@ -1,13 +1,13 @@
-"""How far an object has come, as its own manifest says: read from raw manifests, once for each event.
+"""States and timestamps of objects, parsed from their manifests once per event.
 
-A watch brings every object many times over, nearly always with timestamps that were read before:
-these are remembered by their text. Times are seconds since 1970; NaN is "it says nothing of that".
+A watch delivers an object many times, mostly with known timestamps: parsed timestamps are cached. Times are seconds
+since 1970; NaN means "no timestamp".
 """
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import lru_cache
-from math import nan
+from math import isnan, nan
 from typing import Any, NamedTuple
 
 from kwokfleet.kube.objects import Manifest
@@ -15,25 +15,25 @@ from kwokfleet.kube.objects import Manifest
 NEVER = nan
 OVER = frozenset({"Succeeded", "Failed"})
 REPLICATED = frozenset({"Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "DaemonSet"})
-"""Kinds that are complete when as many replicas are ready as are wanted."""
-AT_ONCE = frozenset(
+"""Kinds that are complete when all replicas are ready."""
+READY_ON_CREATION = frozenset(
     {"Ingress", "Lease", "LimitRange", "NetworkPolicy", "PodDisruptionBudget", "ResourceQuota", "Service"}
 )
-"""Kinds that have a spec and nothing to wait for; what has no spec is complete at once as well."""
+"""Kinds with a spec that are ready when created. Kinds without a spec are too."""
 _STATELESS = frozenset({"emptyDir", "downwardAPI", "configMap", "secret", "projected"})
-"""Volumes with which a pod still counts as stateless, as ClusterLoader2 sees it."""
+"""Volumes of a stateless pod, as ClusterLoader2 defines it."""
 _COMPLETED = ("Complete", "Completed", "Succeeded", "Finished")
 _FAILED = ("Failed",)
 _READY = ("Ready", "Available")
 _STARTED = ("Started", "Running", "Dispatched", "Admitted")
-"""What custom kinds call it, in their conditions or their phase: Kubeflow, JobSet, Kueue, MCAD, Argo, Volcano."""
-_FINE = ("Active", "Bound")
-"""Phases of kinds that are ready then: namespaces, claims."""
+"""Names in conditions or phases of custom kinds: Kubeflow, JobSet, Kueue, MCAD, Argo, Volcano."""
+_READY_PHASES = ("Active", "Bound")
+"""Phases of ready namespaces and claims."""
 
 
 @lru_cache(maxsize=16_384)
 def seconds(text: str) -> float:
-    """Return the time that an RFC 3339 text means, NaN if it is none."""
+    """Return the time of an RFC 3339 text, NaN if it is invalid."""
     try:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
@@ -41,7 +41,7 @@ def seconds(text: str) -> float:
 
 
 class PodState(NamedTuple):
-    """What a pod says of itself."""
+    """State and timestamps of a pod."""
 
     node: str
     phase: str
@@ -50,42 +50,42 @@ class PodState(NamedTuple):
     ready_to_start_at: float
     initialized_at: float
     started_at: float
-    """When the last of its containers started."""
+    """Start of the last container."""
     containers_ready_at: float
     ready_at: float
     over_at: float
 
 
 def parse_pod(manifest: Manifest) -> PodState:
-    """Read a pod."""
+    """Parse a pod."""
     spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
-    since: dict[str, float] = {}
-    for each in status.get("conditions") or ():
-        if each.get("status") == "True":
-            since[each.get("type")] = seconds(each.get("lastTransitionTime") or "")
+    true_since: dict[str, float] = {}
+    for condition in status.get("conditions") or ():
+        if condition.get("status") == "True":
+            true_since[condition.get("type")] = seconds(condition.get("lastTransitionTime") or "")
     phase = status.get("phase") or ""
     started, finished = _containers(status.get("containerStatuses") or (), phase)
     return PodState(
         spec.get("nodeName") or "",
         phase,
-        "Ready" in since,
-        since.get("PodScheduled", NEVER),
-        since.get("PodReadyToStartContainers", NEVER),
-        since.get("Initialized", NEVER),
+        "Ready" in true_since,
+        true_since.get("PodScheduled", NEVER),
+        true_since.get("PodReadyToStartContainers", NEVER),
+        true_since.get("Initialized", NEVER),
         started,
-        since.get("ContainersReady", NEVER),
-        since.get("Ready", NEVER),
+        true_since.get("ContainersReady", NEVER),
+        true_since.get("Ready", NEVER),
         finished,
     )
 
 
 def _containers(statuses: Iterable[Mapping[str, Any]], phase: str) -> tuple[float, float]:
-    """Return when the last container started, once the pod runs, and ended, once it is over."""
+    """Return the start of the last container, and its end if the pod has ended."""
     if phase != "Running" and phase not in OVER:
         return NEVER, NEVER
     started, finished = [], []
-    for each in statuses:
-        for name, state in (each.get("state") or {}).items():
+    for status in statuses:
+        for name, state in (status.get("state") or {}).items():
             if name != "waiting" and state:
                 started.append(seconds(state.get("startedAt") or ""))
                 finished.append(seconds(state.get("finishedAt") or ""))
@@ -93,22 +93,22 @@ def _containers(statuses: Iterable[Mapping[str, Any]], phase: str) -> tuple[floa
 
 
 def _latest(times: Iterable[float]) -> float:
-    return max((each for each in times if each == each), default=NEVER)  # noqa: PLR0124  # NaN is not itself
+    return max((time for time in times if not isnan(time)), default=NEVER)
 
 
 def is_stateless(manifest: Manifest) -> bool:
-    """Return whether all of a pod's volumes are of a kind that keeps nothing."""
+    """Return whether a pod has no persistent volume."""
     volumes = (manifest.get("spec") or {}).get("volumes") or ()
-    return all(_STATELESS.issuperset(each.keys() - {"name"}) for each in volumes)
+    return all(_STATELESS.issuperset(volume.keys() - {"name"}) for volume in volumes)
 
 
 def pod_failure(manifest: Manifest) -> str:
-    """Return why a pod failed, as short as it says so."""
+    """Return why a pod failed."""
     status = manifest.get("status") or {}
-    ended = [(each.get("state") or {}).get("terminated") for each in status.get("containerStatuses") or ()]
-    bad = next((each for each in ended if each and each.get("exitCode")), None)
-    reason = status.get("reason") or (bad or {}).get("reason") or "no reason given"
-    return f"pod failed: {reason}" + (f", exit code {bad['exitCode']}" if bad else "")
+    states = [(container.get("state") or {}).get("terminated") for container in status.get("containerStatuses") or ()]
+    failed = next((state for state in states if state and state.get("exitCode")), None)
+    reason = status.get("reason") or (failed or {}).get("reason") or "no reason given"
+    return f"pod failed: {reason}" + (f", exit code {failed['exitCode']}" if failed else "")
 
 
 # ----------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ def pod_failure(manifest: Manifest) -> str:
 
 
 class WorkloadState(NamedTuple):
-    """What an object that is no pod says of itself."""
+    """State and timestamps of an object other than a pod."""
 
     started: bool
     ready: bool
@@ -126,83 +126,88 @@ class WorkloadState(NamedTuple):
     ready_at: float
     over_at: float
     """When it completed or failed."""
-    why: str
+    reason: str
     """Why it failed."""
 
 
 def parse_workload(manifest: Manifest) -> WorkloadState:
-    """Read an object of any kind but Pod."""
+    """Parse an object of any kind except Pod."""
     kind, status = manifest.get("kind") or "", manifest.get("status") or {}
-    true = {each.get("type"): each for each in status.get("conditions") or () if each.get("status") == "True"}
+    true = {item.get("type"): item for item in status.get("conditions") or () if item.get("status") == "True"}
     for name in _phases(status):
         true.setdefault(name, {})
-    done, bad, begun = _first(true, _COMPLETED), _first(true, _FAILED), _first(true, _STARTED)
-    completed = done is not None
-    failed = bad is not None and not completed
-    ready = completed or _ready(kind, manifest, status, true)
-    ended = status.get("completionTime") or status.get("finishedAt") or status.get("endTime")
-    began = status.get("startTime") or status.get("startedAt")
+    complete_condition, failed_condition, started_condition = (
+        _first(true, _COMPLETED),
+        _first(true, _FAILED),
+        _first(true, _STARTED),
+    )
+    completed = complete_condition is not None
+    failed = failed_condition is not None and not completed
+    ready = completed or _is_ready(kind, manifest, status, true)
+    end = status.get("completionTime") or status.get("finishedAt") or status.get("endTime")
+    start = status.get("startTime") or status.get("startedAt")
     return WorkloadState(
-        started=bool(began) or begun is not None,
+        started=bool(start) or started_condition is not None,
         ready=ready,
         completed=completed,
         failed=failed,
-        started_at=_at(began, begun),
+        started_at=_at(start, started_condition),
         ready_at=_ready_at(kind, manifest, true) if ready else NEVER,
-        over_at=_at(ended, done if completed else bad) if completed or failed else NEVER,
-        why=_why(kind, bad or {}) if failed else "",
+        over_at=_at(end, complete_condition if completed else failed_condition) if completed or failed else NEVER,
+        reason=_failure(kind, failed_condition or {}) if failed else "",
     )
 
 
 def _phases(status: Mapping[str, Any]) -> Iterable[str]:
-    """Yield what an object says that it is in one word: `phase`, `state`, or the phase within its state."""
+    """Yield the phase of an object: `phase`, `state` or `state.phase`."""
     state = status.get("state")
-    for each in (status.get("phase"), state.get("phase") if isinstance(state, Mapping) else state):
-        if isinstance(each, str):
-            yield each
+    for phase in (status.get("phase"), state.get("phase") if isinstance(state, Mapping) else state):
+        if isinstance(phase, str):
+            yield phase
 
 
 def _first(true: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> Mapping[str, Any] | None:
     return next((true[name] for name in names if name in true), None)
 
 
-def _ready(kind: str, manifest: Manifest, status: Mapping[str, Any], true: Mapping[str, Any]) -> bool:
+def _is_ready(kind: str, manifest: Manifest, status: Mapping[str, Any], true: Mapping[str, Any]) -> bool:
     if kind in REPLICATED:
-        return _all_replicas(kind, manifest, status)
-    if kind in AT_ONCE or "spec" not in manifest:
+        return _all_replicas_ready(kind, manifest, status)
+    if kind in READY_ON_CREATION or "spec" not in manifest:
         return True
-    return any(name in true for name in (*_READY, *_FINE))
+    return any(name in true for name in (*_READY, *_READY_PHASES))
 
 
-def _all_replicas(kind: str, manifest: Manifest, status: Mapping[str, Any]) -> bool:
-    """Return whether as many are ready as are wanted, and the controller has seen the present wish."""
+def _all_replicas_ready(kind: str, manifest: Manifest, status: Mapping[str, Any]) -> bool:
+    """Return whether all replicas are ready, for the observed generation."""
     if status.get("observedGeneration", 0) < (manifest["metadata"].get("generation") or 0):
         return False
     if kind == "DaemonSet":
         return bool(
             "desiredNumberScheduled" in status and status.get("numberReady", 0) >= status["desiredNumberScheduled"]
         )
-    wanted = (manifest.get("spec") or {}).get("replicas")
-    return bool(status.get("readyReplicas", 0) >= (1 if wanted is None else wanted))
+    replicas = (manifest.get("spec") or {}).get("replicas")
+    return bool(status.get("readyReplicas", 0) >= (1 if replicas is None else replicas))
 
 
 def _ready_at(kind: str, manifest: Manifest, true: Mapping[str, Mapping[str, Any]]) -> float:
-    """Return what it says of when it was ready; most replicated kinds say nothing of it."""
+    """Return the timestamp of readiness. Most replicated kinds have none."""
     if kind == "Deployment":
-        rolled = true.get("Progressing") or {}
-        return _at(rolled.get("lastUpdateTime") if rolled.get("reason") == "NewReplicaSetAvailable" else None, None)
-    if kind in AT_ONCE or "spec" not in manifest:
+        progressing = true.get("Progressing") or {}
+        is_available = progressing.get("reason") == "NewReplicaSetAvailable"
+        return _at(progressing.get("lastUpdateTime") if is_available else None, None)
+    if kind in READY_ON_CREATION or "spec" not in manifest:
         return _at(manifest["metadata"].get("creationTimestamp"), None)
     return NEVER if kind in REPLICATED else _at(None, _first(true, _READY))
 
 
-def _at(written: object, condition: Mapping[str, Any] | None) -> float:
-    """Return a time from its own field or, without one, from a condition."""
-    where = condition or {}
-    text = written or where.get("lastTransitionMicroTime") or where.get("lastTransitionTime")
+def _at(timestamp: object, condition: Mapping[str, Any] | None) -> float:
+    """Return a time from a timestamp field, else from a condition."""
+    fields = condition or {}
+    text = timestamp or fields.get("lastTransitionMicroTime") or fields.get("lastTransitionTime")
     return seconds(text) if isinstance(text, str) else NEVER
 
 
-def _why(kind: str, condition: Mapping[str, Any]) -> str:
+def _failure(kind: str, condition: Mapping[str, Any]) -> str:
     reason, message = condition.get("reason") or "no reason given", condition.get("message") or ""
     return f"{kind} failed: {reason}" + (f": {message}" if message else "")

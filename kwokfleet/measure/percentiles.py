@@ -1,6 +1,6 @@
-"""Many numbers into few: percentiles by ClusterLoader2's formula, and the curve behind them.
+"""Percentiles by ClusterLoader2's formula, and distribution curves.
 
-Of nothing there is no percentile: None, never 0.
+A percentile of no values is None, never 0.
 """
 
 from bisect import bisect_right
@@ -11,30 +11,30 @@ from kwokfleet.measure.result import Clock, Latency
 
 CDF_POINTS = 200
 _DIGITS = 6
-"""Receive times are exact to a microsecond at best; what follows is noise of the subtraction."""
+"""Receive times have microseconds; further digits are rounding errors."""
 
 
 def percentile(ordered: Sequence[float], percent: int) -> float | None:
-    """Return the smallest number that *percent* of all are not above: `sorted[ceil(n * p / 100) - 1]`."""
+    """Return the smallest value that *percent* of all values do not exceed: `sorted[ceil(n * p / 100) - 1]`."""
     return ordered[-(-len(ordered) * percent // 100) - 1] if ordered else None
 
 
 def mean(values: Sequence[float]) -> float | None:
-    """Return the average."""
+    """Return the mean."""
     return round(sum(values) / len(values), _DIGITS) if values else None
 
 
 def cdf(ordered: Sequence[float], points: int = CDF_POINTS) -> tuple[tuple[float, float], ...]:
-    """Return up to *points* numbers, each with the fraction of all that are not above it."""
+    """Return up to *points* values, each with the fraction of all values that do not exceed it."""
     count = len(ordered)
-    wanted = (ordered[-(-count * each // points) - 1] for each in range(1, points + 1))
-    chosen = dict.fromkeys(wanted if count > points else ordered)
+    quantiles = (ordered[-(-count * point // points) - 1] for point in range(1, points + 1))
+    chosen = dict.fromkeys(quantiles if count > points else ordered)
     return tuple((value, round(bisect_right(ordered, value) / count, _DIGITS)) for value in islice(chosen, points))
 
 
 def latency(name: str, of: str, clock: Clock, values: list[float], missing: int) -> Latency:
-    """Return a latency: what was below 0, because two clocks differ, counts as 0."""
-    ordered = sorted(round(each, _DIGITS) if each > 0 else 0.0 for each in values)
+    """Return a Latency. Negative values, from different clocks, count as 0."""
+    ordered = sorted(round(value, _DIGITS) if value > 0 else 0.0 for value in values)
     return Latency(
         name=name,
         of=of,

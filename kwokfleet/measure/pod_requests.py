@@ -1,4 +1,4 @@
-"""What a pod asks for: cpu, memory, GPUs and whatever else its containers request, as numbers."""
+"""Resource requests of pods, as numbers."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -12,46 +12,52 @@ PodRequests = tuple[tuple[str, float], ...]
 
 
 def total_requests(manifest: Manifest) -> PodRequests:
-    """Return what the scheduler sets aside for a pod, its place among the pods of a node included."""
+    """Return the requests that the scheduler reserves for a pod, including the resource `pods`."""
     spec = manifest.get("spec") or {}
-    return _of(_asked(spec.get("containers")), _asked(spec.get("initContainers")), _pairs(spec.get("overhead")))
-
-
-Pairs = tuple[tuple[str, str], ...]
-Asked = tuple[tuple[bool, Pairs], ...]
-"""Of each container: whether it stays beside the others once started (a sidecar), and its requests."""
-
-
-def _asked(containers: Any) -> Asked:  # noqa: ANN401  # a part of a manifest
-    return tuple(
-        (each.get("restartPolicy") == "Always", _pairs((each.get("resources") or {}).get("requests")))
-        for each in containers or ()
+    return _sum_requests(
+        _container_requests(spec.get("containers")),
+        _container_requests(spec.get("initContainers")),
+        _quantities(spec.get("overhead")),
     )
 
 
-def _pairs(quantities: Mapping[str, object] | None) -> Pairs:
-    return tuple((name, str(value)) for name, value in (quantities or {}).items())
+Quantities = tuple[tuple[str, str], ...]
+ContainerRequests = tuple[tuple[bool, Quantities], ...]
+"""Of each container: whether it is a sidecar, and its requests."""
+
+
+def _container_requests(containers: Any) -> ContainerRequests:  # noqa: ANN401  # a part of a manifest
+    return tuple(
+        (container.get("restartPolicy") == "Always", _quantities((container.get("resources") or {}).get("requests")))
+        for container in containers or ()
+    )
+
+
+def _quantities(amounts: Mapping[str, object] | None) -> Quantities:
+    return tuple((name, str(value)) for name, value in (amounts or {}).items())
 
 
 @lru_cache(maxsize=4096)
-def _of(containers: Asked, initial: Asked, overhead: Pairs) -> PodRequests:
-    """Add up the containers and sidecars; an init container needs its share before the others start."""
-    staying: dict[str, float] = {}
+def _sum_requests(
+    containers: ContainerRequests, init_containers: ContainerRequests, overhead: Quantities
+) -> PodRequests:
+    """Return the sum of containers and sidecars, or the peak of an init container beside its sidecars."""
+    running: dict[str, float] = {}
     peak: dict[str, float] = {}
-    for sidecar, pairs in initial:
-        if sidecar:
-            _add(staying, pairs)
-        for name, text in () if sidecar else pairs:
-            peak[name] = max(peak.get(name, 0.0), staying.get(name, 0.0) + _amount(text))
-    for _, pairs in containers:
-        _add(staying, pairs)
-    total = {name: max(staying.get(name, 0.0), peak.get(name, 0.0)) for name in staying.keys() | peak.keys()}
+    for is_sidecar, quantities in init_containers:
+        if is_sidecar:
+            _add(running, quantities)
+        for name, text in () if is_sidecar else quantities:
+            peak[name] = max(peak.get(name, 0.0), running.get(name, 0.0) + _amount(text))
+    for _, quantities in containers:
+        _add(running, quantities)
+    total = {name: max(running.get(name, 0.0), peak.get(name, 0.0)) for name in running.keys() | peak.keys()}
     _add(total, overhead)
     return tuple(sorted({**total, "pods": 1.0}.items()))
 
 
-def _add(total: dict[str, float], pairs: Pairs) -> None:
-    for name, text in pairs:
+def _add(total: dict[str, float], quantities: Quantities) -> None:
+    for name, text in quantities:
         total[name] = total.get(name, 0.0) + _amount(text)
 
 

@@ -1,4 +1,4 @@
-"""All pods of a Run: when each came how far, and how many are where right now."""
+"""The pods of a Run: their times and their current counts."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from kwokfleet.measure.columns import NONE, Note
 from kwokfleet.measure.submissions import Submissions
 
 CREATED, SCHEDULED, RUNNING, READY, OVER, GONE = range(6)
-"""When our watch received it."""
+"""Watch clock."""
 (
     API_CREATED,
     API_SCHEDULED,
@@ -26,31 +26,31 @@ CREATED, SCHEDULED, RUNNING, READY, OVER, GONE = range(6)
     API_OVER,
     EVENT,
 ) = range(6, 15)
-"""What is written in the pod; EVENT in an Event about it."""
+"""API clock. EVENT: the Scheduled Event of the pod."""
 TIMES = 15
 FOR_OWNERS = (CREATED, RUNNING, API_CREATED, API_STARTED)
-"""What concerns whoever a pod belongs to."""
-NAMESPACE, INDEX, OWNER, SCHEDULER, SIZE, NODE, POOL, FLAGS = range(8)
-WHOLE = 8
+"""Times that its owner needs."""
+NAMESPACE, INDEX, OWNER, SCHEDULER, REQUESTS, NODE, POOL, FLAGS = range(8)
+INTEGERS = 8
 STATEFUL, FAILED = 1, 2
 """Flags."""
 WAITING, STARTING, RUNS, DONE = range(4)
-"""Where a pod is: without a node, on one, running, over or gone."""
+"""Stages of a pod: without a node, on a node, running, ended or gone."""
 DEFAULT_SCHEDULER = "default-scheduler"
 
 
 class EventType(StrEnum):
-    """How an object came into sight."""
+    """Type of a watch event."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
     DELETED = "DELETED"
     LISTED = "LISTED"
-    """It was there when we began to look: what it is already, it became while nobody was watching."""
+    """It existed before the watch: the times of its states are unknown."""
 
 
 class PodTable:
-    """Rows of pods. A pod is known by its UID: one of the same name that comes later is another."""
+    """Rows of pods, by UID: a later pod of the same name is another row."""
 
     def __init__(
         self,
@@ -61,59 +61,61 @@ class PodTable:
         are_objects: bool,
         ends: bool,
     ) -> None:
-        self.table = columns.Table("p", TIMES, WHOLE)
+        self.table = columns.Table("p", TIMES, INTEGERS)
         self.names = names
-        self.where = [0, 0, 0, 0]
-        """How many pods are WAITING, STARTING, and so on."""
+        self.by_stage = [0, 0, 0, 0]
+        """Number of pods in each stage."""
         self.waiting: Counter[str] = Counter()
         self.bound: Counter[str] = Counter()
-        """By scheduler: how many wait; how many were seen to get their node."""
+        """Numbers of waiting pods and of observed bindings, by scheduler."""
         self.completed = 0
-        """How many were seen to complete."""
+        """Number of observed completions."""
         self.used: dict[str, dict[str, float]] = {}
-        """Requests of pods that are bound and not over, by pool and resource."""
+        """Requests of bound pods that have not ended, by pool and resource."""
         self.resources: set[str] = set()
         self.unsettled = 0
-        """If pods are the Run's objects: how many of them are still waited for."""
+        """If pods are the Run's objects: the number that has not ended."""
         self._are_objects, self._ends = are_objects, ends
         self._pool_of, self._submissions = pool_of, submissions
-        self._sizes: dict[int, pod_requests.PodRequests] = {}
-        self._held: Counter[str] = Counter()
+        self._requests_by_number: dict[int, pod_requests.PodRequests] = {}
+        self._pods_by_pool: Counter[str] = Counter()
         self._unconfirmed: set[int] = set()
         self._by_name: dict[tuple[int, str], list[int]] = {}
 
-    def take(self, seen: EventType, manifest: Manifest, received: float, owner_of: Callable[[Manifest], int]) -> int:
-        """Note what an event says of a pod; return its row."""
+    def add_event(
+        self, event_type: EventType, manifest: Manifest, received: float, owner_of: Callable[[Manifest], int]
+    ) -> int:
+        """Record an event of a pod; return its row."""
         metadata, table = manifest["metadata"], self.table
         row = table.rows.get(columns.key(metadata["uid"]))
         state = milestones.parse_pod(manifest)
         if row is None:
-            row = self._born(manifest, owner_of)
-        before = self._before(row)
-        stamp = -received if seen is EventType.LISTED else received
-        table.merge(row, CREATED, received if seen is EventType.ADDED else -received)
+            row = self._add_pod(manifest, owner_of)
+        before = self._state(row)
+        at = -received if event_type is EventType.LISTED else received
+        table.merge(row, CREATED, received if event_type is EventType.ADDED else -received)
         if state.node:
-            if table.whole[NODE][row] == NONE:
+            if table.integers[NODE][row] == NONE:
                 table.put(row, NODE, self.names.number(state.node))
                 table.put(row, POOL, self.names.number(self._pool_of(state.node)))
-            table.merge(row, SCHEDULED, stamp)
+            table.merge(row, SCHEDULED, at)
         if state.ready:
-            table.merge(row, READY, stamp)
+            table.merge(row, READY, at)
         if state.phase == "Running":
-            table.merge(row, RUNNING, stamp)
+            table.merge(row, RUNNING, at)
         elif state.phase in milestones.OVER:
-            self._over(row, state, stamp, manifest)
-        if seen is EventType.DELETED:
-            table.merge(row, GONE, stamp)
-        for column, at in enumerate(state[3:], start=API_SCHEDULED):
-            if at == at:  # noqa: PLR0124  # NaN is not itself
-                table.merge(row, column, at)
+            self._record_end(row, state, at, manifest)
+        if event_type is EventType.DELETED:
+            table.merge(row, GONE, at)
+        for column, api_time in enumerate(state[3:], start=API_SCHEDULED):
+            if not isnan(api_time):
+                table.merge(row, column, api_time)
         self._unconfirmed.discard(row)
-        self._moved(row, before)
+        self._update_counts(row, before)
         return row
 
-    def _born(self, manifest: Manifest, owner_of: Callable[[Manifest], int]) -> int:
-        """Note what never changes."""
+    def _add_pod(self, manifest: Manifest, owner_of: Callable[[Manifest], int]) -> int:
+        """Add a row with the fields that never change."""
         metadata, spec, table, number = manifest["metadata"], manifest.get("spec") or {}, self.table, self.names.number
         row = table.add(columns.key(metadata["uid"]), metadata["name"])
         table.merge(row, API_CREATED, milestones.seconds(metadata.get("creationTimestamp") or ""))
@@ -121,50 +123,50 @@ class PodTable:
         table.put(row, INDEX, index_of(manifest))
         table.put(row, OWNER, owner_of(manifest))
         table.put(row, SCHEDULER, number(spec.get("schedulerName") or DEFAULT_SCHEDULER))
-        table.put(row, SIZE, number(orjson.dumps(dict(pod_requests.total_requests(manifest))).decode()))
+        table.put(row, REQUESTS, number(orjson.dumps(dict(pod_requests.total_requests(manifest))).decode()))
         table.put(row, FLAGS, 0 if milestones.is_stateless(manifest) else STATEFUL)
         self._by_name.clear()
-        self._counted(row)
+        self._count(row)
         return row
 
-    def _over(self, row: int, state: milestones.PodState, stamp: float, manifest: Manifest) -> None:
-        """Note the end; a pod that ended has run, even if nobody saw it run."""
+    def _record_end(self, row: int, state: milestones.PodState, at: float, manifest: Manifest) -> None:
+        """Record the end. A pod that ended has run, even without a Running event."""
         table = self.table
-        table.merge(row, OVER, stamp)
+        table.merge(row, OVER, at)
         if state.phase == "Succeeded" or not isnan(state.started_at):
-            table.merge(row, RUNNING, -abs(stamp))
+            table.merge(row, RUNNING, -abs(at))
         if state.phase == "Failed" and not self.failed(row):
-            self._submissions.troubles.add(milestones.pod_failure(manifest), f"Pod {table.names[row]}")
-            table.put(row, FLAGS, table.whole[FLAGS][row] | FAILED)
-        if state.phase == "Succeeded" and stamp < 0:
-            table.merge(row, READY, stamp)
+            self._submissions.failures.add(milestones.pod_failure(manifest), f"Pod {table.names[row]}")
+            table.put(row, FLAGS, table.integers[FLAGS][row] | FAILED)
+        if state.phase == "Succeeded" and at < 0:
+            table.merge(row, READY, at)
 
-    def event(self, namespace: str, name: str, at: float) -> None:
-        """Note when an Event says that a pod was bound: the youngest of that name that was there by then."""
+    def add_scheduled_event(self, namespace: str, name: str, at: float) -> None:
+        """Record the time of a Scheduled Event for the latest pod of that name that existed then."""
         table = self.table
         if not self._by_name:
-            for row, each in enumerate(table.names):
-                self._by_name.setdefault((table.whole[NAMESPACE][row], each), []).append(row)
+            for row, pod_name in enumerate(table.names):
+                self._by_name.setdefault((table.integers[NAMESPACE][row], pod_name), []).append(row)
         rows = self._by_name.get((self.names.number(namespace), name), [])
-        found = [row for row in rows if not table.times[API_CREATED][row] > at + 1]
-        if found:
-            table.merge(found[-1], EVENT, at)
+        existing = [row for row in rows if not table.times[API_CREATED][row] > at + 1]
+        if existing:
+            table.merge(existing[-1], EVENT, at)
 
     def listing(self) -> None:
-        """Doubt every pod that is not known to be gone, until it is seen again."""
+        """Mark all pods that are not gone as unconfirmed."""
         gone = self.table.times[GONE]
         self._unconfirmed = {row for row in range(len(self.table)) if isnan(gone[row])}
 
     def listed(self, at: float) -> None:
-        """Take those that were not seen again as gone, nobody knows when."""
+        """Mark unconfirmed pods as gone, at an unknown time."""
         for row in sorted(self._unconfirmed):
-            before = self._before(row)
+            before = self._state(row)
             self.table.merge(row, GONE, -at)
-            self._moved(row, before)
+            self._update_counts(row, before)
         self._unconfirmed = set()
 
     # ------------------------------------------------------------------------------------
-    # how many are where
+    # stages and counts
 
     def _stage(self, row: int) -> int:
         times = self.table.times
@@ -175,74 +177,74 @@ class PodTable:
         return WAITING if isnan(times[SCHEDULED][row]) else STARTING
 
     def settled(self, row: int) -> bool:
-        """Return whether a pod is not waited for any longer."""
+        """Return whether a pod has ended, or is ready if it never ends."""
         return self._stage(row) == DONE or (not self._ends and not isnan(self.table.times[READY][row]))
 
-    def _counted(self, row: int) -> None:
-        self.where[WAITING] += 1
+    def _count(self, row: int) -> None:
+        self.by_stage[WAITING] += 1
         self.waiting[self.scheduler(row)] += 1
         if self._are_objects:
             self.unsettled += 1
-            self._submissions.met(self.table.whole[INDEX][row])
+            self._submissions.confirm(self.table.integers[INDEX][row])
 
-    def _before(self, row: int) -> tuple[int, bool, bool, bool]:
+    def _state(self, row: int) -> tuple[int, bool, bool, bool]:
         times = self.table.times
         return self._stage(row), isnan(times[SCHEDULED][row]), isnan(times[OVER][row]), self.settled(row)
 
-    def _moved(self, row: int, before: tuple[int, bool, bool, bool]) -> None:
-        """Count a pod where it is now."""
+    def _update_counts(self, row: int, before: tuple[int, bool, bool, bool]) -> None:
+        """Update all counts after a change of a pod."""
         stage, unbound, unfinished, settled = before
         now, times = self._stage(row), self.table.times
         if unbound and times[SCHEDULED][row] > 0:
             self.bound[self.scheduler(row)] += 1
-        if unfinished and times[OVER][row] > 0 and not self.table.whole[FLAGS][row] & FAILED:
+        if unfinished and times[OVER][row] > 0 and not self.table.integers[FLAGS][row] & FAILED:
             self.completed += 1
         if not settled and self.settled(row):
             self.unsettled -= self._are_objects
         if now == stage:
             return
-        self.where[stage] -= 1
-        self.where[now] += 1
+        self.by_stage[stage] -= 1
+        self.by_stage[now] += 1
         if stage == WAITING:
             self.waiting[self.scheduler(row)] -= 1
             if now != DONE:
-                self._hold(row, 1)
+                self._add_usage(row, 1)
         elif now == DONE:
-            self._hold(row, -1)
+            self._add_usage(row, -1)
 
-    def _hold(self, row: int, sign: int) -> None:
-        pool = self.names.text(self.table.whole[POOL][row])
+    def _add_usage(self, row: int, sign: int) -> None:
+        pool = self.names.text(self.table.integers[POOL][row])
         used = self.used.setdefault(pool, {})
-        self._held[pool] += sign
-        for resource, amount in self._size(row):
+        self._pods_by_pool[pool] += sign
+        for resource, amount in self._requests(row):
             self.resources.add(resource)
             used[resource] = used.get(resource, 0.0) + sign * amount
-        if not self._held[pool]:
-            used.clear()  # what is left is noise of the subtraction
+        if not self._pods_by_pool[pool]:
+            used.clear()  # removes rounding errors of the subtraction
 
-    def _size(self, row: int) -> pod_requests.PodRequests:
-        number = self.table.whole[SIZE][row]
-        found = self._sizes.get(number)
-        if found is None:
-            found = self._sizes[number] = tuple(orjson.loads(self.names.text(number) or "{}").items())
-        return found
+    def _requests(self, row: int) -> pod_requests.PodRequests:
+        number = self.table.integers[REQUESTS][row]
+        requests = self._requests_by_number.get(number)
+        if requests is None:
+            requests = self._requests_by_number[number] = tuple(orjson.loads(self.names.text(number) or "{}").items())
+        return requests
 
     # ------------------------------------------------------------------------------------
-    # what is known of one
+    # one pod
 
     def scheduler(self, row: int) -> str:
-        """Return the name of the scheduler that a pod asks for."""
-        return self.names.text(self.table.whole[SCHEDULER][row])
+        """Return the scheduler of a pod."""
+        return self.names.text(self.table.integers[SCHEDULER][row])
 
     def pool(self, row: int) -> str:
-        """Return the pool of a pod's node; empty if it has none, or the node is nobody's."""
-        known = self.names.text(self.table.whole[POOL][row])
-        node = self.names.text(self.table.whole[NODE][row])
-        return known or (self._pool_of(node) if node else "")
+        """Return the pool of a pod's node; empty if it has none."""
+        pool = self.names.text(self.table.integers[POOL][row])
+        node = self.names.text(self.table.integers[NODE][row])
+        return pool or (self._pool_of(node) if node else "")
 
     def failed(self, row: int) -> bool:
         """Return whether a pod failed."""
-        return bool(self.table.whole[FLAGS][row] & FAILED)
+        return bool(self.table.integers[FLAGS][row] & FAILED)
 
     def phase(self, row: int) -> str:
         """Return a pod's phase."""
@@ -252,26 +254,26 @@ class PodTable:
         return "Pending" if isnan(times[RUNNING][row]) else "Running"
 
     def notes(self) -> Iterator[Note]:
-        """Yield what is new."""
+        """Yield the new notes since the last call."""
         return self.table.notes()
 
-    def recall(self, note: Note) -> float:
-        """Take what somebody noted; return the latest time in it."""
+    def restore_note(self, note: Note) -> float:
+        """Restore a note; return its latest time."""
         size = len(self.table)
-        found = self.table.recall(note)
-        if found is None:
+        restored = self.table.restore_row(note)
+        if restored is None:
             return 0.0
-        row, pairs = found
+        row, pairs = restored
         if len(self.table) > size:
-            self.table.restore(row, pairs, whole_only=True)
-            self._counted(row)
-        before = self._before(row)
-        self.table.restore(row, pairs)
-        self._moved(row, before)
+            self.table.restore_values(row, pairs, integers_only=True)
+            self._count(row)
+        before = self._state(row)
+        self.table.restore_values(row, pairs)
+        self._update_counts(row, before)
         return columns.latest(pairs, GONE)
 
 
 def index_of(manifest: Manifest) -> int:
-    """Return which of the Run's objects this is, NONE if it does not say."""
+    """Return the index of an object in its Run, NONE without the annotation."""
     text = (manifest["metadata"].get("annotations") or {}).get(objects.INDEX) or ""
     return int(text) if text.isdecimal() else NONE

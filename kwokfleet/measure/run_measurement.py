@@ -1,9 +1,9 @@
-"""One Run that is being measured: its Book, what nobody saw of it, and what is kept of it on the shelf."""
+"""The measurement of one Run: its Collector, its gaps, and its files in the ResultStore."""
 
 import time
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import structlog
@@ -18,228 +18,245 @@ from kwokfleet.measure.collector import Collector, RunInfo
 from kwokfleet.measure.pods import EventType
 from kwokfleet.measure.result import Result, ResultState
 from kwokfleet.render import workloads
-from kwokfleet.waves.ledger import RunRecord
-from kwokfleet.waves.ledger import RunState as Played
+from kwokfleet.waves.ledger import RunRecord, RunState
+from kwokfleet.waves.run_executor import Submission
 
 log = structlog.get_logger()
 
-RESULT_S = 10.0
-"""Between Results of a Run that goes on."""
-SHARE = 100
-"""A Result that takes long to make is made more seldom: one part in so many of the time goes into it at most."""
-STRAGGLERS_S = 1.0
-"""How long events are waited for after the last object is over: its pods come by another way."""
-SIGHT_S = 30.0
-"""How long a Run whose time was up before we came is given to be seen at all."""
-MOST_KEPT = 100
-"""Runs of a Wave that stay on the shelf."""
+RESULT_INTERVAL_S = 10.0
+"""Between two interim Results of a running Run."""
+INTERVAL_FACTOR = 100
+"""The interval is at least this many times the time that the last interim Result took."""
+SETTLE_S = 1.0
+"""How long late events are awaited after the last object ended: pod events use another watch."""
+LIST_TIMEOUT_S = 30.0
+"""How long a Run past its deadline waits for its first list."""
+MAX_STORED_RUNS = 100
+"""Runs of a Wave in the ResultStore."""
 NOT_RUNNING = "kwokfleet was not running"
-WAS_OVER = "it was over, until it was retried"
+BEFORE_RETRY = "the Run had ended and was retried later"
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementEnvironment:
+    """Parts of the daemon that a RunMeasurement uses."""
+
+    store: result_store.ResultStore
+    pool_of: Callable[[str], str]
+    """Returns the pool of a node."""
+    origin: Mapping[str, str]
+    """Fields of the Result: cluster and revision."""
 
 
 class RunMeasurement:
-    """Measures one Run; used by one thread at a time."""
+    """Measures one Run. For one thread at a time."""
 
-    def __init__(  # noqa: PLR0913, PLR0917  # what a Run is measured with
+    def __init__(
         self,
         context: workloads.RunContext,
-        entry: RunRecord,
+        record: RunRecord,
         total: int,
         kinds: AbstractSet[Kind],
-        kept: result_store.ResultStore,
-        pool_of: Callable[[str], str],
-        about: Mapping[str, str],
+        environment: MeasurementEnvironment,
     ) -> None:
-        self.name = (context.fleet.name, context.wave.name, entry.name)
-        self.kinds, self.entry = kinds, entry
+        self.key = (context.fleet.name, context.wave.name, record.name)
+        self.kinds, self.record = kinds, record
         self._expect = context.wave.expect
-        self._shelf, self._about = kept, {"version": kwokfleet.__version__, **about}
-        self._notes = result_store.Notes(kept.folder(*self.name, entry.start))
-        self._book = Collector(_subject(context, entry, total), pool_of)
+        self._store = environment.store
+        self._origin = {"version": kwokfleet.__version__, **environment.origin}
+        self._notes = result_store.Notes(self._store.folder(*self.key, record.start))
+        self._collector = Collector(_run_info(context, record, total), environment.pool_of)
         self._namespaces: set[str] = set()
-        self._blind: set[Kind] = set()
-        """Kinds of which nobody sees what happens."""
-        self._since, self._why = 0.0, ""
-        """Since when that is so of the first of them, and why."""
-        self._began = time.time()
+        self._lost_kinds: set[Kind] = set()
+        """Kinds whose watch is interrupted."""
+        self._lost_since, self._lost_reason = 0.0, ""
+        self._started = time.time()
         self._changed = True
-        self._written = 0.0
-        self._pause = RESULT_S
-        self._over_at: float | None = None
-        self._unkept = False
+        self._last_result = 0.0
+        self._result_interval_s = RESULT_INTERVAL_S
+        self._over_since: float | None = None
+        self._store_error_logged = False
 
-    # what is seen
+    # events
 
-    def recall(self) -> None:
-        """Take up what was noted before a crash; without notes, nobody has seen anything since the start."""
+    def restore(self) -> None:
+        """Restore the notes of an earlier process. The time since its last note is a gap."""
         try:
-            last = self._book.recall(self._notes)
+            last = self._collector.restore(self._notes)
         except OSError as error:
-            self._not_kept(error)
+            self._log_store_error(error)
             last = None
+        reason = BEFORE_RETRY if self._had_ended() else NOT_RUNNING
         for kind in self.kinds:
-            self.lost(kind, last or self.entry.start.timestamp(), WAS_OVER if self._was_over() else NOT_RUNNING)
+            self.watch_lost(kind, last or self.record.start.timestamp(), reason)
 
-    def _was_over(self) -> bool:
-        """Return whether it is gone on with because somebody retries it."""
+    def _had_ended(self) -> bool:
+        """Return whether the Run has a final Result, so that this is a retry."""
         try:
-            return result_store.load(self._shelf.folder(*self.name, self.entry.start)).state != "Running"
+            return result_store.load(self._store.folder(*self.key, self.record.start)).state != "Running"
         except errors.InputError:
             return False
 
-    def event(self, kind: Kind, what: str, thing: Manifest, received: float) -> None:
-        """Take in an event."""
+    def event(self, kind: Kind, event_type: str, manifest: Manifest, received: float) -> None:
+        """Record a watch event."""
         if kind == requests.POD:
-            self._namespaces.add(thing["metadata"].get("namespace", ""))
-            self._book.pod(EventType[what], thing, received)
+            self._namespaces.add(manifest["metadata"].get("namespace", ""))
+            self._collector.pod(EventType[event_type], manifest, received)
         else:
-            self._book.workload(EventType[what], thing, received)
+            self._collector.workload(EventType[event_type], manifest, received)
         self._changed = True
 
-    def submitted(self, index: int, due: datetime, sent: datetime, trouble: str, retries: int) -> None:
-        """Take note of an object that was submitted."""
-        self._book.submitted(index, due.timestamp(), sent.timestamp(), trouble, retries)
+    def submitted(self, submission: Submission) -> None:
+        """Record a submission."""
+        self._collector.submitted(
+            submission.index,
+            submission.due.timestamp(),
+            submission.sent.timestamp(),
+            submission.error,
+            submission.retries,
+        )
         self._changed = True
 
-    def marked(self, at: float, what: str) -> None:
-        """Take note of something worth a line."""
-        self._book.mark(at, what)
+    def mark(self, at: float, text: str) -> None:
+        """Record a mark for the timeline."""
+        self._collector.mark(at, text)
         self._changed = True
 
     def listing(self, kind: Kind) -> None:
-        """Take note that a list is about to be asked for."""
+        """Handle the start of a list."""
         if kind in self.kinds:
-            self._book.listing(kind.kind)
+            self._collector.listing(kind.kind)
 
     def listed(self, kind: Kind, at: float) -> None:
-        """Take note that all there is was told of."""
+        """Handle the end of a list."""
         if kind in self.kinds:
-            self._book.listed(kind.kind, at, self.entry.submitted)
+            self._collector.listed(kind.kind, at, self.record.submitted)
             self._changed = True
 
-    def lost(self, kind: Kind, at: float, why: str) -> None:
-        """Take note that nobody sees what happens to a kind."""
+    def watch_lost(self, kind: Kind, at: float, reason: str) -> None:
+        """Handle an interrupted watch."""
         if kind in self.kinds:
-            if not self._blind:
-                self._since, self._why = at, why
-            self._blind.add(kind)
+            if not self._lost_kinds:
+                self._lost_since, self._lost_reason = at, reason
+            self._lost_kinds.add(kind)
 
-    def back(self, kind: Kind, at: float) -> None:
-        """Take note that it is seen again; what nobody saw of any kind is one gap."""
-        if kind in self._blind:
-            self._blind.discard(kind)
-            if not self._blind:
-                self.gap(self._since, at, self._why)
+    def watch_resumed(self, kind: Kind, at: float) -> None:
+        """Handle a resumed watch. Interruptions of several kinds make one gap."""
+        if kind in self._lost_kinds:
+            self._lost_kinds.discard(kind)
+            if not self._lost_kinds:
+                self.gap(self._lost_since, at, self._lost_reason)
 
-    def gap(self, start: float, end: float, why: str) -> None:
-        """Take note of a time in which nobody saw what happened."""
-        self._book.gap(start, max(start, end), why)
+    def gap(self, start: float, end: float, reason: str) -> None:
+        """Record a gap: a time without watch events."""
+        self._collector.gap(start, max(start, end), reason)
         self._changed = True
 
-    # what is kept
+    def update_record(self, record: RunRecord | None) -> None:
+        """Update the RunRecord. A Run that the Ledger has dropped was done."""
+        self.record = record if record is not None else replace(self.record, state=RunState.DONE)
+
+    # files
 
     def tick(self, now: float, capacity: Mapping[str, Mapping[str, float]]) -> None:
-        """Take a sample, note down what is new, and write the Result now and then."""
-        self._book.tick(now, capacity)
+        """Take a sample, write the notes, and from time to time an interim Result."""
+        self._collector.tick(now, capacity)
         try:
-            self._notes.add(self._book.notes())
-            if self._changed and time.monotonic() - self._written >= self._pause:
-                self._put(now)
+            self._notes.add(self._collector.notes())
+            if self._changed and time.monotonic() - self._last_result >= self._result_interval_s:
+                self._store_interim_result(now)
         except OSError as error:
-            self._not_kept(error)
+            self._log_store_error(error)
 
-    def _made(self, now: float, state: ResultState) -> Result:
-        made = self._book.result(now, state=state, **self._about)
-        return made.model_copy(update={"gates": gates.evaluate(self._expect, made)}) if state == "Done" else made
+    def _result(self, now: float, state: ResultState) -> Result:
+        result = self._collector.result(now, state=state, **self._origin)
+        return result.model_copy(update={"gates": gates.evaluate(self._expect, result)}) if state == "Done" else result
 
-    def _put(self, now: float) -> None:
-        began = time.monotonic()
-        self._shelf.put(self._made(now, "Running"))
-        self._changed, self._written = False, time.monotonic()
-        self._pause = max(RESULT_S, SHARE * (self._written - began))
-
-    def learn(self, entry: RunRecord | None) -> None:
-        """Take note of how far the Ledger says it is; one that it has forgotten was done."""
-        self.entry = entry if entry is not None else replace(self.entry, state=Played.DONE)
+    def _store_interim_result(self, now: float) -> None:
+        started = time.monotonic()
+        self._store.put(self._result(now, "Running"))
+        self._changed, self._last_result = False, time.monotonic()
+        self._result_interval_s = max(RESULT_INTERVAL_S, INTERVAL_FACTOR * (self._last_result - started))
 
     def is_over(self, now: float) -> bool:
-        """Return whether there is nothing left to wait for, or the time is up."""
-        blind = bool(self._blind) and now - self._began < SIGHT_S  # who has just come looks first
-        if self._is_late(now) and not blind:
+        """Return whether all objects ended, or the deadline has passed."""
+        awaits_list = bool(self._lost_kinds) and now - self._started < LIST_TIMEOUT_S
+        if self._is_late(now) and not awaits_list:
             return True
-        if self.entry.state is Played.RUNNING or not self._book.over():  # there may be rounds of churn left
-            self._over_at = None
+        if self.record.state is RunState.RUNNING or not self._collector.is_over():  # churn rounds may be left
+            self._over_since = None
             return False
-        self._over_at = now if self._over_at is None else self._over_at
-        return now - self._over_at >= STRAGGLERS_S
+        self._over_since = now if self._over_since is None else self._over_since
+        return now - self._over_since >= SETTLE_S
 
     def _is_late(self, now: float) -> bool:
-        limit = self._expect.deadline if self._expect is not None else None
-        return limit is not None and not self.entry.paused and now >= (self.entry.begins + limit).timestamp()
+        deadline = self._expect.deadline if self._expect is not None else None
+        if deadline is None or self.record.paused_at:
+            return False
+        return now >= (self.record.shifted_start + deadline).timestamp()
 
-    def conclude(self, api: requests.RequestSender, state: ResultState) -> Result:
-        """Write the last Result, and all pods and workloads beside it; nobody is to tell this one anything any more."""
+    def finish(self, api: requests.RequestSender, state: ResultState) -> Result:
+        """Store the final Result with all pods and workloads. No event may follow."""
         now = time.time()
-        if self._blind:
-            self.gap(self._since, now, self._why)
-        self._add_bindings(api)
-        made = self._made(now, state)
+        if self._lost_kinds:
+            self.gap(self._lost_since, now, self._lost_reason)
+        self._add_scheduled_events(api)
+        result = self._result(now, state)
         try:
-            self._shelf.put(made, self._book.pods(), self._book.workloads())
-            self._notes.add(self._book.notes())
+            self._store.put(result, self._collector.pods(), self._collector.workloads())
+            self._notes.add(self._collector.notes())
             self._notes.close()
-            self._shelf.thin(*self.name[:2], MOST_KEPT)
+            self._store.remove_oldest(*self.key[:2], keep=MAX_STORED_RUNS)
         except OSError as error:
-            self._not_kept(error)
-        return made
+            self._log_store_error(error)
+        return result
 
-    def _add_bindings(self, api: requests.RequestSender) -> None:
-        """Add what the schedulers' Events say; they tell it to the microsecond, and are gone after an hour."""
+    def _add_scheduled_events(self, api: requests.RequestSender) -> None:
+        """Add the times of Scheduled Events. They have microseconds and expire after an hour."""
         try:
             for namespace in sorted(self._namespaces):
                 for event in client.list_objects(api, requests.EVENT, namespace=namespace, fields="reason=Scheduled"):
-                    found = _binding(event)
-                    if found is not None:
-                        self._book.scheduled_event(*found)
+                    binding = _parse_binding(event)
+                    if binding is not None:
+                        self._collector.scheduled_event(*binding)
         except errors.ClusterError as error:
-            log.debug("events_not_listed", run="/".join(self.name), error=str(error))
+            log.debug("events_not_listed", run="/".join(self.key), error=str(error))
 
-    def leave(self) -> None:
-        """Note down what is known, for whoever goes on."""
+    def release(self) -> None:
+        """Write notes and an interim Result, for the process that continues."""
         try:
-            self._notes.add(self._book.notes())
-            self._put(time.time())
+            self._notes.add(self._collector.notes())
+            self._store_interim_result(time.time())
         except OSError as error:
-            self._not_kept(error)
+            self._log_store_error(error)
         self._notes.close()
 
-    def _not_kept(self, error: OSError) -> None:
-        if not self._unkept:  # said once: it will be so again in a second
-            self._unkept = True
-            log.warning("result_not_kept", run="/".join(self.name), error=str(error), hint="see --results-dir")
+    def _log_store_error(self, error: OSError) -> None:
+        if not self._store_error_logged:  # it would repeat every second
+            self._store_error_logged = True
+            log.warning("result_not_stored", run="/".join(self.key), error=str(error), hint="check --results-dir")
 
 
-def _subject(context: workloads.RunContext, entry: RunRecord, total: int) -> RunInfo:
-    """Return what is to be known of a Run before anything is seen of it."""
+def _run_info(context: workloads.RunContext, record: RunRecord, total: int) -> RunInfo:
     wave = context.wave
-    completes = wave.expect is not None and wave.expect.completion is not None  # who expects it knows that it comes
+    expects_completion = wave.expect is not None and wave.expect.completion is not None
     return RunInfo(
         context.fleet.name,
         wave.name,
-        entry.name,
-        entry.start,
+        record.name,
+        record.start,
         str(wave.template["kind"]),
         total,
-        workloads.completes(context) or completes,
+        workloads.completes(context) or expects_completion,
     )
 
 
-def _binding(event: Manifest) -> tuple[str, str, float] | None:
-    """Return the namespace, the pod and the time of an Event about its binding, None if it tells too little."""
-    about, text = event.get("involvedObject") or {}, event.get("eventTime") or event.get("firstTimestamp")
-    if about.get("kind") != "Pod" or not text:
+def _parse_binding(event: Manifest) -> tuple[str, str, float] | None:
+    """Return namespace, pod and time of a Scheduled Event, None if one is missing."""
+    pod, text = event.get("involvedObject") or {}, event.get("eventTime") or event.get("firstTimestamp")
+    if pod.get("kind") != "Pod" or not text:
         return None
     try:
-        return str(about["namespace"]), str(about["name"]), datetime.fromisoformat(str(text)).timestamp()
+        return str(pod["namespace"]), str(pod["name"]), datetime.fromisoformat(str(text)).timestamp()
     except (KeyError, ValueError):
         return None

@@ -1,4 +1,4 @@
-"""How a Run's objects were submitted: how exactly on time, and what was refused."""
+"""Submissions of a Run: lateness and rejections."""
 
 import re
 from array import array
@@ -9,98 +9,102 @@ from kwokfleet.measure.columns import Note
 from kwokfleet.measure.result import FailureGroup, Pacing
 
 MAX_FAILURE_GROUPS = 20
-OTHER_FAILURES = "other trouble"
-_SENT, _REFUSED, _MET, _VANISHED = 1, 2, 4, 8
-_ACCOUNTED = _REFUSED | _MET | _VANISHED
+OTHER_FAILURES = "other failures"
+_SENT, _REJECTED, _CONFIRMED, _VANISHED = 1, 2, 4, 8
+_ACCOUNTED = _REJECTED | _CONFIRMED | _VANISHED
 _NUMBER = re.compile(r"[0-9]+")
 
 
 class FailureGroups:
-    """What went wrong, said once for all objects that it is the same for."""
+    """Failures grouped by reason."""
 
     def __init__(self) -> None:
         self._groups: dict[str, tuple[str, int, str]] = {}
-        self._fresh: list[Note] = []
+        self._new_notes: list[Note] = []
 
-    def add(self, what: str, example: str) -> None:
-        """Note what went wrong with an object."""
-        self._fresh.append(["x", what, example])
-        self._add(what, example)
+    def add(self, reason: str, example: str) -> None:
+        """Record a failure; *example*: `KIND NAME` of the object."""
+        self._new_notes.append(["x", reason, example])
+        self._add(reason, example)
 
-    def _add(self, what: str, example: str) -> None:
+    def _add(self, reason: str, example: str) -> None:
         name = example.rpartition(" ")[2]
-        group = _NUMBER.sub("0", what.replace(name, "NAME") if name else what)
+        group = _NUMBER.sub("0", reason.replace(name, "NAME") if name else reason)
         if group not in self._groups and len(self._groups) >= MAX_FAILURE_GROUPS - 1:
-            group = what = OTHER_FAILURES
-        said, count, first = self._groups.get(group, (what, 0, example))
-        self._groups[group] = (said, count + 1, first)
+            group = reason = OTHER_FAILURES
+        first_reason, count, first = self._groups.get(group, (reason, 0, example))
+        self._groups[group] = (first_reason, count + 1, first)
 
     def groups(self) -> tuple[FailureGroup, ...]:
-        """Return what went wrong, what is most frequent first."""
-        made = [FailureGroup(what=what, count=count, example=example) for what, count, example in self._groups.values()]
-        return tuple(sorted(made, key=lambda each: (-each.count, each.what)))
+        """Return the groups, largest first."""
+        groups = [
+            FailureGroup(what=reason, count=count, example=example) for reason, count, example in self._groups.values()
+        ]
+        return tuple(sorted(groups, key=lambda group: (-group.count, group.what)))
 
     def notes(self) -> Iterator[Note]:
-        """Yield what is new."""
-        yield from self._fresh
-        self._fresh = []
+        """Yield the new notes since the last call."""
+        yield from self._new_notes
+        self._new_notes = []
 
-    def recall(self, note: Note) -> float:
-        """Take what somebody noted; it has no time."""
+    def restore_note(self, note: Note) -> float:
+        """Restore a note; return 0: it has no time."""
         self._add(note[1], note[2])
         return 0.0
 
 
 class Submissions:
-    """When each object was sent, and which of them are accounted for: they are there, or were refused."""
+    """Submission times, and which objects are accounted for: created or rejected."""
 
-    def __init__(self, troubles: FailureGroups) -> None:
-        self.sent = self.accounted = self.refused = self.vanished = self._retried = 0
-        """How many different objects were sent; are there, were or were refused; were refused; came and went unseen."""
-        self._doubted: list[int] = []
+    def __init__(self, failures: FailureGroups) -> None:
+        self.sent = self.accounted = self.rejected = self.vanished = self._retried = 0
+        """Numbers of objects: sent; created or rejected; rejected; created and gone without an event."""
+        self._unconfirmed: list[int] = []
         self.last_sent = 0.0
-        self.troubles = troubles
+        self.failures = failures
         self._flags = bytearray()
-        self._late = array("d")
-        self._due = self._out = (float("inf"), float("-inf"))
-        self._fresh: list[Note] = []
+        self._lateness = array("d")
+        self._due_range = self._sent_range = (float("inf"), float("-inf"))
+        self._new_notes: list[Note] = []
 
-    def add(self, index: int, due: float, sent: float, trouble: str, retries: int) -> None:
-        """Note that an object was sent; of one that is sent again, the first time counts, and the last answer."""
-        self._fresh.append(["s", index, due, sent, trouble, retries])
-        if trouble and not self._flag(index) & _REFUSED:
-            name, _, what = trouble.partition(": ")
-            named = len(name.split()) == len(("KIND", "NAME")) and what
-            self.troubles.add(what if named else trouble, name if named else f"object {index}")
-        self._add(index, due, sent, bool(trouble), retries)
+    def add(self, index: int, due: float, sent: float, error: str, retries: int) -> None:
+        """Record a submission. Of a repeated one, the first time and the last answer count."""
+        self._new_notes.append(["s", index, due, sent, error, retries])
+        if error and not self._flag(index) & _REJECTED:
+            name, _, reason = error.partition(": ")
+            has_name = len(name.split()) == len(("KIND", "NAME")) and reason
+            self.failures.add(reason if has_name else error, name if has_name else f"object {index}")
+        self._add(index, due, sent, retries, rejected=bool(error))
 
-    def _add(self, index: int, due: float, sent: float, refused: bool, retries: int) -> None:  # noqa: FBT001  # a fact
+    def _add(self, index: int, due: float, sent: float, retries: int, *, rejected: bool) -> None:
         self.last_sent = max(self.last_sent, sent)
         if not self._flag(index) & _SENT:
             self.sent += 1
             self._retried += retries > 0
-            self._late.append(sent - due)
-            self._due = min(self._due[0], due), max(self._due[1], due)
-            self._out = min(self._out[0], sent), max(self._out[1], sent)
-        self._set(index, _SENT | (_REFUSED if refused else 0), unset=0 if refused else _REFUSED)
+            self._lateness.append(sent - due)
+            self._due_range = min(self._due_range[0], due), max(self._due_range[1], due)
+            self._sent_range = min(self._sent_range[0], sent), max(self._sent_range[1], sent)
+        self._set(index, _SENT | (_REJECTED if rejected else 0), unset=0 if rejected else _REJECTED)
 
-    def met(self, index: int) -> None:
-        """Note that an object is there, or was."""
+    def confirm(self, index: int) -> None:
+        """Record that an object exists or existed."""
         if index >= 0:
-            self._set(index, _MET, unset=_VANISHED)
+            self._set(index, _CONFIRMED, unset=_VANISHED)
         else:
             self.accounted += 1
 
     def listing(self) -> None:
-        """Doubt what was sent and has not been seen since."""
-        self._doubted = [index for index, flags in enumerate(self._flags) if flags & _SENT and not flags & _ACCOUNTED]
+        """Mark objects that were sent and have no event as unconfirmed."""
+        self._unconfirmed = [
+            index for index, flags in enumerate(self._flags) if flags & _SENT and not flags & _ACCOUNTED
+        ]
 
-    def listed(self, first: int) -> None:
-        """Take as gone what is still not there, of what was doubted and of the *first* objects."""
-        for index in (*self._doubted, *range(first)):
+    def listed(self, submitted: int) -> None:
+        """Mark unconfirmed objects as vanished, and those of the first *submitted* without an event."""
+        for index in (*self._unconfirmed, *range(submitted)):
             if not self._flag(index) & _ACCOUNTED:
                 self._set(index, _VANISHED)
-        self._doubted = []
+        self._unconfirmed = []
 
     def _flag(self, index: int) -> int:
         return self._flags[index] if index < len(self._flags) else 0
@@ -110,37 +114,37 @@ class Submissions:
             self._flags.extend(bytes(index + 1 - len(self._flags)))
         old = self._flags[index]
         new = self._flags[index] = old & ~unset | bits
-        self.refused += bool(new & _REFUSED) - bool(old & _REFUSED)
+        self.rejected += bool(new & _REJECTED) - bool(old & _REJECTED)
         self.vanished += bool(new & _VANISHED) - bool(old & _VANISHED)
         self.accounted += bool(new & _ACCOUNTED) - bool(old & _ACCOUNTED)
 
     def pacing(self) -> Pacing:
-        """Return how exactly it was."""
-        late = sorted(round(each, 6) for each in self._late)
+        """Return the Pacing."""
+        lateness = sorted(round(seconds, 6) for seconds in self._lateness)
         return Pacing(
-            count=len(late),
-            p50=percentiles.percentile(late, 50),
-            p90=percentiles.percentile(late, 90),
-            p99=percentiles.percentile(late, 99),
-            max=late[-1] if late else None,
-            planned_rate=_rate(len(late), self._due),
-            rate=_rate(len(late), self._out),
-            refused=self.refused,
+            count=len(lateness),
+            p50=percentiles.percentile(lateness, 50),
+            p90=percentiles.percentile(lateness, 90),
+            p99=percentiles.percentile(lateness, 99),
+            max=lateness[-1] if lateness else None,
+            planned_rate=_rate(len(lateness), self._due_range),
+            rate=_rate(len(lateness), self._sent_range),
+            refused=self.rejected,
             retried=self._retried,
         )
 
     def notes(self) -> Iterator[Note]:
-        """Yield what is new."""
-        yield from self._fresh
-        self._fresh = []
+        """Yield the new notes since the last call."""
+        yield from self._new_notes
+        self._new_notes = []
 
-    def recall(self, note: Note) -> float:
-        """Take what somebody noted; return the time in it."""
-        _, index, due, sent, trouble, retries = note
-        self._add(index, due, sent, bool(trouble), retries)
+    def restore_note(self, note: Note) -> float:
+        """Restore a note; return its time."""
+        _, index, due, sent, error, retries = note
+        self._add(index, due, sent, retries, rejected=bool(error))
         return float(sent)
 
 
-def _rate(count: int, ends: tuple[float, float]) -> float | None:
-    """Return how many there were per second, from the first to the last."""
-    return round((count - 1) / (ends[1] - ends[0]), 6) if ends[1] > ends[0] else None
+def _rate(count: int, span: tuple[float, float]) -> float | None:
+    """Return the rate per second, from the first to the last."""
+    return round((count - 1) / (span[1] - span[0]), 6) if span[1] > span[0] else None

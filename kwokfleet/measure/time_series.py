@@ -1,8 +1,7 @@
-"""What was so over time, in a bounded number of steps; and how many pods were scheduled in each window.
+"""Time series with a bounded number of steps, and scheduling throughput.
 
-A sample is taken about once a second. When there are too many, neighbours are merged and the step
-is doubled: gauges are averaged, counts added, so a Run of a day takes as much room as one of ten
-minutes, and what was counted adds up as before.
+A sample is taken about once a second. Above the limit, neighbours are merged and the step is doubled: gauges are
+averaged, counts added. So a Run of a day takes as much space as one of ten minutes, and counts keep their sums.
 """
 
 from array import array
@@ -17,33 +16,33 @@ from kwokfleet.measure.result import Series, Throughput
 
 MAX_STEPS = 600
 STALL_S = 5.0
-"""A sample speaks for the time since the one before it, unless that is longer."""
+"""A sample covers the time since the last one, up to this time."""
 WINDOW_S = 5.0
-"""ClusterLoader2's interval."""
+"""Window of ClusterLoader2."""
 
 Span = tuple[float, float]
 
 
 class SeriesRecorder:
-    """Takes samples, and merges them when they become too many."""
+    """Records samples and merges them above the limit."""
 
     def __init__(self) -> None:
         self._start: float | None = None
         self._step = 1.0
         self._last = 0.0
         self._samples = array("d")
-        """How many samples there are in each step."""
+        """Number of samples in each step."""
         self._gauges: dict[str, array[float]] = {}
-        """Their sums."""
+        """Sums of the samples."""
         self._counts: dict[str, array[float]] = {}
         self._totals: dict[str, float] = {}
-        """What has been counted so far."""
-        self._fresh: set[int] = set()
-        self._noted: set[str] = set()
-        """Columns whose names are in the notes; from then on a 0 is not written."""
+        """Last total of each counter."""
+        self._changed_steps: set[int] = set()
+        self._noted_columns: set[str] = set()
+        """Columns that the notes have; 0 is no longer written for these."""
 
     def add(self, now: float, gauges: Mapping[str, float], totals: Mapping[str, float]) -> None:
-        """Take a sample: gauges as they are, and how much was counted altogether, from the beginning on."""
+        """Add a sample of gauges and of counter totals since the start."""
         if self._start is None:
             self._start = self._last = floor(now)
         if not self._totals:
@@ -56,15 +55,15 @@ class SeriesRecorder:
             for step in steps:
                 column[step] += value
         for name, total in totals.items():
-            column, new = self._column(self._counts, name), total - self._totals.get(name, 0.0)
+            column, increase = self._column(self._counts, name), total - self._totals.get(name, 0.0)
             for step in steps:
-                column[step] += new / len(steps)
+                column[step] += increase / len(steps)
             self._totals[name] = total
-        self._fresh.update(steps)
+        self._changed_steps.update(steps)
         self._last = max(now, self._last)
 
     def _steps(self, now: float) -> range:
-        """Make room up to *now*; return the steps that a sample speaks for."""
+        """Extend the columns up to *now*; return the steps that a sample covers."""
         start = self._start or 0.0
         while (now - start) // self._step >= MAX_STEPS:
             self._merge()
@@ -90,45 +89,45 @@ class SeriesRecorder:
         for column in self._columns():
             if len(column) % 2:
                 column.append(0.0)
-            column[:] = array("d", (column[each] + column[each + 1] for each in range(0, len(column), 2)))
+            column[:] = array("d", (column[step] + column[step + 1] for step in range(0, len(column), 2)))
         self._step *= 2
-        self._fresh = {step // 2 for step in self._fresh}
+        self._changed_steps = {step // 2 for step in self._changed_steps}
 
-    def series(self, gaps: Sequence[Span] = (), hide: Sequence[str] = ()) -> Series | None:
-        """Return what was so; None where nobody was watching. Columns that begin with one of *hide* are left out."""
+    def series(self, gaps: Sequence[Span] = (), hidden: Sequence[str] = ()) -> Series | None:
+        """Return the Series, with None inside gaps; *hidden*: prefixes of columns to leave out."""
         if self._start is None:
             return None
-        known = [bool(samples) and not self._within(step, gaps) for step, samples in enumerate(self._samples)]
-        shown: dict[str, tuple[float | None, ...]] = {}
+        is_known = [bool(samples) and not self._within(step, gaps) for step, samples in enumerate(self._samples)]
+        columns: dict[str, tuple[float | None, ...]] = {}
         for name, sums in self._gauges.items():
-            if not name.startswith(tuple(hide)) and (any(sums) or not name.startswith("utilisation/")):
-                values = zip(known, sums, self._samples, strict=True)
-                shown[name] = tuple(round(total / samples, 4) if there else None for there, total, samples in values)
+            if not name.startswith(tuple(hidden)) and (any(sums) or not name.startswith("utilisation/")):
+                values = zip(is_known, sums, self._samples, strict=True)
+                columns[name] = tuple(round(total / samples, 4) if known else None for known, total, samples in values)
         for name, counts in self._counts.items():
-            if not name.startswith(tuple(hide)):
-                pairs = zip(known, counts, strict=True)
-                shown[name] = tuple(round(count / self._step, 4) if there else None for there, count in pairs)
+            if not name.startswith(tuple(hidden)):
+                pairs = zip(is_known, counts, strict=True)
+                columns[name] = tuple(round(count / self._step, 4) if known else None for known, count in pairs)
         start = datetime.fromtimestamp(self._start, UTC)
-        return Series(start=start, step_s=self._step, columns=dict(sorted(shown.items())))
+        return Series(start=start, step_s=self._step, columns=dict(sorted(columns.items())))
 
     def _within(self, step: int, gaps: Sequence[Span]) -> bool:
-        """Return whether a step lies in a gap as a whole."""
+        """Return whether a step is completely inside a gap."""
         start = (self._start or 0.0) + step * self._step
         return any(begin <= start and start + self._step <= end for begin, end in gaps)
 
     def notes(self) -> Iterator[Note]:
-        """Yield the steps that are new, or have changed, since the last call."""
-        for step in sorted(self._fresh):
+        """Yield the changed steps since the last call."""
+        for step in sorted(self._changed_steps):
             gauges, counts = (
-                {name: at[step] for name, at in columns.items() if at[step] or name not in self._noted}
+                {name: at[step] for name, at in columns.items() if at[step] or name not in self._noted_columns}
                 for columns in (self._gauges, self._counts)
             )
-            self._noted.update(gauges, counts)
+            self._noted_columns.update(gauges, counts)
             yield ["t", self._start, self._step, step, self._last, self._samples[step], gauges, counts]
-        self._fresh = set()
+        self._changed_steps = set()
 
-    def recall(self, note: Note) -> float:
-        """Take a step that somebody noted, in the place of what was noted of it before; return its time."""
+    def restore_note(self, note: Note) -> float:
+        """Restore a step, replacing earlier notes of it; return its time."""
         _, start, width, step, last, samples, gauges, counts = note
         if self._start is None:
             self._start = start
@@ -137,7 +136,7 @@ class SeriesRecorder:
         self._extend(step + 1)
         self._samples[step], self._last = samples, last
         for columns, values in ((self._gauges, gauges), (self._counts, counts)):
-            self._noted.update(values)
+            self._noted_columns.update(values)
             for name in values:
                 self._column(columns, name)
             for name, column in columns.items():
@@ -147,13 +146,13 @@ class SeriesRecorder:
 
 
 def throughput(times: Mapping[str, Sequence[float]]) -> tuple[Throughput, ...]:
-    """Return how fast pods were scheduled, all together and, if there are several, by each scheduler."""
-    together = _throughput("", [at for each in times.values() for at in each])
-    return (together, *(_throughput(name, times[name]) for name in sorted(times) if len(times) > 1))
+    """Return the scheduling throughput: of all pods and, with several schedulers, of each."""
+    overall = _throughput("", [at for bound in times.values() for at in bound])
+    return (overall, *(_throughput(name, times[name]) for name in sorted(times) if len(times) > 1))
 
 
 def _throughput(scheduler: str, times: Sequence[float]) -> Throughput:
-    """Count in every window from the first binding to the last, also where there was none."""
+    """Count bindings in every window from the first to the last, including empty ones."""
     if not times:
         return Throughput(scheduler=scheduler, window_s=WINDOW_S)
     first, last = min(times), max(times)

@@ -1,4 +1,4 @@
-"""What the Result of a Run comes to: in a word for the Ledger, in a sentence, and as a condition of its Fleet."""
+"""Verdicts on Results: for the Ledger, as a sentence, and as a condition of the Fleet."""
 
 from collections.abc import Iterable, Mapping
 
@@ -8,77 +8,81 @@ from kwokfleet.measure.result import GateResult, Result, ResultSummary
 from kwokfleet.waves.ledger import RunRecord, RunVerdict, WaveLedger
 
 CONDITION = "GatesPassed"
-_WORDS = 1024
+_MAX_CHARS = 1024
 _QUANTILES = ("p50", "p90", "p95", "p99")
 _JUDGED = {RunVerdict.PASSED, RunVerdict.FAILED, RunVerdict.NO_DATA}
 
 
-def verdict(made: Result) -> RunVerdict:
-    """Return what a Result comes to; one that nothing is known of, or that a gate has no data for, is no success."""
-    if made.state == "Cancelled":
+def verdict(result: Result) -> RunVerdict:
+    """Return the verdict on a Result. Without objects, or without data for a gate, it is NO_DATA."""
+    if result.state == "Cancelled":
         return RunVerdict.MEASURED
-    if any(not gate.passed and not gate.no_data for gate in made.gates):
+    if any(not gate.passed and not gate.no_data for gate in result.gates):
         return RunVerdict.FAILED
-    if any(gate.no_data for gate in made.gates) or not (made.objects.created or made.pods.created):
+    if any(gate.no_data for gate in result.gates) or not (result.objects.created or result.pods.created):
         return RunVerdict.NO_DATA
-    return RunVerdict.PASSED if made.gates else RunVerdict.MEASURED
+    return RunVerdict.PASSED if result.gates else RunVerdict.MEASURED
 
 
-def failed_gates(made: Result) -> str:
-    """Return the gates that did not hold, each with what was wanted and what was measured."""
-    bad = [gate for gate in made.gates if not gate.passed or gate.no_data]
-    return "; ".join(_told(gate) for gate in bad)[:_WORDS]
+def failed_gates(result: Result) -> str:
+    """Return the failed gates, each with its limit and the measured value."""
+    failed = [gate for gate in result.gates if not gate.passed or gate.no_data]
+    return "; ".join(_describe(gate) for gate in failed)[:_MAX_CHARS]
 
 
-def _told(gate: GateResult) -> str:
+def _describe(gate: GateResult) -> str:
     return f"{gate.name}: wanted {gate.want}, got {gate.got}{gate.why and f' ({gate.why})'}"
 
 
-def summarize(made: Result) -> ResultSummary:
-    """Return what a daemon shows of a Result."""
+def summarize(result: Result) -> ResultSummary:
+    """Return the summary of a Result."""
     return ResultSummary(
-        made.fleet,
-        made.wave,
-        made.run,
-        verdict(made).value,
-        failed_gates(made),
-        {gate.name: gate.passed for gate in made.gates},
+        result.fleet,
+        result.wave,
+        result.run,
+        verdict(result).value,
+        failed_gates(result),
+        {gate.name: gate.passed for gate in result.gates},
         {
-            (each.name, each.of, each.clock.value, quantile): seconds
-            for each in made.latencies
+            (latency.name, latency.of, latency.clock.value, quantile): seconds
+            for latency in result.latencies
             for quantile in _QUANTILES
-            if (seconds := getattr(each, quantile)) is not None
+            if (seconds := getattr(latency, quantile)) is not None
         },
-        made.state == "Cancelled",
+        result.state == "Cancelled",
     )
 
 
 def condition(
-    waves: Iterable[Wave], pages: Mapping[str, WaveLedger], known: Mapping[tuple[str, str], ResultSummary], fleet: str
+    waves: Iterable[Wave],
+    wave_ledgers: Mapping[str, WaveLedger],
+    summaries: Mapping[tuple[str, str], ResultSummary],
+    fleet: str,
 ) -> Manifest | None:
-    """Return whether the last judged Run of each Wave with gates passed, as a condition; None without gates."""
+    """Return the condition GatesPassed: the last judged Run of each Wave with gates. None without gates."""
     gated = sorted(wave.name for wave in waves if wave.expect is not None and wave.expect.model_fields_set)
     if not gated:
         return None
-    last = {name: entry for name in gated if (entry := _judged(pages.get(name))) is not None}
-    by: dict[RunVerdict, list[str]] = {}
-    for name, entry in last.items():
-        about = known.get((fleet, name))
-        said = about.why if about is not None and about.run == entry.name else ""
-        by.setdefault(entry.verdict, []).append(f"{name}/{entry.name}{said and f': {said}'}")
-    waiting = [name for name in gated if name not in last]
-    if RunVerdict.FAILED in by:
-        return _condition("False", "GatesFailed", f"failed: {'; '.join(by[RunVerdict.FAILED])}")
-    if RunVerdict.NO_DATA in by:
-        return _condition("Unknown", "NoData", f"nothing was measured: {'; '.join(by[RunVerdict.NO_DATA])}")
+    judged = {name: record for name in gated if (record := _last_judged(wave_ledgers.get(name))) is not None}
+    by_verdict: dict[RunVerdict, list[str]] = {}
+    for name, record in judged.items():
+        summary = summaries.get((fleet, name))
+        failures = summary.why if summary is not None and summary.run == record.name else ""
+        by_verdict.setdefault(record.verdict, []).append(f"{name}/{record.name}{failures and f': {failures}'}")
+    waiting = [name for name in gated if name not in judged]
+    if RunVerdict.FAILED in by_verdict:
+        return _condition("False", "GatesFailed", f"failed: {'; '.join(by_verdict[RunVerdict.FAILED])}")
+    if RunVerdict.NO_DATA in by_verdict:
+        return _condition("Unknown", "NoData", f"no data: {'; '.join(by_verdict[RunVerdict.NO_DATA])}")
     if waiting:
-        return _condition("Unknown", "NotJudged", f"no Run has been judged yet of {', '.join(waiting)}")
-    return _condition("True", "GatesPassed", f"passed: {', '.join(by[RunVerdict.PASSED])}")
+        return _condition("Unknown", "NotJudged", f"no Run has been judged yet: {', '.join(waiting)}")
+    return _condition("True", "GatesPassed", f"passed: {', '.join(by_verdict[RunVerdict.PASSED])}")
 
 
-def _judged(page: WaveLedger | None) -> RunRecord | None:
-    return next((run for run in reversed(page.runs if page else ()) if run.verdict in _JUDGED), None)
+def _last_judged(wave_ledger: WaveLedger | None) -> RunRecord | None:
+    runs = wave_ledger.runs if wave_ledger else ()
+    return next((run for run in reversed(runs) if run.verdict in _JUDGED), None)
 
 
 def _condition(status: str, reason: str, message: str) -> Manifest:
-    return {"type": CONDITION, "status": status, "reason": reason, "message": message[:_WORDS]}
+    return {"type": CONDITION, "status": status, "reason": reason, "message": message[:_MAX_CHARS]}

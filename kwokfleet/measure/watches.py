@@ -1,86 +1,103 @@
-"""What a measurer looks at: a watch for each kind that somebody measures, and what the nodes offer."""
+"""Watches of the measurer, one per kind, and the capacity of nodes."""
 
 import time
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 
-from kwokfleet.kube import objects
+import structlog
+
+from kwokfleet import errors
+from kwokfleet.kube import discovery, objects, requests
 from kwokfleet.kube.informer import reflector, timed_events
+from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.observed import Inventory
 from kwokfleet.kube.requests import Kind
 from kwokfleet.measure import capacity
 
+log = structlog.get_logger()
+
 SELECTOR = objects.RUN
-"""Whatever belongs to a Run."""
+"""Objects of any Run."""
 
 
 class WatchSet:
-    """The watches that are open. Changed by one thread; any may look."""
+    """The open watches. One thread opens and closes them; any thread may read."""
 
-    def __init__(self, api: reflector.WatchApi, hears: timed_events.EventHandler) -> None:
-        self._api, self._hears = api, hears
-        self._open: dict[Kind, timed_events.EventWatcher] = {}
-        self.blind: dict[Kind, str] = {}
-        """Kinds of which nobody sees what happens, and why."""
+    def __init__(
+        self, api: reflector.WatchApi, sender: requests.RequestSender, handler: timed_events.EventHandler
+    ) -> None:
+        self._api, self._handler = api, handler
+        self._kinds = discovery.KindResolver(sender)
+        self._watches: dict[Kind, timed_events.EventWatcher] = {}
+        self.lost: dict[Kind, str] = {}
+        """Kinds whose watch is interrupted, with the reason."""
 
-    def open(self, kind: Kind, *, anew: bool) -> None:
-        """Watch a kind; *anew*: from a list on, of which somebody needs what is in it."""
-        if anew and kind in self._open:
+    def kinds_of(self, template: Manifest) -> frozenset[Kind]:
+        """Return the kinds to watch for a Wave: pods and its own objects."""
+        try:
+            return frozenset({requests.POD, self._kinds.kind(template)})
+        except errors.ClusterError as error:
+            log.warning("kind_not_watched", kind=template.get("kind"), error=str(error))
+            return frozenset({requests.POD})
+
+    def open(self, kind: Kind, *, relist: bool) -> None:
+        """Watch a kind; *relist*: start again with a list if the watch is open."""
+        if relist and kind in self._watches:
             self._close(kind)
-        if kind not in self._open:
-            made = self._open[kind] = timed_events.EventWatcher(self._api, kind, SELECTOR, self._hears, gathers=True)
-            made.start()
+        if kind not in self._watches:
+            watch = self._watches[kind] = timed_events.EventWatcher(
+                self._api, kind, SELECTOR, self._handler, gathers=True
+            )
+            watch.start()
 
-    def tell(self) -> None:
-        """Let the watches tell of what they have seen."""
-        for each in self._open.values():
-            each.tell()
+    def deliver_events(self) -> None:
+        """Pass all received events to the handler."""
+        for watch in self._watches.values():
+            watch.tell()
 
-    def keep(self, wanted: AbstractSet[Kind]) -> None:
-        """Close all other watches."""
-        for kind in self._open.keys() - wanted:
+    def close_except(self, kinds: AbstractSet[Kind]) -> None:
+        """Close all watches except those of *kinds*."""
+        for kind in self._watches.keys() - kinds:
             self._close(kind)
 
     def _close(self, kind: Kind) -> None:
-        self._open.pop(kind).close()
-        self.blind.pop(kind, None)
+        self._watches.pop(kind).close()
+        self.lost.pop(kind, None)
 
-    def wait(self, kind: Kind, until: float) -> bool:
-        """Return whether a kind is seen, or was refused; wait for it until a moment of the monotonic clock."""
-        sight = self._open.get(kind)
-        return sight is not None and sight.settled.wait(max(0.0, until - time.monotonic()))
+    def wait_until_listed(self, kind: Kind, deadline: float) -> bool:
+        """Wait until a kind is listed or rejected; return False at the monotonic deadline."""
+        watch = self._watches.get(kind)
+        return watch is not None and watch.settled.wait(max(0.0, deadline - time.monotonic()))
 
 
 class NodeCapacity:
-    """What nodes offer to pods, and which pool each belongs to; reckoned anew when they have changed."""
+    """Capacity and pool of nodes, computed again when the nodes change."""
 
     def __init__(self, nodes: Callable[[], Inventory]) -> None:
         self._nodes = nodes
-        self._seen: Inventory | None = None
-        self._places: Mapping[str, tuple[str, str]] = {}
+        self._inventory: Inventory | None = None
+        self._node_pools: Mapping[str, tuple[str, str]] = {}
         self._capacities: Mapping[str, Mapping[str, Mapping[str, float]]] = {}
 
-    def _look(self) -> None:
-        there = self._nodes()
-        if there is not self._seen:
-            self._seen, self._places, self._capacities = (
-                there,
-                capacity.node_pools(there),
-                capacity.pool_capacities(there),
-            )
+    def _refresh(self) -> None:
+        inventory = self._nodes()
+        if inventory is not self._inventory:
+            self._inventory = inventory
+            self._node_pools = capacity.node_pools(inventory)
+            self._capacities = capacity.pool_capacities(inventory)
 
-    def of(self, fleet: str) -> Mapping[str, Mapping[str, float]]:
-        """Return what a Fleet's nodes offer, by pool and resource."""
-        self._look()
+    def of_fleet(self, fleet: str) -> Mapping[str, Mapping[str, float]]:
+        """Return the capacity of a Fleet's nodes, by pool and resource."""
+        self._refresh()
         return self._capacities.get(fleet, {})
 
-    def pool_of(self, fleet: str) -> Callable[[str], str]:
-        """Return what tells the pool of a node; of one that belongs to another Fleet, nothing."""
+    def pool_lookup(self, fleet: str) -> Callable[[str], str]:
+        """Return a function from node to pool. It returns "" for nodes of other Fleets."""
 
-        def pool(node: str) -> str:
-            if node not in self._places:
-                self._look()
-            owner, name = self._places.get(node, ("", ""))
-            return name if owner == fleet else ""
+        def pool_of(node: str) -> str:
+            if node not in self._node_pools:
+                self._refresh()
+            owner, pool = self._node_pools.get(node, ("", ""))
+            return pool if owner == fleet else ""
 
-        return pool
+        return pool_of

@@ -19,7 +19,7 @@ def to_json(found: Comparison) -> str:
     document = {
         "before": found.before.name,
         "after": found.after.name,
-        "regressions": len(found.worse),
+        "regressions": len(found.regressions),
         "notes": list(found.notes),
         "deltas": [_document(each) for each in found.deltas],
     }
@@ -73,10 +73,10 @@ def _shown(each: Delta, exact: AbstractSet[tuple[str, str]]) -> bool:
 def summary(found: Comparison, limits: RegressionLimits) -> str:
     """Say how it ended, in a line."""
     rule = f"{numbers.share(limits.regression)} and {numbers.duration(limits.floor_s)}"
-    if not found.worse:
+    if not found.regressions:
         return f"no regression: nothing is worse by more than {rule}"
-    word = "regression" if len(found.worse) == 1 else "regressions"
-    return f"{len(found.worse)} {word}: worse by more than {rule}"
+    word = "regression" if len(found.regressions) == 1 else "regressions"
+    return f"{len(found.regressions)} {word}: worse by more than {rule}"
 
 
 def to_markdown(found: Comparison, limits: RegressionLimits) -> str:

@@ -56,7 +56,7 @@ def count(number: float | None) -> str:
 
 def amount(value: float | None, unit: Unit) -> str:
     """Write a number by what it counts."""
-    return {Unit.SECONDS: duration, Unit.PER_SECOND: rate, Unit.THINGS: count}[unit](value)
+    return {Unit.SECONDS: duration, Unit.PER_SECOND: rate, Unit.COUNT: count}[unit](value)
 
 
 def change(by: float | None, ratio: float | None, unit: Unit) -> str:

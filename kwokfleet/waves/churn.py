@@ -1,6 +1,6 @@
-"""What becomes of a Run's objects after they were submitted: renewed by churn, removed when their time is over.
+"""Churn and removal of a Run's objects.
 
-All of it follows from the file, the Ledger and the objects themselves, so that whoever leads next goes on.
+Everything derives from the file, the Ledger and the objects themselves, so the next leader can continue.
 """
 
 import math
@@ -14,47 +14,47 @@ from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.render.seeded_random import SeededRandom
 
-_OVER = ("Complete", "Failed")
-_FINISHED = ("Succeeded", "Failed")
+_END_CONDITIONS = ("Complete", "Failed")
+_END_PHASES = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
 class RunObject:
-    """One object of a Run, as far as its removal is concerned."""
+    """One object of a Run, with the fields that decide on its removal."""
 
     name: str
     namespace: str
     uid: str
-    over: datetime | None
-    """When it ended, or was made if nothing ends it; None while it goes on."""
+    ended_at: datetime | None
+    """End time, or creation time of an object that never ends. None while it is active."""
     deleting: bool = False
 
 
 def run_selector(fleet: str, wave: str, run: str) -> str:
-    """Return what selects the objects of exactly one Run, and nothing of anybody else."""
+    """Return the label selector for the objects of one Run."""
     if not run:
-        raise ValueError("a Run without a name")
+        raise ValueError("label selector without a Run name")
     return f"{wave_selector(fleet, wave)},{objects.RUN}={run}"
 
 
 def wave_selector(fleet: str, wave: str) -> str:
-    """Return what selects the objects of all Runs of a Wave."""
+    """Return the label selector for the objects of all Runs of a Wave."""
     if not fleet or not wave:
-        raise ValueError("a Wave without fleet or name")
+        raise ValueError("label selector without a Fleet or Wave name")
     return f"{objects.MANAGED_BY}={objects.KWOKFLEET},{objects.FLEET}={fleet},{objects.WAVE}={wave}"
 
 
-def belongs_to_run(manifest: Manifest, name: tuple[str, str, str]) -> bool:
-    """Return whether an object belongs to this Fleet, Wave and Run."""
+def belongs_to_run(manifest: Manifest, key: tuple[str, str, str]) -> bool:
+    """Return whether an object has the labels of this Fleet, Wave and Run."""
     labels = objects.labels(manifest) if manifest.get("metadata") else {}
-    return tuple(labels.get(key) for key in (objects.FLEET, objects.WAVE, objects.RUN)) == name
+    return tuple(labels.get(label) for label in (objects.FLEET, objects.WAVE, objects.RUN)) == key
 
 
 # churn
 
 
 def churned_indices(fleet: fleet_api.Fleet, wave: Wave, run: str, number: int, total: int) -> list[int]:
-    """Return which objects a round of churn renews: a share of them, the same whoever asks."""
+    """Return the indices of the objects that a churn round replaces. The choice is deterministic."""
     if wave.churn is None:
         return []
     random = SeededRandom(fleet.spec.seed, fleet.name, wave.name, run, "churn", number)
@@ -63,13 +63,13 @@ def churned_indices(fleet: fleet_api.Fleet, wave: Wave, run: str, number: int, t
 
 
 def churn_round(manifest: Manifest) -> int:
-    """Return the round of churn that an object was made in; 0 if by none."""
+    """Return the churn round that created an object; 0 if it is an original."""
     text = (manifest["metadata"].get("annotations") or {}).get(objects.CHURN_ROUND, "0")
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
 def with_churn_round(manifest: Manifest, number: int) -> Manifest:
-    """Return an object as a round of churn makes it."""
+    """Return an object with its churn round as an annotation."""
     metadata = manifest["metadata"]
     annotations = {**(metadata.get("annotations") or {}), objects.CHURN_ROUND: str(number)}
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
@@ -79,25 +79,28 @@ def with_churn_round(manifest: Manifest, number: int) -> Manifest:
 
 
 def run_object(manifest: Manifest, *, ends: bool) -> RunObject:
-    """Return what matters of a live object; *ends*: whether such objects complete by themselves."""
+    """Return the RunObject of a live object; *ends*: whether this kind completes by itself."""
     metadata = manifest["metadata"]
-    made = _time(metadata.get("creationTimestamp"))
-    over = _over(manifest.get("status") or {}, made) if ends else made
+    created_at = _time(metadata.get("creationTimestamp"))
+    ended_at = _ended_at(manifest.get("status") or {}, created_at) if ends else created_at
     return RunObject(
-        metadata["name"], metadata.get("namespace", ""), metadata["uid"], over, "deletionTimestamp" in metadata
+        metadata["name"], metadata.get("namespace", ""), metadata["uid"], ended_at, "deletionTimestamp" in metadata
     )
 
 
-def _over(status: Mapping[str, object], made: datetime | None) -> datetime | None:
-    """Return when a Job or a pod ended, None if it has not."""
-    conditions = [each for each in _list(status.get("conditions")) if each.get("status") == "True"]
-    ended = [_time(each.get("lastTransitionTime")) or made for each in conditions if each.get("type") in _OVER]
-    if ended:
-        return ended[0]
-    if status.get("phase") not in _FINISHED:
+def _ended_at(status: Mapping[str, object], created_at: datetime | None) -> datetime | None:
+    """Return when a Job or pod ended, None if it is active."""
+    conditions = [
+        condition
+        for condition in _list(status.get("conditions"))
+        if condition.get("status") == "True" and condition.get("type") in _END_CONDITIONS
+    ]
+    if conditions:
+        return _time(conditions[0].get("lastTransitionTime")) or created_at
+    if status.get("phase") not in _END_PHASES:
         return None
-    states = [(each.get("state") or {}).get("terminated") or {} for each in _list(status.get("containerStatuses"))]
-    return max((moment for each in states if (moment := _time(each.get("finishedAt")))), default=made)
+    states = [(entry.get("state") or {}).get("terminated") or {} for entry in _list(status.get("containerStatuses"))]
+    return max((time for state in states if (time := _time(state.get("finishedAt")))), default=created_at)
 
 
 def _list(value: object) -> list[Manifest]:
@@ -111,15 +114,16 @@ def _time(text: str | None) -> datetime | None:
         return None
 
 
-def expired(things: Iterable[RunObject], ttl: timedelta | None, now: datetime) -> list[RunObject]:
-    """Return the objects whose time is over."""
+def expired(run_objects: Iterable[RunObject], ttl: timedelta | None, now: datetime) -> list[RunObject]:
+    """Return the objects that ended at least *ttl* ago and are not being deleted."""
     if ttl is None:
         return []
-    return [each for each in things if each.over is not None and not each.deleting and each.over + ttl <= now]
+    ended = [(item, item.ended_at) for item in run_objects if not item.deleting]
+    return [item for item, ended_at in ended if ended_at is not None and ended_at + ttl <= now]
 
 
-def all_ended_at(things: Iterable[RunObject], ended: datetime) -> datetime | None:
-    """Return since when nothing of a Run goes on that ended at *ended*; None if something does."""
-    moments = [each.over for each in things]
-    known = [moment for moment in moments if moment is not None]
-    return max((ended, *known)) if len(known) == len(moments) else None
+def all_ended_at(run_objects: Iterable[RunObject], run_ended_at: datetime) -> datetime | None:
+    """Return when the Run and its last object ended, None while an object is active."""
+    times = [item.ended_at for item in run_objects]
+    end_times = [time for time in times if time is not None]
+    return max((run_ended_at, *end_times)) if len(end_times) == len(times) else None

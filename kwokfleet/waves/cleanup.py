@@ -1,12 +1,12 @@
-"""What a Run leaves behind, removed: each object when its time is over, in the end all of it, and its namespaces.
+"""Removes the objects of one Run: each when its ttl has passed, finally all of them and their namespaces.
 
-Nothing is remembered but in the Ledger: the objects are found by their labels, those of exactly one Run, and
-each is deleted by its UID, so that a namesake of somebody else's is never touched.
+The only state is in the Ledger. Objects are found by the labels of exactly one Run, and deleted by UID, so a
+foreign object with the same name is never deleted.
 """
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
@@ -14,7 +14,6 @@ import structlog
 
 from kwokfleet import errors
 from kwokfleet.kube import client, discovery, objects, requests
-from kwokfleet.kube.objects import Manifest
 from kwokfleet.render import workloads
 from kwokfleet.waves import churn, run_executor
 from kwokfleet.waves.churn import RunObject
@@ -22,137 +21,141 @@ from kwokfleet.waves.ledger import CleanupState, RunState, WaveLedger
 
 log = structlog.get_logger()
 
-SHORTEST_S, LONGEST_S = 1.0, 30.0
-"""Between two looks at what is there."""
-SHARE = 0.05
-"""Of the time, at most so much is spent looking."""
-PATIENCE_S = 10.0
-"""How long a namespace may take to become empty before it is left."""
+MIN_INTERVAL_S, MAX_INTERVAL_S = 1.0, 30.0
+"""Between two checks."""
+MAX_BUSY_SHARE = 0.05
+"""At most this share of the time is spent on checks."""
+NAMESPACE_TIMEOUT_S = 10.0
+"""A namespace that is not empty after this time is kept."""
 
 
 class RunCleanup(threading.Thread):
-    """Removes what is over of one Run, until there is nothing left to remove."""
+    """Removes the objects of one Run until none is left."""
 
     def __init__(
-        self, tools: run_executor.RunServices, context: workloads.RunContext, page: Callable[[], WaveLedger | None]
+        self,
+        services: run_executor.RunServices,
+        context: workloads.RunContext,
+        wave_ledger: Callable[[], WaveLedger | None],
     ) -> None:
-        super().__init__(name=f"sweeper-{context.wave.name}-{context.run}", daemon=True)
-        self._stop_asked = threading.Event()
-        self._tools, self._context, self._page = tools, context, page
-        self._name: run_executor.RunKey = (context.fleet.name, context.wave.name, context.run)
-        self._selector = churn.run_selector(*self._name)
-        self._sender = tools.sender.lane(self._stop_asked)
-        self._line = tools.pacer.line()
+        super().__init__(name=f"cleanup-{context.wave.name}-{context.run}", daemon=True)
+        self._stop_event = threading.Event()
+        self._services, self._context, self._wave_ledger = services, context, wave_ledger
+        self._key: run_executor.RunKey = (context.fleet.name, context.wave.name, context.run)
+        self._selector = churn.run_selector(*self._key)
+        self._sender = services.sender.lane(self._stop_event)
+        self._tasks = services.deadlines.task_queue()
         self._ends = workloads.completes(context)
         self._changed = threading.Condition()
-        self._under_way = 0
+        self._pending = 0
         self.state = CleanupState.DUE
 
     def cancel(self) -> None:
-        """Leave off."""
-        self._stop_asked.set()
+        """Stop. Objects that are left stay."""
+        self._stop_event.set()
         with self._changed:
             self._changed.notify_all()
 
     def run(self) -> None:
-        """Look what is over, again and again, and remove it."""
-        while not self._stop_asked.is_set() and self.state is CleanupState.DUE:
-            began = time.monotonic()
+        """Check for expired objects and remove them, until none is left."""
+        while not self._stop_event.is_set() and self.state is CleanupState.DUE:
+            started = time.monotonic()
             try:
-                self._look()
+                self._check()
             except errors.NotLeadingError:
                 return
             except errors.ClusterError as error:
-                log.debug("not_swept", wave=self._name[1], run=self._name[2], error=str(error))
-            except Exception:  # it must not end here: nobody would remove what is left
-                log.exception("sweep_failed", wave=self._name[1], run=self._name[2])
-            self._stop_asked.wait(max(self._pause_s(), (time.monotonic() - began) / SHARE))
-        self._line.close()
+                log.debug("cleanup_delayed", wave=self._key[1], run=self._key[2], error=str(error))
+            except Exception:  # no other thread would remove the rest
+                log.exception("cleanup_failed", wave=self._key[1], run=self._key[2])
+            self._stop_event.wait(max(self._interval_s(), (time.monotonic() - started) / MAX_BUSY_SHARE))
+        self._tasks.close()
 
-    def _pause_s(self) -> float:
+    def _interval_s(self) -> float:
         wave = self._context.wave
-        shortest = min(each.total_seconds() for each in (wave.ttl, wave.cleanup) if each is not None)
-        return min(max(shortest / 4, SHORTEST_S), LONGEST_S)
+        shortest = min(limit.total_seconds() for limit in (wave.ttl, wave.cleanup) if limit is not None)
+        return min(max(shortest / 4, MIN_INTERVAL_S), MAX_INTERVAL_S)
 
-    def _look(self) -> None:
-        wave, now, page = self._context.wave, datetime.now(UTC), self._page()
-        entry = page.run(self._context.run) if page else None
-        if entry is None or (wave.ttl is None and entry.ended is None):
+    def _check(self) -> None:
+        wave, now, wave_ledger = self._context.wave, datetime.now(UTC), self._wave_ledger()
+        record = wave_ledger.run(self._context.run) if wave_ledger else None
+        if record is None or (wave.ttl is None and record.ended_at is None):
             return
-        kind = self._tools.kinds.kind(wave.template)
-        found = client.list_objects(self._sender, kind, self._selector, metadata_only=not self._ends)
-        mine = (each for each in found if objects.is_managed({**each, "kind": kind.kind}))
-        things = [churn.run_object(each, ends=self._ends) for each in mine]
-        self._remove(kind, churn.expired(things, wave.ttl, now))
-        if entry.state is RunState.RUNNING or entry.ended is None:
+        kind = self._services.kinds.kind(wave.template)
+        manifests = client.list_objects(self._sender, kind, self._selector, metadata_only=not self._ends)
+        run_objects = [
+            churn.run_object(manifest, ends=self._ends)
+            for manifest in manifests
+            if objects.is_managed({**manifest, "kind": kind.kind})
+        ]
+        self._delete_all(kind, churn.expired(run_objects, wave.ttl, now))
+        if record.state is RunState.RUNNING or record.ended_at is None:
             return
-        over = entry.ended if entry.state is RunState.CANCELLED else churn.all_ended_at(things, entry.ended)
+        is_cancelled = record.state is RunState.CANCELLED
+        ended_at = record.ended_at if is_cancelled else churn.all_ended_at(run_objects, record.ended_at)
         if wave.cleanup is None:
-            self._finish(done=not things)
-        elif over is not None and over + wave.cleanup <= now:
-            self._clean_up(kind, things)
+            if not run_objects:
+                self._finish()
+        elif ended_at is not None and ended_at + wave.cleanup <= now:
+            self._remove_all(kind, run_objects)
 
-    def _clean_up(self, kind: requests.Kind, things: Sequence[RunObject]) -> None:
-        self._remove(kind, [each for each in things if not each.deleting])
-        if self._stop_asked.is_set() or any(True for _ in self._listed(kind)):
-            return  # not all are gone yet: they are looked at again
+    def _remove_all(self, kind: requests.Kind, run_objects: Sequence[RunObject]) -> None:
+        self._delete_all(kind, [item for item in run_objects if not item.deleting])
+        if self._stop_event.is_set() or any(
+            client.list_objects(self._sender, kind, self._selector, metadata_only=True)
+        ):
+            return  # the next check continues
         kept = self._remove_namespaces()
-        if not self._stop_asked.is_set():
-            left = f", but not {'; '.join(kept)}" if kept else ""
-            self._tools.audience.marked(self._name, f"cleaned up{left}")
-            self._finish(done=True)
+        if not self._stop_event.is_set():
+            self._services.listener.timeline_mark(self._key, "; ".join(("cleaned up", *kept)))
+            self._finish()
 
-    def _finish(self, *, done: bool) -> None:
-        if done and not self._stop_asked.is_set():
+    def _finish(self) -> None:
+        if not self._stop_event.is_set():
             self.state = CleanupState.DONE
-            self._tools.news()
+            self._services.on_change()
 
-    def _listed(self, kind: requests.Kind) -> Iterator[Manifest]:
-        return client.list_objects(self._sender, kind, self._selector, metadata_only=True)
+    # deletion
 
-    # deleting
-
-    def _remove(self, kind: requests.Kind, things: Sequence[RunObject]) -> None:
-        """Delete objects, many at once, in turn with what other Runs have to do."""
+    def _delete_all(self, kind: requests.Kind, run_objects: Sequence[RunObject]) -> None:
+        """Delete objects in parallel, taking turns with other Runs."""
         with self._changed:
-            self._under_way += len(things)
+            self._pending += len(run_objects)
         now = time.monotonic()
-        for each in things:
-            self._line.put(now, partial(self._delete_one, kind, each))
+        for item in run_objects:
+            self._tasks.put(now, partial(self._delete, kind, item))
         with self._changed:
-            self._changed.wait_for(lambda: not self._under_way or self._stop_asked.is_set())
+            self._changed.wait_for(lambda: not self._pending or self._stop_event.is_set())
 
-    def _delete_one(self, kind: requests.Kind, each: RunObject) -> None:
-        """Delete an object; one that could not be is found again by the next look."""
-        if self._stop_asked.is_set():
+    def _delete(self, kind: requests.Kind, item: RunObject) -> None:
+        """Delete an object. After a failure, the next check finds it again."""
+        if self._stop_event.is_set():
             return
+        metadata = {"name": item.name} | ({"namespace": item.namespace} if item.namespace else {})
         try:
-            self._sender.send(requests.delete_any(kind, {"metadata": _named(each)}, each.uid))
+            self._sender.send(requests.delete_any(kind, {"metadata": metadata}, item.uid))
         except errors.ClusterError as error:
-            log.debug("not_deleted", name=each.name, namespace=each.namespace, error=str(error))
+            log.debug("object_not_deleted", name=item.name, namespace=item.namespace, error=str(error))
         with self._changed:
-            self._under_way -= 1
-            if not self._under_way:
+            self._pending -= 1
+            if not self._pending:
                 self._changed.notify_all()
 
     def _remove_namespaces(self) -> list[str]:
-        """Remove the namespaces that Runs have made which are over, if nothing is in them; return those that stay."""
-        page, selector = self._page(), churn.wave_selector(*self._name[:2])
-        in_use = {each.name for each in page.running} if page else set[str]()
-        mine = {
-            each["metadata"]["name"]: churn.run_object(each, ends=False)
-            for each in client.list_objects(self._sender, requests.NAMESPACE, selector, metadata_only=True)
-            if objects.labels(each).get(objects.RUN) not in in_use
+        """Delete empty namespaces of finished Runs; return a sentence for each one that is kept."""
+        wave_ledger, selector = self._wave_ledger(), churn.wave_selector(*self._key[:2])
+        running = {record.name for record in wave_ledger.running} if wave_ledger else set[str]()
+        namespaces = {
+            manifest["metadata"]["name"]: churn.run_object(manifest, ends=False)
+            for manifest in client.list_objects(self._sender, requests.NAMESPACE, selector, metadata_only=True)
+            if objects.labels(manifest).get(objects.RUN) not in running
         }
-        until, kept = time.monotonic() + PATIENCE_S, dict[str, str]()
-        while mine and not self._stop_asked.is_set():
-            kept = discovery.occupied_namespaces(self._sender, mine.keys())
-            self._remove(requests.NAMESPACE, [each for name, each in mine.items() if name not in kept])
-            mine = {name: each for name, each in mine.items() if name in kept}
-            if mine and (time.monotonic() > until or self._stop_asked.wait(SHORTEST_S)):
+        deadline, occupants = time.monotonic() + NAMESPACE_TIMEOUT_S, dict[str, str]()
+        while namespaces and not self._stop_event.is_set():
+            occupants = discovery.occupied_namespaces(self._sender, namespaces.keys())
+            empty = [namespace for name, namespace in namespaces.items() if name not in occupants]
+            self._delete_all(requests.NAMESPACE, empty)
+            namespaces = {name: namespace for name, namespace in namespaces.items() if name in occupants}
+            if namespaces and (time.monotonic() > deadline or self._stop_event.wait(MIN_INTERVAL_S)):
                 break
-        return [f"namespace {name}: it holds {kept[name]}" for name in sorted(mine)]
-
-
-def _named(each: RunObject) -> Manifest:
-    return {"name": each.name} | ({"namespace": each.namespace} if each.namespace else {})
+        return [f"namespace {name} is kept: it contains {occupants[name]}" for name in sorted(namespaces)]

@@ -1,7 +1,8 @@
-"""Waves played: which Runs are due, wanted, suspended or cancelled, and how each fares.
+"""The controller of Waves: schedules, starts, suspends and cancels Runs.
 
-Each Run is played by a Performance, and tidied up after by a Sweeper; the Ledger says how far they are, so
-that whoever leads next goes on.
+The Ledger is written before a Run's first object: `schedule_due_runs` adds due Runs to the Ledger,
+`serialized_ledgers` returns it for the Fleets' status, and `start_persisted_runs` starts only Runs that the status in
+the cluster has. So the next leader finishes every Run that has objects.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,235 +18,242 @@ from kwokfleet.render import desired, workloads
 from kwokfleet.waves import cleanup, deadline_queue, ledger, run_executor
 from kwokfleet.waves.ledger import CleanupState, RunRecord, RunState, RunVerdict, WaveLedger
 from kwokfleet.waves.run_commands import RunCommand
+from kwokfleet.waves.run_executor import RunExecutor, RunKey, RunListener, Submission
 
-LEAVING_S = 1.0
-"""How long a Run that is to rest is given to end what it has under way."""
+STOP_TIMEOUT_S = 1.0
+"""How long a suspended or cancelled Run may finish its open requests."""
 
-RunListener = run_executor.RunListener
-RunKey = run_executor.RunKey
 CommandsByFleet = Mapping[str, Sequence[RunCommand]]
-"""By Fleet."""
 
 
 class NullListener:
-    """An Audience that does not listen."""
+    """A RunListener that does nothing."""
 
-    def began(self, context: workloads.RunContext, entry: RunRecord, total: int) -> None:
+    def run_started(self, context: workloads.RunContext, record: RunRecord, total: int) -> None:
         """Do nothing."""
 
-    def submitted(  # noqa: PLR0913, PLR0917  # as the Audience
-        self, name: RunKey, index: int, due: datetime, sent: datetime, trouble: str, retries: int
-    ) -> None:
+    def object_submitted(self, key: RunKey, submission: Submission) -> None:
         """Do nothing."""
 
-    def marked(self, name: RunKey, what: str) -> None:
+    def timeline_mark(self, key: RunKey, text: str) -> None:
         """Do nothing."""
 
 
 class WaveController:
-    """Starts Runs when they are due, and knows how each one fares. Used by the worker alone."""
+    """Keeps the Ledger and the threads of all Runs. For one thread."""
 
     def __init__(
-        self, sender: throttled_client.ThrottledClient, news: Callable[[], None], audience: RunListener | None = None
+        self,
+        sender: throttled_client.ThrottledClient,
+        on_change: Callable[[], None],
+        listener: RunListener | None = None,
     ) -> None:
-        self._audience = audience or NullListener()
-        threads = deadline_queue.DeadlineQueue(lambda: sender.room)
-        self._tools = run_executor.RunServices(sender, threads, discovery.KindResolver(sender), self._audience, news)
-        self._pages: dict[str, dict[str, WaveLedger]] = {}
-        self._playing: dict[RunKey, run_executor.RunExecutor] = {}
-        self._sweeping: dict[RunKey, cleanup.RunCleanup] = {}
-        self._wanted: dict[RunKey, tuple[fleet_api.Fleet, Wave]] = {}
-        """The Runs that are open and not suspended."""
+        self._listener = listener or NullListener()
+        deadlines = deadline_queue.DeadlineQueue(lambda: sender.room)
+        self._services = run_executor.RunServices(
+            sender, deadlines, discovery.KindResolver(sender), self._listener, on_change
+        )
+        self._ledgers: dict[str, dict[str, WaveLedger]] = {}
+        self._executors: dict[RunKey, RunExecutor] = {}
+        self._cleanups: dict[RunKey, cleanup.RunCleanup] = {}
+        self._active: dict[RunKey, tuple[fleet_api.Fleet, Wave]] = {}
+        """Runs that are open and not suspended."""
 
-    def learn(self, fleet: str, status: Manifest) -> None:
-        """Take a Fleet's Ledger from the cluster, if nothing is known of it yet."""
-        if fleet not in self._pages:
-            self._pages[fleet] = ledger.parse(status.get("waves") or ())
+    def load_ledger(self, fleet: str, status: Manifest) -> None:
+        """Load a Fleet's Ledger from its status, unless it is loaded."""
+        if fleet not in self._ledgers:
+            self._ledgers[fleet] = ledger.parse(status.get("waves") or ())
 
-    def forget(self) -> None:
-        """Leave off, and forget everything: somebody else leads."""
-        for each in self._threads():
-            each.cancel()
-        self._playing.clear()
-        self._sweeping.clear()
-        self._wanted.clear()
-        self._pages.clear()
+    def reset(self) -> None:
+        """Stop all Runs and discard all Ledgers: another process leads."""
+        for thread in self._threads():
+            thread.cancel()
+        self._executors.clear()
+        self._cleanups.clear()
+        self._active.clear()
+        self._ledgers.clear()
 
-    def attend(
-        self, tree: desired.Tree, ready: Callable[[str], bool], now: datetime, wanted: CommandsByFleet | None = None
+    # schedule, persist, start
+
+    def schedule_due_runs(
+        self, tree: desired.Tree, is_ready: Callable[[str], bool], now: datetime, commands: CommandsByFleet
     ) -> list[tuple[str, str, RunRecord]]:
-        """Note what is due, leave off what is not wanted, heed orders; return what is new.
+        """Update the Ledgers: add due Runs, apply commands, stop Runs that are suspended or removed.
 
-        It is begun by `perform`. *ready* tells whether a Fleet is so far that its Waves can be played.
+        Returns the new Runs with Fleet and Wave. `start_persisted_runs` starts them once the cluster has the Ledger.
+        *is_ready*: whether a Fleet's nodes are ready for new Waves.
         """
-        begun: list[tuple[str, str, RunRecord]] = []
-        self._fold()
-        self._wanted = {}
-        self._lay_down(self._pages.keys() - {fleet.name for fleet in tree.fleets}, now)
+        new_runs: list[tuple[str, str, RunRecord]] = []
+        self._collect_progress()
+        self._active = {}
+        self._suspend_runs(self._ledgers.keys() - {fleet.name for fleet in tree.fleets}, now)
         for fleet in tree.fleets:
-            pages = self._pages.setdefault(fleet.name, {})
-            self._drop(pages, fleet)
-            mine = (wanted or {}).get(fleet.name, ())
+            wave_ledgers = self._ledgers.setdefault(fleet.name, {})
+            for name in wave_ledgers.keys() - {wave.name for wave in fleet.spec.waves}:
+                del wave_ledgers[name]
             for wave in fleet.spec.waves:
-                if wave.name in pages or (ready(fleet.name) and not _is_suspended(fleet, wave)):
-                    begun += [(fleet.name, wave.name, each) for each in self._attended(fleet, wave, mine, now)]
-        self._leave_off()
-        return begun
+                if wave.name in wave_ledgers or (is_ready(fleet.name) and not _is_suspended(fleet, wave)):
+                    records = self._update_wave(fleet, wave, commands.get(fleet.name, ()), now)
+                    new_runs += [(fleet.name, wave.name, record) for record in records]
+        self._stop_inactive()
+        return new_runs
 
-    def _attended(
-        self, fleet: fleet_api.Fleet, wave: Wave, wanted: Sequence[RunCommand], now: datetime
+    def _update_wave(
+        self, fleet: fleet_api.Fleet, wave: Wave, commands: Sequence[RunCommand], now: datetime
     ) -> list[RunRecord]:
-        """Bring one Wave's page up to date; return the Runs that are new in it."""
-        pages, suspended = self._pages[fleet.name], _is_suspended(fleet, wave)
-        before = pages.get(wave.name) or ledger.new_wave_ledger(now + ledger.LEAD_TIME)
-        page = ledger.apply_commands(before, wave.name, wanted, now)
-        if not suspended:
-            page, _ = ledger.add_due_runs(page, wave.start, now + ledger.LEAD_TIME)
-        page = ledger.suspend_runs(page, now) if suspended else ledger.resume_runs(page, now)
-        page = pages[wave.name] = ledger.set_cleanup(page, tidy=_is_tidied(wave))
-        self._tell(fleet.name, wave.name, before, page)
-        if not suspended:
-            names = ((fleet.name, wave.name, each.name) for each in page.runs if each.is_open)
-            self._wanted |= dict.fromkeys(names, (fleet, wave))
-        return [each for each in page.runs if before.run(each.name) is None]
+        """Update the Ledger of one Wave; return its new Runs."""
+        is_suspended = _is_suspended(fleet, wave)
+        before = self._ledgers[fleet.name].get(wave.name) or ledger.new_wave_ledger(now + ledger.LEAD_TIME)
+        after = ledger.apply_commands(before, wave.name, commands, now)
+        if is_suspended:
+            after = ledger.suspend_runs(after, now)
+        else:
+            after, _ = ledger.add_due_runs(after, wave.start, now + ledger.LEAD_TIME)
+            after = ledger.resume_runs(after, now)
+        after = ledger.set_cleanup(after, enabled=wave.ttl is not None or wave.cleanup is not None)
+        self._ledgers[fleet.name][wave.name] = after
+        self._mark_changes(fleet.name, wave.name, before, after)
+        if not is_suspended:
+            keys = ((fleet.name, wave.name, run.name) for run in after.runs if run.is_open)
+            self._active |= dict.fromkeys(keys, (fleet, wave))
+        return [run for run in after.runs if before.run(run.name) is None]
 
-    @staticmethod
-    def _drop(pages: dict[str, WaveLedger], fleet: fleet_api.Fleet) -> None:
-        for name in pages.keys() - {wave.name for wave in fleet.spec.waves}:
-            del pages[name]
+    def _mark_changes(self, fleet: str, wave: str, before: WaveLedger, after: WaveLedger) -> None:
+        """Report cancelled, suspended and resumed Runs to the listener."""
+        for run in after.runs:
+            old = before.run(run.name)
+            if old is not None and old.state is not run.state:
+                text = "cancelled" if run.state is RunState.CANCELLED else "resumed"
+                self._listener.timeline_mark((fleet, wave, run.name), text)
+            elif old is not None and bool(old.paused_at) != bool(run.paused_at):
+                self._listener.timeline_mark((fleet, wave, run.name), "suspended" if run.paused_at else "resumed")
 
-    def _tell(self, fleet: str, wave: str, before: WaveLedger, after: WaveLedger) -> None:
-        """Tell what has become of Runs that were known."""
-        for each in after.runs:
-            old = before.run(each.name)
-            if old is not None and old.state is not each.state:
-                what = "cancelled" if each.state is RunState.CANCELLED else "resumed"
-                self._audience.marked((fleet, wave, each.name), what)
-            elif old is not None and bool(old.paused) != bool(each.paused):
-                self._audience.marked((fleet, wave, each.name), "suspended" if each.paused else "resumed")
+    def serialized_ledgers(self) -> dict[str, list[Manifest]]:
+        """Return the Ledger of each Fleet with Waves, for its status."""
+        return {
+            name: ledger.serialize(wave_ledgers) for name, wave_ledgers in self.wave_ledgers().items() if wave_ledgers
+        }
 
-    def rest(self, now: datetime) -> None:
-        """Let everything rest until it is attended to again."""
-        self._fold()
-        self._lay_down(self._pages.keys(), now)
-        self._wanted = {}
-        self._leave_off()
-
-    def _lay_down(self, fleets: Iterable[str], now: datetime) -> None:
-        """Note that all Runs of some Fleets rest: they are suspended, or their files cannot be read at present."""
-        for fleet in fleets:
-            for wave, page in self._pages[fleet].items():
-                self._pages[fleet][wave] = ledger.suspend_runs(page, now)
-                self._tell(fleet, wave, page, self._pages[fleet][wave])
-
-    def _leave_off(self) -> None:
-        """End what is not wanted any more, and note how far it came."""
-        running = {name for name in self._wanted if self._entry(name).state is RunState.RUNNING}
-        leaving = {name: self._playing.pop(name) for name in self._playing.keys() - running}
-        for name in self._sweeping.keys() - self._wanted.keys():
-            self._sweeping.pop(name).cancel()
-        for playing in leaving.values():
-            playing.cancel()
-        for name, playing in leaving.items():
-            playing.join(LEAVING_S)
-            self._update(name, partial(_advanced, played=playing))
-
-    def _entry(self, name: RunKey) -> RunRecord:
-        page = self._pages[name[0]][name[1]]
-        return next(each for each in page.runs if each.name == name[2])
-
-    def perform(self, tree: desired.Tree, status: Callable[[str], Manifest]) -> None:
-        """Begin, and go on with, the Runs that the cluster's Ledger knows of.
-
-        What is written there first is finished by whoever leads next, however soon this one dies.
-        """
-        for name, (fleet, wave) in self._wanted.items():
-            entry = self._entry(name)
-            written = ledger.parse(status(fleet.name).get("waves") or ()).get(wave.name)
-            if written is None or written.run(entry.name) is None:
+    def start_persisted_runs(self, tree: desired.Tree, status: Callable[[str], Manifest]) -> None:
+        """Start or continue the Runs in the cluster's Ledger; *status*: returns the status of a Fleet as written."""
+        for key, (fleet, wave) in self._active.items():
+            record = self._record(key)
+            persisted = ledger.parse(status(fleet.name).get("waves") or ()).get(wave.name)
+            if persisted is None or persisted.run(record.name) is None:
                 continue
-            context = desired.run_context(tree, fleet, wave, entry.name)
-            if entry.state is RunState.RUNNING and name not in self._playing:
-                self._playing[name] = run_executor.RunExecutor(self._tools, context, entry)
-                self._playing[name].start()
-            if entry.upkeep is CleanupState.DUE and name not in self._sweeping:
-                self._sweeping[name] = cleanup.RunCleanup(self._tools, context, self._page(name))
-                self._sweeping[name].start()
+            context = desired.run_context(tree, fleet, wave, record.name)
+            if record.state is RunState.RUNNING and key not in self._executors:
+                self._executors[key] = RunExecutor(self._services, context, record)
+                self._executors[key].start()
+            if record.cleanup is CleanupState.DUE and key not in self._cleanups:
+                self._cleanups[key] = cleanup.RunCleanup(self._services, context, partial(self._wave_ledger, key))
+                self._cleanups[key].start()
 
-    def _page(self, name: RunKey) -> Callable[[], WaveLedger | None]:
-        return lambda: self._pages.get(name[0], {}).get(name[1])
+    # suspend and stop
 
-    def _fold(self) -> None:
-        """Note how the Runs fare, and let go of those that are over."""
-        for name, playing in tuple(self._playing.items()):
-            self._update(name, partial(_advanced, played=playing))
-            if not playing.is_alive() and playing.entry.state is RunState.DONE:
-                del self._playing[name]
-        for name, sweeping in tuple(self._sweeping.items()):
-            self._update(name, partial(replace, upkeep=sweeping.state))
-            if sweeping.state is CleanupState.DONE:
-                del self._sweeping[name]
+    def suspend_all(self, now: datetime) -> None:
+        """Suspend all Runs until the next `schedule_due_runs`."""
+        self._collect_progress()
+        self._suspend_runs(self._ledgers.keys(), now)
+        self._active = {}
+        self._stop_inactive()
 
-    def _update(self, name: RunKey, change: Callable[[RunRecord], RunRecord]) -> None:
-        page = self._pages.get(name[0], {}).get(name[1])
-        entry = page.run(name[2]) if page else None
-        if page is not None and entry is not None:
-            self._pages[name[0]][name[1]] = page.with_run(change(entry))
+    def _suspend_runs(self, fleets: Iterable[str], now: datetime) -> None:
+        """Suspend all Runs of some Fleets in the Ledger: they are suspended, or their files are invalid."""
+        for fleet in fleets:
+            for wave, wave_ledger in self._ledgers[fleet].items():
+                self._ledgers[fleet][wave] = ledger.suspend_runs(wave_ledger, now)
+                self._mark_changes(fleet, wave, wave_ledger, self._ledgers[fleet][wave])
 
-    def ledgers(self) -> dict[str, list[Manifest]]:
-        """Return the Ledger of each Fleet that has Waves, as its status has it."""
-        self._fold()
-        return {name: ledger.serialize(pages) for name, pages in self._pages.items() if pages}
+    def _stop_inactive(self) -> None:
+        """Stop the threads of Runs that are not active, and record their progress."""
+        running = {key for key in self._active if self._record(key).state is RunState.RUNNING}
+        stopped = {key: self._executors.pop(key) for key in self._executors.keys() - running}
+        for key in self._cleanups.keys() - self._active.keys():
+            self._cleanups.pop(key).cancel()
+        for executor in stopped.values():
+            executor.cancel()
+        for key, executor in stopped.items():
+            executor.join(STOP_TIMEOUT_S)
+            self._update_record(key, partial(_with_progress, executor=executor))
 
-    def judge(self, verdicts: Mapping[RunKey, RunVerdict]) -> None:
-        """Write into the Ledger what Runs came to."""
-        for name, verdict in verdicts.items():
-            self._update(name, partial(replace, verdict=verdict))
+    def stop(self) -> None:
+        """Stop all Runs and wait for their open requests."""
+        for thread in self._threads():
+            thread.cancel()
+        for thread in self._threads():
+            thread.join()
+
+    def _threads(self) -> list[RunExecutor | cleanup.RunCleanup]:
+        return [*self._executors.values(), *self._cleanups.values()]
+
+    # Ledgers
+
+    def wave_ledgers(self) -> Mapping[str, Mapping[str, WaveLedger]]:
+        """Return all WaveLedgers by Fleet and Wave, with current progress."""
+        self._collect_progress()
+        return self._ledgers
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a Run is running."""
+        return any(wave.running for waves in self.wave_ledgers().values() for wave in waves.values())
+
+    def record_verdicts(self, verdicts: Mapping[RunKey, RunVerdict]) -> None:
+        """Add verdicts to the Ledgers."""
+        for key, verdict in verdicts.items():
+            self._update_record(key, partial(replace, verdict=verdict))
 
     def next_start(self, tree: desired.Tree, now: datetime) -> datetime | None:
-        """Return when somebody must attend to the next Run, None if none is near."""
-        moments = [
-            moment - ledger.LEAD_TIME
+        """Return when the next Run must be scheduled, None if none is due within a day."""
+        times = [
+            start - ledger.LEAD_TIME
             for fleet in tree.fleets
             for wave in fleet.spec.waves
             if not _is_suspended(fleet, wave)
-            if (page := self._pages.get(fleet.name, {}).get(wave.name)) is not None
-            if (moment := ledger.next_start(page, wave.start, now)) is not None
+            if (wave_ledger := self._ledgers.get(fleet.name, {}).get(wave.name)) is not None
+            if (start := ledger.next_start(wave_ledger, wave.start, now)) is not None
         ]
-        return min(moments, default=None)
+        return min(times, default=None)
 
-    def stop(self) -> None:
-        """Leave off, and wait for what is under way."""
-        for each in self._threads():
-            each.cancel()
-        for each in self._threads():
-            each.join()
+    def _collect_progress(self) -> None:
+        """Copy the progress of all threads into the Ledgers, and drop finished threads."""
+        for key, executor in tuple(self._executors.items()):
+            self._update_record(key, partial(_with_progress, executor=executor))
+            if not executor.is_alive() and executor.record.state is RunState.DONE:
+                del self._executors[key]
+        for key, run_cleanup in tuple(self._cleanups.items()):
+            self._update_record(key, partial(replace, cleanup=run_cleanup.state))
+            if run_cleanup.state is CleanupState.DONE:
+                del self._cleanups[key]
 
-    def _threads(self) -> list[run_executor.RunExecutor | cleanup.RunCleanup]:
-        return [*self._playing.values(), *self._sweeping.values()]
+    def _wave_ledger(self, key: RunKey) -> WaveLedger | None:
+        return self._ledgers.get(key[0], {}).get(key[1])
 
-    @property
-    def playing(self) -> bool:
-        """Whether a Run is being played."""
-        return any(page.running for pages in self.pages().values() for page in pages.values())
+    def _record(self, key: RunKey) -> RunRecord:
+        return next(run for run in self._ledgers[key[0]][key[1]].runs if run.name == key[2])
 
-    def pages(self) -> Mapping[str, Mapping[str, WaveLedger]]:
-        """Return what is known of all Waves."""
-        self._fold()
-        return self._pages
+    def _update_record(self, key: RunKey, change: Callable[[RunRecord], RunRecord]) -> None:
+        wave_ledger = self._wave_ledger(key)
+        record = wave_ledger.run(key[2]) if wave_ledger else None
+        if wave_ledger is not None and record is not None:
+            self._ledgers[key[0]][key[1]] = wave_ledger.with_run(change(record))
 
 
-def _advanced(entry: RunRecord, played: run_executor.RunExecutor) -> RunRecord:
-    """Return what is known of a Run with what its Performance knows better; what was ordered stays."""
-    far = played.entry
-    if far.state is RunState.DONE and entry.state is RunState.RUNNING:
-        entry = replace(entry, state=far.state, ended=far.ended, paused=None)
-    return replace(entry, submitted=far.submitted, total=far.total, refused=far.refused, why=far.why, rounds=far.rounds)
+def _with_progress(record: RunRecord, executor: RunExecutor) -> RunRecord:
+    """Return a RunRecord with the executor's progress. Its state changes from Running to Done only."""
+    progress = executor.record
+    if progress.state is RunState.DONE and record.state is RunState.RUNNING:
+        record = replace(record, state=progress.state, ended_at=progress.ended_at, paused_at=None)
+    return replace(
+        record,
+        submitted=progress.submitted,
+        total=progress.total,
+        rejected=progress.rejected,
+        error=progress.error,
+        churn_rounds=progress.churn_rounds,
+    )
 
 
 def _is_suspended(fleet: fleet_api.Fleet, wave: Wave) -> bool:
     return fleet.spec.suspend or wave.suspend
-
-
-def _is_tidied(wave: Wave) -> bool:
-    return wave.ttl is not None or wave.cleanup is not None

@@ -1,8 +1,8 @@
-"""Many things done at their moments, by a few threads that all share: each Run has a line, all lines one budget.
+"""Runs tasks at their deadlines on a small shared thread pool. Each Run has its own TaskQueue.
 
-One thread looks at the clock. When something is due, that very thread does it, and another one takes its
-place at the clock: nothing is handed over at the moment that counts. Moments are absolute, so that one that
-comes late makes no later one late. If more is due than can be done, the lines take turns.
+One thread waits for the earliest deadline and runs that task itself. Another thread then takes its place, so no
+task is handed over between threads when it is due. Deadlines are absolute: a late task does not delay later ones.
+When more tasks are due than threads are free, the queues take turns.
 """
 
 import heapq
@@ -16,125 +16,112 @@ import structlog
 log = structlog.get_logger()
 
 IDLE_S = 30.0
-"""A thread that has had nothing to do for so long ends."""
+"""A thread ends after this time without a task."""
 
 Task = Callable[[], None]
 
 
 class TaskQueue:
-    """What one Run has to do."""
+    """The tasks of one Run."""
 
-    def __init__(self, pacer: "DeadlineQueue") -> None:
-        self._pacer = pacer
-        self.waiting: list[tuple[float, int, Task]] = []
-        """A heap: moments of the monotonic clock, and what is to be done then."""
-        self.served = 0
-        """When it last had its turn."""
+    def __init__(self, scheduler: "DeadlineQueue") -> None:
+        self._scheduler = scheduler
+        self.tasks: list[tuple[float, int, Task]] = []
+        """A heap of monotonic deadline, sequence number and task."""
+        self.last_turn = 0
 
-    def put(self, due: float, act: Task) -> None:
-        """Have something done at a moment."""
-        self._pacer.put(self, due, act)
-
-    def __len__(self) -> int:
-        """Return how much is waiting."""
-        return len(self.waiting)
+    def put(self, due: float, task: Task) -> None:
+        """Add a task with a monotonic deadline."""
+        self._scheduler.put(self, due, task)
 
     def close(self) -> None:
-        """Forget what is waiting."""
-        self._pacer.leave(self)
+        """Drop all waiting tasks."""
+        self._scheduler.remove(self)
 
 
 class DeadlineQueue:
-    """The threads, and the lines before them."""
+    """The thread pool and the TaskQueues it serves."""
 
-    def __init__(self, most: Callable[[], int]) -> None:
-        self._most = most
-        """How many things may be under way at once, at this moment."""
+    def __init__(self, max_threads: Callable[[], int]) -> None:
+        self._max_threads = max_threads
         self._lock = threading.Lock()
-        self._clock = threading.Condition(self._lock)
-        """Where one thread waits for the next moment."""
-        self._bench = threading.Condition(self._lock)
-        """Where the other threads wait that have nothing to do."""
-        self._lines: list[TaskQueue] = []
+        self._deadline = threading.Condition(self._lock)
+        """One thread waits here for the earliest deadline."""
+        self._idle = threading.Condition(self._lock)
+        """All other threads without a task wait here."""
+        self._queues: list[TaskQueue] = []
         self._turns = itertools.count(1)
-        self._numbers = itertools.count()
-        self._watched = False
-        self._threads = self._resting = 0
+        self._sequence = itertools.count()
+        self._has_waiter = False
+        self._threads = self._idle_threads = 0
 
-    def line(self) -> TaskQueue:
-        """Return a new line."""
+    def task_queue(self) -> TaskQueue:
+        """Return a new TaskQueue."""
         return TaskQueue(self)
 
-    def put(self, line: TaskQueue, due: float, act: Task) -> None:
-        """Have something done at a moment, in the turn of a line."""
+    def put(self, queue: TaskQueue, due: float, task: Task) -> None:
+        """Add a task to a TaskQueue."""
         with self._lock:
-            first = not line.waiting or due < line.waiting[0][0]
-            heapq.heappush(line.waiting, (due, next(self._numbers), act))
-            if line not in self._lines:
-                self._lines.append(line)
-            if first:
-                self._clock.notify()
-            self._call()
+            is_earliest = not queue.tasks or due < queue.tasks[0][0]
+            heapq.heappush(queue.tasks, (due, next(self._sequence), task))
+            if queue not in self._queues:
+                self._queues.append(queue)
+            if is_earliest:
+                self._deadline.notify()
+            self._ensure_waiter()
 
-    def leave(self, line: TaskQueue) -> None:
-        """Take a line away, with all that waits in it."""
+    def remove(self, queue: TaskQueue) -> None:
+        """Remove a TaskQueue and its tasks."""
         with self._lock:
-            line.waiting.clear()
-            self._drop(line)
+            queue.tasks.clear()
+            if queue in self._queues:
+                self._queues.remove(queue)
 
-    def _drop(self, line: TaskQueue) -> None:
-        if line in self._lines:
-            self._lines.remove(line)
-
-    def _call(self) -> None:
-        """See to it that somebody looks at the clock, as long as there is something to wait for."""
-        if self._watched or not self._lines:
+    def _ensure_waiter(self) -> None:
+        """Wake or start a thread if none waits for the earliest deadline."""
+        if self._has_waiter or not self._queues:
             return
-        if self._resting:
-            self._bench.notify()
-        elif self._threads < max(1, self._most()):
+        if self._idle_threads:
+            self._idle.notify()
+        elif self._threads < max(1, self._max_threads()):
             self._threads += 1
-            threading.Thread(target=self._serve, name=f"submitter-{self._threads}", daemon=True).start()
+            threading.Thread(target=self._run_tasks, name=f"submitter-{self._threads}", daemon=True).start()
 
-    def _serve(self) -> None:
-        while (act := self._next()) is not None:
+    def _run_tasks(self) -> None:
+        while (task := self._next_task()) is not None:
             try:
-                act()
-            except Exception:  # a bug in one must not end the thread that all share
+                task()
+            except Exception:  # the threads are shared: a bug in one task must not end them
                 log.exception("submitter_failed")
 
-    def _next(self) -> Task | None:
-        """Return the next thing to do, when it is due; None if this thread is not needed."""
+    def _next_task(self) -> Task | None:
+        """Return the next task when it is due, or None if this thread is not needed."""
         with self._lock:
             while True:
-                if self._watched or not self._lines:
-                    if not self._rest():
+                if self._has_waiter or not self._queues:
+                    if not self._wait_idle():
                         self._threads -= 1
                         return None
                     continue
                 now = time.monotonic()
-                line = self._whose_turn(now)
-                if line is not None:
-                    return self._taken(line)
-                self._watched = True
-                self._clock.wait(min(each.waiting[0][0] for each in self._lines) - now)
-                self._watched = False
+                due = [queue for queue in self._queues if queue.tasks[0][0] <= now]
+                if due:
+                    return self._pop(min(due, key=lambda queue: queue.last_turn))
+                self._has_waiter = True
+                self._deadline.wait(min(queue.tasks[0][0] for queue in self._queues) - now)
+                self._has_waiter = False
 
-    def _rest(self) -> bool:
-        """Wait to be called; return whether somebody did, or still may."""
-        self._resting += 1
-        called = self._bench.wait(IDLE_S)
-        self._resting -= 1
-        return called or self._threads == 1
+    def _wait_idle(self) -> bool:
+        """Wait for a wake-up; return whether the thread is still needed."""
+        self._idle_threads += 1
+        notified = self._idle.wait(IDLE_S)
+        self._idle_threads -= 1
+        return notified or self._threads == 1
 
-    def _whose_turn(self, now: float) -> TaskQueue | None:
-        due = [each for each in self._lines if each.waiting[0][0] <= now]
-        return min(due, key=lambda each: each.served) if due else None
-
-    def _taken(self, line: TaskQueue) -> Task:
-        _, _, act = heapq.heappop(line.waiting)
-        line.served = next(self._turns)
-        if not line.waiting:
-            self._drop(line)
-        self._call()
-        return act
+    def _pop(self, queue: TaskQueue) -> Task:
+        _, _, task = heapq.heappop(queue.tasks)
+        queue.last_turn = next(self._turns)
+        if not queue.tasks:
+            self._queues.remove(queue)
+        self._ensure_waiter()
+        return task

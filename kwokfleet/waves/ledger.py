@@ -1,7 +1,7 @@
-"""The Ledger: which Runs of a Wave there were, and how far each got. It lives in the Fleet's status in the cluster.
+"""The Ledger: the Runs of each Wave and their progress, stored in the Fleet's status in the cluster.
 
-Who leads next goes on from there. What it says may be a little older than what happened: objects
-that were submitted since are submitted again under the same names, which changes nothing.
+The next leader continues from it. It may lag behind: objects that were submitted since the last write are submitted
+again under the same names, which creates nothing.
 """
 
 import itertools
@@ -16,33 +16,31 @@ from kwokfleet.render import schedule
 from kwokfleet.waves.run_commands import RunAction, RunCommand
 
 MAX_RUNS = 10
-"""Runs of a Wave that are remembered when they are over."""
+"""Finished Runs of a Wave that the Ledger keeps."""
 MAX_PENDING_CLEANUPS = 100
-"""Runs of a Wave that are remembered because objects of theirs are still to be removed."""
+"""Finished Runs of a Wave that the Ledger keeps because their objects are not removed yet."""
 LEAD_TIME = timedelta(seconds=1)
-"""A Run is noted so long before it starts, so that its first object is not late already."""
+"""A Run is recorded this long before it starts, so that its first object is on time."""
 START_GRACE = timedelta(seconds=60)
-"""A Run that could not be started for longer than this was missed."""
-_TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
-_BEFORE = timedelta(microseconds=1)
-_WORDS = 300
-
-
+"""A Run that starts later than this counts as missed."""
 MAX_RANGES = 200
-"""Of objects that were refused; beyond it, ranges that lie close together are remembered as one."""
+"""Ranges of rejected objects per Run. Above it, the closest ranges are merged."""
+_TIME_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
+_RESOLUTION = timedelta(microseconds=1)
+_MAX_ERROR_CHARS = 300
 
 
 class CleanupState(StrEnum):
-    """Whether objects of a Run are removed by us."""
+    """Removal of a Run's objects."""
 
     NONE = ""
-    """Nobody asked for it."""
+    """The Wave has neither ttl nor cleanup."""
     DUE = "Due"
     DONE = "Done"
 
 
 class RunState(StrEnum):
-    """How a Run fares."""
+    """State of a Run."""
 
     RUNNING = "Running"
     DONE = "Done"
@@ -50,284 +48,285 @@ class RunState(StrEnum):
 
 
 class RunVerdict(StrEnum):
-    """What a Run's Result came to."""
+    """Verdict on a Run's Result."""
 
     OPEN = ""
-    """It is still being measured."""
+    """Not measured completely yet."""
     PASSED = "Passed"
     FAILED = "Failed"
     MEASURED = "Measured"
-    """Nothing was expected of it."""
+    """The Wave has no gates."""
     NO_DATA = "NoData"
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """One Run."""
+    """One Run in the Ledger."""
 
     name: str
     start: datetime
     state: RunState = RunState.RUNNING
     submitted: int = 0
-    """So many objects, from the first on, were submitted without a gap."""
+    """Watermark: all objects below this index were submitted."""
     total: int = 0
-    refused: tuple[tuple[int, int], ...] = ()
-    """The objects that were submitted and are not there, because they were refused: from index to index."""
-    why: str = ""
-    """What was refused, and why."""
+    rejected: tuple[tuple[int, int], ...] = ()
+    """Index ranges of submitted objects that the API server rejected."""
+    error: str = ""
+    """Summary of the rejections."""
     shift: timedelta = timedelta()
-    """Everything is due so much later than planned: the time that it was suspended."""
-    paused: datetime | None = None
-    """Since when it has been suspended, or cancelled."""
-    rounds: int = 0
-    """How many rounds of churn are done."""
-    ended: datetime | None = None
-    """When it was done, or cancelled."""
-    upkeep: CleanupState = CleanupState.NONE
+    """Delay of all instants: the time that the Run was suspended."""
+    paused_at: datetime | None = None
+    """When it was suspended or cancelled."""
+    churn_rounds: int = 0
+    """Finished churn rounds."""
+    ended_at: datetime | None = None
+    """When it was done or cancelled."""
+    cleanup: CleanupState = CleanupState.NONE
     verdict: RunVerdict = RunVerdict.OPEN
 
     @property
-    def failed(self) -> int:
-        """How many objects were refused."""
-        return sum(last - first + 1 for first, last in self.refused)
+    def rejected_count(self) -> int:
+        """Number of rejected objects."""
+        return sum(last - first + 1 for first, last in self.rejected)
 
     @property
-    def begins(self) -> datetime:
-        """What the instants of its objects count from."""
+    def shifted_start(self) -> datetime:
+        """Start of the instants: the start plus the time suspended."""
         return self.start + self.shift
 
     @property
     def is_open(self) -> bool:
-        """Whether there is something left to do."""
-        return self.state is RunState.RUNNING or self.upkeep is CleanupState.DUE
+        """Whether objects are left to submit or to remove."""
+        return self.state is RunState.RUNNING or self.cleanup is CleanupState.DUE
 
     def suspended(self, now: datetime) -> "RunRecord":
-        """Return it as it is while it rests."""
-        return self if self.paused else replace(self, paused=now)
+        """Return the suspended Run."""
+        return self if self.paused_at else replace(self, paused_at=now)
 
     def resumed(self, now: datetime) -> "RunRecord":
-        """Return it as it goes on: what was not due before it rested is due as much later as it rested."""
-        if self.paused is None:
+        """Return the resumed Run. Instants after the pause move by its length."""
+        if self.paused_at is None:
             return self
-        rested = max(timedelta(), now - max(self.paused, self.begins))
-        return replace(self, paused=None, shift=self.shift + rested)
+        pause = max(timedelta(), now - max(self.paused_at, self.shifted_start))
+        return replace(self, paused_at=None, shift=self.shift + pause)
 
     def cancelled(self, now: datetime) -> "RunRecord":
-        """Return it as it is when somebody has cancelled it."""
-        return replace(self.suspended(now), state=RunState.CANCELLED, ended=now)
+        """Return the cancelled Run."""
+        return replace(self.suspended(now), state=RunState.CANCELLED, ended_at=now)
 
     def retried(self, now: datetime) -> "RunRecord":
-        """Return it as it is when it is to go on, and to submit once more what was refused."""
-        fields = {
-            "state": RunState.RUNNING,
-            "ended": None,
-            "why": "",
-            "upkeep": CleanupState.NONE,
-            "verdict": RunVerdict.OPEN,
-        }
-        return replace(self.resumed(now), **fields)  # type: ignore[arg-type]  # fields of Entry
+        """Return the Run as running again. It submits rejected and missing objects."""
+        return replace(
+            self.resumed(now),
+            state=RunState.RUNNING,
+            ended_at=None,
+            error="",
+            cleanup=CleanupState.NONE,
+            verdict=RunVerdict.OPEN,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class WaveLedger:
-    """One Wave."""
+    """The Ledger of one Wave."""
 
     since: datetime
-    """When it was first seen: what its `after` and `every` count from."""
-    seen: datetime
-    """Up to when its Runs have been looked for."""
+    """When the Wave was first seen: `after` and `every` count from here."""
+    scheduled_until: datetime
+    """Runs up to this time are recorded."""
     runs: tuple[RunRecord, ...] = ()
-    heeded: int = 0
-    """The number of the last order that was heeded."""
+    last_command: int = 0
+    """Number of the last applied RunCommand."""
 
-    def with_run(self, entry: RunRecord) -> "WaveLedger":
-        """Return the page with a Run added, or in the place of what was known of it.
+    def with_run(self, record: RunRecord) -> "WaveLedger":
+        """Return the WaveLedger with a Run added or replaced.
 
-        The oldest are forgotten, but none that still runs, and hardly one that is to be tidied up: nobody would.
+        Drops the oldest finished Runs. Running ones stay, and so do up to 100 with objects to remove.
         """
-        known = sorted((*(each for each in self.runs if each.name != entry.name), entry), key=lambda each: each.start)
-        over = [each for each in known if not each.is_open]
-        untidy = [each for each in known if each.is_open and each.state is not RunState.RUNNING]
-        forgotten = (
-            over[: max(0, min(len(over), len(known) - MAX_RUNS))] + untidy[: max(0, len(untidy) - MAX_PENDING_CLEANUPS)]
-        )
-        return replace(self, runs=tuple(each for each in known if each not in forgotten))
+        others = (run for run in self.runs if run.name != record.name)
+        runs = sorted((*others, record), key=lambda run: run.start)
+        closed = [run for run in runs if not run.is_open]
+        pending = [run for run in runs if run.is_open and run.state is not RunState.RUNNING]
+        dropped = closed[: max(0, min(len(closed), len(runs) - MAX_RUNS))]
+        dropped += pending[: max(0, len(pending) - MAX_PENDING_CLEANUPS)]
+        return replace(self, runs=tuple(run for run in runs if run not in dropped))
 
     def run(self, name: str) -> RunRecord | None:
-        """Return what is known of a Run."""
-        return next((each for each in self.runs if each.name == name), None)
+        """Return a Run by name."""
+        return next((run for run in self.runs if run.name == name), None)
 
     @property
     def running(self) -> tuple[RunRecord, ...]:
-        """The Runs that are not over."""
-        return tuple(each for each in self.runs if each.state is RunState.RUNNING)
+        """The running Runs."""
+        return tuple(run for run in self.runs if run.state is RunState.RUNNING)
 
 
 def new_wave_ledger(now: datetime) -> WaveLedger:
-    """Return the page of a Wave that nobody has seen before."""
-    return WaveLedger(now, now - _BEFORE)
+    """Return the WaveLedger of a new Wave."""
+    return WaveLedger(now, now - _RESOLUTION)
 
 
-def index_ranges(indices: Iterable[int], most: int = MAX_RANGES) -> tuple[tuple[int, int], ...]:
-    """Return numbers as ranges; those with the smallest gaps between them become one if they are too many."""
-    found: list[tuple[int, int]] = []
+def index_ranges(indices: Iterable[int], max_ranges: int = MAX_RANGES) -> tuple[tuple[int, int], ...]:
+    """Return indices as ranges. Above *max_ranges*, the ranges with the smallest gaps are merged."""
+    ranges: list[tuple[int, int]] = []
     for index in sorted(indices):
-        if found and index <= found[-1][1] + 1:
-            found[-1] = (found[-1][0], index)
+        if ranges and index <= ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], index)
         else:
-            found.append((index, index))
-    while len(found) > most:
-        gaps = [after[0] - before[1] for before, after in itertools.pairwise(found)]
+            ranges.append((index, index))
+    while len(ranges) > max_ranges:
+        gaps = [after[0] - before[1] for before, after in itertools.pairwise(ranges)]
         at = gaps.index(min(gaps))
-        found[at : at + 2] = [(found[at][0], found[at + 1][1])]
-    return tuple(found)
+        ranges[at : at + 2] = [(ranges[at][0], ranges[at + 1][1])]
+    return tuple(ranges)
 
 
-def add_due_runs(page: WaveLedger, start: Start, now: datetime) -> tuple[WaveLedger, list[RunRecord]]:
-    """Return the Runs to start now, and the page that knows of them."""
-    found = [
+def add_due_runs(wave_ledger: WaveLedger, start: Start, now: datetime) -> tuple[WaveLedger, list[RunRecord]]:
+    """Return the WaveLedger with all due Runs, and the new ones."""
+    new_runs = [
         RunRecord(run.name, run.start)
-        for run in schedule.due_runs(start, page.since, page.seen, now, grace=START_GRACE)
-        if page.run(run.name) is None
+        for run in schedule.due_runs(start, wave_ledger.since, wave_ledger.scheduled_until, now, grace=START_GRACE)
+        if wave_ledger.run(run.name) is None
     ]
-    for entry in found:
-        page = page.with_run(entry)
-    return replace(page, seen=max(page.seen, now)), found
+    for record in new_runs:
+        wave_ledger = wave_ledger.with_run(record)
+    return replace(wave_ledger, scheduled_until=max(wave_ledger.scheduled_until, now)), new_runs
 
 
-def next_start(page: WaveLedger, start: Start, now: datetime) -> datetime | None:
-    """Return when the next Run is due, None if no more is near."""
-    run = next(schedule.runs_between(start, page.since, max(page.seen, now), now + timedelta(days=1)), None)
+def next_start(wave_ledger: WaveLedger, start: Start, now: datetime) -> datetime | None:
+    """Return when the next Run is due within a day, None if there is none."""
+    earliest = max(wave_ledger.scheduled_until, now)
+    run = next(schedule.runs_between(start, wave_ledger.since, earliest, now + timedelta(days=1)), None)
     return run.start if run else None
 
 
-# what becomes of Runs that are known
+# changes of recorded Runs
 
 
-def suspend_runs(page: WaveLedger, now: datetime) -> WaveLedger:
-    """Return the page of a Wave that is suspended."""
-    return _changed(page, lambda each: each.suspended(now) if each.state is RunState.RUNNING else each)
+def suspend_runs(wave_ledger: WaveLedger, now: datetime) -> WaveLedger:
+    """Return the WaveLedger with all running Runs suspended."""
+    return _map_runs(wave_ledger, lambda run: run.suspended(now) if run.state is RunState.RUNNING else run)
 
 
-def resume_runs(page: WaveLedger, now: datetime) -> WaveLedger:
-    """Return the page of a Wave that is not suspended, or no longer is."""
-    return _changed(page, lambda each: each.resumed(now) if each.state is RunState.RUNNING else each)
+def resume_runs(wave_ledger: WaveLedger, now: datetime) -> WaveLedger:
+    """Return the WaveLedger with all running Runs resumed."""
+    return _map_runs(wave_ledger, lambda run: run.resumed(now) if run.state is RunState.RUNNING else run)
 
 
-def set_cleanup(page: WaveLedger, *, tidy: bool) -> WaveLedger:
-    """Return the page of a Wave whose objects are removed when their time is over; or are not, any more."""
-    before, after = (CleanupState.NONE, CleanupState.DUE) if tidy else (CleanupState.DUE, CleanupState.NONE)
-    return _changed(page, lambda each: replace(each, upkeep=after) if each.upkeep is before else each)
+def set_cleanup(wave_ledger: WaveLedger, *, enabled: bool) -> WaveLedger:
+    """Return the WaveLedger with the removal of objects due, or no longer due."""
+    before, after = (CleanupState.NONE, CleanupState.DUE) if enabled else (CleanupState.DUE, CleanupState.NONE)
+    return _map_runs(wave_ledger, lambda run: replace(run, cleanup=after) if run.cleanup is before else run)
 
 
-def _changed(page: WaveLedger, change: Callable[[RunRecord], RunRecord]) -> WaveLedger:
-    return replace(page, runs=tuple(map(change, page.runs)))
+def _map_runs(wave_ledger: WaveLedger, change: Callable[[RunRecord], RunRecord]) -> WaveLedger:
+    return replace(wave_ledger, runs=tuple(map(change, wave_ledger.runs)))
 
 
-def apply_commands(page: WaveLedger, wave: str, wanted: Iterable[RunCommand], now: datetime) -> WaveLedger:
-    """Return a Wave's page with all orders heeded that are new to it."""
-    for order in wanted:
-        if order.wave == wave and order.number > page.heeded:
-            page = _obeyed(replace(page, heeded=order.number), order, now)
-    return page
+def apply_commands(wave_ledger: WaveLedger, wave: str, commands: Iterable[RunCommand], now: datetime) -> WaveLedger:
+    """Return the WaveLedger with all new commands for this Wave applied."""
+    for command in commands:
+        if command.wave == wave and command.number > wave_ledger.last_command:
+            wave_ledger = _apply_command(replace(wave_ledger, last_command=command.number), command, now)
+    return wave_ledger
 
 
-def _obeyed(page: WaveLedger, order: RunCommand, now: datetime) -> WaveLedger:
-    match order.what:
+def _apply_command(wave_ledger: WaveLedger, command: RunCommand, now: datetime) -> WaveLedger:
+    match command.action:
         case RunAction.RUN:
-            return page.with_run(RunRecord(f"m{order.number}", now + LEAD_TIME))
+            return wave_ledger.with_run(RunRecord(f"m{command.number}", now + LEAD_TIME))
         case RunAction.CANCEL:
-            meant = [each for each in page.running if order.run in ("", each.name)]
-            return _changed(page, lambda each: each.cancelled(now) if each in meant else each)
+            running = [run for run in wave_ledger.running if command.run in ("", run.name)]
+            return _map_runs(wave_ledger, lambda run: run.cancelled(now) if run in running else run)
         case RunAction.RETRY:
-            over = [each for each in page.runs if each.name == order.run and each.state is not RunState.RUNNING]
-            return _changed(page, lambda each: each.retried(now) if each in over else each)
+            closed = [run for run in wave_ledger.runs if run.name == command.run and run.state is not RunState.RUNNING]
+            return _map_runs(wave_ledger, lambda run: run.retried(now) if run in closed else run)
 
 
-# as the cluster has it
+# the form in Fleet.status
 
 
 def parse(waves: Iterable[Manifest]) -> dict[str, WaveLedger]:
-    """Read the Ledger of a Fleet out of its status; an entry that cannot be read is nobody's."""
-    found: dict[str, WaveLedger] = {}
-    for each in waves:
+    """Parse the Ledger of a Fleet from its status. Invalid entries are skipped."""
+    wave_ledgers: dict[str, WaveLedger] = {}
+    for wave in waves:
         try:
-            runs = tuple(_entry(run) for run in each.get("runs") or ())
-            heeded = int(each.get("heeded", 0))
-            found[each["name"]] = WaveLedger(_time(each["since"]), _time(each["seen"]), runs, heeded)
+            runs = tuple(_parse_run(run) for run in wave.get("runs") or ())
+            last_command = int(wave.get("heeded", 0))
+            wave_ledgers[wave["name"]] = WaveLedger(_time(wave["since"]), _time(wave["seen"]), runs, last_command)
         except (AttributeError, KeyError, ValueError, TypeError):
             continue
-    return found
+    return wave_ledgers
 
 
-def _entry(run: Manifest) -> RunRecord:
+def _parse_run(run: Manifest) -> RunRecord:
     return RunRecord(
-        str(run["name"]),
-        _time(run["start"]),
-        RunState(run["state"]),
-        int(run.get("submitted", 0)),
-        int(run.get("total", 0)),
-        _read_ranges(str(run.get("refused", ""))),
-        str(run.get("why", "")),
-        timedelta(seconds=float(run.get("shiftSeconds", 0))),
-        _time(run["paused"]) if run.get("paused") else None,
-        int(run.get("churned", 0)),
-        _time(run["ended"]) if run.get("ended") else None,
-        CleanupState(run.get("upkeep", "")),
-        RunVerdict(run.get("verdict", "")),
+        name=str(run["name"]),
+        start=_time(run["start"]),
+        state=RunState(run["state"]),
+        submitted=int(run.get("submitted", 0)),
+        total=int(run.get("total", 0)),
+        rejected=_parse_ranges(str(run.get("refused", ""))),
+        error=str(run.get("why", "")),
+        shift=timedelta(seconds=float(run.get("shiftSeconds", 0))),
+        paused_at=_time(run["paused"]) if run.get("paused") else None,
+        churn_rounds=int(run.get("churned", 0)),
+        ended_at=_time(run["ended"]) if run.get("ended") else None,
+        cleanup=CleanupState(run.get("upkeep", "")),
+        verdict=RunVerdict(run.get("verdict", "")),
     )
 
 
-def _read_ranges(text: str) -> tuple[tuple[int, int], ...]:
+def _parse_ranges(text: str) -> tuple[tuple[int, int], ...]:
     pairs = (part.partition("-") for part in text.split(",") if part)
     return tuple((int(first), int(last or first)) for first, _, last in pairs)
 
 
-def serialize(pages: Mapping[str, WaveLedger]) -> list[Manifest]:
-    """Return the Ledger of a Fleet as its status has it.
+def serialize(wave_ledgers: Mapping[str, WaveLedger]) -> list[Manifest]:
+    """Return the Ledger of a Fleet for its status.
 
-    `seen` moves only with a Run: a Ledger that says nothing new is not written anew.
+    `seen` is the start of the last Run, not `scheduled_until`: an unchanged Ledger is not written again.
     """
     return [
         {
             "name": name,
-            "since": _text(page.since),
-            "seen": _text(max((run.start for run in page.runs), default=page.since - _BEFORE)),
-            "runs": [_run(run) for run in page.runs],
+            "since": _text(wave_ledger.since),
+            "seen": _text(max((run.start for run in wave_ledger.runs), default=wave_ledger.since - _RESOLUTION)),
+            "runs": [_serialize_run(run) for run in wave_ledger.runs],
         }
-        | ({"heeded": page.heeded} if page.heeded else {})
-        for name, page in sorted(pages.items())
+        | ({"heeded": wave_ledger.last_command} if wave_ledger.last_command else {})
+        for name, wave_ledger in sorted(wave_ledgers.items())
     ]
 
 
-def _run(run: RunRecord) -> Manifest:
-    made: Manifest = {
+def _serialize_run(run: RunRecord) -> Manifest:
+    required: Manifest = {
         "name": run.name,
         "start": _text(run.start),
         "state": run.state.value,
         "submitted": run.submitted,
         "total": run.total,
-        "failed": run.failed,
+        "failed": run.rejected_count,
     }
-    more: Manifest = {
-        "refused": ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in run.refused),
-        "why": run.why[:_WORDS],
+    optional: Manifest = {
+        "refused": ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in run.rejected),
+        "why": run.error[:_MAX_ERROR_CHARS],
         "shiftSeconds": run.shift.total_seconds(),
-        "paused": _text(run.paused) if run.paused else "",
-        "churned": run.rounds,
-        "ended": _text(run.ended) if run.ended else "",
-        "upkeep": run.upkeep.value,
+        "paused": _text(run.paused_at) if run.paused_at else "",
+        "churned": run.churn_rounds,
+        "ended": _text(run.ended_at) if run.ended_at else "",
+        "upkeep": run.cleanup.value,
         "verdict": run.verdict.value,
     }
-    return made | {name: value for name, value in more.items() if value}
+    return required | {name: value for name, value in optional.items() if value}
 
 
-def _text(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime(_TIME)
+def _text(time: datetime) -> str:
+    return time.astimezone(UTC).strftime(_TIME_FORMAT)
 
 
 def _time(text: str) -> datetime:
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        raise ValueError("a time without a zone")
-    return moment
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError("time without a zone")
+    return time

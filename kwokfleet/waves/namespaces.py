@@ -1,4 +1,4 @@
-"""Namespaces of a Run whose names hold variables."""
+"""Namespaces of a Run whose names contain variables."""
 
 from http import HTTPStatus
 
@@ -8,25 +8,25 @@ from kwokfleet.render import workloads
 
 
 class Namespaces:
-    """Makes the namespaces of a Run that have variables in their names; those without are made from the files."""
+    """Creates a Run's namespaces with variables in their names. The reconciler creates all others."""
 
     def __init__(self, api: requests.RequestSender, context: workloads.RunContext) -> None:
         self._api = api
-        self._varies = bool(workloads.template_variables(context.wave.namespace or ""))
+        self._has_variables = bool(workloads.template_variables(context.wave.namespace or ""))
         self._labels = workloads.owner_labels(context)
-        self._there: set[str] = set()
+        self._existing: set[str] = set()
 
-    def provide(self, manifest: Manifest) -> None:
-        """Make the namespace of an object, unless it is there; why that fails, the object's own refusal will tell."""
+    def ensure(self, manifest: Manifest) -> None:
+        """Create the namespace of an object. A failure shows when the object itself is rejected."""
         name = manifest["metadata"].get("namespace")
-        if not self._varies or not name or name in self._there:
+        if not self._has_variables or not name or name in self._existing:
             return
         labels = {objects.MANAGED_BY: objects.KWOKFLEET, **self._labels}
-        made = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
-        answer = self._api.send(requests.create(made))
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+        answer = self._api.send(requests.create(namespace))
         if answer.status in (HTTPStatus.CREATED, HTTPStatus.CONFLICT):
-            self._there.add(name)
+            self._existing.add(name)
 
-    def forget(self, manifest: Manifest) -> None:
-        """Take note that an object's namespace may be gone."""
-        self._there.discard(manifest["metadata"].get("namespace") or "")
+    def discard(self, manifest: Manifest) -> None:
+        """Check an object's namespace again before the next use: it may be deleted."""
+        self._existing.discard(manifest["metadata"].get("namespace") or "")

@@ -1,7 +1,7 @@
-"""Orders about Runs: what somebody wants of a Wave, written on its Fleet in the cluster, for whoever leads.
+"""Commands for Runs (cancel, retry, run), stored in an annotation of the Fleet in the cluster.
 
-An annotation holds the last ones, `NUMBER WHAT WAVE [RUN]` each, with commas between them. Numbers only grow;
-the Ledger remembers up to which one a Wave has heeded them, so that each is heeded once, whoever leads by then.
+The annotation has the latest commands, `NUMBER ACTION WAVE [RUN]`, separated by commas. Numbers only grow. The
+Ledger stores the last number applied to each Wave, so each command is applied once, across leader changes.
 """
 
 from collections.abc import Iterable
@@ -12,12 +12,12 @@ from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
 
 MAX_COMMANDS = 20
-"""Orders that are kept: the daemon heeds them within a moment."""
-_WORDS = 4
+"""Commands kept in the annotation. The daemon applies each within seconds."""
+_MAX_WORDS = 4
 
 
 class RunAction(StrEnum):
-    """What may be wanted."""
+    """Action of a RunCommand."""
 
     CANCEL = "cancel"
     RETRY = "retry"
@@ -26,43 +26,43 @@ class RunAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunCommand:
-    """One thing that somebody wants."""
+    """One command for the Runs of a Wave."""
 
     number: int
-    what: RunAction
+    action: RunAction
     wave: str
     run: str = ""
-    """Empty for all that it may be meant for."""
+    """Empty: all Runs that the action fits."""
 
     def __str__(self) -> str:
-        """Return it as it is written."""
-        return f"{self.number} {self.what} {self.wave} {self.run}".rstrip()
+        """Return the text for the annotation."""
+        return f"{self.number} {self.action} {self.wave} {self.run}".rstrip()
 
 
 def parse(text: str) -> list[RunCommand]:
-    """Return the orders of an annotation, by their numbers; what is none is left out."""
-    found = (_read(part.split()) for part in text.split(","))
-    return sorted((each for each in found if each), key=lambda each: each.number)
+    """Return the commands of an annotation, sorted by number. Invalid parts are skipped."""
+    commands = (_parse_command(part.split()) for part in text.split(","))
+    return sorted((command for command in commands if command), key=lambda command: command.number)
 
 
-def _read(words: list[str]) -> RunCommand | None:
+def _parse_command(words: list[str]) -> RunCommand | None:
     try:
-        number, what, wave, run = (*words, "")[:_WORDS]
-        return RunCommand(int(number), RunAction(what), wave, run)
+        number, action, wave, run = (*words, "")[:_MAX_WORDS]
+        return RunCommand(int(number), RunAction(action), wave, run)
     except ValueError:
         return None
 
 
-def with_command(text: str, what: RunAction, wave: str, run: str = "", *, above: int = 0) -> str:
-    """Return the annotation with an order added; its number is greater than all before, and than *above*."""
-    known = parse(text)
-    number = max((above, *(each.number for each in known))) + 1
-    return ",".join(str(each) for each in (*known, RunCommand(number, what, wave, run))[-MAX_COMMANDS:])
+def with_command(text: str, action: RunAction, wave: str, run: str = "", *, above: int = 0) -> str:
+    """Return the annotation with a command added. Its number is above all others and above *above*."""
+    commands = parse(text)
+    number = max((above, *(command.number for command in commands))) + 1
+    return ",".join(str(command) for command in (*commands, RunCommand(number, action, wave, run))[-MAX_COMMANDS:])
 
 
 def by_fleet(fleets: Iterable[Manifest]) -> dict[str, list[RunCommand]]:
-    """Return the orders about each Fleet, as the cluster has them."""
-    annotated = ((each["metadata"]["name"], each["metadata"].get("annotations") or {}) for each in fleets)
+    """Return the commands of each Fleet in the cluster."""
+    annotated = ((fleet["metadata"]["name"], fleet["metadata"].get("annotations") or {}) for fleet in fleets)
     return {
         name: parse(annotations[objects.RUN_COMMANDS])
         for name, annotations in annotated

@@ -1,7 +1,7 @@
-"""One Run played: its objects made ahead, submitted at their instants, what is refused tried again, churn after that.
+"""Executes one Run: renders objects ahead of time, submits them at their instants, retries rejected ones, then churns.
 
-Names derive from Fleet, Wave, Run and index, so that an object which is submitted again after a crash
-is there already. What is done is in the Ledger's entry; who leads next goes on from there.
+Object names derive from Fleet, Wave, Run and index, so submitting an object again after a crash creates nothing.
+Progress is in the RunRecord; the next leader continues from the Ledger.
 """
 
 import heapq
@@ -19,322 +19,332 @@ from typing import Protocol
 import structlog
 
 from kwokfleet import errors
-from kwokfleet.api.wave import Churn
+from kwokfleet.api import wave as wave_api
 from kwokfleet.kube import objects, rejections, requests, throttled_client
 from kwokfleet.kube.backoff import Backoff
 from kwokfleet.kube.discovery import KindResolver
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.render import workloads
-from kwokfleet.waves import churn as upkeep
-from kwokfleet.waves import deadline_queue, ledger
+from kwokfleet.waves import churn, deadline_queue, ledger
 from kwokfleet.waves.ledger import RunRecord, RunState
 from kwokfleet.waves.namespaces import Namespaces
 
 log = structlog.get_logger()
 
-AHEAD = 256
-"""So many objects are made before their instants."""
-PATIENCE_S = 0.5
-"""How long to wait for an API server that is away before it is asked again."""
-FIRST_AGAIN_S, LONGEST_AGAIN_S = 0.5, 15.0
-"""When an object is tried again that was refused for a reason that may pass."""
-FIRST_RENEW_S = 0.05
-"""How long an object that was deleted is given to be gone."""
-PASSING_S = 120.0
-"""How long such a reason may last, if the Wave expects no deadline of its own."""
+MAX_QUEUED = 256
+"""Objects rendered ahead of their instants."""
+UNREACHABLE_RETRY_S = 0.5
+"""Delay before a retry when the API server does not answer."""
+FIRST_RETRY_S, MAX_RETRY_S = 0.5, 15.0
+"""Delay before an object is submitted again after a transient rejection."""
+FIRST_REPLACE_RETRY_S = 0.05
+"""Delay before a churned object is created again while the old one is being deleted."""
+RETRY_TIMEOUT_S = 120.0
+"""How long transient rejections are retried if the Wave has no deadline."""
 
 RunKey = tuple[str, str, str]
 """Fleet, Wave and Run."""
 
 
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """One object that was created or finally rejected."""
+
+    index: int
+    due: datetime
+    sent: datetime
+    """When the first request was sent."""
+    error: str = ""
+    """Why it was rejected, `KIND NAME: reason`. Empty: it exists."""
+    retries: int = 0
+
+
 class RunListener(Protocol):
-    """Whoever wants to know what is played. It is told from many threads, and must not take long."""
+    """Receives the progress of Runs. Called from many threads; must return quickly."""
 
-    def began(self, context: workloads.RunContext, entry: RunRecord, total: int) -> None:
-        """Hear that a Run begins, or is gone on with: of *total* objects the first `entry.submitted` are submitted."""
+    def run_started(self, context: workloads.RunContext, record: RunRecord, total: int) -> None:
+        """Handle the start of a Run, or its continuation after `record.submitted` of *total* objects."""
 
-    def submitted(  # noqa: PLR0913, PLR0917  # all that is known of it
-        self, name: RunKey, index: int, due: datetime, sent: datetime, trouble: str, retries: int
-    ) -> None:
-        """Hear that an object was submitted or, as *trouble* says, refused; *sent*: when it first left."""
+    def object_submitted(self, key: RunKey, submission: Submission) -> None:
+        """Handle a submission."""
 
-    def marked(self, name: RunKey, what: str) -> None:
-        """Hear what is worth a line in the timeline: suspended, resumed, a churn round, cancelled, cleaned up."""
+    def timeline_mark(self, key: RunKey, text: str) -> None:
+        """Handle a mark for the timeline: suspended, resumed, churn round, cancelled, cleaned up."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunServices:
-    """What all Runs share."""
+    """Services that all Runs share."""
 
     sender: throttled_client.ThrottledClient
-    pacer: deadline_queue.DeadlineQueue
+    deadlines: deadline_queue.DeadlineQueue
     kinds: KindResolver
-    audience: RunListener
-    news: Callable[[], None]
-    """Is called when an entry has changed."""
+    listener: RunListener
+    on_change: Callable[[], None]
+    """Called when a RunRecord has changed."""
 
 
 @dataclass(slots=True)
 class PendingObject:
-    """One object on its way."""
+    """One object that is not submitted yet."""
 
     index: int
-    at: datetime
-    """When it is due."""
+    instant: datetime
     due: float
-    """The same moment, by the monotonic clock."""
+    """The instant on the monotonic clock."""
     request: requests.Request | None = None
-    """Made ahead; None if that was not possible, or must be done again."""
-    passage: throttled_client.SendTiming = field(default_factory=throttled_client.SendTiming)
-    backoff: Backoff = field(default_factory=lambda: Backoff(FIRST_AGAIN_S, LONGEST_AGAIN_S))
-    """How long to wait if it is refused for a reason that may pass."""
-    queued: bool = True
-    """Whether it waits to be submitted for the first time."""
+    """Rendered ahead. None if rendering failed or must be repeated."""
+    timing: throttled_client.SendTiming = field(default_factory=throttled_client.SendTiming)
+    backoff: Backoff = field(default_factory=lambda: Backoff(FIRST_RETRY_S, MAX_RETRY_S))
+    is_queued: bool = True
+    """Whether its first submission is still ahead."""
 
 
 class RunExecutor(threading.Thread):
-    """Plays one Run."""
+    """Executes one Run."""
 
-    def __init__(self, tools: RunServices, context: workloads.RunContext, entry: RunRecord) -> None:
-        super().__init__(name=f"run-{context.wave.name}-{entry.name}", daemon=True)
-        self._stop_asked = threading.Event()
-        self._tools, self._context, self._entry = tools, context, entry
-        self._name: RunKey = (context.fleet.name, context.wave.name, entry.name)
-        self._sender = tools.sender.lane(self._stop_asked)
-        self._line = tools.pacer.line()
-        self._make = workloads.object_factory(context)
+    def __init__(self, services: RunServices, context: workloads.RunContext, record: RunRecord) -> None:
+        super().__init__(name=f"run-{context.wave.name}-{record.name}", daemon=True)
+        self._stop_event = threading.Event()
+        self._services, self._context, self._record = services, context, record
+        self._key: RunKey = (context.fleet.name, context.wave.name, record.name)
+        self._sender = services.sender.lane(self._stop_event)
+        self._tasks = services.deadlines.task_queue()
+        self._render = workloads.object_factory(context)
         self._namespaces = Namespaces(self._sender, context)
         self._changed = threading.Condition()
-        self._queued = self._under_way = 0
-        self._ahead: list[int] = []
-        """Submitted, but something before them is not."""
-        self._refused = {
-            index for low, high in entry.refused for index in range(low, high + 1) if index < entry.submitted
+        self._queued = self._pending = 0
+        self._above_watermark: list[int] = []
+        """Heap of submitted indices above the watermark."""
+        self._rejected = {
+            index for low, high in record.rejected for index in range(low, high + 1) if index < record.submitted
         }
-        self._groups: dict[str, tuple[int, str]] = {}
-        """Why objects were refused for good: how many, and the first."""
+        self._rejection_groups: dict[str, tuple[int, str]] = {}
+        """Number of objects and the first object, by reason of the final rejection."""
         self._to_monotonic = time.monotonic() - datetime.now(UTC).timestamp()
-        """Fixed for the whole Run: the time of day may jump."""
+        """Fixed for the whole Run, because the wall clock may jump."""
 
     @property
-    def entry(self) -> RunRecord:
-        """How far it is."""
+    def record(self) -> RunRecord:
+        """The current RunRecord."""
         with self._changed:
-            why = rejections.summary(self._groups) or self._entry.why
-            return replace(self._entry, refused=ledger.index_ranges(self._refused), why=why)
+            error = rejections.summary(self._rejection_groups) or self._record.error
+            return replace(self._record, rejected=ledger.index_ranges(self._rejected), error=error)
 
     def cancel(self) -> None:
-        """Leave off; what is submitted stays."""
-        self._stop_asked.set()
+        """Stop. Submitted objects stay."""
+        self._stop_event.set()
         with self._changed:
             self._changed.notify_all()
 
     def run(self) -> None:
-        """Submit what is due, when it is due, then churn, until there is nothing left."""
+        """Submit all objects at their instants, then churn."""
         try:
-            self._play()
+            self._execute()
         except errors.KwokfleetError as error:
-            self._change(why=str(error))
-        except Exception as error:  # a bug must not look like a Run that goes on
-            log.exception("run_failed", wave=self._context.wave.name, run=self._entry.name)
-            self._change(why=f"{type(error).__name__}: {error}")
-        self._line.close()
-        if not self._stop_asked.is_set():
-            self._change(state=RunState.DONE, ended=datetime.now(UTC))
-        self._tools.news()
+            self._update(error=str(error))
+        except Exception as error:  # after a bug, the Run must not look active
+            log.exception("run_failed", wave=self._context.wave.name, run=self._record.name)
+            self._update(error=f"{type(error).__name__}: {error}")
+        self._tasks.close()
+        if not self._stop_event.is_set():
+            self._update(state=RunState.DONE, ended_at=datetime.now(UTC))
+        self._services.on_change()
 
-    def _play(self) -> None:
-        entry, now, total = self._entry, datetime.now(UTC), workloads.object_count(self._context)
-        self._change(total=total)
-        self._tools.audience.began(self._context, self._entry, total)
-        waiting = itertools.islice(workloads.due_objects(self._context, entry.begins), entry.submitted, None)
-        refused = [workloads.DueObject(now, entry.name, index, self._name[1]) for index in sorted(self._refused)]
-        self._submit_all(itertools.chain(refused, waiting))
+    def _execute(self) -> None:
+        record, now, total = self._record, datetime.now(UTC), workloads.object_count(self._context)
+        self._update(total=total)
+        self._services.listener.run_started(self._context, self._record, total)
+        instants = itertools.islice(workloads.due_objects(self._context, record.shifted_start), record.submitted, None)
+        rejected = [workloads.DueObject(now, record.name, index, self._key[1]) for index in sorted(self._rejected)]
+        self._submit_all(itertools.chain(rejected, instants))
         if self._context.wave.churn is not None:
             self._churn(self._context.wave.churn, total)
 
-    def _change(self, **fields: object) -> None:
+    def _update(self, **fields: object) -> None:
         with self._changed:
-            self._entry = replace(self._entry, **fields)  # type: ignore[arg-type]  # fields of Entry
+            self._record = replace(self._record, **fields)  # type: ignore[arg-type]  # fields of RunRecord
 
     # submission
 
-    def _submit_all(self, waiting: Iterable[workloads.DueObject]) -> None:
-        """Make objects ahead of their instants and hand them to the pacer; return when all are submitted, or not."""
-        for instant in waiting:
+    def _submit_all(self, instants: Iterable[workloads.DueObject]) -> None:
+        """Render objects ahead and queue them; return when all are submitted or the Run is stopped."""
+        for instant in instants:
             with self._changed:
-                if self._queued >= AHEAD:  # then half of them at once: who makes one at a time is always awake
-                    self._changed.wait_for(lambda: self._queued <= AHEAD // 2 or self._stop_asked.is_set())
-                if self._stop_asked.is_set():
+                if self._queued >= MAX_QUEUED:  # then refill half the queue at once: fewer wake-ups
+                    self._changed.wait_for(lambda: self._queued <= MAX_QUEUED // 2 or self._stop_event.is_set())
+                if self._stop_event.is_set():
                     return
-                self._queued, self._under_way = self._queued + 1, self._under_way + 1
-            piece = PendingObject(instant.index, instant.at, instant.at.timestamp() + self._to_monotonic)
-            with suppress(errors.ClusterError):  # who submits it tries once more, and deals with that
-                piece.request = self._request(piece)
-            self._line.put(piece.due, partial(self._submit, piece))
-        self._wait_for_all()
+                self._queued, self._pending = self._queued + 1, self._pending + 1
+            pending = PendingObject(instant.index, instant.at, instant.at.timestamp() + self._to_monotonic)
+            with suppress(errors.ClusterError):  # _submit tries again and handles the error
+                pending.request = self._create_request(pending.index)
+            self._tasks.put(pending.due, partial(self._submit, pending))
+        self._wait_for_pending()
 
-    def _wait_for_all(self) -> None:
+    def _wait_for_pending(self) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: not self._under_way or self._stop_asked.is_set())
+            self._changed.wait_for(lambda: not self._pending or self._stop_event.is_set())
 
-    def _request(self, piece: PendingObject) -> requests.Request:
-        manifest = self._make(piece.index)
-        self._namespaces.provide(manifest)
-        return requests.create_any(self._tools.kinds.kind(manifest), manifest)
+    def _create_request(self, index: int) -> requests.Request:
+        manifest = self._render(index)
+        self._namespaces.ensure(manifest)
+        return requests.create_any(self._services.kinds.kind(manifest), manifest)
 
-    def _submit(self, piece: PendingObject) -> None:
-        """Submit one object, now or later; what neither passes nor succeeds is refused."""
-        if piece.queued:
-            self._taken(piece)
-        if self._stop_asked.is_set():
+    def _submit(self, pending: PendingObject) -> None:
+        """Submit one object, or queue it again after a transient rejection."""
+        if pending.is_queued:
+            self._dequeue(pending)
+        if self._stop_event.is_set():
             return
         try:
-            request = piece.request or self._request(piece)
-            piece.request = None
-            answer = self._sender.send(request, piece.passage)
-            trouble = self._trouble(piece, answer)
-            passing = bool(trouble) and rejections.is_transient(answer)
+            request = pending.request or self._create_request(pending.index)
+            pending.request = None
+            answer = self._sender.send(request, pending.timing)
+            reason = self._rejection(pending.index, answer)
+            is_transient = bool(reason) and rejections.is_transient(answer)
         except errors.NotLeadingError:
             self.cancel()
             return
         except errors.UnreachableError:
-            self._line.put(time.monotonic() + PATIENCE_S, partial(self._submit, piece))
+            self._tasks.put(time.monotonic() + UNREACHABLE_RETRY_S, partial(self._submit, pending))
             return
         except errors.ClusterError as error:
-            if self._stop_asked.is_set():
+            if self._stop_event.is_set():
                 return
-            trouble, passing = str(error), False
-        if passing and time.monotonic() < self._passes_until(piece):
-            self._again(piece)
+            reason, is_transient = str(error), False
+        if is_transient and time.monotonic() < self._retry_deadline(pending):
+            self._retry(pending)
         else:
-            self._over(piece, trouble)
+            self._finish(pending, reason)
 
-    def _taken(self, piece: PendingObject) -> None:
-        piece.queued = False
+    def _dequeue(self, pending: PendingObject) -> None:
+        pending.is_queued = False
         with self._changed:
             self._queued -= 1
-            if self._queued == AHEAD // 2:
+            if self._queued == MAX_QUEUED // 2:
                 self._changed.notify_all()
 
-    def _trouble(self, piece: PendingObject, answer: requests.Response) -> str:
-        """Return why an object was refused, empty if it is there."""
+    def _rejection(self, index: int, answer: requests.Response) -> str:
+        """Return why an object was rejected, empty if it exists."""
         if answer.status in (HTTPStatus.CREATED, HTTPStatus.OK):
             return ""
-        manifest = self._make(piece.index)
+        manifest = self._render(index)
         if answer.status == HTTPStatus.CONFLICT and not rejections.is_transient(answer):
-            there = self._sender.send(requests.get_any(self._tools.kinds.kind(manifest), manifest)).json()
-            return "" if upkeep.belongs_to_run(there, self._name) else "there is one already, and it is not of this Run"
-        self._namespaces.forget(manifest)
+            existing = self._sender.send(requests.get_any(self._services.kinds.kind(manifest), manifest)).json()
+            return "" if churn.belongs_to_run(existing, self._key) else "already exists and does not belong to this Run"
+        self._namespaces.discard(manifest)
         return rejections.reason_text(answer)
 
-    def _passes_until(self, piece: PendingObject) -> float:
+    def _retry_deadline(self, pending: PendingObject) -> float:
         expect = self._context.wave.expect
         if expect is not None and expect.deadline is not None:
-            return (self._entry.begins + expect.deadline).timestamp() + self._to_monotonic
-        return piece.due + PASSING_S
+            return (self._record.shifted_start + expect.deadline).timestamp() + self._to_monotonic
+        return pending.due + RETRY_TIMEOUT_S
 
-    def _again(self, piece: PendingObject) -> None:
-        """Try an object later: others go on, and the Ledger knows that it is missing."""
-        self._note(piece.index, refused=True)
-        self._line.put(time.monotonic() + piece.backoff.next_s(), partial(self._submit, piece))
+    def _retry(self, pending: PendingObject) -> None:
+        """Queue an object again. It counts as rejected in the Ledger until it exists."""
+        self._record_submission(pending.index, rejected=True)
+        self._tasks.put(time.monotonic() + pending.backoff.next_s(), partial(self._submit, pending))
 
-    def _over(self, piece: PendingObject, trouble: str) -> None:
-        left = piece.passage.at or time.monotonic()
-        sent = piece.at + timedelta(seconds=left - piece.due)
-        example = self._called(piece.index) if trouble else ""
-        said = f"{example}: {trouble}" if trouble else ""
-        self._tools.audience.submitted(self._name, piece.index, piece.at, sent, said, max(0, piece.passage.tries - 1))
-        if trouble:
+    def _finish(self, pending: PendingObject, reason: str) -> None:
+        sent = pending.instant + timedelta(seconds=(pending.timing.at or time.monotonic()) - pending.due)
+        name = self._object_name(pending.index) if reason else ""
+        error, retries = f"{name}: {reason}" if reason else "", max(0, pending.timing.tries - 1)
+        submission = Submission(pending.index, pending.instant, sent, error, retries)
+        self._services.listener.object_submitted(self._key, submission)
+        if reason:
             with self._changed:
-                count, first = self._groups.get(trouble, (0, example))
-                self._groups[trouble] = (count + 1, first)
-        self._note(piece.index, refused=bool(trouble))
-        self._left()
+                count, first = self._rejection_groups.get(reason, (0, name))
+                self._rejection_groups[reason] = (count + 1, first)
+        self._record_submission(pending.index, rejected=bool(reason))
+        self._finish_pending()
 
-    def _called(self, index: int) -> str:
-        manifest = self._make(index)
+    def _object_name(self, index: int) -> str:
+        manifest = self._render(index)
         return f"{manifest['kind']} {manifest['metadata']['name']}"
 
-    def _note(self, index: int, *, refused: bool) -> None:
-        """Take note that an object was submitted: up to where all were, and which are missing."""
+    def _record_submission(self, index: int, *, rejected: bool) -> None:
+        """Update the watermark and the rejected objects."""
         with self._changed:
-            (self._refused.add if refused else self._refused.discard)(index)
-            done = self._entry.submitted
-            if index >= done:
-                heapq.heappush(self._ahead, index)
-            while self._ahead and self._ahead[0] <= done:
-                done = max(done, heapq.heappop(self._ahead) + 1)
-            self._entry = replace(self._entry, submitted=done)
-        self._tools.news()
+            (self._rejected.add if rejected else self._rejected.discard)(index)
+            watermark = self._record.submitted
+            if index >= watermark:
+                heapq.heappush(self._above_watermark, index)
+            while self._above_watermark and self._above_watermark[0] <= watermark:
+                watermark = max(watermark, heapq.heappop(self._above_watermark) + 1)
+            self._record = replace(self._record, submitted=watermark)
+        self._services.on_change()
 
-    def _left(self) -> None:
+    def _finish_pending(self) -> None:
         with self._changed:
-            self._under_way -= 1
-            if not self._under_way:
+            self._pending -= 1
+            if not self._pending:
                 self._changed.notify_all()
 
     # churn
 
-    def _churn(self, churn: Churn, total: int) -> None:
-        """Renew some of the objects in each round; a round that a crash cut short is done again."""
-        begins = self._entry.begins
-        last = max((each.at for each in workloads.due_objects(self._context, begins)), default=begins)
-        for number in range(self._entry.rounds + 1, churn.total + 1):
-            due = (last + number * churn.every).timestamp() + self._to_monotonic
-            if self._stop_asked.wait(max(0.0, due - time.monotonic())):
+    def _churn(self, settings: wave_api.Churn, total: int) -> None:
+        """Replace some of the objects in each round. A round that a crash interrupted is repeated."""
+        start = self._record.shifted_start
+        last = max((instant.at for instant in workloads.due_objects(self._context, start)), default=start)
+        for number in range(self._record.churn_rounds + 1, settings.total + 1):
+            due = (last + number * settings.every).timestamp() + self._to_monotonic
+            if self._stop_event.wait(max(0.0, due - time.monotonic())):
                 return
-            chosen = upkeep.churned_indices(self._context.fleet, self._context.wave, self._entry.name, number, total)
-            mine = [index for index in chosen if index not in self._refused]
-            self._tools.audience.marked(self._name, f"churn round {number} of {churn.total}: {len(mine)} objects")
+            chosen = churn.churned_indices(self._context.fleet, self._context.wave, self._record.name, number, total)
+            indices = [index for index in chosen if index not in self._rejected]
+            text = f"churn round {number} of {settings.total}: {len(indices)} objects"
+            self._services.listener.timeline_mark(self._key, text)
             with self._changed:
-                self._under_way += len(mine)
+                self._pending += len(indices)
             now = time.monotonic()
-            for index in mine:
-                self._line.put(
-                    now, partial(self._renew, index, number, Backoff(FIRST_RENEW_S, LONGEST_AGAIN_S), now + PASSING_S)
-                )
-            self._wait_for_all()
-            if self._stop_asked.is_set():
+            for index in indices:
+                backoff = Backoff(FIRST_REPLACE_RETRY_S, MAX_RETRY_S)
+                task = partial(self._replace, index, number, backoff, now + RETRY_TIMEOUT_S)
+                self._tasks.put(now, task)
+            self._wait_for_pending()
+            if self._stop_event.is_set():
                 return
-            self._change(rounds=number)
-            self._tools.news()
+            self._update(churn_rounds=number)
+            self._services.on_change()
 
-    def _renew(self, index: int, number: int, backoff: Backoff, until: float) -> None:
-        """Delete an object and make it anew under its name, once the old one is gone."""
-        if self._stop_asked.is_set():
+    def _replace(self, index: int, number: int, backoff: Backoff, deadline: float) -> None:
+        """Delete an object and create it again under the same name."""
+        if self._stop_event.is_set():
             return
         try:
-            done, trouble = self._renewed(upkeep.with_churn_round(self._make(index), number), number)
+            done, reason = self._try_replace(churn.with_churn_round(self._render(index), number), number)
         except errors.NotLeadingError:
             self.cancel()
             return
         except errors.UnreachableError:
-            done, trouble = False, "the API server does not answer"
+            done, reason = False, "the API server does not answer"
         except errors.ClusterError as error:
-            done, trouble = True, str(error)
+            done, reason = True, str(error)
         now = time.monotonic()
-        if not done and now < until:
-            self._line.put(now + backoff.next_s(), partial(self._renew, index, number, backoff, until))
+        if not done and now < deadline:
+            self._tasks.put(now + backoff.next_s(), partial(self._replace, index, number, backoff, deadline))
             return
-        if trouble:
-            log.warning("not_renewed", wave=self._name[1], run=self._name[2], object=self._called(index), error=trouble)
-        self._left()
+        if reason:
+            name = self._object_name(index)
+            log.warning("object_not_replaced", wave=self._key[1], run=self._key[2], object=name, error=reason)
+        self._finish_pending()
 
-    def _renewed(self, manifest: Manifest, number: int) -> tuple[bool, str]:
-        """Do what can be done now for an object to be one of this round; return whether that is all, and why not."""
-        kind = self._tools.kinds.kind(manifest)
-        there = self._sender.send(requests.get_any(kind, manifest)).json()
-        if there.get("metadata"):
-            if not upkeep.belongs_to_run(there, self._name) or not objects.is_managed(there):
-                return True, "the one that is there is not of this Run"
-            if upkeep.churn_round(there) >= number:
+    def _try_replace(self, manifest: Manifest, number: int) -> tuple[bool, str]:
+        """Take one step to replace an object; return whether no step is left, and the reason of a rejection."""
+        kind = self._services.kinds.kind(manifest)
+        existing = self._sender.send(requests.get_any(kind, manifest)).json()
+        if existing.get("metadata"):
+            if not churn.belongs_to_run(existing, self._key) or not objects.is_managed(existing):
+                return True, "the existing object does not belong to this Run"
+            if churn.churn_round(existing) >= number:
                 return True, ""
-            if "deletionTimestamp" not in there["metadata"]:
-                self._sender.send(requests.delete_any(kind, manifest, there["metadata"]["uid"]))
-        self._namespaces.provide(manifest)
+            if "deletionTimestamp" not in existing["metadata"]:
+                self._sender.send(requests.delete_any(kind, manifest, existing["metadata"]["uid"]))
+        self._namespaces.ensure(manifest)
         answer = self._sender.send(requests.create_any(kind, manifest))
         if answer.status == HTTPStatus.CREATED:
             return True, ""
-        later = answer.status == HTTPStatus.CONFLICT or rejections.is_transient(answer)
-        return not later, rejections.reason_text(answer)
+        is_transient = answer.status == HTTPStatus.CONFLICT or rejections.is_transient(answer)
+        return not is_transient, rejections.reason_text(answer)

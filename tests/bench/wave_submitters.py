@@ -29,16 +29,14 @@ class SubmissionListener(controller.NullListener):
 
     def __init__(self) -> None:
         self.sent: dict[int, tuple[float, float]] = {}
-        self.troubles: list[str] = []
+        self.errors: list[str] = []
 
-    def submitted(  # noqa: PLR0913, PLR0917  # as the Audience
-        self, name: run_executor.RunKey, index: int, due: datetime, sent: datetime, trouble: str, retries: int
-    ) -> None:
-        """Remember it."""
-        del name, retries
-        self.sent[index] = (due.timestamp(), sent.timestamp())
-        if trouble:
-            self.troubles.append(trouble)
+    def object_submitted(self, key: run_executor.RunKey, submission: run_executor.Submission) -> None:
+        """Record the times."""
+        del key
+        self.sent[submission.index] = (submission.due.timestamp(), submission.sent.timestamp())
+        if submission.error:
+            self.errors.append(submission.error)
 
 
 def main(who: str, kubeconfig: str, file: str) -> None:
@@ -48,7 +46,7 @@ def main(who: str, kubeconfig: str, file: str) -> None:
     sender = throttled_client.ThrottledClient(api, throttled_client.ClientLimits(), threading.Event())
     cpu = time.process_time()
     listener = {"player": _play, "limiter": _limit}[who](tree, sender)
-    assert not listener.troubles, listener.troubles[:3]
+    assert not listener.errors, listener.errors[:3]
     pairs = [listener.sent[index] for index in sorted(listener.sent)]
     times = sorted(sent for _, sent in pairs)
     print(
@@ -66,10 +64,10 @@ def _play(tree: desired.Tree, sender: throttled_client.ThrottledClient) -> Submi
     listener, done = SubmissionListener(), threading.Event()
     [fleet] = tree.fleets
     made = controller.WaveController(sender, lambda: None, listener)
-    made.attend(tree, lambda _: True, datetime.now(UTC))
-    made.perform(tree, lambda name: {"waves": made.ledgers()[name]})
+    made.schedule_due_runs(tree, lambda _: True, datetime.now(UTC), {})
+    made.start_persisted_runs(tree, lambda name: {"waves": made.serialized_ledgers()[name]})
     while not done.wait(0.5):
-        [page] = made.pages()[fleet.name].values()
+        [page] = made.wave_ledgers()[fleet.name].values()
         if not page.running:
             break
     made.stop()
@@ -119,7 +117,7 @@ def _limit(tree: desired.Tree, sender: throttled_client.ThrottledClient) -> Subm
             passage = throttled_client.SendTiming()
             sender.send(requests.create_any(known.kind(manifest), manifest), passage)
             sent = datetime.fromtimestamp(passage.at - clock, UTC)
-            listener.submitted(("", "", ""), instant.index, instant.at, sent, "", 0)
+            listener.object_submitted(("", "", ""), run_executor.Submission(instant.index, instant.at, sent))
 
     _in_threads(post)
     return listener

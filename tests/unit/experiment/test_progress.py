@@ -151,7 +151,7 @@ def test_a_verdict_without_its_result_is_a_complaint_too() -> None:
 
 def test_objects_that_were_refused_are_a_complaint_unless_the_wave_says_how_many_may() -> None:
     """Where nobody wrote a gate for it, a test whose objects do not exist must not pass."""
-    entry = played(refused=((0, 2),), why="Pod jobs-0: 403 quota")
+    entry = played(rejected=((0, 2),), error="Pod jobs-0: 403 quota")
     assert part(entry, measured()).complaints == ("3 of 10 objects were refused: Pod jobs-0: 403 quota",)
     may_fail = Awaited("lab", "jobs", NOW, gated=True, may_fail=True)
     assert part(entry, measured(), may_fail).complaints == ()

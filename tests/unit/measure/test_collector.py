@@ -207,13 +207,13 @@ def test_a_jobs_dispatch_start_and_completion() -> None:
     started = {"startTime": timestamp(T0 + 1)}
     made.workload(EventType.MODIFIED, job(0, started), T0 + 1.5)
     done = {**started, "completionTime": timestamp(T0 + 14), "conditions": [condition("Complete", 14)]}
-    assert not made.over()
+    assert not made.is_over()
     made.workload(EventType.MODIFIED, job(0, done), T0 + 14.6)
     result = made.result(LONG_AFTER)
     for name, watched, by_api in (("dispatch", 1.2 + DELAY_S - 0.1, 1), ("start", 1.4, 1), ("completion", 14.5, 14)):
         assert one(result, name, "Job").p50 == pytest.approx(watched)
         assert one(result, name, "Job", Clock.API).p50 == by_api
-    assert made.over()
+    assert made.is_over()
     assert result.end is not None
     assert result.end.timestamp() == pytest.approx(T0 + 14.6)
     (pod,) = made.pods()
@@ -226,7 +226,7 @@ def test_a_failed_job_is_over_and_says_why() -> None:
     failed = condition("Failed", 5, reason="BackoffLimitExceeded", message="too often")
     made.workload(EventType.ADDED, job(0, {"conditions": [failed]}), T0 + 5)
     result = made.result(LONG_AFTER)
-    assert made.over()
+    assert made.is_over()
     assert (result.objects.failed, result.objects.completed) == (1, 0)
     assert one(result, "completion", "Job").count == 0
     assert result.troubles[0].what == "Job failed: BackoffLimitExceeded: too often"
@@ -247,13 +247,13 @@ def test_a_deployments_pods_belong_to_it_though_a_replica_set_is_between(*, pods
         made.pod(*event)
     made.tick(T0 + 9, {})
     ready = {"readyReplicas": 2, "conditions": [condition("Available", 5)]}
-    assert not made.over()
+    assert not made.is_over()
     made.workload(EventType.MODIFIED, job(0, ready, kind="Deployment"), T0 + 5.25)
     result = made.result(LONG_AFTER)
     assert one(result, "dispatch", "Deployment").p50 == 1
     assert one(result, "start", "Deployment").p50 == 4
     assert one(result, "completion", "Deployment").p50 == 5
-    assert made.over()
+    assert made.is_over()
     assert [(each.owner, each.index) for each in made.pods()] == [("Deployment/lab-stress-0-0", 0)]
     assert result.objects.created == result.objects.completed == 1
 
@@ -310,9 +310,9 @@ def test_a_run_is_over_when_all_is_submitted_and_every_object_is() -> None:
     ends = [PodTimeline(0, 0, 1, 2, 3), PodTimeline(1, 0, 1, 2, 4, failed=True), PodTimeline(2, 0, gone=6)]
     for pod in ends:
         made.submitted(pod.index, T0, T0, "", 0)
-        assert not told(made, [pod]).over()
+        assert not told(made, [pod]).is_over()
     made.submitted(3, T0, T0 + 1, "Pod lab-stress-0-3: 403 exceeded quota", 0)
-    assert made.over()
+    assert made.is_over()
     end = made.result(LONG_AFTER).end
     assert end is not None
     assert end.timestamp() == T0 + 6 + DELAY_S
@@ -320,9 +320,9 @@ def test_a_run_is_over_when_all_is_submitted_and_every_object_is() -> None:
 
 def test_what_never_ends_is_over_when_it_is_ready() -> None:
     """If it is known that it never ends."""
-    assert told(collector(ends=False), [PodTimeline(0, 0, 1, 2)]).over()
-    assert not told(collector(ends=False), [PodTimeline(0, 0, 1)]).over()
-    assert not told(collector(ends=True), [PodTimeline(0, 0, 1, 2)]).over()
+    assert told(collector(ends=False), [PodTimeline(0, 0, 1, 2)]).is_over()
+    assert not told(collector(ends=False), [PodTimeline(0, 0, 1)]).is_over()
+    assert not told(collector(ends=True), [PodTimeline(0, 0, 1, 2)]).is_over()
 
 
 def test_trouble_is_said_once_for_all_that_it_is_the_same_for() -> None:
@@ -381,7 +381,7 @@ def test_neither_order_nor_repetition_matters(pods: tuple[PodTimeline, ...], cha
     for event in shuffled:
         disordered.pod(*event)
     assert _comparable(disordered) == _comparable(in_order)
-    assert disordered.over() == in_order.over()
+    assert disordered.is_over() == in_order.is_over()
 
 
 def _comparable(made: Collector) -> tuple[object, object]:
@@ -422,7 +422,7 @@ def test_counts_add_up(pods: tuple[PodTimeline, ...]) -> None:
     assert counted.completed + counted.failed == sum(pod.over is not None for pod in pods)
     assert counted.deleted == sum(pod.gone is not None for pod in pods)
     assert objects.model_copy(update={"total": counted.total}) == counted
-    assert made.over() == all(pod.over is not None or pod.gone is not None for pod in pods)
+    assert made.is_over() == all(pod.over is not None or pod.gone is not None for pod in pods)
 
 
 @at_leisure

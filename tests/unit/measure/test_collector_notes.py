@@ -40,10 +40,10 @@ def play(made: Collector, pods: tuple[PodTimeline, ...], until: int) -> list[byt
 def test_what_was_noted_gives_the_same_result_as_never_having_died(pods: tuple[PodTimeline, ...], until: int) -> None:
     """Every number, every pod, and whether it is over; and nothing is noted twice."""
     made, after = collector(len(pods)), collector(len(pods))
-    after.recall(play(made, pods, until))
+    after.restore(play(made, pods, until))
     assert after.result(LONG_AFTER) == made.result(LONG_AFTER)
     assert list(after.pods()) == list(made.pods())
-    assert after.over() == made.over()
+    assert after.is_over() == made.is_over()
     assert after.notes() == []
 
 
@@ -53,9 +53,9 @@ def test_a_third_process_goes_on_as_well_as_the_second(pods: tuple[PodTimeline, 
     """Each adds its own notes to those that it found; the torn end of the first is not in the way."""
     one, two, three = collector(len(pods)), collector(len(pods)), collector(len(pods))
     file = b"\n".join([*play(one, pods, first), b'["p",0,1,18'])
-    two.recall(file.split(b"\n"))
+    two.restore(file.split(b"\n"))
     file += b"\n".join(play(two, pods, second)) + b"\n"
-    three.recall(file.split(b"\n"))
+    three.restore(file.split(b"\n"))
     assert three.result(LONG_AFTER) == two.result(LONG_AFTER)
     assert list(three.pods()) == list(two.pods())
 
@@ -67,7 +67,7 @@ def test_any_torn_end_is_survived(pods: tuple[PodTimeline, ...], until: int, dat
     file = b"\n".join(play(collector(len(pods)), pods, until))
     torn = file[: data.draw(st.integers(0, len(file)))]
     after = collector(len(pods))
-    after.recall(torn.split(b"\n"))
+    after.restore(torn.split(b"\n"))
     for event in everything(pods):
         after.pod(*event)
     told = collector(len(pods))
@@ -82,8 +82,8 @@ def test_the_time_of_the_last_note_is_when_the_gap_begins() -> None:
     for event in life.events():
         made.pod(*event)
     after = collector()
-    assert after.recall(made.notes()) == T0 + 1.25
-    assert collector().recall([]) is None
+    assert after.restore(made.notes()) == T0 + 1.25
+    assert collector().restore([]) is None
 
 
 def test_a_list_after_a_restart_overwrites_nothing_that_was_seen() -> None:
@@ -91,7 +91,7 @@ def test_a_list_after_a_restart_overwrites_nothing_that_was_seen() -> None:
     made, after, life = collector(), collector(), PodTimeline(0, 0, 1, 2, 12)
     for event in list(life.events())[:2]:
         made.pod(*event)
-    after.recall(made.notes())
+    after.restore(made.notes())
     after.pod(EventType.LISTED, life.at(5), T0 + 8)
     after.listed("Pod", T0 + 8)
     for event in list(life.events())[3:]:
@@ -100,7 +100,7 @@ def test_a_list_after_a_restart_overwrites_nothing_that_was_seen() -> None:
     known = {each.name: (each.count, each.missing) for each in result.latencies if each.clock is Clock.WATCH}
     assert known == {"scheduling": (1, 0), "podStartup": (0, 1), "ready": (0, 1), "completion": (1, 0)}
     assert all(each.missing == 0 for each in result.latencies if each.clock is Clock.API)
-    assert after.over()
+    assert after.is_over()
 
 
 def test_a_pod_that_vanished_while_nobody_watched_is_gone_at_an_unknown_time() -> None:
@@ -108,14 +108,14 @@ def test_a_pod_that_vanished_while_nobody_watched_is_gone_at_an_unknown_time() -
     made, after = collector(2), collector(2)
     for event in (*PodTimeline(0, 0, 1, 2).events(), *PodTimeline(1, 0, 1, 2).events()):
         made.pod(*event)
-    after.recall(made.notes())
+    after.restore(made.notes())
     after.pod(EventType.LISTED, PodTimeline(1, 0, 1, 2, 5).at(6), T0 + 8)
-    assert not after.over()
+    assert not after.is_over()
     after.listed("Pod", T0 + 8)
     gone, there = after.pods()
     assert (gone.deleted, "gone" in gone.seen) == (True, False)
     assert not there.deleted
-    assert after.over()
+    assert after.is_over()
     assert after.result(LONG_AFTER).pods.deleted == 1
 
 
@@ -124,15 +124,15 @@ def test_an_object_that_came_and_went_unseen_is_accounted_for() -> None:
     made = collector(3, "Job")
     made.submitted(0, T0, T0, "", 0)
     after = collector(3, "Job")
-    after.recall(made.notes())
+    after.restore(made.notes())
     done = {"startTime": timestamp(T0), "conditions": [condition("Complete", 3)]}
     after.workload(EventType.LISTED, job(1, done), T0 + 9)
     after.listed("Job", T0 + 9, submitted=2)
-    assert not after.over()
+    assert not after.is_over()
     after.submitted(2, T0, T0 + 10, "", 0)
-    assert not after.over()
+    assert not after.is_over()
     after.workload(EventType.ADDED, job(2, done), T0 + 11)
-    assert after.over()
+    assert after.is_over()
     result = after.result(LONG_AFTER)
     assert (result.objects.created, result.objects.deleted) == (3, 1)
 
@@ -163,7 +163,7 @@ def test_jobs_and_their_pods_are_remembered_together() -> None:
     made.workload(EventType.MODIFIED, job(0, {"conditions": [condition("Failed", 14)]}), T0 + 14.6)
     lines += made.notes()
     after = collector(kind="Job")
-    assert after.recall(lines) == T0 + 14.6
+    assert after.restore(lines) == T0 + 14.6
     assert after.result(LONG_AFTER) == made.result(LONG_AFTER)
     assert list(after.pods()) == list(made.pods())
-    assert after.over()
+    assert after.is_over()

@@ -13,9 +13,10 @@ from kwokfleet.kube import requests
 from kwokfleet.kube.requests import Request, Response
 from kwokfleet.measure import run_measurement
 from kwokfleet.measure.result_store import ResultStore, StoredResult
-from kwokfleet.measure.run_measurement import RunMeasurement
+from kwokfleet.measure.run_measurement import MeasurementEnvironment, RunMeasurement
 from kwokfleet.render import workloads
 from kwokfleet.waves.ledger import RunRecord, RunState
+from kwokfleet.waves.run_executor import Submission
 from tests.harness.pod_timelines import T0, PodTimeline
 
 START = datetime.fromtimestamp(T0, UTC)
@@ -61,14 +62,18 @@ def made(folder: Path, total: int = 1, entry: RunRecord | None = None, **wave: A
     """Begin to measure a Run."""
     kinds = frozenset({requests.POD, JOB})
     return RunMeasurement(
-        context(**wave), entry or RunRecord("0", START), total, kinds, ResultStore(folder), lambda _node: "", {}
+        context(**wave),
+        entry or RunRecord("0", START),
+        total,
+        kinds,
+        MeasurementEnvironment(ResultStore(folder), lambda _node: "", {}),
     )
 
 
 def live(run: RunMeasurement, pod: PodTimeline) -> None:
     """Let a pod be submitted, and live."""
     due = START + timedelta(seconds=pod.created)
-    run.submitted(pod.index, due, due, "", 0)
+    run.submitted(Submission(pod.index, due, due))
     for seen, manifest, received in pod.events():
         run.event(requests.POD, seen.name, manifest, received)
 
@@ -84,16 +89,16 @@ def test_a_run_is_over_a_moment_after_its_last_object_once_it_is_played(tmp_path
     run = made(tmp_path)
     live(run, PodTimeline(0, 0, 1, 2, 3))
     assert not run.is_over(T0 + 100)
-    run.learn(RunRecord("0", START, RunState.DONE))
+    run.update_record(RunRecord("0", START, RunState.DONE))
     assert not run.is_over(T0 + 100)
-    assert run.is_over(T0 + 100 + run_measurement.STRAGGLERS_S)
+    assert run.is_over(T0 + 100 + run_measurement.SETTLE_S)
 
 
 def test_a_run_that_the_ledger_has_forgotten_was_done(tmp_path: Path) -> None:
     """Nobody waits for ever for what nobody will say."""
     run = made(tmp_path)
     live(run, PodTimeline(0, 0, 1, 2, 3))
-    run.learn(None)
+    run.update_record(None)
     assert [run.is_over(T0 + 100), run.is_over(T0 + 200)] == [False, True]
 
 
@@ -101,10 +106,10 @@ def test_a_deadline_ends_a_run_but_not_while_it_is_suspended(tmp_path: Path) -> 
     """The time of a suspension does not count."""
     run = made(tmp_path, expect={"deadline": "60s"})
     assert [run.is_over(T0 + 59), run.is_over(T0 + 60)] == [False, True]
-    rested = run.entry.suspended(START + timedelta(seconds=30))
-    run.learn(rested)
+    rested = run.record.suspended(START + timedelta(seconds=30))
+    run.update_record(rested)
     assert not run.is_over(T0 + 90)
-    run.learn(rested.resumed(START + timedelta(seconds=130)))
+    run.update_record(rested.resumed(START + timedelta(seconds=130)))
     assert [run.is_over(T0 + 159), run.is_over(T0 + 160)] == [False, True]
 
 
@@ -112,24 +117,24 @@ def test_who_comes_after_the_deadline_looks_before_it_judges(tmp_path: Path) -> 
     """What is in the cluster is known before the Run is over."""
     came = datetime.now(UTC)
     run = made(tmp_path, entry=RunRecord("0", came - timedelta(minutes=2)), expect={"deadline": "60s"})
-    run.recall()
+    run.restore()
     now = came.timestamp() + 1
     assert not run.is_over(now)
-    run.back(requests.POD, now)
-    run.back(JOB, now)
+    run.watch_resumed(requests.POD, now)
+    run.watch_resumed(JOB, now)
     assert run.is_over(now)
 
 
 def test_what_nobody_saw_of_several_kinds_is_one_gap(tmp_path: Path) -> None:
     """From the first that was lost to the last that is back; another kind's trouble is none of ours."""
     run = made(tmp_path)
-    run.lost(requests.NODE, T0 + 1, "nodes")
-    run.lost(JOB, T0 + 2, "the connection broke")
-    run.lost(requests.POD, T0 + 3, "the connection broke")
-    run.back(JOB, T0 + 4)
-    run.back(JOB, T0 + 5)
-    run.back(requests.POD, T0 + 6)
-    result = run.conclude(Silent(), "Done")
+    run.watch_lost(requests.NODE, T0 + 1, "nodes")
+    run.watch_lost(JOB, T0 + 2, "the connection broke")
+    run.watch_lost(requests.POD, T0 + 3, "the connection broke")
+    run.watch_resumed(JOB, T0 + 4)
+    run.watch_resumed(JOB, T0 + 5)
+    run.watch_resumed(requests.POD, T0 + 6)
+    result = run.finish(Silent(), "Done")
     [gap] = result.gaps
     assert (gap.start.timestamp(), gap.end.timestamp(), gap.why) == (T0 + 2, T0 + 6, "the connection broke")
 
@@ -139,23 +144,23 @@ def test_who_goes_on_takes_up_the_notes_and_tells_of_the_gap(tmp_path: Path) -> 
     first = made(tmp_path, 2)
     live(first, PodTimeline(0, 0, 1, 2, 3))
     first.tick(T0 + 4, {})
-    first.leave()
+    first.release()
     second = made(tmp_path, 2)
-    second.recall()
+    second.restore()
     for kind in (requests.POD, JOB):
         second.listing(kind)
     second.event(requests.POD, "LISTED", PodTimeline(0, 0, 1, 2, 3).at(9), T0 + 20)
     second.listed(requests.POD, T0 + 20)
     for kind in (requests.POD, JOB):
-        second.back(kind, T0 + 20)
+        second.watch_resumed(kind, T0 + 20)
     live(second, PodTimeline(1, 21, 22, 23, 24))
-    result = second.conclude(Silent(), "Done")
+    result = second.finish(Silent(), "Done")
     [gap] = result.gaps
     assert (gap.start.timestamp(), gap.end.timestamp(), gap.why) == (T0 + 4, T0 + 20, run_measurement.NOT_RUNNING)
     assert (result.pods.created, result.pods.completed) == (2, 2)
     elsewhere = made(tmp_path / "elsewhere")
-    elsewhere.recall()
-    [gap] = elsewhere.conclude(Silent(), "Done").gaps
+    elsewhere.restore()
+    [gap] = elsewhere.finish(Silent(), "Done").gaps
     assert gap.start == START
 
 
@@ -164,13 +169,13 @@ def test_a_run_that_is_retried_keeps_what_was_measured_before(tmp_path: Path) ->
     first = made(tmp_path, 2)
     live(first, PodTimeline(0, 0, 1, 2, 3))
     first.tick(T0 + 4, {})
-    first.conclude(Silent(), "Cancelled")
+    first.finish(Silent(), "Cancelled")
     again = made(tmp_path, 2)
-    again.recall()
+    again.restore()
     for kind in (requests.POD, JOB):
-        again.back(kind, T0 + 20)
-    result = again.conclude(Silent(), "Done")
-    assert [gap.why for gap in result.gaps] == [run_measurement.WAS_OVER]
+        again.watch_resumed(kind, T0 + 20)
+    result = again.finish(Silent(), "Done")
+    assert [gap.why for gap in result.gaps] == [run_measurement.BEFORE_RETRY]
     assert result.pods.completed == 1
 
 
@@ -181,12 +186,12 @@ def test_what_is_left_is_the_result_the_pods_and_the_notes(tmp_path: Path) -> No
     run.tick(T0 + 4, {})
     before = kept(tmp_path)
     assert (before.result().state, before.result().gates, list(before.pods())) == ("Running", (), [])
-    result = run.conclude(Telling(), "Done")
+    result = run.finish(Telling(), "Done")
     assert kept(tmp_path).result() == result
     assert ([gate.passed for gate in result.gates], result.state) == ([True], "Done")
     [pod] = kept(tmp_path).pods()
     assert (pod.api["created"], pod.api["event"]) == (T0, T0 + 1.5)
-    assert made(tmp_path, expect={"failures": 0}).conclude(Silent(), "Cancelled").gates == ()
+    assert made(tmp_path, expect={"failures": 0}).finish(Silent(), "Cancelled").gates == ()
 
 
 def test_a_shelf_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
@@ -197,6 +202,6 @@ def test_a_shelf_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
     with structlog.testing.capture_logs() as said:
         for second in range(3):
             run.tick(T0 + second, {})
-        assert run.conclude(Silent(), "Done").gates[0].passed
-        run.leave()
-    assert [each["event"] for each in said].count("result_not_kept") == 1
+        assert run.finish(Silent(), "Done").gates[0].passed
+        run.release()
+    assert [each["event"] for each in said].count("result_not_stored") == 1

@@ -114,8 +114,8 @@ def at(second: int) -> str:
 def test_jobs_and_pods_tell_when_they_ended(status: dict[str, Any], second: int | None) -> None:
     """By what is written in them; one that goes on has not."""
     found = churn.run_object(live("Job", **status), ends=True)
-    assert found.over == (None if second is None else NOON + timedelta(seconds=second))
-    assert churn.run_object(live("Job", **status), ends=False).over == NOON
+    assert found.ended_at == (None if second is None else NOON + timedelta(seconds=second))
+    assert churn.run_object(live("Job", **status), ends=False).ended_at == NOON
 
 
 def test_what_is_over_long_enough_is_expired() -> None:

@@ -119,7 +119,9 @@ def test_what_is_written_is_read_back() -> None:
     """Every field of every Run; a microsecond makes two moments."""
     runs = (
         RunRecord("0", NOON + timedelta(microseconds=1), RunState.DONE, 10, 10, ((2, 2), (4, 7)), "Job a: 403 no"),
-        RunRecord("1", NOON + MINUTE, RunState.CANCELLED, 3, 10, paused=NOON + 3 * MINUTE, ended=NOON + 3 * MINUTE),
+        RunRecord(
+            "1", NOON + MINUTE, RunState.CANCELLED, 3, 10, paused_at=NOON + 3 * MINUTE, ended_at=NOON + 3 * MINUTE
+        ),
         RunRecord(
             "2",
             NOON + 2 * MINUTE,
@@ -127,11 +129,11 @@ def test_what_is_written_is_read_back() -> None:
             7,
             10,
             shift=timedelta(seconds=1.5),
-            rounds=3,
-            upkeep=CleanupState.DUE,
+            churn_rounds=3,
+            cleanup=CleanupState.DUE,
         ),
     )
-    page = WaveLedger(NOON, NOON + 2 * MINUTE, runs, heeded=4)
+    page = WaveLedger(NOON, NOON + 2 * MINUTE, runs, last_command=4)
     assert ledger.parse(ledger.serialize({"wave": page, "other": ledger.new_wave_ledger(NOON)})) == {
         "other": ledger.new_wave_ledger(NOON),
         "wave": page,
@@ -198,19 +200,19 @@ def test_time_spent_suspended_is_added_to_what_is_due_later() -> None:
     for pause, resume in ((10, 25), (40, 41)):
         for _ in range(2):
             page = ledger.suspend_runs(again(page), NOON + seconds(pause))
-        assert only(page).paused == NOON + seconds(pause)
+        assert only(page).paused_at == NOON + seconds(pause)
         for later in (0, 5):
             page = ledger.resume_runs(again(page), NOON + seconds(resume + later))
-    assert (only(page).paused, only(page).shift) == (None, seconds(16))
-    assert only(page).begins == NOON + seconds(16)
+    assert (only(page).paused_at, only(page).shift) == (None, seconds(16))
+    assert only(page).shifted_start == NOON + seconds(16)
 
 
 def test_a_run_that_is_resumed_before_it_starts_starts_on_time() -> None:
     """Only the part of a rest counts in which something could have been due."""
     page = ledger.new_wave_ledger(NOON).with_run(RunRecord("0", NOON + seconds(60)))
     rested = ledger.suspend_runs(page, NOON)
-    assert only(ledger.resume_runs(rested, NOON + seconds(30))).begins == NOON + seconds(60)
-    assert only(ledger.resume_runs(rested, NOON + seconds(90))).begins == NOON + seconds(90)
+    assert only(ledger.resume_runs(rested, NOON + seconds(30))).shifted_start == NOON + seconds(60)
+    assert only(ledger.resume_runs(rested, NOON + seconds(90))).shifted_start == NOON + seconds(90)
 
 
 def test_each_order_is_heeded_once() -> None:
@@ -233,7 +235,7 @@ def test_each_order_is_heeded_once() -> None:
     page = ledger.apply_commands(again(page), "wave", run_commands.parse(text), NOON + 2 * HOUR)
     first = page.run("0")
     assert first is not None
-    assert (first.state, first.submitted, first.shift, first.ended) == (RunState.RUNNING, 3, HOUR, None)
+    assert (first.state, first.submitted, first.shift, first.ended_at) == (RunState.RUNNING, 3, HOUR, None)
     text = run_commands.with_command(text, RunAction.CANCEL, "wave")
     page = ledger.apply_commands(page, "wave", run_commands.parse(text), NOON + 3 * HOUR)
     assert {each.state for each in page.runs} == {RunState.CANCELLED}
@@ -253,28 +255,30 @@ def test_a_run_by_hand_begins_a_moment_later_under_a_name_of_its_own() -> None:
 
 def test_a_retry_plays_what_was_refused_and_tidies_up_anew() -> None:
     """The watermark stays: what is there is not submitted again."""
-    done = RunRecord("0", NOON, RunState.DONE, 10, 10, ((2, 3),), "no", ended=NOON + MINUTE, upkeep=CleanupState.DONE)
+    done = RunRecord(
+        "0", NOON, RunState.DONE, 10, 10, ((2, 3),), "no", ended_at=NOON + MINUTE, cleanup=CleanupState.DONE
+    )
     page = ledger.apply_commands(
         ledger.new_wave_ledger(NOON).with_run(done),
         "wave",
         run_commands.parse(run_commands.with_command("", RunAction.RETRY, "wave", "0")),
         NOON + HOUR,
     )
-    entry = only(ledger.set_cleanup(page, tidy=True))
-    assert (entry.state, entry.submitted, entry.refused, entry.shift) == (RunState.RUNNING, 10, ((2, 3),), seconds(0))
-    assert entry.upkeep is CleanupState.DUE
+    entry = only(ledger.set_cleanup(page, enabled=True))
+    assert (entry.state, entry.submitted, entry.rejected, entry.shift) == (RunState.RUNNING, 10, ((2, 3),), seconds(0))
+    assert entry.cleanup is CleanupState.DUE
 
 
 def test_runs_that_are_to_be_tidied_up_are_remembered_but_not_without_end() -> None:
     """Nobody would remove their objects otherwise; and a status must not grow for ever."""
     page = ledger.new_wave_ledger(NOON)
     for number in range(30):
-        page = page.with_run(RunRecord(str(number), NOON + number * MINUTE, RunState.DONE, upkeep=CleanupState.DUE))
+        page = page.with_run(RunRecord(str(number), NOON + number * MINUTE, RunState.DONE, cleanup=CleanupState.DUE))
     assert len(page.runs) == 30
     for number in range(30, 300):
-        page = page.with_run(RunRecord(str(number), NOON + number * MINUTE, RunState.DONE, upkeep=CleanupState.DUE))
+        page = page.with_run(RunRecord(str(number), NOON + number * MINUTE, RunState.DONE, cleanup=CleanupState.DUE))
     assert len(page.runs) == ledger.MAX_PENDING_CLEANUPS
-    assert len(ledger.set_cleanup(page, tidy=False).with_run(RunRecord("last", NOON + DAY)).runs) == ledger.MAX_RUNS
+    assert len(ledger.set_cleanup(page, enabled=False).with_run(RunRecord("last", NOON + DAY)).runs) == ledger.MAX_RUNS
 
 
 @given(st.sets(st.integers(0, 500)))
@@ -282,6 +286,6 @@ def test_ranges_hold_what_was_put_in(indices: set[int]) -> None:
     """All of it and nothing else; or, if there must be fewer ranges, nothing less."""
     found = ledger.index_ranges(indices)
     assert [index for first, last in found for index in range(first, last + 1)] == sorted(indices)
-    few = ledger.index_ranges(indices, most=3)
+    few = ledger.index_ranges(indices, max_ranges=3)
     assert len(few) <= 3
     assert indices <= {index for first, last in few for index in range(first, last + 1)}

@@ -256,7 +256,7 @@ def test_a_run_that_is_cancelled_and_retried_is_measured_whole(lab: DaemonTestbe
         waiting.until(lambda: run_status(lab).get("verdict") == "Passed", deadline_s=measured_wave.JUDGED_S)
     result = stored_result(lab).result()
     assert (result.state, result.objects.created, result.objects.completed) == ("Done", 40, 40)
-    assert [gap.why for gap in result.gaps] == ["it was over, until it was retried"]
+    assert [gap.why for gap in result.gaps] == ["the Run had ended and was retried later"]
 
 
 def test_a_deadline_ends_what_never_ends(lab: DaemonTestbed) -> None:

@@ -45,7 +45,7 @@ def test_the_oldest_go_and_what_is_not_ours_stays(tmp_path: Path) -> None:
     folders = [kept.put(made(str(number), NOON + timedelta(hours=number)), []) for number in range(6)]
     (folders[0] / "remarks.txt").write_text("keep this")
     (tmp_path / "lab" / "load" / "my-plots").mkdir()
-    kept.thin("lab", "load", 3)
+    kept.remove_oldest("lab", "load", keep=3)
     assert [folder.exists() for folder in folders] == [True, False, False, True, True, True]
     assert (tmp_path / "lab" / "load" / "my-plots").is_dir()
 
