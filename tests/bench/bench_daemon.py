@@ -84,7 +84,7 @@ def _daemon(
     through = {"KUBECONFIG": proxy.kubeconfig(place.folder / "through.json")} if proxy else {}
     program = cli.Cli(place.data_dir, place.environment)
     with daemon_process.running(program, str(files), kwok=kwok, variables=through) as daemon:
-        waiting.until(lambda: daemon.synced, deadline_s=benchmark_cluster.DEADLINE_S)
+        waiting.until(lambda: daemon.is_synced, deadline_s=benchmark_cluster.DEADLINE_S)
         yield daemon
 
 
@@ -128,7 +128,7 @@ def _follows(files: Path, proxy: faulty_proxy.FaultyProxy) -> table.Result:
         time.sleep(PAUSE_S)
         mark = f'"s{number}"'.encode()
         began = _save(files / "small.yaml", _small(number))
-        [first, *_] = waiting.until(lambda mark=mark: [each for each in proxy.asked[-200:] if mark in each.body])  # type: ignore[misc]
+        [first, *_] = waiting.until(lambda mark=mark: [each for each in proxy.requests[-200:] if mark in each.body])  # type: ignore[misc]
         values.append((first.at - began - debounce.QUIET_S) * 1000)
     table.print_progress(f"save to first write: {statistics.median(values):.0f} ms, at most {max(values):.0f}")
     return table.Result(
@@ -192,14 +192,14 @@ def _repaired(
 
 def _storm(files: Path, proxy: faulty_proxy.FaultyProxy, daemon: daemon_process.DaemonProcess) -> table.Result:
     """Save very often, and see in which order the saves arrive, if they do."""
-    mark, first = len(proxy.asked), 10_000
+    mark, first = len(proxy.requests), 10_000
     for number in range(STORM):
         _save(files / "small.yaml", _small(first + number))
         time.sleep(STORM_S / STORM)
     last = f'"s{first + STORM - 1}"'.encode()
-    waiting.until(lambda: any(last in each.body for each in proxy.asked[-200:]))
+    waiting.until(lambda: any(last in each.body for each in proxy.requests[-200:]))
     waiting.until(lambda: daemon.get("/api/v1/plan")["changes"] == [])
-    bodies = [each.body for each in proxy.asked[mark:] if each.method == "PATCH" and b'"save"' in each.body]
+    bodies = [each.body for each in proxy.requests[mark:] if each.method == "PATCH" and b'"save"' in each.body]
     order = [number for body in bodies for number in range(first, first + STORM) if f'"s{number}"'.encode() in body]
     wrong = sum(before >= after for before, after in itertools.pairwise(order))
     return table.Result(
@@ -214,9 +214,9 @@ def _storm(files: Path, proxy: faulty_proxy.FaultyProxy, daemon: daemon_process.
 def _asks(proxy: faulty_proxy.FaultyProxy, daemon: daemon_process.DaemonProcess) -> table.Result:
     """Count what a daemon asks for while nothing happens."""
     time.sleep(5)
-    mark, cpu = len(proxy.asked), _cpu(daemon)
+    mark, cpu = len(proxy.requests), _cpu(daemon)
     time.sleep(IDLE_S / 5)
-    found = [each for each in proxy.asked[mark:] if not each.is_watch and not each.resource.endswith(LEASE)]
+    found = [each for each in proxy.requests[mark:] if not each.is_watch and not each.resource.endswith(LEASE)]
     for each in found:
         table.print_progress(f"unexpected: {each.method} {each.path}")
     share = 100 * (_cpu(daemon) - cpu) / (IDLE_S / 5)

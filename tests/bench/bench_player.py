@@ -170,7 +170,7 @@ def _jobs(place: benchmark_cluster.BenchmarkCluster) -> list[table.Result]:
     file.write_text(JOBS_FILE.format(nodes=NODES, wave="warm", after="0s", count=50))
     program = cli.Cli(place.data_dir, place.environment)
     with daemon_process.running(program, str(files), kwok=False) as daemon:
-        waiting.until(lambda: daemon.synced, deadline_s=benchmark_cluster.DEADLINE_S)
+        waiting.until(lambda: daemon.is_synced, deadline_s=benchmark_cluster.DEADLINE_S)
         place.wait(NODES)
         mine = psutil.Process(daemon.process.pid)
         for number in range(ROUNDS):

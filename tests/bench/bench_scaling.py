@@ -80,7 +80,7 @@ def _daemon(
     (files / "fleet.yaml").write_text(benchmark_cluster.fleet(nodes) + controller)
     program = cli.Cli(place.data_dir, place.environment)
     with daemon_process.running(program, str(files), kwok=True) as daemon:
-        waiting.until(lambda: daemon.synced, deadline_s=benchmark_cluster.DEADLINE_S)
+        waiting.until(lambda: daemon.is_synced, deadline_s=benchmark_cluster.DEADLINE_S)
         yield daemon
 
 

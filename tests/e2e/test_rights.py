@@ -60,7 +60,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
         cluster.kubectl("apply", "--filename", "-", stdin=service_accounts.documented_manifests("More for kwok"))
         _play(cluster, folder)
         api = client.connect(kubeconfig=cluster.kubeconfig)
-        yield Played(cluster, api, [each for each in log.asked() if each.user in US])
+        yield Played(cluster, api, [each for each in log.requests() if each.user in US])
         api.close()
 
 

@@ -94,9 +94,9 @@ def test_releases_are_downloaded_checked_and_cached(tmp_path: Path, compiler: Pa
         assert {name: found.path(name).read_bytes() for name in NAMES} == {
             name: fake_releases.PROGRAM + name.encode() for name in NAMES
         }
-        asked = len(server.asked)
+        asked = len(server.requested_paths)
         binaries.ensure(config, progress.discard)
-        assert len(server.asked) == asked
+        assert len(server.requested_paths) == asked
     assert built(compiler) == []
 
 

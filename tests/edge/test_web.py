@@ -46,7 +46,7 @@ def shared() -> Iterator[tuple[FakeDaemon, HttpClient]]:
 @pytest.fixture
 def memory(shared: tuple[FakeDaemon, HttpClient]) -> FakeDaemon:
     """Return a daemon that has only a memory, and nothing in it."""
-    shared[0].forget()
+    shared[0].reset()
     return shared[0]
 
 
@@ -127,7 +127,7 @@ def test_without_the_token_nothing_is_changed(client: HttpClient, memory: FakeDa
     assert answer.status == 401
     assert answer.headers["www-authenticate"].startswith("Bearer")
     assert "Authorization: Bearer" in answer.json["hint"]
-    assert not memory.asked
+    assert not memory.calls
 
 
 @pytest.mark.parametrize("path", CHANGING)
@@ -138,7 +138,7 @@ def test_without_a_configured_token_changes_are_off(memory: FakeDaemon, path: st
         answer = client.ask("POST", f"/api/v1/{path}", authorization=header)
         assert answer.status == 403
         assert "--token-file" in answer.json["hint"]
-    assert not memory.asked
+    assert not memory.calls
 
 
 def test_with_the_token_the_daemon_is_asked(client: HttpClient, memory: FakeDaemon) -> None:
@@ -148,7 +148,7 @@ def test_with_the_token_the_daemon_is_asked(client: HttpClient, memory: FakeDaem
     assert client.post("/api/v1/suspend", {"fleet": "lab"}).status == 200
     assert client.post("/api/v1/resume", {"fleet": "lab"}).json == {"fleet": "lab", "suspended": False}
     assert client.post("/api/v1/approve", {"digest": "w1"}).json == {"approved": "w1"}
-    assert memory.asked == [
+    assert memory.calls == [
         ("ask", "http"),
         ("suspend", "", True),
         ("suspend", "lab", True),
@@ -163,7 +163,7 @@ def test_a_standby_sends_people_to_the_leader(client: HttpClient, memory: FakeDa
     answer = client.post("/api/v1/sync")
     assert (answer.status, answer.json["hint"]) == (503, "ask the leader, host_b")
     assert client.get("/api/v1/status").json["role"] == "standby"
-    assert not memory.asked
+    assert not memory.calls
 
 
 def test_a_hook_needs_its_signature_and_no_token(client: HttpClient, memory: FakeDaemon) -> None:
@@ -171,7 +171,7 @@ def test_a_hook_needs_its_signature_and_no_token(client: HttpClient, memory: Fak
     body = b'{"ref":  "refs/heads/main"}'
     assert client.ask("POST", "/hooks/git", body).status == 401
     assert client.ask("POST", "/hooks/git", body, X_Hub_Signature_256="right").status == 202
-    assert memory.asked == [("pushed", body)]
+    assert memory.calls == [("pushed", body)]
 
 
 # ----------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ def test_a_wrong_request_is_told_what_is_wrong(  # noqa: PLR0913, PLR0917  # one
     assert answer.status == status
     assert answer.json["error"]
     assert answer.json["hint"]
-    assert [each for each in memory.asked if each[0] != "approve"] == []
+    assert [each for each in memory.calls if each[0] != "approve"] == []
 
 
 def test_another_method_is_told_which_one(client: HttpClient) -> None:
@@ -244,7 +244,7 @@ def test_a_slow_body_is_cut_off(memory: FakeDaemon) -> None:
     with fake_daemon.serving(memory, options) as client:
         said = raw(client, head("POST", "/api/v1/suspend", "Content-Length: 20") + b"{")
     assert said.startswith(b"HTTP/1.1 408 ")
-    assert not memory.asked
+    assert not memory.calls
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Drip: "])

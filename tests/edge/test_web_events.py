@@ -62,11 +62,11 @@ def following(client: HttpClient, query: str = "", **headers: str) -> Iterator[F
 def test_events_come_in_order_and_whole() -> None:
     """From the moment of asking on, each with its id."""
     memory = FakeDaemon()
-    memory.happen("before")
+    memory.add_event("before")
     with fake_daemon.serving(memory) as client, following(client) as follower:
         assert follower.answer.headers["content-type"].startswith("text/event-stream")
         for number in range(20):
-            memory.happen(f"change {number}")
+            memory.add_event(f"change {number}")
         first = follower.next()
         assert first["id"] == f"{LIFE}-2"
         assert json.loads(first["data"]) == {
@@ -84,7 +84,7 @@ def test_a_stream_is_taken_up_where_it_broke_off() -> None:
     """By the id of the last event, or by a number; 0 is all that is remembered."""
     memory = FakeDaemon()
     for number in range(1, 5):
-        memory.happen(f"change {number}")
+        memory.add_event(f"change {number}")
     with fake_daemon.serving(memory) as client:
         with following(client, Last_Event_ID=f"{LIFE}-2") as follower:
             assert [follower.message(), follower.message()] == ["change 3", "change 4"]
@@ -100,7 +100,7 @@ def test_who_missed_something_is_told() -> None:
     """What is no longer remembered, and what was before the daemon's start."""
     memory = FakeDaemon()
     for number in range(1, fake_daemon.EVENT_LIMIT + 11):
-        memory.happen(f"change {number}")
+        memory.add_event(f"change {number}")
     with fake_daemon.serving(memory) as client:
         with following(client, "?after=2") as follower:
             told = follower.next()
@@ -129,7 +129,7 @@ def test_so_many_clients_and_no_more() -> None:
             refused = Follower(client)
             assert (refused.status, refused.answer.headers["retry-after"]) == (503, "5")
             refused.close()
-        memory.happen("after")
+        memory.add_event("after")
         follower = waiting.until(lambda: _accepted(client))
         assert follower
         assert follower.message() == "after"
@@ -152,7 +152,7 @@ def test_a_client_that_takes_nothing_is_cut_off() -> None:
         assert slow.status == 200
 
         def place_is_free() -> Follower | None:
-            memory.happen("x" * 1_000_000)
+            memory.add_event("x" * 1_000_000)
             assert len(quick.message()) == 1_000_000
             return _accepted(client)
 

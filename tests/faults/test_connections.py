@@ -52,7 +52,7 @@ def test_all_connections_at_once_may_die(
     process = scene.start("--qps", "60", **through)
     for share in (0.2, 0.5, 0.8):
         waiting.until(lambda share=share: len(scene.names()) >= SIZE * share)  # type: ignore[misc]
-        proxy.cut_all()
+        proxy.reset_all()
     done = sync_testbed.wait_for_exit(process)
     assert done.returncode == 0, output(done)
     scene.assert_settled(a=SIZE)
@@ -111,7 +111,7 @@ def test_nothing_is_sent_while_the_server_wants_quiet(
     done = scene.sync("--qps", qps, **through)
     assert done.returncode == 0, output(done)
     begin = max(at for at, _, _ in proxy.faults)
-    early = [asked for asked in proxy.asked if begin + ON_THE_WAY_S < asked.at < begin + QUIET_S - 0.1]
+    early = [asked for asked in proxy.requests if begin + ON_THE_WAY_S < asked.at < begin + QUIET_S - 0.1]
     assert [f"{asked.method} {asked.path}" for asked in early] == []
     scene.assert_settled(a=SIZE)
 
@@ -130,7 +130,7 @@ def test_a_watch_waits_as_long_as_the_server_says(
     done = scene.sync(**through)
     assert done.returncode == 0, output(done)
     begin = proxy.faults[0][0]
-    early = [each for each in proxy.asked if begin < each.at < begin + QUIET_S - 0.1 and "/nodes" in each.resource]
+    early = [each for each in proxy.requests if begin < each.at < begin + QUIET_S - 0.1 and "/nodes" in each.resource]
     assert early == []
     scene.assert_settled(a=10)
 
@@ -185,7 +185,7 @@ def test_a_watch_that_is_too_old_begins_anew(
     proxy.rule = rule
     process = scene.start("--qps", "60", **through)
     waiting.until(lambda: len(scene.names()) > SIZE)
-    proxy.cut_all()
+    proxy.reset_all()
     waiting.until(lambda: proxy.faults)
     scene.cluster.kubectl("delete", "nodes", *(f"scene-a-{index}" for index in range(0, SIZE, 5)))
     deaf = False

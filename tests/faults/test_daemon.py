@@ -146,21 +146,21 @@ def test_without_its_api_server_it_waits_and_heals_what_happened_meanwhile(
     """It says so, asks seldom, sleeps in between, and is the same process afterwards."""
     lab.save(20, "labels: {tier: gold}")
     with lab.run(through=through) as daemon:
-        lab.has(20)
+        lab.wait_for_nodes(20)
         daemon.wait_synced()
         proxy.rule = lambda _asked: Reset()
-        proxy.cut_all()
+        proxy.reset_all()
         lab.save(25, "labels: {tier: gold}")
-        waiting.until(lambda: not daemon.leads)
+        waiting.until(lambda: not daemon.is_leader)
         waiting.until(lambda: any("does not answer" in line["message"] for line in daemon.events("trouble")))
         lab.cluster.kubectl("delete", "node", f"{lab.name}-pool-2", "--wait=false")
         lab.cluster.kubectl("label", "node", f"{lab.name}-pool-3", "tier=tin", "--overwrite")
-        asked, cpu = len(proxy.asked), spent(daemon)
+        asked, cpu = len(proxy.requests), spent(daemon)
         time.sleep(10)
-        assert len(proxy.asked) - asked < 10 * 15, Counter(each.resource for each in proxy.asked[asked:])
+        assert len(proxy.requests) - asked < 10 * 15, Counter(each.resource for each in proxy.requests[asked:])
         assert spent(daemon) - cpu < 1, "it sleeps while there is nobody to ask"
         proxy.rule = faulty_proxy.pass_through
-        lab.has(25)
+        lab.wait_for_nodes(25)
         waiting.until(lambda: {node["metadata"]["labels"]["tier"] for node in lab.nodes()} == {"gold"})
         waiting.until(lambda: settled(lab))
         assert daemon.process.poll() is None
@@ -207,17 +207,17 @@ def test_a_fleet_that_fails_is_tried_less_and_less_and_delays_no_other(
         waiting.until(lambda: len(tries) >= 5, deadline_s=90)
         gaps = [after - before for before, after in itertools.pairwise(tries)]
         assert all(gap >= backoff.FIRST_S * 2**number for number, gap in enumerate(gaps)), gaps
-        lab.stands("Failed", bad)
+        lab.wait_for_reason("Failed", bad)
         lab.save(5)
-        lab.has(5)
+        lab.wait_for_nodes(5)
         before = len(tries)
         assert before == 5, "the other fleet's file is no reason to try this one again"
         lab.save(2, name=bad)
         waiting.until(lambda: len(tries) > before)
         assert tries[before] - tries[before - 1] < 2 * gaps[-1], "a new file does not wait for the old one's pause"
         proxy.rule = faulty_proxy.pass_through
-        lab.has(2, bad)
-        lab.stands("Synced", bad)
+        lab.wait_for_nodes(2, bad)
+        lab.wait_for_reason("Synced", bad)
         waiting.until(lambda: settled(lab))
         assert_asleep(daemon)
 
@@ -254,7 +254,7 @@ def test_a_file_that_changes_often_is_no_fight(lab: DaemonTestbed) -> None:
             waiting.until(
                 lambda mark=f"s{number}": [node["metadata"]["labels"].get("save") for node in lab.nodes()] == [mark]  # type: ignore[misc]
             )
-        lab.stands("Synced")
+        lab.wait_for_reason("Synced")
 
 
 def test_a_field_that_somebody_else_wants_is_given_up(
@@ -272,11 +272,11 @@ def test_a_field_that_somebody_else_wants_is_given_up(
         return ForwardThen(rival) if mine else None
 
     with lab.run(through=through) as daemon:
-        lab.has(3)
+        lab.wait_for_nodes(3)
         daemon.wait_synced()
         proxy.rule = rule
         rival()
-        lab.stands("FieldConflict")
+        lab.wait_for_reason("FieldConflict")
         fights = len(proxy.faults)
         conditions = {each["type"]: each for each in lab.fleet()["status"]["conditions"]}
         assert conditions["Stalled"]["status"] == "True"
@@ -284,7 +284,7 @@ def test_a_field_that_somebody_else_wants_is_given_up(
             f"manager 'rival' keeps changing metadata.labels.tier of node {fought}" in conditions["Stalled"]["message"]
         )
         lab.save(4, "labels: {tier: gold}")
-        lab.has(4)
+        lab.wait_for_nodes(4)
         rival()
         assert_asleep(daemon)
         assert len(proxy.faults) == fights <= 10

@@ -46,7 +46,7 @@ class Candidate:
         """Return what it wrote; without its Lease, of which the API server takes nothing from whoever is late."""
         return [
             each
-            for each in list(self.proxy.asked)
+            for each in list(self.proxy.requests)
             if each.method != "GET" and each.at >= since and not each.resource.endswith("/leases/kwokfleet")
         ]
 
@@ -60,7 +60,7 @@ def two(lab: DaemonTestbed, tmp_path: Path) -> Iterator[list[Candidate]]:
             proxy = stack.enter_context(faulty_proxy.proxy_to(lab.cluster))
             kubeconfig = proxy.kubeconfig(tmp_path / f"{name}.json")
             made.append(Candidate(stack.enter_context(lab.run(through={"KUBECONFIG": kubeconfig})), proxy))
-            waiting.until(lambda: made[0].daemon.leads)
+            waiting.until(lambda: made[0].daemon.is_leader)
         yield made
 
 
@@ -82,12 +82,12 @@ def test_a_leader_that_was_stopped_writes_nothing_after_another_one_began(
             os.kill(lead.pid, signal.SIGCONT)
         wanted = [f"r{number}"] * MANY
         waiting.until(lambda wanted=wanted: [each["metadata"]["labels"]["round"] for each in lab.nodes()] == wanted)  # type: ignore[misc]
-        waiting.until(lambda lead=lead: not lead.daemon.leads)  # type: ignore[misc]
+        waiting.until(lambda lead=lead: not lead.daemon.is_leader)  # type: ignore[misc]
         began = other.writes(stopped)[0].at
         assert began > max(each.at for each in lead.writes()), lead.writes(began)
         lead, other = other, lead
-        lead.proxy.asked.clear()
-        other.proxy.asked.clear()
+        lead.proxy.requests.clear()
+        other.proxy.requests.clear()
 
 
 BODY = b'{"metadata": {"name": "late"}, "data": {"text": "%s"}}' % (b"a" * 100_000)
@@ -111,7 +111,7 @@ def test_a_write_is_given_up_until_its_last_byte(
     with pytest.raises(errors.NotLeadingError):
         api.send(write, ask=ask)
     api.close()
-    assert proxy.asked == []
+    assert proxy.requests == []
     assert lab.cluster.try_kubectl("get", "configmap", "late").returncode != 0
 
 
@@ -121,20 +121,20 @@ def test_a_leader_that_is_cut_off_leaves_off_before_another_one_begins(
     """It knows by itself that it does not lead any more, and follows again once it is back."""
     lead, other = two
     lab.save(3)
-    lab.has(3)
+    lab.wait_for_nodes(3)
     lead.proxy.rule = lambda _asked: Reset()
-    lead.proxy.cut_all()
+    lead.proxy.reset_all()
     cut = time.monotonic()
     lab.save(5)
-    waiting.until(lambda: not lead.daemon.leads)
+    waiting.until(lambda: not lead.daemon.is_leader)
     assert not other.writes()
     left = time.monotonic()
     waiting.until(other.writes)
     assert cut < left < other.writes()[0].at
-    lab.has(5)
+    lab.wait_for_nodes(5)
     lead.proxy.rule = faulty_proxy.pass_through
     lab.save(7)
-    lab.has(7)
+    lab.wait_for_nodes(7)
     waiting.until(lambda: lead.daemon.get("/api/v1/status")["leader"] == other.daemon.get("/api/v1/status")["leader"])
     assert not lead.writes(left)
 
@@ -146,12 +146,12 @@ def test_leaders_that_are_killed_one_after_the_other(lab: DaemonTestbed) -> None
         uids: dict[str, str] = {}
         for number in range(KILLS):
             lab.save(5 + number)
-            lab.has(5 + number)
+            lab.wait_for_nodes(5 + number)
             there = {node["metadata"]["name"]: node["metadata"]["uid"] for node in lab.nodes()}
             assert uids.items() <= there.items()
             uids = there
-            [lead] = waiting.until(lambda: [each for each in daemons if each.leads])
+            [lead] = waiting.until(lambda: [each for each in daemons if each.is_leader])
             daemons.remove(lead)
             lead.kill()
             daemons.append(stack.enter_context(lab.run()))
-            waiting.until(lambda: sum(each.leads for each in daemons) == 1)
+            waiting.until(lambda: sum(each.is_leader for each in daemons) == 1)

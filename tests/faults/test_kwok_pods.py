@@ -105,11 +105,11 @@ def test_pods_do_not_notice_that_their_daemon_was_killed(lab: DaemonTestbed, mac
         daemons = [stack.enter_context(daemon(lab)) for _ in range(2)]
         waiting.until(lambda: len(holders(lab)) == 2)
         before, pids = holders(lab), machine.pids()
-        [lead] = [each for each in daemons if each.leads]
+        [lead] = [each for each in daemons if each.is_leader]
         waiting.until(lambda: kwoks(lead) == [(True, True)] * 2)
         daemons.remove(lead)
         lead.kill()
-        waiting.until(lambda: daemons[0].leads and kwoks(daemons[0]) == [(True, True)] * 2)
+        waiting.until(lambda: daemons[0].is_leader and kwoks(daemons[0]) == [(True, True)] * 2)
         daemons[0].wait_synced()
         assert daemons[0].text("/readyz") == "ready\n"
         assert holders(lab) == before

@@ -81,7 +81,7 @@ class Replicas:
     @property
     def leader(self) -> daemon_process.DaemonProcess | None:
         """The one that leads."""
-        return next((each for each in self.alive if each.leads), None)
+        return next((each for each in self.alive if each.is_leader), None)
 
 
 def is_ready(node: watch.Manifest) -> bool:

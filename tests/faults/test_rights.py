@@ -99,7 +99,7 @@ def expires(proxy: faulty_proxy.FaultyProxy, old: str, when: int) -> faulty_prox
     """Return a rule under which a token is no longer accepted, from so many creations of nodes on."""
 
     def rule(asked: ProxiedRequest) -> Fault | None:
-        made = sum(each.method == "POST" and each.resource.endswith("/nodes") for each in proxy.asked)
+        made = sum(each.method == "POST" and each.resource.endswith("/nodes") for each in proxy.requests)
         return (
             Reject(401, "Unauthorized") if made > when and asked.headers["authorization"] == f"Bearer {old}" else None
         )

@@ -1,4 +1,4 @@
-"""An API server that writes down every request: who asked for what, and whether that was allowed."""
+"""A control plane with an audit log: user, verb, resource and status of every request."""
 
 import json
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
     "rules": [
-        # A watch is over when nobody watches any more; it counts from its beginning.
+        # A watch completes only when the client disconnects, so log its start.
         {"level": "Metadata", "verbs": ["watch"], "omitStages": ["RequestReceived"]},
         {"level": "Metadata", "omitStages": ["RequestReceived", "ResponseStarted"]},
     ],
@@ -23,49 +23,49 @@ POLICY = {
 
 @dataclass(frozen=True)
 class AuditedRequest:
-    """A request, as the API server has it."""
+    """One request in the audit log."""
 
     user: str
     agent: str
     verb: str
     group: str
     resource: str
-    """With its subresource, as roles name it."""
+    """With its subresource, as in roles: `nodes/status`."""
     namespace: str
     name: str
     code: int
     path: str
 
     def __str__(self) -> str:
-        """Return it in a line."""
+        """Return a one-line summary."""
         return f"{self.code} {self.verb} {self.path} by {self.user} ({self.agent.partition(' ')[0]})"
 
 
 @dataclass(frozen=True)
 class AuditLog:
-    """What was written down."""
+    """The audit log file."""
 
     file: Path
 
-    def asked(self, user: str = "") -> list[AuditedRequest]:
-        """Return all requests, or those of one user."""
+    def requests(self, user: str = "") -> list[AuditedRequest]:
+        """Return all requests, or the requests of one user."""
         lines = self.file.read_text(encoding="utf-8").splitlines()
-        found = (_asked(json.loads(line)) for line in lines if line.endswith("}"))
-        return [each for each in dict.fromkeys(found) if not user or each.user == user]
+        requests = (_parse(json.loads(line)) for line in lines if line.endswith("}"))
+        return [request for request in dict.fromkeys(requests) if not user or request.user == user]
 
 
-def _asked(event: dict[str, object]) -> AuditedRequest:
-    about, user, answer = (dict(event.get(key) or {}) for key in ("objectRef", "user", "responseStatus"))  # type: ignore[call-overload]  # mappings
-    parts = (about.get("resource", ""), about.get("subresource", ""))
+def _parse(event: dict[str, object]) -> AuditedRequest:
+    target, user, response = (dict(event.get(key) or {}) for key in ("objectRef", "user", "responseStatus"))  # type: ignore[call-overload]  # mappings
+    parts = (target.get("resource", ""), target.get("subresource", ""))
     return AuditedRequest(
         user["username"],
         str(event.get("userAgent", "")),
         str(event["verb"]),
-        about.get("apiGroup", ""),
+        target.get("apiGroup", ""),
         "/".join(filter(None, parts)),
-        about.get("namespace", ""),
-        about.get("name", ""),
-        int(answer.get("code", 0)),
+        target.get("namespace", ""),
+        target.get("name", ""),
+        int(response.get("code", 0)),
         str(event["requestURI"]),
     )
 
@@ -74,7 +74,7 @@ def _asked(event: dict[str, object]) -> AuditedRequest:
 def audited_control_plane(name: str, folder: Path) -> Iterator[tuple[ControlPlane, AuditLog]]:
     """Run a control plane that keeps an audit log, until the block ends.
 
-    It lists as API servers did before they could stream lists: who may only watch would see nothing there.
+    Streaming lists are off: with them, a client with only the watch verb could list.
     """
     policy, log = folder / "audit-policy.json", folder / "audit.log"
     policy.write_text(json.dumps(POLICY))

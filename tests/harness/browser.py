@@ -1,6 +1,6 @@
-"""A real browser without a screen, where there is one: Chromium, spoken to over two pipes.
+"""Headless Chromium, controlled by the DevTools protocol over two pipes.
 
-Its DevTools protocol is one JSON message after the other, each ended by a zero byte.
+Messages are JSON; each ends with a zero byte.
 """
 
 import itertools
@@ -20,38 +20,37 @@ READ_BYTES = 1 << 16
 
 
 def find_program() -> str | None:
-    """Return the browser: $KWOKFLEET_TEST_BROWSER, or Chromium as it is usually called."""
+    """Return $KWOKFLEET_TEST_BROWSER, or Chromium from PATH."""
     return os.environ.get("KWOKFLEET_TEST_BROWSER") or next(filter(None, map(shutil.which, PROGRAM_NAMES)), None)
 
 
 @dataclass
 class Tab:
-    """One page that is open."""
+    """One open page."""
 
     to_browser: int
     from_browser: int
     session: str = ""
-    asked: list[str] = field(default_factory=list)
-    """The addresses that were asked for."""
-    complaints: list[str] = field(default_factory=list)
-    """What the page, its policy or its script complained about."""
+    requested_urls: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    """Console errors and exceptions of the page, including violations of its content security policy."""
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     _rest: bytes = b""
 
     def call(self, method: str, **parameters: Any) -> Any:  # noqa: ANN401  # any JSON
-        """Ask the browser for something, and return its answer."""
+        """Call a DevTools method; return its result."""
         number = next(self._numbers)
         message = {"id": number, "method": method, "params": parameters}
         message |= {"sessionId": self.session} if self.session else {}
         os.write(self.to_browser, json.dumps(message).encode() + b"\0")
         while True:
-            heard = self._next()
-            if heard.get("id") == number:
-                assert "error" not in heard, heard
-                return heard["result"]
+            received = self._next()
+            if received.get("id") == number:
+                assert "error" not in received, received
+                return received["result"]
 
     def open(self, file: Path) -> None:
-        """Show a file, and wait until its script has run."""
+        """Open a file and wait for its load event."""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Network", "Runtime", "Log"):
@@ -61,11 +60,11 @@ class Tab:
             pass
 
     def value(self, expression: str) -> Any:  # noqa: ANN401  # any JSON
-        """Return what an expression is in the page."""
+        """Evaluate an expression in the page."""
         return self.call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
 
     def point(self, selector: str) -> None:
-        """Move the pointer into the middle of an element."""
+        """Move the pointer to the centre of an element."""
         place = self.value(
             f"(() => {{ const it = document.querySelector({json.dumps(selector)}); it.scrollIntoView();"
             " const box = it.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]; })()"
@@ -75,33 +74,33 @@ class Tab:
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
             read = os.read(self.from_browser, READ_BYTES)
-            assert read, "the browser has gone"
+            assert read, "the browser has exited"
             self._rest += read
         text, _, self._rest = self._rest.partition(b"\0")
-        heard: dict[str, Any] = json.loads(text)
-        self._note(heard)
-        return heard
+        received: dict[str, Any] = json.loads(text)
+        self._note(received)
+        return received
 
-    def _note(self, heard: dict[str, Any]) -> None:
-        given = heard.get("params", {})
-        match heard.get("method"):
+    def _note(self, received: dict[str, Any]) -> None:
+        params = received.get("params", {})
+        match received.get("method"):
             case "Network.requestWillBeSent":
-                self.asked.append(given["request"]["url"])
+                self.requested_urls.append(params["request"]["url"])
             case "Log.entryAdded":
-                self.complaints.append(given["entry"]["text"])
+                self.errors.append(params["entry"]["text"])
             case "Runtime.exceptionThrown":
-                self.complaints.append(json.dumps(given["exceptionDetails"]))
+                self.errors.append(json.dumps(params["exceptionDetails"]))
 
 
 @contextmanager
 def open_tab(program: str, file: Path, profile: Path) -> Iterator[Tab]:
-    """Open a file in a browser of its own."""
+    """Open a file in a new browser."""
     (browser_reads, we_write), (we_read, browser_writes) = os.pipe(), os.pipe()
-    wires = f'exec 3<&{browser_reads} 4>&{browser_writes}; exec "$@"'  # it listens on 3 and answers on 4
+    wires = f'exec 3<&{browser_reads} 4>&{browser_writes}; exec "$@"'  # it reads from 3 and writes to 4
     command = ["bash", "-c", wires, "browser", program, *OPTIONS, f"--user-data-dir={profile}"]
     process = subprocess.Popen(command, pass_fds=(browser_reads, browser_writes), stderr=subprocess.DEVNULL)
-    for each in (browser_reads, browser_writes):
-        os.close(each)
+    for descriptor in (browser_reads, browser_writes):
+        os.close(descriptor)
     try:
         tab = Tab(we_write, we_read)
         tab.open(file)
@@ -109,5 +108,5 @@ def open_tab(program: str, file: Path, profile: Path) -> Iterator[Tab]:
     finally:
         process.kill()
         process.wait()
-        for each in (we_write, we_read):
-            os.close(each)
+        for descriptor in (we_write, we_read):
+            os.close(descriptor)

@@ -1,4 +1,4 @@
-"""The `kwokfleet` program, run as a user would: another process, folders of its own."""
+"""Runs the `kwokfleet` program in another process, with its own home and data folders."""
 
 import os
 import subprocess
@@ -16,12 +16,12 @@ TIMEOUT_S = fork_server.TIMEOUT_S
 
 @dataclass(frozen=True)
 class Cli:
-    """How to run `kwokfleet` without touching the user's own folders."""
+    """Runs `kwokfleet` without touching the user's folders."""
 
     data_dir: Path
     environment: dict[str, str]
     fresh: bool = False
-    """Whether each command gets a Python of its own, not one that has imported everything."""
+    """Whether each command starts a new Python instead of a fork of a preloaded one."""
 
     def start(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
         """Start a command in the background."""
@@ -47,7 +47,7 @@ class Cli:
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def ok(self, *arguments: str, **variables: str) -> str:
-        """Run a command that must succeed, and return what it printed on standard output."""
+        """Run a command that must succeed; return its standard output."""
         done = self.run(*arguments, **variables)
         assert done.returncode == 0, f"kwokfleet {' '.join(arguments)} gave {done.returncode}: {done.stderr}"
         return done.stdout
@@ -57,18 +57,18 @@ class Cli:
         return state.cluster_folder(self.data_dir, name)
 
     def log_tails(self) -> list[tuple[str, str]]:
-        """Return the ends of the logs of every cluster this test made."""
+        """Return the log tails of every cluster of this test."""
         return [
             tail for name in state.cluster_names(self.data_dir) for tail in control_plane.log_tails(self.where(name))
         ]
 
 
 def isolated(folder: Path) -> Iterator[Cli]:
-    """Make folders for one test, and stop in the end whatever runs from them."""
+    """Create the folders of one test; stop its clusters at the end."""
     data_dir = folder / "data"
     home = folder / "home"
     home.mkdir()
-    # The binaries stay where the session has them; everything else is the test's own.
+    # The cache of binaries is shared by all tests.
     config = settings.from_environment(os.environ)
     environment = dict(os.environ) | {
         "HOME": str(home),

@@ -1,4 +1,4 @@
-"""The session's real control plane, and what tests ask of it."""
+"""The real control plane of a test session."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from kwokfleet.embedded import binaries, cluster, health, locks, progress, state
 from tests.harness import request_counts, waiting
 
 STATE = Path(__file__).parents[2] / ".test-state"
-"""In the checkout, so that a session that was killed leaves its cluster where the next one finds it."""
+"""In the checkout, so that the next session finds and removes the cluster of a killed session."""
 TAIL_LINES = 40
 
 
@@ -31,12 +31,12 @@ class ControlPlane:
         return self.where.kubeconfig
 
     def try_kubectl(self, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-        """Run kubectl and return whatever comes of it."""
+        """Run kubectl; return its result, also when it fails."""
         command = [str(self.tools.path("kubectl")), "--kubeconfig", str(self.kubeconfig), *arguments]
         return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run kubectl, which must succeed, and return what it printed."""
+        """Run kubectl, which must succeed; return its output."""
         done = self.try_kubectl(*arguments, stdin=stdin)
         assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
         return done.stdout
@@ -51,7 +51,7 @@ class ControlPlane:
         self.kubectl("apply", "--filename", "-", stdin=json.dumps(manifest))
 
     def kubeconfig_of(self, account: str, path: Path, namespace: str = "default") -> Path:
-        """Write a kubeconfig for a service account, and return where."""
+        """Write a kubeconfig for a ServiceAccount; return its path."""
         token = self.kubectl("create", "token", account, f"--namespace={namespace}").strip()
         server = self.kubectl("config", "view", "--output", "jsonpath={.clusters[0].cluster.server}")
         content = {
@@ -68,35 +68,35 @@ class ControlPlane:
     @contextmanager
     def counted_requests(self) -> Iterator[request_counts.RequestCounts]:
         """Count the API server's requests, by verb and resource, from here to the end of the block."""
-        waiting.until(self._is_swept)
+        waiting.until(self._namespaces_are_settled)
         counted = request_counts.RequestCounts()
         before = request_counts.read_settled(self._metrics)
         yield counted
         counted.fill(before, request_counts.read_settled(self._metrics))
 
-    def _is_swept(self) -> bool:
-        """Tell whether what earlier tests left behind is gone; clearing it away costs requests too."""
+    def _namespaces_are_settled(self) -> bool:
+        """Return whether namespaces of earlier tests are gone; their deletion causes requests."""
         return all(item["status"]["phase"] == "Active" for item in self.get("namespaces")["items"])
 
     def _metrics(self) -> str:
         return self.kubectl("get", "--raw", "/metrics")
 
     def log_tails(self) -> list[tuple[str, str]]:
-        """Return the ends of the components' logs."""
+        """Return the log tails of the components."""
         return log_tails(self.where)
 
 
 def log_tails(where: state.ClusterFolder) -> list[tuple[str, str]]:
-    """Return a title and the end of the log of each component at *where*."""
+    """Return a title and the log tail of each component."""
     return [(f"log of {each}", health.log_end(where, each, TAIL_LINES)) for each in versions.COMPONENTS]
 
 
 def running(name: str = "session", spec: state.Spec | None = None) -> Iterator[ControlPlane]:
-    """Start a control plane for the session and remove it in the end."""
+    """Start a control plane for the session; remove it at the end."""
     config = replace(settings.from_environment(os.environ), data_dir=STATE)
-    # Two sessions in one checkout take turns.
+    # One session at a time in a checkout.
     with locks.exclusive(STATE.with_suffix(f".{name}.lock"), deadline_s=1800, on_wait=lambda _holder: None):
-        cluster.down(config, name, progress.discard)  # of a session that was killed
+        cluster.down(config, name, progress.discard)  # of a killed session
         tools = binaries.ensure(config, progress.discard)
         cluster.up(config, name, spec or state.Spec(), progress.discard)
         try:

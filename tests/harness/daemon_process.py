@@ -1,4 +1,4 @@
-"""`kwokfleet run` as a user starts it, listened to: its log, its HTTP side, its end."""
+"""`kwokfleet run` in another process: its log, its HTTP API, its exit."""
 
 import json
 import signal
@@ -18,7 +18,7 @@ TOKEN = "a-token-for-tests"  # noqa: S105  # known to all
 
 
 class DaemonProcess:
-    """A daemon that runs."""
+    """A running daemon."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -32,35 +32,35 @@ class DaemonProcess:
             self.lines.append(line.rstrip("\n"))
 
     @property
-    def said(self) -> list[dict[str, Any]]:
-        """Its log, line by line."""
+    def log_entries(self) -> list[dict[str, Any]]:
+        """Its log entries."""
         return [json.loads(line) for line in list(self.lines) if line.startswith("{")]
 
     def events(self, kind: str) -> list[dict[str, Any]]:
-        """Return the log lines of a kind."""
-        return [each for each in self.said if each["event"] == kind]
+        """Return the log entries of one event name."""
+        return [each for each in self.log_entries if each["event"] == kind]
 
     @property
     def url(self) -> str:
-        """Where it serves."""
+        """The URL of its HTTP server."""
         return str(waiting.until(lambda: self.events("http_listening"), deadline_s=START_S)[0]["url"])
 
     def get(self, path: str) -> Any:  # noqa: ANN401  # JSON
-        """Return what a path answers, as JSON."""
+        """Return the JSON response of a path."""
         return json.loads(self.text(path))
 
     def text(self, path: str) -> str:
-        """Return what a path answers."""
+        """Return the response text of a path."""
         with urllib.request.urlopen(f"{self.url}{path}", timeout=30) as answer:  # noqa: S310  # loopback
             return str(answer.read().decode())
 
     def post(self, path: str, body: object | None = None, token: str = TOKEN) -> int:
-        """Ask for something; return the status."""
+        """Send a POST request with the token; return the status."""
         data = json.dumps(body).encode() if body is not None else b""
         return self.send(path, data, {"Authorization": f"Bearer {token}"} if token else {})
 
     def send(self, path: str, data: bytes, headers: dict[str, str]) -> int:
-        """Send something; return the status."""
+        """Send a POST request; return the status."""
         headers = {"Content-Type": "application/json", **headers}
         asked = urllib.request.Request(f"{self.url}{path}", data, headers, method="POST")  # noqa: S310  # loopback
         try:
@@ -70,34 +70,34 @@ class DaemonProcess:
             return error.code
 
     @property
-    def leads(self) -> bool:
-        """Whether it leads."""
+    def is_leader(self) -> bool:
+        """Whether it is the leader."""
         return bool(self.get("/api/v1/status")["role"] == "leading")
 
     @property
-    def synced(self) -> bool:
-        """Whether it has made the cluster what the files say."""
+    def is_synced(self) -> bool:
+        """Whether the cluster is in sync with the files."""
         return bool(self.get("/api/v1/status")["synced"])
 
     def wait_synced(self) -> None:
-        """Wait until it has."""
-        waiting.until(lambda: self.process.poll() is not None or self.synced, deadline_s=START_S)
+        """Wait until it is synced; fail if it exits."""
+        waiting.until(lambda: self.process.poll() is not None or self.is_synced, deadline_s=START_S)
         assert self.process.poll() is None, self.lines
 
     def kill(self) -> None:
-        """End it as a crash would."""
+        """Kill the process."""
         self.process.kill()
         with self.process:  # waits, and closes its pipes
             self._reader.join(STOP_S)
 
     def stop(self) -> int:
-        """End it as an operator would; return its exit code."""
+        """Stop it with SIGTERM; return its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
             code = self.process.wait(STOP_S)
         except subprocess.TimeoutExpired:
-            self.process.kill()  # or nothing would ever end
+            self.process.kill()
             raise
         self._reader.join(STOP_S)
         return code

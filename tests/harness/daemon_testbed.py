@@ -21,7 +21,7 @@ spec:
 
 
 class DaemonTestbed:
-    """A folder of files, a cluster, and the program."""
+    """A folder of fleet files, a cluster, and the program."""
 
     def __init__(self, cluster: ControlPlane, program: cli.Cli, folder: Path) -> None:
         self.cluster, self.program, self.folder = cluster, program, folder
@@ -30,11 +30,11 @@ class DaemonTestbed:
         self.files.mkdir()
 
     def text(self, nodes: int, more: str = "", name: str = "") -> str:
-        """Return a file."""
+        """Return the text of a fleet file."""
         return FLEET.format(name=name or self.name, nodes=nodes, more=f", {more}" if more else "")
 
     def save(self, nodes: int, more: str = "", name: str = "") -> None:
-        """Write a file."""
+        """Write a fleet file."""
         (self.files / f"{name or self.name}.yaml").write_text(self.text(nodes, more, name))
 
     def nodes(self, name: str = "") -> list[Manifest]:
@@ -42,25 +42,25 @@ class DaemonTestbed:
         found: list[Manifest] = self.cluster.get("nodes", "-l", f"kwokfleet.dev/fleet={name or self.name}")["items"]
         return found
 
-    def has(self, nodes: int, name: str = "") -> None:
-        """Wait until there are so many nodes."""
+    def wait_for_nodes(self, nodes: int, name: str = "") -> None:
+        """Wait until a fleet has so many nodes."""
         waiting.until(lambda: len(self.nodes(name)) == nodes)
 
     def fleet(self, name: str = "") -> Manifest:
-        """Return how a fleet stands."""
+        """Return the Fleet object; empty if it does not exist."""
         done = self.cluster.try_kubectl("get", "fleet", name or self.name, "-o", "json")
         return json.loads(done.stdout) if done.returncode == 0 else {}
 
     def reason(self, name: str = "") -> str:
-        """Return why a fleet is ready, or is not."""
+        """Return the reason of a fleet's Ready condition."""
         found = (self.fleet(name).get("status") or {}).get("conditions") or []
         return next((str(each["reason"]) for each in found if each["type"] == "Ready"), "")
 
-    def stands(self, reason: str, name: str = "") -> None:
-        """Wait until a fleet is ready, or is not, for this reason."""
+    def wait_for_reason(self, reason: str, name: str = "") -> None:
+        """Wait for a reason of a fleet's Ready condition."""
         waiting.until(lambda: self.reason(name) == reason)
 
-    def told(self) -> set[str]:
+    def event_reasons(self) -> set[str]:
         """Return the reasons of the Events about the fleet."""
         found = self.cluster.get("events", "-n", "default", "--field-selector", f"involvedObject.name={self.name}")
         return {each["reason"] for each in found["items"]}
@@ -70,12 +70,12 @@ class DaemonTestbed:
         return daemon_process.running(self.program, *(arguments or (str(self.files),)), kwok=kwok, variables=through)
 
     def start(self) -> daemon_process.DaemonProcess:
-        """Start a daemon on the folder that somebody will kill."""
+        """Start a daemon on the folder; the caller stops it."""
         return daemon_process.start(self.program, str(self.files))
 
 
 def opened(cluster: ControlPlane, program: cli.Cli, folder: Path) -> Iterator[DaemonTestbed]:
-    """Begin with nothing of ours, and leave nothing."""
+    """Yield a testbed; delete all managed objects before and after."""
     kwok.install_crds(cluster)
     in_process_sync.delete_managed_objects(cluster)
     environment = program.environment | {"KUBECONFIG": str(cluster.kubeconfig)}

@@ -1,4 +1,4 @@
-"""The manifests of deploy/, as the tools that people use read them."""
+"""The manifests of deploy/, rendered by kustomize and helm."""
 
 import os
 import subprocess
@@ -20,12 +20,12 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 CHART = DEPLOY / "chart" / "kwokfleet"
 NAMESPACE = "kwokfleet"
 KUBERNETES = "1.36.3"
-"""A helm that nobody released takes every cluster for an old one unless told."""
+"""For `--kube-version`: an unreleased helm build assumes an old cluster."""
 _URL = "https://git.example.org/team/fleets.git"
 
 
 def _files(overlay: str, *names: str) -> tuple[str, ...]:
-    """Return the options that give the chart files of an overlay."""
+    """Return the helm options that pass files of an overlay to the chart."""
     keys = {name: name.replace(".", r"\.") for name in names}
     return tuple(
         word
@@ -45,7 +45,7 @@ VARIANTS = {
     "components/monitoring": ("--set", "monitoring.enabled=true"),
     "components/viewer": ("--set", "viewer.enabled=true"),
 }
-"""Every folder of deploy/ that can be applied, and what makes the chart say the same; components lie over the base."""
+"""Folders of deploy/ and the equivalent chart options. Components are applied over the base."""
 
 
 def find_program(name: str) -> str:
@@ -57,7 +57,7 @@ def find_program(name: str) -> str:
 
 
 def kustomize(folder: str, scratch: Path) -> list[Manifest]:
-    """Return what `kubectl kustomize` makes of a folder of deploy/."""
+    """Return the output of `kubectl kustomize` for a folder of deploy/."""
     where = DEPLOY / folder
     if folder.startswith("components/"):
         where = scratch / "over"
@@ -69,7 +69,7 @@ def kustomize(folder: str, scratch: Path) -> list[Manifest]:
 
 
 def helm_template(*options: str, namespace: str = NAMESPACE) -> list[Manifest]:
-    """Return what the chart comes to."""
+    """Return the rendered chart."""
     return parse(_output(*_template(), "--namespace", namespace, *options))
 
 
@@ -79,7 +79,7 @@ def helm(kubeconfig: Path, namespace: str, *arguments: str) -> str:
 
 
 def try_helm_template(*options: str) -> subprocess.CompletedProcess[str]:
-    """Return whatever helm says."""
+    """Run `helm template`; return its result, also when it fails."""
     return subprocess.run([*_template(), *options], capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -100,17 +100,17 @@ def parse(text: str) -> list[Manifest]:
 
 
 def by_key(manifests: Iterable[Manifest]) -> dict[objects.ObjectKey, Manifest]:
-    """Return objects by what tells them apart; none may be there twice."""
+    """Return objects by key; a duplicate fails."""
     found: dict[objects.ObjectKey, Manifest] = {}
     for each in manifests:
         key = objects.key(each)
-        assert key not in found, f"{key} is there twice"
+        assert key not in found, f"{key} is a duplicate"
         found[key] = each
     return found
 
 
 def in_namespace(manifests: Iterable[Manifest], namespace: str) -> list[Manifest]:
-    """Return objects with those of our namespace in another one."""
+    """Return objects with our namespace replaced."""
     return [_in_namespace(each, namespace) for each in manifests]
 
 

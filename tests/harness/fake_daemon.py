@@ -1,4 +1,4 @@
-"""A daemon that has only a memory, behind the real HTTP server: what the API is tested with."""
+"""Fake daemon behind the real HTTP server, for tests of the HTTP API."""
 
 import http.client
 import json
@@ -32,7 +32,7 @@ from kwokfleet.server import http_server
 TOKEN = "s3cret-t0ken-of-the-test"  # noqa: S105  # it opens nothing
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
 EVENT_LIMIT = 100
-"""Events that the daemon remembers."""
+"""Maximum number of stored Events."""
 
 SNAPSHOT = Snapshot(
     version="1.2.3",
@@ -75,36 +75,36 @@ SNAPSHOT = Snapshot(
 
 @dataclass
 class FakeDaemon:
-    """Does nothing and remembers what was asked of it."""
+    """Records calls and returns fixed values."""
 
     shown: Snapshot = SNAPSHOT
-    asked: list[tuple[Any, ...]] = field(default_factory=list)
+    calls: list[tuple[Any, ...]] = field(default_factory=list)
     is_live: tuple[bool, str] = (True, "")
     is_ready: tuple[bool, list[str]] = (True, ["synced", "kwok lives", "leading"])
     answer: str = '{"differs": false}'
-    """What plan() returns."""
+    """Return value of plan()."""
     error: Exception | None = None
-    """What plan() raises."""
+    """Exception raised by plan()."""
     kept: dict[tuple[str, str, str, str], str] = field(default_factory=dict)
-    """The files of Results, by Fleet, Wave, Run and name."""
+    """Result files by Fleet, Wave, Run and file name."""
     gate: threading.Event = field(default_factory=threading.Event)
-    """What plan() waits for; it is open at first."""
+    """plan() waits for it; initially set."""
     inside: threading.Event = field(default_factory=threading.Event)
-    """Whether somebody has asked for a plan."""
+    """Set when plan() is called."""
     _events: list[Event] = field(default_factory=list)
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
     def __post_init__(self) -> None:
-        """Let plans pass."""
+        """Open the gate."""
         self.gate.set()
 
-    def forget(self) -> None:
-        """Be as new."""
+    def reset(self) -> None:
+        """Restore the initial state."""
         for name in self.__dataclass_fields__:
             setattr(self, name, getattr(FakeDaemon(), name))
 
-    def happen(self, message: str) -> None:
-        """Make an event."""
+    def add_event(self, message: str) -> None:
+        """Add an Event."""
         with self._changed:
             number = self.shown.newest_event + 1
             self._events = [*self._events, Event(number, NOW, "pass", "lab", message, {"changes": number})][
@@ -118,7 +118,7 @@ class FakeDaemon:
         return self.shown
 
     def plan(self) -> str:
-        """Return a plan, or raise what it is told to."""
+        """Return the plan, or raise *error*."""
         self.inside.set()
         self.gate.wait(30)
         if self.error:
@@ -126,74 +126,74 @@ class FakeDaemon:
         return self.answer
 
     def list_objects(self, thing: str, fleet: str) -> list[dict[str, Any]]:
-        """Return what was asked for."""
+        """Return the arguments."""
         return [{"thing": thing, "fleet": fleet}]
 
     def results(self, fleet: str, wave: str, limit: int) -> list[dict[str, Any]]:
-        """Return what was asked for."""
+        """Return the arguments."""
         return [{"fleet": fleet, "wave": wave, "limit": limit}]
 
     def result_file(self, fleet: str, wave: str, run: str, file: str) -> str:
-        """Return the one file there is."""
+        """Return a stored result file."""
         return self.kept.get((fleet, wave, run, file), "")
 
     def request_pass(self, why: PassReason) -> None:
-        """Remember it."""
-        self.asked.append(("ask", why))
+        """Record the call."""
+        self.calls.append(("ask", why))
 
     def suspend(self, fleet: str, on: bool) -> None:  # noqa: FBT001  # as the protocol has it
-        """Remember it."""
-        self.asked.append(("suspend", fleet, on))
+        """Record the call."""
+        self.calls.append(("suspend", fleet, on))
 
     def approve(self, digest: str) -> bool:
-        """Remember it; one digest waits."""
-        self.asked.append(("approve", digest))
+        """Record the call; one digest is withheld."""
+        self.calls.append(("approve", digest))
         return digest == "w1"
 
     def handle_push(self, headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
-        """Take what is signed with the right word."""
+        """Accept a body with the right signature."""
         if headers.get("x-hub-signature-256") != "right":
             return 401, "the signature is wrong"
-        self.asked.append(("pushed", body))
+        self.calls.append(("pushed", body))
         return 202, "fetching https://me:hunter2@git.example/fleets.git"
 
     def events(self, after: int, timeout_s: float) -> list[Event]:
-        """Return what came later."""
+        """Return the Events after a number."""
         with self._changed:
             self._changed.wait_for(lambda: self.shown.newest_event > after, timeout_s)
             return [each for each in self._events if each.number > after]
 
     def readiness(self) -> tuple[bool, list[str]]:
-        """Return what it is told to."""
+        """Return the configured value."""
         return self.is_ready
 
     def liveness(self) -> tuple[bool, str]:
-        """Return what it is told to."""
+        """Return the configured value."""
         return self.is_live
 
 
 @dataclass(frozen=True)
 class HttpResponse:
-    """What came back."""
+    """An HTTP response."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
 
     @property
-    def json(self) -> Any:  # noqa: ANN401  # whatever it is
-        """The body as values."""
+    def json(self) -> Any:  # noqa: ANN401  # any JSON
+        """The parsed body."""
         return json.loads(self.body)
 
 
 @dataclass(frozen=True)
 class HttpClient:
-    """Asks the server."""
+    """Sends requests to the server."""
 
     address: tuple[str, int]
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> HttpResponse:  # noqa: ANN401  # bytes or values
-        """Return the answer to one request, on a connection of its own; `_` in a header's name is `-`."""
+        """Send one request on a new connection; `_` in a header name becomes `-`."""
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         if body is not None and not isinstance(body, bytes):
             body = json.dumps(body).encode()
@@ -209,17 +209,17 @@ class HttpClient:
             connection.close()
 
     def get(self, path: str, **headers: str) -> HttpResponse:
-        """Read something."""
+        """Send a GET request."""
         return self.ask("GET", path, **headers)
 
     def post(self, path: str, body: Any = None, token: str = TOKEN, **headers: str) -> HttpResponse:  # noqa: ANN401  # as ask
-        """Ask for something, with the token."""
+        """Send a POST request with the token."""
         return self.ask("POST", path, body, authorization=f"Bearer {token}", **headers)
 
 
 @contextmanager
 def serving(memory: FakeDaemon, options: http_server.Options | None = None) -> Iterator[HttpClient]:
-    """Serve a daemon on a free port of loopback."""
+    """Serve the fake daemon on a free loopback port."""
     counted = metrics.Metrics()
     counted.registry.register(metrics.SnapshotGauges(memory.snapshot))
     service = http_server.Service(memory, counted.page, counted.served, options or http_server.Options(token=TOKEN))

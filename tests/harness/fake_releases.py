@@ -1,6 +1,6 @@
-"""Stand-ins for what a test cannot have for real: release servers and a nine-minute compiler.
+"""Fake release servers and a fake Go compiler: real builds take nine minutes.
 
-Never for the API server, etcd or kwok: those are always the real ones.
+The API server, etcd and kwok are always real.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ PROGRAM = b"#!/bin/sh\necho stand-in\n"
 
 COMPILER = """\
 #!/bin/sh
-# A stand-in for the Go compiler: says its version, "builds" by writing a program, notes each build.
+# Fake Go compiler: prints its version, writes a program as the build result, and records each build.
 here=$(dirname "$0")
 case "$1" in
   env) echo "${FAKE_GO_VERSION:-go1.26.8}"; exit ;;
@@ -36,7 +36,7 @@ printf '#!/bin/sh\\necho built\\n' > "$out" && chmod +x "$out"
 
 
 def write_compiler(folder: Path) -> Path:
-    """Write the stand-in compiler as `go` into *folder*."""
+    """Write the fake compiler as `go` into *folder*."""
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "go"
     program.write_text(COMPILER)
@@ -45,7 +45,7 @@ def write_compiler(folder: Path) -> Path:
 
 
 def release_files() -> dict[str, bytes]:
-    """Return every file that the three projects publish for this platform, digests included."""
+    """Return the release files of the three projects for this platform, with digests."""
     system, machine = binaries.this_platform()
     files: dict[str, bytes] = {}
     for binary in versions.BINARIES:
@@ -75,17 +75,17 @@ def _tar(members: Mapping[str, bytes]) -> bytes:
 
 
 class ReleaseServer:
-    """Serves files and remembers what it was asked."""
+    """Serves files and records the requested paths."""
 
     def __init__(self, files: dict[str, bytes]) -> None:
         self.files = files
-        self.asked: list[str] = []
+        self.requested_paths: list[str] = []
         self.connections = 0
         self.port = 0
 
     @property
     def variables(self) -> dict[str, str]:
-        """The settings that make kwokfleet ask here."""
+        """Environment variables that make kwokfleet download from this server."""
         base = f"http://127.0.0.1:{self.port}"
         return {
             "KWOKFLEET_KUBERNETES_RELEASES": f"{base}/k8s",
@@ -102,7 +102,7 @@ def serving(files: dict[str, bytes]) -> Iterator[ReleaseServer]:
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            server.asked.append(self.path)
+            server.requested_paths.append(self.path)
             body = server.files.get(self.path)
             self.send_response(200 if body is not None else 404)
             self.send_header("Content-Length", str(len(body or b"")))
@@ -154,4 +154,4 @@ def stalling_server(first_bytes: bytes) -> Iterator[ReleaseServer]:
 
 
 UNREACHABLE = dict.fromkeys(ReleaseServer({}).variables, "http://127.0.0.1:9/nothing")
-"""Settings under which no release can be reached."""
+"""Environment variables that make every release unreachable."""

@@ -1,8 +1,7 @@
-"""A way to the real API server on which things go wrong: some requests are refused, some connections die.
+"""Proxy to the real API server that injects faults: rejected requests and reset connections.
 
-It stands between kwokfleet and the API server. A test gives it one rule, which looks at each request
-and says what happens to it; everything else passes through, both ways, unchanged. What a rule answers
-by itself looks like the API server's own `Status`. Every request is noted, with the time it came.
+A test sets one rule, which maps a request to a fault or None. Requests without a fault are forwarded unchanged.
+Rejections look like a `Status` of the API server. Every request is recorded with its time.
 """
 
 import http.client
@@ -30,16 +29,16 @@ _HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "host", "content
 
 @dataclass(frozen=True)
 class ProxiedRequest:
-    """A request, as a rule sees it."""
+    """One request to the proxy."""
 
     number: int
-    """Counts all requests, from 1."""
+    """Sequence number, from 1."""
     method: str
     path: str
-    """With its query."""
+    """Includes the query."""
     body: bytes
     headers: Mapping[str, str]
-    """By their names in lower case."""
+    """Names are in lower case."""
     at: float
 
     @property
@@ -49,13 +48,13 @@ class ProxiedRequest:
 
     @property
     def is_watch(self) -> bool:
-        """Whether the answer goes on."""
+        """Whether it is a watch."""
         return "watch=1" in self.path
 
 
 @dataclass(frozen=True)
 class Reject:
-    """The API server is not asked; this is the answer."""
+    """Rejects the request without forwarding it."""
 
     status: int
     message: str = "injected by a test"
@@ -65,22 +64,22 @@ class Reject:
 
 @dataclass(frozen=True)
 class Reset:
-    """The connection is reset: before the API server is asked, or after so many bytes of its answer."""
+    """Resets the connection, before the request is forwarded or after some bytes of the response."""
 
     after: int | None = None
-    """None: it never hears of the request. 0: it does, and nobody hears what it says."""
+    """Bytes of the response. None: the request is not forwarded."""
 
 
 @dataclass(frozen=True)
 class Respond:
-    """The API server is not asked; these bytes are the answer, and its end."""
+    """Responds with these bytes without forwarding the request."""
 
     body: bytes
 
 
 @dataclass(frozen=True)
 class ForwardThen:
-    """The API server is asked; something happens before anybody hears its answer."""
+    """Forwards the request and calls *act* before it returns the response."""
 
     act: Callable[[], object]
 
@@ -89,61 +88,63 @@ Fault = Reject | Reset | Respond | ForwardThen
 Rule = Callable[[ProxiedRequest], Fault | None]
 
 
-def pass_through(_asked: ProxiedRequest) -> Fault | None:
-    """Let everything pass."""
+def pass_through(_request: ProxiedRequest) -> Fault | None:
+    """Forward every request."""
     return None
 
 
 class FaultyProxy:
-    """What a test sees of it."""
+    """Controls the proxy: its rule and its records."""
 
     def __init__(self, port: int) -> None:
         self.port = port
         self.rule: Rule = pass_through
-        self.asked: list[ProxiedRequest] = []
+        self.requests: list[ProxiedRequest] = []
         self.faults: list[tuple[float, ProxiedRequest, Fault]] = []
-        """What went wrong on purpose, and when that was on its way."""
-        self.mistakes: list[Exception] = []
-        """What went wrong in a rule."""
+        """Injected faults and their times."""
+        self.rule_errors: list[Exception] = []
         self._lock = threading.Lock()
         self._open: set[_Handler] = set()
 
-    def judge(self, request: http.server.BaseHTTPRequestHandler, body: bytes) -> tuple[ProxiedRequest, Fault | None]:
-        """Note a request, and say what happens to it."""
+    def record_request(
+        self, handler: http.server.BaseHTTPRequestHandler, body: bytes
+    ) -> tuple[ProxiedRequest, Fault | None]:
+        """Record a request; return it with its fault."""
         with self._lock:
             at = time.monotonic()
-            headers = {name.lower(): value for name, value in request.headers.items()}
-            asked = ProxiedRequest(len(self.asked) + 1, request.command or "", request.path, body, headers, at)
-            self.asked.append(asked)
+            headers = {name.lower(): value for name, value in handler.headers.items()}
+            number = len(self.requests) + 1
+            request = ProxiedRequest(number, handler.command or "", handler.path, body, headers, at)
+            self.requests.append(request)
             try:
-                return asked, self.rule(asked)
+                return request, self.rule(request)
             except Exception as error:
-                self.mistakes.append(error)
+                self.rule_errors.append(error)
                 raise
 
-    def note(self, asked: ProxiedRequest, fault: Fault) -> None:
-        """Note that something went wrong on purpose."""
+    def record_fault(self, request: ProxiedRequest, fault: Fault) -> None:
+        """Record an injected fault."""
         with self._lock:
-            self.faults.append((time.monotonic(), asked, fault))
+            self.faults.append((time.monotonic(), request, fault))
 
     def opened(self, connection: "_Handler") -> None:
-        """Note a connection."""
+        """Register a connection."""
         with self._lock:
             self._open.add(connection)
 
     def closed(self, connection: "_Handler") -> None:
-        """Forget a connection."""
+        """Unregister a connection."""
         with self._lock:
             self._open.discard(connection)
 
-    def cut_all(self) -> None:
-        """Reset every connection there is."""
+    def reset_all(self) -> None:
+        """Reset every open connection."""
         with self._lock:
             for each in self._open:
                 each.interrupt()
 
     def kubeconfig(self, path: Path, **user: str) -> str:
-        """Write a kubeconfig that leads here; without a user, all that passes is the cluster's administrator's."""
+        """Write a kubeconfig for the proxy; without *user*, requests have administrator rights."""
         content = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -158,7 +159,7 @@ class FaultyProxy:
 
 @contextmanager
 def proxy_to(cluster: control_plane.ControlPlane) -> Iterator[FaultyProxy]:
-    """Stand between whoever comes and *cluster*, until the block ends."""
+    """Run a proxy to *cluster* until the block ends."""
     upstream = _Upstream(cluster)
 
     class Handler(_Handler):
@@ -176,9 +177,9 @@ def proxy_to(cluster: control_plane.ControlPlane) -> Iterator[FaultyProxy]:
         finally:
             proxy.rule = pass_through
             httpd.shutdown()
-            proxy.cut_all()
+            proxy.reset_all()
             thread.join()
-    assert proxy.mistakes == []
+    assert proxy.rule_errors == []
 
 
 class _Server(http.server.ThreadingHTTPServer):
@@ -187,28 +188,28 @@ class _Server(http.server.ThreadingHTTPServer):
     block_on_close = False
 
     def handle_error(self, *_: object) -> None:
-        """Stay silent: connections that break are what this is for."""
+        """Ignore errors: broken connections are expected."""
 
 
 class _Upstream:
-    """The way to the API server: as its administrator, or, with a token, as whoever that is."""
+    """Connections to the API server: as administrator, or without a client certificate for requests with a token."""
 
     def __init__(self, cluster: control_plane.ControlPlane) -> None:
         address = cluster.kubectl("config", "view", "--output", "jsonpath={.clusters[0].cluster.server}")
         self._address = urlsplit(address)
         authority = str(cluster.where.pki("ca.crt"))
-        self._nobody = ssl.create_default_context(cafile=authority)
+        self._anonymous = ssl.create_default_context(cafile=authority)
         self._admin = ssl.create_default_context(cafile=authority)
         self._admin.load_cert_chain(cluster.where.pki("admin.crt"), cluster.where.pki("admin.key"))
 
     def connect(self, *, anonymous: bool) -> http.client.HTTPSConnection:
-        context = self._nobody if anonymous else self._admin
+        context = self._anonymous if anonymous else self._admin
         host, port = self._address.hostname or "", self._address.port
         return http.client.HTTPSConnection(host, port, timeout=UPSTREAM_S, context=context)
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    """One connection of a client, with one of its own to the API server."""
+    """One client connection and its connection to the API server."""
 
     protocol_version = "HTTP/1.1"
     wbufsize = -1
@@ -224,7 +225,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.proxy.opened(self)
 
     def interrupt(self) -> None:
-        """Break it, from another thread."""
+        """Reset both connections; called from another thread."""
         _reset_connection(self.connection)
         upstream = self.upstream
         if upstream is not None and upstream.sock is not None:
@@ -240,25 +241,25 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(length)
-        if len(body) < length:  # whoever sent the head has gone: to an API server that is no request
+        if len(body) < length:  # the client disconnected before the body was complete
             self.close_connection = True
             return
-        asked, fault = self.proxy.judge(self, body)
+        request, fault = self.proxy.record_request(self, body)
         if fault is not None and not isinstance(fault, ForwardThen):
-            self.proxy.note(asked, fault)
+            self.proxy.record_fault(request, fault)
         match fault:
             case Reject():
-                self._refuse(fault)
+                self._reject(fault)
             case Respond():
-                self._say(HTTPStatus.OK, fault.body)
+                self._respond(HTTPStatus.OK, fault.body)
             case Reset(after=None):
-                self._cut()
+                self._disconnect()
             case _:
-                self._pass(asked, fault)
+                self._forward(request, fault)
 
     do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815 - the library asks for these names
 
-    def _refuse(self, fault: Reject) -> None:
+    def _reject(self, fault: Reject) -> None:
         status = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -268,9 +269,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             "details": fault.details,
         }
         headers = {"Retry-After": str(fault.retry_after)} if fault.retry_after else {}
-        self._say(fault.status, json.dumps(status).encode(), **headers)
+        self._respond(fault.status, json.dumps(status).encode(), **headers)
 
-    def _say(self, status: int, body: bytes, **headers: str) -> None:
+    def _respond(self, status: int, body: bytes, **headers: str) -> None:
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
@@ -280,46 +281,46 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
         self.wfile.flush()
 
-    def _cut(self) -> None:
+    def _disconnect(self) -> None:
         self.close_connection = True
         _reset_connection(self.connection)
 
-    def _pass(self, asked: ProxiedRequest, fault: Reset | ForwardThen | None) -> None:
-        """Ask the API server, and hand on what it says, as it comes."""
+    def _forward(self, request: ProxiedRequest, fault: Reset | ForwardThen | None) -> None:
+        """Forward the request and stream the response."""
         try:
-            answer = self._asked_upstream(asked)
-        except (OSError, http.client.HTTPException):  # the API server is away: so is this way to it
-            self._cut()
+            answer = self._send_upstream(request)
+        except (OSError, http.client.HTTPException):  # the API server is unavailable
+            self._disconnect()
             return
         if isinstance(fault, ForwardThen):
             fault.act()
-            self.proxy.note(asked, fault)
+            self.proxy.record_fault(request, fault)
         left = fault.after if isinstance(fault, Reset) else None
         if left == 0:
-            self._cut()
+            self._disconnect()
             return
-        self._hand_on(answer, left)
+        self._stream_response(answer, left)
 
-    def _asked_upstream(self, asked: ProxiedRequest) -> http.client.HTTPResponse:
+    def _send_upstream(self, request: ProxiedRequest) -> http.client.HTTPResponse:
         headers = {name: value for name, value in self.headers.items() if name.lower() not in _HOP_BY_HOP}
         if self.upstream is None:
             self.upstream = self.connect(anonymous="Authorization" in self.headers)
         try:
-            self.upstream.request(asked.method, asked.path, body=asked.body or None, headers=headers)
+            self.upstream.request(request.method, request.path, body=request.body or None, headers=headers)
             return self.upstream.getresponse()
         except (OSError, http.client.HTTPException):
             self.upstream.close()
             self.upstream = None
             raise
 
-    def _hand_on(self, answer: http.client.HTTPResponse, left: int | None) -> None:
+    def _stream_response(self, answer: http.client.HTTPResponse, left: int | None) -> None:
         self.send_response(answer.status)
         for name, value in answer.getheaders():
             if name.lower() not in _HOP_BY_HOP | {"date", "server"}:
                 self.send_header(name, value)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        self.wfile.flush()  # a watch may have nothing else to say for a minute
+        self.wfile.flush()  # a watch may send nothing else for a minute
         try:
             while data := answer.read1(CHUNK):
                 if left is not None:
@@ -328,12 +329,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
                 self.wfile.flush()
                 if left == 0:
-                    self._cut()
+                    self._disconnect()
                     return
-        except (OSError, http.client.HTTPException):  # either side is gone
-            self._cut()
+        except (OSError, http.client.HTTPException):  # one side disconnected
+            self._disconnect()
             return
-        answer.close()  # read to its end; else the connection could not be used again
+        answer.close()  # required before the connection is reused
         self.wfile.write(b"0\r\n\r\n")
         self.wfile.flush()
 
@@ -342,7 +343,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 def _reset_connection(connection: socket.socket) -> None:
-    """End a connection as a crash or a firewall would: no goodbye."""
+    """Reset a connection, as after a crash."""
     with suppress(OSError):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         connection.shutdown(socket.SHUT_RDWR)

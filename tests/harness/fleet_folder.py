@@ -1,4 +1,4 @@
-"""A folder of fleet files, and the commands that a person runs on them, one after the other."""
+"""A folder of fleet files, and the commands run on it."""
 
 import json
 import secrets
@@ -15,7 +15,7 @@ Done = subprocess.CompletedProcess[str]
 
 
 class FleetFolder:
-    """A folder of fleet files, and the commands on them."""
+    """A folder of fleet files with the names of two fleets, `a` and `b`."""
 
     def __init__(self, cluster: ControlPlane, program: cli.Cli, folder: Path) -> None:
         self.cluster, self.program, self.folder = cluster, program, folder
@@ -24,7 +24,7 @@ class FleetFolder:
         folder.mkdir()
 
     def file(self, fleet: str) -> Path:
-        """Return where a fleet's file is."""
+        """Return the path of a fleet's file."""
         return self.folder / f"{fleet}.yaml"
 
     def write(self, fleet: str, spec: Manifest | None = None, **sizes: int) -> None:
@@ -39,29 +39,29 @@ class FleetFolder:
         self.file(fleet).write_text(json.dumps(content))
 
     def run(self, command: str, *arguments: str, **variables: str) -> Done:
-        """Run a command; those that read files get the folder."""
+        """Run a command, with the folder as argument if it reads files."""
         where = [str(self.folder)] if command in ("diff", "sync", "status") else []
         done = self.program.run(command, *where, *arguments, **variables)
         assert "Traceback" not in done.stderr, done.stderr
         return done
 
     def sync(self, *arguments: str, code: int = 0) -> str:
-        """Sync, and return all that was said."""
+        """Sync; return standard output and standard error."""
         done = self.run("sync", "--yes", *arguments)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
     def count(self, fleet: str, pool: str = "") -> int:
-        """Return how many nodes of a fleet, or of one of its pools, the cluster has."""
+        """Return the number of a fleet's nodes, or of one pool's."""
         chosen = f"{objects.FLEET}={fleet}" + (f",{objects.POOL}={pool}" if pool else "")
         return len(self.cluster.kubectl("get", "nodes", "--selector", chosen, "--output=name").splitlines())
 
     def plan(self, *arguments: str) -> Manifest:
-        """Return what differs, as a program reads it."""
-        made: Manifest = json.loads(self.run("diff", "-o", "json", *arguments).stdout)
-        return made
+        """Return the JSON output of `diff`."""
+        plan: Manifest = json.loads(self.run("diff", "-o", "json", *arguments).stdout)
+        return plan
 
     def state(self) -> dict[str, str]:
-        """Return the version of every object of ours."""
-        found = self.cluster.get("nodes,stages.kwok.x-k8s.io", *in_process_sync.OURS[:2])["items"]
-        return {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in found}
+        """Return the resourceVersion of every managed Node and Stage."""
+        items = self.cluster.get("nodes,stages.kwok.x-k8s.io", *in_process_sync.OURS[:2])["items"]
+        return {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in items}

@@ -1,4 +1,4 @@
-"""Objects of somebody else: whatever we do, not a byte of them changes."""
+"""Objects that are not ours, and a check that they do not change."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ Manifest = dict[str, Any]
 QUIET = state.Spec(
     extra_args=(("kube-controller-manager", "controllers", "*,-node-lifecycle-controller,-ttl-controller"),)
 )
-"""A control plane without the two controllers that change nodes of which they hear nothing, or too much."""
+"""Control plane without the two controllers that change nodes by themselves."""
 
 
 def _node(name: str, **annotations: str) -> Manifest:
@@ -76,14 +76,14 @@ def _create(cluster: ControlPlane) -> None:
 
 
 def _is_complete(cluster: ControlPlane) -> bool:
-    there = (_STAGE, *_SEEN), ("--namespace", NAMESPACE, *_INSIDE)
-    return not any(cluster.try_kubectl("get", *what).returncode for what in there)
+    queries = (_STAGE, *_SEEN), ("--namespace", NAMESPACE, *_INSIDE)
+    return not any(cluster.try_kubectl("get", *query).returncode for query in queries)
 
 
 @contextmanager
 def assert_unchanged(cluster: ControlPlane) -> Iterator[None]:
-    """Check that nothing in the block changes a byte of the objects of others."""
-    if not _is_complete(cluster):  # a kwok of an earlier test may have played their Stage
+    """Check that the block does not change foreign objects."""
+    if not _is_complete(cluster):  # kwok may have played the Stage in an earlier test
         _create(cluster)
     before = _state(cluster)
     yield

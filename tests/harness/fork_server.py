@@ -1,8 +1,7 @@
-"""Processes of the `kwokfleet` program without the half second that each would spend on imports.
+"""Fork server for the `kwokfleet` program: saves half a second of imports per command.
 
-A process that has imported everything forks one for each command: with arguments, environment, folder
-and standard streams of its own, and an exit code that the kernel reports, as if it had been started
-from a shell. What a command imports is not to be seen in it; tests of that start Python themselves.
+A preloaded process forks for each command. Each fork has its own arguments, environment, working directory,
+standard streams and exit code. Tests of import behaviour must start Python themselves.
 """
 
 import atexit
@@ -32,7 +31,7 @@ Done = subprocess.CompletedProcess[str]
 
 def run(arguments: list[str], environment: dict[str, str], *, folder: Path | None = None, stdin: str = "") -> Done:
     """Run a command to its end, or for *TIMEOUT_S*."""
-    global _server  # noqa: PLW0603  # one for the whole session
+    global _server  # noqa: PLW0603  # one per session
     if _server is None or _server.process.poll() is not None:
         _server = _Server.started()
     request = {"arguments": arguments, "environment": environment, "folder": str(folder or Path.cwd())}
@@ -41,7 +40,7 @@ def run(arguments: list[str], environment: dict[str, str], *, folder: Path | Non
         given.seek(0)
         try:
             code = _server.ask(request, (given, out, err))
-        except BaseException:  # nobody knows which answer would come next
+        except BaseException:  # the state of the channel is unknown
             _server.close()
             raise
         return Done(["kwokfleet", *arguments], code, _text(out), _text(err))
@@ -54,7 +53,7 @@ def _text(stream: IO[bytes]) -> str:
 
 @dataclass(frozen=True)
 class _Server:
-    """The process that forks, and the way to it."""
+    """The forking process and its channel."""
 
     process: subprocess.Popen[bytes]
     channel: socket.socket
@@ -73,7 +72,7 @@ class _Server:
         return made
 
     def ask(self, request: dict[str, Any], streams: tuple[IO[bytes], ...]) -> int:
-        """Let it run a command, and return the exit code."""
+        """Run a command; return its exit code."""
         body = json.dumps(request).encode()
         socket.send_fds(self.channel, [_NUMBER.pack(len(body))], [each.fileno() for each in streams])
         self.channel.sendall(body)
@@ -105,18 +104,18 @@ def _bytes(channel: socket.socket, count: int) -> bytes:
     while len(found) < count:
         part = channel.recv(count - len(found))
         if not part:
-            raise EOFError("the other side has gone")
+            raise EOFError("connection closed")
         found += part
     return found
 
 
 # ----------------------------------------------------------------------------------------
-# the other side
+# server process
 
 
 def _prepare() -> None:
-    """Do once what each command would do again: import, and build the models that files are checked by."""
-    import kwokfleet  # noqa: PLC0415  # not needed by whoever asks
+    """Import all modules and build the validation models once."""
+    import kwokfleet  # noqa: PLC0415  # not needed by the client
     from kwokfleet.source import loader  # noqa: PLC0415
 
     for module in pkgutil.walk_packages(kwokfleet.__path__, "kwokfleet."):
@@ -128,7 +127,7 @@ def _prepare() -> None:
 
 
 def _serve(channel: socket.socket) -> None:
-    """Run one command after the other; returns in each of the processes that run one."""
+    """Run commands one after the other; returns in each forked process."""
     while True:
         first, streams, *_ = socket.recv_fds(channel, _NUMBER.size, 3)
         if not first:
@@ -147,7 +146,7 @@ def _serve(channel: socket.socket) -> None:
 
 
 def _become(request: dict[str, Any], streams: list[int]) -> None:
-    """Take on what tells this process from others."""
+    """Set streams, environment, working directory and arguments."""
     for number, each in enumerate(streams):
         os.dup2(each, number)
         os.close(each)

@@ -1,4 +1,4 @@
-"""HTML pages, read as a browser would, to say what is in them."""
+"""Parses HTML pages for assertions."""
 
 import re
 from collections.abc import Iterator
@@ -23,14 +23,14 @@ _VOID_TAGS = {"meta", "link", "br", "img", "hr", "input", "base"}
 
 @dataclass
 class HtmlPage(HTMLParser):
-    """What a page holds."""
+    """Parsed content of a page."""
 
     text: str
     tags: list[str] = field(default_factory=list)
     lines: dict[str, list[dict[str, str]]] = field(default_factory=dict)
-    """The lines of each plot, by its title."""
+    """The lines of each plot, by plot title."""
     outside: list[str] = field(default_factory=list)
-    """Whatever would have to be fetched, or could fetch."""
+    """References to external resources, and code that could load them."""
     words: list[str] = field(default_factory=list)
     open: list[str] = field(default_factory=list)
 
@@ -42,7 +42,7 @@ class HtmlPage(HTMLParser):
         assert not self.open, f"never closed: {self.open}"
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Take note of an element."""
+        """Record an element."""
         given = {name: value or "" for name, value in attrs}
         self.tags.append(tag)
         self.outside += [f"{tag} {name}={given[name]}" for name in _URL_ATTRIBUTES & set(given)]
@@ -57,17 +57,17 @@ class HtmlPage(HTMLParser):
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Take note of an element that holds nothing."""
+        """Record an empty element."""
         self.handle_starttag(tag, attrs)
         if tag not in _VOID_TAGS:
             self.handle_endtag(tag)
 
     def handle_endtag(self, tag: str) -> None:
-        """Close an element: the one that was opened last."""
+        """Close the innermost element."""
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        """Take note of a text."""
+        """Record a text."""
         if self.open and self.open[-1] in ("script", "style"):
             self.outside += _FETCH_CALLS.findall(data)
         else:
@@ -75,7 +75,7 @@ class HtmlPage(HTMLParser):
 
 
 def line_points(path: str) -> Iterator[tuple[float, float]]:
-    """Yield the points of a line as the page's own script reads them."""
+    """Yield the points of a plot line."""
     x = 0.0
     for part in path.replace("h0", "").replace("M", " ").replace("H", " H").replace("V", " V").split():
         if part[0] == "H":

@@ -33,41 +33,39 @@ IMAGE = "ghcr.io/kwokfleet/kwokfleet"
 
 @dataclass
 class Kubelet:
-    """One node, and the pods that run on it."""
+    """One Node and its pods."""
 
     name: str
     folder: Path
     api: client.KubeClient
     namespaces: Sequence[str]
     programs: Mapping[str, Sequence[str]]
-    """What runs instead of a command's first word or, if there is no command, of an image (without its tag)."""
+    """Local programs by the command's first word or, without a command, by image name."""
     paths: Mapping[str, str]
-    """Folders of images, and what stands for them here."""
+    """Local folders by folder of the image."""
     network: str = field(default_factory=lambda: f"127.{64 + secrets.randbelow(128)}.{secrets.randbelow(256)}")
     running: dict[str, pod_processes.PodProcess] = field(default_factory=dict)
-    """By UID; pods that are over stay, so that their logs can be read."""
+    """By UID, including finished pods, for their logs."""
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     _stop: threading.Event = field(default_factory=threading.Event)
 
     def pod(self, name: str) -> pod_processes.PodProcess:
-        """Return the newest pod whose name begins so."""
+        """Return the newest pod with a name prefix."""
         found = [each for each in list(self.running.values()) if each.name.startswith(name)]
         assert found, f"no pod {name}* has been here, only {sorted(each.name for each in self.running.values())}"
         return found[-1]
 
     def pids(self) -> set[int]:
-        """Return the first process of each pod that is not over."""
+        """Return the process id of each running pod's first container."""
         first = [each.containers[0].process for each in self.running.values() if each.containers]
         return {each.pid for each in first if each is not None and each.poll() is None}
 
     def log_tails(self) -> list[tuple[str, str]]:
-        """Return the ends of all logs."""
+        """Return all log tails."""
         return [(f"log of {log}", text[-4000:]) for pod in self.running.values() for log, text in pod.logs().items()]
 
-    # its life
-
     def register(self, address: str = "127.0.0.1") -> None:
-        """Make its Node, Ready and with room for all."""
+        """Create the Node: Ready, with enough capacity for all pods."""
         room = {"cpu": "64", "memory": "256Gi", "pods": "500", "ephemeral-storage": "1Ti"}
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "", **_times()}
         node = {
@@ -88,13 +86,13 @@ class Kubelet:
         self._send("POST", "/api/v1/nodes", node)
 
     def live(self) -> None:
-        """Take care of pods until it is stopped."""
+        """Run pods until stopped."""
         beats = itertools.count()
         while not self._stop.is_set():
             if next(beats) % int(LEASE_RENEWAL_S / POLL_S) == 0:
                 self._beat()
             for namespace in self.namespaces:
-                with suppress(errors.ClusterError):  # the API server may be away, as it may for any kubelet
+                with suppress(errors.ClusterError):  # the API server may be unavailable
                     self._look_at(namespace)
             self._stop.wait(POLL_S)
 
@@ -139,7 +137,7 @@ class Kubelet:
         assert answer.status < 300, f"{method} {path}: {answer.status} {answer.message}"
 
     def lose(self) -> None:
-        """Vanish: no process runs any more, and nobody is told."""
+        """Kill all processes without reporting it, as in a power failure."""
         self._stop.set()
         for each in self.running.values():
             each.lose()
@@ -147,7 +145,7 @@ class Kubelet:
             each.join()
 
     def stop(self) -> None:
-        """End all processes, and take the node away."""
+        """Stop all pods and delete the Node."""
         self._stop.set()
         for each in self.running.values():
             each.seen(None)
@@ -164,7 +162,7 @@ def running(
     programs: Mapping[str, Sequence[str]] | None = None,
     name: str = "",
 ) -> Iterator[Kubelet]:
-    """Run the pods of some namespaces, here, inside the block; give each of several machines namespaces of its own."""
+    """Run the pods of some namespaces until the block ends. Two kubelets must not share a namespace."""
     api = client.connect(kubeconfig=cluster.kubeconfig)
     kwokfleet, kwok = [sys.executable, "-m", "kwokfleet"], [str(cluster.tools.path("kwok"))]
     usual = {IMAGE: kwokfleet, "kwokfleet": kwokfleet, "kwok": kwok, "/usr/local/bin/kwok": kwok}
@@ -188,7 +186,7 @@ def running(
 
 
 def wait_ready(cluster: ControlPlane, namespace: str, kind: str, name: str, *, deadline_s: float = 60) -> None:
-    """Wait until all replicas of a Deployment or StatefulSet, as many as it wants now, are ready and up to date."""
+    """Wait until all replicas of a Deployment or StatefulSet are ready and up to date."""
 
     def ready() -> bool:
         found = cluster.get(kind, name, "--namespace", namespace)

@@ -1,8 +1,7 @@
-"""The real kwok, run against the session's control plane for the time of a test.
+"""The real kwok, run against the session's control plane.
 
-Each one manages the nodes that a label selector finds, so that several run side by side: those of
-different tests, and those with different Stages. Stages come from files, read at the start and known
-to this kwok alone; or, if none are named, from the cluster's custom resources, which all see.
+Each process manages the nodes of one label selector, so several can run at the same time. Stages come from files,
+or without files from the cluster's custom resources.
 """
 
 import os
@@ -34,11 +33,11 @@ class KwokProcess:
     log: Path
 
     def kill(self) -> None:
-        """End it as a crash would: nothing is finished, nothing is handed over."""
+        """Kill the process."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """End it as an operator would."""
+        """Stop the process with SIGTERM."""
         self._end(signal.SIGTERM)
 
     def _end(self, number: signal.Signals) -> None:
@@ -50,12 +49,12 @@ class KwokProcess:
                 return
 
     def log_tail(self) -> str:
-        """Return the end of what it wrote."""
+        """Return the end of its log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-TAIL_LINES:])
 
 
 def install_crds(cluster: control_plane.ControlPlane) -> None:
-    """Give the cluster kwok's kinds, unless it has them, and return once it knows them."""
+    """Install kwok's CRDs, unless present; return when they are established."""
     files = crds.files(settings.from_environment(os.environ), progress.discard)
     if _established(cluster) < len(files):
         named = [argument for path in files for argument in ("--filename", str(path))]
@@ -64,7 +63,7 @@ def install_crds(cluster: control_plane.ControlPlane) -> None:
 
 
 def _established(cluster: control_plane.ControlPlane) -> int:
-    """Count kwok's kinds that the cluster serves."""
+    """Return the number of established kwok CRDs."""
     kinds = [each for each in cluster.get("customresourcedefinitions")["items"] if each["spec"]["group"] == GROUP]
     conditions = [each for kind in kinds for each in kind["status"].get("conditions") or ()]
     return sum((each["type"], each["status"]) == ("Established", "True") for each in conditions)
@@ -79,16 +78,16 @@ def running(
     stages: Sequence[Path] = (),
     lease_s: int = 0,
 ) -> Iterator[KwokProcess]:
-    """Run kwok for the nodes that *selector* finds, by the Stages of *stages* or else of the cluster.
+    """Run kwok for the nodes of *selector*, with Stages from *stages* or else from the cluster.
 
-    *lease_s* is how long a node's Lease lasts; 0 is none.
+    *lease_s* is the duration of a node lease; 0 disables leases.
     """
     folder.mkdir(parents=True, exist_ok=True)
     port = _free_port()
     kwok = _start(cluster, folder, port, _arguments(selector, stages, lease_s))
     try:
         waiting.until(lambda: kwok.process.poll() is not None or _is_healthy(port), deadline_s=START_S)
-        assert kwok.process.poll() is None, f"kwok ended at once, with {kwok.process.returncode}"
+        assert kwok.process.poll() is None, f"kwok exited with {kwok.process.returncode}"
         yield kwok
     except BaseException as exc:
         exc.add_note(f"log of kwok ({selector}):\n{kwok.log_tail()}")
@@ -108,7 +107,7 @@ def _start(cluster: control_plane.ControlPlane, folder: Path, port: int, argumen
     with log.open("ab") as sink:
         process = subprocess.Popen(
             [*command, f"--server-address=127.0.0.1:{port}", *arguments],
-            env=os.environ | {"KWOK_WORKDIR": str(folder)},  # else it would read the user's own configuration
+            env=os.environ | {"KWOK_WORKDIR": str(folder)},  # not the user's configuration
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=sink,

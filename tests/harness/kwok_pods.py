@@ -1,4 +1,4 @@
-"""kwok's pods, installed into the namespace of one test from the files of deploy/, and run by the tests' kubelet."""
+"""kwok's StatefulSet from deploy/, installed into the namespace of one test and run by the test kubelet."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,24 +13,24 @@ _FILES = ("components/kwok-pods/serviceaccount", "components/kwok-pods/configmap
 
 
 def install(cluster: ControlPlane, namespace: str) -> None:
-    """Put the StatefulSet, without a pod, and what it needs into a namespace; kwok's account gets kwok's rights."""
+    """Install the StatefulSet with 0 replicas, its configuration, its ServiceAccount and its rights."""
     install_statefulset(cluster, namespace)
     for each in _rights(namespace):
         cluster.apply(each)
 
 
 def install_statefulset(cluster: ControlPlane, namespace: str) -> None:
-    """Put the StatefulSet, its configuration and its account into a namespace."""
+    """Install the StatefulSet, its configuration and its ServiceAccount."""
     for file in _FILES:
         for each in deploy_manifests.parse((deploy_manifests.DEPLOY / f"{file}.yaml").read_text()):
             each["metadata"]["namespace"] = namespace
-            if each["kind"] == "StatefulSet":  # the class is the whole cluster's
+            if each["kind"] == "StatefulSet":  # the PriorityClass is cluster-scoped and not installed
                 del each["spec"]["template"]["spec"]["priorityClassName"]
             cluster.apply(each)
 
 
 def _rights(namespace: str) -> Iterator[dict[str, Any]]:
-    """Yield kwok's rights under names of the test's own."""
+    """Yield kwok's roles and bindings, named after the namespace."""
     for each in deploy_manifests.parse((deploy_manifests.DEPLOY / "base" / "rights.yaml").read_text()):
         if each["metadata"]["name"] == NAME:
             each["metadata"]["name"] = namespace
@@ -41,7 +41,7 @@ def _rights(namespace: str) -> Iterator[dict[str, Any]]:
 
 
 def uninstall(cluster: ControlPlane, namespace: str) -> None:
-    """Take away what lies outside of the namespace."""
+    """Delete the roles and bindings outside of the namespace."""
     cluster.kubectl("delete", "clusterrole,clusterrolebinding", namespace, "--ignore-not-found")
     cluster.kubectl("delete", "role,rolebinding", namespace, "--namespace=kube-node-lease", "--ignore-not-found")
 
@@ -53,7 +53,7 @@ def supervised(
     fleet: str,
     **fields: Any,  # noqa: ANN401 - fields of the spec
 ) -> Iterator[tuple[supervised_kwok.SupervisedKwok, kubelet.Kubelet]]:
-    """Keep a kwok in pods for the nodes of one fleet, whose name is also its namespace's."""
+    """Supervise kwok in pods for one fleet; its namespace has the fleet's name."""
     install(cluster, fleet)
     try:
         with (

@@ -1,8 +1,7 @@
-"""One Fleet with all scenarios, rendered, played by real kwoks, and recorded.
+"""Records a Fleet with all lifecycle scenarios, rendered and played by real kwok processes.
 
-Each scenario has a Lifecycle of its own, and one kwok plays them at once by Stages that are custom
-resources. Every state of every node and pod is noted when it is seen. A second kwok has the nodes of
-one pool, and is killed on the way.
+Each scenario has its own Lifecycle. One kwok plays them all with Stages from custom resources. Every state of every
+node and pod is recorded with its time. A second kwok has the nodes of one pool and is killed.
 """
 
 import itertools
@@ -122,18 +121,18 @@ Manifest = dict[str, Any]
 
 
 def render(folder: Path, *arguments: str) -> str:
-    """Return what `kwokfleet render` prints."""
+    """Return the output of `kwokfleet render`."""
     program = cli.Cli(folder / "data", {"HOME": str(folder), "PATH": "/usr/bin:/bin"})
     return program.ok("render", str(folder / "fleets"), *arguments)
 
 
 def rendered_manifests(folder: Path, *arguments: str) -> list[Manifest]:
-    """Return what `kwokfleet render` prints, parsed."""
+    """Return the parsed output of `kwokfleet render`."""
     return [json.loads(line) for line in render(folder, "--output", "json", *arguments).splitlines()]
 
 
 def by_wave(objects: list[Manifest]) -> dict[str, list[Manifest]]:
-    """Return the objects of waves, by the wave's name."""
+    """Return the objects of waves, by wave name."""
     found: dict[str, list[Manifest]] = {}
     for each in objects:
         wave = each["metadata"].get("labels", {}).get(WAVE)
@@ -148,12 +147,12 @@ def conditions(thing: Manifest) -> dict[str, Manifest]:
 
 
 def is_ready(thing: Manifest) -> bool:
-    """Tell whether a pod or node is Ready."""
+    """Return whether a pod or node is Ready."""
     return bool(conditions(thing).get("Ready", {}).get("status") == "True")
 
 
 def is_schedulable(node: Manifest) -> bool:
-    """Tell whether nothing but our own taints keeps pods away."""
+    """Return whether a node is Ready and has no not-ready taint."""
     return is_ready(node) and NOT_READY not in {taint["key"] for taint in node["spec"].get("taints", ())}
 
 
@@ -168,17 +167,17 @@ def state(thing: Manifest, which: str = "containerStatuses") -> Manifest:
 
 
 def is_creating(thing: Manifest) -> bool:
-    """Tell whether a pod's first container is being created."""
+    """Return whether a pod's first container is being created."""
     return bool(state(thing).get("waiting", {}).get("reason") == "ContainerCreating")
 
 
 def is_spared(pod: Manifest) -> bool:
-    """Tell whether the die said that a pod lives on."""
+    """Return whether the random choice spared a pod."""
     return "kwokfleet.dev/spared" in pod["metadata"].get("annotations", {})
 
 
 def failures(states: list[tuple[float, Manifest]]) -> list[tuple[float, float, Manifest]]:
-    """Return when a node failed, when it was back, and how it was meanwhile, for each failure that is over."""
+    """Return start, end and last NotReady state of each finished failure of a node."""
     runs = [(ready, list(group)) for ready, group in itertools.groupby(states, key=lambda each: is_ready(each[1]))]
     return [
         (down[0][0], up[0][0], down[-1][1])
@@ -189,7 +188,7 @@ def failures(states: list[tuple[float, Manifest]]) -> list[tuple[float, float, M
 
 @dataclass(frozen=True)
 class Recording:
-    """What was sent, and what was seen of it."""
+    """The objects sent and the states observed."""
 
     fleet: str
     sent: dict[str, Manifest]
@@ -200,14 +199,14 @@ class Recording:
     pods: watch.RecordedWatch
     decoy: str
     deleted: float
-    """When the pod of the wave `mortal` was."""
+    """When the pod of the wave `mortal` was deleted."""
     labelled: float
-    """When a node was told to fail."""
+    """When a node got the label that makes it fail."""
     lost_s: float
-    """How long the machine stood still meanwhile."""
+    """Stall time of the machine during the recording."""
 
     def about(self, seconds: float) -> stall_clock.ApproximateSeconds:
-        """Return what equals a time that was kept."""
+        """Return a value equal to any time within tolerance."""
         return stall_clock.ApproximateSeconds(seconds, self.lost_s)
 
     def pod(self, wave: str) -> str:
@@ -220,7 +219,7 @@ class Recording:
 
 
 class Recorder:
-    """The steps of the play."""
+    """Runs the scenarios and records them."""
 
     def __init__(self, box: Sandbox, folder: Path, stack: ExitStack) -> None:
         self.box, self.cluster, self.folder, self.stack = box, box.cluster, folder, stack
@@ -232,8 +231,8 @@ class Recorder:
         self.pods = watch.RecordedWatch()
         self.stalls = stack.enter_context(stall_clock.running(self.cluster))
 
-    def set(self) -> None:
-        """Bring in Stages, kwoks and watches."""
+    def set_up(self) -> None:
+        """Start Stages, kwok and watches."""
         stages = [each for each in self.objects if each["kind"] == "Stage"]
         self.stack.callback(self.send, stages, "delete", "--ignore-not-found", "--wait=false")
         self.send(stages, "apply", "--server-side", "--force-conflicts")
@@ -246,7 +245,7 @@ class Recorder:
         return self.stack.enter_context(kwok.running(self.cluster, self.folder / name, selector=selector))
 
     def send(self, objects: list[Manifest], *command: str) -> None:
-        """Let kubectl do something with objects."""
+        """Run a kubectl command with objects as input."""
         self.cluster.kubectl(*command, "--filename", "-", stdin="\n".join(map(json.dumps, objects)))
 
     def add_nodes(self) -> str:
@@ -265,15 +264,15 @@ class Recorder:
         return name
 
     def touch(self) -> None:
-        """Change a node while it boots, as the controller manager does when it gets round to it."""
+        """Change a node during its boot, as the controller manager may do."""
         node = self.nodes.names(pool="booting")[0]
         born = self.nodes.of(node)[0][0]
         waiting.until(lambda: time.monotonic() > born + 2.5)
         self.cluster.kubectl("annotate", "node", node, "example.com/touched=yes")
 
     def run(self) -> Recording:
-        """Play everything, and return the record of it."""
-        self.set()
+        """Run all scenarios; return the recording."""
+        self.set_up()
         doomed = self.start_kwok("doomed", f"{FLEET}={self.box.name},{POOL}=restarted")
         decoy = self.add_nodes()
         self.touch()
@@ -282,7 +281,7 @@ class Recorder:
         labelled = self.fail()
         deleted = self.delete()
         self.restart(doomed)
-        with suppress(AssertionError):  # what did not happen is for the tests to say
+        with suppress(AssertionError):  # the tests report missing steps
             waiting.until(self.is_over, deadline_s=40)
         return Recording(
             self.box.name,
@@ -297,13 +296,13 @@ class Recorder:
         )
 
     def crowd(self) -> None:
-        """Throw many dice, before anything whose time is taken."""
+        """Run many random outcomes, before any timed scenario."""
         self.send(self.waves["crowd"], "create")
         settled: Check = lambda pod: phase("Failed")(pod) or is_spared(pod)  # noqa: E731 - a condition
         waiting.until(lambda: sum(settled(self.pods.now(each)) for each in self.pods.names(wave="crowd")) == CROWD)
 
     def fail(self) -> float:
-        """Tell a node to fail, and return when."""
+        """Make a node fail; return the time."""
         frail = self.nodes.names(pool="frail")[0]
         with suppress(AssertionError):
             waiting.until(lambda: is_ready(self.nodes.now(frail)), deadline_s=10)
@@ -312,7 +311,7 @@ class Recorder:
         return labelled
 
     def delete(self) -> float:
-        """Delete a pod that runs, and return when."""
+        """Delete a running pod; return the time."""
         waiting.until(lambda: any(is_ready(self.pods.now(each)) for each in self.pods.names(wave="mortal")))
         deleted = time.monotonic()
         self.cluster.kubectl(
@@ -321,7 +320,7 @@ class Recorder:
         return deleted
 
     def restart(self, doomed: kwok.KwokProcess) -> None:
-        """Kill a kwok eight seconds into the run of the Job it plays, and start another in its place."""
+        """Kill kwok eight seconds after its Job started; start a new one."""
         started, *_ = waiting.until(
             lambda: [at for at, _, pod in self.pods.seen if wave(pod) == "long" and is_ready(pod)]
         )
@@ -330,7 +329,7 @@ class Recorder:
         self.start_kwok("successor", f"{FLEET}={self.box.name},{POOL}=restarted")
 
     def is_over(self) -> bool:
-        """Tell whether everything has been seen that is expected."""
+        """Return whether all expected states were observed."""
         ended = [each for wave in ("simple", "sleeper", "drawn", "long") for each in self.pods.names(wave=wave)]
         return (
             all(phase("Succeeded")(self.pods.now(each)) for each in ended)
@@ -340,5 +339,5 @@ class Recorder:
 
 
 def wave(thing: Manifest) -> str:
-    """Return the wave that an object belongs to."""
+    """Return the wave of an object."""
     return str(thing["metadata"]["labels"].get(WAVE, ""))

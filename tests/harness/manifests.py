@@ -1,4 +1,4 @@
-"""Objects as the API server would return them, without one: for tests of what is compared and planned."""
+"""Manifests and observed objects for tests of diffs and plans."""
 
 import copy
 from typing import Any
@@ -10,7 +10,7 @@ from kwokfleet.render import nodes
 
 
 def node(name: str = "lab-gpu-0", *, fleet: str = "lab", pool: str = "gpu", **parts: Any) -> Manifest:  # noqa: ANN401  # of a manifest
-    """Write a node as a pool asks for it; *parts* are its labels, annotations, taints, capacity, spec and status."""
+    """Return the desired Node of a pool; *parts*: labels, annotations, taints, capacity, spec, status."""
     taints = parts.get("taints", [objects.FAKE_NODE_TAINT])
     own = {objects.OWN_TAINTS: listed} if (listed := nodes.own_taints(taints)) else {}
     labels = {objects.MANAGED_BY: objects.KWOKFLEET, objects.FLEET: fleet, objects.POOL: pool}
@@ -29,7 +29,7 @@ def node(name: str = "lab-gpu-0", *, fleet: str = "lab", pool: str = "gpu", **pa
 
 
 def stage(name: str = "pod-ready", *, fleet: str = "", **spec: Any) -> Manifest:  # noqa: ANN401  # of a manifest
-    """Write a Stage, shared by all Fleets or of one alone."""
+    """Return a Stage, shared or of one Fleet."""
     labels = {objects.MANAGED_BY: objects.KWOKFLEET} | ({objects.FLEET: fleet} if fleet else {})
     return {
         "apiVersion": objects.STAGE_API_VERSION,
@@ -40,18 +40,18 @@ def stage(name: str = "pod-ready", *, fleet: str = "", **spec: Any) -> Manifest:
 
 
 def namespace(name: str = "work") -> Manifest:
-    """Write a namespace of ours."""
+    """Return a managed Namespace."""
     labels = {objects.MANAGED_BY: objects.KWOKFLEET}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
 
 
 def fields(manifest: Manifest) -> dict[str, Any]:
-    """Return the fields of an object as `managedFields` lists them."""
+    """Return the fields of an object in the format of `managedFields`."""
     return {f"f:{name}": fields(part) if isinstance(part, dict) else {} for name, part in manifest.items()}
 
 
 def owned_fields(manifest: Manifest) -> dict[str, Any]:
-    """Return what the API server notes as ours of an object that we created: everything but its status."""
+    """Return the fields that the creator owns: all except status."""
     metadata = {key: manifest["metadata"].get(key) or {} for key in ("labels", "annotations")}
     rest = {key: part for key, part in manifest.items() if key not in ("apiVersion", "kind", "metadata", "status")}
     return fields({"metadata": metadata, **rest})
@@ -63,7 +63,7 @@ def observe(
     theirs: dict[str, Any] | None = None,
     **metadata: Any,  # noqa: ANN401  # of a manifest
 ) -> Observed:
-    """Return an object as it was read: created by us unless *ours* says which fields are; *theirs* are a kubelet's."""
+    """Return an observed object. We own *ours*, by default all fields; a kubelet owns *theirs*."""
     raw = copy.deepcopy(manifest)
     managers = [
         {"manager": objects.FIELD_MANAGER, "fieldsV1": owned_fields(manifest) if ours is None else ours},

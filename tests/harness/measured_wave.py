@@ -1,4 +1,4 @@
-"""A fleet with one wave of Jobs that a daemon plays and measures: its file, and what is known of its only Run."""
+"""A fleet with one measured wave of Jobs, and the status and result of its only Run."""
 
 import time
 from typing import Any
@@ -42,13 +42,13 @@ def write_fleet(
 
 
 def run_status(lab: DaemonTestbed) -> Manifest:
-    """Return what the Ledger says of the only Run."""
+    """Return the Ledger entry of the only Run."""
     waves = (lab.fleet().get("status") or {}).get("waves") or [{}]
     return next(iter(waves[0].get("runs") or ()), {})
 
 
 def wait_for_verdict(lab: DaemonTestbed) -> str:
-    """Wait until the Ledger has a verdict of the only Run; return it."""
+    """Wait for the verdict of the only Run; return it."""
     return str(waiting.until(lambda: run_status(lab).get("verdict"), deadline_s=JUDGED_S))
 
 
@@ -59,13 +59,13 @@ def stored_result(lab: DaemonTestbed) -> result_store.StoredResult:
 
 
 def condition(lab: DaemonTestbed, kind: str) -> tuple[str, str]:
-    """Return a condition of the fleet: its status, and its message."""
+    """Return the status and message of a fleet's condition."""
     found = lab.fleet()["status"]["conditions"]
     return next((each["status"], each["message"]) for each in found if each["type"] == kind)
 
 
 def assert_survives_a_kill(lab: DaemonTestbed, count: int, rate: str) -> None:
-    """Kill a daemon in the middle of a Run: the next one finishes it, and its Result tells when nobody looked."""
+    """Kill a daemon during a Run: the next one finishes it, and its Result has the measurement gap."""
     write_fleet(lab, count, rate)
     made = ("jobs", "-n", lab.name, "-l", "kwokfleet.dev/wave=load")
     with lab.run(kwok=True) as daemon:

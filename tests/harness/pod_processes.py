@@ -1,7 +1,7 @@
-"""One pod, run as processes of this machine: its volumes as folders, its containers, its probes, its status.
+"""Runs one pod as local processes: volumes as folders, containers, probes, status.
 
-Paths of volumes are rewritten wherever a container's command, arguments or environment name them. Programs read the
-service account by a kubeconfig, `KUBECONFIG`: /var/run/secrets belongs to the whole machine.
+Volume paths are rewritten in the command, arguments and environment of a container. Programs get the service account
+by `KUBECONFIG`, because /var/run/secrets is shared by the machine.
 """
 
 import http.client
@@ -40,7 +40,7 @@ _VARIABLE = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 
 @dataclass(frozen=True)
 class HostContext:
-    """What a pod finds on its machine."""
+    """API client, folder, programs and paths of a pod's host."""
 
     api: client.KubeClient
     folder: Path
@@ -50,7 +50,7 @@ class HostContext:
 
 @dataclass
 class ContainerProcess:
-    """One container: its present process, and how it fares."""
+    """One container: its current process and status."""
 
     spec: Manifest
     command: list[str]
@@ -62,27 +62,27 @@ class ContainerProcess:
     ready: bool = False
     started_up: bool = False
     failures: int = 0
-    """Probes of liveness (or startup) that failed in a row."""
+    """Consecutive failures of the liveness or startup probe."""
     began: str = ""
     last: Manifest = field(default_factory=dict)
-    """How the last process ended."""
+    """Exit state of the last process."""
     next_start: float = 0.0
     next_probe: float = 0.0
 
     @property
     def name(self) -> str:
-        """What the pod calls it."""
+        """Name of the container."""
         return str(self.spec["name"])
 
     @property
     def pid(self) -> int:
-        """The number of its process, which must run."""
+        """Process id; the process must run."""
         assert self.process is not None, f"{self.name} was never started"
         assert self.process.poll() is None, f"{self.name} does not run"
         return self.process.pid
 
     def start(self) -> None:
-        """Start a process; what it writes goes to a file of its own."""
+        """Start a process with a new log file."""
         log = self.folder / f"{self.name}.{self.lives}.log"
         self.lives += 1
         self.ready, self.started_up, self.failures = False, "startupProbe" not in self.spec, 0
@@ -99,13 +99,13 @@ class ContainerProcess:
             )
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """Send a signal to its process, if it has one."""
+        """Send a signal to a running process."""
         if self.process is not None and self.process.poll() is None:
             with suppress(ProcessLookupError):
                 os.kill(self.process.pid, number)
 
     def look(self, address: str) -> bool:
-        """See to it that a process runs, and probe it; return whether anything about it has changed."""
+        """Restart or probe the process; return whether its status changed."""
         before = (self.ready, self.lives, self.process and self.process.poll())
         if self.process is None or self.process.poll() is not None:
             self._start_again()
@@ -124,13 +124,13 @@ class ContainerProcess:
             self.start()
 
     def _last_words(self) -> str:
-        """Return the end of its log, if its message is to come from there."""
+        """Return the end of its log, if the termination message policy asks for it."""
         if not self.process or not self.process.returncode or "terminationMessagePolicy" not in self.spec:
             return ""
         return (self.folder / f"{self.name}.{self.lives - 1}.log").read_text(errors="replace")[-MESSAGE_CHARACTERS:]
 
     def _probe(self, address: str) -> None:
-        """Ask once; what a probe says of a period, threshold or port is heeded, of delays not."""
+        """Probe once. Periods, thresholds and ports are respected, delays are not."""
         kind = "livenessProbe" if self.started_up else "startupProbe"
         self.next_probe = time.monotonic() + min(self.spec.get(each, {}).get("periodSeconds", 1) for each in _PROBES)
         alive = self._answers(kind, address)
@@ -149,11 +149,11 @@ class ContainerProcess:
         try:
             with urllib.request.urlopen(url, timeout=self.spec[kind].get("timeoutSeconds", 1)) as answer:
                 return bool(200 <= answer.status < 400)
-        except (urllib.error.URLError, OSError, http.client.InvalidURL):  # the last: of a port that nobody has named
+        except (urllib.error.URLError, OSError, http.client.InvalidURL):  # InvalidURL: unknown port name
             return False
 
     def status(self) -> Manifest:
-        """Return what the API server is told of it."""
+        """Return its container status."""
         running = self.process is not None and self.process.poll() is None
         state = {"running": {"startedAt": self.began}} if running else {"waiting": {"reason": "CrashLoopBackOff"}}
         return {
@@ -179,26 +179,24 @@ class PodProcess(threading.Thread):
         self._path = f"/api/v1/namespaces/{self.namespace}/pods/{self.name}"
 
     def seen(self, manifest: Manifest | None) -> None:
-        """Hear how the API server has it now; None if it is no more."""
+        """Update the manifest; None after deletion."""
         self._manifest = manifest
 
     def lose(self) -> None:
-        """End it as a machine does that loses its power: nobody is told."""
+        """Kill it without reporting, as in a power failure."""
         self._lost = True
 
     def container(self, name: str = "") -> ContainerProcess:
-        """Return one container, or the first."""
+        """Return the first container with a name prefix."""
         return next(each for each in self.containers if each.name.startswith(name))
 
     def logs(self) -> dict[str, str]:
-        """Return what its containers wrote, by the names of the files."""
+        """Return the logs by file name."""
         files = sorted(self._around.folder.glob("*.log"))
         return {f"{self.name}/{file.name}": file.read_text(errors="replace") for file in files}
 
-    # its life
-
     def run(self) -> None:
-        """Make its volumes, run its first containers, keep the others going, end them."""
+        """Create volumes, run init containers, run and restart containers, stop them."""
         manifest = self._manifest
         if manifest is None:
             return
@@ -223,7 +221,7 @@ class PodProcess(threading.Thread):
         return there and not self._lost
 
     def _initialize(self, first: Sequence[ContainerProcess]) -> None:
-        """Run containers to their end, one after the other; one that restarts always is a side-car."""
+        """Run init containers one after the other; restartPolicy Always makes a sidecar."""
         for each in first:
             if each.spec.get("restartPolicy") == "Always":
                 self.containers.append(each)
@@ -235,7 +233,7 @@ class PodProcess(threading.Thread):
             each.end()
 
     def _end(self) -> None:
-        """Ask processes to end, make them, and tell the API server that nothing is left."""
+        """Terminate the processes, kill them after the grace period, and delete the pod."""
         metadata = {} if self._lost else (self._manifest or {}).get("metadata", {})
         patience = time.monotonic() + metadata.get("deletionGracePeriodSeconds", 5)
         for each in self.containers:
@@ -254,7 +252,7 @@ class PodProcess(threading.Thread):
                 self._around.api.send(Request("DELETE", self._path, json.dumps(options).encode()))
 
     def _tell(self) -> None:
-        """Write its status; what fails is told with the next change, or tried again."""
+        """Write the pod status; a failure is retried with the next change."""
         containers = [each.status() for each in self.containers]
         ready = all(each["ready"] for each in containers)
         states = {"PodReadyToStartContainers": True, "Initialized": True, "ContainersReady": ready, "Ready": ready}
@@ -276,7 +274,7 @@ class PodProcess(threading.Thread):
             if self._around.api.send(Request("PATCH", f"{self._path}/status", body, STRATEGIC)).status == 200:
                 self._told = status
 
-    # what its containers are started with
+    # start parameters of containers
 
     def _made(self, spec: Manifest, pod: Manifest, volumes: pod_volumes.Volumes) -> ContainerProcess:
         mounts = dict(self._around.paths) | {
@@ -290,7 +288,7 @@ class PodProcess(threading.Thread):
 
         def here(text: str) -> str:
             found = _VARIABLE.sub(lambda match: environment.get(match[1], match[0]), text)
-            found = paths.sub(lambda match: mounts[match[0]], found)  # at once: a folder here may lie in /tmp, too
+            found = paths.sub(lambda match: mounts[match[0]], found)  # in one step: a local folder may be below /tmp
             return found.replace("0.0.0.0", self.address)  # noqa: S104  # what would listen everywhere listens there
 
         folder = self._around.folder
@@ -325,7 +323,7 @@ class PodProcess(threading.Thread):
         return own.get(path) or str(pod[section].get(key, ""))
 
     def _way_in(self, volumes: pod_volumes.Volumes, mounts: Mapping[str, str]) -> dict[str, str]:
-        """Return how programs find the API server: by a kubeconfig that names the pod's token file."""
+        """Return the variables for access to the API server, with a kubeconfig for the pod's token file."""
         server = urlsplit(self._around.api.host)
         secrets = mounts.get(pod_volumes.SERVICE_ACCOUNT)
         found = {"KUBERNETES_SERVICE_HOST": server.hostname or "", "KUBERNETES_SERVICE_PORT": str(server.port)}

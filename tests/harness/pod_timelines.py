@@ -1,4 +1,4 @@
-"""Lives of pods and Jobs as a watch tells them: one event for each step, manifests as an API server has them."""
+"""Watch events of pods and Jobs: one event per step, with complete manifests."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,9 +11,9 @@ from kwokfleet.measure.collector import Collector, RunInfo
 from kwokfleet.measure.pods import EventType
 
 T0 = 1_800_000_000.0
-"""When every Run here is due; seconds since 1970."""
+"""Scheduled time of every Run; seconds since 1970."""
 DELAY_S = 0.25
-"""How much later than what is written the watch tells."""
+"""Delay of watch events after the timestamps."""
 
 Event = tuple[EventType, Manifest, float]
 
@@ -24,7 +24,7 @@ def timestamp(at: float) -> str:
 
 
 def subject(total: int = 1, kind: str = "Pod", *, ends: bool = True) -> RunInfo:
-    """Return what a Book is about."""
+    """Return the subject of a collector."""
     return RunInfo("lab", "stress", "0", datetime.fromtimestamp(T0, UTC), kind, total, ends)
 
 
@@ -35,7 +35,7 @@ def collector(total: int = 1, kind: str = "Pod", *, ends: bool = True) -> Collec
 
 @dataclass(frozen=True)
 class PodTimeline:
-    """When a pod comes how far: seconds after T0, None for never."""
+    """Times of a pod's steps: seconds after T0, None for never."""
 
     index: int = 0
     created: float = 0.0
@@ -52,16 +52,16 @@ class PodTimeline:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Name of the pod."""
         return f"lab-stress-0-{self.index}"
 
     @property
     def uid(self) -> str:
-        """What the API server calls it."""
+        """UID of the pod."""
         return f"00000000-0000-4000-8000-{self.index:012x}"
 
     def at(self, moment: float) -> Manifest:
-        """Return the pod as it is at a moment."""
+        """Return the manifest at a moment."""
         over = _by(self.over, moment)
         conditions = []
         for kind, since, holds in (
@@ -110,7 +110,7 @@ class PodTimeline:
         return {"containerStatuses": [{"name": "c", "state": state}]}
 
     def events(self) -> Iterator[Event]:
-        """Yield every event of its life, each a little later than it happens."""
+        """Yield its watch events, each DELAY_S after its step."""
         steps = {each for each in (self.created, self.scheduled, self.running, self.over) if each is not None}
         for step in sorted(steps):
             yield EventType.ADDED if step == self.created else EventType.MODIFIED, self.at(step), T0 + step + DELAY_S
@@ -123,7 +123,7 @@ def _by(when: float | None, moment: float) -> bool:
 
 
 def job(index: int, status: Manifest | None = None, *, created: float = 0.0, kind: str = "Job") -> Manifest:
-    """Return a Job, or something of another kind, with a status."""
+    """Return a Job, or an object of another kind, with a status."""
     return {
         "apiVersion": "batch/v1",
         "kind": kind,
@@ -140,5 +140,5 @@ def job(index: int, status: Manifest | None = None, *, created: float = 0.0, kin
 
 
 def condition(kind: str, at: float, **more: Any) -> Manifest:  # noqa: ANN401  # any field of a condition
-    """Return a condition that has been true since a moment."""
+    """Return a condition that became true at a moment."""
     return {"type": kind, "status": "True", "lastTransitionTime": timestamp(T0 + at), **more}

@@ -1,4 +1,4 @@
-"""The volumes of a pod as folders: ConfigMaps and Secrets swapped in whole, tokens from the TokenRequest API."""
+"""Volumes of a pod as folders: ConfigMaps and Secrets replaced atomically, tokens from the TokenRequest API."""
 
 import base64
 import json
@@ -30,25 +30,25 @@ class Volumes:
         return self.folder / "volumes" / name
 
     def refresh(self) -> bool:
-        """Bring all volumes up to date, as a kubelet does now and then; return whether all could be had."""
+        """Update all volumes; return whether all sources were available."""
         try:
             for each in self.pod["spec"].get("volumes", ()):
                 self.path(each["name"]).mkdir(parents=True, exist_ok=True)
                 if "emptyDir" not in each:
                     self._swap(each["name"], self._content(each))
-        except (errors.ClusterError, KeyError):  # not there yet, or the API server is away: the next time
+        except (errors.ClusterError, KeyError):  # retried with the next refresh
             return False
         return True
 
     def value(self, origin: Manifest) -> str:
-        """Return what a variable takes from a ConfigMap or Secret."""
+        """Return the value of a ConfigMap or Secret key."""
         kind, reference = next(iter(origin.items()))
         plural = "configmaps" if kind == "configMapKeyRef" else "secrets"
         data = self._data(plural, reference["name"], optional=bool(reference.get("optional")))
         return data.get(reference["key"], "") if reference.get("optional") else data[reference["key"]]
 
     def all_values(self, origins: Sequence[Manifest]) -> dict[str, str]:
-        """Return what an environment takes whole from ConfigMaps and Secrets."""
+        """Return all values of some ConfigMaps and Secrets."""
         found: dict[str, str] = {}
         for origin in origins:
             for kind, plural in (("configMapRef", "configmaps"), ("secretRef", "secrets")):
@@ -57,7 +57,7 @@ class Volumes:
         return found
 
     def write_kubeconfig(self, server: str, secrets: Path) -> Path:
-        """Write how to reach the API server as the pod's service account."""
+        """Write a kubeconfig for the pod's service account."""
         user = {"tokenFile": str(secrets / "token")}
         there = {"server": server, "certificate-authority": str(secrets / "ca.crt")}
         content = {
@@ -80,7 +80,7 @@ class Volumes:
         if "secret" in volume:
             wanted = volume["secret"]
             return self._items("secrets", wanted.get("secretName") or wanted["name"], wanted)
-        return {}  # a downward API volume: nothing that runs here reads one
+        return {}  # downward API volumes are not supported
 
     def _items(self, plural: str, name: str, wanted: Manifest) -> dict[str, str]:
         data = self._data(plural, name, optional=bool(wanted.get("optional")))
@@ -99,7 +99,7 @@ class Volumes:
         return {key: base64.b64decode(text).decode() for key, text in data.items()} if plural == "secrets" else data
 
     def _token(self, wanted: Manifest) -> str:
-        """Return a token that is bound to the pod; one is enough for as long as a test lasts."""
+        """Return a token bound to the pod; it is requested once per audience."""
         audience = wanted.get("audience", "")
         if audience not in self._tokens:
             metadata, account = self.pod["metadata"], self.pod["spec"].get("serviceAccountName", "default")
@@ -115,7 +115,7 @@ class Volumes:
         return self._tokens[audience]
 
     def _swap(self, name: str, content: dict[str, str]) -> None:
-        """Put new files in the place of the old ones at once: a link to a folder that is complete."""
+        """Replace the files atomically, by a symbolic link to the new folder."""
         if self._written.get(name) == content:
             return
         self._written[name] = dict(content)

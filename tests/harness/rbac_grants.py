@@ -1,4 +1,4 @@
-"""What roles grant, one verb on one resource at a time, and which requests need it."""
+"""Grants of RBAC roles: one verb on one resource each."""
 
 import re
 from collections.abc import Iterator
@@ -21,12 +21,12 @@ _IN_NAMESPACE = re.compile(r"[^a-z0-9]+")
 
 @dataclass(frozen=True)
 class Grant:
-    """One verb on one resource, as one rule of one role grants it."""
+    """One verb on one resource in one rule of a role."""
 
     kind: str
     role: str
     namespace: str
-    """Where the role is; empty for a ClusterRole."""
+    """Namespace of the role; empty for a ClusterRole."""
     rule: int
     verb: str
     group: str
@@ -35,7 +35,7 @@ class Grant:
     component: str
 
     def __str__(self) -> str:
-        """Return it as a test is called by it."""
+        """Return the test id."""
         where = f" in {self.namespace}" if self.namespace else ""
         only = f" {'|'.join(self.names)}" if self.names else ""
         what = f"{self.resource}.{self.group}" if self.group else self.resource
@@ -43,15 +43,15 @@ class Grant:
 
     @property
     def slug(self) -> str:
-        """It as the name of an object."""
+        """A valid object name."""
         return _IN_NAMESPACE.sub("-", str(self).lower()).strip("-")
 
-    def allows(self, asked: AuditedRequest) -> bool:
-        """Return whether a request needs this, or something like it."""
+    def allows(self, request: AuditedRequest) -> bool:
+        """Return whether the grant covers a request."""
         return (
-            (asked.verb, asked.group, asked.resource) == (self.verb, self.group, self.resource)
-            and (not self.namespace or asked.namespace == self.namespace)
-            and (not self.names or asked.name in self.names)
+            (request.verb, request.group, request.resource) == (self.verb, self.group, self.resource)
+            and (not self.namespace or request.namespace == self.namespace)
+            and (not self.names or request.name in self.names)
         )
 
 
@@ -61,13 +61,13 @@ def documents(file: Path) -> list[Manifest]:
 
 
 def roles(*files: Path) -> list[Manifest]:
-    """Return the roles of some files that have rules of their own."""
+    """Return the roles with rules in some files."""
     found = (each for file in files for each in documents(file))
     return [each for each in found if each["kind"] in ("Role", "ClusterRole") and each.get("rules")]
 
 
 def grants_of(role: Manifest) -> Iterator[Grant]:
-    """Yield everything that a role grants."""
+    """Yield the grants of a role."""
     metadata = role["metadata"]
     for number, rule in enumerate(role["rules"]):
         for group in rule["apiGroups"]:
@@ -87,7 +87,7 @@ def grants_of(role: Manifest) -> Iterator[Grant]:
 
 
 def rules_without(role: Manifest, grant: Grant) -> list[Manifest]:
-    """Return the rules of a role without one grant: everything else stays as it is."""
+    """Return the rules of a role without one grant."""
     rules: list[Manifest] = []
     for number, rule in enumerate(role["rules"]):
         if number != grant.rule:

@@ -1,8 +1,8 @@
-"""Everything that a daemon does in a cluster, once and with little of each: what its rights are held against.
+"""One run of every daemon feature that sends requests, to check the rights in the manifests.
 
-Two daemons with the ServiceAccount's rights and no others sync, repair, prune, drain, play waves, run kwok, put
-another kwok to rest, and one of them is killed on the way. In the end kwok runs in pods, and no longer. A viewer
-looks on.
+Two daemons with exactly the ServiceAccount's rights sync, repair, prune, drain, play waves, run kwok and scale
+another kwok down; one daemon is killed. At the end kwok runs in pods and then locally again. A viewer runs read-only
+commands.
 """
 
 import json
@@ -17,7 +17,7 @@ from tests.harness.control_plane import ControlPlane
 Manifest = dict[str, Any]
 OTHER_KWOK = "kube-system/kwok-controller"
 LEASES = "10s"
-"""How long node leases last: not long, for they are waited for."""
+"""Duration of node leases; short, because the scenario waits for them."""
 CONFIG, SET, OURS = "kwok-provider-config", "kwokfleet.dev/stage-set", "app.kubernetes.io/managed-by=kwokfleet"
 
 CONTROLLER = f"""
@@ -69,7 +69,7 @@ spec:
     - event: {type: Normal, reason: Talks, message: the same again}
     - patch: {subresource: status, root: status, template: 'message: {{ Now | Quote }}'}
 """
-"""Says the same about a pod again and again."""
+"""Emits the same Event about a pod repeatedly."""
 
 OBJECTS: dict[str, Manifest] = {
     "Attach": {"attaches": [{"logsFile": "/dev/null"}]},
@@ -84,7 +84,7 @@ OBJECTS: dict[str, Manifest] = {
     "PortForward": {"forwards": [{"ports": [80], "command": ["cat"]}]},
     "ResourceUsage": {"usages": [{"usage": {"cpu": {"value": "1"}}}]},
 }
-"""One of each kind of kwok's."""
+"""One object of each kwok kind."""
 
 
 OWN = ",".join(f"{kind}.kwok.x-k8s.io" for kind in OBJECTS)
@@ -98,7 +98,7 @@ SMALLER = {
     "    - {name: whole, replicas: 10}\n": "",
     "    - {name: scaled, autoscaler: {min: 0, max: 5}}\n": "",
 }
-"""What is left out of the files in the end."""
+"""Replacements that give the smaller fleet file."""
 
 
 def _pod(**spec: Any) -> Manifest:  # noqa: ANN401  # of a pod
@@ -153,7 +153,7 @@ def _objects() -> str:
 
 @dataclass
 class RightsScenario:
-    """A cluster, files, and whom they are synced by."""
+    """Runs the scenario."""
 
     cluster: ControlPlane
     program: cli.Cli
@@ -171,35 +171,35 @@ class RightsScenario:
         self.viewer = {"KUBECONFIG": str(service_accounts.kubeconfig(self.cluster, self.folder, "viewer"))}
 
     def play(self) -> None:
-        """Do all of it."""
+        """Run all steps."""
         self._rival()
         self._write()
         self._look(self.files)
         self._look(self.files / "other.yaml")
         with ExitStack() as stack:
             first, second = (stack.enter_context(self._running(name)) for name in ("first", "second"))
-            waiting.until(lambda: first.leads or second.leads)
-            lead, other = (first, second) if first.leads else (second, first)
+            waiting.until(lambda: first.is_leader or second.is_leader)
+            lead, other = (first, second) if first.is_leader else (second, first)
             lead.wait_synced()
             self._plays()
             self._look(self.small)
             self._drift()
             self._suspend(lead)
             lead.kill()
-            waiting.until(lambda: other.leads)
+            waiting.until(lambda: other.is_leader)
             self._shrink(other)
             self._look(self.files)
             self._in_pods()
         waiting.until(lambda: self._rival_has(1))
 
-    # who and what
+    # set-up
 
     def _running(self, name: str) -> Any:  # noqa: ANN401  # a context manager
         variables = self.daemon | {"POD_NAME": name}
         return daemon_process.running(self.program, str(self.files), kwok=True, variables=variables)
 
     def _rival(self) -> None:
-        """Put another kwok into the cluster, where kwok's own manifests have it."""
+        """Create another kwok Deployment, with the name in kwok's own manifests."""
         namespace, _, name = OTHER_KWOK.partition("/")
         self.cluster.kubectl("create", "deployment", name, "--image=none", "--namespace", namespace)
 
@@ -217,7 +217,7 @@ class RightsScenario:
         self.small.write_text(_small())
 
     def _look(self, path: Path) -> None:
-        """Look on as a viewer; whatever the answer is, it must be one."""
+        """Run read-only commands as the viewer; each must exit with 0 or 1."""
         for words in (("diff", str(path)), ("status", str(path)), ("get", "nodes"), ("get", "runs")):
             done = self.program.run(*words, **self.viewer)
             assert done.returncode in (0, 1), f"{words}: {done.returncode}: {done.stdout}{done.stderr}"
@@ -226,10 +226,10 @@ class RightsScenario:
         found: list[Manifest] = self.cluster.get(what, *more)["items"]
         return found
 
-    # what happens
+    # steps
 
     def _plays(self) -> None:
-        """Wait for the waves, their churn and their clean-up, and for what kwok does about them."""
+        """Wait for the waves, their churn and clean-up, and for kwok's Events."""
         waiting.until(lambda: self._rival_has(0))
         waiting.until(lambda: {run["state"] for run in self._runs()} == {"Done"} and len(self._runs()) == 9)
         waiting.until(lambda: not self._there("pods", "--namespace", "played"))
@@ -241,7 +241,7 @@ class RightsScenario:
         return [dict(each) for each in found]
 
     def _drift(self) -> None:
-        """Change one of everything, and wait until that is repaired."""
+        """Change one object of each kind; wait until it is repaired."""
         kubectl = self.cluster.kubectl
         kubectl("delete", "node", "lab-general-0", "--wait=false")
         kubectl("label", "node", "lab-general-1", "tier=tin", "--overwrite")
@@ -265,13 +265,13 @@ class RightsScenario:
             assert lead.post(f"/api/v1/{path}", {"fleet": "lab"}) == 200
 
     def _shrink(self, lead: daemon_process.DaemonProcess) -> None:
-        """Leave out most of what was in the files, and approve of what that removes."""
+        """Shrink the files and approve the deletions."""
         self.small.replace(self.fleet)
         (self.files / "other.yaml").unlink()
         waiting.until(lambda: self._is_small(lead))
 
     def _is_small(self, lead: daemon_process.DaemonProcess) -> bool:
-        """Approve of whatever is withheld; return whether nothing is left of what the files no longer have."""
+        """Approve withheld changes; return whether all removed objects are deleted."""
         for fleet in self._there("fleets"):
             for each in fleet["status"].get("withheld") or ():
                 if each.get("digest"):
@@ -288,7 +288,7 @@ class RightsScenario:
         )
 
     def _in_pods(self) -> None:
-        """Let kwok run in pods of its own, and then in the daemon's again; nobody runs the pods here."""
+        """Move kwok to pods and back to the daemon; the pods themselves do not run."""
         kwok_pods.install_statefulset(self.cluster, service_accounts.NAMESPACE)
         (self.files / "controller.yaml").write_text(IN_PODS)
         waiting.until(lambda: self._pods_asked_for() == 2)

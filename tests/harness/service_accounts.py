@@ -1,4 +1,4 @@
-"""kwokfleet's ServiceAccounts in a real cluster, with the rights that the manifests give them and no others."""
+"""kwokfleet's ServiceAccounts in a real cluster, with exactly the rights in the manifests."""
 
 import json
 import re
@@ -17,15 +17,15 @@ Manifest = dict[str, Any]
 
 
 def documented_manifests(title: str) -> str:
-    """Return the manifests that docs/rights.md tells to add for something."""
+    """Return the manifests of one section of docs/rights.md."""
     section = PAGE.read_text(encoding="utf-8").partition(f"\n## {title}\n")[2].partition("\n## ")[0]
-    found = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
-    assert found, f"docs/rights.md has nothing to add for {title!r}"
-    return "---\n".join(found)
+    blocks = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
+    assert blocks, f"docs/rights.md has no manifests under {title!r}"
+    return "---\n".join(blocks)
 
 
 def install(cluster: ControlPlane) -> None:
-    """Put in place what whoever installs kwokfleet puts in place, but for the daemon itself."""
+    """Install everything except the daemon's Deployment."""
     kwok.install_crds(cluster)
     crd = rbac_grants.DEPLOY / "crds" / "kwokfleet.dev_fleets.yaml"
     files = [
@@ -43,13 +43,13 @@ def install(cluster: ControlPlane) -> None:
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "viewer", "namespace": NAMESPACE}}
     )
     cluster.apply(binding("ClusterRole", "kwokfleet-viewer", "", [subject("viewer")], "kwokfleet-viewer"))
-    # The controller manager collects the rules of aggregated roles, and the API server hears of that.
+    # Role aggregation and admission policies take effect with a delay.
     waiting.until(lambda: is_allowed(cluster, DAEMON, "create", "jobs.batch"))
-    waiting.until(lambda: _refuses_real_nodes(cluster))
+    waiting.until(lambda: _rejects_real_nodes(cluster))
 
 
 def remove(cluster: ControlPlane) -> None:
-    """Take it away again; the definitions stay."""
+    """Remove the installation, except the CRDs."""
     named = _named(rbac_grants.RIGHTS, rbac_grants.VIEWER, BASE / "admission.yaml", BASE / "namespace.yaml")
     cluster.kubectl("delete", "clusterrolebinding", "kwokfleet-viewer", "--ignore-not-found")
     cluster.kubectl("delete", "--ignore-not-found", "--wait=false", *named)
@@ -60,12 +60,12 @@ def _named(*files: Path) -> list[str]:
 
 
 def subject(name: str) -> Manifest:
-    """Return one of the ServiceAccounts, as bindings name it."""
+    """Return a ServiceAccount as the subject of a binding."""
     return {"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}
 
 
 def binding(kind: str, role: str, namespace: str, subjects: list[Manifest], name: str) -> Manifest:
-    """Return what binds a role to somebody."""
+    """Return a RoleBinding or ClusterRoleBinding."""
     group = "rbac.authorization.k8s.io"
     metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
     return {
@@ -78,17 +78,17 @@ def binding(kind: str, role: str, namespace: str, subjects: list[Manifest], name
 
 
 def kubeconfig(cluster: ControlPlane, folder: Path, name: str = "kwokfleet") -> Path:
-    """Write a kubeconfig with a token of one of the ServiceAccounts, and return where."""
+    """Write a kubeconfig with a token of a ServiceAccount; return its path."""
     return cluster.kubeconfig_of(name, folder / f"{name}.kubeconfig", NAMESPACE)
 
 
 def is_allowed(cluster: ControlPlane, user: str, verb: str, resource: str) -> bool:
-    """Return whether somebody may do something, by the API server's word."""
+    """Return whether the API server allows *user* a verb on a resource."""
     return cluster.try_kubectl("auth", "can-i", verb, resource, "--as", user).returncode == 0
 
 
-def _refuses_real_nodes(cluster: ControlPlane) -> bool:
-    """Return whether the policy holds by now."""
+def _rejects_real_nodes(cluster: ControlPlane) -> bool:
+    """Return whether the admission policy is in effect."""
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "probe"}}
     flags = ("create", "--dry-run=server", "--as", DAEMON, "--filename", "-")
     return "kwok.x-k8s.io/node" in cluster.try_kubectl(*flags, stdin=json.dumps(node)).stderr

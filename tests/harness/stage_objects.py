@@ -101,7 +101,7 @@ def wait_for_pod(box: Sandbox, name: str, is_so: Callable[[Manifest], bool], dea
 
 
 def is_ready(thing: Manifest) -> bool:
-    """Tell whether a pod or node is Ready."""
+    """Return whether a pod or node is Ready."""
     return bool(conditions(thing).get("Ready", {}).get("status") == "True")
 
 
@@ -119,5 +119,5 @@ def phase(name: str) -> Callable[[Manifest], bool]:
 
 
 def is_backing_off(thing: Manifest) -> bool:
-    """Tell whether a pod's first container is backing off."""
+    """Return whether a pod's first container is backing off."""
     return bool(thing["status"]["containerStatuses"][0]["state"].get("waiting", {}).get("reason") == "CrashLoopBackOff")

@@ -1,4 +1,4 @@
-"""A kwok that kwokfleet looks after, for the nodes of one test, on the session's control plane."""
+"""A kwok supervised by kwokfleet, for the nodes of one test."""
 
 import json
 import os
@@ -38,11 +38,11 @@ class SupervisedKwok:
         return self.keeper.statuses()[shard]
 
     def identities(self) -> set[str]:
-        """Return the names under which processes that run hold leases."""
+        """Return the lease holder identities of the running processes."""
         return {each.identity for each in self.keeper.statuses()}
 
     def wait_ready(self) -> None:
-        """Wait until every shard drives its nodes."""
+        """Wait until every shard is ready."""
         waiting.until(
             lambda: all(each.state is shard.ShardState.READY and each.identity for each in self.keeper.statuses()),
             deadline_s=READY_S,
@@ -67,7 +67,7 @@ class SupervisedKwok:
             return session.converge(loaded, session.plan(loaded))
 
     def leases(self) -> dict[str, str]:
-        """Return who holds the lease of each node of this test."""
+        """Return the lease holder of each node of this test."""
         mine = {key.name for key in self.nodes.view().objects}
         return {lease.node: lease.holder for lease in lease_client.held_leases(self.sender) if lease.node in mine}
 
@@ -100,7 +100,7 @@ def running(
 
 
 def temporary_fleet(cluster: control_plane.ControlPlane) -> Iterator[str]:
-    """Name a fleet, with a namespace of that name, and remove what is left of it in the end."""
+    """Yield the name of a new fleet, with a namespace; delete its objects at the end."""
     kwok.install_crds(cluster)
     name = f"kept-{secrets.token_hex(3)}"
     cluster.kubectl("create", "namespace", name)
@@ -112,7 +112,7 @@ def temporary_fleet(cluster: control_plane.ControlPlane) -> Iterator[str]:
 
 
 def run_pod(cluster: control_plane.ControlPlane, namespace: str, pod: str, node: str) -> None:
-    """Put a pod onto a node."""
+    """Create a pod on a node."""
     spec = {
         "nodeName": node,
         "containers": [{"name": "main", "image": "busybox"}],
@@ -129,7 +129,7 @@ def phase(cluster: control_plane.ControlPlane, namespace: str, pod: str) -> str:
 
 
 def process_exists(pid: int) -> bool:
-    """Return whether a process is there."""
+    """Return whether a process exists."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -28,7 +28,7 @@ def attempt(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def has(image: str) -> bool:
-    """Tell whether an image is there."""
+    """Return whether an image is there."""
     return attempt("inspect", "--type", "image", image).returncode == 0
 
 

@@ -163,5 +163,5 @@ def _variables(given: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def is_read_only(pid: int, path: str) -> bool:
-    """Tell whether what a process sees at a path is mounted read-only."""
+    """Return whether what a process sees at a path is mounted read-only."""
     return bool(os.statvfs(f"/proc/{pid}/root{path}").f_flag & os.ST_RDONLY)

@@ -34,7 +34,7 @@ def build(scratch: Path) -> str:
 
 
 def _has_bases() -> bool:
-    """Tell whether the bases that the Containerfile names are here, or can be fetched."""
+    """Return whether the bases that the Containerfile names are here, or can be fetched."""
     if buildah.has(base_images.DEBIAN):
         return False  # they could not be had before
     named = _BASE.findall((CHECKOUT / "Containerfile").read_text())

@@ -20,7 +20,7 @@ def test_a_first_connection_that_dies_is_tried_again(
         proxy.rule = lambda asked: fault if asked.number <= 3 else None
         done = kwokfleet.run("get", "nodes", "-o", "json", KUBECONFIG=proxy.kubeconfig(tmp_path / "through.json"))
     assert done.returncode == 0, done.stderr
-    assert [asked.resource for asked in proxy.asked[:4]] == ["/version"] * 4
+    assert [asked.resource for asked in proxy.requests[:4]] == ["/version"] * 4
     assert json.loads(done.stdout) == []
     assert done.stderr.count("retrying") == 1
 

@@ -33,22 +33,22 @@ def test_a_commit_is_followed_a_bad_one_changes_nothing_and_a_revert_heals(lab: 
     repository = git_repository.Repository(lab.folder / "repository")
     first = repository.commit(fleet=lab.text(3))
     with lab.run("--git-url", repository.url, "--git-ref", "main", "--git-interval", "200ms") as daemon:
-        lab.has(3)
-        lab.stands("Synced")
+        lab.wait_for_nodes(3)
+        lab.wait_for_reason("Synced")
         assert first[:7] in lab.cluster.kubectl("get", "fleets")
         second = repository.commit(fleet=lab.text(5))
-        lab.has(5)
+        lab.wait_for_nodes(5)
         waiting.until(lambda: lab.fleet()["status"]["source"]["revision"] == f"main@{second[:7]}")
         before = lab.nodes()
         repository.commit(fleet=lab.text(5).replace("replicas: 5", "replicas: many"))
-        lab.stands("InvalidSource")
+        lab.wait_for_reason("InvalidSource")
         assert lab.nodes() == before
         assert "fleet.yaml:7" in json.dumps(lab.fleet()["status"])
-        waiting.until(lambda: "InvalidSource" in lab.told())
+        waiting.until(lambda: "InvalidSource" in lab.event_reasons())
         assert "kwokfleet_source_invalid_files 1.0" in daemon.text("/metrics")
         assert any("fleet.yaml:7" in each for line in daemon.events("source") for each in line["problems"])
         repository.git("revert", "--no-edit", "HEAD")
-        lab.stands("Synced")
+        lab.wait_for_reason("Synced")
         assert "kwokfleet_source_invalid_files 0.0" in daemon.text("/metrics")
 
 
@@ -56,11 +56,11 @@ def test_what_somebody_changes_is_repaired(lab: DaemonTestbed) -> None:
     """A node that was deleted is there again, a label that was changed is back."""
     lab.save(5, "labels: {tier: gold}")
     with lab.run() as daemon:
-        lab.has(5)
+        lab.wait_for_nodes(5)
         daemon.wait_synced()
         lab.cluster.kubectl("delete", "node", f"{lab.name}-pool-2", "--wait=false")
         lab.cluster.kubectl("label", "node", f"{lab.name}-pool-3", "tier=tin", "--overwrite")
-        lab.has(5)
+        lab.wait_for_nodes(5)
         waiting.until(lambda: {node["metadata"]["labels"]["tier"] for node in lab.nodes()} == {"gold"})
         waiting.until(lambda: daemon.events("drift"))
         assert len(daemon.get(f"/api/v1/nodes?fleet={lab.name}")) == 5
@@ -74,7 +74,7 @@ def test_a_folder_that_is_empty_or_gone_freezes_and_heals(lab: DaemonTestbed) ->
     lab.save(4)
     aside = lab.folder / "aside"
     with lab.run() as daemon:
-        lab.has(4)
+        lab.wait_for_nodes(4)
         daemon.wait_synced()
         for empty in (True, False):
             before = lab.nodes()
@@ -82,15 +82,15 @@ def test_a_folder_that_is_empty_or_gone_freezes_and_heals(lab: DaemonTestbed) ->
             if empty:
                 lab.files.mkdir()
             waiting.until(lambda: daemon.get("/api/v1/source")["frozen"])
-            lab.stands("InvalidSource")
+            lab.wait_for_reason("InvalidSource")
             assert lab.nodes() == before
             if empty:
                 lab.files.rmdir()
             aside.rename(lab.files)
             waiting.until(lambda: not daemon.get("/api/v1/source")["frozen"])
-            lab.stands("Synced")
+            lab.wait_for_reason("Synced")
         lab.save(2)
-        lab.has(2)
+        lab.wait_for_nodes(2)
 
 
 def test_a_link_that_is_swapped_is_followed(lab: DaemonTestbed) -> None:
@@ -101,10 +101,10 @@ def test_a_link_that_is_swapped_is_followed(lab: DaemonTestbed) -> None:
     (lab.files / "..data").symlink_to("..1")
     (lab.files / "fleet.yaml").symlink_to("..data/fleet.yaml")
     with lab.run():
-        lab.has(3)
+        lab.wait_for_nodes(3)
         (lab.files / "..next").symlink_to("..2")
         (lab.files / "..next").rename(lab.files / "..data")
-        lab.has(6)
+        lab.wait_for_nodes(6)
 
 
 def test_a_push_is_fetched_at_the_git_hosts_word(lab: DaemonTestbed) -> None:
@@ -115,14 +115,14 @@ def test_a_push_is_fetched_at_the_git_hosts_word(lab: DaemonTestbed) -> None:
     secret.write_text("the hook's secret")
     git = ("--git-url", repository.url, "--git-ref", "main", "--git-interval", "1h", "--hook-secret-file", str(secret))
     with lab.run(*git) as daemon:
-        lab.has(2)
+        lab.wait_for_nodes(2)
         repository.commit(fleet=lab.text(4))
         body = json.dumps({"ref": "refs/heads/main"}).encode()
         for key, status in (("wrong", 401), ("the hook's secret", 202)):
             signature = hmac.new(key.encode(), body, hashlib.sha256).hexdigest()
             headers = {"X-GitHub-Event": "push", "X-Hub-Signature-256": f"sha256={signature}"}
             assert daemon.send("/hooks/git", body, headers) == status
-        lab.has(4)
+        lab.wait_for_nodes(4)
         assert "the hook's secret" not in "\n".join(daemon.lines)
 
 
@@ -131,17 +131,17 @@ def test_before_a_repository_was_fetched_nothing_is_synced(lab: DaemonTestbed) -
     repository = git_repository.Repository(lab.folder / "repository")
     with lab.run("--git-url", repository.url, "--git-ref", "main", "--git-interval", "200ms") as daemon:
         waiting.until(lambda: daemon.get("/api/v1/source")["frozen"])
-        assert not daemon.synced
+        assert not daemon.is_synced
         repository.commit(fleet=lab.text(2))
-        lab.has(2)
-        waiting.until(lambda: daemon.synced)
+        lab.wait_for_nodes(2)
+        waiting.until(lambda: daemon.is_synced)
 
 
 def test_a_hangup_reads_the_files_again(lab: DaemonTestbed) -> None:
     """As operators expect of SIGHUP; it goes on."""
     lab.save(2)
     with lab.run() as daemon:
-        lab.has(2)
+        lab.wait_for_nodes(2)
         before = daemon.get("/api/v1/source")["succeeded"]
         daemon.process.send_signal(signal.SIGHUP)
         waiting.until(lambda: daemon.get("/api/v1/source")["succeeded"] != before)
@@ -152,20 +152,20 @@ def test_one_of_two_leads_and_the_other_takes_over(lab: DaemonTestbed) -> None:
     """The second one only looks on; when the first is killed, it goes on, and kwok goes along."""
     lab.save(3)
     with lab.run(kwok=True) as first:
-        lab.has(3)
-        waiting.until(lambda: first.leads)
+        lab.wait_for_nodes(3)
+        waiting.until(lambda: first.is_leader)
         with lab.run(kwok=True) as second:
             waiting.until(lambda: second.get("/api/v1/status")["source"]["revision"])
-            assert not second.leads
+            assert not second.is_leader
             assert second.text("/readyz")
             lab.save(5)
-            lab.has(5)
+            lab.wait_for_nodes(5)
             assert second.get("/api/v1/passes") == second.get("/api/v1/kwok") == []
             first.kill()
-            waiting.until(lambda: second.leads)
+            waiting.until(lambda: second.is_leader)
             waiting.until(lambda: [each["state"] for each in second.get("/api/v1/kwok")] == ["ready"])
             lab.save(7)
-            lab.has(7)
+            lab.wait_for_nodes(7)
 
 
 def test_one_fleet_that_cannot_be_done_delays_no_other(lab: DaemonTestbed) -> None:
@@ -175,7 +175,7 @@ def test_one_fleet_that_cannot_be_done_delays_no_other(lab: DaemonTestbed) -> No
     lab.save(1)
     namespace = lab.name
     with lab.run() as daemon:
-        lab.has(1, slow)
+        lab.wait_for_nodes(1, slow)
         daemon.wait_synced()
         lab.cluster.kubectl("create", "namespace", namespace)
         waiting.until(
@@ -193,7 +193,7 @@ def test_one_fleet_that_cannot_be_done_delays_no_other(lab: DaemonTestbed) -> No
         lab.save(0, "drain: {policy: evict, timeout: 10m}, taint: false", slow)
         waiting.until(lambda: lab.nodes(slow)[0]["spec"].get("unschedulable"))
         lab.save(4)
-        lab.has(4)
+        lab.wait_for_nodes(4)
         assert len(lab.nodes(slow)) == 1
         lab.save(1, "drain: {policy: evict, timeout: 10m}, taint: false", slow)  # a new file ends the wait
         waiting.until(lambda: not lab.nodes(slow)[0]["spec"].get("unschedulable"))
@@ -205,12 +205,12 @@ def test_many_saves_in_a_row_end_with_the_last(lab: DaemonTestbed) -> None:
     """However quickly a file is saved, what is there in the end is what was saved last."""
     lab.save(1)
     with lab.run() as daemon:
-        lab.has(1)
+        lab.wait_for_nodes(1)
         for number in range(60):
             lab.save(2 + number % 7)
             time.sleep(0.01)
         lab.save(9)
-        lab.has(9)
+        lab.wait_for_nodes(9)
         waiting.until(lambda: daemon.get("/api/v1/plan")["changes"] == [])
 
 
@@ -218,10 +218,10 @@ def test_a_schedule_comes_true_by_itself(lab: DaemonTestbed) -> None:
     """A pool has the size that its schedule says, when it says so."""
     lab.save(2)
     with lab.run():
-        lab.has(2)
+        lab.wait_for_nodes(2)
         at = datetime.now(UTC) + timedelta(seconds=3)
         lab.save(2, f"schedule: [{{at: '{at.isoformat()}', replicas: 5}}]")
-        lab.has(5)
+        lab.wait_for_nodes(5)
         assert datetime.now(UTC) >= at
 
 
@@ -229,23 +229,23 @@ def test_what_is_suspended_stays_as_it_is_until_it_is_resumed(lab: DaemonTestbed
     """One fleet by its name, and everything; only with the token."""
     lab.save(2)
     with lab.run() as daemon:
-        lab.has(2)
+        lab.wait_for_nodes(2)
         daemon.wait_synced()
         assert daemon.post("/api/v1/suspend", {"fleet": lab.name}, token="") == 401  # none
         assert daemon.post("/api/v1/suspend", {"fleet": lab.name}, token="wrong") == 401  # noqa: S106  # wrong
         assert daemon.post("/api/v1/suspend", {"fleet": lab.name}) == 200
-        lab.stands("Suspended")
+        lab.wait_for_reason("Suspended")
         lab.save(4)
         waiting.until(lambda: "suspended" in json.dumps(lab.fleet()["status"]["withheld"]))
         assert len(lab.nodes()) == 2
         assert daemon.post("/api/v1/resume", {"fleet": lab.name}) == 200
-        lab.has(4)
+        lab.wait_for_nodes(4)
         assert daemon.post("/api/v1/suspend") == 200
         lab.cluster.kubectl("delete", "node", f"{lab.name}-pool-1", "--wait=false")
         waiting.until(lambda: daemon.get("/api/v1/plan")["changes"])
         assert len(lab.nodes()) == 3
         assert daemon.post("/api/v1/resume") == 200
-        lab.has(4)
+        lab.wait_for_nodes(4)
         assert daemon_process.TOKEN not in "\n".join(daemon.lines)
 
 
@@ -255,17 +255,17 @@ def test_a_withheld_plan_is_released_by_its_digest(lab: DaemonTestbed) -> None:
     lab.save(3)
     lab.save(1, name=other)
     with lab.run() as daemon:
-        lab.has(3)
-        lab.has(1, other)
+        lab.wait_for_nodes(3)
+        lab.wait_for_nodes(1, other)
         daemon.wait_synced()
         (lab.files / f"{lab.name}.yaml").unlink()
-        lab.stands("PruneWithheld")
+        lab.wait_for_reason("PruneWithheld")
         assert "kwokfleet_prune_blocked" in daemon.text("/metrics")
         digest = lab.fleet()["status"]["withheld"][0]["digest"]
         assert daemon.post("/api/v1/approve", {"digest": "0" * 16}) == 404
         assert len(lab.nodes()) == 3
         assert daemon.post("/api/v1/approve", {"digest": digest}) == 200
-        lab.has(0)
+        lab.wait_for_nodes(0)
         waiting.until(lambda: not lab.fleet())
 
 
@@ -307,7 +307,7 @@ def test_it_stops_in_order_and_leaves_nothing(lab: DaemonTestbed) -> None:
     """A kwok runs along with it; after a stop there is no kwok, and the Lease is free."""
     lab.save(3)
     with lab.run(kwok=True) as daemon:
-        lab.has(3)
+        lab.wait_for_nodes(3)
         waiting.until(lambda: [each["state"] for each in daemon.get("/api/v1/kwok")] == ["ready"])
         [shard] = daemon.get("/api/v1/kwok")
         assert 'kwokfleet_kwok_up{shard="0"} 1.0' in daemon.text("/metrics")
@@ -331,7 +331,7 @@ def test_whoever_asks_for_a_pass_that_has_something_to_do_gets_it(lab: DaemonTes
     """Over HTTP, again and again, while nodes are deleted: all are made again, and no pass fails."""
     lab.save(3)
     with lab.run() as daemon:
-        lab.has(3)
+        lab.wait_for_nodes(3)
         daemon.wait_synced()
         names = [each["metadata"]["name"] for each in lab.nodes()]
         with ThreadPoolExecutor() as pool:
@@ -339,5 +339,5 @@ def test_whoever_asks_for_a_pass_that_has_something_to_do_gets_it(lab: DaemonTes
                 deleting = pool.submit(lab.cluster.kubectl, "delete", "node", name)
                 while not deleting.done():
                     assert daemon.post("/api/v1/sync") == 202
-                lab.has(3)
+                lab.wait_for_nodes(3)
         assert not daemon.events("pass_failed")

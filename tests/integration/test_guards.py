@@ -189,11 +189,11 @@ def test_a_namespace_that_is_going_is_not_looked_into(desk: fleet_folder.FleetFo
     with faulty_proxy.proxy_to(desk.cluster) as proxy:
         through = proxy.kubeconfig(tmp_path / "through.json")
         assert desk.run("diff", KUBECONFIG=through).returncode == 1
-        assert [asked.path for asked in proxy.asked if f"/namespaces/{namespace}/" in asked.path]
+        assert [asked.path for asked in proxy.requests if f"/namespaces/{namespace}/" in asked.path]
         desk.sync()
-        proxy.asked.clear()
+        proxy.requests.clear()
         assert desk.run("diff", KUBECONFIG=through).returncode == 0
-        assert not [asked.path for asked in proxy.asked if f"/namespaces/{namespace}/" in asked.path]
+        assert not [asked.path for asked in proxy.requests if f"/namespaces/{namespace}/" in asked.path]
     desk.cluster.kubectl(*patch, '{"metadata": {"finalizers": null}}')
 
 

@@ -171,7 +171,7 @@ def test_gates_that_fail_are_told_and_nothing_is_watched_any_longer(lab: DaemonT
         status, message = condition(lab, "GatesPassed")
         assert (status, "podStartup.p50" in message, "failures" in message) == ("False", True, False)
         assert condition(lab, "Ready")[0] == "True"
-        waiting.until(lambda: "RunFailed" in lab.told())
+        waiting.until(lambda: "RunFailed" in lab.event_reasons())
         metrics = daemon.text("/metrics")
         gates = dict(re.findall(rf'gate_passed{{fleet="{lab.name}",gate="(.*?)",wave="load"}} (\S+)', metrics))
         assert gates == {"podStartup.p50": "0.0", "failures": "1.0", "completion.p99": "1.0"}
@@ -200,9 +200,9 @@ def through(lab: DaemonTestbed, proxy: faulty_proxy.FaultyProxy) -> dict[str, st
 
 def is_silent(proxy: faulty_proxy.FaultyProxy) -> bool:
     """Return whether the daemon asks nothing for a while but about leases, its own and those of the nodes."""
-    before = len(proxy.asked)
+    before = len(proxy.requests)
     time.sleep(SILENCE_S)
-    ours = [each for each in proxy.asked[before:] if each.headers["user-agent"].startswith("kwokfleet/")]
+    ours = [each for each in proxy.requests[before:] if each.headers["user-agent"].startswith("kwokfleet/")]
     return not [each.path for each in ours if "/leases" not in each.path]
 
 
@@ -214,7 +214,7 @@ def test_a_connection_that_breaks_leaves_a_gap_and_after_a_run_there_is_silence(
         proxy.rule = lambda asked: (
             faulty_proxy.Reset() if asked.is_watch and objects.RUN in unquote(asked.path) else None
         )
-        proxy.cut_all()
+        proxy.reset_all()
         waiting.until(lambda: len(proxy.faults) > 2)
         proxy.rule = faulty_proxy.pass_through
         assert wait_for_verdict(lab) == "Passed"
@@ -239,7 +239,7 @@ def test_a_wave_that_vanishes_is_not_measured_any_longer(lab: DaemonTestbed) -> 
         (lab.files / "fleet.yaml").write_text(lab.text(4))
         waiting.until(lambda: stored_result(lab).result().state == "Cancelled")
         assert stored_result(lab).result().objects.created == 5
-        waiting.until(lambda: "RunCancelled" in lab.told())
+        waiting.until(lambda: "RunCancelled" in lab.event_reasons())
         assert f'gate_passed{{fleet="{lab.name}"' not in daemon.text("/metrics")
 
 

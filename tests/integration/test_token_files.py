@@ -40,7 +40,7 @@ def file(tmp_path: Path) -> Path:
 
 def seen(proxy: faulty_proxy.FaultyProxy) -> list[str]:
     """Return by which tokens somebody asked."""
-    return [asked.headers.get("authorization", "nobody").lower() for asked in proxy.asked]
+    return [asked.headers.get("authorization", "nobody").lower() for asked in proxy.requests]
 
 
 def test_a_token_file_that_is_empty_when_the_token_expires_is_read_again_later(
@@ -85,4 +85,4 @@ def test_a_token_file_without_a_token_is_named(
     done = kwokfleet.run("get", KUBECONFIG=proxy.kubeconfig(tmp_path / "config.json", tokenFile=str(file)))
     assert (done.returncode, done.stdout) == (4, "")
     assert f"the token file {file} is empty" in done.stderr
-    assert proxy.asked == []
+    assert proxy.requests == []

@@ -171,7 +171,7 @@ def test_a_suspended_run_rests_and_goes_on_at_its_pace(lab: DaemonTestbed) -> No
         assert len(resting) < 60
         assert "Suspended" in lab.program.ok("get", "runs")
     with lab.run():
-        lab.stands("Suspended")
+        lab.wait_for_reason("Suspended")
         assert indices(made(lab, "load")) == resting
         save(lab, load)
         run = over(lab, "load")
@@ -190,7 +190,7 @@ def test_a_run_rests_while_its_file_cannot_be_read(lab: DaemonTestbed) -> None:
     with lab.run():
         waiting.until(lambda: len(made(lab, "load")) > 10)
         save(lab, load.replace("count: 60", "count: sixty"))
-        lab.stands("InvalidSource")
+        lab.wait_for_reason("InvalidSource")
         waiting.until(lambda: [bool(each.get("paused")) for each in runs(lab, "load")] == [True])
         assert len(made(lab, "load")) < 60
         save(lab, load)

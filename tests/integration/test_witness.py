@@ -124,7 +124,7 @@ def test_what_is_gathered_is_told_when_asked_for_with_the_time_at_which_it_came(
         make(box, "new", changed="yes")
         proxy.rule = lambda asked: faulty_proxy.Reset() if asked.is_watch else None
         time.sleep(0.5)
-        proxy.cut_all()
+        proxy.reset_all()
         ear.heard(("MODIFIED", "new"), ("lost", ""))
 
 
@@ -133,7 +133,7 @@ def test_a_connection_that_breaks_is_told_and_nothing_is_missed(box: Sandbox, li
     with listening() as (ear, proxy, _made):
         ear.heard(*BEGINNING)
         proxy.rule = lambda asked: faulty_proxy.Reset() if asked.is_watch else None
-        proxy.cut_all()
+        proxy.reset_all()
         ear.heard(("lost", ""))
         make(box, "meanwhile")
         proxy.rule = faulty_proxy.pass_through
@@ -150,7 +150,7 @@ def test_a_version_that_is_too_old_means_a_new_list(box: Sandbox, listening: Cal
             faulty_proxy.Reject(410) if asked.is_watch and "sendInitial" not in asked.path else None
         )
         remove(box, "gone")
-        proxy.cut_all()
+        proxy.reset_all()
         ear.heard(("lost", ""), BEGINNING[0], ("LISTED", "stays"), *BEGINNING[1:])
 
 
@@ -176,7 +176,7 @@ def test_what_may_not_be_watched_is_told_and_nobody_need_wait(box: Sandbox, list
     del box
     with listening() as (ear, proxy, made):
         proxy.rule = lambda _asked: faulty_proxy.Reject(403, "you may not")
-        proxy.cut_all()
+        proxy.reset_all()
         waiting.until(lambda: ear.words[-1] == ("lost", ""))
         waiting.until(made.settled.is_set)
         proxy.rule = faulty_proxy.pass_through

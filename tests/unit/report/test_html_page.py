@@ -203,5 +203,5 @@ def test_a_browser_draws_the_page_and_shows_values_under_the_pointer(tmp_path: P
         tab.point("figure[data-kind=count] .area")
         shown = tab.value("document.querySelector('figure[data-kind=count] .tip').innerText")
         assert {"pending", "running", "queued"} <= set(shown.split())
-        assert tab.complaints == []
-        assert tab.asked == [file.as_uri()]
+        assert tab.errors == []
+        assert tab.requested_urls == [file.as_uri()]
