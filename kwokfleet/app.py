@@ -120,8 +120,8 @@ def running_daemon(api: client.KubeClient, config: DaemonConfig) -> "Iterator[da
         recorded_metrics.registry.register(metrics.SnapshotGauges(view.snapshot))
         if config.listen is not None:
             host, port = config.listen
-            options = http_server.Options(host=host, port=port, token=config.token)
-            service = http_server.Service(view, recorded_metrics.page, recorded_metrics.served, options)
+            options = http_server.HttpOptions(host=host, port=port, token=config.token)
+            service = http_server.HttpServer(view, recorded_metrics.page, recorded_metrics.served, options)
             service.start()
             stack.callback(service.stop)
         yield stack.enter_context(built)

@@ -94,7 +94,7 @@ class DaemonFacade:
         loaded, now = self._daemon.files.loaded, datetime.now(UTC)
         scheduled: dict[str, list[ScheduledTime]] = {}
         for fleet in loaded.tree.fleets if loaded else ():
-            due = next_wakeup.next_moment([fleet], now)
+            due = next_wakeup.next_change([fleet], now)
             if due is not None:
                 scheduled[fleet.name] = [ScheduledTime(due, "pool schedule or window")]
         return scheduled

@@ -1,4 +1,4 @@
-"""What of ours is in a cluster, as rows that people and programs read: the same on a terminal and over HTTP."""
+"""Rows of our objects in a cluster: the same on a terminal and over HTTP."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -7,62 +7,62 @@ from kwokfleet.kube.observed import Observed
 Row = dict[str, object]
 
 
-def nodes(found: Iterable[Observed]) -> list[Row]:
-    """Return each node."""
-    there = sorted((each for each in found if each.key.kind == "Node"), key=lambda each: each.key.name)
+def nodes(inventory: Iterable[Observed]) -> list[Row]:
+    """Return a row for each node."""
+    items = sorted((item for item in inventory if item.key.kind == "Node"), key=lambda item: item.key.name)
     return [
         {
-            "name": each.key.name,
-            "fleet": each.fleet,
-            "pool": each.pool,
-            "ready": each.ready,
-            "schedulable": each.schedulable,
-            "created": each.created,
+            "name": item.key.name,
+            "fleet": item.fleet,
+            "pool": item.pool,
+            "ready": item.ready,
+            "schedulable": item.schedulable,
+            "created": item.created,
         }
-        for each in there
+        for item in items
     ]
 
 
-def stages(found: Iterable[Observed]) -> list[Row]:
-    """Return each Stage."""
-    there = sorted((each for each in found if each.key.kind == "Stage"), key=lambda each: each.key.name)
+def stages(inventory: Iterable[Observed]) -> list[Row]:
+    """Return a row for each Stage."""
+    items = sorted((item for item in inventory if item.key.kind == "Stage"), key=lambda item: item.key.name)
     return [
         {
-            "name": each.key.name,
-            "fleet": each.fleet or "(shared)",
-            "kind": (each.manifest["spec"].get("resourceRef") or {}).get("kind", ""),
-            "created": each.created,
+            "name": item.key.name,
+            "fleet": item.fleet or "(shared)",
+            "kind": (item.manifest["spec"].get("resourceRef") or {}).get("kind", ""),
+            "created": item.created,
         }
-        for each in there
+        for item in items
     ]
 
 
-def pools(found: Iterable[Observed]) -> list[Row]:
-    """Return each pool, its nodes counted."""
-    return _counted(found, lambda each: (each.fleet, each.pool), ("fleet", "pool"))
+def pools(inventory: Iterable[Observed]) -> list[Row]:
+    """Return a row for each pool, with its nodes counted."""
+    return _count_nodes(inventory, lambda node: (node.fleet, node.pool), ("fleet", "pool"))
 
 
-def fleets(found: Iterable[Observed]) -> list[Row]:
-    """Return each Fleet, its nodes counted."""
-    return _counted(found, lambda each: (each.fleet,), ("fleet",))
+def fleets(inventory: Iterable[Observed]) -> list[Row]:
+    """Return a row for each Fleet, with its nodes counted."""
+    return _count_nodes(inventory, lambda node: (node.fleet,), ("fleet",))
 
 
-def _counted(
-    found: Iterable[Observed], name_of: Callable[[Observed], tuple[str, ...]], titles: tuple[str, ...]
+def _count_nodes(
+    inventory: Iterable[Observed], name_of: Callable[[Observed], tuple[str, ...]], titles: tuple[str, ...]
 ) -> list[Row]:
     groups: dict[tuple[str, ...], list[Observed]] = {}
-    for each in found:
-        if each.key.kind == "Node":
-            groups.setdefault(name_of(each), []).append(each)
+    for item in inventory:
+        if item.key.kind == "Node":
+            groups.setdefault(name_of(item), []).append(item)
     return [
         dict(zip(titles, name, strict=True))
         | {
-            "nodes": len(mine),
-            "ready": sum(each.ready for each in mine),
-            "schedulable": sum(each.schedulable for each in mine),
-            "created": min(each.created for each in mine),
+            "nodes": len(nodes),
+            "ready": sum(node.ready for node in nodes),
+            "schedulable": sum(node.schedulable for node in nodes),
+            "created": min(node.created for node in nodes),
         }
-        for name, mine in sorted(groups.items())
+        for name, nodes in sorted(groups.items())
     ]
 
 

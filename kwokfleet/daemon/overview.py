@@ -1,20 +1,21 @@
-"""How all Fleets stand, in a few rows: what the cluster was told of them, beside the nodes that are there now."""
+"""Tables of Fleets, pools, Runs and withheld changes: from Fleet.status and the nodes of the inventory."""
 
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+from kwokfleet.daemon.snapshot import Nodes, nodes_by_pool
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.observed import Inventory
 from kwokfleet.reconcile import fleet_status
 
 Row = dict[str, object]
-"""What a line of a table shows, by column."""
+"""Values of a table row, by column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """Tables, each row of which is about one thing."""
+    """Tables with one row per Fleet, pool, Run or withheld change."""
 
     fleets: tuple[Row, ...] = ()
     pools: tuple[Row, ...] = ()
@@ -22,50 +23,46 @@ class Overview:
     withheld: tuple[Row, ...] = ()
 
     def lines(self) -> Iterator[tuple[str, str]]:
-        """Yield what each row is about, and what it says: for a log, in which only what is new is written."""
+        """Yield a subject and a text for each row, for a log that repeats only changed texts."""
         for row in self.fleets:
             at = f" at {row['revision']}" if row["revision"] else ""
             yield f"fleet {row['fleet']}", f"{row['ready']} ({row['reason']}){at}: {row['message']}"
         for row in self.pools:
-            told = ", ".join(f"{row[name]} {name}" for name in ("desired", "nodes", "ready", "schedulable"))
-            yield f"pool {row['fleet']}/{row['pool']}", told
+            counts = ", ".join(f"{row[name]} {name}" for name in ("desired", "nodes", "ready", "schedulable"))
+            yield f"pool {row['fleet']}/{row['pool']}", counts
         for row in self.runs:
-            told = f"{row['state']}, {row['submitted']} of {row['total']} submitted, {row['failed']} failed"
-            told += f": {row['verdict']}" if row["verdict"] else ""
-            yield f"run {row['fleet']}/{row['wave']}/{row['run']}", told
+            text = f"{row['state']}, {row['submitted']} of {row['total']} submitted, {row['failed']} failed"
+            text += f": {row['verdict']}" if row["verdict"] else ""
+            yield f"run {row['fleet']}/{row['wave']}/{row['run']}", text
         for row in self.withheld:
             digest = f" (kwokfleet approve {row['digest']})" if row["digest"] else ""
             yield f"withheld {row['fleet']}/{row['cause']}/{row['digest']}".rstrip("/"), f"{row['why']}{digest}"
 
 
 def overview(fleets: Iterable[Manifest], inventory: Inventory, only: AbstractSet[str] | None = None) -> Overview:
-    """Return how Fleets stand; *only*: some of them."""
-    chosen = sorted(
-        (each for each in fleets if only is None or each["metadata"]["name"] in only),
-        key=lambda each: str(each["metadata"]["name"]),
+    """Return the tables of all Fleets, or of those in *only*."""
+    selected = sorted(
+        (fleet for fleet in fleets if only is None or fleet["metadata"]["name"] in only),
+        key=lambda fleet: str(fleet["metadata"]["name"]),
     )
     return Overview(
-        tuple(_fleet(each) for each in chosen),
-        tuple(_pools(chosen, inventory, only)),
-        tuple(runs(chosen)),
-        tuple(
-            {"fleet": each["metadata"]["name"], "cause": held.get("cause", ""), "changes": held.get("changes", 0),
-             "digest": held.get("digest", ""), "why": held.get("why", "")}
-            for each in chosen for held in _status(each).get("withheld") or ()
-        ),
-    )  # fmt: skip
+        tuple(_fleet(fleet) for fleet in selected),
+        tuple(_pools(selected, inventory, only)),
+        tuple(runs(selected)),
+        tuple(_withheld(selected)),
+    )
 
 
 def _status(fleet: Manifest) -> Manifest:
-    found: Manifest = fleet.get("status") or {}
-    return found
+    status: Manifest = fleet.get("status") or {}
+    return status
 
 
 def _fleet(fleet: Manifest) -> Row:
     status = _status(fleet)
-    conditions = {each["type"]: each for each in status.get("conditions") or ()}
+    conditions = {condition["type"]: condition for condition in status.get("conditions") or ()}
     ready = conditions.get("Ready", {})
-    others = [name for name in ("Reconciling", "Stalled", "Degraded") if _holds(conditions.get(name))]
+    others = [name for name in ("Reconciling", "Stalled", "Degraded") if _is_true(conditions.get(name))]
     if fleet["metadata"]["name"] in fleet_status.suspended_fleets([fleet]):
         others.append("Suspended")
     word = {"True": "Ready", "False": "NotReady"}.get(ready.get("status", ""), "Unknown")
@@ -74,42 +71,48 @@ def _fleet(fleet: Manifest) -> Row:
         "ready": ",".join([word, *others]),
         "reason": ready.get("reason", ""),
         "revision": (status.get("source") or {}).get("revision", ""),
-        "message": ready.get("message", "nothing was told of it yet"),
+        "message": ready.get("message", "no status yet"),
     }
 
 
-def _holds(condition: Manifest | None) -> bool:
+def _withheld(fleets: Iterable[Manifest]) -> Iterator[Row]:
+    for fleet in fleets:
+        for entry in _status(fleet).get("withheld") or ():
+            yield {
+                "fleet": fleet["metadata"]["name"],
+                "cause": entry.get("cause", ""),
+                "changes": entry.get("changes", 0),
+                "digest": entry.get("digest", ""),
+                "why": entry.get("why", ""),
+            }
+
+
+def _is_true(condition: Manifest | None) -> bool:
     return condition is not None and condition.get("status") == "True"
 
 
 def _pools(fleets: Iterable[Manifest], inventory: Inventory, only: AbstractSet[str] | None) -> Iterator[Row]:
-    """Yield each pool: how many nodes the files ask for was told, how many there are is counted."""
-    there: dict[tuple[str, str], list[int]] = {}
-    for each in inventory.values():
-        if each.key.kind == "Node" and (only is None or each.fleet in only):
-            counts = there.setdefault((each.fleet, each.pool), [0, 0, 0])
-            counts[0] += 1
-            counts[1] += each.ready
-            counts[2] += each.schedulable
+    """Yield each pool: desired nodes from the status, the others counted."""
+    counted = {name: nodes for name, nodes in nodes_by_pool(inventory).items() if only is None or name[0] in only}
     desired = {
         (str(fleet["metadata"]["name"]), str(pool["name"])): pool.get("desired", 0)
         for fleet in fleets
         for pool in _status(fleet).get("pools") or ()
     }
-    for name in sorted({*there, *desired}):
-        nodes, ready, schedulable = there.get(name, (0, 0, 0))
+    for name in sorted({*counted, *desired}):
+        nodes = counted.get(name, Nodes())
         yield {
             "fleet": name[0],
             "pool": name[1],
             "desired": desired.get(name, 0),
-            "nodes": nodes,
-            "ready": ready,
-            "schedulable": schedulable,
+            "nodes": nodes.present,
+            "ready": nodes.ready,
+            "schedulable": nodes.schedulable,
         }
 
 
 def runs(fleets: Iterable[Manifest]) -> Iterator[Row]:
-    """Yield each Run that the Ledgers know of, the oldest first."""
+    """Yield each Run of the Ledgers, oldest first."""
     for fleet, wave in _waves(fleets):
         for run in wave.get("runs") or ():
             yield {
@@ -127,7 +130,7 @@ def runs(fleets: Iterable[Manifest]) -> Iterator[Row]:
 
 
 def waves(fleets: Iterable[Manifest]) -> Iterator[Row]:
-    """Yield each Wave that the Ledgers know of, with its last Run."""
+    """Yield each Wave of the Ledgers, with its last Run."""
     for fleet, wave in _waves(fleets):
         last: Manifest = next(reversed(wave.get("runs") or ()), {})
         yield {
@@ -145,12 +148,12 @@ def waves(fleets: Iterable[Manifest]) -> Iterator[Row]:
 
 
 def _state(run: Manifest) -> str:
-    """Return how a Run fares, in a word."""
+    """Return the state of a Run; a paused one is Suspended."""
     state = str(run.get("state", ""))
     return "Suspended" if state == "Running" and run.get("paused") else state
 
 
 def _waves(fleets: Iterable[Manifest]) -> Iterator[tuple[str, Manifest]]:
-    for fleet in sorted(fleets, key=lambda each: str(each["metadata"]["name"])):
+    for fleet in sorted(fleets, key=lambda fleet: str(fleet["metadata"]["name"])):
         for wave in _status(fleet).get("waves") or ():
             yield fleet["metadata"]["name"], wave

@@ -1,11 +1,10 @@
-"""What a running daemon shows of itself: one frozen value, and what whoever shows it may ask of the daemon.
+"""State of a running daemon as one frozen value.
 
-The daemon makes a Picture when something has changed and keeps it; status, metrics and the HTTP API
-only read it. So looking costs no request, never waits for a pass, and all see the same.
+Status, metrics and the HTTP API all read a Snapshot. Building one sends no request and waits for no pass.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -17,28 +16,28 @@ from kwokfleet.kube.observed import Inventory
 from kwokfleet.measure.result import ResultSummary
 from kwokfleet.reconcile.plan_input import FleetPolicy
 
-MOST_PASSES = 10
-"""How many of the last passes are remembered."""
-DRIVING = ("ready", "lagging")
-"""States of a kwok process that makes nodes live."""
+MAX_PASSES = 10
+"""Passes that the event log keeps."""
+DRIVING_STATES = ("ready", "lagging")
+"""States of a kwok shard that drives its nodes."""
 
 
 class PassResult(StrEnum):
-    """What a pass came to."""
+    """Result of a pass."""
 
     UNCHANGED = "unchanged"
-    """Everything was as the files say."""
+    """The cluster was equal to the files."""
     CHANGED = "changed"
     WITHHELD = "withheld"
-    """Something is not done until somebody or something else allows it."""
+    """Some changes wait for an approval or another condition."""
     FAILED = "failed"
     CANCELLED = "cancelled"
-    """Something newer came, or the daemon stopped."""
+    """A newer revision arrived, or the daemon stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceSnapshot:
-    """Where the files come from, and how they fare."""
+    """The source of the files, and its state."""
 
     kind: str = ""
     """`folder` or `git`."""
@@ -46,39 +45,39 @@ class SourceSnapshot:
     revision: str = ""
     digest: str = ""
     since: datetime | None = None
-    """Since when this revision has been the one in use."""
+    """Start of use of this revision."""
     succeeded: datetime | None = None
-    """When the files were last read whole and without an error."""
+    """Last load without an error."""
     problems: tuple[Problem, ...] = ()
     frozen: str = ""
-    """Why nothing at all is done; empty if it is not so."""
+    """Why the daemon changes nothing; empty if it does."""
 
     @property
     def invalid_files(self) -> int:
-        """How many files cannot be used."""
-        return len({each.path for each in problems.errors(self.problems)})
+        """Number of files with errors."""
+        return len({problem.path for problem in problems.errors(self.problems)})
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One pass that is over."""
+    """A finished pass."""
 
     began: datetime
     why: str
-    """What asked for it."""
+    """Reasons of the request."""
     duration_s: float
     result: PassResult = PassResult.UNCHANGED
     changes: Mapping[str, int] = field(default_factory=dict)
-    """How many were made, by action."""
+    """Number of changes made, by action."""
     failures: int = 0
     digest: str = ""
-    """Of its plan."""
+    """Digest of its Plan."""
     revision: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """How many nodes there should be, are, are Ready, and would be given pods."""
+    """Number of nodes: desired, present, Ready, and schedulable."""
 
     desired: int = 0
     present: int = 0
@@ -88,7 +87,7 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True)
 class PoolSnapshot:
-    """How a pool stands."""
+    """State of a NodePool."""
 
     name: str
     nodes: Nodes = field(default_factory=Nodes)
@@ -97,20 +96,20 @@ class PoolSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class WithheldSummary:
-    """What is not done, and why."""
+    """Changes that are withheld, and why."""
 
     cause: str
     why: str
     digest: str = ""
-    """What an approval must name."""
+    """The digest that an approval names."""
     changes: int = 0
     next: str = ""
-    """What a person does about it."""
+    """What an operator can do."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduledTime:
-    """What will happen by itself."""
+    """A scheduled change."""
 
     at: datetime
     what: str
@@ -118,13 +117,13 @@ class ScheduledTime:
 
 @dataclass(frozen=True, slots=True)
 class FleetSnapshot:
-    """How a Fleet stands."""
+    """State of a Fleet."""
 
     name: str
     nodes: Nodes = field(default_factory=Nodes)
     pools: tuple[PoolSnapshot, ...] = ()
     conditions: tuple[Manifest, ...] = ()
-    """As Kubernetes has them: type, status, reason, message, lastTransitionTime."""
+    """Kubernetes conditions: type, status, reason, message, lastTransitionTime."""
     withheld: tuple[WithheldSummary, ...] = ()
     suspended: bool = False
     due: tuple[ScheduledTime, ...] = ()
@@ -132,7 +131,7 @@ class FleetSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ShardSnapshot:
-    """How a kwok process fares; the fields are those of `keeper.Status`."""
+    """State of a kwok shard; the fields are those of the supervisor's status."""
 
     shard: int
     state: str
@@ -141,109 +140,126 @@ class ShardSnapshot:
     restarts: int = 0
     why: str = ""
     memory: int = 0
-    """In bytes."""
+    """Bytes."""
     lag_s: float = 0.0
     pod: str = ""
 
     @property
     def up(self) -> bool:
-        """Whether it drives its nodes."""
-        return self.state in DRIVING
+        """Whether the shard drives its nodes."""
+        return self.state in DRIVING_STATES
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything that a running daemon shows."""
+    """State of a daemon."""
 
     version: str
     identity: str
     started: datetime
     leading: bool
     leader: str = ""
-    """Who leads, as far as known."""
+    """Identity of the leader, if known."""
     suspended: bool = False
-    """Whether the whole process only looks on."""
+    """Whether the daemon changes nothing."""
     synced: bool = False
-    """Whether a pass has come to its end since the start."""
+    """Whether a pass found nothing to do since the start."""
     source: SourceSnapshot = field(default_factory=SourceSnapshot)
     passes: tuple[Pass, ...] = ()
-    """The last ones, newest last."""
+    """Last passes, newest last."""
     waiting: tuple[str, ...] = ()
-    """What has asked for a pass that has not begun."""
+    """Reasons of requests that no pass has taken yet."""
     fleets: tuple[FleetSnapshot, ...] = ()
-    """In the order of their names."""
+    """Sorted by name."""
     kwok: tuple[ShardSnapshot, ...] = ()
     objects: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """How many objects of a kind are in a state: `("Node", "ready"): 200`."""
+    """Number of objects by kind and state: `("Node", "ready"): 200`."""
     newest_event: int = 0
-    """The number of the last Event, 0 before the first."""
+    """Number of the last Event, 0 before the first."""
     measured: tuple[ResultSummary, ...] = ()
-    """In the order of Fleets and Waves."""
+    """Sorted by Fleet and Wave."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that has changed. Numbers rise by one and start at 1 with each start of the daemon."""
+    """An entry of the event log. Numbers start at 1 with each start of the daemon."""
 
     number: int
     time: datetime
     kind: str
     """One word: pass, source, drift, withheld, kwok, leader, suspended, wave, …"""
     fleet: str
-    """Empty if it is of none."""
+    """Empty if it concerns no single Fleet."""
     message: str
     keys: Mapping[str, Any] = field(default_factory=dict)
-    """More about it, of values that JSON has."""
+    """Details as JSON values."""
 
 
 def append_pass(passes: Sequence[Pass], last: Pass) -> tuple[Pass, ...]:
-    """Return the last passes after one more."""
-    return (*passes, last)[-MOST_PASSES:]
+    """Return the last passes with one more."""
+    return (*passes, last)[-MAX_PASSES:]
 
 
-def fleet_snapshots(rules: Mapping[str, FleetPolicy], inventory: Inventory, statuses: Mapping[str, Manifest],
-           due: Mapping[str, Sequence[ScheduledTime]]) -> tuple[FleetSnapshot, ...]:  # fmt: skip
-    """Return how each Fleet stands: its pools counted, the rest out of its status in the cluster."""
-    there: dict[tuple[str, str], list[int]] = {}
-    for each in inventory.values():
-        if each.key.kind == "Node":
-            counts = there.setdefault((each.fleet, each.pool), [0, 0, 0])
-            counts[0] += 1
-            counts[1] += each.ready
-            counts[2] += each.schedulable
-    names = sorted({*rules, *statuses})
+def nodes_by_pool(inventory: Inventory) -> dict[tuple[str, str], Nodes]:
+    """Count the present, Ready and schedulable nodes of each Fleet and pool."""
+    counts: dict[tuple[str, str], list[int]] = {}
+    for observed in inventory.values():
+        if observed.key.kind == "Node":
+            count = counts.setdefault((observed.fleet, observed.pool), [0, 0, 0])
+            count[0] += 1
+            count[1] += observed.ready
+            count[2] += observed.schedulable
+    return {name: Nodes(0, *count) for name, count in counts.items()}
+
+
+def fleet_snapshots(
+    rules: Mapping[str, FleetPolicy],
+    inventory: Inventory,
+    statuses: Mapping[str, Manifest],
+    scheduled: Mapping[str, Sequence[ScheduledTime]],
+) -> tuple[FleetSnapshot, ...]:
+    """Return the state of each Fleet: nodes counted from the inventory, the rest from its status."""
+    nodes = nodes_by_pool(inventory)
+    fleets = []
+    for name in sorted({*rules, *statuses}):
+        rule, status = rules.get(name, FleetPolicy()), statuses.get(name, {})
+        pools = _pools(name, rule, nodes)
+        fleets.append(
+            FleetSnapshot(
+                name,
+                total_nodes(pool.nodes for pool in pools),
+                pools,
+                tuple(status.get("conditions") or ()),
+                tuple(_withheld(entry) for entry in status.get("withheld") or ()),
+                rule.suspended,
+                tuple(sorted(scheduled.get(name, ()), key=lambda entry: entry.at)),
+            )
+        )
+    return tuple(fleets)
+
+
+def _pools(fleet: str, rule: FleetPolicy, nodes: Mapping[tuple[str, str], Nodes]) -> tuple[PoolSnapshot, ...]:
+    """Return the pools of the files, and those that only have nodes left."""
+    sizes = {name: (pool.size, pool.suspended) for name, pool in rule.pools.items()}
+    sizes |= {pool: (0, False) for owner, pool in nodes if owner == fleet and pool not in sizes}
     return tuple(
-        _fleet(name, rules.get(name, FleetPolicy()), there, statuses.get(name, {}), due.get(name, ())) for name in names
+        PoolSnapshot(name, replace(nodes.get((fleet, name), Nodes()), desired=size), suspended)
+        for name, (size, suspended) in sorted(sizes.items())
     )
 
 
-def _fleet(name: str, rule: FleetPolicy, there: Mapping[tuple[str, str], Sequence[int]], status: Manifest,
-           due: Iterable[ScheduledTime]) -> FleetSnapshot:  # fmt: skip
-    gone = {pool for fleet, pool in there if fleet == name} - rule.pools.keys()
-    sizes = {pool: (each.size, each.suspended) for pool, each in rule.pools.items()} | dict.fromkeys(gone, (0, False))
-    pools = tuple(
-        PoolSnapshot(pool, Nodes(size, *there.get((name, pool), (0, 0, 0))), suspended)
-        for pool, (size, suspended) in sorted(sizes.items())
-    )
-    return FleetSnapshot(
-        name,
-        total_nodes(pool.nodes for pool in pools),
-        pools,
-        tuple(status.get("conditions") or ()),
-        tuple(_held(each) for each in status.get("withheld") or ()),
-        rule.suspended,
-        tuple(sorted(due, key=lambda each: each.at)),
-    )
-
-
-def _held(told: Manifest) -> WithheldSummary:
-    """Return what was told of a Fleet, perhaps by a daemon of another version."""
+def _withheld(entry: Manifest) -> WithheldSummary:
+    """Return an entry of a Fleet's status, which a daemon of another version may have written."""
     return WithheldSummary(
-        told.get("cause", ""), told.get("why", ""), told.get("digest", ""), told.get("changes", 0), told.get("next", "")
+        entry.get("cause", ""),
+        entry.get("why", ""),
+        entry.get("digest", ""),
+        entry.get("changes", 0),
+        entry.get("next", ""),
     )
 
 
 def total_nodes(counts: Iterable[Nodes]) -> Nodes:
     """Return the sum of several counts."""
-    rows = [(each.desired, each.present, each.ready, each.schedulable) for each in counts]
+    rows = [(nodes.desired, nodes.present, nodes.ready, nodes.schedulable) for nodes in counts]
     return Nodes(*map(sum, zip(*rows, strict=True))) if rows else Nodes()

@@ -1,4 +1,4 @@
-"""A Picture and its Events as values that JSON has, and no password in them."""
+"""Snapshot and Events as JSON values, without passwords."""
 
 import re
 from collections.abc import Mapping
@@ -12,31 +12,31 @@ from kwokfleet.documents.problems import Problem
 _USERINFO = re.compile(r"(?<=://)[^/\s]+@")
 
 
-def to_json(made: Snapshot) -> dict[str, Any]:
-    """Return a Picture as values that JSON has, without any password that an address may hold."""
+def to_json(state: Snapshot) -> dict[str, Any]:
+    """Return a Snapshot as JSON values; passwords in URLs are removed."""
     document: dict[str, Any] = _clean(
         {
-            "version": made.version,
-            "identity": made.identity,
-            "started": _stamp(made.started),
-            "role": "leading" if made.leading else "standby",
-            "leader": made.leader,
-            "suspended": made.suspended,
-            "synced": made.synced,
-            "source": _source(made.source),
-            "passes": [_pass(each) for each in made.passes],
-            "waiting": list(made.waiting),
-            "fleets": [_fleet_json(each) for each in made.fleets],
-            "kwok": [_shard(each) for each in made.kwok],
-            "objects": _objects(made.objects),
-            "newestEvent": made.newest_event,
+            "version": state.version,
+            "identity": state.identity,
+            "started": _stamp(state.started),
+            "role": "leading" if state.leading else "standby",
+            "leader": state.leader,
+            "suspended": state.suspended,
+            "synced": state.synced,
+            "source": _source(state.source),
+            "passes": [_pass(finished) for finished in state.passes],
+            "waiting": list(state.waiting),
+            "fleets": [_fleet_json(fleet) for fleet in state.fleets],
+            "kwok": [_shard(shard) for shard in state.kwok],
+            "objects": _objects(state.objects),
+            "newestEvent": state.newest_event,
         }
     )
     return document
 
 
 def event_json(event: Event) -> dict[str, Any]:
-    """Return an Event as values that JSON has."""
+    """Return an Event as JSON values."""
     document: dict[str, Any] = _clean(
         {
             "number": event.number,
@@ -51,7 +51,7 @@ def event_json(event: Event) -> dict[str, Any]:
 
 
 def _clean(value: Any) -> Any:  # noqa: ANN401  # any part of a document
-    """Take passwords out of every text: git puts addresses into its messages, and those go anywhere."""
+    """Remove passwords from every text: git puts URLs into its messages."""
     if isinstance(value, str):
         return without_userinfo(value)
     if isinstance(value, Mapping):
@@ -76,22 +76,23 @@ def _source(source: SourceSnapshot) -> dict[str, Any]:
         "frozen": source.frozen,
         "invalidFiles": source.invalid_files,
         "problems": [
-            {name: getattr(each, name) for name in Problem.__dataclass_fields__} | {"severity": each.severity.value}
-            for each in source.problems
+            {name: getattr(problem, name) for name in Problem.__dataclass_fields__}
+            | {"severity": problem.severity.value}
+            for problem in source.problems
         ],
     }
 
 
-def _pass(each: Pass) -> dict[str, Any]:
+def _pass(finished: Pass) -> dict[str, Any]:
     return {
-        "began": _stamp(each.began),
-        "why": each.why,
-        "durationSeconds": round(each.duration_s, 6),
-        "result": each.result.value,
-        "changes": dict(sorted(each.changes.items())),
-        "failures": each.failures,
-        "digest": each.digest,
-        "revision": each.revision,
+        "began": _stamp(finished.began),
+        "why": finished.why,
+        "durationSeconds": round(finished.duration_s, 6),
+        "result": finished.result.value,
+        "changes": dict(sorted(finished.changes.items())),
+        "failures": finished.failures,
+        "digest": finished.digest,
+        "revision": finished.revision,
     }
 
 
@@ -99,36 +100,36 @@ def _fleet_json(fleet: FleetSnapshot) -> dict[str, Any]:
     return {
         "name": fleet.name,
         "nodes": asdict(fleet.nodes),
-        "pools": [asdict(each) for each in fleet.pools],
+        "pools": [asdict(pool) for pool in fleet.pools],
         "conditions": list(fleet.conditions),
-        "withheld": [asdict(each) for each in fleet.withheld],
+        "withheld": [asdict(withheld) for withheld in fleet.withheld],
         "suspended": fleet.suspended,
-        "due": [{"at": _stamp(each.at), "what": each.what} for each in fleet.due],
+        "due": [{"at": _stamp(scheduled.at), "what": scheduled.what} for scheduled in fleet.due],
     }
 
 
-def _shard(each: ShardSnapshot) -> dict[str, Any]:
+def _shard(shard: ShardSnapshot) -> dict[str, Any]:
     return {
-        "shard": each.shard,
-        "state": str(each.state),
-        "up": each.up,
-        "pid": each.pid,
-        "pod": each.pod,
-        "port": each.port,
-        "restarts": each.restarts,
-        "why": each.why,
-        "memoryBytes": each.memory,
-        "lagSeconds": each.lag_s,
+        "shard": shard.shard,
+        "state": str(shard.state),
+        "up": shard.up,
+        "pid": shard.pid,
+        "pod": shard.pod,
+        "port": shard.port,
+        "restarts": shard.restarts,
+        "why": shard.why,
+        "memoryBytes": shard.memory,
+        "lagSeconds": shard.lag_s,
     }
 
 
 def _objects(counts: Mapping[tuple[str, str], int]) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
+    by_kind: dict[str, dict[str, int]] = {}
     for (kind, state), count in sorted(counts.items()):
-        found.setdefault(kind, {})[state] = count
-    return found
+        by_kind.setdefault(kind, {})[state] = count
+    return by_kind
 
 
 def without_userinfo(text: str) -> str:
-    """Return a text with all names and passwords taken out of its addresses."""
+    """Return a text with user names and passwords removed from its URLs."""
     return _USERINFO.sub("", text)

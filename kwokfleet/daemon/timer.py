@@ -81,7 +81,7 @@ class PassTimer:
         if self._resync_at <= now:
             self._resyncs += 1
             self._resync_at = now + next_wakeup.resync(self._interval, self._identity, self._resyncs)
-        due_times = (self._resync_at, next_wakeup.next_moment(fleets, now), next_run)
+        due_times = (self._resync_at, next_wakeup.next_change(fleets, now), next_run)
         self._timer.set(min(due for due in due_times if due is not None))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What the HTTP API goes by, as far as values tell: who may ask, under which name, and how events are written down."""
+"""Access rules of the HTTP API (token, Host header) and the format of server-sent events."""
 
 import hashlib
 import hmac
@@ -14,7 +14,7 @@ _SCHEME = "bearer "
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether an address or name is reached from this machine alone."""
+    """Return whether an address or name is reachable only from this machine."""
     if host.casefold() == "localhost":
         return True
     try:
@@ -26,7 +26,7 @@ def is_loopback(host: str) -> bool:
 def is_loopback_name(header: str) -> bool:
     """Return whether a Host header names this machine.
 
-    A page from elsewhere whose name was made to point here (DNS rebinding) sends its own name.
+    A page whose name was changed to resolve to this machine (DNS rebinding) sends its own name.
     """
     if header.startswith("["):
         name, _, port = header[1:].partition("]")
@@ -35,10 +35,10 @@ def is_loopback_name(header: str) -> bool:
 
 
 def is_token(header: str, token: str) -> bool:
-    """Return whether an Authorization header holds the token; how long that takes tells nothing about it."""
-    given = header[len(_SCHEME) :].strip() if header[: len(_SCHEME)].lower() == _SCHEME else ""
-    # Headers arrive as latin-1, whatever their bytes were; digests hide the length too.
-    same = hmac.compare_digest(_digest(given.encode("latin-1")), _digest(token.encode()))
+    """Return whether an Authorization header has the token, in constant time."""
+    presented = header[len(_SCHEME) :].strip() if header[: len(_SCHEME)].lower() == _SCHEME else ""
+    # Headers are decoded as latin-1; comparing digests hides the length too.
+    same = hmac.compare_digest(_digest(presented.encode("latin-1")), _digest(token.encode()))
     return same and bool(token)
 
 
@@ -51,14 +51,14 @@ def _digest(text: bytes) -> bytes:
 
 
 def life(started: datetime) -> str:
-    """Return what tells the numbers of one run of the daemon from those of the next."""
+    """Return an id of this run of the daemon: event numbers start again with the next one."""
     return str(int(started.timestamp() * 1000))
 
 
 def position(text: str, current: str) -> tuple[int, bool] | None:
-    """Read where a client was: `17`, or an id as it was sent. Return the number, and whether it is of this life.
+    """Parse the position of a client: `17`, or an event id. Return the number, and whether it is of this run.
 
-    None if it is neither.
+    None if it is invalid.
     """
     before, dash, number = text.rpartition("-")
     if not (number.isascii() and number.isdigit() and len(number) < 19) or (dash and not before.isdigit()):  # noqa: PLR2004  # of 64 bits
@@ -67,10 +67,10 @@ def position(text: str, current: str) -> tuple[int, bool] | None:
 
 
 def sent(event: Event, current: str) -> bytes:
-    """Return an Event as it is sent; without a name, so that `onmessage` gets every kind."""
+    """Return an Event in wire format; without an event name, so that `onmessage` receives every kind."""
     return b"id: %s-%d\ndata: %s\n\n" % (current.encode(), event.number, orjson.dumps(snapshot_json.event_json(event)))
 
 
 def missed(why: str) -> bytes:
-    """Return the word to a client that it should look at the whole state again."""
+    """Return the message that tells a client to read the whole state again."""
     return b"event: missed\ndata: %s\n\n" % orjson.dumps({"why": why})

@@ -1,4 +1,4 @@
-"""Threads in which the daemon is asked: so many at most, and a stop that does not wait for ever."""
+"""Bounded thread pool for calls to the daemon, with a time limit for closing."""
 
 import asyncio
 import itertools
@@ -18,23 +18,23 @@ _numbers = itertools.count(1)
 Value = TypeVar("Value")
 
 
-class Pool:
-    """A few threads for calls that may take their time."""
+class ThreadPool:
+    """Threads for blocking calls."""
 
-    def __init__(self, name: str, most: int) -> None:
+    def __init__(self, name: str, size: int) -> None:
         self._prefix = f"http-{name}-{next(_numbers)}_"
-        self._executor = ThreadPoolExecutor(most, self._prefix)
+        self._executor = ThreadPoolExecutor(size, self._prefix)
 
-    async def run(self, call: Callable[..., Value], *given: object) -> Value:
-        """Return what a call returns, from one of the threads."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, call, *given)
+    async def run(self, call: Callable[..., Value], *arguments: object) -> Value:
+        """Run a call in one of the threads."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, call, *arguments)
 
     def close(self) -> None:
-        """End the threads; one whose call goes on is left behind after a while, and said."""
+        """Stop the threads; a call that does not end in time is logged and abandoned."""
         self._executor.shutdown(wait=False, cancel_futures=True)
         end = time.monotonic() + STOP_S
         for thread in threading.enumerate():
             if thread.name.startswith(self._prefix):
                 thread.join(max(0.0, end - time.monotonic()))
                 if thread.is_alive():
-                    log.warning("http_call_goes_on", thread=thread.name)
+                    log.warning("http_call_still_running", thread=thread.name)

@@ -1,7 +1,7 @@
-"""uvicorn in a thread of its own: bound before it starts, stopped within a deadline, silent but for structlog.
+"""uvicorn in a thread: bound before it starts, stopped within a deadline, logging through structlog.
 
-uvicorn waits for ever for the head of a request, and for a client to take its answer. Both have a
-deadline here, for a connection that nobody ends is one that somebody else does not get.
+uvicorn waits forever for the head of a request and for a client to read its response. Both have a deadline
+here, because the number of connections is limited.
 """
 
 import asyncio
@@ -20,53 +20,53 @@ from kwokfleet import errors
 
 log = structlog.get_logger()
 
-MOST_CONNECTIONS = 256
+MAX_CONNECTIONS = 256
 MAX_HEAD_BYTES = 64 * 1024
-"""Of a head that comes in pieces; the gate is stricter with one that is whole."""
+"""Limit of an incomplete head; the middleware has a lower one for complete heads."""
 _START_S = 10.0
 _BACKLOG = 128
 _TICK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Deadlines:
-    """What a connection is given, in seconds."""
+class ConnectionDeadlines:
+    """Time limits of a connection."""
 
     head_s: float = 10.0
-    """To send the head of a request, also the first one."""
+    """For the head of a request."""
     stall_s: float = 20.0
-    """Without taking anything of its answer."""
+    """Without reading any of the response."""
     stop_s: int = 3
-    """To end its answers when the server stops."""
+    """For open responses when the server stops."""
 
 
-class Server:
+class UvicornThread:
     """Serves an ASGI application until it is stopped."""
 
-    def __init__(self, app: Any, host: str, port: int, deadlines: Deadlines) -> None:  # noqa: ANN401  # any ASGI app
-        self._socket = _bound(host, port)
+    def __init__(self, app: Any, host: str, port: int, deadlines: ConnectionDeadlines) -> None:  # noqa: ANN401  # any ASGI app
+        self._socket = _bind(host, port)
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
-        """Where it listens; the port is never 0."""
+        """Address with the real port."""
         self._stop_s = deadlines.stop_s
         self._server = _Server(_config(app, deadlines))
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
 
     @property
     def url(self) -> str:
-        """The address as people type it."""
+        """URL of the server."""
         host, port = self.address
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def start(self) -> None:
-        """Serve; return when requests are answered."""
-        _listen_to_uvicorn()
+        """Start; return when requests are served."""
+        _forward_uvicorn_logs()
         self._thread.start()
         if not self._server.up.wait(_START_S) or not self._thread.is_alive():
             raise errors.HostError("the HTTP server did not start", hint="see the log")
         log.info("http_listening", url=self.url)
 
     def stop(self) -> None:
-        """Stop accepting, let answers end, cut off those that do not."""
+        """Stop accepting, let responses end, abort those that do not."""
         self._server.end()
         if self._thread.ident is None:
             self._socket.close()
@@ -90,7 +90,7 @@ class Server:
 
 
 class _Server(uvicorn.Server):
-    """Says when it is up, and sleeps until it is woken: uvicorn's looks ten times a second whether it should end."""
+    """uvicorn server that signals its start and sleeps until it is stopped; the original polls ten times a second."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -104,7 +104,7 @@ class _Server(uvicorn.Server):
         self.up.set()
 
     async def main_loop(self) -> None:
-        while not await self.on_tick(0):  # makes the Date header of the next second
+        while not await self.on_tick(0):  # sets the Date header
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._ending.wait(), _TICK_S)
 
@@ -117,13 +117,13 @@ class _Server(uvicorn.Server):
 
 
 class _Config(uvicorn.Config):
-    """Knows the deadlines, so that connections do."""
+    """Configuration with the deadlines of connections."""
 
-    deadlines = Deadlines()
+    deadlines = ConnectionDeadlines()
 
 
-def _config(app: Any, deadlines: Deadlines) -> uvicorn.Config:  # noqa: ANN401  # any ASGI app
-    made = _Config(
+def _config(app: Any, deadlines: ConnectionDeadlines) -> uvicorn.Config:  # noqa: ANN401  # any ASGI app
+    config = _Config(
         app,
         http=_Protocol,
         ws="none",
@@ -133,40 +133,40 @@ def _config(app: Any, deadlines: Deadlines) -> uvicorn.Config:  # noqa: ANN401  
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=MOST_CONNECTIONS,
+        limit_concurrency=MAX_CONNECTIONS,
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         timeout_graceful_shutdown=deadlines.stop_s,
     )
-    made.deadlines = deadlines
-    return made
+    config.deadlines = deadlines
+    return config
 
 
-def _bound(host: str, port: int) -> socket.socket:
-    """Return a socket bound to an address; which addresses there are is found out here, not in the thread."""
-    hint = "choose another one with --listen, or port 0 for any that is free"
+def _bind(host: str, port: int) -> socket.socket:
+    """Return a listening socket; the address is resolved here, not in the thread."""
+    hint = "choose another address with --listen; port 0 selects a free port"
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        made = socket.socket(family, kind, protocol)
-    except (OSError, OverflowError, UnicodeError) as error:  # out of reach, no port, no name
+        listener = socket.socket(family, kind, protocol)
+    except (OSError, OverflowError, UnicodeError) as error:  # no such address, port or name
         raise errors.HostError(f"cannot listen on {host}:{port}: {error}", hint=hint) from error
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
-        made.listen(_BACKLOG)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
     except OSError as error:
-        made.close()
+        listener.close()
         raise errors.HostError(f"cannot listen on {host}:{port}: {error.strerror}", hint=hint) from error
-    return made
+    return listener
 
 
 class _Protocol(H11Protocol):
-    """uvicorn's protocol with the two deadlines that it lacks."""
+    """uvicorn's protocol with deadlines for heads and stalled responses."""
 
     config: _Config
     _head: asyncio.TimerHandle | None = None
     _stall: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as its parent's
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the parent
         super().connection_made(transport)
         self._expect_head()
 
@@ -186,7 +186,7 @@ class _Protocol(H11Protocol):
         self._head = self.loop.call_later(self.config.deadlines.head_s, self._end_if_idle)
 
     def _end_if_idle(self) -> None:
-        # Also true of a body that goes on after its answer. What is being answered has deadlines of its own.
+        # Also true of a body that continues after its response. Open responses have their own deadlines.
         if getattr(self.cycle, "response_complete", True):
             self.transport.abort()
 
@@ -201,16 +201,16 @@ class _Protocol(H11Protocol):
 
 
 class _Forward(logging.Handler):
-    """Hands on what uvicorn says; only an exception of ours is more than what clients do wrong."""
+    """Forwards uvicorn's logs; only exceptions of our code are errors, all else is caused by clients."""
 
     def emit(self, record: logging.LogRecord) -> None:
         kind = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
-        say = log.error if kind and kind != "CancelledError" else log.debug
-        say("http_server_said", said=record.getMessage().strip(), error=kind)
+        emit = log.error if kind and kind != "CancelledError" else log.debug
+        emit("uvicorn_log", message=record.getMessage().strip(), error=kind)
 
 
-def _listen_to_uvicorn() -> None:
-    theirs = logging.getLogger("uvicorn")
-    theirs.propagate = False
-    if not any(isinstance(each, _Forward) for each in theirs.handlers):
-        theirs.addHandler(_Forward())
+def _forward_uvicorn_logs() -> None:
+    logger = logging.getLogger("uvicorn")
+    logger.propagate = False
+    if not any(isinstance(handler, _Forward) for handler in logger.handlers):
+        logger.addHandler(_Forward())

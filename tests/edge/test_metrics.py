@@ -161,27 +161,27 @@ def test_series_are_bounded() -> None:
     """Whatever files and other programs come up with."""
     fleets = tuple(
         FleetSnapshot(f"f{number}", Nodes(), (PoolSnapshot("a"), PoolSnapshot("b")))
-        for number in range(metrics.MOST_POOLS)
+        for number in range(metrics.MAX_POOLS)
     )
-    kinds = {(f"Kind{number}", "present"): 1 for number in range(metrics.MOST_KINDS + 10)}
+    kinds = {(f"Kind{number}", "present"): 1 for number in range(metrics.MAX_KINDS + 10)}
     crowd = replace(fake_daemon.SNAPSHOT, fleets=fleets, objects=kinds)
     made = recorded(crowd)
     for number in range(100):
         made.watch_restarted(f"reason {number}")
         made.served(f"/{number}", "GET", 200)
         made.served("/0", f"METHOD{number}", 200)
-    for number in range(metrics.MOST_WAVES + 10):
+    for number in range(metrics.MAX_WAVES + 10):
         made.submitted("lab", f"wave-{number}", refused=False)
     found = samples(made)
     counts = Counter(name for name, _ in found)
-    assert counts["kwokfleet_pool_nodes"] == metrics.MOST_POOLS * 4
-    assert counts["kwokfleet_fleet_suspended"] == metrics.MOST_FLEETS
-    assert counts["kwokfleet_objects"] == metrics.MOST_KINDS + 1
-    assert counts["kwokfleet_watch_restarts_total"] == metrics.MOST_REASONS + 1
-    assert counts["kwokfleet_wave_objects_submitted_total"] == metrics.MOST_WAVES + 1
-    assert counts["kwokfleet_http_requests_total"] <= metrics.MOST_ROUTES + 2
+    assert counts["kwokfleet_pool_nodes"] == metrics.MAX_POOLS * 4
+    assert counts["kwokfleet_fleet_suspended"] == metrics.MAX_FLEETS
+    assert counts["kwokfleet_objects"] == metrics.MAX_KINDS + 1
+    assert counts["kwokfleet_watch_restarts_total"] == metrics.MAX_REASONS + 1
+    assert counts["kwokfleet_wave_objects_submitted_total"] == metrics.MAX_WAVES + 1
+    assert counts["kwokfleet_http_requests_total"] <= metrics.MAX_ROUTES + 2
     assert found["kwokfleet_objects", (("kind", "other"), ("state", "present"))] == 10
-    assert found["kwokfleet_metrics_left_out", ()] == metrics.MOST_POOLS - metrics.MOST_FLEETS + metrics.MOST_POOLS
+    assert found["kwokfleet_metrics_left_out", ()] == metrics.MAX_POOLS - metrics.MAX_FLEETS + metrics.MAX_POOLS
 
 
 def test_two_daemons_do_not_add_up() -> None:

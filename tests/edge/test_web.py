@@ -134,7 +134,7 @@ def test_without_the_token_nothing_is_changed(client: HttpClient, memory: FakeDa
 @pytest.mark.parametrize("header", ["", "Bearer ", f"Bearer {TOKEN}"])
 def test_without_a_configured_token_changes_are_off(memory: FakeDaemon, path: str, header: str) -> None:
     """403, and how to turn them on; an empty token opens nothing."""
-    with fake_daemon.serving(memory, http_server.Options()) as client:
+    with fake_daemon.serving(memory, http_server.HttpOptions()) as client:
         answer = client.ask("POST", f"/api/v1/{path}", authorization=header)
         assert answer.status == 403
         assert "--token-file" in answer.json["hint"]
@@ -161,7 +161,7 @@ def test_a_standby_sends_people_to_the_leader(client: HttpClient, memory: FakeDa
     """It shows what it sees, and changes nothing."""
     memory.shown = replace(memory.shown, leading=False, leader="host_b")
     answer = client.post("/api/v1/sync")
-    assert (answer.status, answer.json["hint"]) == (503, "ask the leader, host_b")
+    assert (answer.status, answer.json["hint"]) == (503, "send it to the leader: host_b")
     assert client.get("/api/v1/status").json["role"] == "standby"
     assert not memory.calls
 
@@ -240,7 +240,7 @@ def test_a_body_in_pieces_is_cut_off_where_it_is_too_long(client: HttpClient, pa
 
 def test_a_slow_body_is_cut_off(memory: FakeDaemon) -> None:
     """408, and the connection is closed."""
-    options = http_server.Options(token=TOKEN, limits=routes.Limits(body_s=0.05))
+    options = http_server.HttpOptions(token=TOKEN, limits=routes.RequestLimits(body_s=0.05))
     with fake_daemon.serving(memory, options) as client:
         said = raw(client, head("POST", "/api/v1/suspend", "Content-Length: 20") + b"{")
     assert said.startswith(b"HTTP/1.1 408 ")
@@ -250,7 +250,9 @@ def test_a_slow_body_is_cut_off(memory: FakeDaemon) -> None:
 @pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Drip: "])
 def test_a_head_that_does_not_come_is_not_waited_for(memory: FakeDaemon, sent: bytes) -> None:
     """The connection is closed, without an answer."""
-    with fake_daemon.serving(memory, http_server.Options(deadlines=uvicorn_thread.Deadlines(head_s=0.05))) as client:
+    with fake_daemon.serving(
+        memory, http_server.HttpOptions(deadlines=uvicorn_thread.ConnectionDeadlines(head_s=0.05))
+    ) as client:
         assert raw(client, sent) == b""
 
 
@@ -283,9 +285,9 @@ def test_on_loopback_no_other_name_is_answered_to(client: HttpClient, host: str,
 
 def test_elsewhere_every_name_is_answered_to_and_openness_is_said(memory: FakeDaemon, log: io.StringIO) -> None:
     """Who binds to all addresses without a token is warned."""
-    with fake_daemon.serving(memory, http_server.Options(host="0.0.0.0")) as made:  # noqa: S104  # that is the case
+    with fake_daemon.serving(memory, http_server.HttpOptions(host="0.0.0.0")) as made:  # noqa: S104  # that is the case
         assert HttpClient(("127.0.0.1", made.address[1])).get("/api/v1/status", host="fleet.example").status == 200
-    assert "http_open_to_others" in log.getvalue()
+    assert "http_without_token" in log.getvalue()
 
 
 # ----------------------------------------------------------------------------------------
@@ -315,7 +317,7 @@ def test_a_bug_is_answered_and_the_server_goes_on(client: HttpClient, memory: Fa
 def test_a_daemon_that_hangs_is_told_by_the_server(memory: FakeDaemon) -> None:
     """503 after the deadline, while the probes answer."""
     memory.gate.clear()
-    with fake_daemon.serving(memory, http_server.Options(limits=routes.Limits(slow_s=0.05))) as client:
+    with fake_daemon.serving(memory, http_server.HttpOptions(limits=routes.RequestLimits(slow_s=0.05))) as client:
         assert [client.get("/api/v1/plan").status for _ in range(6)] == [503] * 6
         assert client.get("/healthz").status == 200
         memory.gate.set()
@@ -325,7 +327,7 @@ def test_too_many_at_once_are_sent_away(memory: FakeDaemon) -> None:
     """503 and when to come back; what is being answered is answered, and so are probes."""
     memory.gate.clear()
     got: list[int] = []
-    with fake_daemon.serving(memory, http_server.Options(most_at_once=1)) as client:
+    with fake_daemon.serving(memory, http_server.HttpOptions(max_concurrent=1)) as client:
         waiter = threading.Thread(target=lambda: got.append(client.get("/api/v1/plan").status))
         waiter.start()
         assert memory.inside.wait(30)
@@ -348,7 +350,7 @@ def test_nothing_secret_is_logged_or_shown(client: HttpClient, memory: FakeDaemo
     shown += [client.post(f"/api/v1/{path}?token={TOKEN}", b"{").body for path in CHANGING]
     shown += [client.ask("POST", "/hooks/git", b"{}", X_Hub_Signature_256="right").body, client.get("/healthz").body]
     shown += [client.get("/metrics").body, raw(client, f"GET /{TOKEN} HTTP/9\r\nA: {TOKEN}\r\n\r\n".encode())]
-    everything = b"".join(shown).decode() + log.getvalue() + repr(http_server.Options(token=TOKEN))
+    everything = b"".join(shown).decode() + log.getvalue() + repr(http_server.HttpOptions(token=TOKEN))
     assert "http_failed" in everything
     assert "git.example" in everything
     for secret in (TOKEN, wrong, "hunter2", '"right"'):

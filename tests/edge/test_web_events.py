@@ -105,26 +105,26 @@ def test_who_missed_something_is_told() -> None:
         with following(client, "?after=2") as follower:
             told = follower.next()
             assert told["event"] == "missed"
-            assert json.loads(told["data"]) == {"why": "8 events are no longer remembered"}
+            assert json.loads(told["data"]) == {"why": "8 events are no longer kept"}
             assert follower.message() == "change 11"
         memory.shown = replace(memory.shown, started=fake_daemon.NOW + timedelta(days=1))
         with following(client, Last_Event_ID=f"{LIFE}-105") as follower:
-            assert "started anew" in json.loads(follower.next()["data"])["why"]
+            assert "was restarted" in json.loads(follower.next()["data"])["why"]
 
 
 def test_a_silent_stream_shows_that_it_lives() -> None:
     """By a comment, which clients pass over."""
     with (
-        fake_daemon.serving(FakeDaemon(), http_server.Options(heartbeat_s=0.01)) as client,
+        fake_daemon.serving(FakeDaemon(), http_server.HttpOptions(heartbeat_s=0.01)) as client,
         following(client) as follower,
     ):
-        assert follower.next() == {"": "here"}
+        assert follower.next() == {"": "keep-alive"}
 
 
 def test_so_many_clients_and_no_more() -> None:
     """503 for one too many, until another one goes."""
     memory = FakeDaemon()
-    with fake_daemon.serving(memory, http_server.Options(most_streams=2)) as client:
+    with fake_daemon.serving(memory, http_server.HttpOptions(max_streams=2)) as client:
         with following(client), following(client):
             refused = Follower(client)
             assert (refused.status, refused.answer.headers["retry-after"]) == (503, "5")
@@ -147,7 +147,7 @@ def _accepted(client: HttpClient) -> Follower | None:
 def test_a_client_that_takes_nothing_is_cut_off() -> None:
     """Its place is free again; the others have lost nothing."""
     memory = FakeDaemon()
-    options = http_server.Options(most_streams=2, deadlines=uvicorn_thread.Deadlines(stall_s=2.0))
+    options = http_server.HttpOptions(max_streams=2, deadlines=uvicorn_thread.ConnectionDeadlines(stall_s=2.0))
     with fake_daemon.serving(memory, options) as client, following(client) as quick, following(client) as slow:
         assert slow.status == 200
 
@@ -177,7 +177,7 @@ def test_a_stop_ends_the_streams() -> None:
 
 def test_asking_for_the_head_alone_opens_no_stream() -> None:
     """HEAD ends."""
-    with fake_daemon.serving(FakeDaemon(), http_server.Options(most_streams=1)) as client:
+    with fake_daemon.serving(FakeDaemon(), http_server.HttpOptions(max_streams=1)) as client:
         assert client.ask("HEAD", "/api/v1/events").status == 200
         with following(client) as follower:
             assert follower.status == 200

@@ -218,11 +218,13 @@ class HttpClient:
 
 
 @contextmanager
-def serving(memory: FakeDaemon, options: http_server.Options | None = None) -> Iterator[HttpClient]:
+def serving(memory: FakeDaemon, options: http_server.HttpOptions | None = None) -> Iterator[HttpClient]:
     """Serve the fake daemon on a free loopback port."""
     counted = metrics.Metrics()
     counted.registry.register(metrics.SnapshotGauges(memory.snapshot))
-    service = http_server.Service(memory, counted.page, counted.served, options or http_server.Options(token=TOKEN))
+    service = http_server.HttpServer(
+        memory, counted.page, counted.served, options or http_server.HttpOptions(token=TOKEN)
+    )
     service.start()
     try:
         yield HttpClient(service.address)

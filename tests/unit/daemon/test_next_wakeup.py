@@ -46,13 +46,13 @@ BERLIN = {"cron": "0 8 * * *", "timeZone": "Europe/Berlin", "replicas": 9}
 )
 def test_a_pool_s_next_size_is_due_by_the_clock_of_its_time_zone(now: str, moment: str) -> None:
     """Eight in the morning is eight in the morning, whatever the season."""
-    assert next_wakeup.next_moment([scheduled(BERLIN)], at(now)) == at(moment)
+    assert next_wakeup.next_change([scheduled(BERLIN)], at(now)) == at(moment)
 
 
 def test_a_size_at_an_hour_that_clocks_skip_is_due_right_after_it() -> None:
     """02:30 does not exist on that night; the pool is resized all the same."""
     skipped = {"cron": "30 2 * * *", "timeZone": "Europe/Berlin", "replicas": 9}
-    assert next_wakeup.next_moment([scheduled(skipped)], at("2026-03-29T00:00:00+01:00")) == at(
+    assert next_wakeup.next_change([scheduled(skipped)], at("2026-03-29T00:00:00+01:00")) == at(
         "2026-03-29T03:00:00+02:00"
     )
 
@@ -63,23 +63,23 @@ def test_the_first_of_all_moments_counts_and_past_ones_do_not() -> None:
     soon = {"at": "2026-01-02T00:00:00Z", "replicas": 3}
     later = {"at": "2026-01-03T00:00:00Z", "replicas": 4}
     now = at("2026-01-01T00:00:00Z")
-    assert next_wakeup.next_moment([scheduled(later), scheduled(past, soon)], now) == at("2026-01-02T00:00:00Z")
-    assert next_wakeup.next_moment([scheduled(past)], now) is None
-    assert next_wakeup.next_moment([fleet()], now) is None
+    assert next_wakeup.next_change([scheduled(later), scheduled(past, soon)], now) == at("2026-01-02T00:00:00Z")
+    assert next_wakeup.next_change([scheduled(past)], now) is None
+    assert next_wakeup.next_change([fleet()], now) is None
 
 
 def test_a_suspended_fleet_waits_for_no_moment() -> None:
     """Nothing would be done at it."""
-    assert next_wakeup.next_moment([scheduled(BERLIN, suspend=True)], at("2026-01-01T00:00:00Z")) is None
+    assert next_wakeup.next_change([scheduled(BERLIN, suspend=True)], at("2026-01-01T00:00:00Z")) is None
 
 
 def test_a_closed_window_is_waited_for_and_an_open_one_is_not() -> None:
     """What waits for the window is done in its first minute."""
     windows = [{"allow": "* 8-20 * * mon-fri", "timeZone": "Europe/Berlin"}]
     friday = at("2026-11-13T20:59:59+01:00")
-    assert next_wakeup.next_moment([fleet(windows=windows)], friday) is None
+    assert next_wakeup.next_change([fleet(windows=windows)], friday) is None
     monday = at("2026-11-16T08:00:00+01:00")
-    assert next_wakeup.next_moment([fleet(windows=windows)], at("2026-11-16T07:59:59+01:00")) == monday
+    assert next_wakeup.next_change([fleet(windows=windows)], at("2026-11-16T07:59:59+01:00")) == monday
 
 
 def test_a_window_that_only_denies_opens_when_it_ends() -> None:

@@ -36,7 +36,7 @@ def test_a_fleet_s_line_tells_its_conditions_revision_and_message() -> None:
 
 def test_a_fleet_of_which_nothing_was_told_is_no_error() -> None:
     """It was made a moment ago, or by hand."""
-    assert said({"metadata": {"name": "new"}}) == {"fleet new": "Unknown (): nothing was told of it yet"}
+    assert said({"metadata": {"name": "new"}}) == {"fleet new": "Unknown (): no status yet"}
 
 
 def test_nodes_are_counted_as_they_are_and_wanted_as_was_told() -> None:
