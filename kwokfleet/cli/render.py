@@ -1,6 +1,7 @@
-"""`kwokfleet render`: the objects that fleet files stand for."""
+"""`kwokfleet render`: the objects that fleet files declare."""
 
 import gc
+import itertools
 import sys
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -21,15 +22,15 @@ if TYPE_CHECKING:
     from kwokfleet.source import loader
 
 LOOK_AHEAD = timedelta(days=366)
-"""How far from now `--waves` looks for the next Run of a Wave."""
+"""Time range in which `--waves` searches the next Run of a Wave."""
 KINDS = ("ConfigMap", "Deployment", "Job", "Namespace", "Node", "Pod", "Stage")
-"""What the shell completes; any other kind will do."""
-PIECE = 1 << 20
-"""Characters that are written at once."""
+"""Shell completions of --kind; other kinds are valid, too."""
+CHUNK_SIZE = 1 << 20
+"""Characters per write."""
 
 
 class ManifestFormat(StrEnum):
-    """How objects are printed."""
+    """Output formats of objects."""
 
     YAML = "yaml"
     JSON = "json"
@@ -46,7 +47,7 @@ def _instant(text: str) -> datetime:
 
 
 def fleet_names() -> list[str]:
-    """Return the Fleets here, for the shell to complete."""
+    """Return the names of the Fleets in the default folder, for shell completion."""
     from kwokfleet.source import loader
 
     return [fleet.name for fleet in loader.Loader().load(files.default_path()).tree.fleets]
@@ -59,67 +60,69 @@ def render(  # noqa: PLR0913, PLR0917  # one for each option
         typer.Option(
             parser=_instant,
             metavar="TIME",
-            help="Render as of this time, as in 2026-03-01T08:00:00Z.",
+            help="Render for this time, for example 2026-03-01T08:00:00Z.",
             show_default=False,
         ),
     ] = None,
-    waves: Annotated[bool, typer.Option("--waves", help="Also the objects of each wave's next run.")] = False,
+    waves: Annotated[
+        bool, typer.Option("--waves", help="Also print the objects of the next run of each wave.")
+    ] = False,
     fleet: Annotated[
         str | None,
-        typer.Option(help="Only this Fleet's objects.", show_default=False, autocompletion=fleet_names),
+        typer.Option(help="Only objects of this Fleet.", show_default=False, autocompletion=fleet_names),
     ] = None,
     kind: Annotated[
         str | None,
         typer.Option(
-            help="Only objects of this kind, as in Node.", show_default=False, autocompletion=lambda: list(KINDS)
+            help="Only objects of this kind, for example Node.", show_default=False, autocompletion=lambda: list(KINDS)
         ),
     ] = None,
     live: Annotated[
         Path | None,
         typer.Option(
-            help="Read live nodes from this file (kubectl get nodes -o json) instead of a client.", show_default=False
+            help="Read live nodes from this file (kubectl get nodes -o json) instead of a cluster.", show_default=False
         ),
     ] = None,
     form: Annotated[
-        ManifestFormat, typer.Option("--output", "-o", help="How to print them; json: an object a line.")
+        ManifestFormat, typer.Option("--output", "-o", help="Output format; json: one object per line.")
     ] = ManifestFormat.YAML,
 ) -> None:
-    """Print the objects that fleet files stand for: Stages, nodes, namespaces, and with --waves the workload.
+    """Print the objects that fleet files declare: Stages, nodes, namespaces; with --waves also workloads.
 
-    The same files, seed and time give the same bytes on every machine. Prints nothing if a file is wrong.
+    The same files, seed and time give the same output on every machine. If a file has errors, no object is printed.
     """
-    gc.disable()  # this process makes many small things, drops none, and ends
+    gc.disable()  # a short process that keeps nearly all its objects
     from kwokfleet.render import desired
     from kwokfleet.source import loader
 
     loaded = files.load(loader.Loader(live_nodes(live)), path or files.default_path())
     files.require_valid(loaded)
-    _refuse_unknown(fleet, loaded)
-    at = now or datetime.now(UTC)
+    _require_known_fleet(fleet, loaded)
+    render_time = now or datetime.now(UTC)
     renderer = desired.Renderer()
-    desired_state = renderer.desired(loaded.tree, at)
-    _refuse_clashes(renderer)
+    desired_state = renderer.desired(loaded.tree, render_time)
+    _require_unique_objects(renderer)
     manifests: Iterator[tuple[str, Manifest]] = (
-        ("", each) for each in desired.objects_to_create(loaded.tree, desired_state, at)
+        ("", manifest) for manifest in desired.objects_to_create(loaded.tree, desired_state, render_time)
     )
     if waves:
-        manifests = _both(manifests, _workload(loaded.tree, at))
-    print_manifests(_chosen(manifests, fleet, kind), form)
+        manifests = itertools.chain(manifests, _workload(loaded.tree, render_time))
+    print_manifests(_select(manifests, fleet, kind), form)
     if form is ManifestFormat.YAML and not waves and kind is None:
-        for line in _wave_notes(loaded.tree, at, fleet):
+        for line in _wave_comments(loaded.tree, render_time, fleet):
             typer.echo(line)
 
 
-def _refuse_unknown(fleet: str | None, loaded: "loader.Loaded") -> None:
+def _require_known_fleet(fleet: str | None, loaded: "loader.Loaded") -> None:
     from kwokfleet.documents import problems
 
-    names = [each.name for each in loaded.tree.fleets]
+    names = [declared.name for declared in loaded.tree.fleets]
     if fleet is not None and fleet not in names:
-        raise errors.InputError(f"there is no Fleet {fleet!r} in these files", hint=problems.suggestion(fleet, names))
+        raise errors.InputError(f"Fleet {fleet!r} not found in these files", hint=problems.suggestion(fleet, names))
 
 
 def live_nodes(path: Path | None, api: "RequestSender | None" = None) -> "Callable[[str | None], list[Manifest]]":
-    """Return what knows live nodes: a file, or a cluster once somebody asks; *api* is the current one."""
+    """Return a function that lists live nodes, from a file or from a cluster; *api* is the current cluster."""
 
     def read(context: str | None) -> "list[Manifest]":
         if path is not None:
@@ -134,26 +137,26 @@ def live_nodes(path: Path | None, api: "RequestSender | None" = None) -> "Callab
 def _saved_nodes(path: Path) -> "list[Manifest]":
     from kwokfleet.validate import tree_checks
 
-    hint = "make it with: kubectl get nodes -o json"
-    saved = [each for each in files.read_objects(path, hint) if each.get("kind") == "Node"]
-    found, trouble = tree_checks.node_templates([{"apiVersion": "v1", "kind": "List", "items": saved}])
-    if trouble:
-        raise errors.InputError(f"{path} {trouble}", hint=hint)
-    return found
+    hint = "create it with: kubectl get nodes -o json"
+    nodes = [manifest for manifest in files.read_objects(path, hint) if manifest.get("kind") == "Node"]
+    templates, error = tree_checks.node_templates([{"apiVersion": "v1", "kind": "List", "items": nodes}])
+    if error:
+        raise errors.InputError(f"{path} {error}", hint=hint)
+    return templates
 
 
-def _refuse_clashes(renderer: "desired.Renderer") -> None:
+def _require_unique_objects(renderer: "desired.Renderer") -> None:
     if renderer.clashes:
         clash = renderer.clashes[0]
         raise errors.InputError(
-            f"two parts of the files ask for {clash.key.kind} {clash.key.name!r}, each in its own way"
+            f"the files declare {clash.key.kind} {clash.key.name!r} twice, with different contents"
             f" (the second is in {'/'.join(part for part in clash.by if part) or 'the Stages'})",
-            hint="change the name of one: nodeName of a pool, the name of a Stage",
+            hint="rename one of them: nodeName of a pool, or the name of a Stage",
         )
 
 
 def _next_runs(tree: "desired.Tree", now: datetime) -> "Iterator[tuple[workloads.RunContext, schedule.ScheduledRun]]":
-    """Yield the next Run of each Wave, as if the daemon saw them first now."""
+    """Yield the next Run of each Wave, as a daemon that starts now would."""
     from kwokfleet.render import desired, schedule
 
     for fleet in tree.fleets:
@@ -163,8 +166,8 @@ def _next_runs(tree: "desired.Tree", now: datetime) -> "Iterator[tuple[workloads
                 yield desired.run_context(tree, fleet, wave, run.name), run
 
 
-def _wave_notes(tree: "desired.Tree", now: datetime, fleet: str | None) -> "Iterator[str]":
-    """Yield a comment for each Wave: what would happen when."""
+def _wave_comments(tree: "desired.Tree", now: datetime, fleet: str | None) -> "Iterator[str]":
+    """Yield a comment for each Wave: number and times of its objects."""
     from kwokfleet.render import workloads
 
     for context, run in _next_runs(tree, now):
@@ -172,39 +175,33 @@ def _wave_notes(tree: "desired.Tree", now: datetime, fleet: str | None) -> "Iter
             count, last = 0, run.start
             for instant in workloads.due_objects(context, run.start):
                 count, last = count + 1, instant.at
-            what = f"{files.count(count, context.wave.template['kind'])}, {_shown(run.start)} to {_shown(last)}"
-            yield f"# wave {context.fleet.name}/{context.wave.name}, run {run.name}: {what} (--waves prints them)"
+            objects = files.count(count, context.wave.template["kind"])
+            summary = f"{objects}, {_format_time(run.start)} to {_format_time(last)}"
+            yield f"# wave {context.fleet.name}/{context.wave.name}, run {run.name}: {summary} (--waves prints them)"
 
 
-def _shown(moment: datetime) -> str:
+def _format_time(moment: datetime) -> str:
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def _workload(tree: "desired.Tree", now: datetime) -> "Iterator[tuple[str, Manifest]]":
-    """Yield each object of each Wave's next Run, with when it is due, and the namespaces that vary before them."""
+    """Yield the objects of the next Run of each Wave, with their times; templated namespaces come first."""
     from kwokfleet.render import desired, workloads
 
-    made: set[str] = set()
+    namespaces: set[str] = set()
     for context, run in _next_runs(tree, now):
         make = workloads.object_factory(context)
         varies = bool(workloads.template_variables(context.wave.namespace or ""))
         for instant in workloads.due_objects(context, run.start):
             manifest = make(instant.index)
             namespace = manifest["metadata"].get("namespace", "")
-            if varies and namespace not in made:
-                made.add(namespace)
+            if varies and namespace not in namespaces:
+                namespaces.add(namespace)
                 yield "", desired.namespace_manifest(namespace)
-            yield f"# due {_shown(instant.at)}, wave {context.wave.name}, run {run.name}", manifest
+            yield f"# due {_format_time(instant.at)}, wave {context.wave.name}, run {run.name}", manifest
 
 
-def _both(
-    first: "Iterator[tuple[str, Manifest]]", second: "Iterator[tuple[str, Manifest]]"
-) -> "Iterator[tuple[str, Manifest]]":
-    yield from first
-    yield from second
-
-
-def _chosen(
+def _select(
     manifests: "Iterator[tuple[str, Manifest]]", fleet: str | None, kind: str | None
 ) -> "Iterator[tuple[str, Manifest]]":
     from kwokfleet.kube import objects
@@ -218,24 +215,24 @@ def _chosen(
 
 
 def print_manifests(manifests: "Iterator[tuple[str, Manifest]]", form: ManifestFormat) -> None:
-    """Print objects, a good piece at a time: a write for each would cost more than making it."""
+    """Print objects in large chunks: one write per object would take longer than rendering it."""
     texts = {ManifestFormat.NAME: _names, ManifestFormat.JSON: _json_lines, ManifestFormat.YAML: _yaml_documents}[form]
-    pieces: list[str] = []
+    chunk: list[str] = []
     size = 0
     for text in texts(manifests):
-        pieces.append(text)
+        chunk.append(text)
         size += len(text)
-        if size > PIECE:
-            sys.stdout.write("".join(pieces))
-            pieces, size = [], 0
-    sys.stdout.write("".join(pieces))
+        if size > CHUNK_SIZE:
+            sys.stdout.write("".join(chunk))
+            chunk, size = [], 0
+    sys.stdout.write("".join(chunk))
 
 
 def _names(manifests: "Iterator[tuple[str, Manifest]]") -> "Iterator[str]":
     for _, manifest in manifests:
         metadata = manifest["metadata"]
-        inside = f"{metadata['namespace']}/" if "namespace" in metadata else ""
-        yield f"{manifest['kind'].lower()}/{inside}{metadata['name']}\n"
+        prefix = f"{metadata['namespace']}/" if "namespace" in metadata else ""
+        yield f"{manifest['kind'].lower()}/{prefix}{metadata['name']}\n"
 
 
 def _json_lines(manifests: "Iterator[tuple[str, Manifest]]") -> "Iterator[str]":

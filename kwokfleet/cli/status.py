@@ -1,4 +1,4 @@
-"""`kwokfleet get` and `kwokfleet status`: what of ours is in the cluster, and whether it is as the files say."""
+"""`kwokfleet get` and `kwokfleet status`: managed objects in the cluster, compared with the files."""
 
 import json
 from enum import StrEnum
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from kwokfleet.kube import client
     from kwokfleet.kube.observed import Observed
 
-_PLAYED = "kwokfleet run plays them"
+_START_DAEMON = "start a daemon: kwokfleet run"
 
 
 class ListedKind(StrEnum):
-    """What can be listed."""
+    """Arguments of `kwokfleet get`."""
 
     FLEETS = "fleets"
     POOLS = "pools"
@@ -31,14 +31,14 @@ class ListedKind(StrEnum):
 
 
 class TableFormat(StrEnum):
-    """How a list is printed."""
+    """Output formats of a list."""
 
     TABLE = "table"
     JSON = "json"
     NAME = "name"
 
 
-Form = Annotated[TableFormat, typer.Option("--output", "-o", help="How to print it.")]
+Form = Annotated[TableFormat, typer.Option("--output", "-o", help="Output format.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -48,31 +48,31 @@ def register(app: typer.Typer) -> None:
 
 
 def get(
-    thing: Annotated[ListedKind, typer.Argument(help="What to list.")] = ListedKind.POOLS,
+    kind: Annotated[ListedKind, typer.Argument(help="What to list.")] = ListedKind.POOLS,
     fleet: session.Fleet = None,
     form: Form = TableFormat.TABLE,
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
-    """List what of ours is in the cluster: fleets, pools, nodes, stages; waves and their runs. Needs no files."""
+    """List managed objects in the cluster. Needs no fleet files."""
     api = connection.connect(context, kubeconfig)
-    if thing in (ListedKind.WAVES, ListedKind.RUNS):
-        _print(_played(api, thing, fleet), form, f"no daemon has played {thing} in this cluster: {_PLAYED}")
+    if kind in (ListedKind.WAVES, ListedKind.RUNS):
+        _print(_list_runs(api, kind, fleet), form, f"no {kind} in this cluster; {_START_DAEMON}")
         return
-    with connection.run_informer(api) as follower:
-        view = connection.wait_until_listed(follower)
-    found = [each for each in view.objects.values() if not fleet or each.fleet in fleet]
+    with connection.run_informer(api) as managed:
+        view = connection.wait_until_listed(managed)
+    observed = [item for item in view.objects.values() if not fleet or item.fleet in fleet]
     from kwokfleet.daemon import listing
 
-    _print(listing.LISTS[thing.value](found), form, f"there are no {thing} of ours in this cluster")
+    _print(listing.LISTS[kind.value](observed), form, f"no {kind} in this cluster")
 
 
-def _played(api: "client.KubeClient", thing: ListedKind, fleet: list[str] | None) -> list[dict[str, object]]:
+def _list_runs(api: "client.KubeClient", kind: ListedKind, fleet: list[str] | None) -> list[dict[str, object]]:
     from kwokfleet.daemon import overview
     from kwokfleet.reconcile import cluster_state
 
-    found = [each for each in cluster_state.list_fleets(api) if not fleet or each["metadata"]["name"] in fleet]
-    return list(overview.waves(found) if thing is ListedKind.WAVES else overview.runs(found))
+    fleets = [item for item in cluster_state.list_fleets(api) if not fleet or item["metadata"]["name"] in fleet]
+    return list(overview.waves(fleets) if kind is ListedKind.WAVES else overview.runs(fleets))
 
 
 def status(  # noqa: PLR0913, PLR0917  # one for each option
@@ -80,68 +80,70 @@ def status(  # noqa: PLR0913, PLR0917  # one for each option
     fleet: session.Fleet = None,
     form: Form = TableFormat.TABLE,
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Follow how all fleets stand in the cluster, until Ctrl-C.")
+        bool, typer.Option("--watch", "-w", help="Watch the status of all fleets in the cluster until Ctrl-C.")
     ] = False,
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
-    """Show each pool of the files beside the cluster: wanted, there, Ready, schedulable, and what differs.
+    """Compare each pool with the cluster: desired, existing, Ready and schedulable nodes, and differences.
 
-    Exit code 1 unless everything is as the files say and Ready. With --watch no files are read: it shows what
-    the daemon or the last sync has told the cluster, and the nodes as they are now.
+    Exits with 1 unless the cluster matches the files and all nodes are Ready. --watch reads no files: it shows the
+    status that the daemon or the last sync has written, and the current nodes.
     """
     if watch:
-        _refuse_beside_watch(path, form)
+        _check_watch_options(path, form)
         from kwokfleet.cli import status_watch
 
         status_watch.watch(fleet, context, kubeconfig)
-    made, loaded, inventory, rules = diff.compare_with_cluster(path or files.default_path(), context, kubeconfig, fleet)
-    there: dict[tuple[str, str], list[Observed]] = {}
-    for each in inventory.values():
-        if each.key.kind == "Node":
-            there.setdefault((each.fleet, each.pool), []).append(each)
-    sizes = {(name, pool): rule.size for name, each in rules.items() for pool, rule in each.pools.items()}
+    plan, loaded, inventory, policies = diff.compare_with_cluster(
+        path or files.default_path(), context, kubeconfig, fleet
+    )
+    nodes: dict[tuple[str, str], list[Observed]] = {}
+    for observed in inventory.values():
+        if observed.key.kind == "Node":
+            nodes.setdefault((observed.fleet, observed.pool), []).append(observed)
+    sizes = {(name, pool): rule.size for name, policy in policies.items() for pool, rule in policy.pools.items()}
     changes: dict[tuple[str, str], int] = {}
-    for change in (*made.changes, *(change for each in made.withheld for change in each.changes)):
+    for change in (*plan.changes, *(change for held in plan.withheld for change in held.changes)):
         changes[change.fleet, change.pool] = changes.get((change.fleet, change.pool), 0) + 1
     rows = [
         {
             "fleet": name[0] or "(shared)",
             "pool": name[1] or "-",
             "desired": sizes.get(name, 0),
-            "nodes": len(there.get(name, ())),
-            "ready": sum(each.ready for each in there.get(name, ())),
-            "schedulable": sum(each.schedulable for each in there.get(name, ())),
+            "nodes": len(nodes.get(name, ())),
+            "ready": sum(node.ready for node in nodes.get(name, ())),
+            "schedulable": sum(node.schedulable for node in nodes.get(name, ())),
             "differences": changes.get(name, 0),
         }
-        for name in sorted({*sizes, *there, *changes})
+        for name in sorted({*sizes, *nodes, *changes})
         if not fleet or name[0] in fleet
     ]
-    _print(rows, form, "there is nothing in the files and nothing of ours in the cluster")
+    _print(rows, form, "neither the files nor the cluster have pools")
     if form is TableFormat.TABLE:
         from kwokfleet.cli import plan_view
 
-        for held in made.withheld:
+        for held in plan.withheld:
             for line in plan_view.withheld(held):
                 output.print_line(line)
-    settled = made.empty and loaded.usable and all(row["ready"] == row["desired"] == row["nodes"] for row in rows)
+    settled = plan.empty and loaded.usable and all(row["ready"] == row["desired"] == row["nodes"] for row in rows)
     raise typer.Exit(errors.ExitCode.DONE if settled else errors.ExitCode.NO)
 
 
-def _refuse_beside_watch(path: "Path | None", form: TableFormat) -> None:
+def _check_watch_options(path: "Path | None", form: TableFormat) -> None:
     if path is not None:
         raise errors.InputError(
-            "status --watch reads no files: it follows what the cluster is told of its fleets",
-            hint=f"leave {path} out; one fleet alone: --fleet NAME",
+            "status --watch reads no files: it shows the status in the cluster",
+            hint=f"omit {path}; for one fleet: --fleet NAME",
         )
     if form is not TableFormat.TABLE:
         raise errors.InputError(
-            f"status --watch cannot print {form}",
+            f"status --watch does not support --output {form}",
             hint="for programs: GET /api/v1/events of the daemon, or kubectl get fleets --watch -o json",
         )
 
 
-def _print(rows: "Sequence[dict[str, object]]", form: TableFormat, nothing: str) -> None:
+def _print(rows: "Sequence[dict[str, object]]", form: TableFormat, empty_message: str) -> None:
     if form is TableFormat.JSON:
         typer.echo(json.dumps(rows, indent=2))
     elif form is TableFormat.NAME:
@@ -154,4 +156,4 @@ def _print(rows: "Sequence[dict[str, object]]", form: TableFormat, nothing: str)
     elif rows:
         typer.echo(output.table(rows))
     else:
-        output.print_line(nothing)
+        output.print_line(empty_message)

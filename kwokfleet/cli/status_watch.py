@@ -1,4 +1,4 @@
-"""`kwokfleet status --watch`: how all Fleets stand, as it changes; redrawn on a terminal, appended anywhere else."""
+"""`kwokfleet status --watch`: the status of all Fleets; redrawn on a terminal, appended lines otherwise."""
 
 import sys
 from collections.abc import Iterator
@@ -22,45 +22,45 @@ if TYPE_CHECKING:
     from kwokfleet.daemon.overview import Overview, Row
     from kwokfleet.kube.informer import informer
 
-LOOK_S = 1.0
-"""How often it is looked at what the cluster was told of the Fleets."""
-GLANCE_S = 0.2
-"""The shortest time between two pictures."""
+POLL_S = 1.0
+"""Interval at which Fleets are listed."""
+MIN_REFRESH_S = 0.2
+"""Shortest time between two updates of the display."""
 _STYLES = (("Stalled", "red"), ("NotReady", "yellow"), ("Ready", "green"))
 
 
 class StatusView(Protocol):
-    """Shows how things stand."""
+    """Displays an Overview."""
 
-    def show(self, now: "Overview", trouble: str) -> None:
-        """Show it, if it is new; *trouble*: why nothing newer is known."""
+    def show(self, now: "Overview", error: str) -> None:
+        """Show an Overview; *error* is the reason if it is outdated."""
 
 
 def watch(fleet: list[str] | None, context: str | None, kubeconfig: "Path | None") -> None:
-    """Show how Fleets stand until a signal comes."""
+    """Show the status of Fleets until a signal arrives."""
     api = connection.connect(context, kubeconfig)
     only = frozenset(fleet) if fleet else None
-    with connection.run_informer(api, (requests.NODE,)) as follower, _shown() as shown:
-        connection.wait_until_listed(follower)
-        now, trouble = overview.Overview(), ""
+    with connection.run_informer(api, (requests.NODE,)) as nodes, _status_view() as view:
+        connection.wait_until_listed(nodes)
+        now, error = overview.Overview(), ""
         while True:
             try:
-                now, trouble = overview.overview(cluster_state.list_fleets(api), follower.view().objects, only), ""
-            except errors.ClusterError as error:
-                trouble = str(error)
-            shown.show(now, trouble)
-            _wait(follower)
+                now, error = overview.overview(cluster_state.list_fleets(api), nodes.view().objects, only), ""
+            except errors.ClusterError as exc:
+                error = str(exc)
+            view.show(now, error)
+            _wait(nodes)
 
 
-def _wait(follower: "informer.Informer") -> None:
-    """Wait until nodes have changed, or it is time for another look."""
-    follower.wait(lambda _view: False, GLANCE_S)
-    before = follower.view().versions
-    follower.wait(lambda view: view.versions != before, LOOK_S - GLANCE_S)
+def _wait(nodes: "informer.Informer") -> None:
+    """Wait for a change of nodes, at most `POLL_S`."""
+    nodes.wait(lambda _view: False, MIN_REFRESH_S)
+    before = nodes.view().versions
+    nodes.wait(lambda view: view.versions != before, POLL_S - MIN_REFRESH_S)
 
 
 @contextmanager
-def _shown() -> Iterator[StatusView]:
+def _status_view() -> Iterator[StatusView]:
     if not sys.stdout.isatty():
         yield _Lines()
         return
@@ -69,21 +69,21 @@ def _shown() -> Iterator[StatusView]:
 
 
 class _Lines:
-    """Writes a line for whatever is new: for logs and pipes."""
+    """Writes a line for each change: for logs and pipes."""
 
     def __init__(self) -> None:
-        self._known: dict[str, str] = {}
+        self._last_lines: dict[str, str] = {}
 
-    def show(self, now: "Overview", trouble: str) -> None:
-        """Write what is new, and what is no more."""
-        found = dict(now.lines()) | ({"cluster": trouble} if trouble else {})
-        new = {subject: text for subject, text in found.items() if self._known.get(subject) != text}
-        gone = self._known.keys() - found.keys()
+    def show(self, now: "Overview", error: str) -> None:
+        """Write new, changed and removed lines."""
+        lines = dict(now.lines()) | ({"cluster": error} if error else {})
+        changed = {subject: text for subject, text in lines.items() if self._last_lines.get(subject) != text}
+        removed = self._last_lines.keys() - lines.keys()
         stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        for subject, text in (*new.items(), *((subject, "no more") for subject in sorted(gone))):
+        for subject, text in (*changed.items(), *((subject, "deleted") for subject in sorted(removed))):
             sys.stdout.write(f"{stamp} {subject}: {text}\n")
         sys.stdout.flush()
-        self._known = found
+        self._last_lines = lines
 
 
 class _Tables:
@@ -92,15 +92,15 @@ class _Tables:
     def __init__(self, live: Live) -> None:
         self._live = live
 
-    def show(self, now: "Overview", trouble: str) -> None:
-        """Draw."""
-        parts = [Text(f"nothing newer is known: {trouble}\n", "red")] if trouble else []
-        parts += [_fleets(now.fleets)] if now.fleets else [Text("there is no fleet in this cluster")]
-        for rows in (now.pools, _lately(now.runs)):
+    def show(self, now: "Overview", error: str) -> None:
+        """Redraw the tables."""
+        parts = [Text(f"outdated: {error}\n", "red")] if error else []
+        parts += [_fleets(now.fleets)] if now.fleets else [Text("no fleets in this cluster")]
+        for rows in (now.pools, _current_runs(now.runs)):
             if rows:
                 parts.append(Text(f"\n{output.table(rows)}"))
         parts += [Text(f"\n{subject}: {text}") for subject, text in now.lines() if subject.startswith("withheld ")]
-        parts.append(Text(f"\n{datetime.now().astimezone():%H:%M:%S}  Ctrl-C ends", "dim"))
+        parts.append(Text(f"\n{datetime.now().astimezone():%H:%M:%S}  Ctrl-C to stop", "dim"))
         self._live.update(Group(*parts), refresh=True)
 
 
@@ -111,8 +111,8 @@ def _fleets(rows: "tuple[Row, ...]") -> Text:
     return text
 
 
-def _lately(runs: "tuple[Row, ...]") -> "list[Row]":
-    """Return the Runs that go on and the last one of each Wave: a terminal is not endless."""
+def _current_runs(runs: "tuple[Row, ...]") -> "list[Row]":
+    """Return running Runs and the last Run of each Wave."""
     last = {(row["fleet"], row["wave"]): row for row in runs}
     return [
         {name: value for name, value in row.items() if name != "why"}

@@ -1,4 +1,4 @@
-"""`kwokfleet uninstall`: a cluster as it was before `kwokfleet install`; the fleet goes along, or stays, by choice."""
+"""`kwokfleet uninstall`: removes an installation from a cluster, with or without its fleets."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -11,13 +11,13 @@ from kwokfleet.cli import connection, install, output, sync
 if TYPE_CHECKING:
     from kwokfleet.kube import throttled_client
 
-_GO_ON = "what was removed is gone: another uninstall goes on from there"
+_NEXT_RUN = "removed objects stay removed; the next uninstall continues"
 
 KeepFleet = Annotated[
     bool | None,
     typer.Option(
         "--keep-fleet/--delete-fleet",
-        help="Whether fake nodes, Stages, workloads and namespaces that kwokfleet made stay.",
+        help="Keep or delete the fake nodes, Stages, workloads and namespaces of kwokfleet.",
         show_default=False,
     ),
 ]
@@ -28,62 +28,67 @@ def uninstall(
     namespace: Annotated[
         str | None,
         typer.Option(
-            "--namespace", "-n", help="Where it was installed.  [default: wherever it is]", show_default=False
+            "--namespace", "-n", help="Namespace of the installation. [default: detected]", show_default=False
         ),
     ] = None,
     timeout: sync.Timeout = sync.WAIT_TIMEOUT,
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
-    """Take away what `kwokfleet install` put into a cluster, and nothing else.
+    """Remove the objects that `kwokfleet install` created, and no others.
 
-    The daemon stops first. A kwok that had been scaled down for it runs again. What was there before (a
-    namespace, kwok's definitions) stays. Pods on fake nodes are removed with them, whatever their
-    PodDisruptionBudgets say: nothing runs behind them.
+    The daemon stops first. A kwok controller that kwokfleet had scaled down gets its replicas back. Objects that
+    existed before (a namespace, the CRDs of kwok) stay. Pods on fake nodes are deleted with the nodes, without
+    regard to PodDisruptionBudgets: they run no processes.
     """
     from kwokfleet.install import uninstaller
 
     output.start_logging(quiet=True)
     timeout_s = sync.seconds(timeout)
     with install.connect_throttled(context, kubeconfig) as sender:
-        where = _found(sender, namespace)
-        if where is None:
-            output.print_line("nothing of an installation is here; what kubectl or Helm put in place, they take away")
+        installed_in = _find_namespace(sender, namespace)
+        if installed_in is None:
+            output.print_line("no installation found; remove one made by kubectl or Helm with the same tool")
             return
-        keep = _choice() if keep_fleet is None else keep_fleet
+        keep = _ask_keep_fleet() if keep_fleet is None else keep_fleet
         left: list[str] = []
-        work = uninstaller.Uninstaller(sender, where, typer.echo, left.append, timeout_s)
+        work = uninstaller.Uninstaller(sender, installed_in, typer.echo, left.append, timeout_s)
         try:
-            whole = work.run(keep_fleet=keep)
+            is_complete = work.run(keep_fleet=keep)
         except BaseException as error:
             if not isinstance(error, errors.KwokfleetError):
-                output.print_line(_GO_ON)
+                output.print_line(_NEXT_RUN)
             raise
         for line in left:
             output.print_line(f"left: {line}")
-        output.print_line("uninstalled" if whole else "uninstalled, but for what is left")
-        if not whole:
+        output.print_line("uninstalled" if is_complete else "uninstalled, except for the objects above")
+        if not is_complete:
             raise typer.Exit(errors.ExitCode.NOT_OURS)
 
 
-def _found(sender: "throttled_client.ThrottledClient", namespace: str | None) -> str | None:
-    """Return the namespace of the installation, None if there is none."""
+def _find_namespace(sender: "throttled_client.ThrottledClient", namespace: str | None) -> str | None:
+    """Return the namespace of the installation; None without one."""
     from kwokfleet.install import installer, ownership
     from kwokfleet.kube import objects
 
-    found = sorted(
-        {objects.labels(each)[ownership.INSTALL_LABEL] for _, each in installer.list_installed(sender, namespace or "")}
+    namespaces = sorted(
+        {
+            objects.labels(manifest)[ownership.INSTALL_LABEL]
+            for _, manifest in installer.list_installed(sender, namespace or "")
+        }
     )
-    if len(found) > 1:
-        raise errors.InputError(f"there are several: in {', '.join(found)}", hint="name one with --namespace")
-    return found[0] if found else None
+    if len(namespaces) > 1:
+        raise errors.InputError(
+            f"several installations found, in: {', '.join(namespaces)}", hint="choose one with --namespace"
+        )
+    return namespaces[0] if namespaces else None
 
 
-def _choice() -> bool:
-    """Ask whether the fleet stays; refuse where nobody can be asked."""
+def _ask_keep_fleet() -> bool:
+    """Ask whether the fleets stay; raise without a terminal."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise errors.InputError(
-            "what becomes of the fake nodes and all else that kwokfleet made?",
-            hint="say --delete-fleet or --keep-fleet",
+            "--delete-fleet or --keep-fleet is required without a terminal",
+            hint="--delete-fleet deletes fake nodes, Stages, workloads and namespaces of kwokfleet",
         )
-    return not typer.confirm("remove the fake nodes and all else that kwokfleet made, too?", err=True)
+    return not typer.confirm("also delete the fake nodes, Stages, workloads and namespaces of kwokfleet?", err=True)

@@ -1,4 +1,4 @@
-"""`kwokfleet wave`: words to the daemon about Runs, written on the Fleet in the cluster; whoever leads heeds them."""
+"""`kwokfleet wave`: commands for Runs, written to the Fleet in the cluster; the leading daemon executes them."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,26 +16,28 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Start, cancel or retry the runs of a wave; kwokfleet get runs lists them.",
+    help="Start, cancel or retry runs of a wave. `kwokfleet get runs` lists them.",
 )
-FleetName = Annotated[str, typer.Argument(metavar="FLEET", help="The Fleet.", autocompletion=render.fleet_names)]
-WaveName = Annotated[str, typer.Argument(metavar="WAVE", help="The wave.")]
-RunName = Annotated[str, typer.Argument(metavar="RUN", help="The run, as `kwokfleet get runs` names it.")]
+FleetName = Annotated[
+    str, typer.Argument(metavar="FLEET", help="Name of the Fleet.", autocompletion=render.fleet_names)
+]
+WaveName = Annotated[str, typer.Argument(metavar="WAVE", help="Name of the wave.")]
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="Name of the run, as in `kwokfleet get runs`.")]
 
 
 @app.command()
 def cancel(
     fleet: FleetName,
     wave: WaveName,
-    run: Annotated[str, typer.Argument(metavar="[RUN]", help="The run; without it, all that go on.")] = "",
+    run: Annotated[str, typer.Argument(metavar="[RUN]", help="Name of the run; default: all active runs.")] = "",
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
-    """Leave off a run: nothing more of it is submitted. What is there stays, unless the wave has a `cleanup`."""
+    """Cancel a run: no more objects are submitted. Existing objects stay, unless the wave has a `cleanup`."""
     from kwokfleet.waves.run_commands import RunAction
 
-    _ordered(RunAction.CANCEL, (fleet, wave, run), context, kubeconfig)
-    typer.echo(f"run {run} of wave {wave} is cancelled" if run else f"wave {wave}: all runs that go on are cancelled")
+    _submit(RunAction.CANCEL, (fleet, wave, run), context, kubeconfig)
+    typer.echo(f"run {run} of wave {wave} is cancelled" if run else f"all active runs of wave {wave} are cancelled")
 
 
 @app.command()
@@ -46,11 +48,11 @@ def retry(
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
-    """Submit once more what was refused of a run; one that was cancelled goes on where it was."""
+    """Submit the rejected objects of a run again; a cancelled run continues."""
     from kwokfleet.waves.run_commands import RunAction
 
-    _ordered(RunAction.RETRY, (fleet, wave, run), context, kubeconfig)
-    typer.echo(f"run {run} of wave {wave} goes on")
+    _submit(RunAction.RETRY, (fleet, wave, run), context, kubeconfig)
+    typer.echo(f"run {run} of wave {wave} continues")
 
 
 @app.command()
@@ -60,34 +62,36 @@ def run(
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
-    """Start a run of a wave now, whatever its schedule says."""
+    """Start a run of a wave now, independent of its schedule."""
     from kwokfleet.waves.run_commands import RunAction
 
-    number = _ordered(RunAction.RUN, (fleet, wave, ""), context, kubeconfig)
-    typer.echo(f"run m{number} of wave {wave} begins")
+    number = _submit(RunAction.RUN, (fleet, wave, ""), context, kubeconfig)
+    typer.echo(f"run m{number} of wave {wave} starts")
     output.print_line(f"next: {output.program()} get runs")
 
 
-def _ordered(what: "RunAction", about: tuple[str, str, str], context: str | None, kubeconfig: "Path | None") -> int:
-    """Write an order onto a Fleet; return its number."""
+def _submit(what: "RunAction", target: tuple[str, str, str], context: str | None, kubeconfig: "Path | None") -> int:
+    """Write a run command to a Fleet; return its number."""
     from kwokfleet.reconcile import status_writer
 
-    fleet, wave, run = about
+    fleet, wave, run = target
     api = connection.connect(context, kubeconfig)
-    return status_writer.submit_run_command(api, fleet, what, wave, run, check=lambda there: _check(there, wave, run))
+    return status_writer.submit_run_command(
+        api, fleet, what, wave, run, check=lambda manifest: _require_run(manifest, wave, run)
+    )
 
 
-def _check(there: "Manifest", wave: str, run: str) -> None:
-    """Refuse what cannot be meant, as long as somebody is there to read why."""
-    waves = {each["name"]: each for each in (there.get("status") or {}).get("waves") or ()}
+def _require_run(manifest: "Manifest", wave: str, run: str) -> None:
+    """Raise if the Fleet has no such wave or run."""
+    waves = {status["name"]: status for status in (manifest.get("status") or {}).get("waves") or ()}
     if wave not in waves:
         raise errors.InputError(
-            f"no daemon has seen a wave {wave!r} of this fleet; there are: {', '.join(sorted(waves)) or 'none'}",
-            hint=f"see {output.program()} get waves; {output.program()} run plays them",
+            f"wave {wave!r} not found in the status of this fleet; waves: {', '.join(sorted(waves)) or 'none'}",
+            hint=f"list them: {output.program()} get waves; a daemon must run: {output.program()} run",
         )
-    runs = [str(each.get("name")) for each in waves[wave].get("runs") or ()]
+    runs = [str(status.get("name")) for status in waves[wave].get("runs") or ()]
     if run and run not in runs:
         raise errors.InputError(
-            f"wave {wave} has no run {run!r}; there are: {', '.join(runs) or 'none'}",
-            hint=f"see {output.program()} get runs",
+            f"wave {wave} has no run {run!r}; runs: {', '.join(runs) or 'none'}",
+            hint=f"list them: {output.program()} get runs",
         )

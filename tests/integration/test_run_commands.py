@@ -156,7 +156,7 @@ def test_watching_shows_each_change_as_it_comes_and_ends_with_ctrl_c(desk: Desk)
             desk.program.ok("suspend", desk.name)
             waiting.until(lambda: any(f"fleet {desk.name}: " in line and "Suspended" in line for line in lines))
             desk.program.ok("delete", desk.name, "--yes")
-            waiting.until(lambda: any(f"fleet {desk.name}: no more" in line for line in lines))
+            waiting.until(lambda: any(f"fleet {desk.name}: deleted" in line for line in lines))
         finally:
             process.send_signal(signal.SIGINT)
             assert process.wait(30) == 130

@@ -208,7 +208,7 @@ def test_a_run_is_cancelled_goes_on_and_another_is_started_by_hand(lab: DaemonTe
         there = indices(made(lab, "load"))
         assert len(there) < 100
         assert lab.program.run("wave", "retry", lab.name, "load", "7").returncode == 2
-        assert "no daemon has seen" in lab.program.run("wave", "run", lab.name, "lod").stderr
+        assert "not found in the status" in lab.program.run("wave", "run", lab.name, "lod").stderr
         lab.program.ok("wave", "retry", lab.name, "load", "0")
         assert over(lab, "load")["submitted"] == 100
         assert indices(made(lab, "load")) == list(range(100))
