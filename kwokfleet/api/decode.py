@@ -1,7 +1,7 @@
-"""Documents into models, or into findings that say what is wrong in the words of the file.
+"""Decodes documents into API models, or into Findings; builds the JSON Schema.
 
-pydantic finds what does not fit; here its errors become sentences, an unknown field is answered
-with the nearest known one, and the JSON Schema is put together for editors.
+pydantic validates. This module translates its errors into Findings with field paths as in the file, and
+suggests the closest known field for an unknown one.
 """
 
 import typing
@@ -10,12 +10,11 @@ from typing import Any, TypeVar
 
 import pydantic
 from pydantic import TypeAdapter
-from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from kwokfleet.api import fleet as fleet_api
 from kwokfleet.api import kwok_controller
-from kwokfleet.api.fields import Model
+from kwokfleet.api.fields import DURATION_PATTERN, Model, format_value
 from kwokfleet.documents import problems
 from kwokfleet.documents.problems import FieldPath, Finding
 
@@ -24,7 +23,7 @@ ModelT = TypeVar("ModelT", bound=Model)
 _EXPECTED = {
     "int_type": "a whole number",
     "float_type": "a number",
-    "string_type": "a text",
+    "string_type": "a string",
     "bool_type": "true or false",
     "dict_type": "a mapping",
     "model_type": "a mapping",
@@ -32,7 +31,7 @@ _EXPECTED = {
     "tuple_type": "a list",
     "list_type": "a list",
 }
-_SENTENCES = {
+_MESSAGES = {
     "greater_than_equal": "must be {ge} or more, got {input}",
     "less_than_equal": "must be {le} or less, got {input}",
     "greater_than": "must be more than {gt}, got {input}",
@@ -43,17 +42,17 @@ _SENTENCES = {
     "finite_number": "must be a finite number",
 }
 _UNION_MEMBERS = {"str", "int", "float", "bool"}
-"""What pydantic appends to the place of an error for a value of several types."""
+"""Names that pydantic appends to the location of an error in a union."""
 
 
 def to_model(kind: type[ModelT], value: object) -> tuple[ModelT | None, list[Finding]]:
-    """Return *value* as a model, or everything that is wrong with it."""
+    """Return *value* as a model, or its Findings."""
     try:
         return kind.model_validate(value), []
     except pydantic.ValidationError as error:
         return None, list(_findings(kind, error.errors(include_url=False)))
     except RecursionError:
-        return None, [Finding((), "is nested too deeply", "nest less")]
+        return None, [Finding((), "is nested too deeply", "reduce the nesting")]
 
 
 def _findings(kind: type[Model], errors: Iterable[ErrorDetails]) -> Iterable[Finding]:
@@ -78,66 +77,53 @@ def _suggested(name: str) -> str:
 
 
 def _finding(kind: type[Model], error: ErrorDetails) -> Finding:
-    where = _where(error)
+    path = _field_path(error)
     context = error.get("ctx", {})
-    name = error["type"]
-    if name == "extra_forbidden":
-        unknown = str(where[-1])
-        known = sorted(_known(kind, where[:-1]))
-        return Finding(
-            where, f"unknown field {unknown!r}", problems.suggestion(unknown, known), rule="unknown-field", at_key=True
-        )
-    if name == "missing":
-        return Finding(where, "is missing", "add it", rule="missing-field", at_key=True)
-    if name == "wrong":
-        return Finding((*where, *context.get("where", ())), str(context["what"]), rule="invalid-value")
-    if name == "literal_error":
-        return _literal(where, error, context)
-    if name == "string_pattern_mismatch":
-        return _pattern(where, error["input"], str(context["pattern"]))
-    return Finding(where, _sentence(name, error, context), rule="invalid-value")
+    error_type = error["type"]
+    if error_type == "extra_forbidden":
+        unknown = str(path[-1])
+        hint = problems.suggestion(unknown, sorted(_known_fields(kind, path[:-1])))
+        return Finding(path, f"unknown field {unknown!r}", hint, rule="unknown-field", at_key=True)
+    if error_type == "missing":
+        return Finding(path, "is required", f"add {path[-1]}", rule="missing-field", at_key=True)
+    if error_type == "invalid":
+        return Finding((*path, *context.get("path", ())), str(context["what"]), rule="invalid-value")
+    if error_type == "literal_error":
+        return _literal(path, error, context)
+    if error_type == "string_pattern_mismatch":
+        return _pattern(path, error["input"], str(context["pattern"]))
+    return Finding(path, _message(error_type, error, context), rule="invalid-value")
 
 
-def _literal(where: FieldPath, error: ErrorDetails, context: dict[str, Any]) -> Finding:
+def _literal(path: FieldPath, error: ErrorDetails, context: dict[str, Any]) -> Finding:
     allowed = [part.strip(" '") for part in str(context["expected"]).replace(" or ", ",").split(",")]
-    given = error["input"]
-    hint = problems.suggestion(given, allowed) if isinstance(given, str) else "use one of " + ", ".join(allowed)
-    return Finding(where, f"must be {context['expected']}, got {_shown(given)}", hint, rule="invalid-value")
+    value = error["input"]
+    hint = problems.suggestion(value, allowed) if isinstance(value, str) else "use one of " + ", ".join(allowed)
+    return Finding(path, f"must be {context['expected']}, got {format_value(value)}", hint, rule="invalid-value")
 
 
-def _sentence(name: str, error: ErrorDetails, context: dict[str, Any]) -> str:
-    given = _shown(error["input"])
-    if name in _EXPECTED:
-        return f"must be {_EXPECTED[name]}, got {given}"
-    if name in _SENTENCES:
-        return _SENTENCES[name].format(**context, input=given)
-    return f"{error['msg'][:1].lower()}{error['msg'][1:]}, got {given}"
+def _message(error_type: str, error: ErrorDetails, context: dict[str, Any]) -> str:
+    value = format_value(error["input"])
+    if error_type in _EXPECTED:
+        return f"must be {_EXPECTED[error_type]}, got {value}"
+    if error_type in _MESSAGES:
+        return _MESSAGES[error_type].format(**context, input=value)
+    return f"{error['msg'][:1].lower()}{error['msg'][1:]}, got {value}"
 
 
-def _pattern(where: FieldPath, given: object, pattern: str) -> Finding:
-    """Return a finding for a text that is no name, or no two names with a slash between them."""
+def _pattern(path: FieldPath, value: object, pattern: str) -> Finding:
+    """Return a Finding for a string that is not a NAME, or not a NAMESPACE/NAME."""
     if "/)?" in pattern:
-        what, hint = f"must be NAME or NAMESPACE/NAME, got {_shown(given)}", "as in kwokfleet-kwok"
+        expected, hint = "NAME or NAMESPACE/NAME", "for example kwokfleet-kwok"
     elif "/" in pattern:
-        what, hint = f"must be NAMESPACE/NAME, got {_shown(given)}", "as in kube-system/kwok-controller"
+        expected, hint = "NAMESPACE/NAME", "for example kube-system/kwok-controller"
     else:
-        what, hint = f"{_shown(given)} is not a name: lower-case letters, digits, and '-' between them", "as in gpu-lab"
-    return Finding(where, what, hint, rule="invalid-name")
+        expected, hint = "a name of lower-case letters, digits and '-'", "for example gpu-lab"
+    return Finding(path, f"must be {expected}, got {format_value(value)}", hint, rule="invalid-name")
 
 
-def _shown(value: object) -> str:
-    if isinstance(value, dict):
-        return "a mapping"
-    if isinstance(value, list):
-        return "a list"
-    if value is None:
-        return "nothing"
-    text = str(value).lower() if isinstance(value, bool) else repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004  # what fits a line
-
-
-def _where(error: ErrorDetails) -> FieldPath:
-    """Return the place of an error as the file has it."""
+def _field_path(error: ErrorDetails) -> FieldPath:
+    """Return the location of an error as a field path of the file."""
     steps = list(error["loc"])
     if error["type"] == "extra_forbidden":
         return tuple(steps)
@@ -148,25 +134,21 @@ def _where(error: ErrorDetails) -> FieldPath:
     return tuple(steps)
 
 
-def _known(kind: type[Model], where: FieldPath) -> Iterable[str]:
-    """Return the fields that the model at *where* has."""
+def _known_fields(kind: type[Model], path: FieldPath) -> Iterable[str]:
+    """Return the field names of the model at *path*."""
     current: Any = kind
-    for step in where:
+    for step in path:
         current = _step(current, step)
         if current is None:
             return []
-    return _aliases(current) if _is_model(current) else []
+    return [field.alias or name for name, field in current.model_fields.items()] if _is_model(current) else []
 
 
-def _aliases(kind: type[Model]) -> list[str]:
-    return [field.alias or name for name, field in kind.model_fields.items()]
-
-
-def _step(kind: Any, step: str | int) -> Any:  # noqa: ANN401  # a type, or what typing makes of one
+def _step(kind: Any, step: str | int) -> Any:  # noqa: ANN401  # a type or a typing construct
     if _is_model(kind):
         for name, field in kind.model_fields.items():
             if (field.alias or name) == step:
-                return _inner(field)
+                return _unwrapped(field.annotation)
         return None
     arguments = typing.get_args(kind)
     if not arguments:
@@ -174,24 +156,20 @@ def _step(kind: Any, step: str | int) -> Any:  # noqa: ANN401  # a type, or what
     return _unwrapped(arguments[0] if isinstance(step, int) else arguments[-1])
 
 
-def _inner(field: FieldInfo) -> Any:  # noqa: ANN401  # a type, or what typing makes of one
-    return _unwrapped(field.annotation)
-
-
-def _unwrapped(kind: Any) -> Any:  # noqa: ANN401  # a type, or what typing makes of one
-    """Return a type without Annotated and None around it."""
+def _unwrapped(kind: Any) -> Any:  # noqa: ANN401  # a type or a typing construct
+    """Return a type without Annotated and Optional."""
     while True:
         if typing.get_origin(kind) is typing.Annotated:
             kind = typing.get_args(kind)[0]
             continue
-        options = [each for each in typing.get_args(kind) if each is not type(None)]
+        options = [option for option in typing.get_args(kind) if option is not type(None)]
         if type(None) in typing.get_args(kind) and len(options) == 1:
             kind = options[0]
             continue
         return kind
 
 
-def _is_model(kind: Any) -> bool:  # noqa: ANN401  # a type, or what typing makes of one
+def _is_model(kind: Any) -> bool:  # noqa: ANN401  # a type or a typing construct
     return isinstance(kind, type) and issubclass(kind, Model)
 
 
@@ -200,11 +178,11 @@ def _is_model(kind: Any) -> bool:  # noqa: ANN401  # a type, or what typing make
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of everything a file may hold."""
+    """Return the JSON Schema of a Fleet file: one Fleet or KwokController document."""
     adapter: TypeAdapter[Any] = TypeAdapter(fleet_api.Fleet | kwok_controller.KwokController)
-    made = adapter.json_schema(by_alias=True)
-    definitions = made.pop("$defs")
-    _lay_out(definitions)
+    definitions = adapter.json_schema(by_alias=True)["$defs"]
+    _add_short_forms(definitions)
+    _normalize(definitions)
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "kwokfleet",
@@ -220,9 +198,8 @@ def json_schema() -> dict[str, Any]:
     }
 
 
-_DURATION = r"([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+"
-_SHORT_DELAY = rf"^(args|{_DURATION}(\.\.{_DURATION})?)$"
-_SHORT: dict[str, dict[str, Any]] = {
+_SHORT_DELAY = rf"^(args|{DURATION_PATTERN}(\.\.{DURATION_PATTERN})?)$"
+_SHORT_FORMS: dict[str, dict[str, Any]] = {
     "Delay": {
         "type": "string",
         "pattern": _SHORT_DELAY,
@@ -235,31 +212,30 @@ _SHORT: dict[str, dict[str, Any]] = {
         "pattern": "^[^=:\\s]+(=[^=:\\s]*)?:(NoSchedule|PreferNoSchedule|NoExecute)$",
         "examples": ["dedicated=gpu:NoSchedule"],
     },
-    "Start": {"type": "string", "pattern": f"^{_DURATION}$", "examples": ["30s"]},
+    "Start": {"type": "string", "pattern": f"^{DURATION_PATTERN}$", "examples": ["30s"]},
 }
-"""Models that may also be written as a text."""
+"""Models that can also be written as a string."""
 
 
-def _lay_out(definitions: dict[str, Any]) -> None:
-    """Allow the short forms, point references at their place, and drop titles that say nothing."""
-    for name, short in _SHORT.items():
-        long = definitions[name]
-        text = {**short, "description": long.get("description", "")}
-        also: list[dict[str, Any]] = [{"const": 0}] if name in {"Delay", "Complete", "Start"} else []
+def _add_short_forms(definitions: dict[str, Any]) -> None:
+    for name, short_form in _SHORT_FORMS.items():
+        long_form = definitions[name]
+        text = {**short_form, "description": long_form.get("description", "")}
+        other_forms: list[dict[str, Any]] = [{"const": 0}] if name in {"Delay", "Complete", "Start"} else []
         if name == "Complete":
-            also.append({"$ref": "#/definitions/Delay"})
-        definitions[name] = {"description": long.get("description", ""), "anyOf": [text, long, *also]}
-    _point(definitions)
+            other_forms.append({"$ref": "#/definitions/Delay"})
+        definitions[name] = {"description": long_form.get("description", ""), "anyOf": [text, long_form, *other_forms]}
 
 
-def _point(part: Any) -> None:  # noqa: ANN401  # any part of a JSON Schema
+def _normalize(part: Any) -> None:  # noqa: ANN401  # any part of a JSON Schema
+    """Remove generated titles, and make references point to `definitions`."""
     if isinstance(part, dict):
         if isinstance(part.get("title"), str):
             del part["title"]
         if isinstance(part.get("$ref"), str):
             part["$ref"] = part["$ref"].replace("#/$defs/", "#/definitions/")
         for inner in part.values():
-            _point(inner)
+            _normalize(inner)
     elif isinstance(part, list):
         for inner in part:
-            _point(inner)
+            _normalize(inner)

@@ -1,4 +1,4 @@
-"""How long a step of a Lifecycle takes: a duration, a range, what the object says, or a distribution."""
+"""Delays of a Lifecycle: a duration, a range, a value from the object, or a distribution."""
 
 from typing import Annotated
 
@@ -10,23 +10,23 @@ from kwokfleet.api.wave import exactly_one
 
 
 class ExponentialDelay(Model):
-    """An exponential distribution of durations: drawn once for each object, from the seed."""
+    """Exponential distribution of durations, sampled once per object from the seed."""
 
-    mean: Duration = Field(description="The average.")
+    mean: Duration = Field(description="Mean.")
 
 
 class NormalDelay(Model):
-    """A normal distribution of durations."""
+    """Normal distribution of durations."""
 
-    mean: Duration = Field(description="The middle.")
-    stddev: Duration = Field(description="The standard deviation.")
+    mean: Duration = Field(description="Mean.")
+    stddev: Duration = Field(description="Standard deviation.")
 
 
 class LogNormalDelay(Model):
-    """A log-normal distribution of durations: how long real jobs run."""
+    """Log-normal distribution of durations, typical of real jobs."""
 
-    median: Duration = Field(description="Half of the values are below it.")
-    sigma: float = Field(gt=0, le=10, description="The spread: the standard deviation of the logarithm.")
+    median: Duration = Field(description="Median: half of the values are lower.")
+    sigma: float = Field(gt=0, le=10, description="Standard deviation of the logarithm.")
 
 
 def _short_delay(value: object) -> object:
@@ -36,28 +36,32 @@ def _short_delay(value: object) -> object:
 
 
 class Delay(Model):
-    """How long a step takes: `10s`, `10s..11s`, `args`, an annotation, or a distribution."""
+    """Delay of a lifecycle step: `10s`, `10s..11s`, `args`, an annotation, or a distribution."""
 
-    span: Span | None = Field(default=None, description="A duration, or any between two bounds.")
-    args: bool | None = Field(default=None, description="What the first container's args say: [sleep, 10s].")
-    annotation: str | None = Field(default=None, description="What this annotation of the pod or node says.")
-    exponential: ExponentialDelay | None = Field(default=None, description="Exponentially distributed.")
-    normal: NormalDelay | None = Field(default=None, description="Normally distributed.")
-    lognormal: LogNormalDelay | None = Field(default=None, description="Log-normally distributed.")
+    span: Span | None = Field(default=None, description="Duration, or range of durations (uniform).")
+    args: bool | None = Field(
+        default=None, description="Read the duration from the first container's args, as in [sleep, 10s]."
+    )
+    annotation: str | None = Field(
+        default=None, description="Read the duration from this annotation of the pod or node."
+    )
+    exponential: ExponentialDelay | None = Field(default=None, description="Exponential distribution.")
+    normal: NormalDelay | None = Field(default=None, description="Normal distribution.")
+    lognormal: LogNormalDelay | None = Field(default=None, description="Log-normal distribution.")
 
     @property
     def variant(self) -> str:
-        """Return the name of the field that says how long."""
+        """Name of the field that is set."""
         return exactly_one(self, "span", "args", "annotation", "exponential", "normal", "lognormal")
 
     @model_validator(mode="after")
     def _one(self) -> "Delay":
-        self.variant  # noqa: B018  # raises where none or several are given
+        self.variant  # noqa: B018  # raises unless exactly one is set
         return self
 
 
 def fixed_delay(duration: str) -> Delay:
-    """Return a delay that is always the same. A default is made often, and needs no validation."""
+    """Return a constant delay. Skips validation, because defaults are built often."""
     return Delay.model_construct(span=units.span(duration))
 
 

@@ -1,7 +1,6 @@
-"""The kinds of value a Fleet file is made of, each with its reader and its JSON Schema.
+"""Field types of the Fleet API, each with its parser and JSON Schema.
 
-A type here is what a field is declared with in fleet.py. pydantic checks shapes; the readers in
-units.py check texts; what a value means beside other values is checks.py's business.
+pydantic validates types, `units` parses strings, package `validate` checks across fields.
 """
 
 import re
@@ -29,11 +28,12 @@ from kwokfleet.api import units
 
 Item = TypeVar("Item")
 Items = Annotated[tuple[Item, ...], Strict(False)]  # noqa: FBT003  # a YAML list becomes a tuple; its items stay strict
-Manifest = dict[str, Any]
+MAX_LABEL_LENGTH = 63
+"""Characters of a label value."""
 
 
 class Model(BaseModel):
-    """What every part of a file is: frozen, camelCase outside, nothing unknown, nothing coerced."""
+    """Base of all API models: frozen, camelCase aliases, no unknown fields, no coercion."""
 
     model_config = ConfigDict(
         strict=True,
@@ -44,17 +44,29 @@ class Model(BaseModel):
     )
 
 
-def invalid(what: str, *where: str | int) -> PydanticCustomError:
-    """Return an error for a validator to raise; *where* leads on from the value being validated."""
-    return PydanticCustomError("wrong", "{what}", {"what": what, "where": list(where)})
+def invalid(what: str, *path: str | int) -> PydanticCustomError:
+    """Return an error for a validator to raise. *path* is relative to the validated value."""
+    return PydanticCustomError("invalid", "{what}", {"what": what, "path": list(path)})
 
 
-def _reader(read: Callable[[object], object], *made: type) -> BeforeValidator:
-    """Return a validator that reads texts; a value of a type in *made* has been read already."""
+def format_value(value: object) -> str:
+    """Return a value for `got ...` in a message, at most 60 characters long."""
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    if value is None:
+        return "nothing"
+    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004  # fits a line
+
+
+def _parser(parse: Callable[[object], object], *parsed_types: type) -> BeforeValidator:
+    """Return a validator that parses strings. Values of *parsed_types* pass unchanged."""
 
     def validate(value: object) -> object:
         try:
-            return value if isinstance(value, made) else read(value)
+            return value if isinstance(value, parsed_types) else parse(value)
         except ValueError as error:
             raise invalid(str(error)) from None
 
@@ -70,26 +82,28 @@ def _schema(pattern: str, examples: list[Any], *, number: bool = False, zero: bo
     return WithJsonSchema({**text, "examples": examples})
 
 
-_D = r"([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+"
+DURATION_PATTERN = r"([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+"
 
 Duration = Annotated[
-    InstanceOf[timedelta], _reader(units.duration, timedelta), _schema(_D, ["0.5s", "10s", "1m30s", "2h"], zero=True)
+    InstanceOf[timedelta],
+    _parser(units.duration, timedelta),
+    _schema(DURATION_PATTERN, ["0.5s", "10s", "1m30s", "2h"], zero=True),
 ]
 Span = Annotated[
     InstanceOf[units.Span],
-    _reader(units.span, units.Span),
-    _schema(rf"{_D}(\.\.{_D})?", ["10s", "10s..11s"], zero=True),
+    _parser(units.span, units.Span),
+    _schema(rf"{DURATION_PATTERN}(\.\.{DURATION_PATTERN})?", ["10s", "10s..11s"], zero=True),
 ]
 Rate = Annotated[
     float,
-    _reader(units.rate),
+    _parser(units.rate),
     _schema(r"[0-9]+(\.[0-9]+)?\s*/\s*(s|m|h|d|sec|second|min|minute|hour|day)", ["20/s", "5/m", "100/h"]),
 ]
-Share = Annotated[float, _reader(units.share), _schema(r"[0-9]+(\.[0-9]+)?\s*%", [0.02, "2%"], number=True)]
-Percent = Annotated[float, _reader(units.percent), _schema(r"[0-9]+(\.[0-9]+)?\s*%", [25, "25%"], number=True)]
+Share = Annotated[float, _parser(units.share), _schema(r"[0-9]+(\.[0-9]+)?\s*%", [0.02, "2%"], number=True)]
+Percent = Annotated[float, _parser(units.percent), _schema(r"[0-9]+(\.[0-9]+)?\s*%", [25, "25%"], number=True)]
 Quantity = Annotated[
     str,
-    _reader(units.quantity),
+    _parser(units.quantity),
     _schema(
         r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)(([KMGTPE]i|[numkMGTPE])?|[eE][+-]?[0-9]+)",
         [32, "500m", "256Gi"],
@@ -98,7 +112,7 @@ Quantity = Annotated[
 ]
 UsageAmount = Annotated[
     str,
-    _reader(units.usage),
+    _parser(units.usage),
     _schema(
         r"([0-9]+(\.[0-9]*)?|\.[0-9]+)(([KMGTPE]i|[numkMGTPE])?|[eE][+-]?[0-9]+)|[0-9]+(\.[0-9]+)?\s*%",
         ["500m", "2Gi", "60%"],
@@ -107,20 +121,22 @@ UsageAmount = Annotated[
 ]
 Instant = Annotated[
     InstanceOf[datetime],
-    _reader(units.instant, datetime),
+    _parser(units.instant, datetime),
     WithJsonSchema({"type": "string", "format": "date-time", "examples": ["2026-03-01T08:00:00Z"]}),
 ]
 
 
 def _cron(value: object) -> str:
     if not isinstance(value, str) or len(value.split()) != 5:  # noqa: PLR2004  # minute, hour, day, month, weekday
-        raise ValueError("must be five fields: minute hour day month weekday, as in 0 8 * * mon-fri")
+        raise ValueError("must have five fields (minute hour day month weekday), for example 0 8 * * mon-fri")
     try:
         next(cronsim.CronSim(value, datetime(2024, 1, 1, tzinfo=UTC)))
     except cronsim.CronSimError as error:
-        raise ValueError(f"is not a cron expression ({str(error).lower()}): minute hour day month weekday") from None
+        raise ValueError(
+            f"is not a valid cron expression: {str(error).lower()}; the fields are minute hour day month weekday"
+        ) from None
     except StopIteration:
-        raise ValueError("never comes true (there is no such date)") from None
+        raise ValueError("never matches: the date does not exist") from None
     return value
 
 
@@ -128,18 +144,18 @@ def _time_zone(value: object) -> str:
     try:
         ZoneInfo(value if isinstance(value, str) else "")
     except (ValueError, KeyError, OSError):
-        raise ValueError("must be the name of an IANA time zone, as in UTC or Europe/Berlin") from None
+        raise ValueError("must be an IANA time zone, for example UTC or Europe/Berlin") from None
     return str(value)
 
 
 Cron = Annotated[
     str,
-    _reader(_cron),
+    _parser(_cron),
     WithJsonSchema(
         {"type": "string", "pattern": r"^\s*(\S+\s+){4}\S+\s*$", "examples": ["0 8 * * mon-fri", "*/15 * * * *"]}
     ),
 ]
-TimeZone = Annotated[str, _reader(_time_zone), WithJsonSchema({"type": "string", "examples": ["UTC", "Europe/Berlin"]})]
+TimeZone = Annotated[str, _parser(_time_zone), WithJsonSchema({"type": "string", "examples": ["UTC", "Europe/Berlin"]})]
 
 Name = Annotated[
     str,
@@ -148,94 +164,100 @@ Name = Annotated[
 ]
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
 
-_LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_LABEL_NAME = re.compile(rf"[A-Za-z0-9]([-A-Za-z0-9_.]{{0,{MAX_LABEL_LENGTH - 2}}}[A-Za-z0-9])?")
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 def is_qualified_name(key: str) -> bool:
-    """Return whether *key* may name a label, an annotation, a taint or a resource."""
+    """Return whether *key* is a valid key of a label, annotation, taint or resource."""
     prefix, slash, name = key.rpartition("/")
-    if slash and not (len(prefix) <= 253 and _PREFIX.fullmatch(prefix)):  # noqa: PLR2004  # a DNS name's length
+    if slash and not (len(prefix) <= 253 and _PREFIX.fullmatch(prefix)):  # noqa: PLR2004  # length of a DNS name
         return False
     return bool(_LABEL_NAME.fullmatch(name))
 
 
-def _keys(value: dict[str, Any]) -> dict[str, Any]:
+def _check_keys(value: dict[str, Any]) -> dict[str, Any]:
     for key in value:
         if not is_qualified_name(key):
-            raise invalid(f"{key!r} is not a valid key: use letters, digits, '-', '_', '.', and at most one '/'", key)
+            raise invalid(f"the key {key!r} is invalid: use letters, digits, '-', '_', '.' and at most one '/'", key)
     return value
 
 
-def _texts(value: object) -> object:
-    """Point out `true` and `8` where Kubernetes takes texts only: the API server would refuse them."""
+def _reject_non_strings(value: object) -> object:
+    """Reject unquoted `true` and `8`: the API server accepts only strings here."""
     if isinstance(value, dict):
         for key, item in value.items():
             if isinstance(item, bool | int | float):
-                shown = str(item).lower() if isinstance(item, bool) else item
-                raise invalid(f'must be a text: put it in quotes, "{shown}"', key)
+                raise invalid(f'must be a string, got {format_value(item)}; write "{format_value(item)}"', key)
     return value
 
 
-def _label_values(value: dict[str, str]) -> dict[str, str]:
+def _check_label_values(value: dict[str, str]) -> dict[str, str]:
     for key, item in value.items():
         if item and not _LABEL_NAME.fullmatch(item):
-            raise invalid(f"{item!r} is not a valid label value: at most 63 letters, digits, '-', '_', '.'", key)
+            raise invalid(
+                f"must be at most {MAX_LABEL_LENGTH} letters, digits, '-', '_', '.', got {format_value(item)}", key
+            )
     return value
 
 
-Labels = Annotated[dict[str, str], BeforeValidator(_texts), AfterValidator(_keys), AfterValidator(_label_values)]
-Annotations = Annotated[dict[str, str], BeforeValidator(_texts), AfterValidator(_keys)]
-_NATIVE = {"cpu", "memory", "pods", "ephemeral-storage", "storage"}
-_NATIVE_PREFIXES = ("hugepages-", "attachable-volumes-")
+Labels = Annotated[
+    dict[str, str],
+    BeforeValidator(_reject_non_strings),
+    AfterValidator(_check_keys),
+    AfterValidator(_check_label_values),
+]
+Annotations = Annotated[dict[str, str], BeforeValidator(_reject_non_strings), AfterValidator(_check_keys)]
+_BUILT_IN_RESOURCES = {"cpu", "memory", "pods", "ephemeral-storage", "storage"}
+_BUILT_IN_PREFIXES = ("hugepages-", "attachable-volumes-")
 
 
-def _resources(value: dict[str, str]) -> dict[str, str]:
-    """Refuse what the API server would: names of extended resources have a domain, and their amounts are whole."""
+def _check_resources(value: dict[str, str]) -> dict[str, str]:
+    """Reject what the API server rejects: extended resources need a domain and whole numbers."""
     for key, item in value.items():
-        if "/" not in key and key not in _NATIVE and not key.startswith(_NATIVE_PREFIXES):
+        if "/" not in key and key not in _BUILT_IN_RESOURCES and not key.startswith(_BUILT_IN_PREFIXES):
             raise invalid(
-                f"{key!r} is no resource of Kubernetes: extended ones have a domain, as in nvidia.com/gpu", key
+                f"unknown resource {key!r}: an extended resource has a domain, for example nvidia.com/gpu", key
             )
         if (key == "pods" or "/" in key) and units.quantity_value(item) % 1:
-            raise invalid("must be a whole number", key)
+            raise invalid(f"must be a whole number, got {item}", key)
         if key == "memory" and item.endswith("m"):
-            raise invalid(f"{item} is a fraction of a byte: Mi, perhaps?", key)
+            raise invalid(f"{item} is a fraction of a byte; did you mean {item[:-1]}Mi?", key)
     return value
 
 
-Resources = Annotated[dict[str, Quantity], AfterValidator(_keys), AfterValidator(_resources)]
+Resources = Annotated[dict[str, Quantity], AfterValidator(_check_keys), AfterValidator(_check_resources)]
 
 
-def _network(value: str) -> str:
-    import ipaddress  # noqa: PLC0415  # seldom needed, and slow to import
+def _check_cidr(value: str) -> str:
+    import ipaddress  # noqa: PLC0415  # rarely needed, slow to import
 
     try:
         ipaddress.ip_network(value)
     except ValueError as error:
-        raise invalid(f"must be a network, as in 10.64.0.0/14 ({error})") from None
+        raise invalid(f"must be a network in CIDR notation, for example 10.64.0.0/14: {error}") from None
     return value
 
 
-Cidr = Annotated[str, AfterValidator(_network)]
+Cidr = Annotated[str, AfterValidator(_check_cidr)]
 
 
-def _address(value: str) -> str:
-    import ipaddress  # noqa: PLC0415  # seldom needed, and slow to import
+def _check_ip_address(value: str) -> str:
+    import ipaddress  # noqa: PLC0415  # rarely needed, slow to import
 
     try:
         ipaddress.ip_address(value)
     except ValueError:
-        raise invalid("must be an IP address, as in 127.0.0.1 or 0.0.0.0") from None
+        raise invalid(f"must be an IP address, for example 127.0.0.1, got {value!r}") from None
     return value
 
 
-IpAddress = Annotated[str, AfterValidator(_address)]
+IpAddress = Annotated[str, AfterValidator(_check_ip_address)]
 
 
 class Metadata(Model):
-    """An object's name."""
+    """Metadata of a document."""
 
-    name: Name = Field(description="Its name; unique among the files.")
-    labels: Labels = Field(default={}, description="Labels, for people.")
-    annotations: Annotations = Field(default={}, description="Annotations, for people.")
+    name: Name = Field(description="Name, unique among all files.")
+    labels: Labels = Field(default={}, description="Labels, not used by kwokfleet.")
+    annotations: Annotations = Field(default={}, description="Annotations, not used by kwokfleet.")

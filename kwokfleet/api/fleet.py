@@ -1,7 +1,6 @@
-"""The Fleet API, `kwokfleet.dev/v1alpha1`: everything a file can say, as frozen models.
+"""Models of the Fleet document, `kwokfleet.dev/v1alpha1`.
 
-Each field's description ends up in the JSON Schema, in editors and in docs/reference.md: it is
-written for the person who writes the file.
+Field descriptions are user documentation: they appear in the JSON Schema, in editors and in docs/fleet-reference.md.
 """
 
 import re
@@ -20,7 +19,6 @@ from kwokfleet.api.fields import (
     Instant,
     Items,
     Labels,
-    Manifest,
     Metadata,
     Model,
     Name,
@@ -33,6 +31,7 @@ from kwokfleet.api.fields import (
 from kwokfleet.api.kwok_controller import KwokController
 from kwokfleet.api.wave import PodUsage, Wave, exactly_one
 from kwokfleet.documents import problems
+from kwokfleet.kube.objects import Manifest
 
 GROUP = "kwokfleet.dev"
 API_VERSION = f"{GROUP}/v1alpha1"
@@ -42,85 +41,89 @@ API_VERSION = f"{GROUP}/v1alpha1"
 
 
 def _short_complete(value: object) -> object:
-    long = isinstance(value, dict) and any(problems.closest_name(str(key), ("after", "when")) for key in value)
-    return value if long else {"after": value}
+    is_long_form = isinstance(value, dict) and any(problems.closest_name(str(key), ("after", "when")) for key in value)
+    return value if is_long_form else {"after": value}
 
 
 class Complete(Model):
-    """When a pod is done."""
+    """When a pod completes."""
 
-    after: AnyDelay = Field(description="How long after its containers started.")
-    when: Literal["job", "always"] = Field(default="job", description="job: only pods of a Job; always: every pod.")
+    after: AnyDelay = Field(description="Time from container start to completion.")
+    when: Literal["job", "always"] = Field(
+        default="job", description="job: only pods of a Job complete; always: all pods complete."
+    )
 
 
 class Fail(Model):
-    """How a pod may fail instead."""
+    """Pod failures."""
 
-    probability: Share = Field(description="How many of the pods fail.")
+    probability: Share = Field(description="Share of the pods that fail.")
     after: AnyDelay | None = Field(
-        default=None, description="How long after its containers started; as `complete` without it."
+        default=None, description="Time from container start to failure. Default: as `complete`."
     )
-    reason: str = Field(default="Error", description="The container's reason, as in OOMKilled.", min_length=1)
-    exit_code: int = Field(default=1, ge=1, le=255, description="The container's exit code.")
-    message: str = Field(default="", description="The container's message.")
+    reason: str = Field(
+        default="Error", description="Reason of the terminated container, for example OOMKilled.", min_length=1
+    )
+    exit_code: int = Field(default=1, ge=1, le=255, description="Exit code of the terminated container.")
+    message: str = Field(default="", description="Message of the terminated container.")
 
 
 class Restart(Model):
-    """Containers that crash and start again, as in CrashLoopBackOff."""
+    """Containers that crash and restart, as in CrashLoopBackOff."""
 
-    every: AnyDelay = Field(description="How long a container runs until it crashes.")
-    backoff: AnyDelay = Field(
-        default_factory=lambda: fixed_delay("10s"), description="How long it waits until it starts again."
-    )
-    reason: str = Field(default="Error", description="The container's reason.", min_length=1)
-    exit_code: int = Field(default=1, ge=0, le=255, description="The container's exit code.")
+    every: AnyDelay = Field(description="Time from container start to crash.")
+    backoff: AnyDelay = Field(default_factory=lambda: fixed_delay("10s"), description="Time from crash to restart.")
+    reason: str = Field(default="Error", description="Reason of the terminated container.", min_length=1)
+    exit_code: int = Field(default=1, ge=0, le=255, description="Exit code of the terminated container.")
 
 
 class PodLifecycle(Model):
-    """What a pod goes through once it is bound to a node."""
+    """Lifecycle of a pod after it is bound to a node."""
 
     create: AnyDelay = Field(
-        default_factory=lambda: fixed_delay("0s"), description="From its binding to ContainerCreating."
+        default_factory=lambda: fixed_delay("0s"), description="Time from binding to ContainerCreating."
     )
     init: AnyDelay = Field(
         default_factory=lambda: fixed_delay("0s"),
-        description="How long its init containers take, if it has any.",
+        description="Duration of the init containers, if any.",
     )
     ready: AnyDelay = Field(
-        default_factory=lambda: fixed_delay("0s"), description="From ContainerCreating to Running and Ready."
+        default_factory=lambda: fixed_delay("0s"), description="Time from ContainerCreating to Running and Ready."
     )
     complete: Annotated[Complete, BeforeValidator(_short_complete)] | None = Field(
-        default=None, description="When it is done; without it, never."
+        default=None, description="When the pod completes. Default: never."
     )
-    fail: Fail | None = Field(default=None, description="How it may fail instead.")
-    restart: Restart | None = Field(default=None, description="How its containers crash and start again.")
-    delete: AnyDelay = Field(default_factory=lambda: fixed_delay("0s"), description="From its deletion to its end.")
+    fail: Fail | None = Field(default=None, description="Pod failures. Default: none.")
+    restart: Restart | None = Field(default=None, description="Container crashes and restarts. Default: none.")
+    delete: AnyDelay = Field(
+        default_factory=lambda: fixed_delay("0s"), description="Time from deletion request to removal."
+    )
 
 
 class NotReady(Model):
-    """Nodes that fail and come back."""
+    """Temporary node failures."""
 
-    every: Duration = Field(description="How often a node fails, on average.")
-    for_: AnyDelay = Field(alias="for", description="How long it stays away.")
-    reason: str = Field(default="KubeletNotReady", description="The condition's reason.", min_length=1)
-    message: str = Field(default="the node has failed", description="The condition's message.")
+    every: Duration = Field(description="Mean time between failures of one node.")
+    for_: AnyDelay = Field(alias="for", description="Duration of one failure.")
+    reason: str = Field(default="KubeletNotReady", description="Reason of the Ready condition.", min_length=1)
+    message: str = Field(default="the node has failed", description="Message of the Ready condition.")
 
 
 class NodeLifecycle(Model):
-    """What a node goes through."""
+    """Lifecycle of a node."""
 
     boot: AnyDelay | None = Field(
-        default=None, description="From its creation to Ready; without it, a node is born Ready."
+        default=None, description="Time from creation to Ready. Default: nodes are created Ready."
     )
-    not_ready: NotReady | None = Field(default=None, description="How it fails and comes back.")
+    not_ready: NotReady | None = Field(default=None, description="Temporary failures. Default: none.")
 
 
 class Lifecycle(Model):
-    """Our short way to say what pods or nodes go through; it becomes kwok Stages."""
+    """Behavior of pods or nodes over time. Rendered as kwok Stages."""
 
-    name: Name = Field(description="Its name within the Fleet; Waves and pools refer to it.")
-    pod: PodLifecycle | None = Field(default=None, description="What pods go through.")
-    node: NodeLifecycle | None = Field(default=None, description="What nodes go through.")
+    name: Name = Field(description="Name within the Fleet, used by waves and pools.")
+    pod: PodLifecycle | None = Field(default=None, description="Lifecycle of pods.")
+    node: NodeLifecycle | None = Field(default=None, description="Lifecycle of nodes.")
 
     @model_validator(mode="after")
     def _one(self) -> "Lifecycle":
@@ -140,89 +143,91 @@ def _short_taint(value: object) -> object:
         return value
     match = _TAINT.fullmatch(value)
     if not match:
-        raise invalid("must be key=value:Effect, with NoSchedule, PreferNoSchedule or NoExecute as effect")
+        raise invalid(f"must be key=value:EFFECT with effect NoSchedule, PreferNoSchedule or NoExecute, got {value!r}")
     return {"key": match[1], "value": match[2] or "", "effect": match[3]}
 
 
 class Taint(Model):
-    """A taint; `key=value:Effect` for short."""
+    """Taint of a node. Short form: `key=value:Effect`."""
 
-    key: str = Field(min_length=1, description="Its key.")
-    value: str = Field(default="", description="Its value.")
-    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = Field(description="What it does.")
+    key: str = Field(min_length=1, description="Taint key.")
+    value: str = Field(default="", description="Taint value.")
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = Field(description="Taint effect.")
 
 
 class Resize(Model):
-    """A number of nodes from a time on."""
+    """Scheduled change of a pool's replicas."""
 
-    cron: Cron | None = Field(default=None, description="At these times.")
-    at: Instant | None = Field(default=None, description="Once, at this time.")
-    time_zone: TimeZone = Field(default="UTC", description="The time zone `cron` is meant in.")
-    replicas: Count = Field(description="How many nodes there should be from then on.")
+    cron: Cron | None = Field(default=None, description="Cron expression of the times of the change.")
+    at: Instant | None = Field(default=None, description="Time of a single change.")
+    time_zone: TimeZone = Field(default="UTC", description="Time zone of `cron`.")
+    replicas: Count = Field(description="Number of nodes from that time on.")
 
     @model_validator(mode="after")
     def _one(self) -> "Resize":
         exactly_one(self, "cron", "at")
         if self.cron is None and "time_zone" in self.model_fields_set:
-            raise invalid("belongs to cron", "timeZone")
+            raise invalid("requires cron; remove timeZone", "timeZone")
         return self
 
 
 class NodeSelector(Model):
-    """Which live nodes are taken as templates."""
+    """Selects live nodes as templates."""
 
-    match_labels: Labels = Field(default={}, description="Labels they must have.")
-    names: Items[str] = Field(default=(), description="Names, instead of labels.")
+    match_labels: Labels = Field(default={}, description="Required labels.")
+    names: Items[str] = Field(default=(), description="Node names, instead of labels.")
 
 
 class TemplateFrom(Model):
-    """Where a pool's template comes from: a file, or live nodes of a cluster."""
+    """Source of a pool's node template: a file, or live nodes of a cluster."""
 
     file: str | None = Field(
         default=None,
-        description="A file beside this one: Nodes, a v1 List of them, or the cluster-autoscaler's template ConfigMap.",
+        description="File with Nodes, a v1 List of Nodes, or the template ConfigMap of the cluster-autoscaler. "
+        "Relative to this file.",
     )
     nodes: NodeSelector | None = Field(
-        default=None, description="Live nodes of a cluster; identity, conditions and images are left out."
+        default=None, description="Live nodes of a cluster, without identity, conditions and images."
     )
-    match_labels: Labels = Field(default={}, description="Of the file's nodes, only those with these labels.")
+    match_labels: Labels = Field(default={}, description="Use only nodes of the file with these labels.")
     context: str | None = Field(
-        default=None, description="The kubeconfig context to read live nodes from; without it, the current one."
+        default=None, description="Kubeconfig context of the live nodes. Default: the current context."
     )
 
     @model_validator(mode="after")
     def _one(self) -> "TemplateFrom":
-        shape = exactly_one(self, "file", "nodes")
-        if shape == "file" and self.context is not None:
-            raise invalid("belongs to nodes, not to file", "context")
-        if shape == "nodes" and self.match_labels:
-            raise invalid("belongs under nodes", "matchLabels")
+        source = exactly_one(self, "file", "nodes")
+        if source == "file" and self.context is not None:
+            raise invalid("requires nodes, not file; remove context", "context")
+        if source == "nodes" and self.match_labels:
+            raise invalid("must be under nodes: move it to nodes.matchLabels", "matchLabels")
         return self
 
 
 class Drain(Model):
-    """What happens to the pods of a node before it goes."""
+    """Treatment of the pods of a node before the node is deleted."""
 
     policy: Literal["evict", "delete", "none"] = Field(
         default="evict",
-        description="evict: respects PodDisruptionBudgets; delete: does not; none: the garbage collector will.",
+        description="evict: evict pods and respect PodDisruptionBudgets; delete: delete pods; none: leave pods "
+        "to the garbage collector.",
     )
-    timeout: Duration = Field(default=timedelta(seconds=60), description="How long to wait for them.")
+    timeout: Duration = Field(default=timedelta(seconds=60), description="Maximum time to wait for the pods of a node.")
 
 
 class Autoscaler(Model):
-    """A pool whose size belongs to the cluster-autoscaler's kwok provider."""
+    """Size limits of a pool that is scaled by the kwok provider of the cluster-autoscaler."""
 
-    min: Count = Field(default=0, description="The least number of nodes.")
-    max: Count = Field(default=200, description="The greatest number of nodes.")
-    desired: Count | None = Field(default=None, description="How many to start with; `min` without it.")
+    min: Count = Field(default=0, description="Minimum number of nodes.")
+    max: Count = Field(default=200, description="Maximum number of nodes.")
+    desired: Count | None = Field(default=None, description="Initial number of nodes. Default: `min`.")
 
     @model_validator(mode="after")
     def _ordered(self) -> "Autoscaler":
         if self.max < self.min:
-            raise invalid("must not be below min", "max")
+            raise invalid(f"must be min ({self.min}) or more, got {self.max}", "max")
         if self.desired is not None and not self.min <= self.desired <= self.max:
-            raise invalid("must lie between min and max", "desired")
+            raise invalid(f"must be between min ({self.min}) and max ({self.max}), got {self.desired}", "desired")
         return self
 
 
@@ -232,75 +237,80 @@ _NODE_NAME = re.compile(r"(?:[-a-z0-9.]|\{(?:fleet|pool)\}|\{index(?::0[1-9])?\}
 def _node_name(value: str) -> str:
     if not _NODE_NAME.fullmatch(value) or "{index" not in value:
         raise invalid(
-            "must contain {index} (or {index:06}); else only {fleet}, {pool}, lower-case letters, digits, '-', '.'"
+            "must contain {index} or {index:06}, and otherwise only {fleet}, {pool}, lower-case letters, "
+            "digits, '-', '.'"
         )
     return value
 
 
 class NodePool(Model):
-    """A number of fake nodes made from one template."""
+    """Fake nodes created from one template."""
 
-    name: Name = Field(description="Its name within the Fleet.")
-    suspend: bool = Field(default=False, description="Leave its nodes as they are.")
-    replicas: Count | None = Field(default=None, description="How many nodes.")
+    name: Name = Field(description="Name within the Fleet.")
+    suspend: bool = Field(default=False, description="Do not change the nodes of this pool.")
+    replicas: Count | None = Field(default=None, description="Number of nodes.")
     schedule: Items[Resize] = Field(
-        default=(), description="Other numbers of nodes at other times; `replicas` holds until the first."
+        default=(), description="Scheduled changes of the number of nodes. `replicas` applies until the first change."
     )
     autoscaler: Autoscaler | None = Field(
-        default=None, description="Leave the number to the cluster-autoscaler, instead of `replicas`."
+        default=None, description="Let the cluster-autoscaler scale the pool, instead of `replicas`."
     )
     resources: Resources = Field(
         default={},
-        description="Capacity and allocatable of each node: cpu, memory, pods, nvidia.com/gpu, any extended resource.",
+        description="Capacity and allocatable of each node: cpu, memory, pods, and extended resources like "
+        "nvidia.com/gpu.",
     )
-    labels: Labels = Field(default={}, description="Labels for each node.")
-    annotations: Annotations = Field(default={}, description="Annotations for each node.")
+    labels: Labels = Field(default={}, description="Labels of each node.")
+    annotations: Annotations = Field(default={}, description="Annotations of each node.")
     taints: Items[Annotated[Taint, BeforeValidator(_short_taint)]] = Field(
-        default=(), description="Taints beside the fake one."
+        default=(), description="Taints, in addition to the fake-node taint."
     )
     taint: bool = Field(
-        default=True, description="Taint each node kwok.x-k8s.io/node=fake:NoSchedule, so that no real pod lands there."
+        default=True,
+        description="Add the taint kwok.x-k8s.io/node=fake:NoSchedule, which keeps real pods off the nodes.",
     )
     spread: dict[str, Annotated[Items[str], Field(min_length=1)]] = Field(
-        default={}, description="Labels whose values are dealt out evenly, node by node; zones, racks."
+        default={},
+        description="Labels with values that are distributed evenly over the nodes, for example zones or racks.",
     )
-    template: Manifest = Field(default={}, description="A partial v1 Node, laid over `templateFrom`.")
-    template_from: TemplateFrom | None = Field(default=None, description="A template from a file or a live cluster.")
+    template: Manifest = Field(default={}, description="Partial v1 Node, merged over `templateFrom`.")
+    template_from: TemplateFrom | None = Field(default=None, description="Node template from a file or a live cluster.")
     node_name: Annotated[str, AfterValidator(_node_name)] = Field(
-        default="{fleet}-{pool}-{index}", description="How the nodes are called; {index:06} pads with zeros."
+        default="{fleet}-{pool}-{index}", description="Pattern of the node names. {index:06} pads the index with zeros."
     )
     provider_id: bool = Field(
         default=True,
         alias="providerID",
-        description="Give each node the providerID kwok://NAME, so that cloud controllers let it live.",
+        description="Set spec.providerID to kwok://NAME, so that cloud controllers do not delete the node.",
     )
     pod_cidr: Cidr | None = Field(
-        default=None, alias="podCIDR", description="The network from which each node gets a podCIDR of its own."
+        default=None, alias="podCIDR", description="Network that is divided into one podCIDR per node."
     )
     lifecycle: Name | None = Field(
-        default=None, description="The Lifecycle its nodes go through; without it, they are born Ready and stay so."
+        default=None, description="Lifecycle of the nodes. Default: nodes are created Ready and stay Ready."
     )
     usage: PodUsage | None = Field(
         default=None,
-        description="What each pod on its nodes uses, unless its Wave says; for kubectl top and dashboards.",
+        description="Resource usage of each pod on these nodes, unless set by its wave. Shown by kubectl top "
+        "and dashboards.",
     )
     drain: Drain = Field(
-        default_factory=Drain.model_construct, description="What happens to the pods of a node before it goes."
+        default_factory=Drain.model_construct, description="Treatment of the pods of a node before the node is deleted."
     )
     scale_down: Literal["highestIndex", "emptiest", "newest"] = Field(
-        default="highestIndex", description="Which nodes go first."
+        default="highestIndex", description="Which nodes are deleted first when the pool shrinks."
     )
-    adopt: bool = Field(default=False, description="Take over nodes of the same name that are there already.")
+    adopt: bool = Field(default=False, description="Adopt existing nodes with the same names.")
 
     @model_validator(mode="after")
     def _sized(self) -> "NodePool":
         if self.autoscaler is not None:
             if self.replicas is not None:
-                raise invalid("belongs to the autoscaler in this pool, remove one of the two", "replicas")
+                raise invalid("cannot be combined with autoscaler; remove one of them", "replicas")
             if self.schedule:
-                raise invalid("belongs to the autoscaler in this pool, remove one of the two", "schedule")
+                raise invalid("cannot be combined with autoscaler; remove one of them", "schedule")
         elif self.replicas is None:
-            raise invalid("needs replicas (or autoscaler)")
+            raise invalid("replicas or autoscaler is required")
         return self
 
 
@@ -313,12 +323,12 @@ def _short_stage(value: object) -> object:
 
 
 class StageReference(Model):
-    """Raw kwok Stages: by name, or from a file."""
+    """Reference to kwok Stages: by name, or by file."""
 
     name: str | None = Field(
-        default=None, min_length=1, description="A set of the library, or a Stage of the tree, by name."
+        default=None, min_length=1, description="Name of a library set, or of a Stage in the files."
     )
-    file: str | None = Field(default=None, min_length=1, description="A file with Stages, relative to this one.")
+    file: str | None = Field(default=None, min_length=1, description="File with Stages, relative to this file.")
 
     @model_validator(mode="after")
     def _one(self) -> "StageReference":
@@ -327,26 +337,32 @@ class StageReference(Model):
 
 
 class KwokFile(Model):
-    """A file with kwok's own objects, as kwok documents them."""
+    """File with kwok resources."""
 
-    file: str = Field(min_length=1, description="The file, relative to this one.")
+    file: str = Field(min_length=1, description="Path, relative to this file.")
 
 
 class Prune(Model):
-    """How much may vanish at once."""
+    """Limit on deletions."""
 
     max_percent: Percent = Field(
         default=25.0,
-        description="A plan that deletes more of the Fleet because it vanished from the files waits for approval.",
+        description="Percentage of the Fleet's objects that one plan may delete after their removal from the files. "
+        "A plan above the limit waits for approval.",
     )
 
 
 class Window(Model):
-    """When changes may be made."""
+    """Sync window: when changes are allowed or denied."""
 
-    allow: Cron | None = Field(default=None, description="Minutes in which they may, as in `* 8-20 * * mon-fri`.")
-    deny: Cron | None = Field(default=None, description="Minutes in which they may not; wins over allow.")
-    time_zone: TimeZone = Field(default="UTC", description="The time zone it is meant in.")
+    allow: Cron | None = Field(
+        default=None,
+        description="Cron expression of the minutes in which changes are allowed, for example `* 8-20 * * mon-fri`.",
+    )
+    deny: Cron | None = Field(
+        default=None, description="Cron expression of the minutes in which changes are denied. Overrides allow."
+    )
+    time_zone: TimeZone = Field(default="UTC", description="Time zone of the window.")
 
     @model_validator(mode="after")
     def _one(self) -> "Window":
@@ -354,66 +370,72 @@ class Window(Model):
         return self
 
 
-class NodeGroups(Model):
-    """How the cluster-autoscaler's kwok provider finds its node groups, and where its configuration lives."""
+DEFAULT_NODE_GROUP_LABEL = "kwok-nodegroup"
 
-    namespace: str = Field(
-        default="default", min_length=1, description="The namespace that the autoscaler reads its ConfigMaps from."
-    )
+
+class NodeGroups(Model):
+    """Node groups of the cluster-autoscaler's kwok provider, and the location of its configuration."""
+
+    namespace: str = Field(default="default", min_length=1, description="Namespace of the autoscaler's ConfigMaps.")
     label: str | None = Field(
-        default=None, description="The node label that names the group; `kwok-nodegroup` unless `annotation` is given."
+        default=None,
+        description=f"Node label with the group name. Default: `{DEFAULT_NODE_GROUP_LABEL}`, unless "
+        f"`annotation` is set.",
     )
-    annotation: str | None = Field(default=None, description="The node annotation that names the group, instead.")
-    gpu_label: str | None = Field(default=None, description="The label that tells a node's kind of GPU.")
-    gpu_types: Items[str] = Field(default=(), description="The kinds of GPU there are.")
+    annotation: str | None = Field(default=None, description="Node annotation with the group name, instead of `label`.")
+    gpu_label: str | None = Field(default=None, description="Node label with the GPU type.")
+    gpu_types: Items[str] = Field(default=(), description="Values of `gpuLabel`.")
 
     @model_validator(mode="after")
     def _consistent(self) -> "NodeGroups":
         if self.label is not None and self.annotation is not None:
-            raise invalid("takes only one of label or annotation", "annotation")
+            raise invalid("cannot be combined with label; remove one of them", "annotation")
         if self.label == "kubernetes.io/hostname":
-            raise invalid("must not be kubernetes.io/hostname: the autoscaler would scale up without end", "label")
+            raise invalid(
+                "must not be kubernetes.io/hostname: each node would be a group, and scale-up would not end", "label"
+            )
         if bool(self.gpu_label) != bool(self.gpu_types):
-            raise invalid("needs both gpuLabel and gpuTypes, or none", "gpuTypes" if self.gpu_types else "gpuLabel")
+            raise invalid("gpuLabel and gpuTypes must be set together", "gpuTypes" if self.gpu_types else "gpuLabel")
         return self
 
 
 class FleetSpec(Model):
-    """What a simulated cluster should look like, and what should happen on it."""
+    """Desired state of a simulated cluster, and its workload."""
 
-    seed: int = Field(default=0, description="Everything random follows from it: same file, same seed, same run.")
-    suspend: bool = Field(default=False, description="Leave everything as it is.")
-    adopt: bool = Field(default=False, description="Take over objects of the same names that are there already.")
-    prune: Prune = Field(default_factory=Prune.model_construct, description="How much may vanish at once.")
-    windows: Items[Window] = Field(default=(), description="When changes may be made; always, without it.")
-    node_pools: Items[NodePool] = Field(default=(), description="The fake nodes.")
-    lifecycles: Items[Lifecycle] = Field(default=(), description="What pods and nodes go through.")
+    seed: int = Field(default=0, description="Seed of all random values. The same file and seed give the same run.")
+    suspend: bool = Field(default=False, description="Do not change any object of this Fleet.")
+    adopt: bool = Field(default=False, description="Adopt existing objects with the same names.")
+    prune: Prune = Field(default_factory=Prune.model_construct, description="Limit on deletions.")
+    windows: Items[Window] = Field(default=(), description="When changes are allowed. Default: always.")
+    node_pools: Items[NodePool] = Field(default=(), description="Pools of fake nodes.")
+    lifecycles: Items[Lifecycle] = Field(default=(), description="Lifecycles of pods and nodes.")
     stages: Items[Annotated[StageReference, BeforeValidator(_short_stage)]] = Field(
-        default=(), description="Raw kwok Stages beside the lifecycles: sets of the library by name, or {file: PATH}."
+        default=(), description="kwok Stages in addition to lifecycles: library sets by name, or {file: PATH}."
     )
     kwok_resources: Items[KwokFile] = Field(
         default=(),
-        description="Files with kwok's Logs, Exec, Attach, PortForward (and Cluster forms), ResourceUsage or Metric. "
-        "Exec runs commands on kwok's machine.",
+        description="Files with the kwok resources Logs, Exec, Attach, PortForward, ResourceUsage (and their "
+        "Cluster kinds) or "
+        "Metric. Exec runs commands on the host of kwok.",
     )
-    waves: Items[Wave] = Field(default=(), description="The workload.")
+    waves: Items[Wave] = Field(default=(), description="Workload.")
     node_groups: NodeGroups = Field(
         default_factory=NodeGroups.model_construct,
-        description="For pools with `autoscaler`: how it finds its node groups.",
+        description="Node groups of pools with `autoscaler`.",
     )
 
 
 class Fleet(Model):
-    """Node pools, lifecycles and waves: a simulated cluster and what happens on it."""
+    """A simulated cluster: node pools, lifecycles and waves."""
 
     api_version: Literal["kwokfleet.dev/v1alpha1"] = Field(description="Always kwokfleet.dev/v1alpha1.")
     kind: Literal["Fleet"] = Field(description="Always Fleet.")
-    metadata: Metadata = Field(description="Its name.")
-    spec: FleetSpec = Field(description="What it should look like.")
+    metadata: Metadata = Field(description="Name of the Fleet.")
+    spec: FleetSpec = Field(description="Desired state.")
 
     @property
     def name(self) -> str:
-        """Return its name."""
+        """metadata.name."""
         return self.metadata.name
 
 

@@ -1,4 +1,4 @@
-"""The KwokController document: how the kwok controller runs."""
+"""Models of the KwokController document: configuration of the kwok controller."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -14,127 +14,134 @@ MAX_PORT = 65535
 
 
 class Takeover(Model):
-    """What to do with a kwok controller that is there already."""
+    """Treatment of a kwok controller that already runs in the cluster."""
 
     deployment: str | None = Field(
         default=None,
         pattern=r"^[-a-z0-9]+/[-a-z0-9.]+$",
-        description="NAMESPACE/NAME of its Deployment; looked for without it.",
+        description="NAMESPACE/NAME of its Deployment. Default: discovered.",
     )
     policy: Literal["refuse", "scaleDown"] = Field(
-        default="refuse", description="refuse: say so and stop; scaleDown: to 0, and back when we go."
+        default="refuse", description="refuse: exit with an error; scaleDown: scale it to 0, and restore it on exit."
     )
 
 
 class Parallelism(Model):
-    """How much kwok does at once."""
+    """Parallelism of kwok."""
 
-    nodes: int = Field(default=4, ge=1, le=1024, description="Node Stages.")
-    pods: int = Field(default=4, ge=1, le=1024, description="Pod Stages.")
-    leases: int = Field(default=16, ge=1, le=1024, description="Lease renewals.")
+    nodes: int = Field(default=4, ge=1, le=1024, description="Node Stages played in parallel.")
+    pods: int = Field(default=4, ge=1, le=1024, description="Pod Stages played in parallel.")
+    leases: int = Field(default=16, ge=1, le=1024, description="Leases renewed in parallel.")
 
 
 class Manage(Model):
-    """Which nodes kwok drives."""
+    """Nodes that kwok manages."""
 
-    annotation: str = Field(default="kwok.x-k8s.io/node=fake", description="Nodes with this annotation, as key=value.")
+    annotation: str = Field(
+        default="kwok.x-k8s.io/node=fake", description="Manage nodes with this annotation (key=value)."
+    )
     label: str | None = Field(
-        default=None, description="Nodes with this label, as key=value; cheaper for kwok than an annotation."
+        default=None, description="Manage nodes with this label (key=value). Cheaper for kwok than an annotation."
     )
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether one of our nodes is driven: they all have the annotation."""
+        """Return whether kwok manages a kwokfleet node with *labels*. All kwokfleet nodes have the annotation."""
         key, _, value = (self.label or "").partition("=")
         return not key or labels.get(key) == value
 
 
 class KwokControllerSpec(Model):
-    """How kwok runs."""
+    """Configuration of kwok."""
 
     mode: Literal["managed", "external"] = Field(
-        default="managed", description="managed: we start it and look after it; external: we only look."
+        default="managed",
+        description="managed: kwokfleet starts and supervises kwok; external: kwokfleet only observes it.",
     )
-    shards: int = Field(default=1, ge=1, le=256, description="How many kwok processes share the nodes.")
+    shards: int = Field(default=1, ge=1, le=256, description="Number of kwok processes that share the nodes.")
     stateful_set: str | None = Field(
         default=None,
         pattern=rf"^({_LABEL}/)?{_LABEL}$",
-        description="NAME or NAMESPACE/NAME of an installed StatefulSet that runs kwok, a pod for each shard, on any "
-        "machine of the cluster; kwokfleet sizes and configures it. Without it, kwok runs as processes beside "
-        "kwokfleet. The namespace is kwokfleet's own, unless given.",
+        description="NAME or NAMESPACE/NAME of an installed StatefulSet that runs kwok with one pod per shard. "
+        "kwokfleet "
+        "scales and configures it. Default: kwok runs as local processes. Default namespace: that of kwokfleet.",
     )
-    manage: Manage = Field(default_factory=Manage.model_construct, description="Which nodes it drives.")
+    manage: Manage = Field(default_factory=Manage.model_construct, description="Nodes that kwok manages.")
     lease_duration: Duration = Field(
         default=timedelta(seconds=40),
-        description="The node leases' duration; 0 for none, then heartbeats replace them.",
+        description="Duration of the node leases. 0 disables leases; heartbeats replace them.",
     )
-    cidr: Cidr = Field(default="10.0.0.0/24", description="Pod addresses on nodes without a podCIDR.")
+    cidr: Cidr = Field(default="10.0.0.0/24", description="Network of pod addresses on nodes without a podCIDR.")
     node_ip: IpAddress = Field(
         default="10.0.0.1",
         alias="nodeIP",
-        description="The address fake nodes show; 127.0.0.1 unless given, if there is a `port`.",
+        description="Address of the fake nodes. Default with `port`: 127.0.0.1.",
     )
     port: int | None = Field(
         default=None,
         ge=1,
         le=MAX_PORT,
-        description="Where kwok answers as the nodes' kubelet: kubectl logs and metrics-server find it by the nodes' "
-        "status. Each further shard takes the next port; pods of a `statefulSet` have addresses of their own and "
-        "share it. Without it, kwok takes any, and nodes point nowhere.",
+        description="Port of kwok's kubelet API, published in the status of the nodes for kubectl logs and "
+        "metrics-server. "
+        "Each further local shard uses the next port; all pods of a `statefulSet` use this port. Default: a random "
+        "port that is not published.",
     )
     listen: IpAddress | None = Field(
         default=None,
-        description="The address that `port` is opened at, as in 0.0.0.0; `nodeIP` without it. There is no login.",
+        description="Listen address of `port`, for example 0.0.0.0. Default: `nodeIP`. There is no authentication.",
     )
-    parallelism: Parallelism = Field(
-        default_factory=Parallelism.model_construct, description="How much it does at once."
-    )
+    parallelism: Parallelism = Field(default_factory=Parallelism.model_construct, description="Parallelism of kwok.")
     stages_as: Literal["resources", "file"] = Field(
         default="resources",
-        description="resources: Stages and kwok's other objects live in the cluster and can be edited there; "
-        "file: kwok alone has them.",
+        description="resources: Stages and other kwok resources are objects in the cluster; file: they are "
+        "local files of kwok.",
     )
-    memory_limit: Quantity | None = Field(default=None, description="Restart it, in good order, when it uses more.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field(default="warning", description="What it logs.")
+    memory_limit: Quantity | None = Field(default=None, description="Restart kwok gracefully above this memory usage.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(default="warning", description="Log level of kwok.")
     takeover: Takeover = Field(
-        default_factory=Takeover.model_construct, description="What to do with a kwok controller that is there already."
+        default_factory=Takeover.model_construct,
+        description="Treatment of a kwok controller that already runs in the cluster.",
     )
 
     @model_validator(mode="before")
     @classmethod
-    def _reachable(cls, value: object) -> object:
-        """Let nodes with a port show an address at which it answers: the default one is made up."""
+    def _default_node_ip(cls, value: object) -> object:
+        """Default nodeIP to loopback if a port is set: the general default is not reachable."""
         if isinstance(value, dict) and value.get("port") is not None and "nodeIP" not in value:
             return {**value, "nodeIP": LOOPBACK}
         return value
 
     @model_validator(mode="after")
-    def _fitting(self) -> "KwokControllerSpec":
+    def _consistent(self) -> "KwokControllerSpec":
         if self.listen is not None and self.port is None:
-            raise invalid("belongs to port", "listen")
+            raise invalid("requires port; add port, or remove listen", "listen")
         if self.stateful_set is not None:
             self._check_pods()
         elif self.port is not None and self.port + self.shards - 1 > MAX_PORT:
-            raise invalid(f"must leave room for {self.shards} shards, one port each, up to {MAX_PORT}", "port")
+            raise invalid(
+                f"must be at most {MAX_PORT - self.shards + 1}: {self.shards} shards use one port each, up to "
+                f"{MAX_PORT}",
+                "port",
+            )
         return self
 
     def _check_pods(self) -> None:
-        """Refuse what pods cannot be told, or know better themselves."""
+        """Reject fields that do not apply to the pods of a StatefulSet."""
         if self.mode == "external":
-            raise invalid("belongs to mode managed: in mode external somebody else runs kwok", "statefulSet")
+            raise invalid("requires mode managed: in mode external, kwokfleet does not run kwok", "statefulSet")
         if self.stages_as == "file":
-            raise invalid("must be resources with a statefulSet: its pods find Stages in the cluster", "stagesAs")
+            raise invalid("must be resources with statefulSet: its pods read Stages from the cluster", "stagesAs")
         if self.listen is not None:
-            raise invalid("must be left out with a statefulSet: each pod listens at its own address", "listen")
+            raise invalid("cannot be combined with statefulSet: each pod listens on the pod IP", "listen")
         if self.port is not None and self.node_ip != LOOPBACK:
             raise invalid(
-                "must be left out with a statefulSet and a port: it is the address of each shard's pod", "nodeIP"
+                "cannot be combined with statefulSet and port: the nodes use the pod IP of their shard", "nodeIP"
             )
 
 
 class KwokController(Model):
-    """How the kwok controller runs: one document for a whole tree."""
+    """Configuration of the kwok controller. At most one document in all files."""
 
     api_version: Literal["kwokfleet.dev/v1alpha1"] = Field(description="Always kwokfleet.dev/v1alpha1.")
     kind: Literal["KwokController"] = Field(description="Always KwokController.")
-    metadata: Metadata = Field(description="Its name.")
-    spec: KwokControllerSpec = Field(default_factory=KwokControllerSpec.model_construct, description="How it runs.")
+    metadata: Metadata = Field(description="Name of the KwokController.")
+    spec: KwokControllerSpec = Field(default_factory=KwokControllerSpec.model_construct, description="Configuration.")

@@ -1,4 +1,4 @@
-"""The parts of a Fleet file that speak of time and chance: when a Wave starts, how its objects arrive, what varies."""
+"""Models of a Wave: start times, arrivals, variables, usage, churn and gates."""
 
 from typing import Annotated, Literal
 
@@ -13,7 +13,6 @@ from kwokfleet.api.fields import (
     Instant,
     Items,
     Labels,
-    Manifest,
     Model,
     Name,
     Rate,
@@ -22,17 +21,20 @@ from kwokfleet.api.fields import (
     UsageAmount,
     invalid,
 )
+from kwokfleet.kube.objects import Manifest
 
 
 def exactly_one(model: Model, *names: str) -> str:
-    """Return which of the fields *names* is given; none or several is an error at their place."""
-    given = [name for name in names if getattr(model, name) is not None]
-    said = " or ".join((", ".join(_alias(name) for name in names[:-1]), _alias(names[-1])))
-    if not given:
-        raise invalid(f"needs one of {said}")
-    if len(given) > 1:
-        raise invalid(f"takes only one of {said}", _alias(given[1]))
-    return given[0]
+    """Return the one field of *names* that is set. None or several is a validation error."""
+    present = [name for name in names if getattr(model, name) is not None]
+    choices = " or ".join((", ".join(_alias(name) for name in names[:-1]), _alias(names[-1])))
+    if not present:
+        raise invalid(f"one of {choices} is required")
+    if len(present) > 1:
+        raise invalid(
+            f"cannot be combined with {_alias(present[0])}: only one of {choices} is allowed", _alias(present[1])
+        )
+    return present[0]
 
 
 def _alias(name: str) -> str:
@@ -40,48 +42,48 @@ def _alias(name: str) -> str:
     return head + "".join(part.title() for part in rest)
 
 
-def _bearable(value: float) -> float:
-    if abs(value) > _MOST:
-        raise invalid(f"must lie between -{_MOST:g} and {_MOST:g}")
+def _check_magnitude(value: float) -> float:
+    if abs(value) > _MAX_MAGNITUDE:
+        raise invalid(f"must be between -{_MAX_MAGNITUDE:g} and {_MAX_MAGNITUDE:g}, got {value:g}")
     return value
 
 
-_MOST = 1e15
-"""What a variable may be: beyond it whole numbers are no longer exact, and far beyond they become infinite."""
-Number = Annotated[float, AfterValidator(_bearable)]
-Positive = Annotated[float, Field(gt=0), AfterValidator(_bearable)]
+_MAX_MAGNITUDE = 1e15
+"""Limit of a variable. Above it, whole numbers are not exact in a float."""
+Number = Annotated[float, AfterValidator(_check_magnitude)]
+Positive = Annotated[float, Field(gt=0), AfterValidator(_check_magnitude)]
 
 
 class Exponential(Model):
-    """An exponential distribution: many short, few long; what queues are modelled with."""
+    """Exponential distribution."""
 
-    mean: Positive = Field(description="The average.")
+    mean: Positive = Field(description="Mean.")
 
 
 class Normal(Model):
-    """A normal distribution."""
+    """Normal distribution."""
 
-    mean: Number = Field(description="The middle.")
-    stddev: Positive = Field(description="The standard deviation.")
+    mean: Number = Field(description="Mean.")
+    stddev: Positive = Field(description="Standard deviation.")
 
 
 class LogNormal(Model):
-    """A log-normal distribution: how long real jobs run."""
+    """Log-normal distribution, typical of the duration of real jobs."""
 
-    median: Positive = Field(description="Half of the values are below it.")
-    sigma: float = Field(gt=0, le=10, description="The spread: the standard deviation of the logarithm.")
+    median: Positive = Field(description="Median: half of the values are lower.")
+    sigma: float = Field(gt=0, le=10, description="Standard deviation of the logarithm.")
 
 
 class Uniform(Model):
-    """Any value between two bounds, all as likely."""
+    """Uniform distribution."""
 
-    min: Number = Field(description="The least.")
-    max: Number = Field(description="The most.")
+    min: Number = Field(description="Minimum.")
+    max: Number = Field(description="Maximum.")
 
     @model_validator(mode="after")
     def _ordered(self) -> "Uniform":
         if self.max < self.min:
-            raise invalid("must not be below min", "max")
+            raise invalid(f"must be min ({self.min:g}) or more, got {self.max:g}", "max")
         return self
 
 
@@ -89,43 +91,47 @@ Scalar = str | int | float | bool
 
 
 class Variable(Model):
-    """A value that differs from object to object; what it is follows from the seed, the Wave, the Run and the index."""
+    """Variable of a template. Its value depends on the seed, the Wave, the Run and the object's index."""
 
     choice: Annotated[Items[Scalar], Field(min_length=1)] | None = Field(
-        default=None, description="One of these, at random."
+        default=None, description="Random choice from these values."
     )
-    weights: Items[Annotated[float, Field(ge=0), AfterValidator(_bearable)]] | None = Field(
-        default=None, description="How likely each choice is, in its order."
+    weights: Items[Annotated[float, Field(ge=0), AfterValidator(_check_magnitude)]] | None = Field(
+        default=None, description="Weight of each choice, in the same order."
     )
-    cycle: Annotated[Items[Scalar], Field(min_length=1)] | None = Field(default=None, description="These in turn.")
-    uniform: Uniform | None = Field(default=None, description="Evenly between two bounds.")
-    exponential: Exponential | None = Field(default=None, description="Exponentially distributed.")
-    normal: Normal | None = Field(default=None, description="Normally distributed.")
-    lognormal: LogNormal | None = Field(default=None, description="Log-normally distributed.")
-    min: Number | None = Field(default=None, description="Smaller values become this one.")
-    max: Number | None = Field(default=None, description="Greater values become this one.")
+    cycle: Annotated[Items[Scalar], Field(min_length=1)] | None = Field(
+        default=None, description="These values in turn."
+    )
+    uniform: Uniform | None = Field(default=None, description="Uniform distribution.")
+    exponential: Exponential | None = Field(default=None, description="Exponential distribution.")
+    normal: Normal | None = Field(default=None, description="Normal distribution.")
+    lognormal: LogNormal | None = Field(default=None, description="Log-normal distribution.")
+    min: Number | None = Field(default=None, description="Lower limit; smaller values are raised to it.")
+    max: Number | None = Field(default=None, description="Upper limit; greater values are lowered to it.")
     integer: bool = Field(default=False, description="Round to a whole number.")
 
     @property
     def variant(self) -> str:
-        """Return the name of the field that says how it varies."""
+        """Name of the field that is set."""
         return exactly_one(self, "choice", "cycle", "uniform", "exponential", "normal", "lognormal")
 
     @model_validator(mode="after")
     def _consistent(self) -> "Variable":
         variant = self.variant
         if self.weights is not None and (variant != "choice" or len(self.weights) != len(self.choice or ())):
-            raise invalid("needs one weight for each choice", "weights")
+            raise invalid(
+                f"must have one weight per choice ({len(self.choice or ())}), got {len(self.weights)}", "weights"
+            )
         if self.weights is not None and not sum(self.weights):
-            raise invalid("must not all be 0", "weights")
+            raise invalid("at least one weight must be more than 0", "weights")
         return self
 
 
 class Burst(Model):
-    """Groups that arrive at once."""
+    """Bursts of objects."""
 
-    size: int = Field(gt=0, description="How many arrive together.")
-    every: Duration = Field(description="The time from one group to the next.")
+    size: int = Field(gt=0, description="Objects per burst.")
+    every: Duration = Field(description="Time between bursts.")
 
     @model_validator(mode="after")
     def _moves(self) -> "Burst":
@@ -135,11 +141,11 @@ class Burst(Model):
 
 
 class Ramp(Model):
-    """A rate that grows or shrinks evenly, then stays."""
+    """A rate that changes linearly, then stays constant."""
 
-    from_: Rate = Field(alias="from", description="The rate at the start.")
-    to: Rate = Field(description="The rate at the end.")
-    over: Duration = Field(description="How long the change takes.")
+    from_: Rate = Field(alias="from", description="Initial rate.")
+    to: Rate = Field(description="Final rate.")
+    over: Duration = Field(description="Duration of the change.")
 
     @model_validator(mode="after")
     def _moves(self) -> "Ramp":
@@ -149,10 +155,10 @@ class Ramp(Model):
 
 
 class RateStep(Model):
-    """A rate that holds for a while."""
+    """A constant rate for some time."""
 
-    rate: Rate = Field(description="The rate of this step.")
-    for_: Duration = Field(alias="for", description="How long it holds.")
+    rate: Rate = Field(description="Rate of this step.")
+    for_: Duration = Field(alias="for", description="Duration of this step.")
 
     @model_validator(mode="after")
     def _moves(self) -> "RateStep":
@@ -162,85 +168,89 @@ class RateStep(Model):
 
 
 class Trace(Model):
-    """Arrivals recorded elsewhere; its columns are variables of the template."""
+    """Arrivals from a trace file. Its columns are variables of the template."""
 
-    file: str = Field(min_length=1, description="The file, relative to this one.")
+    file: str = Field(min_length=1, description="Path, relative to this file.")
     format: Literal["csv", "swf"] = Field(
         default="csv",
-        description="csv: a header, a column `at` in seconds, others become variables. swf: Standard Workload Format.",
+        description="csv: a header line, the column `at` in seconds, other columns are variables. swf: Standard "
+        "Workload Format.",
     )
-    speed: float = Field(default=1.0, gt=0, description="60 plays an hour in a minute.")
+    speed: float = Field(default=1.0, gt=0, description="Speed-up factor. 60 replays an hour in a minute.")
 
 
 class Arrivals(Model):
-    """How a Wave's objects arrive; without it, all at once."""
+    """Arrival process of the objects of a Wave."""
 
-    rate: Rate | None = Field(default=None, description="At even distances.")
+    rate: Rate | None = Field(default=None, description="Constant rate.")
     poisson: Rate | None = Field(
-        default=None, description="At random, at this average rate: what independent users do."
+        default=None, description="Poisson process with this mean rate, typical of independent users."
     )
-    burst: Burst | None = Field(default=None, description="In groups.")
-    ramp: Ramp | None = Field(default=None, description="At a rate that grows or shrinks.")
+    burst: Burst | None = Field(default=None, description="Bursts.")
+    ramp: Ramp | None = Field(default=None, description="Linearly changing rate.")
     steps: Annotated[Items[RateStep], Field(min_length=1)] | None = Field(
-        default=None, description="At one rate after the other; the last one stays."
+        default=None, description="Sequence of rates. The last rate continues."
     )
-    trace: Trace | None = Field(default=None, description="As recorded in a file.")
-    random: bool = Field(default=False, description="With ramp or steps: at random around that rate, as poisson does.")
+    trace: Trace | None = Field(default=None, description="Arrivals from a trace file.")
+    random: bool = Field(default=False, description="With ramp or steps: Poisson process with the current rate.")
 
     @property
     def variant(self) -> str:
-        """Return the name of the field that says how they arrive."""
+        """Name of the field that is set."""
         return exactly_one(self, "rate", "poisson", "burst", "ramp", "steps", "trace")
 
     @model_validator(mode="after")
     def _one(self) -> "Arrivals":
         if self.random and self.variant not in {"ramp", "steps"}:
-            raise invalid("belongs to ramp or steps; poisson is random already", "random")
-        self.variant  # noqa: B018  # raises where none or several are given
+            raise invalid("requires ramp or steps; poisson is already random", "random")
+        self.variant  # noqa: B018  # raises unless exactly one is set
         return self
 
 
 class Start(Model):
-    """When a Wave fires. Each firing is a Run."""
+    """Start times of a Wave. Each start is a Run."""
 
-    after: Duration | None = Field(default=None, description="Once, this long after the daemon first saw the Wave.")
+    after: Duration | None = Field(default=None, description="Once, this long after the daemon first loaded the Wave.")
     at: Instant | None = Field(default=None, description="Once, at this time.")
-    cron: Cron | None = Field(default=None, description="At these times; crontab's five fields, with names and ranges.")
-    every: Duration | None = Field(
-        default=None, description="Again and again at this distance, from when the daemon first saw the Wave on."
+    cron: Cron | None = Field(
+        default=None, description="Cron expression with five fields; names and ranges are allowed."
     )
-    time_zone: TimeZone = Field(default="UTC", description="The time zone `cron` is meant in.")
+    every: Duration | None = Field(
+        default=None, description="Repeatedly at this interval, from the time the daemon first loaded the Wave."
+    )
+    time_zone: TimeZone = Field(default="UTC", description="Time zone of `cron`.")
     missed: Literal["run", "skip"] = Field(
         default="skip",
-        description="What becomes of Runs whose time passed while nothing was there to start them, by more than a "
-        "minute: the latest is started late, or none is.",
+        description="Runs that were missed by more than a minute, because no daemon was running. run: start the "
+        "latest one late; "
+        "skip: start none.",
     )
 
     @property
     def variant(self) -> str:
-        """Return the name of the field that says when."""
+        """Name of the field that is set."""
         return exactly_one(self, "after", "at", "cron", "every")
 
     @model_validator(mode="after")
     def _one(self) -> "Start":
         if self.cron is None and "time_zone" in self.model_fields_set:
-            raise invalid("belongs to cron", "timeZone")
+            raise invalid("requires cron; remove timeZone", "timeZone")
         if self.variant == "every" and self.every is not None and self.every < units.duration("1s"):
             raise invalid("must be at least 1s", "every")
         return self
 
 
 class Churn(Model):
-    """Objects that are deleted and made anew, again and again, once all have been submitted."""
+    """Rounds in which objects are deleted and recreated, after all objects are submitted."""
 
-    percent: Share = Field(description="How many of the objects each round renews; the seed says which.")
-    every: Duration = Field(description="The time from one round to the next, and to the first.")
-    rounds: int | None = Field(default=None, ge=1, le=10_000, description="How many rounds.")
-    for_: Duration | None = Field(default=None, alias="for", description="Go on for this long instead.")
+    percent: Share = Field(description="Share of the objects that are recreated per round, selected by the seed.")
+    every: Duration = Field(description="Time between rounds, and before the first round.")
+    rounds: int | None = Field(default=None, ge=1, le=10_000, description="Number of rounds.")
+    for_: Duration | None = Field(default=None, alias="for", description="Total duration, instead of `rounds`.")
 
     @property
     def total(self) -> int:
-        """Return how many rounds there are."""
+        """Number of rounds."""
         return self.rounds if self.rounds is not None else int((self.for_ or units.ZERO) / self.every)
 
     @model_validator(mode="after")
@@ -251,99 +261,103 @@ class Churn(Model):
         if self.every < units.duration("1s"):
             raise invalid("must be at least 1s", "every")
         if self.total < 1:
-            raise invalid("must not be shorter than every", "for")
+            raise invalid("must be at least as long as every", "for")
         return self
 
 
 MAX_USAGE_PHASES = 16
-"""Of a Wave's usage: kwok looks through so many, one after the other, each time somebody asks."""
+"""Limit of usage phases of a Wave. kwok evaluates them in sequence for each metrics request."""
 
 
 class PodUsage(Model):
-    """What a pod uses, not what it requests: amounts for the whole pod, or shares of its containers' requests."""
+    """Resource usage of a pod: quantities for the whole pod, or percentages of its containers' requests."""
 
-    cpu: UsageAmount | None = Field(default=None, description="CPU in use.")
-    memory: UsageAmount | None = Field(default=None, description="Memory in use.")
+    cpu: UsageAmount | None = Field(default=None, description="CPU usage.")
+    memory: UsageAmount | None = Field(default=None, description="Memory usage.")
 
 
 class Usage(PodUsage):
-    """What a pod uses during one phase of its run; what a phase does not name stays as it was."""
+    """Resource usage of a pod in one phase. A resource that is not set keeps its previous usage."""
 
-    for_: Duration = Field(alias="for", description="How long the phase lasts; the last one stays.")
+    for_: Duration = Field(alias="for", description="Duration of the phase. The last phase continues.")
 
 
 class Percentiles(Model):
     """Upper limits for a latency."""
 
-    p50: Duration | None = Field(default=None, description="Half must be faster.")
-    p90: Duration | None = Field(default=None, description="90 % must be faster.")
-    p95: Duration | None = Field(default=None, description="95 % must be faster.")
-    p99: Duration | None = Field(default=None, description="99 % must be faster.")
-    max: Duration | None = Field(default=None, description="All must be faster.")
+    p50: Duration | None = Field(default=None, description="Limit of the 50th percentile.")
+    p90: Duration | None = Field(default=None, description="Limit of the 90th percentile.")
+    p95: Duration | None = Field(default=None, description="Limit of the 95th percentile.")
+    p99: Duration | None = Field(default=None, description="Limit of the 99th percentile.")
+    max: Duration | None = Field(default=None, description="Limit of the maximum.")
 
 
 class Expect(Model):
-    """The gates of a Wave: what must hold for a Run to pass."""
+    """Gates of a Wave: conditions for a Run to pass."""
 
-    pod_startup: Percentiles | None = Field(default=None, description="From a pod's creation to Running.")
-    scheduling: Percentiles | None = Field(default=None, description="From a pod's creation to its binding.")
-    completion: Percentiles | None = Field(default=None, description="From an object's creation to its completion.")
-    deadline: Duration | None = Field(default=None, description="The whole Run must be complete after this time.")
-    failures: Count | None = Field(default=None, description="At most so many objects may fail.")
-    throughput: Rate | None = Field(
-        default=None, description="At least so many pods must be scheduled per second, at the peak."
-    )
+    pod_startup: Percentiles | None = Field(default=None, description="Time from pod creation to Running.")
+    scheduling: Percentiles | None = Field(default=None, description="Time from pod creation to binding.")
+    completion: Percentiles | None = Field(default=None, description="Time from object creation to completion.")
+    deadline: Duration | None = Field(default=None, description="Maximum duration of the whole Run.")
+    failures: Count | None = Field(default=None, description="Maximum number of failed objects.")
+    throughput: Rate | None = Field(default=None, description="Minimum peak rate of scheduled pods.")
 
 
 def _short_start(value: object) -> object:
     return {"after": value} if isinstance(value, str | int) and not isinstance(value, bool) else value
 
 
-class Wave(Model):
-    """A batch of workload that arrives on a schedule."""
+MAX_COUNT = 10_000_000
+"""Limit of objects of one Run."""
 
-    name: Name = Field(description="Its name within the Fleet.")
-    suspend: bool = Field(default=False, description="Start no Run; one that is under way pauses until it is resumed.")
+
+class Wave(Model):
+    """A batch of workload objects that arrive on a schedule."""
+
+    name: Name = Field(description="Name within the Fleet.")
+    suspend: bool = Field(default=False, description="Start no Runs, and pause the current Run.")
     start: Annotated[Start, BeforeValidator(_short_start)] = Field(
         default_factory=lambda: Start.model_construct(after=units.ZERO),
-        description="When it fires; without it, once, at once.",
+        description="Start times. Default: once, immediately.",
     )
     count: int | None = Field(
         default=None,
         ge=1,
-        le=10_000_000,
-        description="How many objects; 1 unless `duration` or a trace says otherwise.",
+        le=MAX_COUNT,
+        description="Number of objects. Default: 1, unless `duration` or a trace is set.",
     )
-    duration: Duration | None = Field(default=None, description="Go on for this long instead of up to a count.")
-    arrivals: Arrivals | None = Field(default=None, description="How they arrive; without it, all at once.")
+    duration: Duration | None = Field(default=None, description="Duration of the arrivals, instead of `count`.")
+    arrivals: Arrivals | None = Field(default=None, description="Arrival process. Default: all objects at once.")
     lifecycle: Name | None = Field(
-        default=None, description="The Lifecycle its pods go through; without it, the Fleet's Stages decide."
+        default=None, description="Lifecycle of the pods. Default: the Stages of the Fleet apply."
     )
     pools: Items[Name] = Field(
         default=(),
-        description="The pools its pods may land on, taints and all; without it, all that have no taint of their own.",
+        description="Pools for the pods, including tainted pools. Default: all pools without additional taints.",
     )
     place: bool = Field(
-        default=True, description="Add the affinity and tolerations that bring pods onto the Fleet's fake nodes."
+        default=True, description="Add the affinity and tolerations that place the pods on the fake nodes of the Fleet."
     )
     namespace: str | None = Field(
-        default=None, description="The namespace of its objects; made if need be. May hold variables."
+        default=None, description="Namespace of the objects, created if missing. May contain variables."
     )
-    labels: Labels = Field(default={}, description="Labels for its objects and their pods.")
-    annotations: Annotations = Field(default={}, description="Annotations for its objects.")
-    vary: dict[str, Variable] = Field(default={}, description="Variables of the template and how they vary.")
+    labels: Labels = Field(default={}, description="Labels of the objects and their pods.")
+    annotations: Annotations = Field(default={}, description="Annotations of the objects.")
+    vary: dict[str, Variable] = Field(default={}, description="Variables of the template.")
     usage: Annotated[Items[Usage], Field(max_length=MAX_USAGE_PHASES)] = Field(
-        default=(), description="What its pods use, phase by phase, from the moment a pod has started."
+        default=(), description="Resource usage of the pods in phases, from the start of a pod."
     )
-    churn: Churn | None = Field(default=None, description="Delete and make anew some of its objects, in rounds.")
+    churn: Churn | None = Field(default=None, description="Delete and recreate some of the objects, in rounds.")
     ttl: Duration | None = Field(
         default=None,
-        description="Delete each object this long after it is over; one that never ends by itself, after it was made.",
+        description="Delete each object this long after its completion; an object that never completes, after "
+        "its creation.",
     )
     cleanup: Duration | None = Field(
         default=None,
-        description="Delete what is left of a Run this long after all of it is over, and namespaces that were made "
-        "for it if nothing else is in them; without it, everything stays.",
+        description="Delete the remaining objects of a Run this long after the Run completed, and the "
+        "namespaces created for it if "
+        "they are empty. Default: keep all objects.",
     )
-    template: Manifest = Field(description="The object to make, of any kind; {{variables}} are filled in.")
-    expect: Expect | None = Field(default=None, description="What must hold for a Run to pass.")
+    template: Manifest = Field(description="Object to create, of any kind. {{variables}} are replaced.")
+    expect: Expect | None = Field(default=None, description="Gates: conditions for a Run to pass.")

@@ -1,5 +1,5 @@
-"""YAML text to values that know their line, and back.
+"""YAML text to values with line numbers, and back.
 
-Entry point: `parser`. `formatter` is `kwokfleet fmt`, `writer` prints manifests, `problems` has Finding and
-Problem (`path:line:column: message`). Pure. May import: nothing above kube.
+Entry point: `parser`. `formatter` implements `kwokfleet fmt`, `writer` prints manifests, `problems` defines
+Finding and Problem (`path:line:column: message`). Pure. May import: kube values.
 """

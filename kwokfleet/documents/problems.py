@@ -1,8 +1,7 @@
-"""What is wrong in a file, as data: a finding inside one document, a Problem at a line of a file.
+"""Validation results: Finding (at a field of one document) and Problem (at a line of a file).
 
-A rule knows only the value it looks at, so it speaks of a place *inside* it (`Finding.field_path`); who
-has the file's text turns that into `path:line:column`. Nothing here stops anything: all findings of
-all files are gathered, and whoever asked decides.
+A rule returns Findings with a field path inside the document. `Document.problem` adds the file, line and column.
+Rules never raise: all Problems of all files are collected first.
 """
 
 import difflib
@@ -11,35 +10,35 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 FieldPath = tuple[str | int, ...]
-"""The way from a document's top to a value: `("spec", "nodePools", 0, "replicas")`."""
+"""Path of a field in a document: `("spec", "nodePools", 0, "replicas")`."""
 
 
 class Severity(StrEnum):
-    """How bad it is."""
+    """Severity of a Finding or Problem."""
 
     ERROR = "error"
-    """It cannot be used: nothing that depends on it is changed."""
+    """The document is not used."""
     WARNING = "warning"
-    """It can be used, and is probably not what was meant."""
+    """The document is used, but probably does not do what its author intended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something wrong at a place inside one document."""
+    """A mistake at a field of one document."""
 
     field_path: FieldPath
     what: str
     hint: str = ""
     severity: Severity = Severity.ERROR
     rule: str = "invalid-value"
-    """A stable name for the kind of mistake: what reports and searches go by."""
+    """Stable identifier of the rule, for reports and searches."""
     at_key: bool = False
-    """Whether the key is wrong, not the value under it."""
+    """Whether to report the position of the key instead of its value."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """Something wrong in a file, for people to read and editors to jump to."""
+    """A mistake at a line of a file."""
 
     path: str
     line: int
@@ -51,21 +50,26 @@ class Problem:
     rule: str = "invalid-value"
 
     def __str__(self) -> str:
-        """Return the one-line form: `path:line:column: field: what, what to do`."""
-        place = ":".join([self.path, *(str(number) for number in (self.line, self.column) if number)])
-        said = f"{self.what}, {self.hint}" if self.hint else self.what
-        return ": ".join(part for part in (place, self.field, said) if part)
+        """Return the one-line form: `path:line:column: field: what; hint`."""
+        position = ":".join([self.path, *(str(number) for number in (self.line, self.column) if number)])
+        return f"{position}: {self.message}"
+
+    @property
+    def message(self) -> str:
+        """The text without the position: `field: what; hint`."""
+        text = f"{self.what}; {self.hint}" if self.hint else self.what
+        return f"{self.field}: {text}" if self.field else text
 
 
 def errors(problems: Iterable[Problem]) -> list[Problem]:
-    """Return those that make their file unusable."""
+    """Return the Problems of severity error."""
     return [problem for problem in problems if problem.severity is Severity.ERROR]
 
 
-def format_path(where: FieldPath) -> str:
-    """Return a place as people write it: `spec.nodePools[0].labels["a.b/c"]`."""
+def format_path(path: FieldPath) -> str:
+    """Return a field path as text: `spec.nodePools[0].labels["a.b/c"]`."""
     text = ""
-    for step in where:
+    for step in path:
         if isinstance(step, int):
             text += f"[{step}]"
         elif step.replace("_", "").replace("-", "").isalnum():
@@ -76,14 +80,14 @@ def format_path(where: FieldPath) -> str:
 
 
 def closest_name(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that *name* was probably meant to be."""
+    """Return the known name most similar to *name*, if any is similar."""
     by_folded = {candidate.casefold(): candidate for candidate in sorted(known)}
     close = difflib.get_close_matches(name.casefold(), list(by_folded), n=1, cutoff=0.6)
     return by_folded[close[0]] if close else None
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:
-    """Return the advice for a name that is not one of *known*."""
+    """Return the hint for a name that is not one of *known*."""
     close = closest_name(name, known)
     if close:
         return f"did you mean {close!r}?"

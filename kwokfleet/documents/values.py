@@ -1,7 +1,7 @@
-"""The YAML parser's graph of nodes into plain values, with what is wrong on the way.
+"""Builds plain values from the node graph of the YAML parser, and reports ambiguous YAML.
 
-A scalar that YAML 1.1 and 1.2 read differently is a mistake, as is everything else a reader could be
-surprised by: a key given twice, a tag, a reference to itself, aliases that multiply.
+Errors: scalars that YAML 1.1 and 1.2 resolve differently, duplicate keys, tags, recursive aliases, and
+aliases that expand to too many values.
 """
 
 import math
@@ -9,19 +9,19 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ruamel.yaml.cyaml import CParser  # type: ignore[attr-defined]  # imported there to be used from there
+from ruamel.yaml.cyaml import CParser  # type: ignore[attr-defined]  # re-exported by ruamel
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 MAX_DEPTH = 100
-"""Levels of nesting in one document; Kubernetes objects need about 15."""
+"""Nesting levels of one document. Kubernetes objects need about 15."""
 MAX_VALUES = 1_000_000
-"""Values in one document after its aliases are expanded."""
+"""Values of one document with aliases expanded."""
 
 Value = None | bool | int | float | str | list[Any] | dict[str, Any]
-"""What a document is made of."""
+"""Any value of a document."""
 
 _PLAIN = "?"
-"""The tag given to a scalar without quotes and without a tag: its text decides."""
+"""Tag of an unquoted, untagged scalar: its text decides the type."""
 _TAG = "tag:yaml.org,2002:"
 _KNOWN_TAGS = {f"{_TAG}{name}": name for name in ("str", "int", "float", "bool", "null", "map", "seq")}
 
@@ -29,105 +29,105 @@ _INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
 _HEX = re.compile(r"0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _SPECIAL = frozenset("-+.0123456789~nNtTfFyYoO")
-"""The first letter of every scalar that may be something else than a text."""
+"""First characters of plain scalars that may be other than strings."""
 _NULLS = {"", "~", "null", "Null", "NULL"}
 _BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
-_TRAPS: tuple[tuple[re.Pattern[str], str, str], ...] = (
+_AMBIGUOUS: tuple[tuple[re.Pattern[str], str, str], ...] = (
     (
         re.compile(r"(?:yes|Yes|YES|on|On|ON|no|No|NO|off|Off|OFF)"),
-        "is a truth value to some YAML readers and a text to others",
+        "is a boolean in YAML 1.1 and a string in YAML 1.2",
         "write true or false, or put it in quotes",
     ),
     (
         re.compile(r"[-+]?0[0-9_]+"),
-        "is octal to some YAML readers and decimal to others",
-        "drop the leading zero, or put it in quotes",
+        "is octal in YAML 1.1 and decimal in YAML 1.2",
+        "remove the leading zero, or put it in quotes",
     ),
     (
         re.compile(r"[-+]?0o[0-7]+"),
-        "is a number to some YAML readers and a text to others",
+        "is a number in one YAML version and a string in the other",
         "write it in decimal, or put it in quotes",
     ),
     (
         re.compile(r"[-+]?0b[01_]+"),
-        "is a number to some YAML readers and a text to others",
+        "is a number in one YAML version and a string in the other",
         "write it in decimal, or put it in quotes",
     ),
     (
         re.compile(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?"),
-        "is a number to base 60 to some YAML readers and a text to others",
+        "is a base-60 number in YAML 1.1 and a string in YAML 1.2",
         "put it in quotes",
     ),
     (
         re.compile(r"[-+]?[0-9][0-9]*_[0-9_]*(?:\.[0-9_]*)?"),
-        "is a number to some YAML readers and a text to others",
-        "drop the underscores, or put it in quotes",
+        "is a number in one YAML version and a string in the other",
+        "remove the underscores, or put it in quotes",
     ),
     (
         re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"),
         "is not a finite number",
-        "write a number, or put it in quotes",
+        "use a finite number, or put it in quotes",
     ),
 )
 
 
 class _Composer(CParser):  # type: ignore[misc]  # a compiled class without types
-    """The C parser, told to leave the meaning of scalars to us."""
+    """C parser that does not resolve scalars."""
 
     def resolve(self, kind: type[Node], _value: str | None, implicit: tuple[bool, bool]) -> str:
-        """Return the tag of a node that has none."""
+        """Return the tag of an untagged node."""
         if kind is ScalarNode:
             return _PLAIN if implicit[0] else f"{_TAG}str"
         return f"{_TAG}map" if kind is MappingNode else f"{_TAG}seq"
 
     def descend_resolver(self, _node: Node, _index: object) -> None:
-        """Do nothing: no resolver looks at paths."""
+        """Do nothing: no resolver uses paths."""
 
     def ascend_resolver(self) -> None:
-        """Do nothing: no resolver looks at paths."""
+        """Do nothing: no resolver uses paths."""
 
 
 def compose(text: str) -> Iterator[Node]:
-    """Yield the top node of each document in a text."""
+    """Yield the top node of each document."""
     composer = _Composer(text)
     while composer.check_node():
         yield composer.get_node()
 
 
 class ExpansionGuard:
-    """Whether a graph of nodes is a tree of bearable size once its aliases are expanded."""
+    """Rejects node graphs that are recursive, too deep, or too large with aliases expanded."""
 
     def __init__(self) -> None:
         self.sizes: dict[int, int] = {}
         self.open: set[int] = set()
 
-    def check(self, node: Node, depth: int = 0) -> tuple[Node, str, str] | None:  # noqa: PLR0911  # one per trouble
-        """Return the first node that must not be expanded, and why."""
+    def check(self, node: Node, depth: int = 0) -> tuple[Node, str, str] | None:  # noqa: PLR0911  # one per violation
+        """Return the first node that violates a limit, with message and hint."""
         if isinstance(node, ScalarNode):
             return None
         if id(node) in self.open:
-            return node, "an alias that contains itself", "remove the alias"
+            return node, "the alias contains itself", "remove the alias"
         if depth > MAX_DEPTH:
-            return node, f"nested more than {MAX_DEPTH} deep", "nest less"
+            return node, f"is nested more than {MAX_DEPTH} levels deep", "reduce the nesting"
         if id(node) in self.sizes:
             return None
         self.open.add(id(node))
         size = 1
         for child in child_nodes(node):
-            trouble = self.check(child, depth + 1)
-            if trouble is not None:
-                return trouble
+            violation = self.check(child, depth + 1)
+            if violation is not None:
+                return violation
             size += self.sizes.get(id(child), 1)
             if size > MAX_VALUES:
-                what = f"more than {MAX_VALUES:,} values once its aliases are expanded"
-                return node, what, "use fewer aliases of aliases, or split the file"
+                what = f"has more than {MAX_VALUES:,} values with aliases expanded"
+                return node, what, "use fewer nested aliases, or split the file"
         self.open.discard(id(node))
         self.sizes[id(node)] = size
         return None
 
 
 def child_nodes(node: Node) -> Iterator[Node]:
-    """Yield keys and values of a mapping, or entries of a list."""
+    """Yield the keys and values of a mapping, or the items of a list."""
     if isinstance(node, MappingNode):
         for key, value in node.value:
             yield key
@@ -137,28 +137,27 @@ def child_nodes(node: Node) -> Iterator[Node]:
 
 
 class ValueBuilder:
-    """Makes plain values of nodes and gathers what is wrong with them."""
+    """Builds plain values from nodes, and collects errors."""
 
     def __init__(self) -> None:
-        self.wrong: list[tuple[Node, str, str, str]] = []
-        """Nodes, what is wrong with them, what to do, and the rule."""
-        self.made: dict[int, Value] = {}
-        """Values of anchored nodes: an alias shares its anchor's value, and its Problems."""
+        self.errors: list[tuple[Node, str, str, str]] = []
+        """Node, message, hint and rule."""
+        self.values: dict[int, Value] = {}
+        """Values by node id. An alias shares the value and the errors of its anchor."""
 
     def value(self, node: Node) -> Value:
         """Return the plain value of *node*."""
         if isinstance(node, ScalarNode):
             return self._scalar(node)
-        if id(node) not in self.made:
+        if id(node) not in self.values:
             self._tag(node)
-            made: Value = (
-                self._mapping(node) if isinstance(node, MappingNode) else [self.value(each) for each in node.value]
+            self.values[id(node)] = (
+                self._mapping(node) if isinstance(node, MappingNode) else [self.value(item) for item in node.value]
             )
-            self.made[id(node)] = made
-        return self.made[id(node)]
+        return self.values[id(node)]
 
     def _mapping(self, node: Node) -> dict[str, Any]:
-        made: dict[str, Any] = {}
+        entries: dict[str, Any] = {}
         lines: dict[str, int] = {}
         merged: dict[str, Any] = {}
         for key_node, value_node in node.value:
@@ -169,39 +168,33 @@ class ValueBuilder:
             if key is None:
                 continue
             if key in lines:
-                what = f"{key!r} is given twice, first in line {lines[key]}"
-                self.wrong.append((key_node, what, "keep one of the two", "yaml-duplicate-key"))
+                what = f"duplicate key {key!r}, first in line {lines[key]}"
+                self.errors.append((key_node, what, "remove one of them", "yaml-duplicate-key"))
                 continue
             lines[key] = key_node.start_mark.line + 1
-            made[key] = self.value(value_node)
-        return {**merged, **made} if merged else made
+            entries[key] = self.value(value_node)
+        return {**merged, **entries} if merged else entries
 
     def _merged(self, node: Node) -> dict[str, Any]:
-        """Return what a `<<` key brings in; of a list, the first that has a key wins."""
-        brought: dict[str, Any] = {}
+        """Return the entries of a `<<` key. In a list, the first mapping with a key wins."""
+        merged: dict[str, Any] = {}
         for source in reversed(node.value if isinstance(node, SequenceNode) else [node]):
             if not isinstance(source, MappingNode):
-                self.wrong.append((source, "'<<' needs a mapping", "give an alias of one", "yaml-merge"))
+                self.errors.append((source, "'<<' must refer to a mapping", "use an alias of a mapping", "yaml-merge"))
                 continue
-            made = self.value(source)
-            brought |= made if isinstance(made, dict) else {}
-        return brought
+            value = self.value(source)
+            merged |= value if isinstance(value, dict) else {}
+        return merged
 
     def _key(self, node: Node) -> str | None:
         if not isinstance(node, ScalarNode):
-            self.wrong.append(
-                (
-                    node,
-                    "a key that is itself a list or mapping",
-                    "use a text as key; put {{variables}} in quotes",
-                    "yaml-key",
-                )
-            )
+            hint = "use a string; put {{variables}} in quotes"
+            self.errors.append((node, "a key must be a string, got a list or mapping", hint, "yaml-key"))
             return None
         key = self._scalar(node)
         if isinstance(key, str):
             return key
-        self.wrong.append((node, f"the key {node.value!r} is not a text", "put it in quotes", "yaml-key"))
+        self.errors.append((node, f"a key must be a string, got {node.value}", "put it in quotes", "yaml-key"))
         return None
 
     def _scalar(self, node: ScalarNode) -> Value:
@@ -211,7 +204,7 @@ class ValueBuilder:
         return self._plain(node, text)
 
     def _plain(self, node: ScalarNode, text: str) -> Value:
-        """Return what a scalar without quotes means, by the rules both YAML versions share."""
+        """Resolve an unquoted scalar by the rules that YAML 1.1 and 1.2 share."""
         if text and text[0] not in _SPECIAL:
             return text
         if text in _NULLS:
@@ -220,15 +213,15 @@ class ValueBuilder:
             return _BOOLS[text]
         if _INT.fullmatch(text) or _HEX.fullmatch(text):
             return self._number(node, text)
-        for pattern, what, hint in _TRAPS:
+        for pattern, what, hint in _AMBIGUOUS:
             if pattern.fullmatch(text):
-                self.wrong.append((node, f"{text} {what}", hint, "yaml-trap"))
+                self.errors.append((node, f"{text} {what}", hint, "yaml-trap"))
                 return text
         return self._number(node, text) if _FLOAT.fullmatch(text) else text
 
     def _number(self, node: ScalarNode, text: str) -> int | float | str:
-        if len(text) > 40:  # noqa: PLR2004  # longer than any number that means something; int() is quadratic
-            self.wrong.append((node, "a number of more than 40 digits", "write a shorter one", "yaml-number"))
+        if len(text) > 40:  # noqa: PLR2004  # no meaningful number is longer; int() is quadratic
+            self.errors.append((node, "the number has more than 40 digits", "use a shorter number", "yaml-number"))
             return text
         if _HEX.fullmatch(text):
             return int(text, 16)
@@ -236,31 +229,31 @@ class ValueBuilder:
             return int(text)
         number = float(text)
         if not math.isfinite(number):
-            self.wrong.append((node, f"{text} is not a finite number", "write a smaller one", "yaml-number"))
+            self.errors.append((node, f"{text} is not a finite number", "use a smaller number", "yaml-number"))
         return number
 
     def _tag(self, node: Node) -> str | None:
         tag = str(node.ctag.suffix)
         if tag not in _KNOWN_TAGS:
-            shown = tag.replace(_TAG, "!!")
-            self.wrong.append((node, f"the tag {shown} means nothing here", "remove it", "yaml-tag"))
+            short_tag = tag.replace(_TAG, "!!")
+            self.errors.append((node, f"the tag {short_tag} is not supported", "remove the tag", "yaml-tag"))
             return None
         return _KNOWN_TAGS[tag]
 
 
 def is_merge_key(node: Node) -> bool:
-    """Return whether a key is the `<<` that brings in another mapping."""
+    """Return whether a key is the merge key `<<`."""
     return isinstance(node, ScalarNode) and node.value == "<<" and node.ctag.suffix == _PLAIN
 
 
 def mapping_entries(node: Node) -> dict[str, tuple[Node, Node]]:
-    """Return keys and values of a mapping by the keys' texts; what is merged in comes last."""
-    found: dict[str, tuple[Node, Node]] = {}
+    """Return the key and value nodes of a mapping by key. Merged entries come last."""
+    entries: dict[str, tuple[Node, Node]] = {}
     for key, value in node.value:
         if isinstance(key, ScalarNode):
-            found.setdefault(str(key.value), (key, value))
+            entries.setdefault(str(key.value), (key, value))
     for key, value in node.value:
         if is_merge_key(key):
             for source in value.value if isinstance(value, SequenceNode) else [value]:
-                found |= {**mapping_entries(source), **found} if isinstance(source, MappingNode) else {}
-    return found
+                entries |= {**mapping_entries(source), **entries} if isinstance(source, MappingNode) else {}
+    return entries

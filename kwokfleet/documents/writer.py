@@ -1,7 +1,7 @@
-"""Manifests as YAML text, quickly: what `render` prints.
+"""Fast YAML writer for manifests, used by `render`.
 
-A YAML library takes minutes for 10,000 nodes. Manifests need little of YAML (mappings, lists,
-scalars, in block style), and nodes of one pool share most of their parts, whose text is kept.
+A YAML library needs minutes for 10,000 nodes. Manifests use a small part of YAML (mappings, lists and
+scalars in block style), and the nodes of a pool share most values: their text is cached.
 """
 
 import json
@@ -15,9 +15,9 @@ _PLAIN = re.compile(r"[A-Za-z/_](?:[A-Za-z0-9/_.+@=()~-]|:(?=[^\s,\[\]{}])| (?=[
 _AMOUNT = re.compile(r"[0-9]+(?:[KMGTPE]i|[mk])")
 _RESERVED = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
 _MULTILINE = re.compile(r"[!-~][\n -~]*[!-~]\n")
-"""Texts that a block keeps as they are: no odd characters, no space at either end, one line end at the last."""
-_MOST_KEPT = 4000
-_LAST_OF_FOUR_DIGITS = "\uffff"
+"""Strings that a literal block preserves: printable ASCII, no space at either end, one final newline."""
+_MAX_CACHED = 4000
+_MAX_SHORT_ESCAPE = "\uffff"
 
 
 def to_yaml(manifest: Manifest) -> str:
@@ -26,15 +26,15 @@ def to_yaml(manifest: Manifest) -> str:
 
 
 class YamlWriter:
-    """Writes manifests one after the other, and remembers the text of what they share."""
+    """Writes manifests, and caches the text of shared values."""
 
     def __init__(self) -> None:
         self._lines: dict[tuple[str, str], str] = {}
-        """Lines that hold a key and a text: most come up again and again."""
+        """Text of `key: value` lines; most occur repeatedly."""
         self._names: dict[str, str] = {}
         self._values: set[str] = set()
-        self._kept: dict[tuple[int, str], tuple[object, str]] = {}
-        """Text of parts, with the part itself: a freed part's id would come to name another."""
+        self._parts: dict[tuple[int, str], tuple[object, str]] = {}
+        """Text by id and indentation, with the part itself: the id of a freed part may be reused."""
         self._seen: set[int] = set()
 
     def document(self, manifest: Manifest) -> str:
@@ -49,15 +49,15 @@ class YamlWriter:
             if kind is str:
                 pieces += (pad, lines.get((key, value)) or self._line(key, value, pad))
             elif kind is dict and value:
-                pieces += (pad, names.get(key) or self._name(key), "\n", self._keep(value, pad + "  "))
+                pieces += (pad, names.get(key) or self._name(key), "\n", self._cached(value, pad + "  "))
             elif kind is list and value:
-                pieces += (pad, names.get(key) or self._name(key), "\n", self._keep(value, pad))
+                pieces += (pad, names.get(key) or self._name(key), "\n", self._cached(value, pad))
             else:
                 pieces += (pad, names.get(key) or self._name(key), self._tail(value, pad))
         return "".join(pieces)
 
     def _name(self, key: str) -> str:
-        if len(self._names) > _MOST_KEPT:
+        if len(self._names) > _MAX_CACHED:
             self._names.clear()
         name = self._names[key] = f"{_scalar(key)}:"
         return name
@@ -67,40 +67,40 @@ class YamlWriter:
         if "\n" in value:
             return f"{name}{_block(value, pad + '  ')}"
         line = f"{name} {_scalar(value)}\n"
-        # A value that was never seen is probably one of many: a name, an address.
+        # A value seen for the first time is probably unique, like a name or an address.
         if value in self._values:
-            if len(self._lines) > _MOST_KEPT:
+            if len(self._lines) > _MAX_CACHED:
                 self._lines.clear()
             self._lines[key, value] = line
         else:
-            if len(self._values) > _MOST_KEPT:
+            if len(self._values) > _MAX_CACHED:
                 self._values.clear()
             self._values.add(value)
         return line
 
     def _tail(self, value: Any, pad: str) -> str:  # noqa: ANN401  # any part of a manifest
-        """Return what follows a key or a dash."""
+        """Return the text after a key or a `-`."""
         if isinstance(value, str):
             return _block(value, pad + "  ") if "\n" in value else f" {_scalar(value)}\n"
         if isinstance(value, Mapping):
-            return "\n" + self._keep(dict(value), pad + "  ") if value else " {}\n"
+            return "\n" + self._cached(dict(value), pad + "  ") if value else " {}\n"
         if isinstance(value, list | tuple):
-            return "\n" + self._keep(list(value), pad) if value else " []\n"
+            return "\n" + self._cached(list(value), pad) if value else " []\n"
         return f" {json.dumps(value)}\n"
 
-    def _keep(self, part: dict[str, Any] | list[Any], pad: str) -> str:
-        """Return the text of a part; one that is seen again is kept, most come up once."""
-        mark = id(part)
-        if mark in self._seen:
-            found = self._kept.get((mark, pad))
-            if found is not None:
-                return found[1]
+    def _cached(self, part: dict[str, Any] | list[Any], pad: str) -> str:
+        """Return the text of a part, cached from its second use on."""
+        part_id = id(part)
+        if part_id in self._seen:
+            cached = self._parts.get((part_id, pad))
+            if cached is not None:
+                return cached[1]
             text = self._mapping(part, pad) if type(part) is dict else self._sequence(part, pad)
-            if len(self._kept) > _MOST_KEPT:
-                self._kept.clear()
-            self._kept[mark, pad] = (part, text)
+            if len(self._parts) > _MAX_CACHED:
+                self._parts.clear()
+            self._parts[part_id, pad] = (part, text)
             return text
-        self._seen.add(mark)
+        self._seen.add(part_id)
         return self._mapping(part, pad) if type(part) is dict else self._sequence(part, pad)
 
     def _sequence(self, part: Iterable[Any], pad: str) -> str:
@@ -116,7 +116,7 @@ class YamlWriter:
 
 
 def _block(value: str, pad: str) -> str:
-    """Return a text of several lines as a block, where that keeps it exactly."""
+    """Return a multi-line string as a literal block if that preserves it, else quoted."""
     if not _MULTILINE.fullmatch(value):
         return f" {_quoted(value)}\n"
     lines = (f"{pad}{line}\n" if line else "\n" for line in value[:-1].split("\n"))
@@ -130,15 +130,15 @@ def _scalar(value: str) -> str:
 
 
 def _quoted(value: str) -> str:
-    """Return a text in quotes; what YAML would not take as it is, is escaped as in JSON."""
+    """Return a quoted string, with escapes as in JSON."""
     if not (value.isprintable() and value.isascii()):
-        return json.dumps(value) if max(value) <= _LAST_OF_FOUR_DIGITS else _escaped(value)
+        return json.dumps(value) if max(value) <= _MAX_SHORT_ESCAPE else _escaped(value)
     if "'" not in value and ('"' in value or "\\" in value):
         return f"'{value}'"
     return json.dumps(value)
 
 
 def _escaped(value: str) -> str:
-    """Return a text in quotes that holds characters which JSON writes as two and YAML as one."""
-    pieces = (f"\\U{ord(char):08x}" if char > _LAST_OF_FOUR_DIGITS else json.dumps(char)[1:-1] for char in value)
+    """Return a quoted string with characters beyond U+FFFF: one escape in YAML, two in JSON."""
+    pieces = (f"\\U{ord(char):08x}" if char > _MAX_SHORT_ESCAPE else json.dumps(char)[1:-1] for char in value)
     return f'"{"".join(pieces)}"'

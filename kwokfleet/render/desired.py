@@ -258,7 +258,7 @@ def _autoscaler_config(groups: fleet_api.NodeGroups) -> Manifest:
     config: Manifest = {
         "apiVersion": "v1alpha1",
         "readNodesFrom": "configmap",
-        "nodegroups": by or {"fromNodeLabelKey": groups.label or "kwok-nodegroup"},
+        "nodegroups": by or {"fromNodeLabelKey": groups.label or fleet_api.DEFAULT_NODE_GROUP_LABEL},
         "configmap": {"name": TEMPLATES_MAP},
     }
     if groups.gpu_label:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from kwokfleet.api.fleet import NodeGroups, NodePool
+from kwokfleet.api.fleet import DEFAULT_NODE_GROUP_LABEL, NodeGroups, NodePool
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.observed import TTL
@@ -136,7 +136,7 @@ def autoscaler_template(
     if groups.annotation:
         annotations[groups.annotation] = name
     else:
-        labels[groups.label or "kwok-nodegroup"] = name
+        labels[groups.label or DEFAULT_NODE_GROUP_LABEL] = name
     born = {**node["status"], "conditions": _conditions(_READY if ready else BOOTING_CONDITION, None)}
     born["phase"] = "Running" if ready else "Pending"
     return {**node, "metadata": {"name": name, "labels": labels, "annotations": annotations}, "status": born}

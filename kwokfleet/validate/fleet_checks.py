@@ -13,14 +13,11 @@ from pydantic import ConfigDict
 
 from kwokfleet.api import decode
 from kwokfleet.api import fleet as fleet_api
-from kwokfleet.api.fields import Annotations, Items, Labels, Model, Resources
+from kwokfleet.api.fields import MAX_LABEL_LENGTH, Annotations, Items, Labels, Model, Resources
 from kwokfleet.documents import problems
 from kwokfleet.documents.problems import FieldPath, Finding, Severity
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.render import lifecycles, node_templates, nodes, schedule
-
-MAX_LABEL = 63
-"""Characters in a label's value; a node's name is the value of kubernetes.io/hostname."""
 
 _NODE_FIELDS: dict[FieldPath, tuple[str, ...]] = {
     (): ("apiVersion", "kind", "metadata", "spec", "status"),
@@ -71,8 +68,8 @@ def _unique(field: str, items: Sequence[Model]) -> Iterator[Finding]:
 
 def _lifecycle(fleet: fleet_api.Fleet, lifecycle: fleet_api.Lifecycle, where: FieldPath) -> Iterator[Finding]:
     scope = lifecycles.label(fleet.name, lifecycle.name)
-    if len(scope) > MAX_LABEL:
-        what = f"{scope!r} is longer than a label may be ({MAX_LABEL} characters)"
+    if len(scope) > MAX_LABEL_LENGTH:
+        what = f"{scope!r} is longer than a label may be ({MAX_LABEL_LENGTH} characters)"
         yield Finding((*where, "name"), what, "shorten it, or the Fleet's name", rule="name-too-long")
     if lifecycle.node is not None and lifecycle.node.boot is not None and lifecycle.node.boot.args:
         yield Finding((*where, "node", "boot"), "a node has no args", "use a duration", rule="invalid-value")
@@ -117,8 +114,8 @@ def _pool(fleet: fleet_api.Fleet, pool: fleet_api.NodePool, where: FieldPath) ->
     yield from wrong
     most = schedule.max_replicas(pool)
     longest = nodes.node_name(pool, fleet.name, max(0, most - 1))
-    if len(longest) > MAX_LABEL:
-        what = f"node names such as {longest!r} are longer than the hostname label may be ({MAX_LABEL} characters)"
+    if len(longest) > MAX_LABEL_LENGTH:
+        what = f"node name {longest!r} is longer than {MAX_LABEL_LENGTH} characters"
         yield Finding((*where, "name"), what, "use shorter names, or nodeName", rule="name-too-long")
     if not wrong and pool.template_from is None:
         yield from check_pod_cidr_size(pool, (), (*where, "podCIDR"))

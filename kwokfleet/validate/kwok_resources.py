@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, create_model, model_validator
 
 from kwokfleet.api import decode
 from kwokfleet.api.fields import Annotations, Items, Labels, Model, Quantity, invalid
-from kwokfleet.api.kwok_controller import KwokControllerSpec
+from kwokfleet.api.kwok_controller import MAX_PORT, KwokControllerSpec
 from kwokfleet.documents import problems
 from kwokfleet.documents.parser import Document
 from kwokfleet.documents.problems import FieldPath, Finding
@@ -125,7 +125,7 @@ class Executable(Model):
     local: Local
 
 
-Port = Annotated[int, Field(ge=1, le=65535)]
+Port = Annotated[int, Field(ge=1, le=MAX_PORT)]
 
 
 class Target(Model):

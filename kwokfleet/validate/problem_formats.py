@@ -1,4 +1,4 @@
-"""Problems as programs read them: JSON, GitHub's workflow commands, SARIF 2.1.0."""
+"""Output formats for Problems: JSON, GitHub workflow commands, SARIF 2.1.0."""
 
 import json
 from collections.abc import Sequence
@@ -10,8 +10,8 @@ SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def to_json(problems: Sequence[Problem], summary: dict[str, Any]) -> str:
-    """Return one JSON object: the summary, and under `problems` a list."""
-    found = [
+    """Return one JSON object: the summary, and the list `problems`."""
+    entries = [
         {
             "path": problem.path,
             "line": problem.line,
@@ -24,20 +24,20 @@ def to_json(problems: Sequence[Problem], summary: dict[str, Any]) -> str:
         }
         for problem in problems
     ]
-    return json.dumps({**summary, "problems": found}, indent=2)
+    return json.dumps({**summary, "problems": entries}, indent=2)
 
 
 def to_github(problems: Sequence[Problem]) -> str:
-    """Return workflow commands: GitHub shows each one at its line of a pull request."""
+    """Return GitHub workflow commands: annotations at lines of a pull request."""
     return "\n".join(
-        f"::{problem.severity.value} file={_property(problem.path)},line={problem.line},col={problem.column},"
-        f"title={_property(problem.rule)}::{_message(_said(problem))}"
+        f"::{problem.severity.value} file={_escape_property(problem.path)},line={problem.line},col={problem.column},"
+        f"title={_escape_property(problem.rule)}::{_escape_message(problem.message)}"
         for problem in problems
     )
 
 
 def to_sarif(problems: Sequence[Problem], version: str) -> str:
-    """Return a SARIF log, as code scanning takes it."""
+    """Return a SARIF log for code scanning."""
     rules = sorted({problem.rule for problem in problems})
     driver = {
         "name": "kwokfleet",
@@ -56,27 +56,22 @@ def _result(problem: Problem, rule_index: int) -> dict[str, Any]:
         "ruleId": problem.rule,
         "ruleIndex": rule_index,
         "level": "error" if problem.severity is Severity.ERROR else "warning",
-        "message": {"text": _said(problem)},
+        "message": {"text": problem.message},
         "locations": [{"physicalLocation": {"artifactLocation": {"uri": _uri(problem.path)}, "region": region}}],
     }
 
 
-def _said(problem: Problem) -> str:
-    said = f"{problem.what}, {problem.hint}" if problem.hint else problem.what
-    return f"{problem.field}: {said}" if problem.field else said
-
-
 def _uri(path: str) -> str:
-    """Return a relative path as a URI: what is not plain is escaped."""
+    """Return a relative path as a percent-encoded URI."""
     plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~/"
     return "".join(
         chr(byte) if chr(byte) in plain else f"%{byte:02X}" for byte in path.encode("utf-8", "surrogateescape")
     )
 
 
-def _message(text: str) -> str:
+def _escape_message(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def _property(text: str) -> str:
-    return _message(text).replace(":", "%3A").replace(",", "%2C")
+def _escape_property(text: str) -> str:
+    return _escape_message(text).replace(":", "%3A").replace(",", "%2C")

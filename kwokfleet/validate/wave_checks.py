@@ -7,6 +7,8 @@ from typing import Any
 
 from kwokfleet.api import fleet as fleet_api
 from kwokfleet.api import units
+from kwokfleet.api import wave as wave_api
+from kwokfleet.api.fields import MAX_LABEL_LENGTH
 from kwokfleet.api.wave import Wave
 from kwokfleet.documents import problems
 from kwokfleet.documents.problems import FieldPath, Finding, Severity
@@ -38,9 +40,6 @@ _PLACEMENT: dict[str, Any] = {
 }
 """The parts of a pod's spec that placing it adds to."""
 _TEMPLATE_STEPS = len(("spec", "waves", 0, "template"))
-_MAX_COUNT = 10_000_000
-_MAX_NAME = 63
-"""Characters in the name of a Job, since it is a label of its pods."""
 
 
 def check(
@@ -84,8 +83,8 @@ def _amount(wave: Wave, where: FieldPath, trace: workloads.RecordedArrivals | No
         too_long = trace is not None and trace.at[-1] / wave.arrivals.trace.speed > longest
     elif wave.duration is not None:
         most = schedule.expected_arrivals(wave.arrivals, wave.duration.total_seconds())
-        if min(most, wave.count or most) > _MAX_COUNT:
-            what = f"about {most:,.0f} objects would arrive, more than {_MAX_COUNT:,}"
+        if min(most, wave.count or most) > wave_api.MAX_COUNT:
+            what = f"about {most:,.0f} objects would arrive, more than {wave_api.MAX_COUNT:,}"
             yield Finding((*where, "duration"), what, "shorten it, lower the rate, or add count", rule="too-many")
         return
     else:
@@ -259,8 +258,11 @@ def _names(
     most = max(wave.count or 1, len(trace.at) if trace else 1)
     run = _CRON_RUN_DIGITS if wave.start.variant in _RECURRING else 1
     length = len(f"{fleet.name}-{wave.name}--") + run + max(1, math.ceil(math.log10(most)) if most > 1 else 1)
-    if length > _MAX_NAME:
-        what = f"its objects' names ({fleet.name}-{wave.name}-RUN-INDEX) would be longer than {_MAX_NAME} characters"
+    if length > MAX_LABEL_LENGTH:
+        what = (
+            f"its objects' names ({fleet.name}-{wave.name}-RUN-INDEX) would be longer than "
+            f"{MAX_LABEL_LENGTH} characters"
+        )
         yield Finding((*where, "name"), what, "use shorter names", rule="name-too-long")
 
 

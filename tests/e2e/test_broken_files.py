@@ -164,14 +164,14 @@ def places(report: Report) -> set[Place]:
 
 
 def test_text_is_one_line_for_each_problem(report: Report) -> None:
-    """`path:line:column: field: what, hint`: editors and people can both jump there."""
+    """`path:line:column: field: what; hint`: editors and people can both jump there."""
     lines = validate().stdout.splitlines()
     assert lines == [_line(each) for each in report["problems"]]
 
 
 def _line(problem: Report) -> str:
     place = f"{problem['path']}:{problem['line']}:{problem['column']}"
-    said = f"{problem['what']}, {problem['hint']}" if problem["hint"] else problem["what"]
+    said = f"{problem['what']}; {problem['hint']}" if problem["hint"] else problem["what"]
     severity = "warning" if problem["severity"] == "warning" else ""
     return ": ".join(part for part in (place, severity, problem["field"], said) if part)
 

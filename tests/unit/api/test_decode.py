@@ -99,12 +99,12 @@ def test_a_start_is_exactly_one_thing(start: dict[str, str], place: str) -> None
 def test_labels_must_be_texts() -> None:
     """What the API server would refuse is refused here, with the quotes that were forgotten."""
     found = findings(fleet(nodePools=[{"name": "a", "replicas": 1, "labels": {"gpu": True}}]))
-    assert 'put it in quotes, "true"' in found["spec.nodePools[0].labels.gpu"].what
+    assert 'write "true"' in found["spec.nodePools[0].labels.gpu"].what
 
 
 def test_a_pool_s_size_has_one_owner() -> None:
     """Either replicas or the autoscaler, and one of them."""
-    assert "needs replicas" in findings(fleet(nodePools=[{"name": "a"}]))["spec.nodePools[0]"].what
+    assert findings(fleet(nodePools=[{"name": "a"}]))["spec.nodePools[0]"].what == "replicas or autoscaler is required"
     both = findings(fleet(nodePools=[{"name": "a", "replicas": 1, "autoscaler": {"max": 5}}]))
     assert list(both) == ["spec.nodePools[0].replicas"]
 

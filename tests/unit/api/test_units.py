@@ -28,7 +28,7 @@ def test_a_span_has_two_bounds() -> None:
     """Ten to eleven seconds, and a fixed time as a span without width."""
     assert units.span("10s..11s") == units.Span(timedelta(seconds=10), timedelta(seconds=11))
     assert units.span("3s").fixed
-    with pytest.raises(ValueError, match="smaller bound"):
+    with pytest.raises(ValueError, match="lower bound must come first"):
         units.span("11s..10s")
 
 

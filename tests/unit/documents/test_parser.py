@@ -151,4 +151,4 @@ def test_a_problem_reads_as_one_line() -> None:
     """path:line:column: field: what, what to do."""
     document = parser.parse("fleets/a.yaml", "spec:\n  nodePools:\n    - replicas: -3\n")[0][0]
     problem = document.problem(Finding(("spec", "nodePools", 0, "replicas"), "must be 0 or more, got -3", "write 0"))
-    assert str(problem) == "fleets/a.yaml:3:17: spec.nodePools[0].replicas: must be 0 or more, got -3, write 0"
+    assert str(problem) == "fleets/a.yaml:3:17: spec.nodePools[0].replicas: must be 0 or more, got -3; write 0"
