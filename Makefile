@@ -14,7 +14,7 @@ VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' kwokfleet/__init__.py
 IMAGE   ?= ghcr.io/kwokfleet/kwokfleet:$(VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run down test coverage faults image image-test soak lint format golden bench mcad lock clean
+.PHONY: help setup run down test coverage faults image image-test soak lint format manifests golden bench mcad lock clean
 
 help:  ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +80,9 @@ lint: $(STAMP)  ## ruff, mypy and import-linter
 format: $(STAMP)  ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+manifests: $(STAMP)  ## render deploy/bundle, and copy the chart's files from deploy/
+	$(BIN)/python deploy/render.py
 
 golden: $(STAMP)  ## write the golden files anew; read the diff before you commit it
 	$(BIN)/python -m tests.tools

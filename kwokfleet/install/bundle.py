@@ -6,16 +6,20 @@ from pathlib import Path
 
 from kwokfleet import errors
 from kwokfleet.documents import parser
-from kwokfleet.install import fleet_configmap, kustomization
+from kwokfleet.install import fleet_configmap
 from kwokfleet.install.fleet_configmap import FleetConfigMap
+from kwokfleet.install.manifests import Bundle
 from kwokfleet.source import files, library, loader, revision
 
 _KIB = 1024
 
 
-def manifests() -> kustomization.Tree:
-    """Return the documents of deploy/, by the paths of their files."""
-    return {path: [each.value for each in parser.parse(path, text)[0]] for path, text in library.deploy_files().items()}
+def manifests() -> Bundle:
+    """Return the objects of each layer of deploy/bundle."""
+    return {
+        layer: [document.value for document in parser.parse(layer, text)[0]]
+        for layer, text in library.install_bundle().items()
+    }
 
 
 def pack_files(path: Path, loaded: loader.Loaded, extra: dict[str, str] | None = None) -> FleetConfigMap:

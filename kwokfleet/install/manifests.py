@@ -5,17 +5,18 @@ only what differs from one installation to the next: names, an image, numbers, w
 """
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from posixpath import join, normpath
 from typing import Any
 
-from kwokfleet.install import kustomization, ownership
+from kwokfleet.install import ownership
 from kwokfleet.install.fleet_configmap import FleetConfigMap
-from kwokfleet.install.kustomization import Tree
 from kwokfleet.kube import objects
-from kwokfleet.kube.objects import Manifest
+from kwokfleet.kube.objects import Manifest, ObjectKey
 
+Bundle = Mapping[str, Sequence[Any]]
+"""The objects of each layer of deploy/bundle."""
 NAME = "kwokfleet"
 NAMESPACE = "kwokfleet"
 """The namespace that the files in deploy/ name."""
@@ -59,32 +60,32 @@ class InstallOptions:
     network_policy: bool = True
 
 
-def build(tree: Tree, options: InstallOptions) -> list[Manifest]:
-    """Return everything that an installation consists of, in the order of applying."""
-    made = kustomization.build(tree, kustomization.BASE)
+def build(bundle: Bundle, options: InstallOptions) -> list[Manifest]:
+    """Return the objects of an installation in apply order."""
+    selected: dict[ObjectKey, Manifest] = {}
     for layer in _layers(options):
-        made = kustomization.build(tree, layer, made)
-    left_out = (() if options.admission else _ADMISSION) + (() if options.network_policy else ("NetworkPolicy",))
-    made = [copy.deepcopy(each) for each in made if each["kind"] not in left_out]
+        selected |= {objects.key(manifest): manifest for manifest in bundle.get(layer, ())}
+    excluded = (() if options.admission else _ADMISSION) + (() if options.network_policy else ("NetworkPolicy",))
+    manifests = [copy.deepcopy(manifest) for manifest in selected.values() if manifest["kind"] not in excluded]
     if isinstance(options.source, FleetConfigMap):
-        made.append(_files(options.source))
-    for each in made:
-        _edit(each, options)
-    return sorted(made, key=ownership.rank)
+        manifests.append(_files(options.source))
+    for manifest in manifests:
+        _edit(manifest, options)
+    return sorted(manifests, key=ownership.rank)
 
 
 def _layers(options: InstallOptions) -> list[str]:
-    """Return the overlays and components that options stand for."""
-    found = []
+    """Return the layers of the bundle; objects of a later layer replace those of an earlier one."""
+    layers = ["base"]
     if isinstance(options.source, GitSource):
-        found.append("overlays/git-sync" if options.source.sidecar else "overlays/git")
+        layers.append("git-sync" if options.source.sidecar else "git")
     if options.kwok_pods:
-        found.append("components/kwok-pods")
+        layers += ["kwok-pods", f"{layers[-1]}+kwok-pods"]
     if options.monitoring:
-        found.append("components/monitoring")
+        layers.append("monitoring")
     if options.viewer:
-        found.append("components/viewer")
-    return found
+        layers.append("viewer")
+    return layers
 
 
 def _files(parcel: FleetConfigMap) -> Manifest:

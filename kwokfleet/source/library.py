@@ -30,11 +30,15 @@ def fleet_crd() -> str:
     return (_folder("deploy") / "crds" / "kwokfleet.dev_fleets.yaml").read_text(encoding="utf-8")
 
 
-def deploy_files() -> dict[str, str]:
-    """Return the texts of the deployment manifests, by path below deploy/."""
-    folder = _folder("deploy")
-    paths = (path for part in ("base", "crds", "components", "overlays") for path in (folder / part).rglob("*.yaml"))
-    return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in sorted(paths)}
+def install_bundle() -> dict[str, str]:
+    """Return the rendered manifests of deploy/, by layer."""
+    folder = _folder("deploy") / "bundle"
+    return {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.yaml"))}
+
+
+def page_part(name: str) -> str:
+    """Return the text of a part that the page of a report is made with."""
+    return (_PACKAGE / "report" / "html" / "assets" / name).read_text(encoding="utf-8")
 
 
 def _folder(name: str) -> Path:

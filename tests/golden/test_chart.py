@@ -8,25 +8,7 @@ import kwokfleet
 from kwokfleet.embedded import versions
 from kwokfleet.kube import objects
 from kwokfleet.source import loader
-from tests.harness import deploy_manifests
-from tests.harness.golden_files import GoldenFiles
-
-COPIES = {
-    "crds": ["crds/kwokfleet.dev_fleets.yaml"],
-    "files/base": [
-        f"base/{name}.yaml"
-        for name in ("admission", "poddisruptionbudget", "priorityclass", "rights", "service", "serviceaccount")
-    ],
-    "files/kwok-pods": [
-        f"components/kwok-pods/{name}.yaml"
-        for name in ("configmap", "poddisruptionbudget", "rights", "service", "serviceaccount", "statefulset")
-    ],
-    "files/monitoring": [
-        f"components/monitoring/{name}.yaml" for name in ("dashboard", "prometheusrule", "servicemonitor")
-    ],
-    "files/viewer": ["components/viewer/viewer.yaml"],
-}
-"""Folders of the chart, and the files that it takes over as they are."""
+from tests.harness import deploy_manifests, python_files
 
 
 @pytest.mark.parametrize("variant", deploy_manifests.VARIANTS)
@@ -48,17 +30,13 @@ def test_every_variant_is_compared() -> None:
     )
 
 
-def test_files_that_the_chart_takes_over_are_up_to_date(golden_file: GoldenFiles) -> None:
-    """Written once, in the kustomize base; a chart can only read what lies inside of it."""
-    for folder, names in COPIES.items():
-        copies = deploy_manifests.CHART / folder
-        if golden_file.update:
-            for name in names:
-                (copies / Path(name).name).write_bytes((deploy_manifests.DEPLOY / name).read_bytes())
-        assert {each.name for each in copies.iterdir()} == {Path(name).name for name in names}
-        for name in names:
-            same = (copies / Path(name).name).read_bytes() == (deploy_manifests.DEPLOY / name).read_bytes()
-            assert same, f"{folder} lags behind deploy/{name}: run make golden"
+def test_generated_files_are_up_to_date() -> None:
+    """The bundle of `kwokfleet install` is what `kubectl kustomize` renders; the chart's files are copies."""
+    render = python_files.load(deploy_manifests.DEPLOY / "render.py")
+    texts: dict[Path, str] = render.files()
+    assert {path for folder in render.folders() for path in folder.iterdir()} == texts.keys()
+    for path, text in texts.items():
+        assert path.read_text() == text, f"{path} is not up to date: run make manifests"
 
 
 def test_a_release_in_another_namespace_leaves_nothing_in_ours() -> None:

@@ -6,18 +6,18 @@ import pytest
 
 from kwokfleet.api import kwok_controller
 from kwokfleet.documents import parser
-from kwokfleet.install import bundle, fleet_configmap, kustomization, manifests, ownership, rollout
+from kwokfleet.install import bundle, fleet_configmap, manifests, ownership, rollout
 from kwokfleet.install.manifests import GitSource, InstallOptions
 from kwokfleet.install.ownership import Ownership
 from kwokfleet.kube import objects
 
 Manifest = dict[str, Any]
-TREE = bundle.manifests()
+BUNDLE = bundle.manifests()
 
 
 def made(**options: Any) -> dict[str, Manifest]:  # noqa: ANN401  # of Options
     """Return the objects of an installation, by kind and name."""
-    found = manifests.build(TREE, InstallOptions(**options))
+    found = manifests.build(BUNDLE, InstallOptions(**options))
     return {f"{each['kind']}/{each['metadata']['name']}": each for each in found}
 
 
@@ -32,7 +32,7 @@ def daemon(**options: Any) -> Manifest:  # noqa: ANN401  # of Options
 
 def test_everything_can_be_applied_in_the_order_it_comes_in() -> None:
     """The namespace and the definition first; what runs last, when all it needs is there."""
-    kinds = [each["kind"] for each in manifests.build(TREE, InstallOptions())]
+    kinds = [each["kind"] for each in manifests.build(BUNDLE, InstallOptions())]
     assert kinds[:2] == ["Namespace", "CustomResourceDefinition"]
     assert kinds[-1] == "Deployment"
     assert kinds.index("ServiceAccount") < kinds.index("ClusterRoleBinding")
@@ -47,7 +47,7 @@ def test_an_image_of_ones_own_and_more_replicas() -> None:
 
 def test_another_namespace_is_named_everywhere_but_in_the_roles_that_are_about_others() -> None:
     """The Roles for node leases and for takeovers stay where those are; whom they are given to moves along."""
-    found = manifests.build(TREE, InstallOptions(namespace="sim"))
+    found = manifests.build(BUNDLE, InstallOptions(namespace="sim"))
     places = {each["metadata"].get("namespace") for each in found}
     assert "kwokfleet" not in places
     assert {"sim", "kube-node-lease", "kube-system"} <= places
@@ -106,6 +106,14 @@ def test_one_installation_does_not_change_another() -> None:
     before = made()
     made(namespace="sim", image="x/y:1", replicas=5, source=GitSource("https://x/y"))
     assert made() == before
+
+
+def test_a_git_source_and_kwok_pods_both_change_the_network_policy() -> None:
+    """The combination has a layer in the bundle: ssh for git, and the metrics port of kwok."""
+    for sidecar in (False, True):
+        policy = made(source=GitSource("https://x/y", sidecar=sidecar), kwok_pods=True)["NetworkPolicy/kwokfleet"]
+        ports = [port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]]
+        assert {22, "http"} <= set(ports)
 
 
 # files in a ConfigMap
@@ -228,26 +236,6 @@ def test_an_apply_that_changes_nothing_is_told_by_what_it_would_leave() -> None:
     assert ownership.is_unchanged(before, {**before, "metadata": counted})
     assert not ownership.is_unchanged(before, {**before, "spec": {"a": 2}})
     assert not ownership.is_unchanged(before, {**before, "metadata": {**counted, "managedFields": []}})
-
-
-# patches
-
-
-def test_a_patch_deletes_changes_and_adds_entries() -> None:
-    """By what tells entries apart; new ones stand first."""
-    below = {"volumes": [{"name": "a"}, {"name": "b", "x": 1}], "args": ["1", "2"]}
-    patch = {"volumes": [{"name": "a", "$patch": "delete"}, {"name": "b", "y": 2}, {"name": "c"}], "args": ["3"]}
-    assert kustomization.merged(below, patch) == {
-        "volumes": [{"name": "c"}, {"name": "b", "x": 1, "y": 2}],
-        "args": ["3"],
-    }
-
-
-def test_what_is_not_understood_of_a_kustomization_is_refused() -> None:
-    """Rather than to install something else than kubectl would."""
-    tree = {"x/kustomization.yaml": [{"kind": "Kustomization", "namePrefix": "my-"}]}
-    with pytest.raises(ValueError, match="namePrefix"):
-        kustomization.build(tree, "x")
 
 
 # waiting
