@@ -1,5 +1,5 @@
 """Where fleet files come from: folder, git repository, watching, revisions, webhooks.
 
-Entry points: `loader` (a path to a validated tree) and `sources` (what a daemon follows).
+Entry points: `loader` (from a path to a validated tree) and `sources` (the files of a daemon).
 May import: everything below it, up to validate.
 """

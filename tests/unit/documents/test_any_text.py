@@ -189,7 +189,7 @@ def load(name: str, text: str) -> loader.Loaded:
     path = str(ROOT / "fleets" / name)
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     snapshot = files.FileSnapshot(ROOT / "fleets", (files.File(path, text, digest),), (), digest)
-    loaded = loader.Loader().loaded(snapshot, ROOT)
+    loaded = loader.Loader().load_snapshot(snapshot, ROOT)
     for problem in loaded.problems:
         assert problem.what
         assert "\n" not in str(problem)
