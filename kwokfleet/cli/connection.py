@@ -14,7 +14,7 @@ from kwokfleet.cli import output
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kwokfleet.kube import client
+    from kwokfleet.kube import client, throttled_client
     from kwokfleet.kube.informer import informer
     from kwokfleet.kube.requests import Kind, Request, Response
 
@@ -60,6 +60,22 @@ def _first_response(api: "client.KubeClient", request: "Request") -> "Response":
                 output.print_line(f"note: {error}; retrying for {FIRST_RESPONSE_S:g} s")
             reported = True
             time.sleep(RETRY_S)
+
+
+@contextmanager
+def connect_throttled(context: str | None, kubeconfig: Path | None) -> "Iterator[throttled_client.ThrottledClient]":
+    """Return a client with retries and limits; close it when the block ends."""
+    import threading
+
+    from kwokfleet.kube import throttled_client
+
+    api = connect(context, kubeconfig)
+    stop = threading.Event()
+    try:
+        yield throttled_client.ThrottledClient(api, throttled_client.ClientLimits(), stop)
+    finally:
+        stop.set()
+        api.close()
 
 
 @contextmanager

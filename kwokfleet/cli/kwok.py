@@ -1,4 +1,4 @@
-"""`kwokfleet kwok`: the controller that plays the Stages, looked after."""
+"""`kwokfleet kwok`: run and inspect the kwok controller."""
 
 import json
 import time
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from kwokfleet.source import loader
 
 app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="The kwok controller that animates the nodes, looked after."
+    no_args_is_help=True, rich_markup_mode=None, help="Run and inspect the kwok controller, which simulates the nodes."
 )
 
 RESTART_S = 60.0
-IMPATIENT_S = 2.0
-"""How long a question about kwok may go unanswered: its process must be looked at meanwhile."""
-LOOK_S = 1.0
-"""How often the files are looked at for another way to run kwok."""
+PATIENCE_S = 2.0
+"""Retry limit of requests: the kwok process must be checked in the meantime."""
+RELOAD_S = 1.0
+"""Interval at which the files are loaded."""
 OBSERVE_S = 2.0
-"""How often it is looked at who drives the nodes, where kwok is somebody else's."""
-FEW = 5
-EXTERNAL = "the KwokController document says `mode: external`: somebody else runs kwok"
+"""Interval at which an external kwok is checked."""
+MAX_LISTED = 5
+EXTERNAL = "the KwokController has `mode: external`: kwokfleet does not run kwok"
 ShardNumber = Annotated[int | None, typer.Option("--shard", min=0, help="Only this shard.", show_default="all")]
 
 
@@ -87,11 +87,11 @@ def run(
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
-    """Run kwok as the KwokController document says, and keep it running, until Ctrl-C.
+    """Run kwok as the KwokController document declares, and restart it when it ends, until Ctrl-C.
 
-    Another kwok controller in the cluster is refused by name, or with `takeover: {policy: scaleDown}` put to
-    rest and given back its replicas in the end. With `mode: external` nothing is started: it is said who drives
-    the nodes, and when that changes, lags or ends.
+    If another kwok controller runs in the cluster, the command fails; with `takeover: {policy: scaleDown}` it scales
+    that controller to 0 and restores it at the end. With `mode: external` it starts no kwok, and reports which
+    controller drives the nodes.
     """
     output.start_logging()
     declared = _DeclaredController(path or files.default_path())
@@ -99,28 +99,30 @@ def run(
         if declared.loaded.tree.controller.mode == "external":
             _observe(declared, context, kubeconfig)
         else:
-            _keep(declared, bin_dir, context, kubeconfig)
+            _supervise(declared, bin_dir, context, kubeconfig)
 
 
-def _keep(declared: _DeclaredController, bin_dir: Path | None, context: str | None, kubeconfig: Path | None) -> None:
-    """Keep kwok going for as long as the files say that it is ours."""
+def _supervise(
+    declared: _DeclaredController, bin_dir: Path | None, context: str | None, kubeconfig: Path | None
+) -> None:
+    """Run kwok while the files declare `mode: managed`."""
     from kwokfleet.daemon import kwok_manager
 
-    with _kept(declared, bin_dir, context, kubeconfig) as kept:
-        output.print_line(f"kwok runs: {output.program()} kwok status; Ctrl-C ends it")
+    with _running_supervisor(declared, bin_dir, context, kubeconfig) as running:
+        output.print_line(f"kwok runs; status: {output.program()} kwok status; Ctrl-C stops it")
         while declared.reload().tree.controller.mode == "managed":
-            if kwok_manager.must_move(declared.loaded.tree.controller, _home(), kept):
-                kept.end()
+            if kwok_manager.must_move(declared.loaded.tree.controller, _home(), running):
+                running.end()
                 return
-            wanted = kwok_manager.desired_kwok(declared.loaded, kept.wanted)
-            if wanted != kept.wanted:
-                kept.change(wanted)
-            kept.retire()
-            time.sleep(LOOK_S)
+            wanted = kwok_manager.desired_kwok(declared.loaded, running.wanted)
+            if wanted != running.wanted:
+                running.change(wanted)
+            running.retire()
+            time.sleep(RELOAD_S)
 
 
 def _observe(declared: _DeclaredController, context: str | None, kubeconfig: Path | None) -> None:
-    """Say who drives the nodes for as long as the files say that kwok is somebody else's."""
+    """Report which controller drives the nodes while the files declare `mode: external`."""
     import threading
 
     from kwokfleet.kube import throttled_client
@@ -128,24 +130,24 @@ def _observe(declared: _DeclaredController, context: str | None, kubeconfig: Pat
 
     with closing(connection.connect(context, kubeconfig)) as api:
         sender = throttled_client.ThrottledClient(
-            api, throttled_client.ClientLimits(patience_s=IMPATIENT_S), threading.Event()
+            api, throttled_client.ClientLimits(patience_s=PATIENCE_S), threading.Event()
         )
-        output.print_line(f"{EXTERNAL}; who drives the nodes is said here; Ctrl-C ends it")
+        output.print_line(f"{EXTERNAL}; changes of the controllers that drive the nodes are logged; Ctrl-C to stop")
         spec = declared.loaded.tree.controller
-        watching = external.ExternalObserver(sender, spec)
+        observer = external.ExternalObserver(sender, spec)
         while declared.reload().tree.controller.mode == "external":
             if declared.loaded.tree.controller != spec:
                 spec = declared.loaded.tree.controller
-                watching = external.ExternalObserver(sender, spec)
-            watching.look()
+                observer = external.ExternalObserver(sender, spec)
+            observer.look()
             time.sleep(OBSERVE_S)
 
 
 @contextmanager
-def _kept(
+def _running_supervisor(
     declared: _DeclaredController, bin_dir: Path | None, context: str | None, kubeconfig: Path | None
 ) -> "Iterator[supervisor.Supervisor]":
-    """Keep kwok going from here to the end of the block."""
+    """Run and supervise kwok until the block ends."""
     import threading
 
     from kwokfleet import app as composition
@@ -163,18 +165,18 @@ def _kept(
         program = binaries.ensure(cluster_commands.settings_with(bin_dir), report, "kwok").path("kwok")
     api = connection.connect(context, kubeconfig)
     stop = threading.Event()
-    sender = throttled_client.ThrottledClient(api, throttled_client.ClientLimits(patience_s=IMPATIENT_S), stop)
+    sender = throttled_client.ThrottledClient(api, throttled_client.ClientLimits(patience_s=PATIENCE_S), stop)
     folder = _folder(api.host)
-    with connection.run_informer(api, (requests.NODE,)) as follower:
-        connection.wait_until_listed(follower)
+    with connection.run_informer(api, (requests.NODE,)) as managed:
+        connection.wait_until_listed(managed)
 
         def nodes() -> list[tuple[str, str]]:
             manage = declared.loaded.tree.controller.manage
-            found = ((each.key.name, objects.labels(each.manifest)) for each in follower.view().objects.values())
-            return sorted((name, labels.get(objects.SHARD, "")) for name, labels in found if manage.matches(labels))
+            labelled = ((node.key.name, objects.labels(node.manifest)) for node in managed.view().objects.values())
+            return sorted((name, labels.get(objects.SHARD, "")) for name, labels in labelled if manage.matches(labels))
 
         known = kwok_manager.own_holders(spec, _home(), folder)
-        rested = takeover.take_over(sender, spec, known, nodes, stop, _home())
+        scaled_down = takeover.take_over(sender, spec, known, nodes, stop, _home())
         if not desired.cluster_kinds(loaded.tree) <= _kinds(sender):
             definitions = composition.kwok_definitions(output.read_settings(), progress.on_stderr)
             for name in applier.ensure_definitions(sender, definitions, composition.ESTABLISHED_S):
@@ -184,36 +186,36 @@ def _kept(
         )
         where = kwok_manager.select_backend(spec, _home(), folder, sender, api)
         try:
-            with supervisor.Supervisor(sender, wanted, folder, nodes, api, where) as kept:
-                yield kept
+            with supervisor.Supervisor(sender, wanted, folder, nodes, api, where) as running:
+                yield running
         finally:
-            if rested:
+            if scaled_down:
                 takeover.restore(sender)
 
 
 def _home() -> str:
-    """Return the namespace in which a StatefulSet is looked for that was named without one."""
+    """Return the namespace of a StatefulSet that is named without one."""
     return settings.pod_namespace(settings.INSTALL_NAMESPACE)
 
 
 def _kinds(api: "RequestSender") -> set[str]:
-    """Return which of kwok's kinds the cluster knows."""
+    """Return the kinds of kwok whose CRDs are installed."""
     from kwokfleet.kube import objects, requests
 
-    found = api.send(requests.Request("GET", f"/apis/{objects.STAGE_API_VERSION}")).json().get("resources") or ()
-    return {each["kind"] for each in found}
+    resources = api.send(requests.Request("GET", f"/apis/{objects.STAGE_API_VERSION}")).json().get("resources") or ()
+    return {resource["kind"] for resource in resources}
 
 
 @app.command()
 def status(
     path: files.OnePath = None,
-    form: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    form: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
-    """Show the kwok processes of this machine, or kwok's pods if the files say so, and who drives the nodes.
+    """Show the kwok processes of this machine, or the pods of kwok, and the controllers that drive the nodes.
 
-    Exit code 1 unless every process or pod is ready; if the files say `mode: external`, unless every node is driven.
+    Exits with 1 unless every process or pod is ready; with `mode: external`, unless every node is driven.
     """
     from kwokfleet.kwok import external, pod_backend, statefulset, supervisor
     from kwokfleet.kwok.shard import ShardState
@@ -228,13 +230,13 @@ def status(
         typer.echo(json.dumps(_as_json(spec.mode, statuses, now), indent=2))
     else:
         _print_status(spec.mode, statuses, now)
-    well = bool(statuses) and all(each.state is ShardState.READY for each in statuses)
-    if not (now.is_complete if spec.mode == "external" else well):
+    is_ready = bool(statuses) and all(status.state is ShardState.READY for status in statuses)
+    if not (now.is_complete if spec.mode == "external" else is_ready):
         raise typer.Exit(errors.ExitCode.NO)
 
 
 def _declared(path: Path | None) -> "KwokControllerSpec":
-    """Return how kwok runs by the files, if there are any: with a path they must be readable, without it they may."""
+    """Return the KwokController of the files; the default one without a path and without fleets/."""
     from kwokfleet.api.kwok_controller import KwokControllerSpec
     from kwokfleet.source import loader
 
@@ -245,7 +247,7 @@ def _declared(path: Path | None) -> "KwokControllerSpec":
 def _as_json(mode: str, statuses: "list[shard.ShardStatus]", now: "lease_health.DriverHealth") -> dict[str, object]:
     return {
         "mode": mode,
-        "processes": [asdict(each) for each in statuses],
+        "processes": [asdict(status) for status in statuses],
         "nodes": {"count": now.nodes, "undriven": list(now.undriven), "lagSeconds": now.lag_s},
         "holders": _holders(now),
     }
@@ -254,13 +256,13 @@ def _as_json(mode: str, statuses: "list[shard.ShardStatus]", now: "lease_health.
 def _holders(now: "lease_health.DriverHealth") -> list[dict[str, object]]:
     return [
         {
-            "holder": each.holder,
-            "nodes": each.nodes,
-            "fresh": each.fresh,
-            "oldestRenewalSeconds": each.oldest_s,
-            "lagSeconds": each.lag_s,
+            "holder": driver.holder,
+            "nodes": driver.nodes,
+            "fresh": driver.fresh,
+            "oldestRenewalSeconds": driver.oldest_s,
+            "lagSeconds": driver.lag_s,
         }
-        for each in now.drivers
+        for driver in now.drivers
     ]
 
 
@@ -268,51 +270,55 @@ def _print_status(mode: str, statuses: "list[shard.ShardStatus]", now: "lease_he
     if mode == "external":
         output.print_line(EXTERNAL)
     elif not statuses:
-        output.print_line("kwokfleet looks after no kwok of this cluster here; start one: kwokfleet kwok run")
+        output.print_line("no kwok of this cluster runs here; start it: kwokfleet kwok run")
     if statuses:
-        typer.echo(output.table([_row(each) for each in statuses]) + "\n")
+        typer.echo(output.table([_row(status) for status in statuses]) + "\n")
     if now.drivers:
         typer.echo(output.table(_holders(now)) + "\n")
     driven = now.nodes - len(now.undriven)
-    first = f"; not driven: {', '.join(now.undriven[:FEW])}{' …' * (len(now.undriven) > FEW)}" if now.undriven else ""
+    first = (
+        f"; not driven: {', '.join(now.undriven[:MAX_LISTED])}{' …' * (len(now.undriven) > MAX_LISTED)}"
+        if now.undriven
+        else ""
+    )
     typer.echo(f"{driven} of {files.count(now.nodes, 'node')} driven{first}")
 
 
-def _row(each: "shard.ShardStatus") -> dict[str, object]:
+def _row(status: "shard.ShardStatus") -> dict[str, object]:
     return {
-        "shard": each.shard,
-        "state": each.state.value,
-        "pod" if each.pod else "pid": each.pod or each.pid or "-",
-        "port": each.port or "-",
-        "memory": f"{each.memory >> 20} MB",
-        "restarts": each.restarts,
-        "lag": f"{each.lag_s:g} s",
-        "ended": each.why or "-",
+        "shard": status.shard,
+        "state": status.state.value,
+        "pod" if status.pod else "pid": status.pod or status.pid or "-",
+        "port": status.port or "-",
+        "memory": f"{status.memory >> 20} MB",
+        "restarts": status.restarts,
+        "lag": f"{status.lag_s:g} s",
+        "ended": status.why or "-",
     }
 
 
 @app.command()
 def logs(
     shard: ShardNumber = None,
-    tail: Annotated[int, typer.Option(min=0, help="How many lines of the past to show of each.")] = 20,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines until Ctrl-C.")] = False,
+    tail: Annotated[int, typer.Option(min=0, help="Number of last lines per log.")] = 20,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Show new lines until Ctrl-C.")] = False,
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
-    """Show what kwok said."""
+    """Show the logs of kwok."""
     import signal
 
-    from kwokfleet.embedded import logs as tails
+    from kwokfleet.embedded import logs as embedded_logs
 
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `logs | head` is no failure
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `logs | head` is not an error
     folder = _folder(connection.connect(context, kubeconfig).host)
     log_files = sorted(folder.glob("shard-*/kwok.log" if shard is None else f"shard-{shard}/kwok.log"))
     if not log_files:
         raise errors.InputError(
-            "there is no log of a kwok here",
-            hint="kwokfleet kwok run starts one; of pods: kubectl logs --selector app.kubernetes.io/component=kwok",
+            "no kwok log on this machine",
+            hint="start it: kwokfleet kwok run; for pods: kubectl logs --selector app.kubernetes.io/component=kwok",
         )
-    for file, line in tails.lines(log_files, tail=tail, follow=follow):
+    for file, line in embedded_logs.lines(log_files, tail=tail, follow=follow):
         typer.echo(f"{file.parent.name} | {line}" if len(log_files) > 1 else line)
 
 
@@ -322,7 +328,7 @@ def restart(
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
-    """Start kwok anew, and wait until it drives its nodes again."""
+    """Restart kwok, and wait until it drives its nodes."""
     from kwokfleet.kwok import supervisor
     from kwokfleet.kwok.shard import ShardState
 
@@ -330,25 +336,28 @@ def restart(
     before = supervisor.read_status(folder)
     if not before:
         raise errors.ClusterError(
-            "kwokfleet looks after no kwok here",
-            hint="start one: kwokfleet kwok run; pods start anew by kubectl rollout restart statefulset",
+            "no kwok runs here",
+            hint="start it: kwokfleet kwok run; restart pods: kubectl rollout restart statefulset",
         )
-    lives = {(each.pid, each.identity) for each in before if shard is None or each.shard == shard}
+    old_processes = {(status.pid, status.identity) for status in before if shard in (None, status.shard)}
     (folder / supervisor.RESTART_FILE).write_text("" if shard is None else str(shard))
     deadline = time.monotonic() + RESTART_S
     while time.monotonic() < deadline:
         now = supervisor.read_status(folder) or []
-        chosen = [each for each in now if shard in (None, each.shard)]
-        if chosen and all(each.state is ShardState.READY and (each.pid, each.identity) not in lives for each in chosen):
-            output.print_line("kwok drives its nodes again")
+        selected = [status for status in now if shard in (None, status.shard)]
+        if selected and all(
+            status.state is ShardState.READY and (status.pid, status.identity) not in old_processes
+            for status in selected
+        ):
+            output.print_line("kwok was restarted")
             return
         time.sleep(0.1)
-    raise errors.DeadlineError(f"kwok was not ready within {RESTART_S:g} s", hint="kwokfleet kwok logs says why")
+    raise errors.DeadlineError(f"kwok was not ready within {RESTART_S:g} s", hint="see kwokfleet kwok logs")
 
 
 @app.command()
 def restore(context: connection.Context = None, kubeconfig: connection.Kubeconfig = None) -> None:
-    """Give kwok controllers that were scaled down for ours the replicas they had."""
+    """Restore the replicas of kwok controllers that kwokfleet has scaled down."""
     import threading
 
     from kwokfleet.kube import throttled_client
@@ -359,7 +368,7 @@ def restore(context: connection.Context = None, kubeconfig: connection.Kubeconfi
     restored = takeover.restore(
         throttled_client.ThrottledClient(api, throttled_client.ClientLimits(), threading.Event())
     )
-    for one in restored:
-        typer.echo(f"restored Deployment {one.namespace}/{one.name}: {one.remembered} replicas")
+    for controller in restored:
+        typer.echo(f"restored Deployment {controller.namespace}/{controller.name}: {controller.remembered} replicas")
     if not restored:
-        output.print_line("there is nothing to restore")
+        output.print_line("nothing to restore")

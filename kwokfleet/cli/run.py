@@ -1,4 +1,4 @@
-"""`kwokfleet run` and `kwokfleet up`: keep a cluster equal to files, for as long as it runs."""
+"""`kwokfleet run` and `kwokfleet up`: run the daemon, which keeps a cluster in sync with fleet files."""
 
 import signal
 from dataclasses import replace
@@ -24,47 +24,45 @@ _LAST_PORT = 65535
 
 GitUrl = Annotated[
     str | None,
-    typer.Option("--git-url", help="Take the files from this git repository instead.", show_default=False),
+    typer.Option("--git-url", help="Read the fleet files from this git repository.", show_default=False),
 ]
-GitRef = Annotated[str, typer.Option("--git-ref", help="The branch, tag or commit.")]
-GitPath = Annotated[str, typer.Option("--git-path", help="The folder in it that holds the files.")]
-GitInterval = Annotated[str, typer.Option("--git-interval", metavar="DURATION", help="How often to look for commits.")]
-Interval = Annotated[
-    str, typer.Option(metavar="DURATION", help="How often to look at everything anew, though nothing has happened.")
-]
+GitRef = Annotated[str, typer.Option("--git-ref", help="Branch, tag or commit.")]
+GitPath = Annotated[str, typer.Option("--git-path", help="Folder of the files in the repository.")]
+GitInterval = Annotated[str, typer.Option("--git-interval", metavar="DURATION", help="Interval between fetches.")]
+Interval = Annotated[str, typer.Option(metavar="DURATION", help="Interval of a full sync without changes.")]
 Listen = Annotated[
-    str, typer.Option(metavar="HOST:PORT", help="Where status, metrics and the API are served; empty: nowhere.")
+    str, typer.Option(metavar="HOST:PORT", help="Address of the HTTP server (status, metrics, API); empty: no server.")
 ]
 TokenFile = Annotated[
     Path | None,
     typer.Option(
-        help="A file with the token that requests which change something must carry. [env: KWOKFLEET_TOKEN]",
+        help="File with the token that writing requests to the API need. [env: KWOKFLEET_TOKEN]",
         show_default=False,
     ),
 ]
 HookSecretFile = Annotated[
     Path | None,
     typer.Option(
-        help="A file with the secret that the git host signs POST /hooks/git with. [env: KWOKFLEET_HOOK_SECRET]",
+        help="File with the secret that signs webhooks to POST /hooks/git. [env: KWOKFLEET_HOOK_SECRET]",
         show_default=False,
     ),
 ]
-Kwok = Annotated[bool, typer.Option("--kwok/--no-kwok", help="Run kwok as well, as the KwokController document says.")]
+Kwok = Annotated[bool, typer.Option("--kwok/--no-kwok", help="Also run kwok, as the KwokController document declares.")]
 LeaderElect = Annotated[
-    bool, typer.Option("--leader-elect/--no-leader-elect", help="Let only one of several daemons write, by a Lease.")
+    bool, typer.Option("--leader-elect/--no-leader-elect", help="Elect one leader among several daemons, with a Lease.")
 ]
 LeaseNamespace = Annotated[
     str | None,
-    typer.Option(help="Where that Lease is. [env: POD_NAMESPACE, else kube-system]", show_default=False),
+    typer.Option(
+        help=f"Namespace of the Lease. [env: POD_NAMESPACE, else {settings.LEASE_NAMESPACE}]", show_default=False
+    ),
 ]
 Poll = Annotated[
-    bool, typer.Option("--poll", help="Look at the files instead of waiting for events: for network folders.")
+    bool, typer.Option("--poll", help="Poll the files instead of waiting for file events: for network folders.")
 ]
 ResultsDir = Annotated[
     Path | None,
-    typer.Option(
-        help="Where what was measured of Runs is kept.  [default: results in the data folder]", show_default=False
-    ),
+    typer.Option(help="Folder of measured results. [default: results in the data folder]", show_default=False),
 ]
 
 
@@ -95,17 +93,18 @@ def run(  # noqa: PLR0913, PLR0917  # one for each option
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
-    """Keep the cluster equal to the files until stopped: at once when something moves, and on a schedule.
+    """Run the daemon: keep the cluster in sync with the fleet files until Ctrl-C.
 
-    Several may run for one cluster: one leads, the others stand by. SIGHUP reads the files again.
+    It syncs after every change, and at an interval. Several daemons can run for one cluster: one is the leader.
+    SIGHUP reloads the files.
     """
     from kwokfleet.kube import throttled_client
 
     output.start_logging()
     if git_url is not None and path is not None:
         raise errors.InputError(
-            f"files come from {path} or from --git-url, not from both",
-            hint="a folder in the repository: --git-path",
+            f"{path} and --git-url exclude each other",
+            hint="for a folder in the repository: --git-path",
         )
     config = replace(
         default_config(path or files.default_path(), _address(listen), bin_dir),
@@ -130,18 +129,18 @@ def up(
     listen: Listen = settings.LISTEN_ADDRESS,
     bin_dir: cluster_commands.BinDir = None,
 ) -> None:
-    """Start the embedded cluster, and keep it equal to the files until Ctrl-C. The cluster stays.
+    """Start the embedded cluster, and run the daemon until Ctrl-C. The cluster keeps running.
 
-    The same as `cluster up` and then `run`. `kwokfleet cluster down` removes the cluster.
+    The same as `cluster up`, then `run`. `kwokfleet cluster down` deletes the cluster.
     """
     from kwokfleet.embedded import cluster, state
 
     output.start_logging()
     where, address = require_exists(path or files.default_path()), _address(listen)
     with progress.show(output.console(stderr=True)) as report:
-        made = cluster.up(cluster_commands.settings_with(bin_dir), name, state.Spec(), report)
-    cluster_commands.print_usage(made)
-    _run_until_stopped(replace(default_config(where, address, bin_dir), kubeconfig=made.kubeconfig))
+        status = cluster.up(cluster_commands.settings_with(bin_dir), name, state.Spec(), report)
+    cluster_commands.print_usage(status)
+    _run_until_stopped(replace(default_config(where, address, bin_dir), kubeconfig=status.kubeconfig))
 
 
 def default_config(path: Path, listen: tuple[str, int] | None, bin_dir: Path | None) -> "app.DaemonConfig":
@@ -180,10 +179,10 @@ def _secret(file: Path | None) -> str:
     try:
         text = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise errors.InputError(f"{file} cannot be read: {why}", hint="name a file that holds one line") from error
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise errors.InputError(f"cannot read {file}: {reason}", hint="name a text file with one line") from error
     if not text:
-        raise errors.InputError(f"{file} is empty", hint="write a long random text into it: openssl rand -hex 32")
+        raise errors.InputError(f"{file} is empty", hint="write a random token to it: openssl rand -hex 32")
     return text
 
 
@@ -220,14 +219,14 @@ def running(config: "app.DaemonConfig") -> "AbstractContextManager[daemon.Daemon
 
 
 def _address(listen: str) -> tuple[str, int] | None:
-    """Read HOST:PORT, None for nowhere; a port alone is not taken for every address of this machine."""
+    """Parse HOST:PORT; return None for an empty text."""
     if not listen:
         return None
     host, colon, port = listen.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > _LAST_PORT:
         raise errors.InputError(
-            f"--listen {listen!r} is no HOST:PORT with a port up to {_LAST_PORT}",
-            hint=f"such as {settings.LISTEN_ADDRESS}; :8265 for every address of this machine",
+            f"--listen {listen!r} is invalid: it must be HOST:PORT with a port up to {_LAST_PORT}",
+            hint=f"for example {settings.LISTEN_ADDRESS}; for all addresses of this machine :8265",
         )
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104  # as asked
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kwokfleet import errors
-from kwokfleet.cli import connection, install, output, sync
+from kwokfleet.cli import connection, output, sync
 
 if TYPE_CHECKING:
     from kwokfleet.kube import throttled_client
@@ -45,7 +45,7 @@ def uninstall(
 
     output.start_logging(quiet=True)
     timeout_s = sync.seconds(timeout)
-    with install.connect_throttled(context, kubeconfig) as sender:
+    with connection.connect_throttled(context, kubeconfig) as sender:
         installed_in = _find_namespace(sender, namespace)
         if installed_in is None:
             output.print_line("no installation found; remove one made by kubectl or Helm with the same tool")

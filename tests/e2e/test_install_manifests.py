@@ -104,7 +104,7 @@ def test_files_that_are_too_many_for_a_configmap_are_refused(kwokfleet: cli.Cli,
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--from", ".", "--git-url", "x"), "not from both"),
+        (("--from", ".", "--git-url", "x"), "exclude each other"),
         (("--git-sync",), "--git-url"),
         (("--output", "yaml"), "--dry-run=client"),
     ],

@@ -35,5 +35,5 @@ def test_a_secret_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     """Rather than serving without one."""
     (tmp_path / "empty").touch()
     for option in ("--token-file", "--hook-secret-file"):
-        assert "no-such-file cannot be read" in run_rejected(tmp_path, "run", option, "no-such-file")
+        assert "cannot read no-such-file" in run_rejected(tmp_path, "run", option, "no-such-file")
         assert "empty is empty" in run_rejected(tmp_path, "run", option, "empty")

@@ -201,7 +201,7 @@ def test_a_wrong_stage_never_reaches_kwok(lab: Lab, stages_as: str) -> None:
     lab.write_stage(".status.good")
     lab.program.ok("sync", str(lab.file))
     with lab.running() as process:
-        heard(process, "Ctrl-C ends it")
+        heard(process, "Ctrl-C stops it")
         [before] = lab.status()["processes"]
         lab.write_stage(".status.bad[")
         said = heard(process, "continues with the last valid files")
@@ -258,7 +258,7 @@ def test_a_kwok_of_somebody_else_is_observed(lab: Lab, tmp_path: Path) -> None:
             assert (vanished["holder"], vanished["nodes"]) == (found["holder"], 3)
             heard(process, "nodes_not_driven")
             after = lab.program.run("kwok", "status", str(lab.file))
-            assert (after.returncode, "somebody else runs kwok" in after.stderr) == (1, True)
+            assert (after.returncode, "kwokfleet does not run kwok" in after.stderr) == (1, True)
             assert f"0 of 3 nodes driven; not driven: {lab.name}-pool-0" in after.stdout
         finally:
             process.terminate()
