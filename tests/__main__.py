@@ -1,7 +1,7 @@
-"""Every test, in two processes beside each other: those on the session's control plane, and all others.
+"""Runs all tests in two parallel processes: integration tests, and all others.
 
-Most of the former wait for kwok most of the time, and none of the latter needs their cluster. What the others say is
-shown when they are through. `pytest` alone runs the same tests one after the other.
+Integration tests mostly wait for kwok. The output of the other tests is shown at the end. `pytest` alone runs the same
+tests one after the other.
 """
 
 import subprocess
@@ -16,7 +16,7 @@ STOP_S = 60
 
 
 def main(arguments: list[str]) -> int:
-    """Run all; return 0 if all passed."""
+    """Run all tests; return 0 if all passed."""
     pytest = [sys.executable, "-m", "pytest", *arguments]
     with tempfile.TemporaryFile() as said, subprocess.Popen([*pytest, *OTHERS], stdout=said, stderr=said) as others:
         try:

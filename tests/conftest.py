@@ -1,7 +1,7 @@
-"""The test harness: one real control plane for the session, isolation by label, logs on failure.
+"""Fixtures and marks: one real control plane per session, isolation by label, logs on failure.
 
 A test that asks for `cluster` or `kwokfleet` runs against real components and is marked
-`cluster`; `pytest -m "not cluster"` runs the others, anywhere, in seconds. Tests below `faults` and
+`cluster`; `pytest -m "not cluster"` runs the others without binaries. Tests below `faults` and
 `image` are marked by these names and take minutes; they run only where `-m` names them.
 """
 
@@ -15,16 +15,16 @@ from tests.harness import cli, control_plane, golden_files, sandbox
 REAL = {"cluster", "kwokfleet", "standing"}
 """Fixtures that need the control plane's binaries."""
 APART = {name: Path(__file__).parent / name for name in ("faults", "image")}
-"""Marks, and the folders whose tests carry them."""
+"""Marks and their folders."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add our own option."""
+    """Add `--update-golden`."""
     parser.addoption("--update-golden", action="store_true", help="write golden files instead of comparing")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark every test that needs real components, or minutes; leave out the latter unless they are meant."""
+    """Add the marks; deselect slow tests unless `-m` names their mark."""
     for item in items:
         if REAL & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.cluster)
@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the ends of the components' logs with every failure that may be theirs."""
+    """Add log tails of the components to failure reports."""
     report = yield
     if report.failed:
         for name in REAL & set(getattr(item, "funcargs", ())):
@@ -50,7 +50,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture(scope="session")
 def session_cluster() -> Iterator[control_plane.ControlPlane]:
-    """Keep one control plane, with RBAC and admission on, for the whole session."""
+    """Run one control plane with RBAC and admission for the session."""
     yield from control_plane.running()
 
 
@@ -62,13 +62,13 @@ def cluster(session_cluster: control_plane.ControlPlane) -> control_plane.Contro
 
 @pytest.fixture
 def box(cluster: control_plane.ControlPlane) -> Iterator[sandbox.Sandbox]:
-    """Give a test a label of its own; what carries it is deleted afterwards."""
+    """Return a sandbox: a unique label and namespace, deleted after the test."""
     yield from sandbox.opened(cluster)
 
 
 @pytest.fixture
 def kwokfleet(tmp_path: Path) -> Iterator[cli.Cli]:
-    """Run the command line as a user would, with folders of the test's own; no cluster outlives it."""
+    """Return the command line with its own folders; its clusters are removed after the test."""
     yield from cli.isolated(tmp_path)
 
 

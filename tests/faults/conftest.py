@@ -1,4 +1,4 @@
-"""What tests of faults share: a fleet, a faulty way to the cluster, and others' objects that must not change."""
+"""Fixtures of fault tests: a fleet, a faulty proxy, and foreign objects that must not change."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,13 +11,13 @@ from tests.harness.control_plane import ControlPlane
 
 @pytest.fixture(scope="session")
 def session_cluster() -> Iterator[ControlPlane]:
-    """Keep a control plane of these tests' own, in which nothing changes anybody's nodes but a test."""
+    """Run a separate control plane without controllers that change nodes."""
     yield from control_plane.running("faults", foreign_objects.QUIET)
 
 
 @pytest.fixture
 def untouched(cluster: ControlPlane) -> Iterator[None]:
-    """Check after the test that not a byte of anybody else's objects has changed."""
+    """Check that the test does not change foreign objects."""
     with foreign_objects.assert_unchanged(cluster):
         yield
 
@@ -26,18 +26,18 @@ def untouched(cluster: ControlPlane) -> Iterator[None]:
 def scene(
     cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path, untouched: None
 ) -> Iterator[sync_testbed.SyncTestbed]:
-    """Give a test a fleet file and the session's cluster, with nothing of ours in it and something of others."""
+    """Return a fleet file and a cluster with foreign objects only."""
     yield from sync_testbed.opened(cluster, kwokfleet, tmp_path)
 
 
 @pytest.fixture
 def proxy(cluster: ControlPlane) -> Iterator[faulty_proxy.FaultyProxy]:
-    """Stand between kwokfleet and the cluster."""
+    """Return a faulty proxy to the cluster."""
     with faulty_proxy.proxy_to(cluster) as made:
         yield made
 
 
 @pytest.fixture
 def through(proxy: faulty_proxy.FaultyProxy, tmp_path: Path) -> dict[str, str]:
-    """Return the variables that lead a command through the proxy."""
+    """Return the variables that make a command use the proxy."""
     return {"KUBECONFIG": proxy.kubeconfig(tmp_path / "through.json")}

@@ -1,4 +1,4 @@
-"""kwokfleet itself: killed at any moment, started again, and done."""
+"""Syncs that are killed at random times and repeated."""
 
 import random
 import time
@@ -14,7 +14,7 @@ QPS = "400"
 
 
 def killed(scene: SyncTestbed, dice: random.Random) -> int:
-    """Begin a sync, kill it at some moment, and return how many nodes there are then."""
+    """Start a sync, kill it at a random time, and return the number of nodes."""
     process = scene.start("--qps", QPS)
     time.sleep(dice.uniform(0.5, 3.0))
     process.kill()
@@ -24,17 +24,17 @@ def killed(scene: SyncTestbed, dice: random.Random) -> int:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_sync_that_is_killed_again_and_again_is_finished_by_the_next(scene: SyncTestbed, seed: int) -> None:
-    """While it creates, and while it changes and deletes: in the end each node is there once, as it should be."""
-    dice = random.Random(seed)  # noqa: S311  # chance that can be repeated
+    """During creation, change and deletion; at the end every node exists once, as desired."""
+    dice = random.Random(seed)  # noqa: S311  # reproducible
     scene.write({"name": "a", "replicas": SIZE})
     counts = [killed(scene, dice) for _ in range(ROUNDS)]
-    assert counts == sorted(counts), "nothing that was made is lost"
+    assert counts == sorted(counts), "no created node is lost"
     done = scene.sync()
     assert done.returncode == 0, output(done)
     scene.assert_settled(a=SIZE)
     scene.write({"name": "a", "replicas": SIZE - 300, "labels": {"tier": "gold"}})
     counts = [killed(scene, dice) for _ in range(ROUNDS)]
-    assert counts == sorted(counts, reverse=True), "nothing that was deleted is back"
+    assert counts == sorted(counts, reverse=True), "no deleted node is back"
     done = scene.sync()
     assert done.returncode == 0, output(done)
     scene.assert_settled(a=SIZE - 300)

@@ -1,4 +1,4 @@
-"""The daemon: killed at any moment, without its API server, with a fleet that fails, in a fight."""
+"""Daemon faults: kills, API server outage, failing fleets, conflicting controllers."""
 
 import itertools
 import json
@@ -21,7 +21,7 @@ from tests.harness.faulty_proxy import Fault, ForwardThen, ProxiedRequest, Rejec
 Manifest = dict[str, Any]
 ROUNDS = 50
 EACH, LONG = 20, 1500
-"""Objects of each Run of the wave that comes again and again, and of the one that lasts."""
+"""Objects per Run of the repeated wave, and of the long wave."""
 WAVES = """
   waves:
     - name: ticks
@@ -47,20 +47,20 @@ WAVES = """
 
 @pytest.fixture
 def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path, untouched: None) -> Iterator[DaemonTestbed]:
-    """Give a test a folder, with nothing of ours in the cluster and something of others."""
+    """Return a testbed in a cluster with foreign objects only."""
     yield from daemon_testbed.opened(cluster, kwokfleet, tmp_path)
 
 
 def settled(lab: DaemonTestbed) -> bool:
-    """Tell whether the cluster is what the files say, by somebody who remembers nothing."""
+    """Return whether `diff` is empty."""
     return lab.program.run("diff", str(lab.files)).returncode == 0
 
 
-# killed
+# kills
 
 
 class Life:
-    """What people do to the files while daemons come and go."""
+    """Random file changes, and a check of the waves' objects."""
 
     def __init__(self, lab: DaemonTestbed, dice: random.Random) -> None:
         self._lab, self._dice = lab, dice
@@ -68,7 +68,7 @@ class Life:
         self.objects: dict[tuple[str, str, str], str] = {}
 
     def goes_on(self) -> None:
-        """Change a file or two."""
+        """Change some files."""
         lab, dice = self._lab, self._dice
         labels = f"labels: {{tier: {dice.choice(['gold', 'tin', 'iron'])}}}"
         waves = WAVES.format(name=lab.name, each=EACH, long=LONG)
@@ -76,7 +76,7 @@ class Life:
         for name, nodes in list(self._guests.items()):
             if nodes:
                 self._save(name, dice.choice([0, dice.randint(1, 20)]))
-            elif not lab.nodes(name):  # an empty fleet may go; one with nodes would need an approval
+            elif not lab.nodes(name):  # deletion of a fleet with nodes would need an approval
                 (lab.files / f"{name}.yaml").unlink()
                 del self._guests[name]
         if dice.random() < 0.5:
@@ -87,16 +87,16 @@ class Life:
         self._lab.save(nodes, name=name)
 
     def looks(self) -> None:
-        """Look at what the waves have made: what was there once is still there, and is still the same."""
+        """Check that every object seen before still exists with the same UID."""
         now = {}
         for kind, index in (("configmaps", ".data.index"), ("jobs", ".metadata.annotations.index")):
             columns = f"A:.metadata.labels['kwokfleet\\.dev/wave'],B:.metadata.labels['kwokfleet\\.dev/run'],C:{index}"
             chosen = ("-n", self._lab.name, "-l", "kwokfleet.dev/wave", "--no-headers", "--ignore-not-found")
             text = self._lab.cluster.kubectl("get", kind, *chosen, "-o", f"custom-columns={columns},D:.metadata.uid")
             for wave, run, number, uid in (line.split() for line in text.splitlines()):
-                assert (wave, run, number) not in now, "an object is there twice"
+                assert (wave, run, number) not in now, "duplicate object"
                 now[wave, run, number] = uid
-        assert self.objects.items() <= now.items(), "an object is gone, or is another one"
+        assert self.objects.items() <= now.items(), "an object was deleted or replaced"
         self.objects = now
 
 
@@ -107,13 +107,13 @@ def pages(lab: DaemonTestbed) -> dict[str, list[Manifest]]:
 
 @pytest.mark.timeout(900)
 def test_killed_at_any_moment_it_loses_nothing_and_does_nothing_twice(lab: DaemonTestbed) -> None:
-    """While files change and waves run: in the end the cluster is what the files say, each object was made once."""
-    dice = random.Random(7)  # noqa: S311  # chance that can be repeated
+    """During file changes and Runs; at the end the cluster is in sync and every object was created once."""
+    dice = random.Random(7)  # noqa: S311  # reproducible
     life = Life(lab, dice)
     for number in range(ROUNDS):
         life.goes_on()
         daemon = lab.start()
-        if dice.random() < 0.8:  # most die at work, some on the way there
+        if dice.random() < 0.8:  # most are killed as leader, some before
             waiting.until(lambda daemon=daemon: daemon.events("leading"))  # type: ignore[misc]
         time.sleep(dice.uniform(0.0, 2.0))
         daemon.kill()
@@ -134,16 +134,16 @@ def test_killed_at_any_moment_it_loses_nothing_and_does_nothing_twice(lab: Daemo
     last = max(int(run["name"]) for run in ledger["ticks"])
     counts = {run: count for (_, run), count in made.items() if int(run) <= last and run not in going}
     assert len(counts) > ROUNDS // 4
-    assert {run: count for run, count in counts.items() if count != EACH} == {}, "what was begun was finished"
+    assert {run: count for run, count in counts.items() if count != EACH} == {}, "every started Run was finished"
 
 
-# without its API server
+# API server outage
 
 
 def test_without_its_api_server_it_waits_and_heals_what_happened_meanwhile(
     lab: DaemonTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
 ) -> None:
-    """It says so, asks seldom, sleeps in between, and is the same process afterwards."""
+    """It reports the outage, retries rarely, uses little CPU and does not restart."""
     lab.save(20, "labels: {tier: gold}")
     with lab.run(through=through) as daemon:
         lab.wait_for_nodes(20)
@@ -158,7 +158,7 @@ def test_without_its_api_server_it_waits_and_heals_what_happened_meanwhile(
         asked, cpu = len(proxy.requests), spent(daemon)
         time.sleep(10)
         assert len(proxy.requests) - asked < 10 * 15, Counter(each.resource for each in proxy.requests[asked:])
-        assert spent(daemon) - cpu < 1, "it sleeps while there is nobody to ask"
+        assert spent(daemon) - cpu < 1, "it uses little CPU during the outage"
         proxy.rule = faulty_proxy.pass_through
         lab.wait_for_nodes(25)
         waiting.until(lambda: {node["metadata"]["labels"]["tier"] for node in lab.nodes()} == {"gold"})
@@ -167,16 +167,16 @@ def test_without_its_api_server_it_waits_and_heals_what_happened_meanwhile(
 
 
 def spent(daemon: daemon_process.DaemonProcess) -> float:
-    """Return the CPU seconds that a daemon has used."""
+    """Return the CPU seconds of a daemon."""
     times = psutil.Process(daemon.process.pid).cpu_times()
     return times.user + times.system
 
 
-# a fleet that fails
+# failing fleets
 
 
 def refused(proxy: faulty_proxy.FaultyProxy, name: str) -> list[float]:
-    """Refuse to make the nodes of a fleet from now on; return when that was tried, as it goes on."""
+    """Reject the creation of a fleet's nodes; return a growing list of attempt times."""
     tries: list[float] = []
 
     def rule(asked: ProxiedRequest) -> Fault | None:
@@ -190,7 +190,7 @@ def refused(proxy: faulty_proxy.FaultyProxy, name: str) -> list[float]:
 
 
 def one_bad(lab: DaemonTestbed, proxy: faulty_proxy.FaultyProxy) -> tuple[str, list[float]]:
-    """Save two fleets, one of which the API server refuses; return its name, and when it was tried."""
+    """Save two fleets, one of which is rejected; return its name and its attempt times."""
     bad = f"{lab.name}-bad"
     tries = refused(proxy, bad)
     lab.save(1, name=bad)
@@ -201,7 +201,7 @@ def one_bad(lab: DaemonTestbed, proxy: faulty_proxy.FaultyProxy) -> tuple[str, l
 def test_a_fleet_that_fails_is_tried_less_and_less_and_delays_no_other(
     lab: DaemonTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
 ) -> None:
-    """A changed file is tried at once; and once the fault is gone, it heals by itself."""
+    """A changed file is tried at once, and the fleet recovers when the fault ends."""
     bad, tries = one_bad(lab, proxy)
     with lab.run(through=through) as daemon:
         waiting.until(lambda: len(tries) >= 5, deadline_s=90)
@@ -211,10 +211,10 @@ def test_a_fleet_that_fails_is_tried_less_and_less_and_delays_no_other(
         lab.save(5)
         lab.wait_for_nodes(5)
         before = len(tries)
-        assert before == 5, "the other fleet's file is no reason to try this one again"
+        assert before == 5, "a change of the other fleet does not retry this one"
         lab.save(2, name=bad)
         waiting.until(lambda: len(tries) > before)
-        assert tries[before] - tries[before - 1] < 2 * gaps[-1], "a new file does not wait for the old one's pause"
+        assert tries[before] - tries[before - 1] < 2 * gaps[-1], "a changed file does not wait for the backoff"
         proxy.rule = faulty_proxy.pass_through
         lab.wait_for_nodes(2, bad)
         lab.wait_for_reason("Synced", bad)
@@ -223,7 +223,7 @@ def test_a_fleet_that_fails_is_tried_less_and_less_and_delays_no_other(
 
 
 def assert_asleep(daemon: daemon_process.DaemonProcess) -> None:
-    """Check that a daemon with nothing to do does nothing."""
+    """Check that an idle daemon uses little CPU."""
     cpu = spent(daemon)
     time.sleep(5)
     assert spent(daemon) - cpu < 0.5
@@ -232,7 +232,7 @@ def assert_asleep(daemon: daemon_process.DaemonProcess) -> None:
 def test_a_fleet_that_failed_and_is_not_wanted_any_more_is_forgotten(
     lab: DaemonTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
 ) -> None:
-    """There is nothing left to try again, and nothing keeps the daemon awake."""
+    """No retry is left, and the daemon is idle."""
     bad, tries = one_bad(lab, proxy)
     with lab.run(through=through) as daemon:
         waiting.until(lambda: len(tries) >= 2)
@@ -243,11 +243,11 @@ def test_a_fleet_that_failed_and_is_not_wanted_any_more_is_forgotten(
         assert daemon.get("/api/v1/plan")["changes"] == []
 
 
-# a fight
+# conflicting controllers
 
 
 def test_a_file_that_changes_often_is_no_fight(lab: DaemonTestbed) -> None:
-    """The same field is set again and again, to what the file says each time: nobody else wants anything."""
+    """Repeated changes of a field by the file are no conflict."""
     with lab.run():
         for number in range(15):
             lab.save(1, f"labels: {{save: s{number}}}")
@@ -260,7 +260,7 @@ def test_a_file_that_changes_often_is_no_fight(lab: DaemonTestbed) -> None:
 def test_a_field_that_somebody_else_wants_is_given_up(
     lab: DaemonTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
 ) -> None:
-    """After some rounds; the fleet says who it is, and everything else of it is still done."""
+    """After some attempts; the status names the other manager, and other changes are still applied."""
     fought = f"{lab.name}-pool-1"
     lab.save(3, "labels: {tier: gold}")
 

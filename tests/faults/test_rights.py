@@ -1,4 +1,4 @@
-"""Who we are and what we may: tokens that are wrong, expire or are renewed, and rights that are missing."""
+"""Authentication and authorization faults: invalid, expired and renewed tokens, and missing rights."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ ONLY_READ: Rules = [
 
 @pytest.fixture
 def account(scene: SyncTestbed) -> Iterator[Callable[[str, Rules], str]]:
-    """Return what makes a service account with some rights, and gives a token for it."""
+    """Return a function that creates a ServiceAccount with rules and returns its token."""
     cluster = scene.cluster
     cluster.kubectl("create", "namespace", NAMESPACE)
     made: list[str] = []
@@ -62,13 +62,13 @@ def account(scene: SyncTestbed) -> Iterator[Callable[[str, Rules], str]]:
 
 
 def token(scene: SyncTestbed, name: str) -> str:
-    """Return another token of a service account."""
+    """Return a new token of a ServiceAccount."""
     return scene.cluster.kubectl("create", "token", name, "--namespace", NAMESPACE).strip()
 
 
 @pytest.fixture
 def config(scene: SyncTestbed, tmp_path: Path) -> Callable[..., dict[str, str]]:
-    """Return what writes a kubeconfig for a user, and gives the variables that lead to it."""
+    """Return a function that writes a kubeconfig for a user and returns its variables."""
     flags = ("config", "view", "--raw", "--output", "json")
     content = json.loads(scene.cluster.kubectl(*flags))
 
@@ -85,9 +85,9 @@ def config(scene: SyncTestbed, tmp_path: Path) -> Callable[..., dict[str, str]]:
 def test_a_token_that_nobody_knows_is_said_at_once(
     scene: SyncTestbed, config: Callable[..., dict[str, str]], command: str
 ) -> None:
-    """Exit code 4, one sentence, and what to do; nothing is changed."""
+    """Exit code 4 with an error and a hint; no change."""
     scene.write({"name": "a", "replicas": SIZE})
-    done = scene.program.run(command, str(scene.path), **config(token="nonsense"))  # noqa: S106  # that is the point
+    done = scene.program.run(command, str(scene.path), **config(token="nonsense"))  # noqa: S106  # an invalid token
     assert done.returncode == 4, output(done)
     error, following = done.stderr.splitlines()
     assert "does not accept the credentials: 401 Unauthorized" in error
@@ -96,7 +96,7 @@ def test_a_token_that_nobody_knows_is_said_at_once(
 
 
 def expires(proxy: faulty_proxy.FaultyProxy, old: str, when: int) -> faulty_proxy.Rule:
-    """Return a rule under which a token is no longer accepted, from so many creations of nodes on."""
+    """Return a rule that rejects a token after so many created nodes."""
 
     def rule(asked: ProxiedRequest) -> Fault | None:
         made = sum(each.method == "POST" and each.resource.endswith("/nodes") for each in proxy.requests)
@@ -110,7 +110,7 @@ def expires(proxy: faulty_proxy.FaultyProxy, old: str, when: int) -> faulty_prox
 def test_a_token_that_expires_on_the_way_is_said(
     scene: SyncTestbed, proxy: faulty_proxy.FaultyProxy, account: Callable[..., str], tmp_path: Path
 ) -> None:
-    """Exit code 4 and what to do; what was done stays, and a sync with a new token goes on from there."""
+    """Exit code 4 with a hint; a sync with a new token completes the work."""
     scene.write({"name": "a", "replicas": SIZE})
     old = account("writer", NODES_AND_STAGES)
     proxy.rule = expires(proxy, old, SIZE // 2)
@@ -127,7 +127,7 @@ def test_a_token_that_expires_on_the_way_is_said(
 def test_a_token_file_that_is_renewed_goes_on_working(
     scene: SyncTestbed, proxy: faulty_proxy.FaultyProxy, account: Callable[..., str], tmp_path: Path
 ) -> None:
-    """As in a pod: the file holds another token by the time the first one is refused, by many threads at once."""
+    """As in a pod: the token file is renewed when many threads get 401 at once."""
     scene.write({"name": "a", "replicas": SIZE})
     old = account("writer", NODES_AND_STAGES)
     file = tmp_path / "token"
@@ -139,7 +139,7 @@ def test_a_token_file_that_is_renewed_goes_on_working(
     def rule(asked: ProxiedRequest) -> Fault | None:
         fault = is_expired(asked)
         if fault and fresh.exists():
-            fresh.replace(file)  # at once, as a kubelet does it
+            fresh.replace(file)  # atomically, as a kubelet does
         return fault
 
     proxy.rule = rule
@@ -152,7 +152,7 @@ def test_a_token_file_that_is_renewed_goes_on_working(
 def test_what_may_be_done_is_done_where_one_kind_may_not(
     scene: SyncTestbed, config: Callable[..., dict[str, str]], account: Callable[..., str]
 ) -> None:
-    """Rights for nodes and Stages but not for ConfigMaps: those are named, all else is made, exit code 4."""
+    """Without rights for ConfigMaps, the error names them, all else is created, exit code 4."""
     scene.write({"name": "a", "replicas": SIZE}, {"name": "auto", "autoscaler": {"max": 5}})
     limited = config(token=account("limited", NODES_AND_STAGES))
     done = scene.sync(**limited)
@@ -163,14 +163,14 @@ def test_what_may_be_done_is_done_where_one_kind_may_not(
     assert scene.cluster.get("stages", "--selector", sync_testbed.OURS)["items"]
     assert scene.cluster.get("configmaps", "--all-namespaces", "--selector", sync_testbed.OURS)["items"] == []
     assert scene.diff(**limited).returncode == 4
-    assert scene.sync().returncode == 0, "with all rights, what is left is done"
+    assert scene.sync().returncode == 0, "with all rights, the rest is done"
     scene.assert_settled(a=SIZE)
 
 
 def test_a_diff_needs_rights_to_read_and_no_others(
     scene: SyncTestbed, config: Callable[..., dict[str, str]], account: Callable[..., str]
 ) -> None:
-    """Whether there is something to do or not; a sync is refused by the API server, in its words."""
+    """A diff works with read rights, with and without changes; a sync shows the API server's rejection."""
     scene.write({"name": "a", "replicas": SIZE}, {"name": "auto", "autoscaler": {"max": 5}})
     reader = config(token=account("reader", ONLY_READ))
     done = scene.diff(**reader)

@@ -1,4 +1,4 @@
-"""The API server itself: restarted in the middle of a sync, killed, or of a kind that cannot stream lists."""
+"""API server faults: restarts and kills during a sync, and no streaming lists."""
 
 import os
 import signal
@@ -16,27 +16,27 @@ from tests.harness.sync_testbed import SyncTestbed, output
 
 SIZE = 400
 PAGES = 1200
-"""More nodes than fit on two pages."""
+"""More nodes than two pages of a list."""
 
 
 def restart(program: cli.Cli, cluster: ControlPlane) -> None:
-    """End the API server in good order, and start it again."""
+    """Restart the API server with SIGTERM."""
     program.ok("cluster", "restart", "kube-apiserver", "--name", cluster.where.name)
 
 
 def kill(program: cli.Cli, cluster: ControlPlane) -> None:
-    """End the API server in the middle of whatever it does, and start it again."""
+    """Kill the API server and start it again."""
     pid = int(cluster.where.pid_file("kube-apiserver").read_text())
     os.kill(pid, signal.SIGKILL)
     waiting.until(
         lambda: not supervised_kwok.process_exists(pid)
-    )  # it holds its port until the kernel has taken it apart
+    )  # it holds its port until it has exited
     program.ok("cluster", "up", "--name", cluster.where.name)
 
 
 @pytest.mark.parametrize("fail", [restart, kill])
 def test_a_sync_outlives_its_api_server(scene: SyncTestbed, fail: object) -> None:
-    """While nodes are made, and while they are changed and deleted: it goes on where it was, and nothing is lost."""
+    """During creation, change and deletion of nodes: the sync continues and no change is lost."""
     operator = cli.Cli(
         control_plane.STATE, scene.program.environment | {"KWOKFLEET_DATA_DIR": str(control_plane.STATE)}
     )
@@ -60,7 +60,7 @@ def test_a_sync_outlives_its_api_server(scene: SyncTestbed, fail: object) -> Non
 def test_pages_show_what_a_stream_shows(
     scene: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
 ) -> None:
-    """Where the API server does not stream lists, they come page by page, and the diff is the same to the byte."""
+    """Without streaming lists, paged lists give a byte-identical diff."""
 
     def rule(asked: ProxiedRequest) -> Fault | None:
         return Reject(422, "sendInitialEvents: Forbidden") if "sendInitialEvents" in asked.path else None
@@ -72,11 +72,11 @@ def test_pages_show_what_a_stream_shows(
     streamed, paged = (scene.diff("--output", "json", "--details", **each) for each in ({}, through))
     assert (paged.returncode, paged.stdout) == (1, streamed.stdout)
     always = len(requests.MANAGED_KINDS) - len(requests.KWOK_KINDS)
-    assert len(proxy.faults) == always, "every kind was asked for as a stream first"
+    assert len(proxy.faults) == always, "every kind was first requested as a stream"
 
 
 def test_an_api_server_without_streaming_lists(kwokfleet: cli.Cli, tmp_path: Path) -> None:
-    """A real one, with the feature turned off: sync and diff do what they do elsewhere."""
+    """With the feature gate off, sync and diff work."""
     flags = (
         "kube-apiserver=feature-gates=WatchList=false",
         *("=".join(each) for each in foreign_objects.QUIET.extra_args),

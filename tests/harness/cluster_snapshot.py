@@ -1,4 +1,4 @@
-"""Everything that is in a cluster, at one moment: what must be the same before and after."""
+"""Snapshot of all objects in a cluster, for comparison before and after."""
 
 import time
 from typing import Any
@@ -10,13 +10,13 @@ from tests.harness.control_plane import ControlPlane
 Manifest = dict[str, Any]
 QUIET_S = 1.0
 _FLEETING = ("events",)
-"""What comes and goes while nobody does anything."""
+"""Resources that are created and deleted in an idle cluster."""
 _RESTLESS = ("leases", "endpointslices", "endpoints")
-"""Kinds that change while nobody does anything; but they do not come or go."""
+"""Resources that change in an idle cluster; only their names are compared."""
 
 
 def take(cluster: ControlPlane) -> dict[tuple[str, str, str], Manifest]:
-    """Return every object of every kind that can be listed, to the last field; of restless ones the names."""
+    """Return every listable object; for changing resources only the names."""
     api = client.connect(kubeconfig=cluster.kubeconfig)
     try:
         return {
@@ -32,7 +32,7 @@ def take(cluster: ControlPlane) -> dict[tuple[str, str, str], Manifest]:
 
 
 def take_settled(cluster: ControlPlane) -> dict[tuple[str, str, str], Manifest]:
-    """Return the same once nothing moves any more: controllers have done what they do about what was just made."""
+    """Return a snapshot after controllers have stopped changing objects."""
     seen = [take(cluster)]
 
     def is_quiet() -> bool:
@@ -47,7 +47,7 @@ def take_settled(cluster: ControlPlane) -> dict[tuple[str, str, str], Manifest]:
 def wait_until_equal(
     cluster: ControlPlane, before: dict[tuple[str, str, str], Manifest], *, deadline_s: float = 30
 ) -> None:
-    """Wait until a cluster is as it was; fail with what differs."""
+    """Wait until the cluster equals *before*; fail with the differences."""
     found: list[str] = []
 
     def is_same() -> bool:
@@ -61,7 +61,7 @@ def wait_until_equal(
 
 
 def differences(before: dict[tuple[str, str, str], Manifest], after: dict[tuple[str, str, str], Manifest]) -> list[str]:
-    """Return what has come, gone or changed, by name."""
+    """Return created (+), deleted (-) and changed (~) objects."""
     come = [f"+ {'/'.join(key)}" for key in after.keys() - before.keys()]
     gone = [f"- {'/'.join(key)}" for key in before.keys() - after.keys()]
     changed = [

@@ -1,4 +1,4 @@
-"""Git repositories on disk, as people would make them."""
+"""Git repositories on disk."""
 
 import os
 import subprocess
@@ -20,11 +20,11 @@ class Repository:
 
     @property
     def url(self) -> str:
-        """Its address."""
+        """Its file URL."""
         return f"file://{self.root}"
 
     def git(self, *arguments: str) -> str:
-        """Run git in it."""
+        """Run git in the repository."""
         environment = git_command.environment(os.environ, _WHO)
         command = git_command.command("git", *arguments)
         done = subprocess.run(command, cwd=self.root, env=environment, check=True, capture_output=True, text=True)
@@ -38,7 +38,7 @@ class Repository:
             path.write_text(text)
 
     def commit(self, **files: str) -> str:
-        """Write files, commit everything and return the commit."""
+        """Write files and commit everything; return the commit."""
         self.write(**files)
         self.git("add", "--all")
         self.git("commit", "--quiet", "--allow-empty", "--message=change")

@@ -1,4 +1,4 @@
-"""kwokfleet's own syncing, without a process for each: for tests that do it many times."""
+"""Sync and diff inside the test process: faster for tests that run them often."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,13 +22,13 @@ OURS = ("--selector", f"{objects.MANAGED_BY}={objects.KWOKFLEET}", "--ignore-not
 
 @dataclass(frozen=True)
 class InProcessSync:
-    """A followed cluster."""
+    """Sync and diff with a running informer."""
 
     api: client.KubeClient
     follower: informer.Informer
 
     def sync(self, path: Path) -> syncing.SyncReport:
-        """Make the cluster what files say, which must succeed."""
+        """Sync files; it must succeed."""
         session, loaded = self._begun(path)
         done = session.converge(loaded, session.plan(loaded))
         assert not outcomes.failures(done.outcomes), [
@@ -37,7 +37,7 @@ class InProcessSync:
         return done
 
     def diff(self, path: Path) -> Plan:
-        """Return what differs, by somebody who remembers nothing."""
+        """Return the Plan of a new sync."""
         session, loaded = self._begun(path)
         return session.plan(loaded)
 
@@ -51,7 +51,7 @@ class InProcessSync:
 
 @contextmanager
 def following(cluster: control_plane.ControlPlane) -> Iterator[InProcessSync]:
-    """Follow a cluster from here to the end of the block."""
+    """Run an informer until the block ends."""
     api = client.connect(None, cluster.kubeconfig)
     try:
         with informer.Informer(api) as follower:
@@ -62,7 +62,7 @@ def following(cluster: control_plane.ControlPlane) -> Iterator[InProcessSync]:
 
 
 def delete_managed_objects(cluster: control_plane.ControlPlane) -> None:
-    """Remove everything that is kwokfleet's, whoever made it: tests share the cluster, one after the other."""
+    """Delete all managed objects of the cluster."""
     api = client.connect(None, cluster.kubeconfig)
     try:
         api.send(Request("DELETE", f"{requests.collection(requests.NODE)}?labelSelector={requests.MANAGED_SELECTOR}"))
@@ -75,7 +75,7 @@ def delete_managed_objects(cluster: control_plane.ControlPlane) -> None:
 
 def _managed_objects(api: client.KubeClient, kind: requests.Kind) -> list[tuple[ObjectKey, str]]:
     page = requests.list_page(kind, requests.MANAGED_SELECTOR, metadata_only=True)
-    # A kind that has just been defined is not to be had for a moment; one that is not defined has no objects.
+    # A new CRD is briefly unavailable (429); an unknown kind has no objects (404).
     busy = HTTPStatus.TOO_MANY_REQUESTS
     [answer] = waiting.until(lambda: [given for given in [api.send(page)] if given.status != busy])
     assert answer.status in (HTTPStatus.OK, HTTPStatus.NOT_FOUND), answer.message

@@ -1,4 +1,4 @@
-"""What an editor does with a JSON Schema: find it, and check a document by it."""
+"""Finds and applies a JSON Schema as an editor does."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def schema_path(path: Path) -> Path:
-    """Return the file that an editor would check *path* by."""
+    """Return the schema file named in the first line of *path*."""
     first = path.read_text().splitlines()[0]
     assert first.startswith("# yaml-language-server: $schema=")
     return path.parent / first.partition("=")[2]
@@ -19,7 +19,7 @@ TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 def violations(value: Any, schema: Any, root: Any, where: str = "") -> list[str]:  # noqa: ANN401 - any JSON
-    """Return where *value* breaks as much of JSON Schema as ours is made of."""
+    """Return the violations of the JSON Schema keywords that our schema uses."""
     if "$ref" in schema:
         return violations(value, root["definitions"][schema["$ref"].rpartition("/")[2]], root, where)
     if "anyOf" in schema:

@@ -1,4 +1,4 @@
-"""Situations that plans are made of, and what is read from a plan."""
+"""Inputs of the planner, and summaries of its Plan."""
 
 from typing import Any
 
@@ -11,12 +11,12 @@ from tests.harness import manifests
 
 
 def desired(*wanted: Manifest) -> dict[ObjectKey, Manifest]:
-    """Return objects as the files ask for them."""
+    """Return desired objects by key."""
     return {objects.key(each): each for each in wanted}
 
 
 def inventory(*there: Observed | Manifest) -> dict[ObjectKey, Observed]:
-    """Return objects as the cluster has them."""
+    """Return observed objects by key."""
     found = [each if isinstance(each, Observed) else manifests.observe(each) for each in there]
     return {each.key: each for each in found}
 
@@ -32,10 +32,10 @@ def nodes(count: int, pool: str = "gpu", **parts: Any) -> list[Manifest]:  # noq
 
 
 def actions(made: Plan) -> list[tuple[str, str]]:
-    """Return what is done to which object."""
+    """Return the action and object name of each Change."""
     return [(change.action.value, change.key.name) for change in made.changes]
 
 
 def causes(made: Plan) -> list[tuple[WithheldCause, str, int]]:
-    """Return what is withheld: the cause, the Fleet, and how many changes."""
+    """Return the cause, Fleet and number of Changes of each Withheld."""
     return [(each.cause, each.fleet, len(each.changes)) for each in made.withheld]

@@ -1,4 +1,4 @@
-"""Pods as a kubelet reports them, state by state: what `kwokfleet learn` is shown."""
+"""Pod states as a kubelet reports them, as input of `kwokfleet learn`."""
 
 import json
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import Any
 
 Manifest = dict[str, Any]
 EPOCH = 1_800_000_000
-"""When everything begins."""
+"""Start time; seconds since 1970."""
 
 
 def timestamp(seconds: float) -> str:
@@ -18,7 +18,7 @@ def timestamp(seconds: float) -> str:
 
 @dataclass
 class PodState:
-    """A pod that goes through its states; times are seconds since the beginning."""
+    """A pod with methods for its state changes; times are seconds after EPOCH."""
 
     name: str
     policy: str = "Never"
@@ -52,13 +52,13 @@ class PodState:
         )
 
     def bound(self, at: float) -> Manifest:
-        """Give it a node."""
+        """Bind it to a node."""
         self.now = {**self.now, "spec": {**self.now["spec"], "nodeName": "node"}}
         self._is("PodScheduled", at)
         return self.now
 
     def creating(self, at: float) -> Manifest:
-        """Let the kubelet take it."""
+        """Start the creation of its containers."""
         self._status(startTime=timestamp(at))
         self._is("Initialized", at, so=not self.init)
         self._is("Ready", at, so=False)
@@ -66,7 +66,7 @@ class PodState:
         return self.now
 
     def initialized(self, at: float) -> Manifest:
-        """Let its init containers be done."""
+        """Complete its init containers."""
         self._is("Initialized", at)
         return self.now
 
@@ -77,19 +77,19 @@ class PodState:
         return self.now
 
     def ready(self, at: float) -> Manifest:
-        """Let its probe succeed."""
+        """Set its Ready condition."""
         self._is("Ready", at)
         return self.now
 
     def over(self, started: float, at: float, code: int = 0, reason: str = "Completed") -> Manifest:
-        """End it."""
+        """Terminate it."""
         self._status(phase="Failed" if code else "Succeeded")
         self._is("Ready", at, so=False)
         self._container(0, {}, terminated=terminated_state(started, at, code, reason))
         return self.now
 
     def crashed(self, started: float, at: float, count: int, code: int = 1, reason: str = "Error") -> Manifest:
-        """Let its container crash, and wait."""
+        """Crash its container: CrashLoopBackOff."""
         self._is("Ready", at, so=False)
         self._container(
             count, {"terminated": terminated_state(started, at, code, reason)}, waiting={"reason": "CrashLoopBackOff"}
@@ -97,19 +97,19 @@ class PodState:
         return self.now
 
     def deleting(self, at: float, grace: int = 30) -> Manifest:
-        """Ask for its end."""
+        """Set its deletion timestamp."""
         more = {"deletionTimestamp": timestamp(at + grace), "deletionGracePeriodSeconds": grace}
         self.now = {**self.now, "metadata": {**self.now["metadata"], **more}}
         return self.now
 
 
 def terminated_state(started: float, at: float, code: int, reason: str) -> Manifest:
-    """Return the state of a container that ended."""
+    """Return the state of a terminated container."""
     return {"startedAt": timestamp(started), "finishedAt": timestamp(at), "exitCode": code, "reason": reason}
 
 
 def job_pod_states(name: str, start: float, steps: tuple[float, float, float], code: int = 0) -> Iterator[Manifest]:
-    """Yield the states of a Job's pod, which is created, ready and over after so many seconds each."""
+    """Yield the states of a Job's pod; *steps* are the durations until created, ready and finished."""
     create, ready, run = steps
     pod = PodState(name, job=True)
     yield pod.now
@@ -122,5 +122,5 @@ def job_pod_states(name: str, start: float, steps: tuple[float, float, float], c
 
 
 def kubectl_watch_output(states: list[tuple[str, Manifest]]) -> str:
-    """Return events as kubectl writes them."""
+    """Return watch events as kubectl prints them."""
     return "".join(json.dumps({"type": what, "object": pod}, indent=4) + "\n" for what, pod in states)

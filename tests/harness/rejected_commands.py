@@ -1,4 +1,4 @@
-"""Commands that must refuse their input before anything is started."""
+"""Commands that must reject their input before they start anything."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ TIMEOUT_S = 60
 
 
 def run_rejected(folder: Path, *arguments: str) -> str:
-    """Run a command that must refuse its input, where no cluster is known; return what it says."""
+    """Run a command that must reject its input, without a cluster; return its standard error."""
     done = subprocess.run(
         [sys.executable, "-m", "kwokfleet", *arguments],
         cwd=folder,
@@ -21,5 +21,5 @@ def run_rejected(folder: Path, *arguments: str) -> str:
     )
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert "next:" in done.stderr
-    assert not (folder / ".local").exists(), "nothing is to be started"
+    assert not (folder / ".local").exists(), "nothing may be started"
     return done.stderr

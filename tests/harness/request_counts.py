@@ -1,7 +1,6 @@
-"""How many requests the API server answered, by verb and resource, from its own metrics.
+"""Request counts by verb and resource, from the metrics of the API server.
 
-Promises such as "a settled fleet costs no request" are checked with this. The counts are of all
-clients: a test asks about resources that nothing but the code under test touches.
+The counts include all clients: a test must use resources that only the code under test touches.
 """
 
 import time
@@ -27,15 +26,15 @@ class RequestCounts:
         self._counts: Counter[tuple[str, str]] = Counter()
 
     def fill(self, before: Counter[tuple[str, str]], after: Counter[tuple[str, str]]) -> None:
-        """Keep what came between *before* and *after*."""
+        """Set the counts to the difference of two readings."""
         self._counts = after - before
 
     def of(self, verb: str, resource: str) -> int:
-        """Count one verb on one resource."""
+        """Return the count of one verb on one resource."""
         return self._counts[verb, resource]
 
     def writes(self, resource: str) -> int:
-        """Count everything that changes *resource* or one of its subresources."""
+        """Return the count of writes to *resource* and its subresources."""
         return sum(
             count
             for (verb, name), count in self._counts.items()
@@ -43,12 +42,12 @@ class RequestCounts:
         )
 
     def all(self) -> dict[tuple[str, str], int]:
-        """Return every count, for a message."""
+        """Return all counts."""
         return dict(sorted(self._counts.items()))
 
 
 def read_settled(metrics: Callable[[], str]) -> Counter[tuple[str, str]]:
-    """Read the counts now, once they stand still: an answer is counted after it was sent."""
+    """Return the counts when they are stable: a request is counted after its response."""
     counts = parse(metrics())
     for _ in range(SETTLE_TRIES):
         time.sleep(SETTLE_S)

@@ -1,4 +1,4 @@
-"""A scheduler of a few lines: it binds the pods that name it, one after the other, to any node. It emits no Event."""
+"""Round-robin scheduler for pods with its schedulerName. It emits no Events."""
 
 import itertools
 import json
@@ -15,7 +15,7 @@ POLL_S = 0.3
 
 @contextmanager
 def running(api: client.KubeClient, nodes: str) -> Iterator[None]:
-    """Let it bind pods to the nodes that carry a label, until the block ends."""
+    """Bind pods to the nodes of a label selector until the block ends."""
     stop = threading.Event()
     thread = threading.Thread(target=_loop, args=(api, nodes, stop), name=NAME, daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""Results as a Run of a thousand pods would leave them: made up, consistent in themselves, the same each time."""
+"""Generated results of a Run: consistent and deterministic."""
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ POOLS = ("general", "gpu")
 
 @dataclass(frozen=True)
 class SampleRun:
-    """A Run: what a shelf holds of it."""
+    """The result, pods and workloads of a Run."""
 
     result: Result
     pods: tuple[PodTimes, ...]
@@ -44,7 +44,7 @@ class SampleRun:
         return there.find(self.result.fleet, self.result.wave, self.result.run)[0]
 
 
-def sample_run(  # noqa: PLR0913  # what may differ between two Runs
+def sample_run(  # noqa: PLR0913  # parameters of a Run
     pods: int = 1000,
     *,
     name: str = "1",
@@ -56,7 +56,7 @@ def sample_run(  # noqa: PLR0913  # what may differ between two Runs
     gap: tuple[float, float] | None = None,
     job: bool = True,
 ) -> SampleRun:
-    """Make up a Run of *pods* one-pod Jobs (or pods), *rate* a second, a few of which fail."""
+    """Generate a Run of *pods* one-pod Jobs (or pods) at *rate* per second; a few fail."""
     dice = random.Random(f"{seed}/{name}")  # noqa: S311 - an example, no secret
     times = [_pod(dice, index, at.timestamp() + index / rate, slower, job=job) for index in range(pods)]
     seen = [_unseen(each, at.timestamp(), gap) for each in times] if gap else times
@@ -96,7 +96,7 @@ def sample_run(  # noqa: PLR0913  # what may differ between two Runs
 
 
 def empty_result() -> Result:
-    """Return what is known of a Run of which nobody has seen anything."""
+    """Return the result of a Run without observations."""
     return Result(
         fleet="lab",
         wave="unseen",
@@ -163,16 +163,16 @@ def _gaps(at: datetime, gap: tuple[float, float] | None) -> tuple[Gap, ...]:
 
 
 # ----------------------------------------------------------------------------------------
-# what is made of them
+# aggregates
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
-    """Return a percentile as ClusterLoader2 has it."""
+    """Return a percentile as ClusterLoader2 computes it."""
     return values[ceil(len(values) * percent / 100) - 1] if values else None
 
 
 def latency(name: str, of: str, clock: Clock, values: Iterable[float | None]) -> Latency:
-    """Return one latency of these seconds."""
+    """Return the Latency of some durations in seconds."""
     found = list(values)
     known = sorted(round(max(0.0, each), 6) for each in found if each is not None)
     points = {ceil(len(known) * step / 100) - 1 for step in range(1, 101)} if known else set()

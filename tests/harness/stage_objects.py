@@ -1,4 +1,4 @@
-"""The Stages in stages/, and nodes, pods and Jobs for a kwok that plays them."""
+"""The Stages in stages/, and nodes, pods and Jobs to play them on."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,28 +15,28 @@ QUICK = {
     f"pod-{step}.stage.kwok.x-k8s.io/delay": "100ms"
     for step in ("create", "init-container-running", "init-container-completed", "ready", "complete", "delete")
 }
-"""Annotations that take a pod through pod-general in half a second."""
+"""Annotations that shorten pod-general to half a second."""
 
 Manifest = dict[str, Any]
 
 
 def paths(*names: str) -> list[Path]:
-    """Return the files of sets."""
+    """Return the files of Stage sets."""
     return [FOLDER / f"{name}.yaml" for name in names]
 
 
 def documents(name: str) -> list[Manifest]:
-    """Return the documents of a set."""
+    """Return the documents of a Stage set."""
     return list(YAML(typ="safe").load_all(FOLDER / f"{name}.yaml"))
 
 
 def stages(name: str) -> dict[str, Manifest]:
-    """Return the Stages of a set, by name."""
+    """Return the specs of a set's Stages, by name."""
     return {each["metadata"]["name"]: each["spec"] for each in documents(name) if each["kind"] == "Stage"}
 
 
 def add_node(box: Sandbox, name: str, labels: dict[str, str] | None = None, *, schedulable: bool = True) -> str:
-    """Make a bare node; return its name, normally once pods can land on it."""
+    """Create a node; return its name, by default when it is schedulable."""
     node = box.manifest("v1", "Node", name)
     node["metadata"]["labels"] |= labels or {}
     box.cluster.apply(node)
@@ -57,13 +57,13 @@ def conditions(thing: Manifest) -> dict[str, Manifest]:
 
 
 def pod_spec(node: str, *names: str, **fields: Any) -> Manifest:  # noqa: ANN401 - a manifest
-    """Write the spec of a pod that is bound to *node* by the scheduler."""
+    """Return the spec of a pod that the scheduler binds to *node*."""
     containers = [{"name": name, "image": "registry/image:1"} for name in names]
     return {"nodeSelector": {"kubernetes.io/hostname": node}, "containers": containers, **fields}
 
 
 def add_pod(box: Sandbox, name: str, node: str, **parts: Any) -> str:  # noqa: ANN401 - a manifest
-    """Make a pod on *node* by naming it there, and return its name; *parts*: labels, annotations, spec."""
+    """Create a pod with nodeName *node*; return its name. *parts*: labels, annotations, spec."""
     spec = {**pod_spec(node, "main"), **parts.get("spec", {}), "nodeName": node}
     del spec["nodeSelector"]
     pod = box.manifest("v1", "Pod", name, spec=spec)
@@ -74,7 +74,7 @@ def add_pod(box: Sandbox, name: str, node: str, **parts: Any) -> str:  # noqa: A
 
 
 def add_job(box: Sandbox, name: str, part: dict[str, str], *arguments: str) -> str:
-    """Make a Job of one pod, for nodes with the labels *part*, and return its name."""
+    """Create a one-pod Job for nodes with the labels *part*; return its name."""
     metadata = {"annotations": QUICK}
     container = {"name": "main", "image": "busybox", "args": list(arguments)}
     spec = {"nodeSelector": box.labels | part, "restartPolicy": "Never", "containers": [container]}
@@ -84,12 +84,12 @@ def add_job(box: Sandbox, name: str, part: dict[str, str], *arguments: str) -> s
 
 
 def pod(box: Sandbox, name: str) -> Manifest:
-    """Return a pod as it is now."""
+    """Return the current pod."""
     return box.cluster.get("pod", name, "--namespace", box.name)
 
 
 def wait_for_pod(box: Sandbox, name: str, is_so: Callable[[Manifest], bool], deadline_s: float = 30) -> Manifest:
-    """Wait until something holds for a pod, and return it as it was then."""
+    """Wait until a check holds for a pod; return that pod."""
     seen: list[Manifest] = []
 
     def look() -> bool:
@@ -106,7 +106,7 @@ def is_ready(thing: Manifest) -> bool:
 
 
 def wait_for_job(box: Sandbox, job: str) -> Manifest:
-    """Wait until a Job is complete, and return its pod."""
+    """Wait until a Job is complete; return its pod."""
     waiting.until(lambda: "Complete" in conditions(box.cluster.get("job", job, "--namespace", box.name)))
     selector = ("--selector", f"batch.kubernetes.io/job-name={job}")
     pods: list[Manifest] = box.cluster.get("pods", "--namespace", box.name, *selector)["items"]

@@ -1,7 +1,6 @@
-"""How long the machine stood still: what is on time on an idle machine is late by that much on a busy one.
+"""Measures stalls of a busy machine, to set the tolerance of timed assertions.
 
-A clock ticks through the control plane itself: each tick is a short sleep and a write that the API server
-must take. What a tick takes longer than it should, nobody else on the machine had either.
+Each tick is a short sleep and a write to the API server. The excess time of a tick counts as a stall.
 """
 
 import threading
@@ -17,31 +16,31 @@ from tests.harness.control_plane import ControlPlane
 
 TICK_S = 0.1
 TOLERANCE_S = 0.1
-"""What a tick may take beyond its sleep without being a stall."""
+"""Excess time of a tick that is not a stall."""
 RESOLUTION_S = 1
-"""To what kwok's own times are exact: it counts, and the API's timestamps say, whole seconds."""
+"""Resolution of kwok's times and of API timestamps."""
 MAPS = "/api/v1/namespaces/default/configmaps"
 NAME = "kwokfleet-test-clock"
 
 
 @dataclass
 class StallClock:
-    """What was lost while the clock ticked."""
+    """Sum of all stalls."""
 
     lost_s: float = 0.0
 
     def ticked(self, took_s: float) -> None:
-        """Note how long a tick took."""
+        """Record the duration of a tick."""
         self.lost_s += max(0.0, took_s - TICK_S - TOLERANCE_S)
 
     def about(self, seconds: float) -> "ApproximateSeconds":
-        """Return what equals the time from one thing to the next if that was on time."""
+        """Return a value equal to any duration within tolerance."""
         return ApproximateSeconds(seconds, self.lost_s)
 
 
 @dataclass(frozen=True)
 class ApproximateSeconds:
-    """A time, missed by no more than the machine stood still: then beginnings are seen late as well as ends."""
+    """A duration that equals every number within the resolution plus the stall time."""
 
     seconds: float
     lost_s: float
@@ -55,12 +54,12 @@ class ApproximateSeconds:
         return hash(self.seconds)
 
     def __repr__(self) -> str:
-        return f"{self.seconds} s ± {RESOLUTION_S} s ± {self.lost_s:.1f} s in which the machine stood still"
+        return f"{self.seconds} s ± {RESOLUTION_S} s ± {self.lost_s:.1f} s of stalls"
 
 
 @contextmanager
 def running(cluster: ControlPlane) -> Iterator[StallClock]:
-    """Let the clock tick inside the block."""
+    """Run the clock until the block ends."""
     stalls, ended = StallClock(), threading.Event()
     api = client.connect(kubeconfig=cluster.kubeconfig)
     cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME, "namespace": "default"}})
@@ -72,7 +71,7 @@ def running(cluster: ControlPlane) -> Iterator[StallClock]:
             body = b'{"data":{"tick":"%d"}}' % time.monotonic_ns()
             try:
                 api.send(Request("PATCH", f"{MAPS}/{NAME}", body, MERGE_PATCH))
-            except errors.ClusterError:  # then that much was lost as well
+            except errors.ClusterError:  # the time counts as a stall
                 continue
             finally:
                 stalls.ticked(time.monotonic() - began)

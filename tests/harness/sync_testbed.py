@@ -1,4 +1,4 @@
-"""A fleet file, a real cluster, and `kwokfleet sync` between them."""
+"""A fleet file, a real cluster, and `kwokfleet sync`."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ Done = subprocess.CompletedProcess[str]
 
 @dataclass(frozen=True)
 class SyncTestbed:
-    """What a test of syncs looks at."""
+    """A fleet file, a cluster and the program."""
 
     cluster: control_plane.ControlPlane
     program: cli.Cli
@@ -30,50 +30,50 @@ class SyncTestbed:
         self.path.write_text(json.dumps(document))
 
     def sync(self, *arguments: str, **variables: str) -> Done:
-        """Sync, whatever comes of it."""
+        """Run `sync`; return its result, also when it fails."""
         return self.program.run("sync", str(self.path), *arguments, **variables)
 
     def start(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
-        """Begin to sync."""
+        """Start `sync` in the background."""
         return self.program.start("sync", str(self.path), *arguments, **variables)
 
     def diff(self, *arguments: str, **variables: str) -> Done:
-        """Say what a sync would do."""
+        """Run `diff`."""
         return self.program.run("diff", str(self.path), *arguments, **variables)
 
     def nodes(self) -> dict[str, Manifest]:
-        """Return our nodes, by name."""
+        """Return the managed nodes by name."""
         return {each["metadata"]["name"]: each for each in self.cluster.get("nodes", "--selector", OURS)["items"]}
 
     def names(self) -> list[str]:
-        """Return the names of our nodes; much quicker than the nodes."""
+        """Return the names of the managed nodes; faster than nodes()."""
         text = self.cluster.kubectl("get", "nodes", "--selector", OURS, "--output", "name")
         return sorted(line.removeprefix("node/") for line in text.splitlines())
 
     def assert_settled(self, **sizes: int) -> None:
-        """Check that each pool has its nodes and no others, and that nothing is left to do."""
+        """Check that each pool has exactly its nodes and that `diff` is empty."""
         assert self.names() == node_names(**sizes)
         done = self.diff()
         assert done.returncode == 0, done.stdout + done.stderr
 
     def sweep(self) -> None:
-        """Remove everything that is ours, and return once its namespaces are gone, which take their time."""
+        """Delete all managed objects; wait until their namespaces are gone."""
         in_process_sync.delete_managed_objects(self.cluster)
         waiting.until(lambda: not self.cluster.kubectl("get", "namespaces", "--selector", OURS, "--output=name"))
 
 
 def node_names(**sizes: int) -> list[str]:
-    """Return the names of the nodes of pools, by their sizes."""
+    """Return the node names of pools with these sizes."""
     return sorted(f"{FLEET}-{pool}-{index}" for pool, size in sizes.items() for index in range(size))
 
 
 def output(done: Done) -> str:
-    """Return all that a command said."""
+    """Return exit code, standard output and standard error."""
     return f"exit code {done.returncode}\n{done.stdout}{done.stderr}"
 
 
 def wait_for_exit(process: subprocess.Popen[str], timeout_s: float = cli.TIMEOUT_S) -> Done:
-    """Wait for a command that was begun, and return what came of it."""
+    """Wait for a background command; return its result."""
     with process:
         try:
             out, err = process.communicate(timeout=timeout_s)
@@ -84,7 +84,7 @@ def wait_for_exit(process: subprocess.Popen[str], timeout_s: float = cli.TIMEOUT
 
 
 def opened(cluster: control_plane.ControlPlane, program: cli.Cli, folder: Path) -> Iterator[SyncTestbed]:
-    """Begin with nothing of ours, and leave nothing."""
+    """Yield a testbed; delete all managed objects before and after."""
     environment = program.environment | {"KUBECONFIG": str(cluster.kubeconfig)}
     scene = SyncTestbed(cluster, cli.Cli(program.data_dir, environment), folder / "fleet.yaml")
     scene.sweep()

@@ -1,4 +1,4 @@
-"""Who reads files whenever they may have changed, as the daemon does."""
+"""Reads a folder on each call of a file watcher, as the daemon does."""
 
 import time
 from pathlib import Path
@@ -14,7 +14,7 @@ QUIET_S = 1.0
 
 
 class TreeReader:
-    """Reads a tree when it is called."""
+    """Callback that reads a tree."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -22,19 +22,19 @@ class TreeReader:
         self.texts: list[str] | None = None
 
     def __call__(self) -> None:
-        """Read, whatever there is."""
+        """Read the tree."""
         self.calls += 1
         self.texts = read_texts(self.path)
 
     def sees(self, *texts: str) -> None:
-        """Fail unless that is what is read in the end."""
+        """Wait until the tree has these texts."""
         try:
             waiting.until(lambda: self.texts == list(texts), deadline_s=DEADLINE_S)
         except AssertionError:
             pytest.fail(f"sees {self.texts} instead of {list(texts)} after {self.calls} calls")
 
     def is_left_in_peace(self) -> None:
-        """Fail if it is called again and again although nobody writes."""
+        """Fail if calls continue without a write."""
         calls, end = -1, time.monotonic() + DEADLINE_S
         while calls != self.calls:
             assert time.monotonic() < end, f"called {self.calls} times"
@@ -46,10 +46,10 @@ def read_texts(path: Path) -> list[str] | None:
     """Return the texts of a tree's files, None if it cannot be read."""
     try:
         return [file.text for file in files.read(path).files]
-    except Exception:  # noqa: BLE001 - half of it may be gone
+    except Exception:  # noqa: BLE001 - the tree may be incomplete
         return None
 
 
 def watch_tree(path: Path, reader: TreeReader, **options: object) -> file_watcher.FileWatcher:
-    """Watch by events alone, unless told otherwise."""
+    """Watch a tree; by default without polling."""
     return file_watcher.FileWatcher(path, reader, **({"poll_s": NEVER_S} | options))  # type: ignore[arg-type]  # the tests' own

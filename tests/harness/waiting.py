@@ -1,4 +1,4 @@
-"""Wait for something to become true, with a deadline."""
+"""Waits for a condition, with a deadline."""
 
 import time
 from collections.abc import Callable
@@ -9,10 +9,10 @@ POLL_S = 0.05
 Value = TypeVar("Value")
 
 
-def until(look: Callable[[], Value], *, deadline_s: float = 60) -> Value:
-    """Call *look* until it returns something true, and return that; fail with its last answer otherwise."""
+def until(check: Callable[[], Value], *, deadline_s: float = 60) -> Value:
+    """Call *check* until it returns a true value; return it. Fail with the last value at the deadline."""
     end = time.monotonic() + deadline_s
-    while not (value := look()):
-        assert time.monotonic() < end, f"not within {deadline_s} s; in the end it was {value!r}"
+    while not (value := check()):
+        assert time.monotonic() < end, f"not true within {deadline_s} s; last value: {value!r}"
         time.sleep(POLL_S)
     return value

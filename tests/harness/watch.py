@@ -1,4 +1,4 @@
-"""A watch on a collection of the real API server: every state of its objects, and when it was received."""
+"""Records a watch of the real API server: every state of its objects, with the time of receipt."""
 
 import json
 import subprocess
@@ -17,27 +17,27 @@ Check = Callable[[Manifest], bool]
 
 @dataclass
 class RecordedWatch:
-    """Every state of some objects, and when it was seen."""
+    """Recorded states of objects."""
 
     seen: list[tuple[float, str, Manifest]] = field(default_factory=list)
 
     def of(self, name: str) -> list[tuple[float, Manifest]]:
-        """Return when one object was seen in which state, in order; the last is its deletion, if it was deleted."""
+        """Return times and states of one object, in order; a deletion is the last."""
         return [(at, thing) for at, _, thing in list(self.seen) if thing["metadata"]["name"] == name]
 
     def first(self, name: str, is_so: Check) -> float | None:
-        """Return when something was first seen of the object whose name begins so, after that one was."""
+        """Return the seconds from first sight until a check holds, for a name prefix."""
         states = [(at, thing) for at, _, thing in list(self.seen) if thing["metadata"]["name"].startswith(name)]
         return next((at - states[0][0] for at, thing in states if is_so(thing)), None)
 
     def names(self, **labels: str) -> list[str]:
-        """Return the objects with these labels of ours, in the order of their appearance."""
+        """Return the names of objects with these kwokfleet labels, in order of appearance."""
         wanted = {f"kwokfleet.dev/{key}": value for key, value in labels.items()}
         found = [thing["metadata"] for _, _, thing in list(self.seen)]
         return list(dict.fromkeys(each["name"] for each in found if wanted.items() <= each["labels"].items()))
 
     def after(self, name: str, is_so: Check) -> float | None:
-        """Return when something was first seen of an object, in seconds after the object itself was."""
+        """Return the seconds from first sight of an object until a check holds."""
         states = self.of(name)
         return next((at - states[0][0] for at, thing in states if is_so(thing)), None)
 
@@ -53,10 +53,9 @@ class RecordedWatch:
 
 @contextmanager
 def watching(cluster: ControlPlane, path: str, selector: str = "") -> Iterator[RecordedWatch]:
-    """Watch a collection; whatever happens inside the block is noted with the time it was received.
+    """Record a watch of a collection until the block ends.
 
-    The API server ends a watch whose reader is slow, which a busy machine makes of anybody: it is taken up
-    again where it ended.
+    The API server ends the watch of a slow reader; it is resumed at the last resourceVersion.
     """
     watch, connected, ended = RecordedWatch(), threading.Event(), threading.Event()
     processes: list[subprocess.Popen[bytes]] = []
@@ -74,7 +73,7 @@ def watching(cluster: ControlPlane, path: str, selector: str = "") -> Iterator[R
         while not ended.is_set():
             with begin(since) as process:
                 for line in process.stdout or ():
-                    if not line.endswith(b"\n"):  # it was ended in the middle of one
+                    if not line.endswith(b"\n"):  # incomplete line
                         break
                     event, at = json.loads(line), time.monotonic()
                     since = event["object"]["metadata"]["resourceVersion"]
