@@ -23,7 +23,7 @@ def untouched(cluster: ControlPlane) -> Iterator[None]:
 
 
 @pytest.fixture
-def scene(
+def testbed(
     cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path, untouched: None
 ) -> Iterator[sync_testbed.SyncTestbed]:
     """Return a fleet file and a cluster with foreign objects only."""

@@ -21,71 +21,71 @@ def by_chance(
     """Return a rule that lets one of *faults* happen to a share of the requests that are meant."""
     dice = random.Random(seed)  # noqa: S311  # chance that can be repeated
 
-    def rule(asked: ProxiedRequest) -> Fault | None:
-        return dice.choice(faults) if only(asked) and dice.random() < CLOUDED else None
+    def rule(request: ProxiedRequest) -> Fault | None:
+        return dice.choice(faults) if only(request) and dice.random() < CLOUDED else None
 
     return rule
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_connections_that_die_cost_nothing_but_time(
-    scene: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str], seed: int
+    testbed: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str], seed: int
 ) -> None:
     """Before a request is heard, after it was carried out, in the middle of an answer or of a watch."""
-    scene.write({"name": "a", "replicas": SIZE})
+    testbed.write({"name": "a", "replicas": SIZE})
     proxy.rule = by_chance(seed, Reset(), Reset(0), Reset(100))
-    done = scene.sync(**through)
+    done = testbed.sync(**through)
     assert done.returncode == 0, output(done)
     assert proxy.faults
-    scene.assert_settled(a=SIZE)
-    scene.write({"name": "a", "replicas": SIZE - 20, "labels": {"tier": "gold"}})
-    done = scene.sync(**through)
+    testbed.assert_settled(a=SIZE)
+    testbed.write({"name": "a", "replicas": SIZE - 20, "labels": {"tier": "gold"}})
+    done = testbed.sync(**through)
     assert done.returncode == 0, output(done)
-    scene.assert_settled(a=SIZE - 20)
+    testbed.assert_settled(a=SIZE - 20)
 
 
 def test_all_connections_at_once_may_die(
-    scene: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
+    testbed: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
 ) -> None:
     """Several times in one sync: the mirror takes up its watches, and every write is made once."""
-    scene.write({"name": "a", "replicas": SIZE})
-    process = scene.start("--qps", "60", **through)
+    testbed.write({"name": "a", "replicas": SIZE})
+    process = testbed.start("--qps", "60", **through)
     for share in (0.2, 0.5, 0.8):
-        waiting.until(lambda share=share: len(scene.names()) >= SIZE * share)  # type: ignore[misc]
+        waiting.until(lambda share=share: len(testbed.names()) >= SIZE * share)  # type: ignore[misc]
         proxy.reset_all()
     done = sync_testbed.wait_for_exit(process)
     assert done.returncode == 0, output(done)
-    scene.assert_settled(a=SIZE)
+    testbed.assert_settled(a=SIZE)
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
 def test_a_server_that_says_not_now_is_asked_again(
-    scene: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str], status: int
+    testbed: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str], status: int
 ) -> None:
     """On any request, the first one, reads and watches included; creations, changes and deletions."""
-    scene.write({"name": "a", "replicas": SIZE})
+    testbed.write({"name": "a", "replicas": SIZE})
     proxy.rule = by_chance(status, Reject(status), Reject(status, retry_after=1))
-    done = scene.sync(**through)
+    done = testbed.sync(**through)
     assert done.returncode == 0, output(done)
-    scene.write({"name": "a", "replicas": SIZE - 5, "labels": {"tier": "gold"}})
-    done = scene.sync(**through)
+    testbed.write({"name": "a", "replicas": SIZE - 5, "labels": {"tier": "gold"}})
+    done = testbed.sync(**through)
     assert done.returncode == 0, output(done)
     assert len(proxy.faults) > 3
-    scene.assert_settled(a=SIZE - 5)
+    testbed.assert_settled(a=SIZE - 5)
 
 
 def test_a_conflict_is_worked_out_anew(
-    scene: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
+    testbed: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
 ) -> None:
     """A spurious 409 on a share of all patches, creations and deletions."""
-    scene.write({"name": "a", "replicas": SIZE})
-    proxy.rule = by_chance(1, Reject(409), only=lambda asked: asked.method != "GET")
-    assert scene.sync(**through).returncode == 0
-    scene.write({"name": "a", "replicas": SIZE - 20, "labels": {"tier": "gold"}, "taints": ["a=b:NoSchedule"]})
-    done = scene.sync(**through)
+    testbed.write({"name": "a", "replicas": SIZE})
+    proxy.rule = by_chance(1, Reject(409), only=lambda request: request.method != "GET")
+    assert testbed.sync(**through).returncode == 0
+    testbed.write({"name": "a", "replicas": SIZE - 20, "labels": {"tier": "gold"}, "taints": ["a=b:NoSchedule"]})
+    done = testbed.sync(**through)
     assert done.returncode == 0, output(done)
-    scene.assert_settled(a=SIZE - 20)
-    assert all(node["metadata"]["labels"]["tier"] == "gold" for node in scene.nodes().values())
+    testbed.assert_settled(a=SIZE - 20)
+    assert all(node["metadata"]["labels"]["tier"] == "gold" for node in testbed.nodes().values())
 
 
 QUIET_S = 6
@@ -95,62 +95,62 @@ ON_THE_WAY_S = 1.5
 
 @pytest.mark.parametrize("qps", ["0", "100"])
 def test_nothing_is_sent_while_the_server_wants_quiet(
-    scene: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str], qps: str
+    testbed: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str], qps: str
 ) -> None:
     """A 429 with Retry-After stops all writers, not only the one that was refused."""
-    scene.write({"name": "a", "replicas": SIZE})
+    testbed.write({"name": "a", "replicas": SIZE})
     posts: list[ProxiedRequest] = []
 
-    def rule(asked: ProxiedRequest) -> Fault | None:
-        if asked.method != "POST" or not asked.resource.endswith("/nodes"):
+    def rule(request: ProxiedRequest) -> Fault | None:
+        if request.method != "POST" or not request.resource.endswith("/nodes"):
             return None
-        posts.append(asked)
+        posts.append(request)
         return Reject(429, retry_after=QUIET_S) if len(posts) in (50, 60) else None
 
     proxy.rule = rule
-    done = scene.sync("--qps", qps, **through)
+    done = testbed.sync("--qps", qps, **through)
     assert done.returncode == 0, output(done)
     begin = max(at for at, _, _ in proxy.faults)
-    early = [asked for asked in proxy.requests if begin + ON_THE_WAY_S < asked.at < begin + QUIET_S - 0.1]
-    assert [f"{asked.method} {asked.path}" for asked in early] == []
-    scene.assert_settled(a=SIZE)
+    early = [request for request in proxy.requests if begin + ON_THE_WAY_S < request.at < begin + QUIET_S - 0.1]
+    assert [f"{request.method} {request.path}" for request in early] == []
+    testbed.assert_settled(a=SIZE)
 
 
 def test_a_watch_waits_as_long_as_the_server_says(
-    scene: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
+    testbed: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
 ) -> None:
     """A list that is refused with Retry-After is not asked for again before."""
-    scene.write({"name": "a", "replicas": 10})
+    testbed.write({"name": "a", "replicas": 10})
 
-    def rule(asked: ProxiedRequest) -> Fault | None:
-        first = asked.is_watch and asked.resource.endswith("/nodes") and not proxy.faults
+    def rule(request: ProxiedRequest) -> Fault | None:
+        first = request.is_watch and request.resource.endswith("/nodes") and not proxy.faults
         return Reject(429, retry_after=QUIET_S) if first else None
 
     proxy.rule = rule
-    done = scene.sync(**through)
+    done = testbed.sync(**through)
     assert done.returncode == 0, output(done)
     begin = proxy.faults[0][0]
     early = [each for each in proxy.requests if begin < each.at < begin + QUIET_S - 0.1 and "/nodes" in each.resource]
     assert early == []
-    scene.assert_settled(a=10)
+    testbed.assert_settled(a=10)
 
 
 def test_an_object_that_is_refused_is_named_and_no_other_suffers(
-    scene: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
+    testbed: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
 ) -> None:
     """With the API server's own words, and exit code 4."""
-    scene.write({"name": "a", "replicas": SIZE})
-    proxy.rule = lambda asked: (
-        Reject(422, "Node is invalid: spec.flavour: must be sweet") if b'"scene-a-7"' in asked.body else None
+    testbed.write({"name": "a", "replicas": SIZE})
+    proxy.rule = lambda request: (
+        Reject(422, "Node is invalid: spec.flavour: must be sweet") if b'"scene-a-7"' in request.body else None
     )
-    done = scene.sync(**through)
+    done = testbed.sync(**through)
     assert done.returncode == 4, output(done)
     assert "scene-a-7: 422 Node is invalid: spec.flavour: must be sweet" in done.stderr
     assert "scene-a-8" not in done.stderr
-    assert scene.names() == [name for name in sync_testbed.node_names(a=SIZE) if name != "scene-a-7"]
+    assert testbed.names() == [name for name in sync_testbed.node_names(a=SIZE) if name != "scene-a-7"]
     proxy.rule = faulty_proxy.pass_through
-    assert scene.sync(**through).returncode == 0
-    scene.assert_settled(a=SIZE)
+    assert testbed.sync(**through).returncode == 0
+    testbed.assert_settled(a=SIZE)
 
 
 GONE = {
@@ -169,61 +169,61 @@ GONE = {
     ids=["status", "event"],
 )
 def test_a_watch_that_is_too_old_begins_anew(
-    scene: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str], fault: Fault
+    testbed: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str], fault: Fault
 ) -> None:
     """The kind is listed again; what came and went meanwhile is neither lost nor invented."""
-    scene.write({"name": "a", "replicas": SIZE})
-    assert scene.sync().returncode == 0
-    scene.write({"name": "a", "replicas": SIZE + 50, "labels": {"tier": "gold"}})
+    testbed.write({"name": "a", "replicas": SIZE})
+    assert testbed.sync().returncode == 0
+    testbed.write({"name": "a", "replicas": SIZE + 50, "labels": {"tier": "gold"}})
     deaf = True
 
-    def rule(asked: ProxiedRequest) -> Fault | None:
-        if not asked.is_watch or "resourceVersion=" not in asked.path:
+    def rule(request: ProxiedRequest) -> Fault | None:
+        if not request.is_watch or "resourceVersion=" not in request.path:
             return None
         return Reset() if deaf else fault
 
     proxy.rule = rule
-    process = scene.start("--qps", "60", **through)
-    waiting.until(lambda: len(scene.names()) > SIZE)
+    process = testbed.start("--qps", "60", **through)
+    waiting.until(lambda: len(testbed.names()) > SIZE)
     proxy.reset_all()
     waiting.until(lambda: proxy.faults)
-    scene.cluster.kubectl("delete", "nodes", *(f"scene-a-{index}" for index in range(0, SIZE, 5)))
+    testbed.cluster.kubectl("delete", "nodes", *(f"scene-a-{index}" for index in range(0, SIZE, 5)))
     deaf = False
     done = sync_testbed.wait_for_exit(process)
     assert done.returncode == 0, output(done)
     assert fault in [each for _, _, each in proxy.faults]
-    scene.assert_settled(a=SIZE + 50)
+    testbed.assert_settled(a=SIZE + 50)
 
 
 def test_a_page_that_is_too_old_begins_anew(
-    scene: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
+    testbed: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
 ) -> None:
     """Where lists come page by page, the token of a next page may expire."""
-    scene.write({"name": "a", "replicas": 1200})
-    assert scene.sync().returncode == 0
+    testbed.write({"name": "a", "replicas": 1200})
+    assert testbed.sync().returncode == 0
 
-    def rule(asked: ProxiedRequest) -> Fault | None:
-        if "sendInitialEvents" in asked.path:
+    def rule(request: ProxiedRequest) -> Fault | None:
+        if "sendInitialEvents" in request.path:
             return Reject(400, "sendInitialEvents is forbidden")
-        expired = "continue=" in asked.path and not any(
+        expired = "continue=" in request.path and not any(
             isinstance(each, Reject) and each.status == 410 for _, _, each in proxy.faults
         )
         return Reject(410, "The provided continue parameter is too old") if expired else None
 
     proxy.rule = rule
-    done = scene.diff(**through)
+    done = testbed.diff(**through)
     assert done.returncode == 0, output(done)
     assert any(isinstance(each, Reject) and each.status == 410 for _, _, each in proxy.faults)
 
 
 def test_a_server_that_stays_away_is_given_up(
-    scene: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
+    testbed: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
 ) -> None:
     """Not at once, and not never: exit code 4 and what to do, and the next sync continues."""
-    scene.write({"name": "a", "replicas": SIZE})
-    proxy.rule = lambda asked: Reset() if asked.number > 60 else None
-    done = scene.sync(**through)
+    testbed.write({"name": "a", "replicas": SIZE})
+    proxy.rule = lambda request: Reset() if request.number > 60 else None
+    done = testbed.sync(**through)
     assert done.returncode == 4, output(done)
     assert "the next sync continues" in done.stderr
-    assert scene.sync().returncode == 0
-    scene.assert_settled(a=SIZE)
+    assert testbed.sync().returncode == 0
+    testbed.assert_settled(a=SIZE)

@@ -13,29 +13,29 @@ ROUNDS = 5
 QPS = "400"
 
 
-def killed(scene: SyncTestbed, dice: random.Random) -> int:
+def killed(testbed: SyncTestbed, dice: random.Random) -> int:
     """Start a sync, kill it at a random time, and return the number of nodes."""
-    process = scene.start("--qps", QPS)
+    process = testbed.start("--qps", QPS)
     time.sleep(dice.uniform(0.5, 3.0))
     process.kill()
     sync_testbed.wait_for_exit(process)
-    return len(scene.names())
+    return len(testbed.names())
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_sync_that_is_killed_again_and_again_is_finished_by_the_next(scene: SyncTestbed, seed: int) -> None:
+def test_a_sync_that_is_killed_again_and_again_is_finished_by_the_next(testbed: SyncTestbed, seed: int) -> None:
     """During creation, change and deletion; at the end every node exists once, as desired."""
     dice = random.Random(seed)  # noqa: S311  # reproducible
-    scene.write({"name": "a", "replicas": SIZE})
-    counts = [killed(scene, dice) for _ in range(ROUNDS)]
+    testbed.write({"name": "a", "replicas": SIZE})
+    counts = [killed(testbed, dice) for _ in range(ROUNDS)]
     assert counts == sorted(counts), "no created node is lost"
-    done = scene.sync()
+    done = testbed.sync()
     assert done.returncode == 0, output(done)
-    scene.assert_settled(a=SIZE)
-    scene.write({"name": "a", "replicas": SIZE - 300, "labels": {"tier": "gold"}})
-    counts = [killed(scene, dice) for _ in range(ROUNDS)]
+    testbed.assert_settled(a=SIZE)
+    testbed.write({"name": "a", "replicas": SIZE - 300, "labels": {"tier": "gold"}})
+    counts = [killed(testbed, dice) for _ in range(ROUNDS)]
     assert counts == sorted(counts, reverse=True), "no deleted node is back"
-    done = scene.sync()
+    done = testbed.sync()
     assert done.returncode == 0, output(done)
-    scene.assert_settled(a=SIZE - 300)
-    assert all(node["metadata"]["labels"]["tier"] == "gold" for node in scene.nodes().values())
+    testbed.assert_settled(a=SIZE - 300)
+    assert all(node["metadata"]["labels"]["tier"] == "gold" for node in testbed.nodes().values())

@@ -46,14 +46,14 @@ WAVES = """
 
 
 @pytest.fixture
-def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path, untouched: None) -> Iterator[DaemonTestbed]:
+def testbed(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path, untouched: None) -> Iterator[DaemonTestbed]:
     """Return a testbed in a cluster with foreign objects only."""
     yield from daemon_testbed.opened(cluster, kwokfleet, tmp_path)
 
 
-def settled(lab: DaemonTestbed) -> bool:
+def settled(testbed: DaemonTestbed) -> bool:
     """Return whether `diff` is empty."""
-    return lab.program.run("diff", str(lab.files)).returncode == 0
+    return testbed.program.run("diff", str(testbed.files)).returncode == 0
 
 
 # kills
@@ -62,25 +62,25 @@ def settled(lab: DaemonTestbed) -> bool:
 class Life:
     """Random file changes, and a check of the waves' objects."""
 
-    def __init__(self, lab: DaemonTestbed, dice: random.Random) -> None:
-        self._lab, self._dice = lab, dice
+    def __init__(self, testbed: DaemonTestbed, dice: random.Random) -> None:
+        self._lab, self._dice = testbed, dice
         self._guests: dict[str, int] = {}
         self.objects: dict[tuple[str, str, str], str] = {}
 
     def goes_on(self) -> None:
         """Change some files."""
-        lab, dice = self._lab, self._dice
+        testbed, dice = self._lab, self._dice
         labels = f"labels: {{tier: {dice.choice(['gold', 'tin', 'iron'])}}}"
-        waves = WAVES.format(name=lab.name, each=EACH, long=LONG)
-        (lab.files / f"{lab.name}.yaml").write_text(lab.text(dice.randint(2, 40), labels) + waves)
+        waves = WAVES.format(name=testbed.name, each=EACH, long=LONG)
+        (testbed.files / f"{testbed.name}.yaml").write_text(testbed.text(dice.randint(2, 40), labels) + waves)
         for name, nodes in list(self._guests.items()):
             if nodes:
                 self._save(name, dice.choice([0, dice.randint(1, 20)]))
-            elif not lab.nodes(name):  # deletion of a fleet with nodes would need an approval
-                (lab.files / f"{name}.yaml").unlink()
+            elif not testbed.nodes(name):  # deletion of a fleet with nodes would need an approval
+                (testbed.files / f"{name}.yaml").unlink()
                 del self._guests[name]
         if dice.random() < 0.5:
-            self._save(f"{lab.name}-{dice.randint(0, 4)}", dice.randint(1, 20))
+            self._save(f"{testbed.name}-{dice.randint(0, 4)}", dice.randint(1, 20))
 
     def _save(self, name: str, nodes: int) -> None:
         self._guests[name] = nodes
@@ -100,29 +100,29 @@ class Life:
         self.objects = now
 
 
-def pages(lab: DaemonTestbed) -> dict[str, list[Manifest]]:
+def pages(testbed: DaemonTestbed) -> dict[str, list[Manifest]]:
     """Return the Ledger: the Runs of each wave."""
-    return {each["name"]: each["runs"] for each in (lab.fleet().get("status") or {}).get("waves") or ()}
+    return {each["name"]: each["runs"] for each in (testbed.fleet().get("status") or {}).get("waves") or ()}
 
 
 @pytest.mark.timeout(900)
-def test_killed_at_any_moment_it_loses_nothing_and_does_nothing_twice(lab: DaemonTestbed) -> None:
+def test_killed_at_any_moment_it_loses_nothing_and_does_nothing_twice(testbed: DaemonTestbed) -> None:
     """During file changes and Runs; at the end the cluster is in sync and every object was created once."""
     dice = random.Random(7)  # noqa: S311  # reproducible
-    life = Life(lab, dice)
+    life = Life(testbed, dice)
     for number in range(ROUNDS):
         life.goes_on()
-        daemon = lab.start()
+        daemon = testbed.start()
         if dice.random() < 0.8:  # most are killed as leader, some before
             waiting.until(lambda daemon=daemon: daemon.events("leading"))  # type: ignore[misc]
         time.sleep(dice.uniform(0.0, 2.0))
         daemon.kill()
         if number % 5 == 0:
             life.looks()
-    with lab.run():
-        waiting.until(lambda: [run["state"] for run in pages(lab).get("long", ())] == ["Done"], deadline_s=180)
-        waiting.until(lambda: settled(lab))
-        ledger = pages(lab)
+    with testbed.run():
+        waiting.until(lambda: [run["state"] for run in pages(testbed).get("long", ())] == ["Done"], deadline_s=180)
+        waiting.until(lambda: settled(testbed))
+        ledger = pages(testbed)
         life.looks()
     [long] = ledger["long"]
     assert (long["submitted"], long["total"], long["failed"]) == (LONG, LONG, 0)
@@ -141,28 +141,28 @@ def test_killed_at_any_moment_it_loses_nothing_and_does_nothing_twice(lab: Daemo
 
 
 def test_without_its_api_server_it_waits_and_heals_what_happened_meanwhile(
-    lab: DaemonTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
+    testbed: DaemonTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
 ) -> None:
     """It reports the outage, retries rarely, uses little CPU and does not restart."""
-    lab.save(20, "labels: {tier: gold}")
-    with lab.run(through=through) as daemon:
-        lab.wait_for_nodes(20)
+    testbed.save(20, "labels: {tier: gold}")
+    with testbed.run(through=through) as daemon:
+        testbed.wait_for_nodes(20)
         daemon.wait_synced()
         proxy.rule = lambda _asked: Reset()
         proxy.reset_all()
-        lab.save(25, "labels: {tier: gold}")
+        testbed.save(25, "labels: {tier: gold}")
         waiting.until(lambda: not daemon.is_leader)
         waiting.until(lambda: any("does not answer" in line["message"] for line in daemon.events("trouble")))
-        lab.cluster.kubectl("delete", "node", f"{lab.name}-pool-2", "--wait=false")
-        lab.cluster.kubectl("label", "node", f"{lab.name}-pool-3", "tier=tin", "--overwrite")
-        asked, cpu = len(proxy.requests), spent(daemon)
+        testbed.cluster.kubectl("delete", "node", f"{testbed.name}-pool-2", "--wait=false")
+        testbed.cluster.kubectl("label", "node", f"{testbed.name}-pool-3", "tier=tin", "--overwrite")
+        request, cpu = len(proxy.requests), spent(daemon)
         time.sleep(10)
-        assert len(proxy.requests) - asked < 10 * 15, Counter(each.resource for each in proxy.requests[asked:])
+        assert len(proxy.requests) - request < 10 * 15, Counter(each.resource for each in proxy.requests[request:])
         assert spent(daemon) - cpu < 1, "it uses little CPU during the outage"
         proxy.rule = faulty_proxy.pass_through
-        lab.wait_for_nodes(25)
-        waiting.until(lambda: {node["metadata"]["labels"]["tier"] for node in lab.nodes()} == {"gold"})
-        waiting.until(lambda: settled(lab))
+        testbed.wait_for_nodes(25)
+        waiting.until(lambda: {node["metadata"]["labels"]["tier"] for node in testbed.nodes()} == {"gold"})
+        waiting.until(lambda: settled(testbed))
         assert daemon.process.poll() is None
 
 
@@ -179,46 +179,50 @@ def refused(proxy: faulty_proxy.FaultyProxy, name: str) -> list[float]:
     """Reject the creation of a fleet's nodes; return a growing list of attempt times."""
     tries: list[float] = []
 
-    def rule(asked: ProxiedRequest) -> Fault | None:
-        if asked.method != "POST" or not asked.resource.endswith("/nodes") or f'"{name}"'.encode() not in asked.body:
+    def rule(request: ProxiedRequest) -> Fault | None:
+        if (
+            request.method != "POST"
+            or not request.resource.endswith("/nodes")
+            or f'"{name}"'.encode() not in request.body
+        ):
             return None
-        tries.append(asked.at)
+        tries.append(request.at)
         return Reject(422, "Node is invalid: spec.flavour: must be sweet")
 
     proxy.rule = rule
     return tries
 
 
-def one_bad(lab: DaemonTestbed, proxy: faulty_proxy.FaultyProxy) -> tuple[str, list[float]]:
+def one_bad(testbed: DaemonTestbed, proxy: faulty_proxy.FaultyProxy) -> tuple[str, list[float]]:
     """Save two fleets, one of which is rejected; return its name and its attempt times."""
-    bad = f"{lab.name}-bad"
+    bad = f"{testbed.name}-bad"
     tries = refused(proxy, bad)
-    lab.save(1, name=bad)
-    lab.save(1)
+    testbed.save(1, name=bad)
+    testbed.save(1)
     return bad, tries
 
 
 def test_a_fleet_that_fails_is_tried_less_and_less_and_delays_no_other(
-    lab: DaemonTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
+    testbed: DaemonTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
 ) -> None:
     """A changed file is tried at once, and the fleet recovers when the fault ends."""
-    bad, tries = one_bad(lab, proxy)
-    with lab.run(through=through) as daemon:
+    bad, tries = one_bad(testbed, proxy)
+    with testbed.run(through=through) as daemon:
         waiting.until(lambda: len(tries) >= 5, deadline_s=90)
         gaps = [after - before for before, after in itertools.pairwise(tries)]
         assert all(gap >= backoff.FIRST_S * 2**number for number, gap in enumerate(gaps)), gaps
-        lab.wait_for_reason("Failed", bad)
-        lab.save(5)
-        lab.wait_for_nodes(5)
+        testbed.wait_for_reason("Failed", bad)
+        testbed.save(5)
+        testbed.wait_for_nodes(5)
         before = len(tries)
         assert before == 5, "a change of the other fleet does not retry this one"
-        lab.save(2, name=bad)
+        testbed.save(2, name=bad)
         waiting.until(lambda: len(tries) > before)
         assert tries[before] - tries[before - 1] < 2 * gaps[-1], "a changed file does not wait for the backoff"
         proxy.rule = faulty_proxy.pass_through
-        lab.wait_for_nodes(2, bad)
-        lab.wait_for_reason("Synced", bad)
-        waiting.until(lambda: settled(lab))
+        testbed.wait_for_nodes(2, bad)
+        testbed.wait_for_reason("Synced", bad)
+        waiting.until(lambda: settled(testbed))
         assert_asleep(daemon)
 
 
@@ -230,14 +234,14 @@ def assert_asleep(daemon: daemon_process.DaemonProcess) -> None:
 
 
 def test_a_fleet_that_failed_and_is_not_wanted_any_more_is_forgotten(
-    lab: DaemonTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
+    testbed: DaemonTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
 ) -> None:
     """No retry is left, and the daemon is idle."""
-    bad, tries = one_bad(lab, proxy)
-    with lab.run(through=through) as daemon:
+    bad, tries = one_bad(testbed, proxy)
+    with testbed.run(through=through) as daemon:
         waiting.until(lambda: len(tries) >= 2)
-        (lab.files / f"{bad}.yaml").unlink()
-        waiting.until(lambda: not lab.fleet(bad))
+        (testbed.files / f"{bad}.yaml").unlink()
+        waiting.until(lambda: not testbed.fleet(bad))
         time.sleep(3)
         assert_asleep(daemon)
         assert daemon.get("/api/v1/plan")["changes"] == []
@@ -246,45 +250,45 @@ def test_a_fleet_that_failed_and_is_not_wanted_any_more_is_forgotten(
 # conflicting controllers
 
 
-def test_a_file_that_changes_often_is_no_fight(lab: DaemonTestbed) -> None:
+def test_a_file_that_changes_often_is_no_fight(testbed: DaemonTestbed) -> None:
     """Repeated changes of a field by the file are no conflict."""
-    with lab.run():
+    with testbed.run():
         for number in range(15):
-            lab.save(1, f"labels: {{save: s{number}}}")
+            testbed.save(1, f"labels: {{save: s{number}}}")
             waiting.until(
-                lambda mark=f"s{number}": [node["metadata"]["labels"].get("save") for node in lab.nodes()] == [mark]  # type: ignore[misc]
+                lambda mark=f"s{number}": [node["metadata"]["labels"].get("save") for node in testbed.nodes()] == [mark]  # type: ignore[misc]
             )
-        lab.wait_for_reason("Synced")
+        testbed.wait_for_reason("Synced")
 
 
 def test_a_field_that_somebody_else_wants_is_given_up(
-    lab: DaemonTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
+    testbed: DaemonTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
 ) -> None:
     """After some attempts; the status names the other manager, and other changes are still applied."""
-    fought = f"{lab.name}-pool-1"
-    lab.save(3, "labels: {tier: gold}")
+    fought = f"{testbed.name}-pool-1"
+    testbed.save(3, "labels: {tier: gold}")
 
     def rival() -> None:
-        lab.cluster.kubectl("label", "node", fought, "tier=mine", "--overwrite", "--field-manager=rival")
+        testbed.cluster.kubectl("label", "node", fought, "tier=mine", "--overwrite", "--field-manager=rival")
 
-    def rule(asked: ProxiedRequest) -> Fault | None:
-        mine = asked.method == "PATCH" and asked.resource.endswith(f"/nodes/{fought}") and b"tier" in asked.body
+    def rule(request: ProxiedRequest) -> Fault | None:
+        mine = request.method == "PATCH" and request.resource.endswith(f"/nodes/{fought}") and b"tier" in request.body
         return ForwardThen(rival) if mine else None
 
-    with lab.run(through=through) as daemon:
-        lab.wait_for_nodes(3)
+    with testbed.run(through=through) as daemon:
+        testbed.wait_for_nodes(3)
         daemon.wait_synced()
         proxy.rule = rule
         rival()
-        lab.wait_for_reason("FieldConflict")
+        testbed.wait_for_reason("FieldConflict")
         fights = len(proxy.faults)
-        conditions = {each["type"]: each for each in lab.fleet()["status"]["conditions"]}
+        conditions = {each["type"]: each for each in testbed.fleet()["status"]["conditions"]}
         assert conditions["Stalled"]["status"] == "True"
         assert (
             f"manager 'rival' keeps changing metadata.labels.tier of node {fought}" in conditions["Stalled"]["message"]
         )
-        lab.save(4, "labels: {tier: gold}")
-        lab.wait_for_nodes(4)
+        testbed.save(4, "labels: {tier: gold}")
+        testbed.wait_for_nodes(4)
         rival()
         assert_asleep(daemon)
         assert len(proxy.faults) == fights <= 10

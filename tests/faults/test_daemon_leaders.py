@@ -25,7 +25,7 @@ LEASE_S = 15
 
 
 @pytest.fixture
-def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path, untouched: None) -> Iterator[DaemonTestbed]:
+def testbed(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path, untouched: None) -> Iterator[DaemonTestbed]:
     """Give a test a folder, with nothing of ours in the cluster and something of others."""
     yield from daemon_testbed.opened(cluster, kwokfleet, tmp_path)
 
@@ -52,26 +52,28 @@ class Candidate:
 
 
 @pytest.fixture
-def two(lab: DaemonTestbed, tmp_path: Path) -> Iterator[list[Candidate]]:
+def two(testbed: DaemonTestbed, tmp_path: Path) -> Iterator[list[Candidate]]:
     """Run two daemons on one folder; the first one leads."""
     with ExitStack() as stack:
         made: list[Candidate] = []
         for name in ("first", "second"):
-            proxy = stack.enter_context(faulty_proxy.proxy_to(lab.cluster))
+            proxy = stack.enter_context(faulty_proxy.proxy_to(testbed.cluster))
             kubeconfig = proxy.kubeconfig(tmp_path / f"{name}.json")
-            made.append(Candidate(stack.enter_context(lab.run(through={"KUBECONFIG": kubeconfig})), proxy))
+            made.append(Candidate(stack.enter_context(testbed.run(through={"KUBECONFIG": kubeconfig})), proxy))
             waiting.until(lambda: made[0].daemon.is_leader)
         yield made
 
 
 def test_a_leader_that_was_stopped_writes_nothing_after_another_one_began(
-    lab: DaemonTestbed, two: list[Candidate]
+    testbed: DaemonTestbed, two: list[Candidate]
 ) -> None:
     """It is stopped in the middle of its work for longer than its lease lasts, and then goes on."""
     lead, other = two
     for number in range(STOPS):
         before = len(lead.writes())
-        lab.save(MANY, f"labels: {{round: r{number}}}")  # many writes each time: to create them, then to change each
+        testbed.save(
+            MANY, f"labels: {{round: r{number}}}"
+        )  # many writes each time: to create them, then to change each
         waiting.until(lambda before=before, lead=lead: len(lead.writes()) > before + MANY // 8)  # type: ignore[misc]
         os.kill(lead.pid, signal.SIGSTOP)
         try:
@@ -81,7 +83,7 @@ def test_a_leader_that_was_stopped_writes_nothing_after_another_one_began(
         finally:
             os.kill(lead.pid, signal.SIGCONT)
         wanted = [f"r{number}"] * MANY
-        waiting.until(lambda wanted=wanted: [each["metadata"]["labels"]["round"] for each in lab.nodes()] == wanted)  # type: ignore[misc]
+        waiting.until(lambda wanted=wanted: [each["metadata"]["labels"]["round"] for each in testbed.nodes()] == wanted)  # type: ignore[misc]
         waiting.until(lambda lead=lead: not lead.daemon.is_leader)  # type: ignore[misc]
         began = other.writes(stopped)[0].at
         assert began > max(each.at for each in lead.writes()), lead.writes(began)
@@ -96,62 +98,62 @@ BODY = b'{"metadata": {"name": "late"}, "data": {"text": "%s"}}' % (b"a" * 100_0
 
 @pytest.mark.parametrize("pieces", [0, 1])
 def test_a_write_is_given_up_until_its_last_byte(
-    lab: DaemonTestbed, proxy: faulty_proxy.FaultyProxy, tmp_path: Path, pieces: int
+    testbed: DaemonTestbed, proxy: faulty_proxy.FaultyProxy, tmp_path: Path, pieces: int
 ) -> None:
     """Who may not write any more when a part of a request is out, does not send the rest."""
     api = client.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "through.json")))
-    asked: list[None] = []
+    request: list[None] = []
 
     def ask() -> None:
-        if len(asked) == pieces:
+        if len(request) == pieces:
             raise errors.NotLeadingError("another one leads")
-        asked.append(None)
+        request.append(None)
 
     write = requests.Request("POST", "/api/v1/namespaces/default/configmaps", BODY)
     with pytest.raises(errors.NotLeadingError):
         api.send(write, ask=ask)
     api.close()
     assert proxy.requests == []
-    assert lab.cluster.try_kubectl("get", "configmap", "late").returncode != 0
+    assert testbed.cluster.try_kubectl("get", "configmap", "late").returncode != 0
 
 
 def test_a_leader_that_is_cut_off_leaves_off_before_another_one_begins(
-    lab: DaemonTestbed, two: list[Candidate]
+    testbed: DaemonTestbed, two: list[Candidate]
 ) -> None:
     """It knows by itself that it does not lead any more, and follows again once it is back."""
     lead, other = two
-    lab.save(3)
-    lab.wait_for_nodes(3)
+    testbed.save(3)
+    testbed.wait_for_nodes(3)
     lead.proxy.rule = lambda _asked: Reset()
     lead.proxy.reset_all()
     cut = time.monotonic()
-    lab.save(5)
+    testbed.save(5)
     waiting.until(lambda: not lead.daemon.is_leader)
     assert not other.writes()
     left = time.monotonic()
     waiting.until(other.writes)
     assert cut < left < other.writes()[0].at
-    lab.wait_for_nodes(5)
+    testbed.wait_for_nodes(5)
     lead.proxy.rule = faulty_proxy.pass_through
-    lab.save(7)
-    lab.wait_for_nodes(7)
+    testbed.save(7)
+    testbed.wait_for_nodes(7)
     waiting.until(lambda: lead.daemon.get("/api/v1/status")["leader"] == other.daemon.get("/api/v1/status")["leader"])
     assert not lead.writes(left)
 
 
-def test_leaders_that_are_killed_one_after_the_other(lab: DaemonTestbed) -> None:
+def test_leaders_that_are_killed_one_after_the_other(testbed: DaemonTestbed) -> None:
     """Another one goes on each time, and none of them ever makes anew what is there."""
     with ExitStack() as stack:
-        daemons = [stack.enter_context(lab.run()), stack.enter_context(lab.run())]
+        daemons = [stack.enter_context(testbed.run()), stack.enter_context(testbed.run())]
         uids: dict[str, str] = {}
         for number in range(KILLS):
-            lab.save(5 + number)
-            lab.wait_for_nodes(5 + number)
-            there = {node["metadata"]["name"]: node["metadata"]["uid"] for node in lab.nodes()}
+            testbed.save(5 + number)
+            testbed.wait_for_nodes(5 + number)
+            there = {node["metadata"]["name"]: node["metadata"]["uid"] for node in testbed.nodes()}
             assert uids.items() <= there.items()
             uids = there
             [lead] = waiting.until(lambda: [each for each in daemons if each.is_leader])
             daemons.remove(lead)
             lead.kill()
-            daemons.append(stack.enter_context(lab.run()))
+            daemons.append(stack.enter_context(testbed.run()))
             waiting.until(lambda: sum(each.is_leader for each in daemons) == 1)

@@ -43,7 +43,7 @@ def session_cluster() -> Iterator[ControlPlane]:
 
 
 @pytest.fixture
-def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[DaemonTestbed]:
+def testbed(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[DaemonTestbed]:
     """Give a test a folder and a namespace with kwok's StatefulSet, with nothing of ours in the cluster."""
     for made in daemon_testbed.opened(cluster, kwokfleet, tmp_path):
         cluster.kubectl("create", "namespace", made.name)
@@ -54,20 +54,20 @@ def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[D
 
 
 @pytest.fixture
-def machine(lab: DaemonTestbed, tmp_path: Path) -> Iterator[kubelet.Kubelet]:
+def machine(testbed: DaemonTestbed, tmp_path: Path) -> Iterator[kubelet.Kubelet]:
     """Run the pods of the namespace."""
-    with kubelet.running(lab.cluster, tmp_path / "machine", lab.name) as made:
+    with kubelet.running(testbed.cluster, tmp_path / "machine", testbed.name) as made:
         yield made
 
 
-def save(lab: DaemonTestbed, how: str) -> None:
+def save(testbed: DaemonTestbed, how: str) -> None:
     """Say how kwok runs."""
-    (lab.files / "fleet.yaml").write_text(lab.text(NODES) + CONTROLLER.format(how=how))
+    (testbed.files / "fleet.yaml").write_text(testbed.text(NODES) + CONTROLLER.format(how=how))
 
 
-def daemon(lab: DaemonTestbed) -> Any:  # noqa: ANN401  # a context manager
+def daemon(testbed: DaemonTestbed) -> Any:  # noqa: ANN401  # a context manager
     """Run a daemon that is at home in the namespace."""
-    return lab.run(kwok=True, through={"POD_NAMESPACE": lab.name})
+    return testbed.run(kwok=True, through={"POD_NAMESPACE": testbed.name})
 
 
 def kwoks(one: daemon_process.DaemonProcess) -> list[tuple[bool, bool]]:
@@ -75,17 +75,17 @@ def kwoks(one: daemon_process.DaemonProcess) -> list[tuple[bool, bool]]:
     return [(each["state"] == "ready", bool(each["pod"])) for each in one.get("/api/v1/kwok")]
 
 
-def holders(lab: DaemonTestbed) -> set[str]:
+def holders(testbed: DaemonTestbed) -> set[str]:
     """Return who holds the nodes' leases; nobody unless each is held."""
-    there = lab.cluster.get("leases", "-n", "kube-node-lease")["items"]
-    held = [each for each in there if each["metadata"]["name"].startswith(lab.name)]
+    there = testbed.cluster.get("leases", "-n", "kube-node-lease")["items"]
+    held = [each for each in there if each["metadata"]["name"].startswith(testbed.name)]
     found = [each["spec"].get("holderIdentity") or "" for each in held]
     return set(found) if len(found) == NODES and all(found) else set()
 
 
-def pods(lab: DaemonTestbed) -> list[str]:
+def pods(testbed: DaemonTestbed) -> list[str]:
     """Return the pods of the namespace."""
-    return sorted(each["metadata"]["name"] for each in lab.cluster.get("pods", "-n", lab.name)["items"])
+    return sorted(each["metadata"]["name"] for each in testbed.cluster.get("pods", "-n", testbed.name)["items"])
 
 
 def came_back(seen: RecordedWatch) -> list[str]:
@@ -98,13 +98,13 @@ def came_back(seen: RecordedWatch) -> list[str]:
     return [name for name, held in turns.items() if len(held) != len(set(held))]
 
 
-def test_pods_do_not_notice_that_their_daemon_was_killed(lab: DaemonTestbed, machine: kubelet.Kubelet) -> None:
+def test_pods_do_not_notice_that_their_daemon_was_killed(testbed: DaemonTestbed, machine: kubelet.Kubelet) -> None:
     """Another one leads, shows them as they are, and neither replaces nor restarts any."""
-    save(lab, IN_PODS)
+    save(testbed, IN_PODS)
     with ExitStack() as stack:
-        daemons = [stack.enter_context(daemon(lab)) for _ in range(2)]
-        waiting.until(lambda: len(holders(lab)) == 2)
-        before, pids = holders(lab), machine.pids()
+        daemons = [stack.enter_context(daemon(testbed)) for _ in range(2)]
+        waiting.until(lambda: len(holders(testbed)) == 2)
+        before, pids = holders(testbed), machine.pids()
         [lead] = [each for each in daemons if each.is_leader]
         waiting.until(lambda: kwoks(lead) == [(True, True)] * 2)
         daemons.remove(lead)
@@ -112,51 +112,51 @@ def test_pods_do_not_notice_that_their_daemon_was_killed(lab: DaemonTestbed, mac
         waiting.until(lambda: daemons[0].is_leader and kwoks(daemons[0]) == [(True, True)] * 2)
         daemons[0].wait_synced()
         assert daemons[0].text("/readyz") == "ready\n"
-        assert holders(lab) == before
+        assert holders(testbed) == before
         assert machine.pids() == pids
 
 
 def test_kwok_moves_between_pods_and_processes_and_no_node_is_driven_twice(
-    lab: DaemonTestbed, machine: kubelet.Kubelet
+    testbed: DaemonTestbed, machine: kubelet.Kubelet
 ) -> None:
     """As the files say, there and back, also when they change while no daemon runs; no node leaves Ready."""
-    save(lab, "shards: 1")
+    save(testbed, "shards: 1")
     with (
-        watching(lab.cluster, "/api/v1/nodes", f"kwokfleet.dev/fleet={lab.name}") as nodes,
-        watching(lab.cluster, LEASES) as leases,
+        watching(testbed.cluster, "/api/v1/nodes", f"kwokfleet.dev/fleet={testbed.name}") as nodes,
+        watching(testbed.cluster, LEASES) as leases,
     ):
-        with daemon(lab) as one:
-            waiting.until(lambda: kwoks(one) == [(True, False)] and len(holders(lab)) == 1)
-            save(lab, IN_PODS)
-            waiting.until(lambda: kwoks(one) == [(True, True)] * 2 and len(holders(lab)) == 2)
-            save(lab, "shards: 2")
-            waiting.until(lambda: kwoks(one) == [(True, False)] * 2 and len(holders(lab)) == 2)
-            assert not pods(lab)
-            save(lab, IN_PODS)
-            waiting.until(lambda: kwoks(one) == [(True, True)] * 2 and len(holders(lab)) == 2)
-        assert pods(lab) == ["kwokfleet-kwok-0", "kwokfleet-kwok-1"], "they go on without a daemon"
-        save(lab, "shards: 1")
-        with daemon(lab) as one:
-            waiting.until(lambda: kwoks(one) == [(True, False)] and len(holders(lab)) == 1)
-            assert not pods(lab)
+        with daemon(testbed) as one:
+            waiting.until(lambda: kwoks(one) == [(True, False)] and len(holders(testbed)) == 1)
+            save(testbed, IN_PODS)
+            waiting.until(lambda: kwoks(one) == [(True, True)] * 2 and len(holders(testbed)) == 2)
+            save(testbed, "shards: 2")
+            waiting.until(lambda: kwoks(one) == [(True, False)] * 2 and len(holders(testbed)) == 2)
+            assert not pods(testbed)
+            save(testbed, IN_PODS)
+            waiting.until(lambda: kwoks(one) == [(True, True)] * 2 and len(holders(testbed)) == 2)
+        assert pods(testbed) == ["kwokfleet-kwok-0", "kwokfleet-kwok-1"], "they go on without a daemon"
+        save(testbed, "shards: 1")
+        with daemon(testbed) as one:
+            waiting.until(lambda: kwoks(one) == [(True, False)] and len(holders(testbed)) == 1)
+            assert not pods(testbed)
         assert not went_down(nodes.seen)
         assert not came_back(leases)
 
 
 def test_a_pod_whose_machine_is_lost_is_not_waited_for(
-    lab: DaemonTestbed, machine: kubelet.Kubelet, tmp_path: Path
+    testbed: DaemonTestbed, machine: kubelet.Kubelet, tmp_path: Path
 ) -> None:
     """Nobody will ever say that it has ended; another machine runs the next one, which drives the nodes."""
-    save(lab, IN_PODS)
-    with daemon(lab) as one:
-        waiting.until(lambda: kwoks(one) == [(True, True)] * 2 and len(holders(lab)) == 2)
-        before = holders(lab)
+    save(testbed, IN_PODS)
+    with daemon(testbed) as one:
+        waiting.until(lambda: kwoks(one) == [(True, True)] * 2 and len(holders(testbed)) == 2)
+        before = holders(testbed)
         machine.lose()
-        with kubelet.running(lab.cluster, tmp_path / "other", lab.name):
-            lab.cluster.kubectl(
-                "delete", "pods", "--all", "-n", lab.name, "--wait=false"
+        with kubelet.running(testbed.cluster, tmp_path / "other", testbed.name):
+            testbed.cluster.kubectl(
+                "delete", "pods", "--all", "-n", testbed.name, "--wait=false"
             )  # as the node controller does
-            waiting.until(lambda: len(holders(lab)) == 2 and not holders(lab) & before, deadline_s=120)
+            waiting.until(lambda: len(holders(testbed)) == 2 and not holders(testbed) & before, deadline_s=120)
             waiting.until(lambda: kwoks(one) == [(True, True)] * 2)
 
 
@@ -188,14 +188,14 @@ def driven(cluster: ControlPlane) -> int:
     return sum(each.startswith(kwok_pods.NAME) for each in cluster.kubectl(*held).split())
 
 
-def test_pods_end_when_somebody_else_runs_kwok(lab: DaemonTestbed, machine: kubelet.Kubelet) -> None:
+def test_pods_end_when_somebody_else_runs_kwok(testbed: DaemonTestbed, machine: kubelet.Kubelet) -> None:
     """And a StatefulSet that is scaled by hand is put right."""
-    save(lab, IN_PODS)
-    with daemon(lab) as one:
+    save(testbed, IN_PODS)
+    with daemon(testbed) as one:
         waiting.until(lambda: kwoks(one) == [(True, True)] * 2)
-        lab.cluster.kubectl("scale", "statefulset", kwok_pods.NAME, "--replicas=0", "-n", lab.name)
-        found = ("get", "statefulset", kwok_pods.NAME, "-n", lab.name, "-o", "jsonpath={.spec.replicas}")
-        waiting.until(lambda: lab.cluster.kubectl(*found) == "2")
-        waiting.until(lambda: len(holders(lab)) == 2 and kwoks(one) == [(True, True)] * 2)
-        save(lab, "mode: external")
-        waiting.until(lambda: not pods(lab))
+        testbed.cluster.kubectl("scale", "statefulset", kwok_pods.NAME, "--replicas=0", "-n", testbed.name)
+        found = ("get", "statefulset", kwok_pods.NAME, "-n", testbed.name, "-o", "jsonpath={.spec.replicas}")
+        waiting.until(lambda: testbed.cluster.kubectl(*found) == "2")
+        waiting.until(lambda: len(holders(testbed)) == 2 and kwoks(one) == [(True, True)] * 2)
+        save(testbed, "mode: external")
+        waiting.until(lambda: not pods(testbed))

@@ -11,11 +11,11 @@ from tests.harness.daemon_testbed import DaemonTestbed
 
 
 @pytest.fixture
-def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[DaemonTestbed]:
+def testbed(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[DaemonTestbed]:
     """Give a test a folder, and leave nothing of ours in the cluster."""
     yield from daemon_testbed.opened(cluster, kwokfleet, tmp_path)
 
 
-def test_a_daemon_that_is_killed_in_the_middle_of_a_thousand_objects(lab: DaemonTestbed) -> None:
+def test_a_daemon_that_is_killed_in_the_middle_of_a_thousand_objects(testbed: DaemonTestbed) -> None:
     """In the end there are exactly a thousand, the Result is complete, and the gap is in it."""
-    measured_wave.assert_survives_a_kill(lab, 1000, "50/s")
+    measured_wave.assert_survives_a_kill(testbed, 1000, "50/s")

@@ -9,77 +9,77 @@ from tests.harness.sync_testbed import SyncTestbed, output
 SIZE = 200
 
 
-def meddle(scene: SyncTestbed, *, deleted: str, relabelled: str) -> None:
+def meddle(testbed: SyncTestbed, *, deleted: str, relabelled: str) -> None:
     """Delete a node and label another one, as somebody without manners would."""
-    scene.cluster.kubectl("delete", "node", deleted, "--wait=false")
-    scene.cluster.kubectl("label", "node", relabelled, "tier=silver", "--overwrite", "--field-manager=meddler")
-    scene.cluster.kubectl("label", "node", relabelled, "meddler/was=here", "--field-manager=meddler")
+    testbed.cluster.kubectl("delete", "node", deleted, "--wait=false")
+    testbed.cluster.kubectl("label", "node", relabelled, "tier=silver", "--overwrite", "--field-manager=meddler")
+    testbed.cluster.kubectl("label", "node", relabelled, "meddler/was=here", "--field-manager=meddler")
 
 
-def test_what_others_break_is_mended(scene: SyncTestbed) -> None:
+def test_what_others_break_is_mended(testbed: SyncTestbed) -> None:
     """A node that was deleted, a label that was changed, during a sync and after it; a label of their own stays."""
-    scene.write({"name": "a", "replicas": SIZE, "labels": {"tier": "gold"}})
-    process = scene.start("--qps", "60")
-    waiting.until(lambda: len(scene.names()) > SIZE / 2)
-    there = scene.names()
-    meddle(scene, deleted=there[0], relabelled=there[1])
+    testbed.write({"name": "a", "replicas": SIZE, "labels": {"tier": "gold"}})
+    process = testbed.start("--qps", "60")
+    waiting.until(lambda: len(testbed.names()) > SIZE / 2)
+    there = testbed.names()
+    meddle(testbed, deleted=there[0], relabelled=there[1])
     done = sync_testbed.wait_for_exit(process)
     assert done.returncode == 0, output(done)
-    assert scene.sync().returncode == 0
-    scene.assert_settled(a=SIZE)
-    meddle(scene, deleted=there[2], relabelled=there[3])
-    assert scene.diff().returncode == 1
-    assert scene.sync().returncode == 0
-    scene.assert_settled(a=SIZE)
-    nodes = scene.nodes()
+    assert testbed.sync().returncode == 0
+    testbed.assert_settled(a=SIZE)
+    meddle(testbed, deleted=there[2], relabelled=there[3])
+    assert testbed.diff().returncode == 1
+    assert testbed.sync().returncode == 0
+    testbed.assert_settled(a=SIZE)
+    nodes = testbed.nodes()
     assert all(node["metadata"]["labels"]["tier"] == "gold" for node in nodes.values())
     marked = [name for name, node in nodes.items() if "meddler/was" in node["metadata"]["labels"]]
     assert marked == sorted((there[1], there[3]))
 
 
-def test_two_syncs_at_once_do_the_work_of_one(scene: SyncTestbed) -> None:
+def test_two_syncs_at_once_do_the_work_of_one(testbed: SyncTestbed) -> None:
     """Both succeed; each node is made once, changed to the same, and deleted once: none is another one afterwards."""
     first: dict[str, str] = {}
     for size, labels in ((SIZE, {}), (SIZE, {"tier": "gold"}), (SIZE - 50, {"tier": "gold"})):
-        scene.write({"name": "a", "replicas": size, "labels": labels})
-        both = [scene.start(), scene.start()]
+        testbed.write({"name": "a", "replicas": size, "labels": labels})
+        both = [testbed.start(), testbed.start()]
         for done in map(sync_testbed.wait_for_exit, both):
             assert done.returncode == 0, output(done)
             assert "conflict" not in done.stderr
-        scene.assert_settled(a=size)
-        there = {name: node["metadata"]["uid"] for name, node in scene.nodes().items()}
+        testbed.assert_settled(a=size)
+        there = {name: node["metadata"]["uid"] for name, node in testbed.nodes().items()}
         first = first or there
         assert there.items() <= first.items()
 
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_field_that_is_fought_over_is_given_up(
-    scene: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str], count: int
+    testbed: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str], count: int
 ) -> None:
     """After a few rounds, with the name of who holds it and exit code 5; all else is done."""
-    scene.write({"name": "a", "replicas": 20, "labels": {"tier": "gold"}})
-    assert scene.sync().returncode == 0
+    testbed.write({"name": "a", "replicas": 20, "labels": {"tier": "gold"}})
+    assert testbed.sync().returncode == 0
     fought = [f"scene-a-{index}" for index in range(count)]
 
     def rival(name: str) -> None:
-        scene.cluster.kubectl("label", "node", name, "tier=mine", "--overwrite", "--field-manager=rival")
+        testbed.cluster.kubectl("label", "node", name, "tier=mine", "--overwrite", "--field-manager=rival")
 
-    def rule(asked: ProxiedRequest) -> Fault | None:
-        name = asked.resource.rpartition("/")[2]
-        return ForwardThen(lambda: rival(name)) if asked.method == "PATCH" and name in fought else None
+    def rule(request: ProxiedRequest) -> Fault | None:
+        name = request.resource.rpartition("/")[2]
+        return ForwardThen(lambda: rival(name)) if request.method == "PATCH" and name in fought else None
 
     for name in fought:
         rival(name)
     proxy.rule = rule
-    scene.write({"name": "a", "replicas": 25, "labels": {"tier": "gold", "new": "yes"}})
-    done = scene.sync(**through)
+    testbed.write({"name": "a", "replicas": 25, "labels": {"tier": "gold", "new": "yes"}})
+    done = testbed.sync(**through)
     assert done.returncode == 5, output(done)
     for name in fought:
         assert f"manager 'rival' keeps changing metadata.labels.tier of node {name}" in done.stderr
-    nodes = scene.nodes()
+    nodes = testbed.nodes()
     assert sorted(nodes) == sync_testbed.node_names(a=25)
     assert all(node["metadata"]["labels"]["new"] == "yes" for node in nodes.values())
     assert sorted(name for name, node in nodes.items() if node["metadata"]["labels"]["tier"] != "gold") == fought
     assert len(proxy.faults) <= 5 * count, "it is not fought for ever"
-    assert scene.sync().returncode == 0, "without the rival, nothing stands in the way"
-    scene.assert_settled(a=25)
+    assert testbed.sync().returncode == 0, "without the rival, nothing stands in the way"
+    testbed.assert_settled(a=25)

@@ -61,9 +61,9 @@ def replicas_cluster() -> Iterator[ControlPlane]:
 class Replicas:
     """Pods of the daemon, each with a name and folders of its own."""
 
-    def __init__(self, lab: daemon_testbed.DaemonTestbed, stack: ExitStack) -> None:
-        self._lab, self._stack = lab, stack
-        self._token = str(service_accounts.kubeconfig(lab.cluster, lab.folder))
+    def __init__(self, testbed: daemon_testbed.DaemonTestbed, stack: ExitStack) -> None:
+        self._lab, self._stack = testbed, stack
+        self._token = str(service_accounts.kubeconfig(testbed.cluster, testbed.folder))
         self._made = 0
         self.alive: list[daemon_process.DaemonProcess] = []
 
@@ -110,13 +110,13 @@ def test_the_leader_is_killed_again_and_again_under_load(
 ) -> None:
     """Another leads within the lease time, no Job is made twice or missing, and no node is ever anything but Ready."""
     with ExitStack() as stack:
-        lab = daemon_testbed.DaemonTestbed(replicas_cluster, kwokfleet, tmp_path)
-        (lab.files / "fleet.yaml").write_text(FLEET)
-        replicas = Replicas(lab, stack)
+        testbed = daemon_testbed.DaemonTestbed(replicas_cluster, kwokfleet, tmp_path)
+        (testbed.files / "fleet.yaml").write_text(FLEET)
+        replicas = Replicas(testbed, stack)
         replicas.add()
         replicas.add()
         waiting.until(lambda: replicas.leader and serves(replicas.leader))
-        waiting.until(lambda: len(ready := lab.nodes("busy")) == NODES and all(map(is_ready, ready)))
+        waiting.until(lambda: len(ready := testbed.nodes("busy")) == NODES and all(map(is_ready, ready)))
         nodes = stack.enter_context(watch.watching(replicas_cluster, "/api/v1/nodes"))
         jobs = stack.enter_context(watch.watching(replicas_cluster, "/apis/batch/v1/namespaces/busy-load/jobs"))
         for _ in range(KILLS):

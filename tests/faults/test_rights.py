@@ -29,9 +29,9 @@ ONLY_READ: Rules = [
 
 
 @pytest.fixture
-def account(scene: SyncTestbed) -> Iterator[Callable[[str, Rules], str]]:
+def account(testbed: SyncTestbed) -> Iterator[Callable[[str, Rules], str]]:
     """Return a function that creates a ServiceAccount with rules and returns its token."""
-    cluster = scene.cluster
+    cluster = testbed.cluster
     cluster.kubectl("create", "namespace", NAMESPACE)
     made: list[str] = []
 
@@ -53,7 +53,7 @@ def account(scene: SyncTestbed) -> Iterator[Callable[[str, Rules], str]]:
         made.append(name)
         who = f"system:serviceaccount:{NAMESPACE}:{name}"
         waiting.until(lambda: cluster.try_kubectl("auth", "can-i", "list", "nodes", f"--as={who}").returncode == 0)
-        return token(scene, name)
+        return token(testbed, name)
 
     yield make
     for name in made:
@@ -61,16 +61,16 @@ def account(scene: SyncTestbed) -> Iterator[Callable[[str, Rules], str]]:
     cluster.kubectl("delete", "namespace", NAMESPACE)
 
 
-def token(scene: SyncTestbed, name: str) -> str:
+def token(testbed: SyncTestbed, name: str) -> str:
     """Return a new token of a ServiceAccount."""
-    return scene.cluster.kubectl("create", "token", name, "--namespace", NAMESPACE).strip()
+    return testbed.cluster.kubectl("create", "token", name, "--namespace", NAMESPACE).strip()
 
 
 @pytest.fixture
-def config(scene: SyncTestbed, tmp_path: Path) -> Callable[..., dict[str, str]]:
+def config(testbed: SyncTestbed, tmp_path: Path) -> Callable[..., dict[str, str]]:
     """Return a function that writes a kubeconfig for a user and returns its variables."""
     flags = ("config", "view", "--raw", "--output", "json")
-    content = json.loads(scene.cluster.kubectl(*flags))
+    content = json.loads(testbed.cluster.kubectl(*flags))
 
     def write(**user: str) -> dict[str, str]:
         content["users"][0]["user"] = user
@@ -83,102 +83,102 @@ def config(scene: SyncTestbed, tmp_path: Path) -> Callable[..., dict[str, str]]:
 
 @pytest.mark.parametrize("command", ["diff", "sync"])
 def test_a_token_that_nobody_knows_is_said_at_once(
-    scene: SyncTestbed, config: Callable[..., dict[str, str]], command: str
+    testbed: SyncTestbed, config: Callable[..., dict[str, str]], command: str
 ) -> None:
     """Exit code 4 with an error and a hint; no change."""
-    scene.write({"name": "a", "replicas": SIZE})
-    done = scene.program.run(command, str(scene.path), **config(token="nonsense"))  # noqa: S106  # an invalid token
+    testbed.write({"name": "a", "replicas": SIZE})
+    done = testbed.program.run(command, str(testbed.path), **config(token="nonsense"))  # noqa: S106  # an invalid token
     assert done.returncode == 4, output(done)
     error, following = done.stderr.splitlines()
     assert "does not accept the credentials: 401 Unauthorized" in error
     assert "log in again" in following
-    assert scene.names() == []
+    assert testbed.names() == []
 
 
 def expires(proxy: faulty_proxy.FaultyProxy, old: str, when: int) -> faulty_proxy.Rule:
     """Return a rule that rejects a token after so many created nodes."""
 
-    def rule(asked: ProxiedRequest) -> Fault | None:
+    def rule(request: ProxiedRequest) -> Fault | None:
         made = sum(each.method == "POST" and each.resource.endswith("/nodes") for each in proxy.requests)
         return (
-            Reject(401, "Unauthorized") if made > when and asked.headers["authorization"] == f"Bearer {old}" else None
+            Reject(401, "Unauthorized") if made > when and request.headers["authorization"] == f"Bearer {old}" else None
         )
 
     return rule
 
 
 def test_a_token_that_expires_on_the_way_is_said(
-    scene: SyncTestbed, proxy: faulty_proxy.FaultyProxy, account: Callable[..., str], tmp_path: Path
+    testbed: SyncTestbed, proxy: faulty_proxy.FaultyProxy, account: Callable[..., str], tmp_path: Path
 ) -> None:
     """Exit code 4 with a hint; a sync with a new token completes the work."""
-    scene.write({"name": "a", "replicas": SIZE})
+    testbed.write({"name": "a", "replicas": SIZE})
     old = account("writer", NODES_AND_STAGES)
     proxy.rule = expires(proxy, old, SIZE // 2)
-    done = scene.sync(KUBECONFIG=proxy.kubeconfig(tmp_path / "config.json", token=old))
+    done = testbed.sync(KUBECONFIG=proxy.kubeconfig(tmp_path / "config.json", token=old))
     assert done.returncode == 4, output(done)
     assert "does not accept the credentials: 401 Unauthorized" in done.stderr
     assert "log in again" in done.stderr
     assert "the next sync continues" in done.stderr
-    assert 0 < len(scene.names()) < SIZE
-    assert scene.sync().returncode == 0
-    scene.assert_settled(a=SIZE)
+    assert 0 < len(testbed.names()) < SIZE
+    assert testbed.sync().returncode == 0
+    testbed.assert_settled(a=SIZE)
 
 
 def test_a_token_file_that_is_renewed_goes_on_working(
-    scene: SyncTestbed, proxy: faulty_proxy.FaultyProxy, account: Callable[..., str], tmp_path: Path
+    testbed: SyncTestbed, proxy: faulty_proxy.FaultyProxy, account: Callable[..., str], tmp_path: Path
 ) -> None:
     """As in a pod: the token file is renewed when many threads get 401 at once."""
-    scene.write({"name": "a", "replicas": SIZE})
+    testbed.write({"name": "a", "replicas": SIZE})
     old = account("writer", NODES_AND_STAGES)
     file = tmp_path / "token"
     file.write_text(old)
     fresh = tmp_path / "fresh"
-    fresh.write_text(token(scene, "writer"))
+    fresh.write_text(token(testbed, "writer"))
     is_expired = expires(proxy, old, SIZE // 2)
 
-    def rule(asked: ProxiedRequest) -> Fault | None:
-        fault = is_expired(asked)
+    def rule(request: ProxiedRequest) -> Fault | None:
+        fault = is_expired(request)
         if fault and fresh.exists():
             fresh.replace(file)  # atomically, as a kubelet does
         return fault
 
     proxy.rule = rule
-    done = scene.sync(KUBECONFIG=proxy.kubeconfig(tmp_path / "config.json", tokenFile=str(file)))
+    done = testbed.sync(KUBECONFIG=proxy.kubeconfig(tmp_path / "config.json", tokenFile=str(file)))
     assert done.returncode == 0, output(done)
     assert proxy.faults
-    scene.assert_settled(a=SIZE)
+    testbed.assert_settled(a=SIZE)
 
 
 def test_what_may_be_done_is_done_where_one_kind_may_not(
-    scene: SyncTestbed, config: Callable[..., dict[str, str]], account: Callable[..., str]
+    testbed: SyncTestbed, config: Callable[..., dict[str, str]], account: Callable[..., str]
 ) -> None:
     """Without rights for ConfigMaps, the error names them, all else is created, exit code 4."""
-    scene.write({"name": "a", "replicas": SIZE}, {"name": "auto", "autoscaler": {"max": 5}})
+    testbed.write({"name": "a", "replicas": SIZE}, {"name": "auto", "autoscaler": {"max": 5}})
     limited = config(token=account("limited", NODES_AND_STAGES))
-    done = scene.sync(**limited)
+    done = testbed.sync(**limited)
     assert done.returncode == 4, output(done)
     assert "configmaps may not be listed" in done.stderr
     assert "configmaps: +2" in done.stdout
-    assert scene.names() == sync_testbed.node_names(a=SIZE)
-    assert scene.cluster.get("stages", "--selector", sync_testbed.OURS)["items"]
-    assert scene.cluster.get("configmaps", "--all-namespaces", "--selector", sync_testbed.OURS)["items"] == []
-    assert scene.diff(**limited).returncode == 4
-    assert scene.sync().returncode == 0, "with all rights, the rest is done"
-    scene.assert_settled(a=SIZE)
+    assert testbed.names() == sync_testbed.node_names(a=SIZE)
+    assert testbed.cluster.get("stages", "--selector", sync_testbed.OURS)["items"]
+    assert testbed.cluster.get("configmaps", "--all-namespaces", "--selector", sync_testbed.OURS)["items"] == []
+    assert testbed.diff(**limited).returncode == 4
+    assert testbed.sync().returncode == 0, "with all rights, the rest is done"
+    testbed.assert_settled(a=SIZE)
 
 
 def test_a_diff_needs_rights_to_read_and_no_others(
-    scene: SyncTestbed, config: Callable[..., dict[str, str]], account: Callable[..., str]
+    testbed: SyncTestbed, config: Callable[..., dict[str, str]], account: Callable[..., str]
 ) -> None:
     """A diff works with read rights, with and without changes; a sync shows the API server's rejection."""
-    scene.write({"name": "a", "replicas": SIZE}, {"name": "auto", "autoscaler": {"max": 5}})
+    testbed.write({"name": "a", "replicas": SIZE}, {"name": "auto", "autoscaler": {"max": 5}})
     reader = config(token=account("reader", ONLY_READ))
-    done = scene.diff(**reader)
+    done = testbed.diff(**reader)
     assert done.returncode == 1, output(done)
     assert f"pool a: +{SIZE} nodes" in done.stdout
-    refused = scene.sync(**reader)
+    refused = testbed.sync(**reader)
     assert refused.returncode == 4, output(refused)
     assert "cannot create resource" in refused.stderr
-    assert scene.names() == []
-    assert scene.sync().returncode == 0
-    assert scene.diff(**reader).returncode == 0
+    assert testbed.names() == []
+    assert testbed.sync().returncode == 0
+    assert testbed.diff(**reader).returncode == 0

@@ -28,48 +28,46 @@ def kill(program: cli.Cli, cluster: ControlPlane) -> None:
     """Kill the API server and start it again."""
     pid = int(cluster.where.pid_file("kube-apiserver").read_text())
     os.kill(pid, signal.SIGKILL)
-    waiting.until(
-        lambda: not supervised_kwok.process_exists(pid)
-    )  # it holds its port until it has exited
+    waiting.until(lambda: not supervised_kwok.process_exists(pid))  # it holds its port until it has exited
     program.ok("cluster", "up", "--name", cluster.where.name)
 
 
 @pytest.mark.parametrize("fail", [restart, kill])
-def test_a_sync_outlives_its_api_server(scene: SyncTestbed, fail: object) -> None:
+def test_a_sync_outlives_its_api_server(testbed: SyncTestbed, fail: object) -> None:
     """During creation, change and deletion of nodes: the sync continues and no change is lost."""
     operator = cli.Cli(
-        control_plane.STATE, scene.program.environment | {"KWOKFLEET_DATA_DIR": str(control_plane.STATE)}
+        control_plane.STATE, testbed.program.environment | {"KWOKFLEET_DATA_DIR": str(control_plane.STATE)}
     )
-    scene.write({"name": "a", "replicas": SIZE})
-    process = scene.start("--qps", "80")
-    waiting.until(lambda: len(scene.names()) > SIZE / 4)
-    fail(operator, scene.cluster)  # type: ignore[operator]  # one of the two above
+    testbed.write({"name": "a", "replicas": SIZE})
+    process = testbed.start("--qps", "80")
+    waiting.until(lambda: len(testbed.names()) > SIZE / 4)
+    fail(operator, testbed.cluster)  # type: ignore[operator]  # one of the two above
     done = sync_testbed.wait_for_exit(process)
     assert done.returncode == 0, output(done)
-    scene.assert_settled(a=SIZE)
-    scene.write({"name": "a", "replicas": SIZE - 100, "labels": {"tier": "gold"}})
-    process = scene.start("--qps", "80")
+    testbed.assert_settled(a=SIZE)
+    testbed.write({"name": "a", "replicas": SIZE - 100, "labels": {"tier": "gold"}})
+    process = testbed.start("--qps", "80")
     gold = ("get", "nodes", "--selector", "tier=gold", "--output", "name")
-    waiting.until(lambda: len(scene.cluster.kubectl(*gold).splitlines()) > SIZE / 4)
-    fail(operator, scene.cluster)  # type: ignore[operator]  # one of the two above
+    waiting.until(lambda: len(testbed.cluster.kubectl(*gold).splitlines()) > SIZE / 4)
+    fail(operator, testbed.cluster)  # type: ignore[operator]  # one of the two above
     done = sync_testbed.wait_for_exit(process)
     assert done.returncode == 0, output(done)
-    scene.assert_settled(a=SIZE - 100)
+    testbed.assert_settled(a=SIZE - 100)
 
 
 def test_pages_show_what_a_stream_shows(
-    scene: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
+    testbed: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str]
 ) -> None:
     """Without streaming lists, paged lists give a byte-identical diff."""
 
-    def rule(asked: ProxiedRequest) -> Fault | None:
-        return Reject(422, "sendInitialEvents: Forbidden") if "sendInitialEvents" in asked.path else None
+    def rule(request: ProxiedRequest) -> Fault | None:
+        return Reject(422, "sendInitialEvents: Forbidden") if "sendInitialEvents" in request.path else None
 
-    scene.write({"name": "a", "replicas": PAGES}, {"name": "b", "replicas": 20})
-    assert scene.sync().returncode == 0
-    scene.write({"name": "a", "replicas": PAGES + 5, "labels": {"tier": "gold"}}, {"name": "b", "replicas": 10})
+    testbed.write({"name": "a", "replicas": PAGES}, {"name": "b", "replicas": 20})
+    assert testbed.sync().returncode == 0
+    testbed.write({"name": "a", "replicas": PAGES + 5, "labels": {"tier": "gold"}}, {"name": "b", "replicas": 10})
     proxy.rule = rule
-    streamed, paged = (scene.diff("--output", "json", "--details", **each) for each in ({}, through))
+    streamed, paged = (testbed.diff("--output", "json", "--details", **each) for each in ({}, through))
     assert (paged.returncode, paged.stdout) == (1, streamed.stdout)
     always = len(requests.MANAGED_KINDS) - len(requests.KWOK_KINDS)
     assert len(proxy.faults) == always, "every kind was first requested as a stream"
@@ -85,13 +83,13 @@ def test_an_api_server_without_streaming_lists(kwokfleet: cli.Cli, tmp_path: Pat
     tools = binaries.ensure(settings.from_environment(os.environ), progress.discard)
     cluster = ControlPlane(kwokfleet.where(), tools)
     with foreign_objects.assert_unchanged(cluster):
-        for scene in sync_testbed.opened(cluster, kwokfleet, tmp_path):
-            scene.write({"name": "a", "replicas": PAGES})
-            done = scene.sync()
+        for testbed in sync_testbed.opened(cluster, kwokfleet, tmp_path):
+            testbed.write({"name": "a", "replicas": PAGES})
+            done = testbed.sync()
             assert done.returncode == 0, output(done)
-            scene.assert_settled(a=PAGES)
-            scene.write({"name": "a", "replicas": PAGES - 100, "labels": {"tier": "gold"}})
-            assert scene.diff().returncode == 1
-            done = scene.sync()
+            testbed.assert_settled(a=PAGES)
+            testbed.write({"name": "a", "replicas": PAGES - 100, "labels": {"tier": "gold"}})
+            assert testbed.diff().returncode == 1
+            done = testbed.sync()
             assert done.returncode == 0, output(done)
-            scene.assert_settled(a=PAGES - 100)
+            testbed.assert_settled(a=PAGES - 100)

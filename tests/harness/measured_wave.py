@@ -34,52 +34,52 @@ JUDGED_S = 180
 
 
 def write_fleet(
-    lab: DaemonTestbed, count: int, rate: str = "50/s", expect: str = "{failures: 0}", complete: str = COMPLETES
+    testbed: DaemonTestbed, count: int, rate: str = "50/s", expect: str = "{failures: 0}", complete: str = COMPLETES
 ) -> None:
     """Write a fleet with a wave of Jobs."""
-    wave = WAVE.format(name=lab.name, count=count, rate=rate, expect=expect, complete=complete)
-    (lab.files / "fleet.yaml").write_text(lab.text(4) + wave)
+    wave = WAVE.format(name=testbed.name, count=count, rate=rate, expect=expect, complete=complete)
+    (testbed.files / "fleet.yaml").write_text(testbed.text(4) + wave)
 
 
-def run_status(lab: DaemonTestbed) -> Manifest:
+def run_status(testbed: DaemonTestbed) -> Manifest:
     """Return the Ledger entry of the only Run."""
-    waves = (lab.fleet().get("status") or {}).get("waves") or [{}]
+    waves = (testbed.fleet().get("status") or {}).get("waves") or [{}]
     return next(iter(waves[0].get("runs") or ()), {})
 
 
-def wait_for_verdict(lab: DaemonTestbed) -> str:
+def wait_for_verdict(testbed: DaemonTestbed) -> str:
     """Wait for the verdict of the only Run; return it."""
-    return str(waiting.until(lambda: run_status(lab).get("verdict"), deadline_s=JUDGED_S))
+    return str(waiting.until(lambda: run_status(testbed).get("verdict"), deadline_s=JUDGED_S))
 
 
-def stored_result(lab: DaemonTestbed) -> result_store.StoredResult:
+def stored_result(testbed: DaemonTestbed) -> result_store.StoredResult:
     """Return what is on the shelf of the only Run."""
-    [found] = result_store.ResultStore(lab.program.data_dir / "results").find(lab.name)
+    [found] = result_store.ResultStore(testbed.program.data_dir / "results").find(testbed.name)
     return found
 
 
-def condition(lab: DaemonTestbed, kind: str) -> tuple[str, str]:
+def condition(testbed: DaemonTestbed, kind: str) -> tuple[str, str]:
     """Return the status and message of a fleet's condition."""
-    found = lab.fleet()["status"]["conditions"]
+    found = testbed.fleet()["status"]["conditions"]
     return next((each["status"], each["message"]) for each in found if each["type"] == kind)
 
 
-def assert_survives_a_kill(lab: DaemonTestbed, count: int, rate: str) -> None:
+def assert_survives_a_kill(testbed: DaemonTestbed, count: int, rate: str) -> None:
     """Kill a daemon during a Run: the next one finishes it, and its Result has the measurement gap."""
-    write_fleet(lab, count, rate)
-    made = ("jobs", "-n", lab.name, "-l", "kwokfleet.dev/wave=load")
-    with lab.run(kwok=True) as daemon:
-        waiting.until(lambda: len(lab.cluster.get(*made)["items"]) > count // 3)
+    write_fleet(testbed, count, rate)
+    made = ("jobs", "-n", testbed.name, "-l", "kwokfleet.dev/wave=load")
+    with testbed.run(kwok=True) as daemon:
+        waiting.until(lambda: len(testbed.cluster.get(*made)["items"]) > count // 3)
         daemon.kill()
     killed = time.time()
-    before = {each["metadata"]["uid"] for each in lab.cluster.get(*made)["items"]}
+    before = {each["metadata"]["uid"] for each in testbed.cluster.get(*made)["items"]}
     assert len(before) < count
-    with lab.run(kwok=True):
-        assert wait_for_verdict(lab) == "Passed"
-    after = lab.cluster.get(*made)["items"]
+    with testbed.run(kwok=True):
+        assert wait_for_verdict(testbed) == "Passed"
+    after = testbed.cluster.get(*made)["items"]
     assert len(after) == count
     assert before <= {each["metadata"]["uid"] for each in after}
-    result, pods = stored_result(lab).result(), list(stored_result(lab).pods())
+    result, pods = stored_result(testbed).result(), list(stored_result(testbed).pods())
     assert (result.state, result.objects.created, result.objects.completed) == ("Done", count, count)
     assert sorted(each.index for each in pods if each.index is not None) == list(range(count))
     [gap] = result.gaps

@@ -86,9 +86,9 @@ def wait_for_exit(process: subprocess.Popen[str], timeout_s: float = cli.TIMEOUT
 def opened(cluster: control_plane.ControlPlane, program: cli.Cli, folder: Path) -> Iterator[SyncTestbed]:
     """Yield a testbed; delete all managed objects before and after."""
     environment = program.environment | {"KUBECONFIG": str(cluster.kubeconfig)}
-    scene = SyncTestbed(cluster, cli.Cli(program.data_dir, environment), folder / "fleet.yaml")
-    scene.sweep()
+    testbed = SyncTestbed(cluster, cli.Cli(program.data_dir, environment), folder / "fleet.yaml")
+    testbed.sweep()
     try:
-        yield scene
+        yield testbed
     finally:
-        scene.sweep()
+        testbed.sweep()

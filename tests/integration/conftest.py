@@ -17,7 +17,7 @@ def kinds(session_cluster: ControlPlane) -> ControlPlane:
 
 
 @pytest.fixture
-def desk(
+def fleets(
     kwokfleet: cli.Cli, cluster: ControlPlane, tmp_path: Path, kinds: ControlPlane
 ) -> Iterator[fleet_folder.FleetFolder]:
     """Prepare an empty folder; clear away what a test has made."""

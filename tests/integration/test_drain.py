@@ -18,21 +18,21 @@ POOL = {"name": "a", "drain": {"timeout": f"{TIMEOUT_S}s"}}
 
 
 @pytest.fixture
-def scene(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[SyncTestbed]:
+def testbed(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[SyncTestbed]:
     """Give a test a fleet file and the session's cluster, with nothing of ours in it."""
     yield from sync_testbed.opened(cluster, kwokfleet, tmp_path)
 
 
 @pytest.fixture
-def played(scene: SyncTestbed, tmp_path: Path) -> Iterator[None]:
+def played(testbed: SyncTestbed, tmp_path: Path) -> Iterator[None]:
     """Let kwok play the fleet's nodes, by the Stages that a sync puts into the cluster."""
-    kwok.install_crds(scene.cluster)
-    with kwok.running(scene.cluster, tmp_path / "kwok", selector=f"kwokfleet.dev/fleet={sync_testbed.FLEET}"):
+    kwok.install_crds(testbed.cluster)
+    with kwok.running(testbed.cluster, tmp_path / "kwok", selector=f"kwokfleet.dev/fleet={sync_testbed.FLEET}"):
         yield
 
 
 @pytest.fixture
-def pods(scene: SyncTestbed, box: Sandbox, played: None) -> Callable[..., None]:
+def pods(testbed: SyncTestbed, box: Sandbox, played: None) -> Callable[..., None]:
     """Return what puts pods onto nodes, and waits until kwok runs them."""
 
     def put(**nodes: str) -> None:
@@ -45,7 +45,7 @@ def pods(scene: SyncTestbed, box: Sandbox, played: None) -> Callable[..., None]:
             }
             pod = box.manifest("v1", "Pod", name, spec=spec)
             pod["metadata"]["labels"] = box.labels | {"app": name}
-            scene.cluster.kubectl("create", "--filename", "-", stdin=json.dumps(pod))
+            testbed.cluster.kubectl("create", "--filename", "-", stdin=json.dumps(pod))
         waiting.until(lambda: set(running(box)) >= {f"{box.name}-{name}" for name in nodes})
 
     return put
@@ -59,129 +59,129 @@ def running(box: Sandbox) -> dict[str, str]:
     }
 
 
-def test_pods_go_before_their_node(scene: SyncTestbed, box: Sandbox, pods: Callable[..., None]) -> None:
+def test_pods_go_before_their_node(testbed: SyncTestbed, box: Sandbox, pods: Callable[..., None]) -> None:
     """They are evicted, and none is left that runs on nothing; pods on nodes that stay are not disturbed."""
-    scene.write(POOL | {"replicas": 4})
-    assert scene.sync().returncode == 0
+    testbed.write(POOL | {"replicas": 4})
+    assert testbed.sync().returncode == 0
     pods(first="scene-a-0", second="scene-a-3", third="scene-a-3")
-    scene.write(POOL | {"replicas": 2})
-    done = scene.sync()
+    testbed.write(POOL | {"replicas": 2})
+    done = testbed.sync()
     assert done.returncode == 0, output(done)
     assert running(box) == {f"{box.name}-first": "scene-a-0"}
-    scene.assert_settled(a=2)
+    testbed.assert_settled(a=2)
 
 
-def test_a_budget_is_respected(scene: SyncTestbed, box: Sandbox, pods: Callable[..., None]) -> None:
+def test_a_budget_is_respected(testbed: SyncTestbed, box: Sandbox, pods: Callable[..., None]) -> None:
     """A pod that may not go keeps its node, cordoned: exit code 7 names both; other nodes go, and later this one."""
-    scene.write(POOL | {"replicas": 3})
-    assert scene.sync().returncode == 0
+    testbed.write(POOL | {"replicas": 3})
+    assert testbed.sync().returncode == 0
     pods(guarded="scene-a-2", free="scene-a-1")
     budget = {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "guarded"}}}
-    scene.cluster.apply(box.manifest("policy/v1", "PodDisruptionBudget", "budget", spec=budget))
+    testbed.cluster.apply(box.manifest("policy/v1", "PodDisruptionBudget", "budget", spec=budget))
     watched = ("pdb", f"{box.name}-budget", "--namespace", box.name)
-    waiting.until(lambda: scene.cluster.get(*watched).get("status", {}).get("observedGeneration"))
-    scene.write(POOL | {"replicas": 1})
-    done = scene.sync()
+    waiting.until(lambda: testbed.cluster.get(*watched).get("status", {}).get("observedGeneration"))
+    testbed.write(POOL | {"replicas": 1})
+    done = testbed.sync()
     assert done.returncode == 7, output(done)
     assert f"node scene-a-2: pod {box.name}/{box.name}-guarded may not go" in done.stderr
     assert f"{box.name}-budget" in done.stderr
-    assert sorted(scene.names()) == ["scene-a-0", "scene-a-2"]
-    assert scene.nodes()["scene-a-2"]["spec"]["unschedulable"]
+    assert sorted(testbed.names()) == ["scene-a-0", "scene-a-2"]
+    assert testbed.nodes()["scene-a-2"]["spec"]["unschedulable"]
     assert running(box) == {f"{box.name}-guarded": "scene-a-2"}
-    scene.cluster.kubectl("delete", *watched)
-    done = scene.sync()
+    testbed.cluster.kubectl("delete", *watched)
+    done = testbed.sync()
     assert done.returncode == 0, output(done)
     assert running(box) == {}
-    scene.assert_settled(a=1)
+    testbed.assert_settled(a=1)
 
 
 def test_a_node_that_is_wanted_again_is_opened_again(
-    scene: SyncTestbed, box: Sandbox, pods: Callable[..., None]
+    testbed: SyncTestbed, box: Sandbox, pods: Callable[..., None]
 ) -> None:
     """It was cordoned for a deletion that did not come to pass: after a sync, pods may come again."""
-    scene.write(POOL | {"replicas": 2})
-    assert scene.sync().returncode == 0
+    testbed.write(POOL | {"replicas": 2})
+    assert testbed.sync().returncode == 0
     pods(guarded="scene-a-1")
     budget = {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "guarded"}}}
-    scene.cluster.apply(box.manifest("policy/v1", "PodDisruptionBudget", "budget", spec=budget))
-    scene.write(POOL | {"replicas": 1})
-    assert scene.sync().returncode == 7
-    scene.write(POOL | {"replicas": 2})
-    assert scene.sync().returncode == 0
-    assert "unschedulable" not in scene.nodes()["scene-a-1"]["spec"]
-    scene.assert_settled(a=2)
+    testbed.cluster.apply(box.manifest("policy/v1", "PodDisruptionBudget", "budget", spec=budget))
+    testbed.write(POOL | {"replicas": 1})
+    assert testbed.sync().returncode == 7
+    testbed.write(POOL | {"replicas": 2})
+    assert testbed.sync().returncode == 0
+    assert "unschedulable" not in testbed.nodes()["scene-a-1"]["spec"]
+    testbed.assert_settled(a=2)
 
 
-def test_the_emptiest_nodes_go(scene: SyncTestbed, box: Sandbox, pods: Callable[..., None]) -> None:
+def test_the_emptiest_nodes_go(testbed: SyncTestbed, box: Sandbox, pods: Callable[..., None]) -> None:
     """Those with the fewest pods, whatever their index; the others keep theirs, and nothing is left to do."""
     pool = POOL | {"scaleDown": "emptiest"}
-    scene.write(pool | {"replicas": 4})
-    assert scene.sync().returncode == 0
+    testbed.write(pool | {"replicas": 4})
+    assert testbed.sync().returncode == 0
     pods(one="scene-a-1", two="scene-a-3", three="scene-a-3", four="scene-a-2")
-    scene.write(pool | {"replicas": 3})
-    assert scene.sync().returncode == 0
-    assert scene.names() == ["scene-a-1", "scene-a-2", "scene-a-3"]
+    testbed.write(pool | {"replicas": 3})
+    assert testbed.sync().returncode == 0
+    assert testbed.names() == ["scene-a-1", "scene-a-2", "scene-a-3"]
     pods(five="scene-a-2")
-    scene.write(pool | {"replicas": 2})
-    done = scene.sync()
+    testbed.write(pool | {"replicas": 2})
+    done = testbed.sync()
     assert done.returncode == 0, output(done)
-    assert scene.names() == ["scene-a-2", "scene-a-3"]
+    assert testbed.names() == ["scene-a-2", "scene-a-3"]
     assert sorted(set(running(box).values())) == ["scene-a-2", "scene-a-3"]
-    assert scene.diff().returncode == 0
+    assert testbed.diff().returncode == 0
 
 
-def test_the_newest_nodes_go(scene: SyncTestbed) -> None:
+def test_the_newest_nodes_go(testbed: SyncTestbed) -> None:
     """A node that was made again is newer than those with a higher index."""
     pool = POOL | {"scaleDown": "newest"}
-    scene.write(pool | {"replicas": 3})
-    assert scene.sync().returncode == 0
-    last = max(each["metadata"]["creationTimestamp"] for each in scene.nodes().values())
-    scene.cluster.kubectl("delete", "node", "scene-a-0")
-    waiting.until(lambda: _now(scene) > last)  # the API server counts in seconds
-    assert scene.sync().returncode == 0
-    scene.write(pool | {"replicas": 2})
-    done = scene.sync()
+    testbed.write(pool | {"replicas": 3})
+    assert testbed.sync().returncode == 0
+    last = max(each["metadata"]["creationTimestamp"] for each in testbed.nodes().values())
+    testbed.cluster.kubectl("delete", "node", "scene-a-0")
+    waiting.until(lambda: _now(testbed) > last)  # the API server counts in seconds
+    assert testbed.sync().returncode == 0
+    testbed.write(pool | {"replicas": 2})
+    done = testbed.sync()
     assert done.returncode == 0, output(done)
-    assert scene.names() == ["scene-a-1", "scene-a-2"]
-    assert scene.diff().returncode == 0
+    assert testbed.names() == ["scene-a-1", "scene-a-2"]
+    assert testbed.diff().returncode == 0
 
 
-def _now(scene: SyncTestbed) -> str:
+def _now(testbed: SyncTestbed) -> str:
     """Return the API server's time, as it stands in objects that are made now."""
-    made = scene.cluster.kubectl(
+    made = testbed.cluster.kubectl(
         "create", "configmap", "now", "--dry-run=server", "--output", "jsonpath={.metadata.creationTimestamp}"
     )
     return made.strip()
 
 
-def test_a_whole_idle_pool_goes_by_one_request(scene: SyncTestbed) -> None:
+def test_a_whole_idle_pool_goes_by_one_request(testbed: SyncTestbed) -> None:
     """However many nodes it has; another pool is left alone."""
-    scene.write({"name": "a", "replicas": 60}, {"name": "b", "replicas": 3})
-    assert scene.sync().returncode == 0
-    scene.write({"name": "a", "replicas": 0}, {"name": "b", "replicas": 3})
-    with scene.cluster.counted_requests() as counted:
-        done = scene.sync()
+    testbed.write({"name": "a", "replicas": 60}, {"name": "b", "replicas": 3})
+    assert testbed.sync().returncode == 0
+    testbed.write({"name": "a", "replicas": 0}, {"name": "b", "replicas": 3})
+    with testbed.cluster.counted_requests() as counted:
+        done = testbed.sync()
     assert done.returncode == 0, output(done)
     assert counted.writes("nodes") == 1, counted.all()
-    scene.assert_settled(b=3)
+    testbed.assert_settled(b=3)
 
 
-def test_a_node_that_is_not_fake_survives_its_pool(scene: SyncTestbed) -> None:
+def test_a_node_that_is_not_fake_survives_its_pool(testbed: SyncTestbed) -> None:
     """Whatever labels it carries: it is reported, with what to do, and nothing of it is ever written."""
-    scene.write({"name": "a", "replicas": 20})
-    assert scene.sync().returncode == 0
-    real = scene.nodes()["scene-a-0"]
+    testbed.write({"name": "a", "replicas": 20})
+    assert testbed.sync().returncode == 0
+    real = testbed.nodes()["scene-a-0"]
     labels = real["metadata"]["labels"]
-    scene.cluster.apply(
+    testbed.cluster.apply(
         {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "real", "labels": labels | {"team": "others"}}}
     )
-    before = scene.nodes()["real"]["metadata"]
-    scene.write({"name": "a", "replicas": 0})
-    done = scene.sync()
+    before = testbed.nodes()["real"]["metadata"]
+    testbed.write({"name": "a", "replicas": 0})
+    done = testbed.sync()
     assert done.returncode == 5, output(done)
     assert "node real has our label but not the annotation kwok.x-k8s.io/node=fake" in done.stdout
-    assert scene.names() == ["real"]
-    after = scene.cluster.get("nodes", "real", "--show-managed-fields")
+    assert testbed.names() == ["real"]
+    after = testbed.cluster.get("nodes", "real", "--show-managed-fields")
     assert (after["metadata"]["uid"], after["metadata"]["labels"]) == (before["uid"], before["labels"])
     assert "kwokfleet" not in {each["manager"] for each in after["metadata"]["managedFields"]}
-    assert scene.diff().returncode == 5
+    assert testbed.diff().returncode == 5

@@ -72,7 +72,7 @@ spec:
 
 
 @pytest.fixture
-def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[DaemonTestbed]:
+def testbed(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[DaemonTestbed]:
     """Give a test a folder, and leave nothing of ours in the cluster."""
     yield from daemon_testbed.opened(cluster, kwokfleet, tmp_path)
 
@@ -115,11 +115,11 @@ def assert_agrees(name: str, learnt: Manifest, said: distributions.Distribution,
 
 
 @contextmanager
-def learning_of(lab: DaemonTestbed, wave: str, *more: str) -> Iterator[subprocess.Popen[str]]:
+def learning_of(testbed: DaemonTestbed, wave: str, *more: str) -> Iterator[subprocess.Popen[str]]:
     """Let the program learn from the pods of a wave, from before they are there."""
-    labels = f"kwokfleet.dev/fleet={lab.name},kwokfleet.dev/wave={wave}"
-    arguments = ("learn", "-l", labels, "-n", lab.name, "--for", "10m", "--output", "json", *more)
-    with lab.program.start(*arguments) as process:
+    labels = f"kwokfleet.dev/fleet={testbed.name},kwokfleet.dev/wave={wave}"
+    arguments = ("learn", "-l", labels, "-n", testbed.name, "--for", "10m", "--output", "json", *more)
+    with testbed.program.start(*arguments) as process:
         try:
             yield process
         finally:
@@ -136,9 +136,9 @@ def learnt(process: subprocess.Popen[str], *, interrupt: bool = False) -> Manife
     return made
 
 
-def pods(lab: DaemonTestbed, wave: str) -> list[Manifest]:
+def pods(testbed: DaemonTestbed, wave: str) -> list[Manifest]:
     """Return the pods of a wave."""
-    found: list[Manifest] = lab.cluster.get("pods", "-n", lab.name, "-l", f"kwokfleet.dev/wave={wave}")["items"]
+    found: list[Manifest] = testbed.cluster.get("pods", "-n", testbed.name, "-l", f"kwokfleet.dev/wave={wave}")["items"]
     return found
 
 
@@ -153,11 +153,17 @@ def crashes(pod: Manifest) -> int:
 
 
 @contextmanager
-def recording(lab: DaemonTestbed) -> Iterator[Path]:
+def recording(testbed: DaemonTestbed) -> Iterator[Path]:
     """Let kubectl record the pods of the wave `batch`, until it is killed."""
-    file = lab.folder / "pods.json"
-    command = [str(lab.cluster.tools.path("kubectl")), "--kubeconfig", str(lab.cluster.kubeconfig), "get", "pods"]
-    command += ["--watch", "--output-watch-events", "--output", "json", "--namespace", lab.name]
+    file = testbed.folder / "pods.json"
+    command = [
+        str(testbed.cluster.tools.path("kubectl")),
+        "--kubeconfig",
+        str(testbed.cluster.kubeconfig),
+        "get",
+        "pods",
+    ]
+    command += ["--watch", "--output-watch-events", "--output", "json", "--namespace", testbed.name]
     with (
         file.open("wb") as sink,
         subprocess.Popen([*command, "-l", "kwokfleet.dev/wave=batch"], stdout=sink) as process,
@@ -168,31 +174,33 @@ def recording(lab: DaemonTestbed) -> Iterator[Path]:
             process.kill()
 
 
-def test_pods_played_by_known_distributions_are_learnt(lab: DaemonTestbed) -> None:
+def test_pods_played_by_known_distributions_are_learnt(testbed: DaemonTestbed) -> None:
     """From a watch or a recording: percentiles agree with the file's, failures are counted, the Fleet is valid."""
-    (lab.files / "fleet.yaml").write_text(FLEET.replace("NAME", lab.name))
+    (testbed.files / "fleet.yaml").write_text(FLEET.replace("NAME", testbed.name))
     with (
-        stall_clock.running(lab.cluster) as stood,
-        recording(lab) as file,
-        learning_of(lab, "batch", "--pods", str(PODS)) as batch,
-        learning_of(lab, "service") as service,
-        learning_of(lab, "loop") as loop,
-        lab.run(kwok=True),
+        stall_clock.running(testbed.cluster) as stood,
+        recording(testbed) as file,
+        learning_of(testbed, "batch", "--pods", str(PODS)) as batch,
+        learning_of(testbed, "service") as service,
+        learning_of(testbed, "loop") as loop,
+        testbed.run(kwok=True),
     ):
-        waiting.until(lambda: sum(map(is_ready, pods(lab, "service"))) == FEWER, deadline_s=120)
-        lab.cluster.kubectl("delete", "pods", "-n", lab.name, "-l", "kwokfleet.dev/wave=service", "--wait=false")
-        waiting.until(lambda: not pods(lab, "service"))
-        waiting.until(lambda: sum(map(crashes, pods(lab, "loop"))) >= 2 * FEWER, deadline_s=120)
+        waiting.until(lambda: sum(map(is_ready, pods(testbed, "service"))) == FEWER, deadline_s=120)
+        testbed.cluster.kubectl(
+            "delete", "pods", "-n", testbed.name, "-l", "kwokfleet.dev/wave=service", "--wait=false"
+        )
+        waiting.until(lambda: not pods(testbed, "service"))
+        waiting.until(lambda: sum(map(crashes, pods(testbed, "loop"))) >= 2 * FEWER, deadline_s=120)
         made = {
             "batch": learnt(batch),
             "service": learnt(service, interrupt=True),
             "loop": learnt(loop, interrupt=True),
         }
-        failed = sum(pod["status"]["phase"] == "Failed" for pod in pods(lab, "batch"))
+        failed = sum(pod["status"]["phase"] == "Failed" for pod in pods(testbed, "batch"))
     assert made["batch"]["lifecycle"]["pod"]["fail"].items() >= {"reason": "OOMKilled", "exitCode": 137}.items()
     assert made["batch"]["lifecycle"]["pod"]["fail"]["probability"] == failed / PODS
     assert made["loop"]["lifecycle"]["pod"]["restart"].items() >= {"reason": "Segfault", "exitCode": 139}.items()
-    made["recorded"] = json.loads(lab.program.ok("learn", str(file), "--output", "json"))
+    made["recorded"] = json.loads(testbed.program.ok("learn", str(file), "--output", "json"))
     for wave, steps in ({**declared(), "recorded": declared()["batch"]}).items():
         assert made[wave]["steps"].keys() >= steps.keys()
         for step, said in steps.items():
@@ -200,9 +208,9 @@ def test_pods_played_by_known_distributions_are_learnt(lab: DaemonTestbed) -> No
     assert {each["resolutionSeconds"] for each in made["recorded"]["steps"].values()} == {1.0}
     by_watch = model.GRID_S[Clock.WATCH]
     assert made["batch"]["steps"]["complete"]["resolutionSeconds"] == by_watch
-    whole = lab.folder / "learnt.yaml"
-    lab.program.ok("learn", str(file), "--fleet", "learnt", "--to", str(whole))
-    lab.program.ok("validate", "--strict", str(whole))
+    whole = testbed.folder / "learnt.yaml"
+    testbed.program.ok("learn", str(file), "--fleet", "learnt", "--to", str(whole))
+    testbed.program.ok("validate", "--strict", str(whole))
 
 
 def reader(box: Sandbox, file: Path) -> Path:

@@ -29,7 +29,7 @@ SILENCE_S = 3
 
 
 @pytest.fixture
-def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[DaemonTestbed]:
+def testbed(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[DaemonTestbed]:
     """Give a test a folder, and leave nothing of ours in the cluster."""
     yield from daemon_testbed.opened(cluster, kwokfleet, tmp_path)
 
@@ -134,16 +134,16 @@ def assert_times_are_of_these_events(pods: dict[str, PodTimes], states: States) 
     assert times == sorted(times)
 
 
-def test_a_run_is_measured_as_somebody_else_would(lab: DaemonTestbed) -> None:
+def test_a_run_is_measured_as_somebody_else_would(testbed: DaemonTestbed) -> None:
     """Another watch, another formula: API percentiles are the same, those of the watch as close as two watches are."""
-    write_fleet(lab, 60)
-    selector = f"kwokfleet.dev/fleet={lab.name}"
-    with watch.watching(lab.cluster, "/api/v1/pods", selector) as other, lab.run(kwok=True) as daemon:
-        assert wait_for_verdict(lab) == "Passed"
-        served = daemon.text(f"/api/v1/results/{lab.name}/load/0")
-        lines = daemon.text(f"/api/v1/results/{lab.name}/load/0/pods").splitlines()
-        [short] = daemon.get(f"/api/v1/results?fleet={lab.name}")
-    result, pods = stored_result(lab).result(), {each.uid: each for each in stored_result(lab).pods()}
+    write_fleet(testbed, 60)
+    selector = f"kwokfleet.dev/fleet={testbed.name}"
+    with watch.watching(testbed.cluster, "/api/v1/pods", selector) as other, testbed.run(kwok=True) as daemon:
+        assert wait_for_verdict(testbed) == "Passed"
+        served = daemon.text(f"/api/v1/results/{testbed.name}/load/0")
+        lines = daemon.text(f"/api/v1/results/{testbed.name}/load/0/pods").splitlines()
+        [short] = daemon.get(f"/api/v1/results?fleet={testbed.name}")
+    result, pods = stored_result(testbed).result(), {each.uid: each for each in stored_result(testbed).pods()}
     states: States = {}
     for at, _, pod in other.seen:
         states.setdefault(pod["metadata"]["uid"], []).append((at, pod))
@@ -162,40 +162,40 @@ def test_a_run_is_measured_as_somebody_else_would(lab: DaemonTestbed) -> None:
     assert (json.loads(served)["run_status"], len(lines), short["state"]) == ("0", 60, "Done")
 
 
-def test_gates_that_fail_are_told_and_nothing_is_watched_any_longer(lab: DaemonTestbed) -> None:
+def test_gates_that_fail_are_told_and_nothing_is_watched_any_longer(testbed: DaemonTestbed) -> None:
     """In the Ledger, as a condition, an Event and a metric; the Fleet is Ready all the same."""
-    before = watched(lab, "jobs")
-    write_fleet(lab, 10, expect="{podStartup: {p50: 1ms}, failures: 0, completion: {p99: 10m}}")
-    with lab.run(kwok=True) as daemon:
-        assert wait_for_verdict(lab) == "Failed"
-        status, message = condition(lab, "GatesPassed")
+    before = watched(testbed, "jobs")
+    write_fleet(testbed, 10, expect="{podStartup: {p50: 1ms}, failures: 0, completion: {p99: 10m}}")
+    with testbed.run(kwok=True) as daemon:
+        assert wait_for_verdict(testbed) == "Failed"
+        status, message = condition(testbed, "GatesPassed")
         assert (status, "podStartup.p50" in message, "failures" in message) == ("False", True, False)
-        assert condition(lab, "Ready")[0] == "True"
-        waiting.until(lambda: "RunFailed" in lab.event_reasons())
+        assert condition(testbed, "Ready")[0] == "True"
+        waiting.until(lambda: "RunFailed" in testbed.event_reasons())
         metrics = daemon.text("/metrics")
-        gates = dict(re.findall(rf'gate_passed{{fleet="{lab.name}",gate="(.*?)",wave="load"}} (\S+)', metrics))
+        gates = dict(re.findall(rf'gate_passed{{fleet="{testbed.name}",gate="(.*?)",wave="load"}} (\S+)', metrics))
         assert gates == {"podStartup.p50": "0.0", "failures": "1.0", "completion.p99": "1.0"}
-        assert f'kwokfleet_wave_objects_submitted_total{{fleet="{lab.name}",wave="load"}} 10.0' in metrics
-        assert re.search(rf'run_latency_seconds{{clock="watch",fleet="{lab.name}".*quantile="0.99"', metrics)
-        assert "Failed" in lab.program.run("get", "runs").stdout
-        waiting.until(lambda: watched(lab, "jobs") == before)
-    with lab.run() as daemon:  # it is judged once: who comes next has nothing to measure
+        assert f'kwokfleet_wave_objects_submitted_total{{fleet="{testbed.name}",wave="load"}} 10.0' in metrics
+        assert re.search(rf'run_latency_seconds{{clock="watch",fleet="{testbed.name}".*quantile="0.99"', metrics)
+        assert "Failed" in testbed.program.run("get", "runs").stdout
+        waiting.until(lambda: watched(testbed, "jobs") == before)
+    with testbed.run() as daemon:  # it is judged once: who comes next has nothing to measure
         daemon.wait_synced()
-        waiting.until(lambda: f'gate_passed{{fleet="{lab.name}"' in daemon.text("/metrics"))
-        assert condition(lab, "GatesPassed") == (status, message)
-        assert watched(lab, "jobs") == before
+        waiting.until(lambda: f'gate_passed{{fleet="{testbed.name}"' in daemon.text("/metrics"))
+        assert condition(testbed, "GatesPassed") == (status, message)
+        assert watched(testbed, "jobs") == before
 
 
-def watched(lab: DaemonTestbed, resource: str) -> int:
+def watched(testbed: DaemonTestbed, resource: str) -> int:
     """Return how many watches on a resource the API server serves."""
-    text = lab.cluster.kubectl("get", "--raw", "/metrics")
+    text = testbed.cluster.kubectl("get", "--raw", "/metrics")
     pattern = rf'apiserver_longrunning_requests{{[^}}]*resource="{resource}"[^}}]*verb="WATCH"[^}}]*}} (\d+)'
     return sum(int(count) for count in re.findall(pattern, text))
 
 
-def through(lab: DaemonTestbed, proxy: faulty_proxy.FaultyProxy) -> dict[str, str]:
+def through(testbed: DaemonTestbed, proxy: faulty_proxy.FaultyProxy) -> dict[str, str]:
     """Return the environment of a daemon whose requests are noted."""
-    return {"KUBECONFIG": proxy.kubeconfig(lab.folder / "through.json")}
+    return {"KUBECONFIG": proxy.kubeconfig(testbed.folder / "through.json")}
 
 
 def is_silent(proxy: faulty_proxy.FaultyProxy) -> bool:
@@ -206,63 +206,63 @@ def is_silent(proxy: faulty_proxy.FaultyProxy) -> bool:
     return not [each.path for each in ours if "/leases" not in each.path]
 
 
-def test_a_connection_that_breaks_leaves_a_gap_and_after_a_run_there_is_silence(lab: DaemonTestbed) -> None:
+def test_a_connection_that_breaks_leaves_a_gap_and_after_a_run_there_is_silence(testbed: DaemonTestbed) -> None:
     """What was seen before and after is measured; when nobody looked is in the Result, and why."""
-    write_fleet(lab, 100, "20/s")
-    with faulty_proxy.proxy_to(lab.cluster) as proxy, lab.run(kwok=True, through=through(lab, proxy)):
-        waiting.until(lambda: run_status(lab).get("submitted", 0) > 30)
+    write_fleet(testbed, 100, "20/s")
+    with faulty_proxy.proxy_to(testbed.cluster) as proxy, testbed.run(kwok=True, through=through(testbed, proxy)):
+        waiting.until(lambda: run_status(testbed).get("submitted", 0) > 30)
         proxy.rule = lambda asked: (
             faulty_proxy.Reset() if asked.is_watch and objects.RUN in unquote(asked.path) else None
         )
         proxy.reset_all()
         waiting.until(lambda: len(proxy.faults) > 2)
         proxy.rule = faulty_proxy.pass_through
-        assert wait_for_verdict(lab) == "Passed"
+        assert wait_for_verdict(testbed) == "Passed"
         waiting.until(lambda: is_silent(proxy))
-    result = stored_result(lab).result()
+    result = stored_result(testbed).result()
     assert (result.objects.created, result.objects.completed) == (100, 100)
     assert result.gaps
     assert {each.why.partition(" 127")[0] for each in result.gaps} != {"kwokfleet was not running"}
     assert all(result.start < each.start < each.end for each in result.gaps)
 
 
-def test_a_daemon_that_is_killed_leaves_a_gap_and_no_object_is_lost(lab: DaemonTestbed) -> None:
+def test_a_daemon_that_is_killed_leaves_a_gap_and_no_object_is_lost(testbed: DaemonTestbed) -> None:
     """The next one finishes the Run: each object once, the Result complete, and when nobody looked is in it."""
-    measured_wave.assert_survives_a_kill(lab, 300, "60/s")
+    measured_wave.assert_survives_a_kill(testbed, 300, "60/s")
 
 
-def test_a_wave_that_vanishes_is_not_measured_any_longer(lab: DaemonTestbed) -> None:
+def test_a_wave_that_vanishes_is_not_measured_any_longer(testbed: DaemonTestbed) -> None:
     """What was measured until then stays, and says so."""
-    write_fleet(lab, 5, complete=", complete: {after: 1h}")
-    with lab.run(kwok=True) as daemon:
-        waiting.until(lambda: run_status(lab).get("state") == "Done")
-        (lab.files / "fleet.yaml").write_text(lab.text(4))
-        waiting.until(lambda: stored_result(lab).result().state == "Cancelled")
-        assert stored_result(lab).result().objects.created == 5
-        waiting.until(lambda: "RunCancelled" in lab.event_reasons())
-        assert f'gate_passed{{fleet="{lab.name}"' not in daemon.text("/metrics")
+    write_fleet(testbed, 5, complete=", complete: {after: 1h}")
+    with testbed.run(kwok=True) as daemon:
+        waiting.until(lambda: run_status(testbed).get("state") == "Done")
+        (testbed.files / "fleet.yaml").write_text(testbed.text(4))
+        waiting.until(lambda: stored_result(testbed).result().state == "Cancelled")
+        assert stored_result(testbed).result().objects.created == 5
+        waiting.until(lambda: "RunCancelled" in testbed.event_reasons())
+        assert f'gate_passed{{fleet="{testbed.name}"' not in daemon.text("/metrics")
 
 
-def test_a_run_that_is_cancelled_and_retried_is_measured_whole(lab: DaemonTestbed) -> None:
+def test_a_run_that_is_cancelled_and_retried_is_measured_whole(testbed: DaemonTestbed) -> None:
     """Until it is retried its Result says Cancelled; then it has everything, and when nobody looked."""
-    write_fleet(lab, 40, "8/s")
-    with lab.run(kwok=True):
-        waiting.until(lambda: run_status(lab).get("submitted", 0) > 10)
-        lab.program.ok("wave", "cancel", lab.name, "load")
-        assert wait_for_verdict(lab) == "Measured"
-        before = stored_result(lab).result()
+    write_fleet(testbed, 40, "8/s")
+    with testbed.run(kwok=True):
+        waiting.until(lambda: run_status(testbed).get("submitted", 0) > 10)
+        testbed.program.ok("wave", "cancel", testbed.name, "load")
+        assert wait_for_verdict(testbed) == "Measured"
+        before = stored_result(testbed).result()
         assert (before.state, before.gates, before.objects.created < 40) == ("Cancelled", (), True)
-        lab.program.ok("wave", "retry", lab.name, "load", "0")
-        waiting.until(lambda: run_status(lab).get("verdict") == "Passed", deadline_s=measured_wave.JUDGED_S)
-    result = stored_result(lab).result()
+        testbed.program.ok("wave", "retry", testbed.name, "load", "0")
+        waiting.until(lambda: run_status(testbed).get("verdict") == "Passed", deadline_s=measured_wave.JUDGED_S)
+    result = stored_result(testbed).result()
     assert (result.state, result.objects.created, result.objects.completed) == ("Done", 40, 40)
     assert [gap.why for gap in result.gaps] == ["the Run had ended and was retried later"]
 
 
-def test_a_deadline_ends_what_never_ends(lab: DaemonTestbed) -> None:
+def test_a_deadline_ends_what_never_ends(testbed: DaemonTestbed) -> None:
     """Objects that do not complete in time fail that gate; nobody waits for them any longer."""
-    write_fleet(lab, 5, expect="{deadline: 3s}", complete=", complete: {after: 1h}")
-    with lab.run(kwok=True):
-        assert wait_for_verdict(lab) == "Failed"
-        assert condition(lab, "GatesPassed")[1].startswith("failed: load/0: deadline")
-    assert (stored_result(lab).result().state, stored_result(lab).result().objects.completed) == ("Done", 0)
+    write_fleet(testbed, 5, expect="{deadline: 3s}", complete=", complete: {after: 1h}")
+    with testbed.run(kwok=True):
+        assert wait_for_verdict(testbed) == "Failed"
+        assert condition(testbed, "GatesPassed")[1].startswith("failed: load/0: deadline")
+    assert (stored_result(testbed).result().state, stored_result(testbed).result().objects.completed) == ("Done", 0)

@@ -19,22 +19,22 @@ Manifest = dict[str, Any]
 
 
 @pytest.fixture
-def differing(desk: fleet_folder.FleetFolder) -> fleet_folder.FleetFolder:
+def differing(fleets: fleet_folder.FleetFolder) -> fleet_folder.FleetFolder:
     """Make a cluster and files that differ in every way: to create, change, replace, delete, and withheld."""
     labels = {"old": "yes"}
     pools = [{"name": "p", "replicas": 2}, {"name": "q", "replicas": 3, "labels": labels}, {"name": "r", "replicas": 1}]
-    desk.write(desk.a, {"nodePools": pools})
-    desk.write(desk.b, p=2)
-    desk.sync()
+    fleets.write(fleets.a, {"nodePools": pools})
+    fleets.write(fleets.b, p=2)
+    fleets.sync()
     pools = [
         {"name": "p", "replicas": 3, "labels": {"example.com/a": "b"}},
         {"name": "q", "replicas": 1},
         {"name": "r", "replicas": 1, "providerID": False},
     ]
-    desk.write(desk.a, {"nodePools": pools})
-    desk.file(desk.b).unlink()
-    desk.write(f"{desk.b}-new", p=1)
-    return desk
+    fleets.write(fleets.a, {"nodePools": pools})
+    fleets.file(fleets.b).unlink()
+    fleets.write(f"{fleets.b}-new", p=1)
+    return fleets
 
 
 def test_diff_tells_people_and_programs_the_same(differing: fleet_folder.FleetFolder) -> None:
@@ -141,16 +141,16 @@ def test_read_only_rights_are_enough_for_a_diff(
 
 
 def test_rights_for_what_is_asked_for_are_enough_for_a_sync(
-    desk: fleet_folder.FleetFolder, entitled: Callable[..., str]
+    fleets: fleet_folder.FleetFolder, entitled: Callable[..., str]
 ) -> None:
     """Of a kind that the files do not ask for nothing needs to be known."""
     who = entitled(nodes=WRITE, stages__kwok__x_k8s__io=WRITE)
-    desk.write(desk.a, p=2)
-    desk.sync()
-    desk.write(desk.a, p=3)
-    done = desk.run("sync", "--yes", KUBECONFIG=who)
+    fleets.write(fleets.a, p=2)
+    fleets.sync()
+    fleets.write(fleets.a, p=3)
+    done = fleets.run("sync", "--yes", KUBECONFIG=who)
     assert done.returncode == 0, done.stderr
-    assert desk.count(desk.a) == 3
+    assert fleets.count(fleets.a) == 3
     assert "configmaps" in done.stderr
 
 
@@ -158,65 +158,65 @@ def test_rights_for_what_is_asked_for_are_enough_for_a_sync(
 # get, status
 
 
-def test_get_lists_what_is_there(desk: fleet_folder.FleetFolder) -> None:
+def test_get_lists_what_is_there(fleets: fleet_folder.FleetFolder) -> None:
     """Fleets, pools, nodes and stages, as tables, JSON and names; no files are needed."""
-    nothing = desk.run("get")
+    nothing = fleets.run("get")
     assert (nothing.returncode, nothing.stdout) == (0, "")
     assert "no pools of ours" in nothing.stderr
-    desk.write(desk.a, p=2, q=1)
-    desk.write(desk.b, p=1)
-    desk.sync()
-    lines = desk.run("get").stdout.splitlines()
+    fleets.write(fleets.a, p=2, q=1)
+    fleets.write(fleets.b, p=1)
+    fleets.sync()
+    lines = fleets.run("get").stdout.splitlines()
     assert lines[0].split() == ["FLEET", "POOL", "NODES", "READY", "SCHEDULABLE", "AGE"]
     assert [line.split()[:5] for line in lines[1:]] == [
-        [desk.a, "p", "2", "2", "2"],
-        [desk.a, "q", "1", "1", "1"],
-        [desk.b, "p", "1", "1", "1"],
+        [fleets.a, "p", "2", "2", "2"],
+        [fleets.a, "q", "1", "1", "1"],
+        [fleets.b, "p", "1", "1", "1"],
     ]
-    fleets = json.loads(desk.run("get", "fleets", "-o", "json").stdout)
-    assert [(each["fleet"], each["nodes"]) for each in fleets] == [(desk.a, 3), (desk.b, 1)]
-    assert desk.run("get", "nodes", "-o", "name", "--fleet", desk.b).stdout.split() == [f"{desk.b}-p-0"]
-    assert desk.run("get", "pools", "-o", "name", "--fleet", desk.b).stdout.split() == [f"{desk.b}/p"]
-    stages = json.loads(desk.run("get", "stages", "-o", "json").stdout)
+    listed = json.loads(fleets.run("get", "fleets", "-o", "json").stdout)
+    assert [(each["fleet"], each["nodes"]) for each in listed] == [(fleets.a, 3), (fleets.b, 1)]
+    assert fleets.run("get", "nodes", "-o", "name", "--fleet", fleets.b).stdout.split() == [f"{fleets.b}-p-0"]
+    assert fleets.run("get", "pools", "-o", "name", "--fleet", fleets.b).stdout.split() == [f"{fleets.b}/p"]
+    stages = json.loads(fleets.run("get", "stages", "-o", "json").stdout)
     assert {each["fleet"] for each in stages} == {"(shared)"}
     assert {each["kind"] for each in stages} == {"Node", "Pod"}
 
 
-def test_status_says_whether_all_is_as_the_files_say(desk: fleet_folder.FleetFolder) -> None:
+def test_status_says_whether_all_is_as_the_files_say(fleets: fleet_folder.FleetFolder) -> None:
     """Exit code 0 if it is, 1 if something differs, is missing, is withheld or is not Ready."""
-    desk.write(desk.a, p=2)
-    assert desk.run("status").returncode == 1
-    desk.sync("--wait", "--timeout", "30s")
-    settled = desk.run("status")
-    assert (settled.returncode, settled.stdout.splitlines()[1].split()) == (0, [desk.a, "p", "2", "2", "2", "2", "0"])
-    desk.write(desk.a, p=3)
-    differing = desk.run("status", "-o", "json")
+    fleets.write(fleets.a, p=2)
+    assert fleets.run("status").returncode == 1
+    fleets.sync("--wait", "--timeout", "30s")
+    settled = fleets.run("status")
+    assert (settled.returncode, settled.stdout.splitlines()[1].split()) == (0, [fleets.a, "p", "2", "2", "2", "2", "0"])
+    fleets.write(fleets.a, p=3)
+    differing = fleets.run("status", "-o", "json")
     assert differing.returncode == 1
     assert json.loads(differing.stdout) == [
-        {"fleet": desk.a, "pool": "p", "desired": 3, "nodes": 2, "ready": 2, "schedulable": 2, "differences": 1}
+        {"fleet": fleets.a, "pool": "p", "desired": 3, "nodes": 2, "ready": 2, "schedulable": 2, "differences": 1}
     ]
-    desk.write(desk.a, p=2)
-    desk.cluster.kubectl(
-        "patch", "node", f"{desk.a}-p-0", "--subresource=status", "--patch",
+    fleets.write(fleets.a, p=2)
+    fleets.cluster.kubectl(
+        "patch", "node", f"{fleets.a}-p-0", "--subresource=status", "--patch",
         json.dumps({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Test"}]}}),
     )  # fmt: skip
-    unready = desk.run("status", "-o", "json")
+    unready = fleets.run("status", "-o", "json")
     assert (unready.returncode, json.loads(unready.stdout)[0]["ready"]) == (1, 1)
-    desk.write(desk.a, q=2)
-    withheld = desk.run("status")
+    fleets.write(fleets.a, q=2)
+    withheld = fleets.run("status")
     assert withheld.returncode == 1
     assert "approve" in withheld.stderr
 
 
-def test_what_is_withheld_stands_in_the_cluster(desk: fleet_folder.FleetFolder) -> None:
+def test_what_is_withheld_stands_in_the_cluster(fleets: fleet_folder.FleetFolder) -> None:
     """The Fleet's status has conditions as kstatus reads them, and the digest."""
-    desk.write(desk.a, p=3, q=1)
-    desk.sync()
-    status = desk.cluster.get("fleets.kwokfleet.dev", desk.a)["status"]
+    fleets.write(fleets.a, p=3, q=1)
+    fleets.sync()
+    status = fleets.cluster.get("fleets.kwokfleet.dev", fleets.a)["status"]
     assert {each["type"]: each["status"] for each in status["conditions"]}["Ready"] == "True"
-    desk.write(desk.a, q=1)
-    desk.sync(code=3)
-    status = desk.cluster.get("fleets.kwokfleet.dev", desk.a)["status"]
+    fleets.write(fleets.a, q=1)
+    fleets.sync(code=3)
+    status = fleets.cluster.get("fleets.kwokfleet.dev", fleets.a)["status"]
     [ready] = [each for each in status["conditions"] if each["type"] == "Ready"]
     assert (ready["status"], ready["reason"]) == ("False", "PruneWithheld")
-    assert status["withheld"][0]["digest"] == desk.plan()["withheld"][0]["digest"]
+    assert status["withheld"][0]["digest"] == fleets.plan()["withheld"][0]["digest"]

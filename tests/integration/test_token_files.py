@@ -21,8 +21,8 @@ ASK = Request("GET", "/version")
 def proxy(cluster: ControlPlane) -> Iterator[faulty_proxy.FaultyProxy]:
     """Stand where an API server would that knows one token, `fresh`, and refuses all others."""
 
-    def rule(asked: ProxiedRequest) -> Fault:
-        known = asked.headers.get("authorization", "").lower() == "bearer fresh"
+    def rule(request: ProxiedRequest) -> Fault:
+        known = request.headers.get("authorization", "").lower() == "bearer fresh"
         return Respond(b"{}") if known else Reject(401, "Unauthorized")
 
     with faulty_proxy.proxy_to(cluster) as made:
@@ -40,7 +40,7 @@ def file(tmp_path: Path) -> Path:
 
 def seen(proxy: faulty_proxy.FaultyProxy) -> list[str]:
     """Return by which tokens somebody asked."""
-    return [asked.headers.get("authorization", "nobody").lower() for asked in proxy.requests]
+    return [request.headers.get("authorization", "nobody").lower() for request in proxy.requests]
 
 
 def test_a_token_file_that_is_empty_when_the_token_expires_is_read_again_later(
