@@ -40,7 +40,7 @@ def seconds(text: str) -> float:
         return NEVER
 
 
-class PodState(NamedTuple):
+class PodMilestones(NamedTuple):
     """State and timestamps of a pod."""
 
     node: str
@@ -56,7 +56,7 @@ class PodState(NamedTuple):
     over_at: float
 
 
-def parse_pod(manifest: Manifest) -> PodState:
+def parse_pod(manifest: Manifest) -> PodMilestones:
     """Parse a pod."""
     spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
     true_since: dict[str, float] = {}
@@ -65,7 +65,7 @@ def parse_pod(manifest: Manifest) -> PodState:
             true_since[condition.get("type")] = seconds(condition.get("lastTransitionTime") or "")
     phase = status.get("phase") or ""
     started, finished = _containers(status.get("containerStatuses") or (), phase)
-    return PodState(
+    return PodMilestones(
         spec.get("nodeName") or "",
         phase,
         "Ready" in true_since,
@@ -115,7 +115,7 @@ def pod_failure(manifest: Manifest) -> str:
 # other objects
 
 
-class WorkloadState(NamedTuple):
+class WorkloadMilestones(NamedTuple):
     """State and timestamps of an object other than a pod."""
 
     started: bool
@@ -130,7 +130,7 @@ class WorkloadState(NamedTuple):
     """Why it failed."""
 
 
-def parse_workload(manifest: Manifest) -> WorkloadState:
+def parse_workload(manifest: Manifest) -> WorkloadMilestones:
     """Parse an object of any kind except Pod."""
     kind, status = manifest.get("kind") or "", manifest.get("status") or {}
     true = {item.get("type"): item for item in status.get("conditions") or () if item.get("status") == "True"}
@@ -146,7 +146,7 @@ def parse_workload(manifest: Manifest) -> WorkloadState:
     ready = completed or _is_ready(kind, manifest, status, true)
     end = status.get("completionTime") or status.get("finishedAt") or status.get("endTime")
     start = status.get("startTime") or status.get("startedAt")
-    return WorkloadState(
+    return WorkloadMilestones(
         started=bool(start) or started_condition is not None,
         ready=ready,
         completed=completed,

@@ -129,7 +129,7 @@ class PodTable:
         self._count(row)
         return row
 
-    def _record_end(self, row: int, state: milestones.PodState, at: float, manifest: Manifest) -> None:
+    def _record_end(self, row: int, state: milestones.PodMilestones, at: float, manifest: Manifest) -> None:
         """Record the end. A pod that ended has run, even without a Running event."""
         table = self.table
         table.merge(row, OVER, at)

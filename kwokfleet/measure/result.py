@@ -1,10 +1,10 @@
-"""The Result of a Run: every number of its report, however it was measured and wherever it will be shown.
+"""The Result of a Run: all numbers of its report.
 
-A Result is written once, when a Run is over (and now and then before), as `result.json`; beside it, one
-line for each pod, as `pods.ndjson`, and for each other workload, as `workloads.ndjson`. Tables, pages, other
-systems' files, gates and comparisons are made from these and from nothing else.
+A Result is stored as `result.json` when a Run is over, with interim versions before. Beside it are `pods.ndjson`, one
+line per pod, and `workloads.ndjson`, one line per other workload. Reports, exports, gates and comparisons use these
+files only.
 
-"No data" is a value of its own: None. It is never 0.
+"No data" is None, never 0.
 """
 
 from collections.abc import Mapping
@@ -20,39 +20,39 @@ API_VERSION = "kwokfleet.dev/v1alpha1"
 
 
 class ResultModel(BaseModel):
-    """A part of a Result: JSON in camelCase; what a later version adds is ignored by this one."""
+    """Base of all parts of a Result. JSON keys are camelCase; unknown keys are ignored."""
 
     model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, extra="ignore")
 
 
 class Clock(StrEnum):
-    """Who measured the ends of a latency."""
+    """The clock that measured a latency."""
 
     WATCH = "watch"
-    """Our watch: when a state was received. Exact to milliseconds, missing where nobody was watching."""
+    """Receive times of our watch. Exact to milliseconds; missing inside gaps."""
     API = "api"
-    """Timestamps that the API server, scheduler and kwok wrote into the object. Whole seconds."""
+    """Timestamps that the API server, scheduler and kwok write into objects. Whole seconds."""
     CL2_2024 = "clusterloader2-2024"
-    """As ClusterLoader2 defined PodStartupLatency until 26 May 2026: API timestamps, and the watch at the end."""
+    """ClusterLoader2's PodStartupLatency until 26 May 2026: API timestamps, and the watch for the end."""
     CL2_2026 = "clusterloader2-2026"
-    """As it has defined it since: the watch alone."""
+    """ClusterLoader2's definition since then: the watch only."""
 
 
 class Latency(ResultModel):
-    """How long one thing took, over all objects that it happened to. Seconds."""
+    """A latency over all objects that reached its end, in seconds."""
 
     name: str
     """From creation, unless it says otherwise: `scheduling`, `podStartup` (Running), `ready`, `completion` of pods;
-    `dispatch` (its first pod exists), `start` (it says that it has started, or its first pod runs), `completion` of
+    `dispatch` (first pod exists), `start` (started, or first pod runs), `completion` of
     workloads; ClusterLoader2's `create_to_schedule`, `schedule_to_run`, `run_to_watch`, `schedule_to_watch`,
     `create_to_run`, `pod_startup`."""
     of: str
     """`pods`, `pods/stateless`, `pods/stateful`, `pods/scheduler=NAME`, or a workload's kind: `Job`."""
     clock: Clock
     count: int
-    """How many it is known of."""
+    """Number of measured objects."""
     missing: int = 0
-    """How many it happened to while nobody measured: seen too late, or without the timestamp."""
+    """Number of objects that reached the end unmeasured: inside a gap, or without a timestamp."""
     min: float | None = None
     mean: float | None = None
     p50: float | None = None
@@ -61,28 +61,28 @@ class Latency(ResultModel):
     p99: float | None = None
     max: float | None = None
     cdf: tuple[tuple[float, float], ...] = ()
-    """Up to 200 points: seconds, and the fraction that took no longer."""
+    """Up to 200 points: seconds, and the fraction of objects that took at most that long."""
 
 
 class Series(ResultModel):
-    """What was so at even distances of time."""
+    """Time series with a fixed step."""
 
     start: datetime
     step_s: float
     columns: Mapping[str, tuple[float | None, ...]] = {}
-    """By name, a number for each step; None where nobody was watching. `pending`, `running`, `queued` (workloads that
+    """A number for each step, None inside gaps. `pending`, `running`, `queued` (workloads that
     have not started), `submitted/s`, `scheduled/s`, `completed/s`, `pending/SCHEDULER`, `scheduled/s/SCHEDULER`,
-    `utilisation/POOL/RESOURCE` (requests of bound pods that are not over, by what the pool has; `*`: all pools)."""
+    `utilisation/POOL/RESOURCE` (requests of bound pods that have not ended, as a share of capacity; `*`: all pools)."""
 
 
 class Throughput(ResultModel):
-    """Pods scheduled per second, in windows, as ClusterLoader2's SchedulingThroughput has it."""
+    """Pods scheduled per second in windows, as ClusterLoader2's SchedulingThroughput defines it."""
 
     scheduler: str = ""
-    """Empty for all together."""
+    """Empty: all schedulers."""
     window_s: float = 5.0
     windows: int = 0
-    """How many there were; 0: no data."""
+    """Number of windows; 0: no data."""
     p50: float | None = None
     p90: float | None = None
     p99: float | None = None
@@ -92,7 +92,7 @@ class Throughput(ResultModel):
 
 
 class Pacing(ResultModel):
-    """How exactly objects were submitted: when each request was sent, against when it was due. Seconds."""
+    """Lateness of submissions: time sent minus time due, in seconds."""
 
     count: int = 0
     p50: float | None = None
@@ -102,27 +102,27 @@ class Pacing(ResultModel):
     planned_rate: float | None = None
     """Objects per second, from the first instant to the last."""
     rate: float | None = None
-    """As sent."""
+    """Objects per second, as sent."""
     refused: int = 0
     retried: int = 0
 
 
 class Counts(ResultModel):
-    """How many objects, or pods, came how far."""
+    """Numbers of objects or pods by progress."""
 
     total: int = 0
     created: int = 0
     scheduled: int = 0
     running: int = 0
-    """That have run, however they ended."""
+    """Have run, with any end."""
     completed: int = 0
     failed: int = 0
     deleted: int = 0
-    """That vanished before they were over, or by churn or clean-up."""
+    """Deleted before they ended, or by churn or clean-up."""
 
 
 class Gap(ResultModel):
-    """A time in which nobody was watching."""
+    """A time without watch events."""
 
     start: datetime
     end: datetime
@@ -130,20 +130,20 @@ class Gap(ResultModel):
 
 
 class Mark(ResultModel):
-    """Something worth a line in the timeline: started, last object submitted, suspended, resumed, all complete."""
+    """A mark in the timeline: started, last object submitted, suspended, resumed, all over."""
 
     at: datetime
     what: str
 
 
 class GateResult(ResultModel):
-    """One thing that was expected, and whether it held."""
+    """One evaluated gate."""
 
     name: str
-    """As the file writes it: `podStartup.p99`, `deadline`, `failures`, `throughput`."""
+    """As in the file: `podStartup.p99`, `deadline`, `failures`, `throughput`."""
     want: str
     got: str
-    """`no data` if there is none."""
+    """`no data` without a measurement."""
     passed: bool
     no_data: bool = False
     clock: Clock | None = None
@@ -151,7 +151,7 @@ class GateResult(ResultModel):
 
 
 class FailureGroup(ResultModel):
-    """What went wrong with an object, said once for all that it is the same for."""
+    """Failures of objects with the same reason."""
 
     what: str
     count: int
@@ -163,7 +163,7 @@ ResultState = Literal["Running", "Done", "Cancelled"]
 
 
 class Result(ResultModel):
-    """All that is known of a Run."""
+    """All measurements of a Run."""
 
     api_version: str = API_VERSION
     kind: str = "Result"
@@ -171,15 +171,15 @@ class Result(ResultModel):
     wave: str
     run: str
     cluster: str = ""
-    """The API server's address, as people know it."""
+    """Address of the API server."""
     revision: str = ""
-    """Of the files."""
+    """Revision of the files."""
     version: str = ""
-    """Of kwokfleet."""
+    """Version of kwokfleet."""
     start: datetime
-    """When it was due."""
+    """Scheduled start."""
     end: datetime | None = None
-    """When all was over: the last object completed, or was given up."""
+    """When the last object completed or was given up."""
     state: ResultState = "Running"
     template_kind: str = ""
     objects: Counts = Counts()
@@ -195,18 +195,18 @@ class Result(ResultModel):
 
     @property
     def name(self) -> str:
-        """How people call it."""
+        """FLEET/WAVE/RUN."""
         return f"{self.fleet}/{self.wave}/{self.run}"
 
     @property
     def passed(self) -> bool | None:
-        """Whether every gate held; None if there is none."""
+        """Whether all gates passed; None without gates."""
         return all(gate.passed for gate in self.gates) if self.gates else None
 
     def latency(self, name: str, of: str, clock: Clock) -> Latency | None:
         """Return one latency."""
-        found = (each for each in self.latencies if (each.name, each.of, each.clock) == (name, of, clock))
-        return next(found, None)
+        matching = (item for item in self.latencies if (item.name, item.of, item.clock) == (name, of, clock))
+        return next(matching, None)
 
 
 class PodTimes(ResultModel):
@@ -216,9 +216,9 @@ class PodTimes(ResultModel):
     namespace: str
     uid: str = ""
     index: int | None = None
-    """Of the object that it belongs to."""
+    """Index of its object."""
     owner: str = ""
-    """KIND/NAME of the workload; empty for a pod of its own."""
+    """KIND/NAME of the workload; empty without an owner."""
     node: str = ""
     pool: str = ""
     scheduler: str = ""
@@ -226,15 +226,15 @@ class PodTimes(ResultModel):
     phase: str = ""
     deleted: bool = False
     seen: Mapping[str, float] = {}
-    """When our watch received it: `created` (the first event, if that was its birth), `scheduled`, `running`, `ready`,
+    """Receive times of our watch: `created` (if the first event was ADDED), `scheduled`, `running`, `ready`,
     `over`, `gone`."""
     api: Mapping[str, float] = {}
-    """What is written in it: `created`, `scheduled`, `readyToStart`, `initialized`, `started` (the last container),
-    `containersReady`, `ready`, `over`; `event` is the Scheduled Event's time, where there is one."""
+    """Timestamps in the pod: `created`, `scheduled`, `readyToStart`, `initialized`, `started` (the last container),
+    `containersReady`, `ready`, `over`; `event` is the time of the Scheduled Event."""
 
 
 class WorkloadTimes(ResultModel):
-    """One workload that is no pod, as a line of `workloads.ndjson`. Times as in `PodTimes`."""
+    """One workload other than a pod, as a line of `workloads.ndjson`. Times as in `PodTimes`."""
 
     kind: str
     name: str
@@ -242,34 +242,34 @@ class WorkloadTimes(ResultModel):
     uid: str = ""
     index: int | None = None
     seen: Mapping[str, float] = {}
-    """When our watch received it: `created`, `dispatched` (its first pod), `started`, `over`."""
+    """Receive times of our watch: `created`, `dispatched` (its first pod), `started`, `over`."""
     api: Mapping[str, float] = {}
-    """What is written in it: `created`, `started`, `over`."""
+    """Timestamps in the object: `created`, `started`, `over`."""
     failed: bool = False
 
 
 def parse(text: bytes | str) -> Result:
-    """Read a Result; raise ValueError if it is none."""
+    """Parse a Result; raise ValueError if it is invalid."""
     return Result.model_validate_json(text)
 
 
 def serialize(result: Result) -> str:
-    """Return a Result as its file has it."""
+    """Return a Result as JSON."""
     return result.model_dump_json(by_alias=True, exclude_none=False, indent=1) + "\n"
 
 
 @dataclass(frozen=True, slots=True)
 class ResultSummary:
-    """The last Run of a Wave of which there is a Result."""
+    """Summary of the last Result of a Wave."""
 
     fleet: str
     wave: str
     run: str
     verdict: str
     why: str = ""
-    """The gates that did not hold."""
+    """The failed gates."""
     gates: Mapping[str, bool] = field(default_factory=dict)
-    """Each gate, and whether it held."""
+    """Each gate, and whether it passed."""
     latencies: Mapping[tuple[str, str, str, str], float] = field(default_factory=dict)
-    """Seconds, by name, what it is of, clock and quantile."""
+    """Seconds by name, `of`, clock and quantile."""
     cancelled: bool = False

@@ -1,7 +1,7 @@
-"""Results as ClusterLoader2 leaves them in its report folder, for whoever reads those files already.
+"""Results in the format of ClusterLoader2's report folder.
 
-Its PodStartupLatency changed its meaning on 26 May 2026. Both are written, told apart by the end of the file's
-name: `-2024` the old one, `-2026` the new. ClusterLoader2 writes 0 where it has no data; here that part is left out.
+The definition of PodStartupLatency changed on 26 May 2026. Both are written: files with `-2024` have the old one,
+`-2026` the new one. ClusterLoader2 writes 0 without data; here such fields are left out.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,22 +19,26 @@ _PERCENTS = (50, 90, 99)
 _JOB_STEPS = {"create_to_start": ("created", "started"), "start_to_complete": ("started", "over")}
 
 
-def files(made: Result, workloads: Iterable[WorkloadTimes] = ()) -> dict[str, str]:
-    """Return the files' texts by their names; what nothing is known of has no file."""
-    found = dict((*_pod_startup(made), *_throughput(made), *_jobs(made, workloads)))
-    return {f"{name}.json": _text(document) for name, document in sorted(found.items())}
+def files(result: Result, workloads: Iterable[WorkloadTimes] = ()) -> dict[str, str]:
+    """Return the files by name. A measurement without data has no file."""
+    documents = dict((*_pod_startup(result), *_throughput(result), *_jobs(result, workloads)))
+    return {f"{name}.json": _text(document) for name, document in sorted(documents.items())}
 
 
-def _pod_startup(made: Result) -> Iterator[tuple[str, Any]]:
+def _pod_startup(result: Result) -> Iterator[tuple[str, Any]]:
     for prefix, of in _PODS.items():
         for clock, definition in _DEFINITIONS.items():
-            items = [_latency(each) for each in made.latencies if (each.of, each.clock) == (of, clock) and each.count]
+            items = [
+                _latency(latency)
+                for latency in result.latencies
+                if (latency.of, latency.clock) == (of, clock) and latency.count
+            ]
             if items:
-                yield f"{prefix}PodStartupLatency_{numbers.identifier(made)}-{definition}", _items(items)
+                yield f"{prefix}PodStartupLatency_{numbers.identifier(result)}-{definition}", _items(items)
 
 
-def _latency(each: Latency) -> Mapping[str, Any]:
-    return _item(each.name, (each.p50, each.p90, each.p99))
+def _latency(latency: Latency) -> Mapping[str, Any]:
+    return _item(latency.name, (latency.p50, latency.p90, latency.p99))
 
 
 def _item(metric: str, seconds: Sequence[float | None]) -> Mapping[str, Any]:
@@ -50,31 +54,33 @@ def _items(items: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     return {"version": "1.0", "dataItems": items}
 
 
-def _throughput(made: Result) -> Iterator[tuple[str, Any]]:
-    for each in made.throughput:
-        if each.windows:
-            scheduler = f"-{each.scheduler}" if each.scheduler else ""
-            yield f"SchedulingThroughput_{numbers.identifier(made)}{scheduler}", _windows(each)
+def _throughput(result: Result) -> Iterator[tuple[str, Any]]:
+    for throughput in result.throughput:
+        if throughput.windows:
+            scheduler = f"-{throughput.scheduler}" if throughput.scheduler else ""
+            yield f"SchedulingThroughput_{numbers.identifier(result)}{scheduler}", _windows(throughput)
 
 
-def _windows(each: Throughput) -> Mapping[str, Any]:
-    found = {"perc50": each.p50, "perc90": each.p90, "perc99": each.p99, "max": each.max}
-    return {name: _number(value) for name, value in found.items() if value is not None}
+def _windows(throughput: Throughput) -> Mapping[str, Any]:
+    values = {"perc50": throughput.p50, "perc90": throughput.p90, "perc99": throughput.p99, "max": throughput.max}
+    return {name: _number(value) for name, value in values.items() if value is not None}
 
 
-def _jobs(made: Result, workloads: Iterable[WorkloadTimes]) -> Iterator[tuple[str, Any]]:
-    jobs = [each.api for each in workloads if each.kind == "Job"]
+def _jobs(result: Result, workloads: Iterable[WorkloadTimes]) -> Iterator[tuple[str, Any]]:
+    job_times = [workload.api for workload in workloads if workload.kind == "Job"]
     items = []
     for metric, (first, last) in _JOB_STEPS.items():
-        took = sorted(max(0.0, each[last] - each[first]) for each in jobs if first in each and last in each)
-        if took:
-            items.append(_item(metric, [took[ceil(len(took) * percent / 100) - 1] for percent in _PERCENTS]))
+        durations = sorted(
+            max(0.0, times[last] - times[first]) for times in job_times if first in times and last in times
+        )
+        if durations:
+            items.append(_item(metric, [durations[ceil(len(durations) * percent / 100) - 1] for percent in _PERCENTS]))
     if items:
-        yield f"JobLifecycleLatency_{numbers.identifier(made)}", _items(items)
+        yield f"JobLifecycleLatency_{numbers.identifier(result)}", _items(items)
 
 
 def _number(value: float) -> float:
-    """Return a number as Go writes it: whole ones without a point."""
+    """Return a number as Go writes it: integers without a decimal point."""
     rounded = round(value, 6)
     return int(rounded) if rounded == int(rounded) else rounded
 

@@ -1,4 +1,4 @@
-"""Comparisons of two Runs for others to read: JSON for programs, rows for a terminal, Markdown for pull requests."""
+"""Comparisons of two Runs as JSON, as rows for a terminal, and as Markdown for pull requests."""
 
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
@@ -10,86 +10,93 @@ from kwokfleet.measure.result import Clock
 from kwokfleet.report import numbers
 
 _CLUSTERLOADER2 = (Clock.CL2_2024, Clock.CL2_2026)
-_OF_LATENCIES = ("p50", "p90", "p99")
-_SAYING_MOST = {"throughput": ("mean", "max"), "lateness": ("p99",)}
+_LATENCY_STATISTICS = ("p50", "p90", "p99")
+_DISPLAYED_STATISTICS = {"throughput": ("mean", "max"), "lateness": ("p99",)}
 
 
-def to_json(found: Comparison) -> str:
-    """Return every number."""
+def to_json(comparison: Comparison) -> str:
+    """Return all differences as JSON."""
     document = {
-        "before": found.before.name,
-        "after": found.after.name,
-        "regressions": len(found.regressions),
-        "notes": list(found.notes),
-        "deltas": [_document(each) for each in found.deltas],
+        "before": comparison.before.name,
+        "after": comparison.after.name,
+        "regressions": len(comparison.regressions),
+        "notes": list(comparison.notes),
+        "deltas": [_document(delta) for delta in comparison.deltas],
     }
     return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()
 
 
-def _document(each: Delta) -> dict[str, object]:
+def _document(delta: Delta) -> dict[str, object]:
     return {
-        "of": each.of,
-        "name": each.name,
-        "statistic": each.statistic,
-        "clock": each.clock,
-        "unit": each.unit.value,
-        "before": each.before,
-        "after": each.after,
-        "change": each.change,
-        "ratio": each.ratio,
-        "verdict": each.verdict.value,
+        "of": delta.of,
+        "name": delta.name,
+        "statistic": delta.statistic,
+        "clock": delta.clock,
+        "unit": delta.unit.value,
+        "before": delta.before,
+        "after": delta.after,
+        "change": delta.change,
+        "ratio": delta.ratio,
+        "verdict": delta.verdict.value,
     }
 
 
-def rows(found: Comparison) -> Iterator[dict[str, object]]:
-    """Yield what people want to see: whatever got worse, and of the rest what says most."""
-    exact = {(each.of, each.name) for each in found.deltas if each.clock is Clock.WATCH and each.change is not None}
-    for each in found.deltas:
-        if _shown(each, exact):
+def rows(comparison: Comparison) -> Iterator[dict[str, object]]:
+    """Yield the regressions and the most important other differences."""
+    exact = {
+        (delta.of, delta.name) for delta in comparison.deltas if delta.clock is Clock.WATCH and delta.change is not None
+    }
+    for delta in comparison.deltas:
+        if _is_displayed(delta, exact):
             yield {
-                "what": f"{each.name} {each.statistic}",
-                "of": each.of,
-                "clock": each.clock or "-",
-                "before": numbers.amount(each.before, each.unit),
-                "after": numbers.amount(each.after, each.unit),
-                "change": numbers.change(each.change, each.ratio, each.unit),
-                "verdict": each.verdict.value,
+                "what": f"{delta.name} {delta.statistic}",
+                "of": delta.of,
+                "clock": delta.clock or "-",
+                "before": numbers.amount(delta.before, delta.unit),
+                "after": numbers.amount(delta.after, delta.unit),
+                "change": numbers.change(delta.change, delta.ratio, delta.unit),
+                "verdict": delta.verdict.value,
             }
 
 
-def _shown(each: Delta, exact: AbstractSet[tuple[str, str]]) -> bool:
-    """Return whether a number is worth a line; *exact*: what both Runs know by the better clock."""
-    if each.clock in _CLUSTERLOADER2 or (each.before is None and each.after is None):
+def _is_displayed(delta: Delta, exact: AbstractSet[tuple[str, str]]) -> bool:
+    """Return whether a difference is displayed; *exact*: latencies that both Runs have by the watch clock."""
+    if delta.clock in _CLUSTERLOADER2 or (delta.before is None and delta.after is None):
         return False
-    if each.verdict is DeltaVerdict.WORSE:
+    if delta.verdict is DeltaVerdict.WORSE:
         return True
-    if each.name == "count":
-        return bool(each.change)
-    if each.clock is Clock.API and (each.of, each.name) in exact:
+    if delta.name == "count":
+        return bool(delta.change)
+    if delta.clock is Clock.API and (delta.of, delta.name) in exact:
         return False
-    return each.statistic in _SAYING_MOST.get(each.name, _OF_LATENCIES)
+    return delta.statistic in _DISPLAYED_STATISTICS.get(delta.name, _LATENCY_STATISTICS)
 
 
-def summary(found: Comparison, limits: RegressionLimits) -> str:
-    """Say how it ended, in a line."""
+def summary(comparison: Comparison, limits: RegressionLimits) -> str:
+    """Return the summary line."""
     rule = f"{numbers.share(limits.regression)} and {numbers.duration(limits.floor_s)}"
-    if not found.regressions:
-        return f"no regression: nothing is worse by more than {rule}"
-    word = "regression" if len(found.regressions) == 1 else "regressions"
-    return f"{len(found.regressions)} {word}: worse by more than {rule}"
+    if not comparison.regressions:
+        return f"no regression above {rule}"
+    word = "regression" if len(comparison.regressions) == 1 else "regressions"
+    return f"{len(comparison.regressions)} {word} above {rule}"
 
 
-def to_markdown(found: Comparison, limits: RegressionLimits) -> str:
+def to_markdown(comparison: Comparison, limits: RegressionLimits) -> str:
     """Return a comparison as Markdown."""
-    out = [f"**kwokfleet:** {summary(found, limits)}", "", f"From `{found.before.name}` to `{found.after.name}`:", ""]
-    out += [f"> {_cell(note)}" for note in found.notes]
-    out += [""] if found.notes else []
-    out += ["| what | of | clock | before | after | change | verdict |", "|---|---|---|--:|--:|--:|---|"]
-    for row in rows(found):
-        cells = [_cell(str(each)) for each in row.values()]
-        worse = row["verdict"] == DeltaVerdict.WORSE.value
-        out.append(f"| {' | '.join([*cells[:-1], f'**{cells[-1]}**' if worse else cells[-1]])} |")
-    return "\n".join([*out, ""])
+    lines = [
+        f"**kwokfleet:** {summary(comparison, limits)}",
+        "",
+        f"From `{comparison.before.name}` to `{comparison.after.name}`:",
+        "",
+    ]
+    lines += [f"> {_cell(note)}" for note in comparison.notes]
+    lines += [""] if comparison.notes else []
+    lines += ["| what | of | clock | before | after | change | verdict |", "|---|---|---|--:|--:|--:|---|"]
+    for row in rows(comparison):
+        cells = [_cell(str(value)) for value in row.values()]
+        is_worse = row["verdict"] == DeltaVerdict.WORSE.value
+        lines.append(f"| {' | '.join([*cells[:-1], f'**{cells[-1]}**' if is_worse else cells[-1]])} |")
+    return "\n".join([*lines, ""])
 
 
 def _cell(text: str) -> str:

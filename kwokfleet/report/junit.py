@@ -1,6 +1,6 @@
-"""Results as JUnit's XML: a case for each Run, and one for each of its gates.
+"""Results as JUnit XML: one case per Run, and one per gate.
 
-Cases are named as ClusterLoader2 names its own (`TEST overall (CONFIG)`, `TEST: STEP`).
+Cases have the names of ClusterLoader2's cases (`TEST overall (CONFIG)`, `TEST: STEP`).
 """
 
 import re
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from xml.sax import saxutils
 
 from kwokfleet.measure.result import GateResult, Result
-from kwokfleet.report import numbers as figures
+from kwokfleet.report import numbers
 
 SUITE = "kwokfleet"
 CLUSTERLOADER2_SUITE = "ClusterLoaderV2"
 _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What XML cannot carry, not even escaped."""
+"""Characters that XML does not allow, even escaped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,58 +28,58 @@ class _Case:
 
 
 def to_xml(results: Sequence[Result], suite: str = SUITE) -> str:
-    """Return one document for any number of Runs."""
-    cases = [(each, case) for each in results for case in _cases(each)]
-    failures = sum(bool(case.failure) for _, case in cases)
-    skipped = sum(bool(case.skipped) for _, case in cases)
-    total = sum(figures.length(each) or 0.0 for each in results)
-    numbers = f'tests="{len(cases)}" failures="{failures}" errors="0" skipped="{skipped}" time="{total:.3f}"'
-    start = min((each.start for each in results), default=None)
-    stamp = f' timestamp="{start.replace(tzinfo=None).isoformat(timespec="seconds")}"' if start else ""
-    lines = ['<?xml version="1.0" encoding="UTF-8"?>', f"<testsuites {numbers}>"]
-    lines.append(f"  <testsuite name={_attribute(suite)} {numbers}{stamp}>")
-    lines += [line for _, case in cases for line in _written(case, suite)]
+    """Return one document for all Runs."""
+    cases = [case for result in results for case in _cases(result)]
+    failures = sum(bool(case.failure) for case in cases)
+    skipped = sum(bool(case.skipped) for case in cases)
+    total = sum(numbers.length(result) or 0.0 for result in results)
+    attributes = f'tests="{len(cases)}" failures="{failures}" errors="0" skipped="{skipped}" time="{total:.3f}"'
+    start = min((result.start for result in results), default=None)
+    timestamp = f' timestamp="{start.replace(tzinfo=None).isoformat(timespec="seconds")}"' if start else ""
+    lines = ['<?xml version="1.0" encoding="UTF-8"?>', f"<testsuites {attributes}>"]
+    lines.append(f"  <testsuite name={_attribute(suite)} {attributes}{timestamp}>")
+    lines += [line for case in cases for line in _case_lines(case, suite)]
     return "\n".join([*lines, "  </testsuite>", "</testsuites>", ""])
 
 
-def _cases(made: Result) -> Iterator[_Case]:
-    seconds = figures.length(made) or 0.0
-    title = f"{made.fleet}/{made.wave}"
-    overall = f"{title} overall ({made.run})"
-    failed = [_told(gate) for gate in made.gates if not gate.passed]
-    if made.state == "Running":
-        yield _Case(overall, seconds, skipped="the Run is not over", out=_numbers(made))
-    elif made.state == "Cancelled":
-        yield _Case(overall, seconds, failure="the Run was cancelled", cause="Cancelled", out=_numbers(made))
+def _cases(result: Result) -> Iterator[_Case]:
+    seconds = numbers.length(result) or 0.0
+    title = f"{result.fleet}/{result.wave}"
+    overall = f"{title} overall ({result.run})"
+    failed = [_describe(gate) for gate in result.gates if not gate.passed]
+    if result.state == "Running":
+        yield _Case(overall, seconds, skipped="the Run is not over", out=_numbers(result))
+    elif result.state == "Cancelled":
+        yield _Case(overall, seconds, failure="the Run was cancelled", cause="Cancelled", out=_numbers(result))
     else:
-        yield _Case(overall, seconds, failure="\n".join(failed), out=_numbers(made))
-    for gate in made.gates:
+        yield _Case(overall, seconds, failure="\n".join(failed), out=_numbers(result))
+    for gate in result.gates:
         cause = "NoData" if gate.no_data else "Failure"
-        yield _Case(f"{title}: {gate.name} ({made.run})", 0.0, "" if gate.passed else _told(gate), cause)
+        yield _Case(f"{title}: {gate.name} ({result.run})", 0.0, "" if gate.passed else _describe(gate), cause)
 
 
-def _told(gate: GateResult) -> str:
+def _describe(gate: GateResult) -> str:
     clock = f" (clock: {gate.clock})" if gate.clock else ""
     why = f": {gate.why}" if gate.why else ""
     return f"{gate.name}: wanted {gate.want}, got {gate.got}{clock}{why}"
 
 
-def _numbers(made: Result) -> str:
-    return "\n".join(_facts(made))
+def _numbers(result: Result) -> str:
+    return "\n".join(_facts(result))
 
 
-def _facts(made: Result) -> Iterable[str]:
-    yield f"{made.template_kind or 'objects'}: {figures.sentence(made.objects)}"
-    if made.template_kind != "Pod":
-        yield f"pods: {figures.sentence(made.pods)}"
-    for each in made.latencies:
-        told = ", ".join(f"{name} {figures.duration(getattr(each, name))}" for name in ("p50", "p90", "p99"))
-        yield f"{each.of} {each.name} ({each.clock}): {told if each.count else figures.NO_DATA}"
-    yield from (f"nobody was watching from {each.start} to {each.end}: {each.why}" for each in made.gaps)
-    yield from (f"{each.count} times: {each.what} (first: {each.example})" for each in made.troubles)
+def _facts(result: Result) -> Iterable[str]:
+    yield f"{result.template_kind or 'objects'}: {numbers.sentence(result.objects)}"
+    if result.template_kind != "Pod":
+        yield f"pods: {numbers.sentence(result.pods)}"
+    for each in result.latencies:
+        text = ", ".join(f"{name} {numbers.duration(getattr(each, name))}" for name in ("p50", "p90", "p99"))
+        yield f"{each.of} {each.name} ({each.clock}): {text if each.count else numbers.NO_DATA}"
+    yield from (f"gap from {each.start} to {each.end}: {each.why}" for each in result.gaps)
+    yield from (f"{each.count} failures: {each.what} (first: {each.example})" for each in result.troubles)
 
 
-def _written(case: _Case, suite: str) -> Iterator[str]:
+def _case_lines(case: _Case, suite: str) -> Iterator[str]:
     head = f"    <testcase name={_attribute(case.name)} classname={_attribute(suite)} time={_attribute(case.seconds)}"
     body = []
     if case.skipped:

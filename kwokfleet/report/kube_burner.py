@@ -1,7 +1,7 @@
-"""Results as kube-burner's local indexer writes them: `podLatencyMeasurement-JOB.json` and its kin.
+"""Results in the format of kube-burner's local indexer: `podLatencyMeasurement-JOB.json` and others.
 
-All from timestamps in the objects, in whole milliseconds, as kube-burner has them. A field that nothing is known of
-is left out; kube-burner would write 0.
+All values are API timestamps in whole milliseconds, as in kube-burner. Fields without data are left out;
+kube-burner writes 0.
 """
 
 import hashlib
@@ -22,113 +22,115 @@ _POD_STEPS = (
     ("containersStartedLatency", "ContainersStarted", ("started",)),
     ("readyToStartContainersLatency", "PodReadyToStartContainers", ("readyToStart",)),
 )
-"""Its field, its quantile, and the times that tell it, the best first."""
+"""Field, quantile name, and the timestamps to use, best first."""
 _JOB_STEPS = (("startTimeLatency", "StartTime", ("started",)), ("completionLatency", "Complete", ("over",)))
 Steps = Sequence[tuple[str, str, tuple[str, ...]]]
 Document = dict[str, Any]
 
 
-def files(made: Result, pods: Iterable[PodTimes], workloads: Iterable[WorkloadTimes] = ()) -> dict[str, Iterable[str]]:
-    """Return the files' texts, in pieces, by their names; what nothing is known of has no file.
+def files(
+    result: Result, pods: Iterable[PodTimes], workloads: Iterable[WorkloadTimes] = ()
+) -> dict[str, Iterable[str]]:
+    """Return the files by name, as parts of text. A measurement without data has no file.
 
-    *pods* and *workloads* are gone through twice: 100,000 documents need not be in memory at once.
+    *pods* and *workloads* are iterated twice, so that 100,000 documents are not in memory at once.
     """
-    found: dict[str, Iterable[str]] = {}
+    texts: dict[str, Iterable[str]] = {}
     for measurement, steps, first, again in (
-        ("podLatency", _POD_STEPS, _pods(made, pods), _pods(made, pods)),
-        ("jobLatency", _JOB_STEPS, _jobs(made, workloads), _jobs(made, workloads)),
+        ("podLatency", _POD_STEPS, _pods(result, pods), _pods(result, pods)),
+        ("jobLatency", _JOB_STEPS, _jobs(result, workloads), _jobs(result, workloads)),
     ):
-        if quantiles := _quantiles(made, measurement, steps, first):
-            found[f"{measurement}Measurement"] = _text(again)
-            found[f"{measurement}QuantilesMeasurement"] = _text(quantiles)
-    return {f"{name}-{numbers.identifier(made)}.json": text for name, text in found.items()}
+        if quantiles := _quantiles(result, measurement, steps, first):
+            texts[f"{measurement}Measurement"] = _text(again)
+            texts[f"{measurement}QuantilesMeasurement"] = _text(quantiles)
+    return {f"{name}-{numbers.identifier(result)}.json": text for name, text in texts.items()}
 
 
-def _pods(made: Result, pods: Iterable[PodTimes]) -> Iterator[Document]:
-    """Yield a document for each pod that became Ready: it leaves out the others."""
+def _pods(result: Result, pods: Iterable[PodTimes]) -> Iterator[Document]:
+    """Yield a document for each pod that became Ready, as kube-burner does."""
     for pod in pods:
         if "created" in pod.api and "ready" in pod.api:
             yield {
                 "timestamp": _time(pod.api["created"]),
                 **_latencies(pod.api, _POD_STEPS),
-                **_labels(made, "podLatencyMeasurement", pod.index),
+                **_labels(result, "podLatencyMeasurement", pod.index),
                 "namespace": pod.namespace,
                 "podName": pod.name,
                 "nodeName": pod.node,
             }
 
 
-def _jobs(made: Result, workloads: Iterable[WorkloadTimes]) -> Iterator[Document]:
-    """Yield a document for each Job that completed: it leaves out the others."""
+def _jobs(result: Result, workloads: Iterable[WorkloadTimes]) -> Iterator[Document]:
+    """Yield a document for each Job that completed, as kube-burner does."""
     for job in workloads:
         if job.kind == "Job" and not job.failed and "created" in job.api and "over" in job.api:
             yield {
                 "timestamp": _time(job.api["created"]),
                 **_latencies(job.api, _JOB_STEPS),
-                **_labels(made, "jobLatencyMeasurement", job.index),
+                **_labels(result, "jobLatencyMeasurement", job.index),
                 "namespace": job.namespace,
                 "k8sJobName": job.name,
             }
 
 
-def _latencies(stamps: Mapping[str, float], steps: Steps) -> Document:
-    found: Document = {}
+def _latencies(timestamps: Mapping[str, float], steps: Steps) -> Document:
+    document: Document = {}
     for field, _, names in steps:
-        end = next((stamps[name] for name in names if name in stamps), None)
+        end = next((timestamps[name] for name in names if name in timestamps), None)
         if end is not None:
-            found[field] = max(0, int(round((end - stamps["created"]) * 1000, 3)))
-    return found
+            document[field] = max(0, int(round((end - timestamps["created"]) * 1000, 3)))
+    return document
 
 
-def _labels(made: Result, metric: str, index: int | None) -> Document:
+def _labels(result: Result, metric: str, index: int | None) -> Document:
     return {
         "metricName": metric,
-        "uuid": _uuid(made),
-        "jobName": numbers.identifier(made),
+        "uuid": _uuid(result),
+        "jobName": numbers.identifier(result),
         "jobIteration": index or 0,
         "replica": 1,
     }
 
 
-def _quantiles(made: Result, measurement: str, steps: Steps, documents: Iterable[Document]) -> list[Document]:
+def _quantiles(result: Result, measurement: str, steps: Steps, documents: Iterable[Document]) -> list[Document]:
     values: dict[str, list[int]] = {field: [] for field, _, _ in steps}
     for document in documents:
-        for field, found in values.items():
+        for field, field_values in values.items():
             if field in document:
-                found.append(document[field])
+                field_values.append(document[field])
     return [
-        _quantile(made, f"{measurement}QuantilesMeasurement", name, sorted(values[field]))
+        _quantile(result, f"{measurement}QuantilesMeasurement", name, sorted(values[field]))
         for field, name, _ in steps
         if values[field]
     ]
 
 
-def _quantile(made: Result, metric: str, name: str, values: Sequence[int]) -> Document:
+def _quantile(result: Result, metric: str, name: str, values: Sequence[int]) -> Document:
     return {
         "quantileName": name,
-        "uuid": _uuid(made),
+        "uuid": _uuid(result),
         "P99": int(percentile(values, 99)),
         "P95": int(percentile(values, 95)),
         "P50": int(percentile(values, 50)),
         "min": values[0],
         "max": values[-1],
         "avg": sum(values) // len(values),
-        "timestamp": _time((made.end or made.start).timestamp()),
+        "timestamp": _time((result.end or result.start).timestamp()),
         "metricName": metric,
-        "jobName": numbers.identifier(made),
+        "jobName": numbers.identifier(result),
     }
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """Return a percentile as kube-burner has it (montanaflynn/stats until 0.7): of sorted values, 50 percent or more.
+    """Return a percentile of sorted values as kube-burner does (montanaflynn/stats until 0.7), for 50 percent or more.
 
-    A rank that is whole names a value; any other lies between two, and stands for their mean.
+    An integer rank selects a value; any other rank is the mean of its two neighbours.
     """
     if len(ordered) == 1:
         return ordered[0]
     rank = percent / 100 * len(ordered)
-    place = int(rank)
-    return ordered[place - 1] if rank == place else (ordered[place - 1] + ordered[place]) / 2
+    index = int(rank)
+    return ordered[index - 1] if rank == index else (ordered[index - 1] + ordered[index]) / 2
 
 
 def _time(seconds: float) -> str:
@@ -136,15 +138,15 @@ def _time(seconds: float) -> str:
     return text.replace("+00:00", "Z")
 
 
-def _uuid(made: Result) -> str:
-    """Return a name for the Run in the form that kube-burner's has."""
-    digest = hashlib.sha256(f"{made.name} {made.start.isoformat()}".encode()).hexdigest()
+def _uuid(result: Result) -> str:
+    """Return a deterministic UUID of the Run."""
+    digest = hashlib.sha256(f"{result.name} {result.start.isoformat()}".encode()).hexdigest()
     return "-".join((digest[:8], digest[8:12], f"4{digest[13:16]}", f"8{digest[17:20]}", digest[20:32]))
 
 
 def _text(documents: Iterable[Document]) -> Iterator[str]:
-    before = "[\n"
+    separator = "[\n"
     for document in documents:
-        yield before + orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()
-        before = ",\n"
+        yield separator + orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()
+        separator = ",\n"
     yield "\n]\n"

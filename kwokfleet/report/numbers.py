@@ -1,4 +1,4 @@
-"""Numbers of a Result as people read them, the same in the terminal, in Markdown and on the page."""
+"""Formatted numbers of a Result, for the terminal, Markdown and HTML."""
 
 import re
 from datetime import UTC, datetime
@@ -8,17 +8,17 @@ from kwokfleet.measure.result import Clock, Counts, Latency, Result
 
 NO_DATA = "no data"
 STATISTICS = ("min", "mean", "p50", "p90", "p95", "p99", "max")
-"""Of a latency, in the order in which they are shown."""
+"""Of a latency, in display order."""
 CLOCKS = {
-    Clock.WATCH: "when our watch received the states: exact to milliseconds",
-    Clock.API: "timestamps written into the objects: whole seconds",
-    Clock.CL2_2024: "as ClusterLoader2 defined it until May 2026: timestamps, and the watch at the end",
-    Clock.CL2_2026: "as ClusterLoader2 has defined it since: the watch alone",
+    Clock.WATCH: "receive times of the watch, exact to milliseconds",
+    Clock.API: "timestamps in the objects, in whole seconds",
+    Clock.CL2_2024: "ClusterLoader2's definition until May 2026: timestamps, and the watch for the end",
+    Clock.CL2_2026: "ClusterLoader2's definition since May 2026: the watch only",
 }
 
 
 def duration(seconds: float | None) -> str:
-    """Write a duration in three digits: `0.62 ms`, `62 ms`, `1.38 s`, `2m 5s`, `1h 3m`."""
+    """Format a duration with three digits: `0.62 ms`, `62 ms`, `1.38 s`, `2m 5s`, `1h 3m`."""
     if seconds is None:
         return NO_DATA
     sign, size = ("-" if seconds < 0 else ""), abs(seconds)
@@ -40,71 +40,71 @@ def _three_digits(size: float) -> str:
 
 
 def rate(per_second: float | None) -> str:
-    """Write a rate: `19.8/s`."""
+    """Format a rate: `19.8/s`."""
     return NO_DATA if per_second is None else f"{_three_digits(per_second)}/s"
 
 
 def share(part: float | None) -> str:
-    """Write a share as a percentage."""
+    """Format a share as a percentage."""
     return NO_DATA if part is None else f"{_three_digits(100 * part)} %"
 
 
 def count(number: float | None) -> str:
-    """Write a number of things."""
+    """Format a count."""
     return NO_DATA if number is None else f"{number:,.0f}"
 
 
 def amount(value: float | None, unit: Unit) -> str:
-    """Write a number by what it counts."""
+    """Format a number by its unit."""
     return {Unit.SECONDS: duration, Unit.PER_SECOND: rate, Unit.COUNT: count}[unit](value)
 
 
 def change(by: float | None, ratio: float | None, unit: Unit) -> str:
-    """Write a difference: `+551 ms (+39.8 %)`."""
+    """Format a difference: `+551 ms (+39.8 %)`."""
     if by is None:
         return NO_DATA
     text = amount(abs(by), unit)
-    if not by or not re.search("[1-9]", text):  # less than a digit shows
+    if not by or not re.search("[1-9]", text):  # below the displayed digits
         return "0"
     relative = f" ({'+' if by > 0 else '-'}{share(abs(ratio))})" if ratio is not None else ""
     return f"{'+' if by > 0 else '-'}{text}{relative}"
 
 
-def instant(when: datetime | None) -> str:
-    """Write a time to the second, in UTC."""
-    return "-" if when is None else when.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+def instant(time: datetime | None) -> str:
+    """Format a time in UTC, to the second."""
+    return "-" if time is None else time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def length(made: Result) -> float | None:
-    """Return how long a Run took; None while nobody knows."""
-    return (made.end - made.start).total_seconds() if made.end else None
+def length(result: Result) -> float | None:
+    """Return the duration of a Run in seconds; None while it is running."""
+    return (result.end - result.start).total_seconds() if result.end else None
 
 
-def verdict(made: Result) -> str:
-    """Say whether the gates held: `passed`, `failed`, `no data`, `no gates`."""
-    if made.passed is None:
+def verdict(result: Result) -> str:
+    """Return the verdict on the gates: `passed`, `failed`, `no data`, `no gates`."""
+    if result.passed is None:
         return "no gates"
-    if made.passed:
+    if result.passed:
         return "passed"
-    return NO_DATA if all(gate.passed or gate.no_data for gate in made.gates) else "failed"
+    return NO_DATA if all(gate.passed or gate.no_data for gate in result.gates) else "failed"
 
 
-def main_latency(made: Result, name: str, of: str = "pods") -> Latency | None:
-    """Return a latency by the best clock that has data, None if none has."""
-    found = (made.latency(name, of, clock) for clock in (Clock.WATCH, Clock.API))
-    return next((each for each in found if each and each.count), None)
+def main_latency(result: Result, name: str, of: str = "pods") -> Latency | None:
+    """Return a latency by the watch clock, else the API clock; None without data."""
+    latencies = (result.latency(name, of, clock) for clock in (Clock.WATCH, Clock.API))
+    return next((latency for latency in latencies if latency and latency.count), None)
 
 
 def sentence(counts: Counts) -> str:
-    """Say how far things came, leaving out what did not happen."""
-    told = [f"{counts.created:,} of {counts.total:,} created"]
-    told += [f"{counts.scheduled:,} scheduled"] if counts.scheduled else []
-    told += [f"{counts.running:,} ran"] if counts.running else []
-    told += [f"{counts.completed:,} completed", f"{counts.failed:,} failed"]
-    told += [f"{counts.deleted:,} deleted before they were over"] if counts.deleted else []
-    return ", ".join(told)
+    """Return counts as a sentence, without zero values."""
+    parts = [f"{counts.created:,} of {counts.total:,} created"]
+    parts += [f"{counts.scheduled:,} scheduled"] if counts.scheduled else []
+    parts += [f"{counts.running:,} ran"] if counts.running else []
+    parts += [f"{counts.completed:,} completed", f"{counts.failed:,} failed"]
+    parts += [f"{counts.deleted:,} deleted before their end"] if counts.deleted else []
+    return ", ".join(parts)
 
 
-def identifier(made: Result) -> str:
-    """Return a Run's name as a part of file names."""
-    return re.sub(r"[^A-Za-z0-9._-]", "-", f"{made.fleet}-{made.wave}-{made.run}")
+def identifier(result: Result) -> str:
+    """Return a Run's name for file names."""
+    return re.sub(r"[^A-Za-z0-9._-]", "-", f"{result.fleet}-{result.wave}-{result.run}")

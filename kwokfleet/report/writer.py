@@ -1,4 +1,4 @@
-"""Reports of Runs: what is kept of them, in every format, printed or written into a folder."""
+"""Writes reports of Runs in all formats."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _ASSETS = Path(__file__).parent / "html" / "assets"
 
 @dataclass(frozen=True, slots=True)
 class ReportInput:
-    """A Run as reports need it; pods and workloads can be gone through again and again."""
+    """A Run to report. Pods and workloads can be iterated repeatedly."""
 
     result: Result
     pods: Iterable[PodTimes] = ()
@@ -24,67 +24,67 @@ class ReportInput:
 
 
 @dataclass(frozen=True, slots=True)
-class _KeptPods:
-    kept: StoredResult
+class _StoredPods:
+    stored: StoredResult
 
     def __iter__(self) -> Iterator[PodTimes]:
-        return self.kept.pods()
+        return self.stored.pods()
 
 
 @dataclass(frozen=True, slots=True)
-class _KeptWorkloads:
-    kept: StoredResult
+class _StoredWorkloads:
+    stored: StoredResult
 
     def __iter__(self) -> Iterator[WorkloadTimes]:
-        return self.kept.workloads()
+        return self.stored.workloads()
 
 
 ReportSource = StoredResult | ReportInput | tuple[Result, Iterable[PodTimes]]
-"""What a report can be made of."""
+"""Input of a report."""
 
 
 def open_source(source: ReportSource) -> ReportInput:
-    """Return a Run, wherever it comes from."""
+    """Return the ReportInput of a source."""
     if isinstance(source, ReportInput):
         return source
     if isinstance(source, StoredResult):
-        return ReportInput(source.result(), _KeptPods(source), _KeptWorkloads(source))
+        return ReportInput(source.result(), _StoredPods(source), _StoredWorkloads(source))
     made, pods = source
     return ReportInput(made, pods if isinstance(pods, Sequence) else list(pods))
 
 
 def input_from_path(path: Path) -> ReportInput:
-    """Return the Run that a folder, or a file with a Result in it, is about; its pods lie beside it."""
+    """Return the Run of a folder or a Result file, with the pods beside it."""
     folder = path if path.is_dir() else path.parent
     made = result_store.load(path)
-    beside = StoredResult(folder, made.fleet, made.wave, made.run, made.start)
+    stored = StoredResult(folder, made.fleet, made.wave, made.run, made.start)
     return (
-        ReportInput(made, _KeptPods(beside), _KeptWorkloads(beside))
+        ReportInput(made, _StoredPods(stored), _StoredWorkloads(stored))
         if path.name in (result_store.RESULT, folder.name)
         else ReportInput(made)
     )
 
 
 def html_page(runs: Sequence[ReportSource], *, compare: bool = False) -> str:
-    """Return one HTML page about any Runs; those of a Wave, or all, are compared with the first of them."""
+    """Return one HTML page for all Runs. Runs of a Wave, or all with *compare*, are compared with the first."""
     style, script = ((_ASSETS / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
     look = report_html.PageAssets(style, script)
-    return report_html.page([(each.result, each.pods) for each in map(open_source, runs)], look, compare=compare)
+    return report_html.page([(run.result, run.pods) for run in map(open_source, runs)], look, compare=compare)
 
 
-def write_all(kept: Sequence[ReportSource], folder: Path) -> list[Path]:
-    """Write every format into a folder, and return the files.
+def write_all(sources: Sequence[ReportSource], folder: Path) -> list[Path]:
+    """Write all formats into a folder; return the files.
 
-    report.html, junit.xml; clusterloader2/ and kube-burner/ as those tools leave them; json/ and csv/ for programs.
+    report.html and junit.xml; clusterloader2/ and kube-burner/ in the formats of these tools; json/ and csv/.
     """
-    runs = sorted(map(open_source, kept), key=lambda each: each.result.start)
-    results = [each.result for each in runs]
-    return [_write(folder / name, text) for name, text in _shared(runs, results)] + [
-        _write(folder / name, text) for run in runs for name, text in _own(run)
+    runs = sorted(map(open_source, sources), key=lambda run: run.result.start)
+    results = [run.result for run in runs]
+    return [_write(folder / name, text) for name, text in _summary_files(runs, results)] + [
+        _write(folder / name, text) for run in runs for name, text in _run_files(run)
     ]
 
 
-def _shared(runs: Sequence[ReportInput], results: Sequence[Result]) -> Iterator[tuple[str, Iterable[str]]]:
+def _summary_files(runs: Sequence[ReportInput], results: Sequence[Result]) -> Iterator[tuple[str, Iterable[str]]]:
     if runs:
         yield "report.html", [html_page(runs)]
     yield "junit.xml", [junit.to_xml(results)]
@@ -92,7 +92,7 @@ def _shared(runs: Sequence[ReportInput], results: Sequence[Result]) -> Iterator[
     yield "csv/latencies.csv", csv_tables.latencies(results)
 
 
-def _own(run: ReportInput) -> Iterator[tuple[str, Iterable[str]]]:
+def _run_files(run: ReportInput) -> Iterator[tuple[str, Iterable[str]]]:
     name = numbers.identifier(run.result)
     yield f"json/{name}.json", [result.serialize(run.result)]
     yield f"csv/pods-{name}.csv", csv_tables.pods(run.pods)
@@ -111,6 +111,6 @@ def _write(file: Path, parts: Iterable[str]) -> Path:
             out.writelines(parts)
     except OSError as error:
         raise errors.HostError(
-            f"{error.filename or file} cannot be written: {error.strerror}", hint="choose another --report-dir"
+            f"cannot write {error.filename or file}: {error.strerror}", hint="choose another --report-dir"
         ) from error
     return file

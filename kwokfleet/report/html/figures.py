@@ -1,4 +1,4 @@
-"""What the page shows of Results in pictures: how things went over time, distributions, the timeline."""
+"""Figures of the HTML report: time series, distributions, timeline."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ from kwokfleet.report.html import gantt, svg_plot, tables
 from kwokfleet.report.html.svg_plot import Band, PlotLine
 
 MAX_LINES = 8
-"""As many as there are colours."""
+"""Number of colours."""
 _CLOCK_COLOURS = {Clock.WATCH: 1, Clock.API: 2, Clock.CL2_2024: 2, Clock.CL2_2026: 1}
 _STRIP_LEVELS = 6
 _FLAG_SHARE = 0.03
-"""Of the width; flags that are closer would hide each other."""
+"""Share of the width. Closer flags are merged."""
 _LEVELS = {"pending": 2, "running": 1, "queued": 4}
 _BY_SCHEDULER = (
     ("pending/", "Pending, by scheduler", "count"),
     ("scheduled/s/", "Scheduled per second, by scheduler", "rate"),
 )
 _RATES = {"submitted/s": 3, "scheduled/s": 4, "completed/s": 1}
-"""With their colours: those of the timeline."""
+"""Columns with their colours, as in the timeline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,27 +29,27 @@ class _Chart:
 
     title: str
     kind: str
-    """count, rate or share: what the numbers are."""
+    """count, rate or share."""
     columns: tuple[tuple[str, str], ...]
     """Name and title of each."""
     colours: tuple[int, ...] = tuple(range(1, MAX_LINES + 1))
 
 
-def _charts(found: Series) -> Iterator[_Chart]:
-    names = list(found.columns)
-    for title, kind, wanted in (("Pods", "count", _LEVELS), ("Per second", "rate", _RATES)):
-        known = [each for each in wanted if each in names]
+def _charts(series: Series) -> Iterator[_Chart]:
+    names = list(series.columns)
+    for title, kind, columns in (("Pods", "count", _LEVELS), ("Per second", "rate", _RATES)):
+        known = [each for each in columns if each in names]
         titles = tuple((each, each.removesuffix("/s")) for each in known)
-        yield _Chart(title, kind, titles, tuple(wanted[each] for each in known))
+        yield _Chart(title, kind, titles, tuple(columns[each] for each in known))
     used = [each for each in names if each.startswith("utilisation/")]
-    shown = sorted(used, key=lambda each: (not each.startswith("utilisation/*"), -_most(found.columns[each]), each))
+    shown = sorted(used, key=lambda each: (not each.startswith("utilisation/*"), -_maximum(series.columns[each]), each))
     more = f", the {MAX_LINES} highest of {len(used)}" if len(used) > MAX_LINES else ""
     pools = tuple((each, _pool_title(each)) for each in shown[:MAX_LINES])
-    yield _Chart(f"Requested of what the pools have{more}", "share", pools)
+    yield _Chart(f"Requests as a share of pool capacity{more}", "share", pools)
     for prefix, title, kind in _BY_SCHEDULER:
-        mine = [each for each in names if each.startswith(prefix)]
-        if len(mine) > 1:
-            yield _Chart(title, kind, tuple((each, each.removeprefix(prefix)) for each in mine[:MAX_LINES]))
+        by_scheduler = [each for each in names if each.startswith(prefix)]
+        if len(by_scheduler) > 1:
+            yield _Chart(title, kind, tuple((each, each.removeprefix(prefix)) for each in by_scheduler[:MAX_LINES]))
 
 
 def _pool_title(column: str) -> str:
@@ -57,18 +57,18 @@ def _pool_title(column: str) -> str:
     return f"{'all pools' if pool == '*' else pool}: {resource}"
 
 
-def _most(values: Iterable[float | None]) -> float:
+def _maximum(values: Iterable[float | None]) -> float:
     return max((each for each in values if each is not None), default=0.0)
 
 
 def over_time(results: Sequence[Result]) -> list[str]:
-    """Return the plots over time of each Run, all with the same scales."""
+    """Return the time series of each Run, with common scales."""
     found = [list(_charts(each.series)) if each.series else [] for each in results]
     seconds = max((length(each) for each in results), default=1.0)
     most: dict[str, float] = {}
     for made, charts in zip(results, found, strict=True):
         for chart in charts:
-            top = max((_most(made.series.columns[name]) for name, _ in chart.columns if made.series), default=0.0)
+            top = max((_maximum(made.series.columns[name]) for name, _ in chart.columns if made.series), default=0.0)
             most[chart.title] = max(most.get(chart.title, 0.0), top)
     return [
         "".join(_chart(made, chart, seconds, most[chart.title], _pointer(made)) for chart in charts if chart.columns)
@@ -77,7 +77,7 @@ def over_time(results: Sequence[Result]) -> list[str]:
 
 
 def _pointer(made: Result) -> str:
-    """Return what plots have in common that show the pointer together."""
+    """Return the group of plots that share a pointer."""
     return f"{made.name} {made.start.timestamp():.0f}"
 
 
@@ -102,7 +102,7 @@ def _scaled(values: Sequence[float | None], scale: float) -> Sequence[float | No
 
 
 def length(made: Result) -> float:
-    """Return how many seconds the plots of a Run show."""
+    """Return the length of a Run's time axis in seconds."""
     ends = [1.0, numbers.length(made) or 0.0]
     if made.series:
         steps = max((len(each) for each in made.series.columns.values()), default=0)
@@ -111,7 +111,7 @@ def length(made: Result) -> float:
 
 
 def bands(made: Result) -> list[Band]:
-    """Return the times in which nobody was watching."""
+    """Return the gaps."""
     return [
         Band((each.start - made.start).total_seconds(), (each.end - made.start).total_seconds(), each.why)
         for each in made.gaps
@@ -123,7 +123,7 @@ def bands(made: Result) -> list[Band]:
 
 
 def distributions(made: Result) -> str:
-    """Return the distributions of one Run's latencies, by each clock."""
+    """Return the latency distributions of one Run, by clock."""
     groups: dict[str, list[PlotLine]] = {}
     for each in made.latencies:
         if each.cdf and (title := _title(each)):
@@ -141,9 +141,9 @@ def distributions(made: Result) -> str:
 
 
 def _title(each: Latency) -> str:
-    """Return the plot that a latency belongs to; none if it is not drawn."""
+    """Return the title of a latency's plot; empty if it has none."""
     if each.clock in tables.CLUSTERLOADER2:
-        return "Pods: startup, by ClusterLoader2" if (each.of, each.name) == ("pods", "pod_startup") else ""
+        return "Pods: startup, ClusterLoader2's definitions" if (each.of, each.name) == ("pods", "pod_startup") else ""
     if each.of.startswith("pods/"):
         return ""
     return f"{each.of.capitalize()}{'' if each.of == 'pods' else 's'}: {tables.STEPS.get(each.name, each.name)}"
@@ -163,7 +163,7 @@ def _by_clock(each: Latency) -> PlotLine:
 
 
 def compared_distributions(names: Sequence[str], results: Sequence[Result]) -> str:
-    """Return the distributions of several Runs, one line for each, by the best clock that the first has."""
+    """Return the latency distributions of several Runs, by the best clock of the first."""
     made = []
     for base in results[0].latencies:
         same = [each.latency(base.name, base.of, base.clock) for each in results]
@@ -191,7 +191,7 @@ def _distribution(title: str, lines: Sequence[PlotLine], top: float) -> str:
 
 
 def timeline(made: Result, pods: Iterable[PodTimes]) -> str:
-    """Return when pods waited and ran, when objects were submitted, and what happened meanwhile."""
+    """Return the timeline: waiting and running pods, submissions, and marks."""
     seconds = length(made)
     above = _flags(made, seconds) + _strip(made, seconds)
     drawn = gantt.picture(pods, made.start.timestamp(), seconds, bands(made), above)
@@ -199,7 +199,7 @@ def timeline(made: Result, pods: Iterable[PodTimes]) -> str:
 
 
 def _flags(made: Result, seconds: float) -> str:
-    """Return the numbers of the marks, at their places; such that would hide each other share one."""
+    """Return the numbers of the marks at their positions. Close marks share a flag."""
     places: list[tuple[float, list[int]]] = []
     for number, each in enumerate(made.marks, 1):
         share = min(1.0, max(0.0, (each.at - made.start).total_seconds() / seconds))
@@ -215,14 +215,14 @@ def _flags(made: Result, seconds: float) -> str:
 
 
 def _strip(made: Result, seconds: float) -> str:
-    """Return when objects were submitted, as a strip whose depth is the rate."""
+    """Return the submissions as a strip. Darker means a higher rate."""
     found = made.series.columns.get("submitted/s") if made.series else None
-    if not found or not made.series or not _most(found):
+    if not found or not made.series or not _maximum(found):
         return ""
     first, step = (made.series.start - made.start).total_seconds(), made.series.step_s
-    most, scale = _most(found), gantt.COLUMNS / seconds
+    most, scale = _maximum(found), gantt.COLUMNS / seconds
     sums = [0.0] * gantt.COLUMNS
-    for place, each in enumerate(found):  # a rate is that of the step which ends there
+    for place, each in enumerate(found):  # a rate belongs to the step that ends there
         start, end = (int((first + (place + by) * step) * scale) for by in (-1, 0))
         for column in range(max(0, start), min(gantt.COLUMNS, max(start + 1, end))):
             sums[column] = max(sums[column], each or 0.0)

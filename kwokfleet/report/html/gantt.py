@@ -1,7 +1,7 @@
-"""When the pods of a Run waited and ran, as a picture whose size does not depend on how many there were.
+"""Gantt chart of a Run's pods, with a bounded size.
 
-Pods in the order of their creation are the rows, time is the columns. With more pods than rows, a row stands for
-many pods, and the depth of its colour for how many of them were so at that time.
+Rows are pods in the order of their creation, columns are time. With more pods than rows, a row represents many
+pods, and its colour depth their number.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ _FEW_ROWS = 40
 
 @dataclass(slots=True)
 class _Spans:
-    """How many pods of each row were so in each column: changes first, their sums then."""
+    """Number of pods by row and column, stored as changes between columns."""
 
     rows: int
     changes: list[list[int]] = field(default_factory=list)
@@ -36,7 +36,7 @@ class _Spans:
             self.changes[row][end] -= 1
 
     def paths(self, sizes: Sequence[int]) -> Mapping[int, str]:
-        """Return, for each depth, what is to be filled with it; few rows are kept apart."""
+        """Return an SVG path for each colour depth."""
         high = ".8" if self.rows <= _FEW_ROWS else "1"
         found: dict[int, list[str]] = {}
         for row, changes in enumerate(self.changes):
@@ -52,7 +52,7 @@ class _Spans:
 
 
 def _first(pod: PodTimes, *names: str) -> float | None:
-    """Return when something happened: by our watch, or as the object says."""
+    """Return the first known time, by the watch clock or the API clock."""
     for name in names:
         for stamps in (pod.seen, pod.api):
             if name in stamps:
@@ -74,7 +74,7 @@ def _spans(pods: Iterable[PodTimes], start: float, end: float) -> list[tuple[flo
 
 
 def picture(pods: Iterable[PodTimes], start: float, seconds: float, bands: Sequence[svg_plot.Band], marks: str) -> str:
-    """Return the figure of a Run that took *seconds*; *marks*: what stands above it."""
+    """Return the figure of a Run; *marks*: HTML above the chart."""
     spans = _spans(pods, start, start + seconds)
     if not spans:
         return ""
@@ -100,10 +100,10 @@ def picture(pods: Iterable[PodTimes], start: float, seconds: float, bands: Seque
         f'waited and ran" style="height:{height}px">{filled}{gaps}</svg>'
     )
     each = f"{len(spans):,} pods, the first created on top"
-    note = each if len(spans) <= rows else f"{each}; a row stands for up to {-(-len(spans) // rows):,}"
+    note = each if len(spans) <= rows else f"{each}; one row is up to {-(-len(spans) // rows):,}"
     names = (*(("submitted",) if "strip" in marks else ()), "waiting", "running")
     head = f'<ul class="legend">{"".join(f"<li class={name}>{name}</li>" for name in names)}</ul><p>{note}</p>'
-    return svg_plot.frame("When pods waited and ran", head, body, svg_plot.time_axis(seconds), None, 'class="gantt"')
+    return svg_plot.frame("Waiting and running pods", head, body, svg_plot.time_axis(seconds), None, 'class="gantt"')
 
 
 def _fill(kind: str, paths: Mapping[int, str]) -> str:

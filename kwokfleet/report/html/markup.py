@@ -1,4 +1,4 @@
-"""HTML made of values: every text is escaped here, once."""
+"""HTML tables and sections. Escapes all texts."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Cell:
     below: str = ""
 
     def html(self, tag: str = "td") -> str:
-        """Return it as HTML; what nothing is known of looks like it."""
+        """Return the cell as HTML, with a style for missing data."""
         style = self.style or ("nodata" if self.text == numbers.NO_DATA else "")
         small = f"<small>{escape(self.below)}</small>" if self.below else ""
         return f"<{tag}{f' class={chr(34)}{style}{chr(34)}' if style else ''}>{escape(self.text)}{small}</{tag}>"
@@ -26,7 +26,7 @@ Row = Sequence[Cell | str]
 
 
 def table(head: Row, rows: Iterable[Row], style: str = "") -> str:
-    """Return a table; a row of one field is a heading of those below it."""
+    """Return a table. A row with one cell is a group heading."""
     made = "".join(_row(row, len(head)) for row in rows)
     body = f"<table><thead><tr>{_cells(head, 'th')}</tr></thead><tbody>{made}</tbody></table>"
     return f'<div class="sheet{f" {style}" if style else ""}">{body}</div>\n'
@@ -47,10 +47,10 @@ def _cell(each: Cell | str) -> Cell:
 
 
 def section(title: str, body: str) -> str:
-    """Return a part of the page under its title; nothing if there is nothing in it."""
+    """Return a section with a title; empty without a body."""
     return f"<section><h2>{escape(title)}</h2>\n{body}</section>\n" if body else ""
 
 
 def details(title: str, body: str) -> str:
-    """Return a part that is shown on request."""
+    """Return a collapsible section; empty without a body."""
     return f"<details><summary>{escape(title)}</summary>{body}</details>\n" if body else ""

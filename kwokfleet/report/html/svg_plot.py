@@ -1,7 +1,6 @@
-"""Plots for the page: SVG that any browser draws without a script, at any width, with text that never shrinks.
+"""SVG plots that need no script and fit any width. Labels are HTML, so they keep their size.
 
-A plot's coordinates are the data themselves: the path of a line holds its numbers, so nothing is kept twice, a
-script can read them back for the pointer, and whoever opens the page can too. Labels stand around it as HTML.
+The coordinates of a plot are the data: the script reads the values for the pointer from the paths.
 """
 
 from collections.abc import Sequence
@@ -10,18 +9,18 @@ from html import escape
 from math import ceil, floor, log10
 
 MAX_POINTS = 4000
-"""Of a line; with more, the smallest and the largest of each short time are kept."""
+"""Points of a line. Above it, minimum and maximum of each interval are kept."""
 _TIME_STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 _MOST_TICKS = 6
 _MUCH = 6000
-"""Characters of a path from which on its line is drawn thinner: it has hundreds of points."""
+"""A longer path, in characters, is drawn as a thin line."""
 _AT_END = 0.95
-"""From here on a label is written to the left of its place."""
+"""Labels from this share of the axis are aligned to the right."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """What a direction of a plot means."""
+    """An axis with its ticks."""
 
     top: float
     ticks: tuple[tuple[float, str], ...]
@@ -29,18 +28,18 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class PlotLine:
-    """One line: its path in the data's own coordinates."""
+    """One line, as an SVG path in data coordinates."""
 
     title: str
     path: str
     colour: int
-    """Of the palette, from 1."""
+    """Palette number, from 1."""
     dashed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A time that is marked: from, to, why."""
+    """A shaded time range with its reason."""
 
     start: float
     end: float
@@ -56,7 +55,7 @@ def time_axis(seconds: float) -> Axis:
 
 
 def elapsed(seconds: float) -> str:
-    """Write a time since the start, as short as it can be: `45s`, `1:30`, `2:00:00`."""
+    """Format a time since the start: `45s`, `1:30`, `2:00:00`."""
     whole = round(seconds)
     if whole < 60:  # noqa: PLR2004  # below a minute
         return f"{whole}s" if whole else "0"
@@ -71,7 +70,7 @@ def value_axis(most: float, unit: str = "") -> Axis:
     raw = size / 4
     base = 10.0 ** floor(log10(raw))
     step = next(base * factor for factor in (1, 2, 2.5, 5, 10) if base * factor >= raw * 0.999)
-    if unit == "" and step < 1:  # things are counted in whole numbers
+    if unit == "" and step < 1:  # counts are integers
         step = 1.0
     count = max(1, ceil(size / step - 1e-9))
     return Axis(step * count, tuple((place * step, f"{_plain(place * step)}{unit}") for place in range(count + 1)))
@@ -82,7 +81,7 @@ def _plain(value: float) -> str:
 
 
 def duration_axis(seconds: float) -> Axis:
-    """Return an axis of durations, in milliseconds or seconds as they fit."""
+    """Return an axis of durations, in milliseconds, seconds or minutes."""
     if seconds < 1:
         made = value_axis(max(seconds, 1e-6) * 1000, " ms")
         return Axis(
@@ -97,13 +96,13 @@ def share_axis() -> Axis:
 
 
 def number(value: float) -> str:
-    """Write a coordinate, as short as it can be."""
+    """Format a coordinate."""
     text = f"{value:.7g}"
     return text if "e" not in text else f"{value:.9f}".rstrip("0").rstrip(".")
 
 
 def level_path(values: Sequence[float | None], step: float, first: float = 0.0) -> str:
-    """Return a line through values at even distances, with holes where there are none."""
+    """Return a path through values with a fixed step, with gaps for None."""
     parts, drawing = [], False
     points = [(first + x, y) for x, y in _thinned(values, step)]
     for place, (x, y) in enumerate(points):
@@ -132,7 +131,7 @@ def _thinned(values: Sequence[float | None], step: float) -> list[tuple[float, f
 
 
 def step_path(points: Sequence[tuple[float, float]]) -> str:
-    """Return a distribution: it rises at each point by what took no longer, in percent."""
+    """Return the path of a cumulative distribution, in percent."""
     if not points:
         return ""
     steps = "".join(f"H{number(x)}V{number(y * 100)}" for x, y in points)
@@ -149,7 +148,7 @@ def figure(  # noqa: PLR0913, PLR0917  # a plot has these
     marks: Sequence[float] = (),
     group: str = "",
 ) -> str:
-    """Return a plot; *kind* tells a script how to read its values, *group* which plots share a pointer."""
+    """Return a plot; *kind*: the format of its values; *group*: plots that share a pointer."""
     drawn = "".join(_line(each) for each in lines if each.path)
     shaded = "".join(_band(each, y.top) for each in bands)
     marked = "".join(f"M{number(each)},0V{number(y.top)}" for each in marks)
@@ -165,7 +164,7 @@ def figure(  # noqa: PLR0913, PLR0917  # a plot has these
 
 
 def legend(lines: Sequence[PlotLine]) -> str:
-    """Return what each line is."""
+    """Return the legend."""
     if len(lines) < 2:  # noqa: PLR2004  # the title says it
         return ""
     rows = (f'<li class="c{each.colour}{" dashed" if each.dashed else ""}">{escape(each.title)}</li>' for each in lines)
@@ -173,7 +172,7 @@ def legend(lines: Sequence[PlotLine]) -> str:
 
 
 def frame(title: str, head: str, body: str, x: Axis, y: Axis | None, attributes: str = "") -> str:  # noqa: PLR0913, PLR0917
-    """Return a plot's surroundings: title, legend, labels of the axes."""
+    """Return a figure with title, legend and axis labels."""
     left = "".join(_label("bottom", value / y.top, text) for value, text in y.ticks) if y else ""
     below = "".join(_label("left", value / x.top, text) for value, text in x.ticks)
     return (

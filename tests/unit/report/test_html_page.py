@@ -46,7 +46,7 @@ def test_every_line_over_time_has_the_points_of_its_column() -> None:
     lines = {line["data-title"]: line["d"] for line in page(made).lines["Pods"]}
     for name in ("pending", "running", "queued"):
         assert [y for _, y in html_page.line_points(lines[name])] == known(series.columns[name])
-    used = page(made).lines["Requested of what the pools have"]
+    used = page(made).lines["Requests as a share of pool capacity"]
     assert {line["data-title"] for line in used} == {
         "all pools: cpu", "general: cpu", "gpu: cpu", "gpu: nvidia.com/gpu",
     }  # fmt: skip
@@ -99,7 +99,7 @@ def test_no_data_is_said_and_nothing_is_drawn_for_it() -> None:
     read = page(sample_results.SampleRun(sample_results.empty_result(), (), ()))
     assert read.lines == {}
     assert read.words.count("no data") > 5
-    assert "The Run is not over: these are the numbers so far." in read.words
+    assert "The Run is not over: the numbers are interim." in read.words
 
 
 def test_runs_of_a_wave_are_compared_with_the_first() -> None:
