@@ -179,7 +179,7 @@ def _kwok_manager(
         program, client.write_kubeconfig(config.context, config.kubeconfig, folder), folder, config.pod_namespace
     )
     sender = throttled_client.ThrottledClient(
-        guarded, throttled_client.ClientLimits(patience_s=KWOK_PATIENCE_S), threading.Event()
+        guarded, throttled_client.ClientLimits(retry_timeout_s=KWOK_PATIENCE_S), threading.Event()
     )
     return kwok_manager.KwokManager(sender, api, managed, environment, partial(trigger.request, PassReason.KWOK))
 

@@ -1,17 +1,16 @@
-"""Every error kwokfleet raises on purpose, and the exit code each one ends with.
+"""Every deliberate error of kwokfleet, and its exit code.
 
-An error is one sentence that says what happened and where (`str(error)`), and one that says
-what to do next (`error.hint`). Trouble that is expected in normal work (a wrong line in a file,
-a withheld change) is data, not an exception; exceptions stop what was being done.
+`str(error)` is one sentence: what happened and where. `error.hint` is the next step for the user. Expected
+trouble (a wrong line in a file, a withheld change) is data, not an exception. An exception stops the operation.
 
     KwokfleetError
-    ├── InputError       2  a flag, argument, setting or fleet file that cannot be used
-    ├── ClusterError     4  the cluster is out of reach, unhealthy, or refused a request
-    │   ├── UnreachableError    no answer at all: it may be there again in a moment
-    │   └── NotLeadingError     another daemon leads: nothing may be written
-    ├── NotOursError     5  refused to touch something kwokfleet did not make, or that is damaged
-    ├── HostError        6  this machine lacks something: compiler, disk space, network, port
-    └── DeadlineError    7  something took longer than it was given
+    ├── InputError       2  invalid flag, argument, setting or fleet file
+    ├── ClusterError     4  cluster unreachable or unhealthy, or a rejected request
+    │   ├── UnreachableError    no response; a retry may help
+    │   └── NotLeadingError     another daemon is the leader; writes are not allowed
+    ├── NotOursError     5  an object of another owner, or damaged state, is not touched
+    ├── HostError        6  the machine lacks a compiler, disk space, network or port
+    └── DeadlineError    7  an operation took too long
 """
 
 from enum import IntEnum
@@ -19,70 +18,70 @@ from typing import ClassVar
 
 
 class ExitCode(IntEnum):
-    """What a `kwokfleet` command tells the shell. The README shows the same table."""
+    """Exit code of a `kwokfleet` command. The README shows the same table."""
 
     DONE = 0
-    """Done; for `diff`, nothing differs."""
+    """Success; for `diff`, no differences."""
     NO = 1
     """The answer is no: there are differences, a gate failed, the cluster is not running."""
     INPUT = 2
     WITHHELD = 3
-    """Nothing was done because the plan needs an approval."""
+    """Nothing was changed, because the plan needs an approval."""
     CLUSTER = 4
     NOT_OURS = 5
     HOST = 6
     DEADLINE = 7
     BUG = 70
-    """An exception nobody foresaw (EX_SOFTWARE of sysexits.h)."""
+    """An unexpected exception (EX_SOFTWARE of sysexits.h)."""
     INTERRUPTED = 130
     TERMINATED = 143
 
 
 class KwokfleetError(Exception):
-    """The root: `except KwokfleetError` catches all that is raised on purpose, and no bug."""
+    """Base class of all deliberate errors."""
 
     exit_code: ClassVar[ExitCode] = ExitCode.BUG
 
-    def __init__(self, what: str, *, hint: str = "") -> None:
-        super().__init__(what)
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
         self.hint = hint
 
 
 class InputError(KwokfleetError):
-    """A flag, argument, setting or fleet file that cannot be used."""
+    """A flag, argument, setting or fleet file is invalid."""
 
     exit_code = ExitCode.INPUT
 
 
 class ClusterError(KwokfleetError):
-    """The cluster is out of reach, unhealthy, or refused a request."""
+    """The cluster is unreachable or unhealthy, or rejected a request."""
 
     exit_code = ExitCode.CLUSTER
     status = 0
-    """What the API server answered; 0 if it is not about an answer."""
+    """The HTTP status of the response; 0 without one."""
 
 
 class UnreachableError(ClusterError):
-    """The API server gave no answer: it may be there again in a moment."""
+    """The API server did not respond; a retry may help."""
 
 
 class NotLeadingError(ClusterError):
-    """Another daemon leads: nothing may be written."""
+    """Another daemon is the leader; writes are not allowed."""
 
 
 class NotOursError(KwokfleetError):
-    """Refused to touch something that kwokfleet did not make, or that is damaged."""
+    """An object of another owner, or damaged state, is not touched."""
 
     exit_code = ExitCode.NOT_OURS
 
 
 class HostError(KwokfleetError):
-    """This machine lacks something: a compiler, disk space, the network, a port."""
+    """The machine lacks a compiler, disk space, network or port."""
 
     exit_code = ExitCode.HOST
 
 
 class DeadlineError(KwokfleetError):
-    """Something took longer than it was given."""
+    """An operation took too long."""
 
     exit_code = ExitCode.DEADLINE

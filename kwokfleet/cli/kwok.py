@@ -130,7 +130,7 @@ def _observe(declared: _DeclaredController, context: str | None, kubeconfig: Pat
 
     with closing(connection.connect(context, kubeconfig)) as api:
         sender = throttled_client.ThrottledClient(
-            api, throttled_client.ClientLimits(patience_s=PATIENCE_S), threading.Event()
+            api, throttled_client.ClientLimits(retry_timeout_s=PATIENCE_S), threading.Event()
         )
         output.print_line(f"{EXTERNAL}; changes of the controllers that drive the nodes are logged; Ctrl-C to stop")
         spec = declared.loaded.tree.controller
@@ -165,7 +165,7 @@ def _running_supervisor(
         program = binaries.ensure(cluster_commands.settings_with(bin_dir), report, "kwok").path("kwok")
     api = connection.connect(context, kubeconfig)
     stop = threading.Event()
-    sender = throttled_client.ThrottledClient(api, throttled_client.ClientLimits(patience_s=PATIENCE_S), stop)
+    sender = throttled_client.ThrottledClient(api, throttled_client.ClientLimits(retry_timeout_s=PATIENCE_S), stop)
     folder = _folder(api.host)
     with connection.run_informer(api, (requests.NODE,)) as managed:
         connection.wait_until_listed(managed)

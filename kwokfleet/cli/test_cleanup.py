@@ -106,7 +106,7 @@ def _remove_played(sender: "throttled_client.ThrottledClient", site: SharedClust
     for fleet in site.fleets:
         for wave in fleet.spec.waves:
             try:
-                kind = known.kind(wave.template)
+                kind = known.of_manifest(wave.template)
                 mine = churn.wave_selector(fleet.name, wave.name)
                 found = client.list_objects(sender, kind, mine, metadata_only=True)
                 work += [requests.delete_any(kind, each, each["metadata"]["uid"]) for each in found]

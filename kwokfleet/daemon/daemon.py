@@ -42,7 +42,7 @@ class Daemon:
         self.client, self.sync, self.trigger = dependencies.client, dependencies.sync, dependencies.trigger
         self.managed, self.fleets = dependencies.managed, dependencies.fleets
         self.event_log = dependencies.event_log
-        status_client = self.sync.sender.lane(self.sync.stop, STATUS_PATIENCE_S)
+        status_client = self.sync.sender.with_stop(self.sync.stop, STATUS_PATIENCE_S)
         self.status_writer = status_writer.StatusWriter(status_client, options.identity)
         self.files = fleet_files.FleetFiles(self.source, self.fleets, self.event_log)
         self.dispatcher = dispatcher.Dispatcher(

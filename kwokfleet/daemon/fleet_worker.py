@@ -47,7 +47,7 @@ class FleetWorker(threading.Thread):
     def run(self) -> None:
         """Apply the changes."""
         try:
-            client = self._sync.sender.lane(self._cancel_requested)
+            client = self._sync.sender.with_stop(self._cancel_requested)
             self.outcomes = self._sync.apply_changes(self.loaded, self.changes, client)
         except errors.KwokfleetError as error:
             self.error = str(error)

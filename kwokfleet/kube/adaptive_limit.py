@@ -1,7 +1,7 @@
-"""How many requests to have under way: as many as the API server answers quickly, and never more than allowed.
+"""Adaptive concurrency limit: as many requests in flight as the API server answers quickly.
 
-Answers that come quickly let the number grow a little each time, slow ones let it shrink, and a
-refusal (429, 5xx, no answer) halves it. The time is an argument; who sends, waits.
+Fast responses raise the limit, slow ones lower it, and a rejection (429, 5xx, no response) halves it.
+The time is an argument; the caller sends and waits.
 """
 
 from dataclasses import dataclass, field
@@ -10,59 +10,59 @@ from kwokfleet import settings
 
 INITIAL_INFLIGHT = 32.0
 FAST_RESPONSE_S, SLOW_RESPONSE_S = 0.25, 0.75
-"""An average answer below the first: more at once. Above the second: fewer."""
+"""An average response below the first raises the limit, above the second lowers it."""
 _GROWTH = 4.0
 _SHRINK, _HALVE = 0.8, 0.5
 
 
 @dataclass(slots=True)
 class AdaptiveLimit:
-    """The state of one sender."""
+    """State of the limit."""
 
     max_inflight: int = settings.MAX_INFLIGHT
     """Upper bound: an API server queues more requests, and answers 429 when its queue is full."""
     qps: float = 0.0
-    """Requests a second that must not be exceeded; 0: no such limit."""
+    """Maximum of requests per second; 0: no maximum."""
     limit: float = field(default=0.0)
-    _answers: int = 0
-    _spent_s: float = 0.0
+    _responses: int = 0
+    _total_s: float = 0.0
     _next_slot: float = 0.0
-    _quiet_until: float = 0.0
+    _paused_until: float = 0.0
 
     def __post_init__(self) -> None:
-        """Start in the middle."""
+        """Set the initial limit."""
         self.limit = min(INITIAL_INFLIGHT, self.max_inflight)
 
     def may_send(self, inflight: int) -> bool:
-        """Return whether another request may be under way beside *inflight* others."""
+        """Return whether one more request may be in flight."""
         return inflight < max(1, int(self.limit))
 
-    def slot(self, now: float) -> float:
-        """Take the next moment at which a request may be sent, and return how long to wait for it."""
-        start = max(now, self._next_slot, self._quiet_until)
+    def reserve_slot(self, now: float) -> float:
+        """Reserve the next send time and return the seconds until then."""
+        start = max(now, self._next_slot, self._paused_until)
         if self.qps > 0:
             self._next_slot = start + 1 / self.qps
         return start - now
 
-    def is_quiet(self, now: float) -> bool:
-        """Return whether the API server does not want to hear of us."""
-        return now < self._quiet_until
+    def is_paused(self, now: float) -> bool:
+        """Return whether a Retry-After of the API server is still running."""
+        return now < self._paused_until
 
-    def answered(self, took_s: float) -> None:
-        """Learn from an answer; every so many, draw a conclusion."""
-        self._answers += 1
-        self._spent_s += took_s
-        if self._answers < self.limit:
+    def record_response(self, took_s: float) -> None:
+        """Record a response; adjust the limit once per *limit* responses."""
+        self._responses += 1
+        self._total_s += took_s
+        if self._responses < self.limit:
             return
-        average = self._spent_s / self._answers
-        self._answers, self._spent_s = 0, 0.0
+        average = self._total_s / self._responses
+        self._responses, self._total_s = 0, 0.0
         if average < FAST_RESPONSE_S:
             self.limit = min(self.limit + _GROWTH, self.max_inflight)
         elif average > SLOW_RESPONSE_S:
             self.limit = max(1.0, self.limit * _SHRINK)
 
-    def refused(self, now: float, retry_after_s: float) -> None:
-        """Learn from a refusal: fewer from now on, and none before the API server wants to hear of us again."""
-        if now >= self._quiet_until:  # what was under way together is refused together: that is one refusal
+    def record_rejection(self, now: float, retry_after_s: float) -> None:
+        """Halve the limit, and pause for *retry_after_s*."""
+        if now >= self._paused_until:  # requests in flight together are rejected together: halve once
             self.limit = max(1.0, self.limit * _HALVE)
-        self._quiet_until = max(self._quiet_until, now + retry_after_s)
+        self._paused_until = max(self._paused_until, now + retry_after_s)

@@ -1,4 +1,4 @@
-"""What a Run needs of the cluster before its objects can be made: what their kind is called, and their namespaces."""
+"""API discovery: resource names of kinds, listable kinds, and the contents of namespaces."""
 
 import threading
 import time
@@ -11,103 +11,109 @@ from kwokfleet.kube import client, requests
 from kwokfleet.kube.objects import Manifest
 
 UNKNOWN_S = 5.0
-"""How long a kind that the cluster does not know is not asked for again."""
-
-
-_EVERYWHERE = {"kube-root-ca.crt", "default"}
-"""Objects that every namespace has."""
-_FLEETING = {"events", "endpoints", "endpointslices", "leases"}
+"""A kind that the cluster does not have is not looked up again for this time."""
 MAX_SEPARATE_LISTS = 8
-"""So many namespaces are asked for one by one; for more, all are listed."""
+"""Up to this number, namespaces are listed one by one; beyond, all namespaces at once."""
+_DEFAULT_OBJECTS = {"kube-root-ca.crt", "default"}
+"""Objects that every namespace has."""
+_IGNORED_RESOURCES = {"events", "endpoints", "endpointslices", "leases"}
 
 
 class KindResolver:
-    """Finds out what kinds of object are called in paths; any kind may be in a template."""
+    """Finds the resource names of kinds, and caches them. Thread-safe."""
 
     def __init__(self, api: requests.RequestSender) -> None:
         self._api = api
-        self._known: dict[tuple[str, str], requests.Kind] = {}
-        self._unknown: dict[tuple[str, str], float] = {}
+        self._kinds: dict[tuple[str, str], requests.Kind] = {}
+        self._unknown_until: dict[tuple[str, str], float] = {}
         self._lock = threading.Lock()
 
-    def kind(self, manifest: Manifest) -> requests.Kind:
-        """Return what a manifest's kind is called; raise if the cluster does not know it."""
-        return self.named(str(manifest["apiVersion"]), str(manifest["kind"]))
+    def of_manifest(self, manifest: Manifest) -> requests.Kind:
+        """Return the kind of a manifest; raise if the cluster does not have it."""
+        return self.resolve(str(manifest["apiVersion"]), str(manifest["kind"]))
 
-    def named(self, api_version: str, kind: str) -> requests.Kind:
-        """Return what a kind is called in paths; raise if the cluster does not know it."""
+    def resolve(self, api_version: str, kind: str) -> requests.Kind:
+        """Return a kind with its resource name; raise if the cluster does not have it."""
         name = (api_version, kind)
         with self._lock:
-            if name not in self._known:
-                self._known[name] = self._asked(*name)
-            return self._known[name]
+            if name not in self._kinds:
+                self._kinds[name] = self._look_up(*name)
+            return self._kinds[name]
 
-    def _asked(self, api_version: str, kind: str) -> requests.Kind:
-        where = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
-        if time.monotonic() > self._unknown.get((api_version, kind), 0.0):
-            for each in self._api.send(requests.Request("GET", where)).json().get("resources") or ():
-                if each["kind"] == kind and "/" not in each["name"]:
-                    return requests.Kind(api_version, kind, each["name"], namespaced=bool(each["namespaced"]))
-            self._unknown[api_version, kind] = time.monotonic() + UNKNOWN_S
-        raise errors.ClusterError(f"the cluster knows no {kind} in {api_version}", hint="is its definition installed?")
+    def _look_up(self, api_version: str, kind: str) -> requests.Kind:
+        if time.monotonic() > self._unknown_until.get((api_version, kind), 0.0):
+            for resource in _get(self._api, _group_path(api_version)).get("resources") or ():
+                if resource["kind"] == kind and "/" not in resource["name"]:
+                    return _kind(api_version, resource)
+            self._unknown_until[api_version, kind] = time.monotonic() + UNKNOWN_S
+        raise errors.ClusterError(
+            f"the cluster has no kind {kind} in {api_version}", hint="install its CustomResourceDefinition"
+        )
 
 
 def occupied_namespaces(
     api: requests.RequestSender, namespaces: AbstractSet[str], selector: str = ""
 ) -> dict[str, str]:
-    """Return the namespaces in which something is, and what; not what every namespace has, or what goes with another.
+    """Return the namespaces that are not empty, each with the first object found.
 
-    Many namespaces are not asked for one by one. Who may not list Secrets need not look any further.
+    Default objects and objects with an owner do not count. A namespace whose Secrets may not be listed counts as
+    occupied.
     """
-    found: dict[str, str] = {}
-    places = sorted(namespaces) if len(namespaces) <= MAX_SEPARATE_LISTS else [""]
-    for place in places if namespaces else ():
-        if not _may_list(api, requests.SECRET, place):
-            found |= dict.fromkeys([place] if place else namespaces, _unseen(requests.SECRET))
-    for kind in _namespaced(api) if namespaces - found.keys() else ():
-        for place in sorted(namespaces - found.keys()) if len(namespaces) <= MAX_SEPARATE_LISTS else [""]:
+    occupied: dict[str, str] = {}
+    scopes = sorted(namespaces) if len(namespaces) <= MAX_SEPARATE_LISTS else [""]
+    for scope in scopes if namespaces else ():
+        if not _may_list(api, requests.SECRET, scope):
+            occupied |= dict.fromkeys([scope] if scope else namespaces, _unlistable(requests.SECRET))
+    for kind in _namespaced_kinds(api) if namespaces - occupied.keys() else ():
+        for scope in sorted(namespaces - occupied.keys()) if len(namespaces) <= MAX_SEPARATE_LISTS else [""]:
             try:
-                for item in client.list_objects(api, kind, selector, namespace=place, metadata_only=True):
+                for item in client.list_objects(api, kind, selector, namespace=scope, metadata_only=True):
                     metadata = item["metadata"]
                     if metadata["namespace"] in namespaces and _counts(metadata):
-                        found.setdefault(metadata["namespace"], f"{kind.plural}/{metadata['name']}")
+                        occupied.setdefault(metadata["namespace"], f"{kind.plural}/{metadata['name']}")
             except errors.UnreachableError:
                 raise
             except errors.ClusterError as error:
                 if error.status == HTTPStatus.FORBIDDEN:
-                    hidden = namespaces if not place else {place}
-                    found |= {each: found.get(each, _unseen(kind)) for each in hidden}
-    return found
+                    hidden = namespaces if not scope else {scope}
+                    occupied |= {name: occupied.get(name, _unlistable(kind)) for name in hidden}
+    return occupied
 
 
-def _may_list(api: requests.RequestSender, kind: requests.Kind, place: str) -> bool:
-    """Return whether we may list a kind; if nobody tells, who lists it will find out."""
-    said = api.send(requests.list_access_review(kind, place)).json().get("status") or {}
-    return bool(said.get("allowed", True))
+def _may_list(api: requests.RequestSender, kind: requests.Kind, namespace: str) -> bool:
+    """Return whether a kind may be listed; without an answer, the list itself decides."""
+    status = api.send(requests.list_access_review(kind, namespace)).json().get("status") or {}
+    return bool(status.get("allowed", True))
 
 
-def _unseen(kind: requests.Kind) -> str:
+def _unlistable(kind: requests.Kind) -> str:
     return f"{kind.plural}/(may not be listed)"
 
 
 def _counts(metadata: Manifest) -> bool:
-    return metadata["name"] not in _EVERYWHERE and not metadata.get("ownerReferences")
+    return metadata["name"] not in _DEFAULT_OBJECTS and not metadata.get("ownerReferences")
 
 
-def _namespaced(api: requests.RequestSender) -> Iterable[requests.Kind]:
-    """Yield every kind of object that lives in namespaces."""
-    return (kind for kind in listable_kinds(api) if kind.namespaced and kind.plural not in _FLEETING)
+def _namespaced_kinds(api: requests.RequestSender) -> Iterable[requests.Kind]:
+    return (kind for kind in listable_kinds(api) if kind.namespaced and kind.plural not in _IGNORED_RESOURCES)
 
 
 def listable_kinds(api: requests.RequestSender, verb: str = "list") -> Iterable[requests.Kind]:
-    """Yield every kind of object that can be listed, and to which a verb applies."""
-    groups = _read(api, "/apis").get("groups") or ()
+    """Yield every kind that supports `list` and *verb*."""
+    groups = _get(api, "/apis").get("groups") or ()
     for version in ("v1", *(group["preferredVersion"]["groupVersion"] for group in groups)):
-        path = "/api/v1" if version == "v1" else f"/apis/{version}"
-        for each in _read(api, path).get("resources") or ():
-            if {"list", verb} <= set(each["verbs"]):
-                yield requests.Kind(version, each["kind"], each["name"], namespaced=bool(each["namespaced"]))
+        for resource in _get(api, _group_path(version)).get("resources") or ():
+            if {"list", verb} <= set(resource["verbs"]):
+                yield _kind(version, resource)
 
 
-def _read(api: requests.RequestSender, path: str) -> Manifest:
+def _kind(api_version: str, resource: Manifest) -> requests.Kind:
+    return requests.Kind(api_version, resource["kind"], resource["name"], namespaced=bool(resource["namespaced"]))
+
+
+def _group_path(api_version: str) -> str:
+    return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+
+
+def _get(api: requests.RequestSender, path: str) -> Manifest:
     return api.send(requests.Request("GET", path)).json()

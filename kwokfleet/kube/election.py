@@ -1,8 +1,8 @@
-"""Who leads, purely: one of several daemons, by a Lease that all of them read and one of them renews.
+"""Leader election without IO: one daemon of several holds a Lease and renews it.
 
-Nobody trusts another's clock. A candidate takes a Lease over when it has *seen* it unchanged for as
-long as it lasts, by its own clock; the leader stops at a moment that it reckons from before it sent
-its last successful renewal, some seconds earlier than that.
+No clock of another machine is trusted. A candidate takes the Lease after it has *seen* it unchanged for the
+lease duration, by its own clock. The leader stops some seconds earlier, counted from before it sent its last
+successful renewal.
 """
 
 from dataclasses import dataclass
@@ -17,18 +17,18 @@ from kwokfleet.kube.requests import LEASE, Request, collection, write_query
 
 @dataclass(frozen=True, slots=True)
 class LeaseTiming:
-    """How long things take."""
+    """Durations of leader election."""
 
     lease_s: float = 15.0
-    """So long after its last renewal a leader counts as gone."""
+    """A candidate takes the Lease this long after the last renewal that it saw."""
     renew_s: float = 10.0
-    """So long after its last renewal it stops leading by itself."""
+    """The leader stops leading this long after its last renewal."""
     retry_s: float = 2.0
-    """How often everybody looks."""
+    """Interval of renewals and checks."""
 
 
 class ElectionStep(StrEnum):
-    """What a candidate does next."""
+    """Next action of a candidate."""
 
     CREATE = "create"
     TAKE = "take"
@@ -38,7 +38,7 @@ class ElectionStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LeaderLease:
-    """A Lease, as it was read."""
+    """The Lease as it was read."""
 
     holder: str = ""
     renewed: str = ""
@@ -49,7 +49,7 @@ class LeaderLease:
 
 
 def parse_lease(manifest: Manifest) -> LeaderLease:
-    """Read a Lease."""
+    """Parse a Lease."""
     spec = manifest.get("spec") or {}
     return LeaderLease(
         spec.get("holderIdentity") or "",
@@ -63,71 +63,71 @@ def parse_lease(manifest: Manifest) -> LeaderLease:
 
 @dataclass(frozen=True, slots=True)
 class LeaseObservation:
-    """What a candidate has seen of a Lease, and since when it is like that."""
+    """The last seen state of the Lease, and the time of its last change."""
 
-    record: LeaderLease | None = None
+    lease: LeaderLease | None = None
     since: float = 0.0
 
-    def updated(self, record: LeaderLease | None, now: float) -> "LeaseObservation":
-        """Return what is known after another look."""
-        return self if self.record == record else LeaseObservation(record, now)
+    def updated(self, lease: LeaderLease | None, now: float) -> "LeaseObservation":
+        """Return the observation after another read."""
+        return self if self.lease == lease else LeaseObservation(lease, now)
 
 
-def next_step(sight: LeaseObservation, me: str, now: float) -> ElectionStep:
-    """Decide what to do about the Lease."""
-    record = sight.record
-    if record is None:
+def next_step(observation: LeaseObservation, identity: str, now: float) -> ElectionStep:
+    """Decide the next action of a candidate."""
+    lease = observation.lease
+    if lease is None:
         return ElectionStep.CREATE
-    if record.holder == me:
+    if lease.holder == identity:
         return ElectionStep.RENEW
-    if not record.holder or now - sight.since > record.duration_s:
+    if not lease.holder or now - observation.since > lease.duration_s:
         return ElectionStep.TAKE
     return ElectionStep.WAIT
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseCandidate:
-    """The Lease that is fought for, and by whom."""
+    """A candidate for a Lease."""
 
     namespace: str
     name: str
-    me: str
+    identity: str
 
     @property
     def path(self) -> str:
-        """Where it is."""
+        """The path of the Lease."""
         return f"{collection(LEASE, self.namespace)}/{self.name}"
 
-    def get(self) -> Request:
-        """Read it."""
+    def get_request(self) -> Request:
+        """Return the request that reads the Lease."""
         return Request("GET", self.path)
 
-    def hold(self, record: LeaderLease | None, timing: LeaseTiming, now: datetime) -> Request:
-        """Create it, take it over, or renew it: if nobody has touched it since it was read."""
+    def hold_request(self, lease: LeaderLease | None, timing: LeaseTiming, now: datetime) -> Request:
+        """Return the request that creates, takes or renews the Lease; it fails if the Lease changed since."""
         stamp = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        mine = record is not None and record.holder == self.me
+        is_holder = lease is not None and lease.holder == self.identity
         spec = {
-            "holderIdentity": self.me,
+            "holderIdentity": self.identity,
             "leaseDurationSeconds": int(timing.lease_s),
             "renewTime": stamp,
-            "acquireTime": record.acquired if record is not None and mine else stamp,
-            "leaseTransitions": 0 if record is None else record.transitions + (not mine),
+            "acquireTime": lease.acquired if lease is not None and is_holder else stamp,
+            "leaseTransitions": 0 if lease is None else lease.transitions + (not is_holder),
         }
-        return self._write(record, spec)
+        return self._write_request(lease, spec)
 
-    def release(self, record: LeaderLease) -> Request:
-        """Give it up, so that nobody has to wait for its end."""
-        return self._write(
-            record, {"holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": record.transitions}
+    def release_request(self, lease: LeaderLease) -> Request:
+        """Return the request that gives up the Lease, so that no candidate has to wait for its end."""
+        return self._write_request(
+            lease, {"holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": lease.transitions}
         )
 
-    def _write(self, record: LeaderLease | None, spec: Manifest) -> Request:
+    def _write_request(self, lease: LeaderLease | None, spec: Manifest) -> Request:
         metadata = {"name": self.name, "namespace": self.namespace}
         manifest = {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": metadata, "spec": spec}
-        if record is None:
+        if lease is None:
             return Request("POST", f"{collection(LEASE, self.namespace)}?{write_query()}", orjson.dumps(manifest))
         return Request(
             "PUT",
             f"{self.path}?{write_query()}",
-            orjson.dumps({**manifest, "metadata": {**metadata, "resourceVersion": record.version}}),
+            orjson.dumps({**manifest, "metadata": {**metadata, "resourceVersion": lease.version}}),
         )

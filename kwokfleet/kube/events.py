@@ -1,4 +1,4 @@
-"""Kubernetes Events about Fleets: what `kubectl describe fleet` and `kubectl get events` show."""
+"""Kubernetes Events about Fleets, as `kubectl describe fleet` and `kubectl get events` show them."""
 
 from datetime import UTC, datetime
 
@@ -6,15 +6,15 @@ from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
 
 NAMESPACE = "default"
-"""Where Events about objects without a namespace live."""
+"""Namespace of Events about cluster-scoped objects."""
 NORMAL, WARNING = "Normal", "Warning"
-_WORDS = 1024
+_MAX_MESSAGE = 1024
 
 
-def fleet_event(  # noqa: PLR0913  # what an Event tells
+def fleet_event(  # noqa: PLR0913  # the fields of an Event
     fleet: str, uid: str, reason: str, message: str, *, kind: str, me: str, now: datetime
 ) -> Manifest:
-    """Return an Event about a Fleet; its name tells the microsecond, as client-go's does."""
+    """Return an Event about a Fleet, named by the microsecond as client-go does."""
     stamp = now.astimezone(UTC)
     seconds = stamp.strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
@@ -24,7 +24,7 @@ def fleet_event(  # noqa: PLR0913  # what an Event tells
         "involvedObject": {"apiVersion": objects.API_VERSION, "kind": "Fleet", "name": fleet, "uid": uid},
         "type": kind,
         "reason": reason,
-        "message": message if len(message) <= _WORDS else f"{message[: _WORDS - 1]}…",
+        "message": message if len(message) <= _MAX_MESSAGE else f"{message[: _MAX_MESSAGE - 1]}…",
         "firstTimestamp": seconds,
         "lastTimestamp": seconds,
         "count": 1,

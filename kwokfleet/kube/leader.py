@@ -1,4 +1,4 @@
-"""One of several daemons leads: it renews a Lease, and stops writing before anybody else may take it."""
+"""Leader election of daemons: renews a Lease, and stops writes before another daemon may take it."""
 
 import threading
 import time
@@ -16,35 +16,35 @@ from kwokfleet.kube.requests import Request, Response
 
 log = structlog.get_logger()
 
-_ASK_S = 2.0
-"""How long one question about the Lease may take."""
-_BLINK_S = 0.001
-"""No time at all, where a time must be given."""
+_REQUEST_S = 2.0
+"""Timeout of one request about the Lease."""
+_MIN_TIMEOUT_S = 0.001
 
 
 def _clock() -> float:
-    """Return seconds that also pass while the machine sleeps: who wakes up must know that its time is over."""
+    """Return seconds that also pass while the machine sleeps: leadership may end during the sleep."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class LeaderElector(threading.Thread):
-    """Stands for election, renews, and tells whoever asks whether we lead *now*."""
+    """Acquires and renews the Lease, and knows whether this process leads *now*."""
 
     def __init__(
         self,
         api: client.KubeClient,
-        seat: LeaseCandidate,
+        candidate: LeaseCandidate,
         timing: LeaseTiming,
         is_dead: Callable[[str], bool] = lambda _holder: False,
     ) -> None:
         super().__init__(name="leader", daemon=True)
         self._is_dead = is_dead
-        self._api, self.seat, self._timing = api, seat, timing
+        self._api, self._candidate, self._timing = api, candidate, timing
         self._on_change: Callable[[bool], None] = lambda _leads: None
         self._stopping = threading.Event()
-        self._sight = LeaseObservation()
-        self._until = 0.0
-        self._led = False
+        self._observation = LeaseObservation()
+        self._leads_until = 0.0
+        self._published = False
+        """The leadership that `on_change` was last called with."""
 
     def start_election(self, on_change: Callable[[bool], None]) -> None:
         """Start the thread; *on_change* is called whenever leadership is gained or lost."""
@@ -53,100 +53,102 @@ class LeaderElector(threading.Thread):
 
     @property
     def leads(self) -> bool:
-        """Whether we lead at this moment."""
-        return self.left_s > 0
+        """Whether this process leads now."""
+        return self.remaining_s > 0
 
     @property
-    def left_s(self) -> float:
-        """How long we may go on without another renewal."""
-        return self._until - _clock()
+    def remaining_s(self) -> float:
+        """Time until leadership ends without another renewal."""
+        return self._leads_until - _clock()
 
     @property
     def holder(self) -> str:
-        """Who holds the Lease, as far as is known."""
-        return self._sight.record.holder if self._sight.record else ""
+        """The last seen holder of the Lease."""
+        return self._observation.lease.holder if self._observation.lease else ""
 
     def run(self) -> None:
-        """Look, take, renew, until stopped."""
-        trouble = ""
+        """Acquire and renew until stopped."""
+        last_error = ""
         while not self._stopping.is_set():
             try:
-                self._look()
-                trouble = ""
+                self._acquire_or_renew()
+                last_error = ""
             except errors.ClusterError as error:
-                if str(error) != trouble:  # said once: who may not touch the Lease never leads, and should know why
-                    log.warning("lease_out_of_reach", error=str(error), hint=error.hint)
-                trouble = str(error)
-            self._tell()
-            # Never asleep beyond the moment at which we cease to lead: somebody must be told of it.
-            left = self.left_s
-            self._stopping.wait(min(self._timing.retry_s, left) if left > 0 else self._timing.retry_s)
-            self._tell()
+                if str(error) != last_error:  # logged once; without rights to the Lease this process never leads
+                    log.warning("lease_not_accessible", error=str(error), hint=error.hint)
+                last_error = str(error)
+            self._publish()
+            # Never sleep beyond the end of leadership: on_change must be called then.
+            remaining = self.remaining_s
+            self._stopping.wait(min(self._timing.retry_s, remaining) if remaining > 0 else self._timing.retry_s)
+            self._publish()
 
-    def _look(self) -> None:
-        if not self.leads or self._sight.record is None:
+    def _acquire_or_renew(self) -> None:
+        if not self.leads or self._observation.lease is None:
             self._read()
         now = _clock()
-        if election.next_step(self._sight, self.seat.me, now) is not ElectionStep.WAIT or self._is_dead(self.holder):
+        step = election.next_step(self._observation, self._candidate.identity, now)
+        if step is not ElectionStep.WAIT or self._is_dead(self.holder):
             self._hold(now)
 
     def _read(self) -> None:
-        answer = self._api.send(self.seat.get(), timeout_s=_ASK_S)
-        if answer.status == HTTPStatus.NOT_FOUND:
-            self._seen(None)
-        elif answer.status == HTTPStatus.OK:
-            self._seen(election.parse_lease(answer.json()))
+        response = self._api.send(self._candidate.get_request(), timeout_s=_REQUEST_S)
+        if response.status == HTTPStatus.NOT_FOUND:
+            self._observe(None)
+        elif response.status == HTTPStatus.OK:
+            self._observe(election.parse_lease(response.json()))
         else:
-            raise client.rejection_error(self._api, answer, "get leases")
+            raise client.rejection_error(self._api, response, "get leases")
 
     def _hold(self, began: float) -> None:
-        answer = self._api.send(self.seat.hold(self._sight.record, self._timing, datetime.now(UTC)), timeout_s=_ASK_S)
-        if answer.status in (HTTPStatus.OK, HTTPStatus.CREATED):
-            self._seen(election.parse_lease(answer.json()))
-            self._tell()  # of a lapse, however short: who was refused a write meanwhile has left off
-            self._until = began + self._timing.renew_s
-        elif answer.status in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
-            self._read()  # somebody was quicker, or has removed it
-            if self.holder != self.seat.me:
-                self._until = 0.0
+        request = self._candidate.hold_request(self._observation.lease, self._timing, datetime.now(UTC))
+        response = self._api.send(request, timeout_s=_REQUEST_S)
+        if response.status in (HTTPStatus.OK, HTTPStatus.CREATED):
+            self._observe(election.parse_lease(response.json()))
+            self._publish()  # a short loss, too: writes were rejected meanwhile
+            self._leads_until = began + self._timing.renew_s
+        elif response.status in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
+            self._read()
+            if self.holder != self._candidate.identity:
+                self._leads_until = 0.0
         else:
-            raise client.rejection_error(self._api, answer, "write leases")
+            raise client.rejection_error(self._api, response, "write leases")
 
-    def _seen(self, record: LeaderLease | None) -> None:
-        self._sight = self._sight.updated(record, _clock())
+    def _observe(self, lease: LeaderLease | None) -> None:
+        self._observation = self._observation.updated(lease, _clock())
 
-    def _tell(self) -> None:
-        if self._led != self.leads:
-            self._led = self.leads
-            log.info("leading" if self._led else "standing_by", lease=f"{self.seat.namespace}/{self.seat.name}",
-                     me=self.seat.me, holder=self.holder)  # fmt: skip
-            self._on_change(self._led)
+    def _publish(self) -> None:
+        if self._published != self.leads:
+            self._published = self.leads
+            candidate = self._candidate
+            log.info("leading" if self._published else "not_leading", lease=f"{candidate.namespace}/{candidate.name}",
+                     me=candidate.identity, holder=self.holder)  # fmt: skip
+            self._on_change(self._published)
 
     def resign(self) -> None:
-        """Stop, and give the Lease up, so that another one leads at once. Nothing of ours may be written after this."""
+        """Stop and release the Lease, so that another daemon leads at once. No write is allowed after this."""
         self._stopping.set()
-        self.join(_ASK_S * 2)
-        record, leads = self._sight.record, self.leads
-        self._until = 0.0
-        if record is None or not leads:
+        self.join(_REQUEST_S * 2)
+        lease, leads = self._observation.lease, self.leads
+        self._leads_until = 0.0
+        if lease is None or not leads:
             return
         try:
-            self._api.send(self.seat.release(record), timeout_s=_ASK_S)
+            self._api.send(self._candidate.release_request(lease), timeout_s=_REQUEST_S)
         except errors.ClusterError as error:
             log.debug("lease_not_released", error=str(error))
 
 
 class LeaderGuardedClient:
-    """A way to the cluster on which writes are possible only while we lead, and last no longer than that."""
+    """Client that rejects writes without the leader Lease; a write never lasts longer than the leadership."""
 
     def __init__(
         self,
         api: client.KubeClient,
         leader: LeaderElector | None = None,
-        count: Callable[[str, int], None] | None = None,
+        count: Callable[[str, int], None] = lambda _method, _status: None,
     ) -> None:
-        self._api, self._leader = api, leader
-        self._count = count or (lambda _method, _status: None)
+        self._api, self._leader, self._count = api, leader, count
 
     @property
     def host(self) -> str:
@@ -154,51 +156,56 @@ class LeaderGuardedClient:
         return self._api.host
 
     def send(
-        self, request: Request, timeout_s: float = client.RESPONSE_TIMEOUT_S, ask: Callable[[], None] | None = None
+        self,
+        request: Request,
+        timeout_s: float = client.RESPONSE_TIMEOUT_S,
+        before_send: Callable[[], None] | None = None,
     ) -> Response:
-        """Send a request; a write, only if we lead. *ask* is called at the last moment."""
-        if self._leader is not None and request.changes_something:
+        """Send a request; a write only as leader. *before_send* is called right before the bytes are sent."""
+        if self._leader is not None and request.is_write:
             self._assert_leading()
-            asked = self._assert_leading if ask is None else self._asking(ask)
-            answer = self._api.send(request, max(_BLINK_S, min(timeout_s, self._leader.left_s)), asked)
-        else:
-            answer = self._api.send(request, timeout_s, ask)
-        self._count(request.method, answer.status)
-        return answer
+            timeout_s = max(_MIN_TIMEOUT_S, min(timeout_s, self._leader.remaining_s))
+            before_send = self._checking(before_send)
+        response = self._api.send(request, timeout_s, before_send)
+        self._count(request.method, response.status)
+        return response
 
-    def _asking(self, ask: Callable[[], None]) -> Callable[[], None]:
-        def both() -> None:
+    def _checking(self, before_send: Callable[[], None] | None) -> Callable[[], None]:
+        if before_send is None:
+            return self._assert_leading
+
+        def check() -> None:
             self._assert_leading()
-            ask()
+            before_send()
 
-        return both
+        return check
 
     def _assert_leading(self) -> None:
         if not self.leads:
-            raise errors.NotLeadingError("another kwokfleet leads: nothing was written")
+            raise errors.NotLeadingError("not the leader: nothing was written")
 
     @property
     def leads(self) -> bool:
-        """Whether writes are possible now."""
+        """Whether writes are allowed now."""
         return self._leader is None or self._leader.leads
 
     @property
     def leader(self) -> str:
-        """Who leads, as far as is known; empty if there is no election."""
+        """The last seen leader; empty without leader election."""
         return self._leader.holder if self._leader is not None else ""
 
     def start_election(self, on_change: Callable[[bool], None]) -> None:
-        """Stand for election; without one, writes are always allowed and *on_change* is not called."""
+        """Start leader election; without one, writes are always allowed and *on_change* is never called."""
         if self._leader is not None:
             self._leader.start_election(on_change)
 
     def resign(self) -> None:
-        """Write nothing any more, and let another one lead."""
+        """Stop all writes and let another daemon lead."""
         if self._leader is not None:
             self._leader.resign()
 
     def stream(self, request: Request, silence_s: float) -> reflector.WatchStream:
-        """Send a request whose answer goes on."""
+        """Open a watch."""
         return self._api.stream(request, silence_s)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Who this process is to other daemons, and whether one of them is no more."""
+"""Identity of this process in leader election, and detection of dead holders on this machine."""
 
 import hashlib
 import os
@@ -11,24 +11,20 @@ from kwokfleet import settings
 
 
 def process_identity() -> str:
-    """Return a name that no other daemon has: a container that is started again has the same, and goes on at once."""
-    return f"{settings.pod_name() or socket.gethostname()}_{_realm()}_{os.getpid()}"
+    """Return a unique identity; a restarted container gets the same one, and continues at once."""
+    return f"{settings.pod_name() or socket.gethostname()}_{_process_namespace()}_{os.getpid()}"
 
 
-def _realm() -> str:
-    """Return what tells the processes that this one can see from all others: the kernel's life, and our part of it."""
-    parts = []
-    for name in ("/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"):
-        try:
-            parts.append(
-                str(Path(name).readlink()) if name.startswith("/proc/self") else Path(name).read_text(encoding="ascii")
-            )
-        except OSError:  # another system: nobody is ever taken for dead there
-            return os.urandom(4).hex()
-    return hashlib.sha256("".join(parts).encode()).hexdigest()[:8]
+def _process_namespace() -> str:
+    """Return a digest of the kernel's boot id and the PID namespace: a PID is unique only within both."""
+    try:
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+        return hashlib.sha256(f"{boot_id}{Path('/proc/self/ns/pid').readlink()}".encode()).hexdigest()[:8]
+    except OSError:  # not Linux: no holder is ever considered dead
+        return os.urandom(4).hex()
 
 
 def is_dead_process(holder: str) -> bool:
-    """Return whether a Lease is held by a process of this machine that is no more: nobody need wait for its end."""
-    theirs, _, pid = holder.rpartition("_")
-    return theirs == process_identity().rpartition("_")[0] and pid.isdigit() and not psutil.pid_exists(int(pid))
+    """Return whether the holder of a Lease is a process of this machine that has ended."""
+    host, _, pid = holder.rpartition("_")
+    return host == process_identity().rpartition("_")[0] and pid.isdigit() and not psutil.pid_exists(int(pid))

@@ -1,10 +1,10 @@
-"""Kubernetes objects as plain values: what they are called, how they are told apart, how one is laid over another."""
+"""Kubernetes objects as plain values: labels and annotations of kwokfleet, keys, apply order, overlays."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 Manifest = dict[str, Any]
-"""An object as the API server reads it. Parts may be shared between manifests: never change one in place."""
+"""An object as JSON. Manifests may share parts: never change one in place."""
 
 PREFIX = "kwokfleet.dev"
 MANAGED_BY = "app.kubernetes.io/managed-by"
@@ -18,29 +18,28 @@ LIFECYCLE = f"{PREFIX}/lifecycle"
 STAGE_SET = f"{PREFIX}/stage-set"
 USAGE = f"{PREFIX}/usage"
 REQUEUE = f"{PREFIX}/stages"
-"""An annotation: for which changed Stages an object was last shown to kwok."""
+"""Annotation: digest of the changed Stages for which kwok last processed an object again."""
 SHARD = f"{PREFIX}/shard"
-"""A label: which of several kwok processes drives a node."""
+"""Label: the kwok shard of a node."""
 OWN_TAINTS = f"{PREFIX}/taints"
-"""An annotation: the taints that we put on a node. Its list of taints is one field with many writers, so that
-nothing else tells whose an entry is."""
+"""Annotation: the taints that kwokfleet put on a node. `spec.taints` has many writers and one field owner."""
 
 APPROVED = f"{PREFIX}/approved"
-"""An annotation of a Fleet in the cluster: the digest of the plan that may be carried out."""
+"""Annotation of a Fleet: the digest of the approved plan."""
 SUSPEND = f"{PREFIX}/suspend"
-"""An annotation of a Fleet in the cluster: "true" leaves everything of it as it is."""
+"""Annotation of a Fleet: "true" stops all changes of its objects."""
 RUN_COMMANDS = f"{PREFIX}/orders"
-"""An annotation of a Fleet in the cluster: what somebody wants of its Runs."""
+"""Annotation of a Fleet: commands for its Runs."""
 CHURN_ROUND = f"{PREFIX}/round"
-"""An annotation of a Run's object: the round of churn that it was made in."""
+"""Annotation of an object of a Run: the churn round that created it."""
 DIGEST = f"{PREFIX}/digest"
-"""An annotation of our own definitions: what they were written from."""
+"""Annotation of our CustomResourceDefinitions: the digest of their source."""
 
 FAKE_NODE_KEY = "kwok.x-k8s.io/node"
 FAKE_NODE_VALUE = "fake"
 FAKE_NODE_TAINT = {"effect": "NoSchedule", "key": FAKE_NODE_KEY, "value": FAKE_NODE_VALUE}
 AUTOSCALER_TAINT_KEY = "kwok-provider"
-"""The taint that the cluster-autoscaler's kwok provider puts on the nodes it makes."""
+"""Taint of nodes that the cluster-autoscaler's kwok provider creates."""
 
 STAGE_API_VERSION = "kwok.x-k8s.io/v1alpha1"
 KWOK_CLUSTER_KINDS = {
@@ -58,10 +57,10 @@ KWOK_NAMESPACED_KINDS = {
     "PortForward": "portforwards",
     "ResourceUsage": "resourceusages",
 }
-"""kwok's kinds beside Stage, and what they are called in a path."""
+"""kwok's kinds other than Stage, with their resource names."""
 API_VERSION = f"{PREFIX}/v1alpha1"
 FIELD_MANAGER = KWOKFLEET
-"""The field manager under which everything is written."""
+"""Field manager of all writes."""
 
 _MERGE_KEYS = {
     "taints": ("key", "effect"),
@@ -69,7 +68,7 @@ _MERGE_KEYS = {
     "addresses": ("type",),
     "tolerations": ("key", "effect"),
 }
-"""Lists that are merged entry by entry, and what tells their entries apart."""
+"""Lists that are merged entry by entry, with the keys of an entry."""
 _RANKS = {
     "CustomResourceDefinition": 0,
     "Stage": 1,
@@ -84,7 +83,7 @@ _LAST_RANK = 5
 
 
 class ObjectKey(NamedTuple):
-    """What tells one object from all others."""
+    """Unique key of an object."""
 
     api_version: str
     kind: str
@@ -93,18 +92,18 @@ class ObjectKey(NamedTuple):
 
 
 def key(manifest: Manifest) -> ObjectKey:
-    """Return what tells *manifest* from all others."""
+    """Return the key of an object."""
     metadata = manifest["metadata"]
     return ObjectKey(manifest["apiVersion"], manifest["kind"], metadata.get("namespace", ""), metadata["name"])
 
 
 def apply_rank(kind: str) -> int:
-    """Return when objects of *kind* are applied: lower first; deleted in reverse."""
+    """Return the position of a kind in the apply order; deletes use the reverse order."""
     return _RANKS.get(kind, _LAST_RANK)
 
 
 def overlay(base: Any, top: Any, name: str = "") -> Any:  # noqa: ANN401  # any part of a manifest
-    """Return *top* laid over *base*: mappings merge, keyed lists merge by entry, all else is replaced."""
+    """Return *base* with the values of *top*: mappings merge, keyed lists merge by entry, other values are replaced."""
     if isinstance(base, Mapping) and isinstance(top, Mapping):
         merged = dict(base)
         for inner, value in top.items():
@@ -126,22 +125,22 @@ def _merge_list(base: list[Any], top: list[Any], keys: tuple[str, ...]) -> list[
 
 def labels(manifest: Manifest) -> Mapping[str, str]:
     """Return an object's labels."""
-    found: Mapping[str, str] = manifest["metadata"].get("labels") or {}
-    return found
+    mapping: Mapping[str, str] = manifest["metadata"].get("labels") or {}
+    return mapping
 
 
 def run_of(manifest: Manifest) -> tuple[str, str, str]:
-    """Return the Fleet, Wave and Run that an object belongs to."""
-    found = labels(manifest)
-    return found.get(FLEET, ""), found.get(WAVE, ""), found.get(RUN, "")
+    """Return the Fleet, Wave and Run of an object."""
+    mapping = labels(manifest)
+    return mapping.get(FLEET, ""), mapping.get(WAVE, ""), mapping.get(RUN, "")
 
 
 def is_fake_node(manifest: Manifest) -> bool:
-    """Return whether a node says that it is fake; no other node is ever changed or deleted."""
+    """Return whether a node is marked as fake; no other node is ever changed or deleted."""
     annotations = manifest["metadata"].get("annotations") or {}
     return bool(annotations.get(FAKE_NODE_KEY) == FAKE_NODE_VALUE)
 
 
 def is_managed(manifest: Manifest) -> bool:
-    """Return whether an object may be changed or deleted at all: it has our label and, if a node, is fake."""
+    """Return whether an object may be changed or deleted: it has our label, and a node is fake."""
     return labels(manifest).get(MANAGED_BY) == KWOKFLEET and (manifest["kind"] != "Node" or is_fake_node(manifest))

@@ -1,7 +1,7 @@
 """Requests to the API server as values: built here, sent elsewhere.
 
-Every write kwokfleet ever makes has its shape in this module, and one look tells that a delete
-names an object and its UID, or a whole pool by a selector that cannot be empty.
+Every write of kwokfleet is built in this module. A delete names one object and its UID, or a whole pool by a
+selector that cannot be empty.
 """
 
 from collections.abc import Mapping
@@ -22,11 +22,11 @@ PAGE_SIZE = 500
 MAX_RETRY_AFTER_S = 30.0
 CRD_API_VERSION = "apiextensions.k8s.io/v1"
 _READS = ("GET", "HEAD")
-_MAY_WE = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 class Kind(NamedTuple):
-    """What a kind is called in a path."""
+    """A kind and its resource name in paths."""
 
     api_version: str
     kind: str
@@ -48,24 +48,24 @@ FLEET = Kind(objects.API_VERSION, "Fleet", "fleets")
 EVENT = Kind("v1", "Event", "events", namespaced=True)
 CUSTOM_RESOURCE_DEFINITION = Kind(CRD_API_VERSION, "CustomResourceDefinition", "customresourcedefinitions")
 KWOK_KINDS = (
-    *(Kind(objects.STAGE_API_VERSION, *each) for each in objects.KWOK_CLUSTER_KINDS.items()),
-    *(Kind(objects.STAGE_API_VERSION, *each, namespaced=True) for each in objects.KWOK_NAMESPACED_KINDS.items()),
+    *(Kind(objects.STAGE_API_VERSION, *names) for names in objects.KWOK_CLUSTER_KINDS.items()),
+    *(Kind(objects.STAGE_API_VERSION, *names, namespaced=True) for names in objects.KWOK_NAMESPACED_KINDS.items()),
 )
-"""kwok's kinds beside Stage. Few fleets need one, and a cluster may lack them."""
+"""kwok's kinds other than Stage. Few fleets use them, and a cluster may lack them."""
 MANAGED_KINDS = (NODE, STAGE, NAMESPACE, CONFIG_MAP, STORAGE_CLASS, *KWOK_KINDS)
-"""The kinds whose objects the files stand for; a set of the library brings a StorageClass along."""
+"""Kinds that fleet files declare; the StorageClass belongs to a stage set of the library."""
 _OTHERS = (POD, LEASE, DEPLOYMENT, STATEFUL_SET, FLEET, EVENT, CUSTOM_RESOURCE_DEFINITION)
-_KINDS = {(each.api_version, each.kind): each for each in (*MANAGED_KINDS, *_OTHERS)}
+_KINDS = {(kind.api_version, kind.kind): kind for kind in (*MANAGED_KINDS, *_OTHERS)}
 
 MANAGED_SELECTOR = f"{objects.MANAGED_BY}={objects.KWOKFLEET}"
 DECLARED_SELECTOR = f"{MANAGED_SELECTOR},!{objects.WAVE}"
-"""Of ours, what the files say is there; not what Waves have made, which comes and stays by itself."""
+"""Managed objects that files declare; objects of Waves are not among them."""
 UNMANAGED_SELECTOR = f"{objects.MANAGED_BY}!={objects.KWOKFLEET}"
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """One PATCH request's body, and where it goes."""
+    """Body of a PATCH request, and its subresource."""
 
     subresource: str
     body: Manifest
@@ -73,31 +73,31 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is sent."""
+    """A request to the API server."""
 
     method: str
     path: str
-    """With its query."""
+    """Path and query."""
     body: bytes | None = None
     content_type: str = JSON
     accept: str = JSON
 
     @property
-    def changes_something(self) -> bool:
-        """Whether it is more than a question; one about rights is sent like a change, and is none."""
-        return self.method not in _READS and self.path != _MAY_WE
+    def is_write(self) -> bool:
+        """Whether the request changes an object; an access review is a POST that changes none."""
+        return self.method not in _READS and self.path != _ACCESS_REVIEWS
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What came back."""
+    """A response of the API server."""
 
     status: int
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def json(self) -> Manifest:
-        """Return the body as a value; anything that is not a JSON object is empty."""
+        """Return the body as a value; empty if it is not a JSON object."""
         try:
             value = orjson.loads(self.body)
         except orjson.JSONDecodeError:
@@ -106,35 +106,35 @@ class Response:
 
     @property
     def message(self) -> str:
-        """What the API server says is wrong."""
-        said = self.json().get("message")
-        return str(said) if said else self.body[:200].decode(errors="replace").strip()
+        """The error message."""
+        message = self.json().get("message")
+        return str(message) if message else self.body[:200].decode(errors="replace").strip()
 
     @property
     def retry_after_s(self) -> float:
-        """How long the API server does not want to hear of us, as far as we heed it."""
+        """The Retry-After header in seconds, up to a maximum."""
         text = self.headers.get("Retry-After") or ""
         return min(float(text), MAX_RETRY_AFTER_S) if text.isascii() and text.isdigit() else 0.0
 
     @property
     def reason(self) -> str:
-        """The API server's one word for it."""
+        """The machine-readable reason of an error."""
         return str(self.json().get("reason", ""))
 
 
 class RequestSender(Protocol):
-    """Whoever sends requests: the cluster's edge at once, the applier at a pace and with patience."""
+    """Sends requests: a KubeClient once, a ThrottledClient with retries."""
 
     @property
     def host(self) -> str:
-        """Whom it sends them to."""
+        """The API server's address."""
 
     def send(self, request: Request) -> Response:
-        """Return the answer to a request."""
+        """Return the response to a request."""
 
 
 def in_namespace(kind: Kind, namespace: str) -> Kind:
-    """Return a kind as it is called inside one namespace: who has no rights beyond it may list it there."""
+    """Return a kind limited to one namespace, for lists and watches with the rights of that namespace."""
     return kind._replace(plural=f"namespaces/{quote(namespace, safe='')}/{kind.plural}")
 
 
@@ -146,20 +146,20 @@ def collection(kind: Kind, namespace: str = "") -> str:
 
 
 def path(key: ObjectKey, subresource: str = "") -> str:
-    """Return the path of one object. An empty name would mean all of them: that is never meant."""
+    """Return the path of one object. An empty name is an error, because its path would mean all objects."""
     kind = _KINDS[key.api_version, key.kind]
     if not key.name or (kind.namespaced and not key.namespace):
-        raise ValueError(f"an object without a name or namespace: {key}")
+        raise ValueError(f"an object needs a name, and a namespace if it is namespaced: {key}")
     below = f"/{subresource}" if subresource else ""
     return f"{collection(kind, key.namespace)}/{quote(key.name, safe='')}{below}"
 
 
 def get(key: ObjectKey) -> Request:
-    """Read one object."""
+    """Return the request that reads one object."""
     return Request("GET", path(key))
 
 
-def list_page(  # noqa: PLR0913  # what a list can be narrowed by
+def list_page(  # noqa: PLR0913  # the filters of a list
     kind: Kind,
     selector: str = "",
     token: str = "",
@@ -168,13 +168,13 @@ def list_page(  # noqa: PLR0913  # what a list can be narrowed by
     fields: str = "",
     metadata_only: bool = False,
 ) -> Request:
-    """Read some objects of a kind, from where *token* says."""
+    """Return the request for one page of a list; *token* continues a list."""
     query = {"limit": str(PAGE_SIZE), "labelSelector": selector, "fieldSelector": fields, "continue": token}
     return Request("GET", _with(collection(kind, namespace), query), accept=METADATA_ONLY if metadata_only else JSON)
 
 
 def watch(kind: Kind, selector: str, since: str, timeout_s: int, *, fields: str = "") -> Request:
-    """Watch a kind: from a version on or, without one, from its current objects on."""
+    """Return the request for a watch from a version on; without one, the current objects come first."""
     query = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(timeout_s)}
     query |= {"labelSelector": selector, "fieldSelector": fields}
     query |= (
@@ -184,71 +184,71 @@ def watch(kind: Kind, selector: str, since: str, timeout_s: int, *, fields: str 
 
 
 def list_access_review(kind: Kind, namespace: str = "") -> Request:
-    """Ask whether we may list a kind: there or, without a namespace, everywhere."""
+    """Return the access review for listing a kind in a namespace; without one, in all."""
     group = kind.api_version.rpartition("/")[0]
-    asked = {"verb": "list", "group": group, "resource": kind.plural, "namespace": namespace}
+    attributes = {"verb": "list", "group": group, "resource": kind.plural, "namespace": namespace}
     body = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": asked},
+        "spec": {"resourceAttributes": attributes},
     }
-    return Request("POST", _MAY_WE, orjson.dumps(body))
+    return Request("POST", _ACCESS_REVIEWS, orjson.dumps(body))
 
 
 def create(manifest: Manifest, *, dry_run: bool = False) -> Request:
-    """Create an object."""
+    """Return the request that creates an object."""
     key = objects.key(manifest)
     kind = _KINDS[key.api_version, key.kind]
-    return Request("POST", _with(collection(kind, key.namespace), _writing(dry_run)), orjson.dumps(manifest))
+    return Request("POST", _with(collection(kind, key.namespace), _write_options(dry_run)), orjson.dumps(manifest))
 
 
 def create_any(kind: Kind, manifest: Manifest) -> Request:
-    """Create an object of a kind that the cluster told of."""
-    where = collection(kind, manifest["metadata"].get("namespace", "") if kind.namespaced else "")
-    return Request("POST", _with(where, _writing(dry_run=False)), orjson.dumps(manifest))
+    """Return the request that creates an object of a discovered kind."""
+    parent = collection(kind, manifest["metadata"].get("namespace", "") if kind.namespaced else "")
+    return Request("POST", _with(parent, _write_options(dry_run=False)), orjson.dumps(manifest))
 
 
 def get_any(kind: Kind, manifest: Manifest) -> Request:
-    """Read the object that has the name of a manifest."""
+    """Return the request that reads the object with a manifest's name."""
     return Request("GET", _path_any(kind, manifest))
 
 
 def delete_any(kind: Kind, manifest: Manifest, uid: str) -> Request:
-    """Delete this very object of a kind that the cluster told of, not a namesake."""
+    """Return the request that deletes the object of a discovered kind with this UID."""
     if not uid:
-        raise ValueError("a delete without a UID")
+        raise ValueError("a delete needs a UID")
     options = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
     return Request("DELETE", _path_any(kind, manifest), _delete_options(options))
 
 
 def apply_any(kind: Kind, manifest: Manifest, manager: str, *, force: bool = False, dry_run: bool = False) -> Request:
-    """Say what an object must be, under a manager's name; a field that another one keeps otherwise is a conflict."""
-    query = {**_writing(dry_run), "fieldManager": manager} | ({"force": "true"} if force else {})
+    """Return the server-side apply of an object; a field of another manager is a conflict without *force*."""
+    query = {**_write_options(dry_run), "fieldManager": manager} | ({"force": "true"} if force else {})
     return Request("PATCH", _with(_path_any(kind, manifest), query), orjson.dumps(manifest), APPLY_PATCH)
 
 
 def _path_any(kind: Kind, manifest: Manifest) -> str:
     name, namespace = manifest["metadata"]["name"], manifest["metadata"].get("namespace", "")
     if not name or (kind.namespaced and not namespace):
-        raise ValueError("an object without a name or namespace")
+        raise ValueError("an object needs a name, and a namespace if it is namespaced")
     return f"{collection(kind, namespace if kind.namespaced else '')}/{quote(name, safe='')}"
 
 
-def patch(key: ObjectKey, what: Patch, *, dry_run: bool = False) -> Request:
-    """Change some fields of an object."""
-    where = _with(path(key, what.subresource), _writing(dry_run))
-    return Request("PATCH", where, orjson.dumps(what.body), MERGE_PATCH)
+def patch(key: ObjectKey, change: Patch, *, dry_run: bool = False) -> Request:
+    """Return the request that changes some fields of an object."""
+    target = _with(path(key, change.subresource), _write_options(dry_run))
+    return Request("PATCH", target, orjson.dumps(change.body), MERGE_PATCH)
 
 
 def replace(manifest: Manifest) -> Request:
-    """Put an object in the place of the version it was made from."""
-    return Request("PUT", _with(path(objects.key(manifest)), _writing(dry_run=False)), orjson.dumps(manifest))
+    """Return the request that replaces an object in the version of the manifest."""
+    return Request("PUT", _with(path(objects.key(manifest)), _write_options(dry_run=False)), orjson.dumps(manifest))
 
 
 def delete(key: ObjectKey, uid: str, *, dry_run: bool = False, grace_s: int | None = None) -> Request:
-    """Delete this very object, not a namesake."""
+    """Return the request that deletes the object with this UID."""
     if not uid:
-        raise ValueError(f"a delete without a UID: {key}")
+        raise ValueError(f"a delete needs a UID: {key}")
     options: dict[str, Any] = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
     if grace_s is not None:
         options["gracePeriodSeconds"] = grace_s
@@ -258,9 +258,9 @@ def delete(key: ObjectKey, uid: str, *, dry_run: bool = False, grace_s: int | No
 
 
 def delete_pool(fleet: str, pool: str, resource_version: int) -> Request:
-    """Delete the nodes of a whole pool, as they were listed at a version: none that came or was labelled later."""
+    """Return the request that deletes all nodes of a pool in a version: no node that was created or labelled later."""
     if not fleet or not pool or not resource_version:
-        raise ValueError("a pool without fleet, name or version")
+        raise ValueError("a pool delete needs fleet, pool and version")
     query = {
         "labelSelector": f"{MANAGED_SELECTOR},{objects.FLEET}={fleet},{objects.POOL}={pool}",
         "resourceVersion": str(resource_version),
@@ -270,7 +270,7 @@ def delete_pool(fleet: str, pool: str, resource_version: int) -> Request:
 
 
 def evict(key: ObjectKey, uid: str, *, dry_run: bool = False) -> Request:
-    """Ask for a pod to go, if its PodDisruptionBudgets let it."""
+    """Return the eviction of a pod; PodDisruptionBudgets may reject it."""
     options = {"preconditions": {"uid": uid}} | ({"dryRun": ["All"]} if dry_run else {})
     body = {
         "apiVersion": "policy/v1",
@@ -285,16 +285,16 @@ def _delete_options(options: Mapping[str, Any]) -> bytes:
     return orjson.dumps({"apiVersion": "v1", "kind": "DeleteOptions", **options})
 
 
-def _writing(dry_run: bool) -> dict[str, str]:  # noqa: FBT001  # handed on
+def _write_options(dry_run: bool) -> dict[str, str]:  # noqa: FBT001  # passed on
     strict = {"fieldManager": objects.FIELD_MANAGER, "fieldValidation": "Strict"}
     return strict | ({"dryRun": "All"} if dry_run else {})
 
 
 def write_query() -> str:
-    """Return the query of a write that this module does not build itself."""
-    return urlencode(_writing(dry_run=False))
+    """Return the query of a write that is built elsewhere."""
+    return urlencode(_write_options(dry_run=False))
 
 
-def _with(where: str, query: Mapping[str, str]) -> str:
-    given = {name: value for name, value in query.items() if value}
-    return f"{where}?{urlencode(given)}" if given else where
+def _with(path: str, query: Mapping[str, str]) -> str:
+    parameters = {name: value for name, value in query.items() if value}
+    return f"{path}?{urlencode(parameters)}" if parameters else path

@@ -1,6 +1,6 @@
-"""Requests sent at a pace that the API server can bear, and again where that helps.
+"""Client with an adaptive concurrency limit and retries.
 
-All writes of a process share one pace, whoever makes them: passes, Runs, what is told of them.
+All writes of a process share one limit: passes, Runs, status updates and Events.
 """
 
 import itertools
@@ -23,10 +23,10 @@ from kwokfleet.kube.requests import Request, Response
 log = structlog.get_logger()
 
 RETRY_TIMEOUT_S = 60.0
-"""How long the API server may stay away, or an answer stay the same bad one."""
+"""Retries end after this time without a response, or with retryable responses only."""
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 5.0
 MAX_TRIES = 6
-"""Of a request that is answered by an internal error each time."""
+"""Maximum of tries that end in an internal error."""
 RETRYABLE_STATUSES = {
     HTTPStatus.TOO_MANY_REQUESTS,
     HTTPStatus.INTERNAL_SERVER_ERROR,
@@ -38,56 +38,58 @@ RETRYABLE_STATUSES = {
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
-    """How hard the API server may be asked."""
+    """Limits of a ThrottledClient."""
 
     max_inflight: int = settings.MAX_INFLIGHT
     qps: float = 0.0
-    patience_s: float = RETRY_TIMEOUT_S
+    retry_timeout_s: float = RETRY_TIMEOUT_S
     dry_run: bool = False
-    """Let the API server check every write, and keep none."""
+    """Send every write as a dry run."""
 
 
 class SendApi(reflector.WatchApi, Protocol):
-    """A way to the cluster that tells when a request leaves."""
+    """A WatchApi with a hook that runs before bytes are sent."""
 
-    def send(self, request: Request, *, ask: Callable[[], None] | None = None) -> Response:
-        """Send a request; *ask* is called right before each piece of it goes out."""
+    def send(self, request: Request, *, before_send: Callable[[], None] | None = None) -> Response:
+        """Send a request; *before_send* is called right before each part of it is sent."""
 
 
 @dataclass(slots=True)
 class SendTiming:
-    """How one request fared on its way to the API server."""
+    """Tries of one request, and the time of the first one."""
 
     tries: int = 0
-    at: float = 0.0
-    """When it went out for the first time, by the monotonic clock; 0 before that."""
+    sent_at: float = 0.0
+    """Monotonic time at which the last part of the first try was sent; 0 before."""
 
-    def leaves(self) -> None:
-        """Take note that a piece of it goes out; the last piece counts."""
+    def record_send(self) -> None:
+        """Record that a part of the request is sent."""
         if self.tries <= 1:
-            self.at = time.monotonic()
+            self.sent_at = time.monotonic()
 
 
 @dataclass(slots=True)
-class _Gate:
-    """How many requests are under way, and how many may be."""
+class _InflightGate:
+    """Requests in flight, shared by all clients of a process."""
 
-    pace: adaptive_limit.AdaptiveLimit
+    limit: adaptive_limit.AdaptiveLimit
     turn: threading.Condition = field(default_factory=threading.Condition)
     inflight: int = 0
 
 
 class ThrottledClient:
-    """Sends requests at a pace that the API server can bear, again where that helps."""
+    """Sends requests within an adaptive limit and retries them."""
 
-    def __init__(self, api: SendApi, limits: ClientLimits, stop: threading.Event, gate: "_Gate | None" = None) -> None:
+    def __init__(
+        self, api: SendApi, limits: ClientLimits, stop: threading.Event, gate: "_InflightGate | None" = None
+    ) -> None:
         self.api, self.limits, self.stop = api, limits, stop
-        self._gate = gate or _Gate(adaptive_limit.AdaptiveLimit(limits.max_inflight, limits.qps))
+        self._gate = gate or _InflightGate(adaptive_limit.AdaptiveLimit(limits.max_inflight, limits.qps))
         self._silent_since: float | None = None
 
-    def lane(self, stop: threading.Event, patience_s: float | None = None) -> "ThrottledClient":
-        """Return another one that can be stopped by itself, or gives up sooner; all lanes together keep to one pace."""
-        limits = self.limits if patience_s is None else replace(self.limits, patience_s=patience_s)
+    def with_stop(self, stop: threading.Event, retry_timeout_s: float | None = None) -> "ThrottledClient":
+        """Return a client with its own stop event and retry timeout; both clients share one limit."""
+        limits = self.limits if retry_timeout_s is None else replace(self.limits, retry_timeout_s=retry_timeout_s)
         return ThrottledClient(self.api, limits, stop, self._gate)
 
     @property
@@ -96,34 +98,33 @@ class ThrottledClient:
         return self.api.host
 
     @property
-    def room(self) -> int:
-        """How many may usefully wait to send: as many as the API server can bear, or as may be sent in a second."""
-        most = self._gate.pace.limit
-        return max(1, int(min(most, self.limits.qps) if self.limits.qps > 0 else most))
+    def concurrency(self) -> int:
+        """Useful number of sending threads: the current limit, or the requests of one second."""
+        limit = self._gate.limit.limit
+        return max(1, int(min(limit, self.limits.qps) if self.limits.qps > 0 else limit))
 
-    def send(self, request: Request, passage: SendTiming | None = None) -> Response:
-        """Return the answer to a request; raise if there is none for too long, or the sender is stopped."""
-        began = time.monotonic()
-        backoff = Backoff(FIRST_PAUSE_S, MAX_PAUSE_S)
+    def send(self, request: Request, timing: SendTiming | None = None) -> Response:
+        """Return the response to a request; raise if there is none in time, or the client is stopped."""
+        began, backoff = time.monotonic(), Backoff(FIRST_PAUSE_S, MAX_PAUSE_S)
         for tries in itertools.count(1):
             try:
-                answer = self._once(request, passage)
+                response = self._send_once(request, timing)
             except errors.UnreachableError as error:
-                self._is_away(error)
-                wait = backoff.next_s()
+                self._record_silence(error)
+                pause_s = backoff.next_s()
             else:
                 self._silent_since = None
-                if not self._worth_repeating(answer, tries, time.monotonic() - began):
-                    return answer
-                log.debug("request_refused", status=answer.status, path=request.path)
-                wait = max(answer.retry_after_s, backoff.next_s())
-            if self.stop.wait(wait):
-                raise errors.ClusterError("stopped before the API server answered")
+                if not self._is_retryable(response, tries, time.monotonic() - began):
+                    return response
+                log.debug("request_rejected", status=response.status, path=request.path)
+                pause_s = max(response.retry_after_s, backoff.next_s())
+            if self.stop.wait(pause_s):
+                raise errors.ClusterError("stopped before the API server responded")
         raise AssertionError("unreachable: the loop above has no end")
 
-    def _once(self, request: Request, passage: SendTiming | None) -> Response:
+    def _send_once(self, request: Request, timing: SendTiming | None) -> Response:
         with self._gate.turn:
-            while not self._gate.pace.may_send(self._gate.inflight):
+            while not self._gate.limit.may_send(self._gate.inflight):
                 self._gate.turn.wait(1.0)
                 if self.stop.is_set():
                     raise errors.ClusterError("stopped")
@@ -131,57 +132,51 @@ class ThrottledClient:
         try:
             self._wait_for_slot()
             began = time.monotonic()
-            if passage is not None:
-                passage.tries += 1
-            answer = self.api.send(request, ask=passage.leaves) if passage else self.api.send(request)
+            if timing is not None:
+                timing.tries += 1
+            response = self.api.send(request, before_send=timing.record_send) if timing else self.api.send(request)
         except BaseException:
             self._release(None, 0.0)
             raise
-        took = (
-            None
-            if answer.status in RETRYABLE_STATUSES and not rejections.is_budget_rejection(answer)
-            else time.monotonic() - began
-        )
-        self._release(took, answer.retry_after_s)
-        if answer.status == HTTPStatus.UNAUTHORIZED:
-            raise client.rejection_error(self.api, answer, "know us")
-        return answer
+        rejected = response.status in RETRYABLE_STATUSES and not rejections.is_budget_rejection(response)
+        self._release(None if rejected else time.monotonic() - began, response.retry_after_s)
+        if response.status == HTTPStatus.UNAUTHORIZED:
+            raise client.rejection_error(self.api, response, "authenticate")
+        return response
 
     def _wait_for_slot(self) -> None:
-        """Wait for the next moment at which a request may be sent; while one waits, another may be refused."""
+        """Wait for the next send time; a rejection meanwhile moves it."""
         while not self.stop.is_set():
             with self._gate.turn:
-                wait = self._gate.pace.slot(time.monotonic())
-            self.stop.wait(wait)
+                wait_s = self._gate.limit.reserve_slot(time.monotonic())
+            self.stop.wait(wait_s)
             with self._gate.turn:
-                if not self._gate.pace.is_quiet(time.monotonic()):
+                if not self._gate.limit.is_paused(time.monotonic()):
                     return
 
     def _release(self, took_s: float | None, retry_after_s: float) -> None:
-        """Give the turn to the next, who must know already what came of this one."""
+        """Record the result, then wake up waiting threads: they must see the new limit."""
         with self._gate.turn:
             self._gate.inflight -= 1
             if took_s is not None:
-                self._gate.pace.answered(took_s)
+                self._gate.limit.record_response(took_s)
             else:
-                self._gate.pace.refused(time.monotonic(), retry_after_s)
-            self._gate.turn.notify(max(1, int(self._gate.pace.limit) - self._gate.inflight))  # the limit may have grown
+                self._gate.limit.record_rejection(time.monotonic(), retry_after_s)
+            self._gate.turn.notify(max(1, int(self._gate.limit.limit) - self._gate.inflight))  # it may have grown
 
-    def _is_away(self, error: errors.UnreachableError) -> None:
+    def _record_silence(self, error: errors.UnreachableError) -> None:
         now = time.monotonic()
         if self._silent_since is None:
             self._silent_since = now
-        if now - self._silent_since > self.limits.patience_s:
+        if now - self._silent_since > self.limits.retry_timeout_s:
             raise error
 
-    def _worth_repeating(self, answer: Response, tries: int, since_s: float) -> bool:
-        if answer.status not in RETRYABLE_STATUSES or since_s > self.limits.patience_s:
+    def _is_retryable(self, response: Response, tries: int, elapsed_s: float) -> bool:
+        if response.status not in RETRYABLE_STATUSES or elapsed_s > self.limits.retry_timeout_s:
             return False
-        if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
-            return not rejections.is_budget_rejection(
-                answer
-            )  # a PodDisruptionBudget's no is an answer, not a matter of pace
-        return answer.status == HTTPStatus.SERVICE_UNAVAILABLE or tries < MAX_TRIES
+        if response.status == HTTPStatus.TOO_MANY_REQUESTS:
+            return not rejections.is_budget_rejection(response)  # final: a PodDisruptionBudget, not throttling
+        return response.status == HTTPStatus.SERVICE_UNAVAILABLE or tries < MAX_TRIES
 
 
 def send_all(

@@ -35,7 +35,7 @@ class WatchSet:
     def kinds_of(self, template: Manifest) -> frozenset[Kind]:
         """Return the kinds to watch for a Wave: pods and its own objects."""
         try:
-            return frozenset({requests.POD, self._kinds.kind(template)})
+            return frozenset({requests.POD, self._kinds.of_manifest(template)})
         except errors.ClusterError as error:
             log.warning("kind_not_watched", kind=template.get("kind"), error=str(error))
             return frozenset({requests.POD})

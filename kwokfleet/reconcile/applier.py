@@ -230,7 +230,7 @@ class Applier:
 
     def _observed(self, key: ObjectKey, manifest: Manifest) -> Observed:
         with self._projecting:
-            return self._projector.observed(key.api_version, key.kind, manifest)
+            return self._projector.from_manifest(key.api_version, key.kind, manifest)
 
 
 def _phase(change: Change) -> tuple[bool, str]:

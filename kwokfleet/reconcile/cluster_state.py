@@ -71,7 +71,7 @@ class LiveCluster:
             return None
         if answer.status != HTTPStatus.OK:
             raise client.rejection_error(self._api, answer, f"get {key.kind.lower()}s")
-        return self._projector.observed(key.api_version, key.kind, answer.json())
+        return self._projector.from_manifest(key.api_version, key.kind, answer.json())
 
     def foreign_occupants(self, namespaces: Iterable[str]) -> Mapping[str, str]:
         """Return the namespaces in which somebody else has something, and what."""
@@ -84,14 +84,14 @@ class LiveCluster:
         fields = [f"spec.nodeName={name}" for name in nodes] if len(nodes) <= FEW else ["spec.nodeName!="]
         for field in fields:
             for item in client.list_objects(self._api, requests.POD, fields=field):
-                pod = self._projector.observed("v1", "Pod", item)
+                pod = self._projector.from_manifest("v1", "Pod", item)
                 if observed.node_name(pod) in counts and not observed.is_finished(pod):
                     counts[observed.node_name(pod)] += 1
         return counts
 
     def pods_on(self, nodes: AbstractSet[str]) -> list[Observed]:
         """Return all pods that are bound to some nodes."""
-        found = (self._projector.observed("v1", "Pod", item) for item in self._bound_pods())
+        found = (self._projector.from_manifest("v1", "Pod", item) for item in self._bound_pods())
         return [each for each in found if observed.node_name(each) in nodes]
 
     def _bound_pods(self) -> Iterable[Manifest]:
@@ -150,7 +150,7 @@ class SavedCluster:
         self._others: dict[ObjectKey, Observed] = {}
         self._pods: list[Observed] = []
         for manifest in manifests:
-            each = projector.observed(manifest["apiVersion"], manifest["kind"], manifest)
+            each = projector.from_manifest(manifest["apiVersion"], manifest["kind"], manifest)
             if each.key.kind == "Pod":
                 self._pods.append(each)
             elif each.key.kind in _KINDS:

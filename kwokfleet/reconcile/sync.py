@@ -169,7 +169,7 @@ class Sync:
         """Wait until the mirror shows what was written."""
         written = _Written.of(outcomes)
         if not written.known_to(self.informer.wait(written.shown_by, CACHE_SYNC_TIMEOUT_S)):
-            self.informer.wait(written.known_to, self.sender.limits.patience_s)
+            self.informer.wait(written.known_to, self.sender.limits.retry_timeout_s)
 
     def write_status(
         self, loaded: loader.Loaded, done: SyncReport, about: fleet_status.StatusContext | None = None

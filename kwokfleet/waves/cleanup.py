@@ -43,7 +43,7 @@ class RunCleanup(threading.Thread):
         self._services, self._context, self._wave_ledger = services, context, wave_ledger
         self._key: run_executor.RunKey = (context.fleet.name, context.wave.name, context.run)
         self._selector = churn.run_selector(*self._key)
-        self._sender = services.sender.lane(self._stop_event)
+        self._sender = services.sender.with_stop(self._stop_event)
         self._tasks = services.deadlines.task_queue()
         self._ends = workloads.completes(context)
         self._changed = threading.Condition()
@@ -81,7 +81,7 @@ class RunCleanup(threading.Thread):
         record = wave_ledger.run(self._context.run) if wave_ledger else None
         if record is None or (wave.ttl is None and record.ended_at is None):
             return
-        kind = self._services.kinds.kind(wave.template)
+        kind = self._services.kinds.of_manifest(wave.template)
         manifests = client.list_objects(self._sender, kind, self._selector, metadata_only=not self._ends)
         run_objects = [
             churn.run_object(manifest, ends=self._ends)

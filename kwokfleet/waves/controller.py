@@ -49,7 +49,7 @@ class WaveController:
         listener: RunListener | None = None,
     ) -> None:
         self._listener = listener or NullListener()
-        deadlines = deadline_queue.DeadlineQueue(lambda: sender.room)
+        deadlines = deadline_queue.DeadlineQueue(lambda: sender.concurrency)
         self._services = run_executor.RunServices(
             sender, deadlines, discovery.KindResolver(sender), self._listener, on_change
         )

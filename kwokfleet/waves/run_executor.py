@@ -108,7 +108,7 @@ class RunExecutor(threading.Thread):
         self._stop_event = threading.Event()
         self._services, self._context, self._record = services, context, record
         self._key: RunKey = (context.fleet.name, context.wave.name, record.name)
-        self._sender = services.sender.lane(self._stop_event)
+        self._sender = services.sender.with_stop(self._stop_event)
         self._tasks = services.deadlines.task_queue()
         self._render = workloads.object_factory(context)
         self._namespaces = Namespaces(self._sender, context)
@@ -189,7 +189,7 @@ class RunExecutor(threading.Thread):
     def _create_request(self, index: int) -> requests.Request:
         manifest = self._render(index)
         self._namespaces.ensure(manifest)
-        return requests.create_any(self._services.kinds.kind(manifest), manifest)
+        return requests.create_any(self._services.kinds.of_manifest(manifest), manifest)
 
     def _submit(self, pending: PendingObject) -> None:
         """Submit one object, or queue it again after a transient rejection."""
@@ -231,7 +231,7 @@ class RunExecutor(threading.Thread):
             return ""
         manifest = self._render(index)
         if answer.status == HTTPStatus.CONFLICT and not rejections.is_transient(answer):
-            existing = self._sender.send(requests.get_any(self._services.kinds.kind(manifest), manifest)).json()
+            existing = self._sender.send(requests.get_any(self._services.kinds.of_manifest(manifest), manifest)).json()
             return "" if churn.belongs_to_run(existing, self._key) else "already exists and does not belong to this Run"
         self._namespaces.discard(manifest)
         return rejections.reason_text(answer)
@@ -248,7 +248,7 @@ class RunExecutor(threading.Thread):
         self._tasks.put(time.monotonic() + pending.backoff.next_s(), partial(self._submit, pending))
 
     def _finish(self, pending: PendingObject, reason: str) -> None:
-        sent = pending.instant + timedelta(seconds=(pending.timing.at or time.monotonic()) - pending.due)
+        sent = pending.instant + timedelta(seconds=(pending.timing.sent_at or time.monotonic()) - pending.due)
         name = self._object_name(pending.index) if reason else ""
         error, retries = f"{name}: {reason}" if reason else "", max(0, pending.timing.tries - 1)
         submission = Submission(pending.index, pending.instant, sent, error, retries)
@@ -333,7 +333,7 @@ class RunExecutor(threading.Thread):
 
     def _try_replace(self, manifest: Manifest, number: int) -> tuple[bool, str]:
         """Take one step to replace an object; return whether no step is left, and the reason of a rejection."""
-        kind = self._services.kinds.kind(manifest)
+        kind = self._services.kinds.of_manifest(manifest)
         existing = self._sender.send(requests.get_any(kind, manifest)).json()
         if existing.get("metadata"):
             if not churn.belongs_to_run(existing, self._key) or not objects.is_managed(existing):

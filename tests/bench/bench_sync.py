@@ -166,11 +166,11 @@ class _Counting(client.KubeClient):
         self,
         request: requests.Request,
         timeout_s: float = client.RESPONSE_TIMEOUT_S,
-        ask: Callable[[], None] | None = None,
+        before_send: Callable[[], None] | None = None,
     ) -> requests.Response:
         """Count and send."""
         type(self).sent += 1
-        return super().send(request, timeout_s, ask)
+        return super().send(request, timeout_s, before_send)
 
 
 def _passes(place: benchmark_cluster.BenchmarkCluster, file: Path) -> tuple[list[float], int]:

@@ -100,7 +100,7 @@ def _limit(tree: desired.Tree, sender: throttled_client.ThrottledClient) -> Subm
     [wave] = fleet.spec.waves
     context = desired.run_context(tree, fleet, wave, "0")
     make, known = workloads.object_factory(context), discovery.KindResolver(sender)
-    known.kind(make(0))
+    known.of_manifest(make(0))
     start = datetime.now(UTC) + timedelta(seconds=0.5)
     clock = time.monotonic() - datetime.now(UTC).timestamp()
     waiting, turn = iter(list(workloads.due_objects(context, start))), threading.Lock()
@@ -115,8 +115,8 @@ def _limit(tree: desired.Tree, sender: throttled_client.ThrottledClient) -> Subm
             manifest = make(instant.index)
             bucket.wait()
             passage = throttled_client.SendTiming()
-            sender.send(requests.create_any(known.kind(manifest), manifest), passage)
-            sent = datetime.fromtimestamp(passage.at - clock, UTC)
+            sender.send(requests.create_any(known.of_manifest(manifest), manifest), passage)
+            sent = datetime.fromtimestamp(passage.sent_at - clock, UTC)
             listener.object_submitted(("", "", ""), run_executor.Submission(instant.index, instant.at, sent))
 
     _in_threads(post)

@@ -95,7 +95,7 @@ def test_broken_records_are_said_with_their_line_and_the_rest_is_used(kwokfleet:
         (("PENDING",), 2, "nothing can be learnt from 1 pod of"),
         (("FILE", "--name", "No Name"), 2, "for instance no-name"),
         (("--selector", "app=web", "--for", "soon"), 2, "must be a duration"),
-        (("--selector", "app=web", "--kubeconfig", "nowhere"), 4, "there is no such file"),
+        (("--selector", "app=web", "--kubeconfig", "nowhere"), 4, "file not found"),
     ],
     ids=["nothing", "both", "no file", "empty", "pending", "name", "duration", "no cluster"],
 )

@@ -98,7 +98,7 @@ def test_a_connection_is_used_again_unless_the_server_closes_it() -> None:
         assert [asked(made) for _ in range(3)] == [(200, b"ok")] * 3
         assert server.met == 2
         waiting.until(lambda: server.left == 2)
-        assert asked(made) == (200, b"ok"), "the second connection was closed without a word"
+        assert asked(made) == (200, b"ok"), "the server closed the second connection"
         assert server.met == 3
 
 
@@ -123,8 +123,8 @@ def test_a_write_on_a_connection_that_closes_just_then_is_not_sent_twice() -> No
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (b"", "closed without an answer"),
-        (OK, "broke off"),
+        (b"", "without a response"),
+        (OK, "the headers do not end"),
         (OK + b"Content-Length: 9\r\n\r\nhello", "4 bytes are missing"),
         (OK + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", "are missing"),
         (OK + b"Transfer-Encoding: chunked\r\n\r\nfive\r\nhello\r\n", "does not speak HTTP"),

@@ -111,7 +111,7 @@ def test_a_write_is_given_up_until_its_last_byte(
 
     write = requests.Request("POST", "/api/v1/namespaces/default/configmaps", BODY)
     with pytest.raises(errors.NotLeadingError):
-        api.send(write, ask=ask)
+        api.send(write, before_send=ask)
     api.close()
     assert proxy.requests == []
     assert testbed.cluster.try_kubectl("get", "configmap", "late").returncode != 0

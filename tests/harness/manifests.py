@@ -71,4 +71,4 @@ def observe(
     ]
     name = raw["metadata"]["name"]
     raw["metadata"] |= {"uid": f"uid-{name}", "resourceVersion": "7", "managedFields": managers} | metadata
-    return observed.ObservedFactory().observed(raw["apiVersion"], raw["kind"], raw)
+    return observed.ObservedFactory().from_manifest(raw["apiVersion"], raw["kind"], raw)

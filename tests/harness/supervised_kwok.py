@@ -83,7 +83,7 @@ def running(
     """Keep a kwok for the nodes of one fleet; *home* is where a StatefulSet is looked for."""
     folder.mkdir(parents=True, exist_ok=True)
     api = client.connect(kubeconfig=cluster.kubeconfig)
-    sender = throttled_client.ThrottledClient(api, throttled_client.ClientLimits(patience_s=2), threading.Event())
+    sender = throttled_client.ThrottledClient(api, throttled_client.ClientLimits(retry_timeout_s=2), threading.Event())
     manage = {"label": f"{objects.FLEET}={fleet}"}
     spec = KwokControllerSpec.model_validate({"manage": manage, **fields})
     wanted = backend.DesiredKwok(cluster.tools.path("kwok"), spec, cluster.kubeconfig)

@@ -33,6 +33,6 @@ def test_a_server_that_stays_away_is_an_error_that_names_it(kwokfleet: cli.Cli, 
     assert (done.returncode, done.stdout) == (4, "")
     note, error, following = done.stderr.splitlines()
     assert note.startswith("note: ")
-    assert error.startswith(f"error: the API server at http://127.0.0.1:{port} does not answer: ")
+    assert error.startswith(f"error: no response from the API server at http://127.0.0.1:{port}: ")
     assert error.endswith("Connection refused")
     assert following.startswith(" next: ")

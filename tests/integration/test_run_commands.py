@@ -104,7 +104,7 @@ def test_who_may_not_see_fleets_or_leases_is_told_so(desk: Desk, tmp_path: Path)
         assert "403" in done.stderr
     nobody = cli.Cli(desk.program.data_dir, desk.program.environment | {"KUBECONFIG": str(who)})
     with daemon_process.running(nobody, desk.path, kwok=False) as daemon:
-        said = waiting.until(lambda: daemon.events("lease_out_of_reach"))
+        said = waiting.until(lambda: daemon.events("lease_not_accessible"))
         assert "leases" in said[0]["error"]
     desk.cluster.kubectl("delete", "serviceaccount", desk.name, "--namespace=default")
 

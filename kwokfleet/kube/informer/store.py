@@ -126,7 +126,7 @@ class Store(reflector.Reflector):
     def item(self, thing: Manifest, received: float) -> None:
         """Keep an object for the moment at which the list is complete."""
         del received
-        each = self._projector.observed(self.kind.api_version, self.kind.kind, thing)
+        each = self._projector.from_manifest(self.kind.api_version, self.kind.kind, thing)
         self._found[each.key] = each
 
     def listed(self) -> None:
@@ -154,7 +154,7 @@ class Store(reflector.Reflector):
     def event(self, kind: str, thing: Manifest, received: float) -> None:
         """Take in one event, and note whether it changed anything that matters."""
         del received
-        new = self._projector.observed(self.kind.api_version, self.kind.kind, thing)
+        new = self._projector.from_manifest(self.kind.api_version, self.kind.kind, thing)
         old = self.objects.get(new.key)
         if kind == "DELETED":
             self.objects.pop(new.key, None)
@@ -170,4 +170,4 @@ class Store(reflector.Reflector):
     @staticmethod
     def _unless_same(old: Observed | None, new: Observed) -> Observed:
         """Return the old one if the new one means the same: whoever compares by identity sees no change."""
-        return old if old is not None and old.means_the_same_as(new) else new
+        return old if old is not None and old.is_equivalent(new) else new

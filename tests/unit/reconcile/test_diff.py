@@ -207,8 +207,8 @@ def test_a_heartbeat_changes_nothing_that_matters() -> None:
         condition = {"type": "Ready", "status": status, "lastHeartbeatTime": time}
         return manifests.observe(manifests.node(status={"conditions": [condition]}), resourceVersion=version)
 
-    assert beat("True", "08:00", "7").means_the_same_as(beat("True", "08:10", "8"))
-    assert not beat("True", "08:00", "7").means_the_same_as(beat("False", "08:00", "8"))
+    assert beat("True", "08:00", "7").is_equivalent(beat("True", "08:10", "8"))
+    assert not beat("True", "08:00", "7").is_equivalent(beat("False", "08:00", "8"))
 
 
 # what the API server adds
