@@ -107,11 +107,12 @@ def _supervise(
 ) -> None:
     """Run kwok while the files declare `mode: managed`."""
     from kwokfleet.daemon import kwok_manager
+    from kwokfleet.kwok import backend_selection
 
     with _running_supervisor(declared, bin_dir, context, kubeconfig) as running:
         output.print_line(f"kwok runs; status: {output.program()} kwok status; Ctrl-C stops it")
         while declared.reload().tree.controller.mode == "managed":
-            if kwok_manager.must_move(declared.loaded.tree.controller, _home(), running):
+            if backend_selection.must_move(declared.loaded.tree.controller, _home(), running):
                 running.end()
                 return
             wanted = kwok_manager.desired_kwok(declared.loaded, running.wanted)
@@ -155,7 +156,7 @@ def _running_supervisor(
     from kwokfleet.daemon import kwok_manager
     from kwokfleet.embedded import binaries
     from kwokfleet.kube import client, objects, requests, throttled_client
-    from kwokfleet.kwok import backend, supervisor, takeover
+    from kwokfleet.kwok import backend, backend_selection, supervisor, takeover
     from kwokfleet.reconcile import applier
     from kwokfleet.render import desired
 
@@ -175,7 +176,7 @@ def _running_supervisor(
             labelled = ((node.key.name, objects.labels(node.manifest)) for node in managed.view().objects.values())
             return sorted((name, labels.get(objects.SHARD, "")) for name, labels in labelled if manage.matches(labels))
 
-        known = kwok_manager.own_holders(spec, _home(), folder)
+        known = backend_selection.own_holders(spec, _home(), folder)
         scaled_down = takeover.take_over(sender, spec, known, nodes, stop, _home())
         if not desired.cluster_kinds(loaded.tree) <= _kinds(sender):
             definitions = composition.kwok_definitions(output.read_settings(), progress.on_stderr)
@@ -184,7 +185,7 @@ def _running_supervisor(
         wanted = kwok_manager.desired_kwok(
             loaded, backend.DesiredKwok(program, spec, client.write_kubeconfig(context, kubeconfig, folder))
         )
-        where = kwok_manager.select_backend(spec, _home(), folder, sender, api)
+        where = backend_selection.select_backend(spec, _home(), folder, sender, api)
         try:
             with supervisor.Supervisor(sender, wanted, folder, nodes, api, where) as running:
                 yield running

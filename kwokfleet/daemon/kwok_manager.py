@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import structlog
 
 from kwokfleet import errors, settings
-from kwokfleet.api.kwok_controller import KwokControllerSpec, Manage
+from kwokfleet.api.kwok_controller import Manage
 from kwokfleet.kube import objects, throttled_client
 from kwokfleet.kube.informer import informer, reflector
-from kwokfleet.kwok import backend, flags, foreign_controllers, pod_backend, shard, statefulset, supervisor, takeover
+from kwokfleet.kwok import backend, backend_selection, flags, shard, supervisor, takeover
 from kwokfleet.render import desired
 from kwokfleet.source import loader
 
@@ -39,30 +39,6 @@ def desired_kwok(loaded: loader.Loaded, before: backend.DesiredKwok) -> backend.
         kinds=desired.kwok_kinds(tree),
         mark=flags.static_digest(own),
     )
-
-
-def select_backend(
-    spec: KwokControllerSpec,
-    namespace: str,
-    folder: Path,
-    client: throttled_client.ThrottledClient,
-    watch_api: reflector.WatchApi,
-) -> supervisor.Backend:
-    """Return where kwok should run: pods of a StatefulSet, or local processes."""
-    name = statefulset.from_spec(spec, namespace)
-    return pod_backend.PodBackend(client, watch_api, name) if name else supervisor.LocalBackend(folder)
-
-
-def must_move(spec: KwokControllerSpec, namespace: str, running: supervisor.Supervisor) -> bool:
-    """Return whether kwok should run in another backend."""
-    name = statefulset.from_spec(spec, namespace)
-    return running.site.name != (str(name) if name else "")
-
-
-def own_holders(spec: KwokControllerSpec, namespace: str, folder: Path) -> foreign_controllers.IsOwnHolder:
-    """Return a predicate for the lease holders that are our kwok."""
-    identities, name = supervisor.identities(folder), statefulset.from_spec(spec, namespace)
-    return lambda holder: holder in identities or (name is not None and name.holds(holder))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +109,7 @@ class KwokManager:
             if self._starter is None:
                 self._stopping.clear()
                 self._begin_start(None)
-            elif self._supervisor is not None and must_move(
+            elif self._supervisor is not None and backend_selection.must_move(
                 loaded.tree.controller, self._environment.namespace, self._supervisor
             ):
                 self._start_error = "kwok is moving to another backend: the old one stops first"
@@ -179,12 +155,12 @@ class KwokManager:
         if loaded is None:
             return
         spec, namespace = loaded.tree.controller, environment.namespace
-        is_own = own_holders(spec, namespace, environment.folder)
+        is_own = backend_selection.own_holders(spec, namespace, environment.folder)
         self._scaled_down |= bool(
             takeover.take_over(self._client, spec, is_own, self._nodes, self._stopping, namespace)
         )
         kwok = desired_kwok(loaded, backend.DesiredKwok(environment.program, spec, environment.kubeconfig))
-        site = select_backend(spec, namespace, environment.folder, self._client, self._watch_api)
+        site = backend_selection.select_backend(spec, namespace, environment.folder, self._client, self._watch_api)
         running = supervisor.Supervisor(self._client, kwok, environment.folder, self._nodes, self._watch_api, site)
         running.__enter__()
         with self._lock:

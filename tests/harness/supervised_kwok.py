@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from kwokfleet.api.kwok_controller import KwokControllerSpec
-from kwokfleet.daemon import kwok_manager
 from kwokfleet.kube import client, objects, requests, throttled_client
 from kwokfleet.kube.informer import informer
-from kwokfleet.kwok import backend, lease_client, shard, supervisor
+from kwokfleet.kwok import backend, backend_selection, lease_client, shard, supervisor
 from kwokfleet.reconcile import reconciler, sync
 from kwokfleet.source import loader
 from tests.harness import control_plane, kwok, waiting
@@ -94,7 +93,7 @@ def running(
             found = nodes.view().objects.values()
             return sorted((each.key.name, objects.labels(each.manifest).get(objects.SHARD, "")) for each in found)
 
-        site = kwok_manager.select_backend(spec, home, folder / "kwok", sender, api)
+        site = backend_selection.select_backend(spec, home, folder / "kwok", sender, api)
         with supervisor.Supervisor(sender, wanted, folder / "kwok", names, api, site) as made:
             yield SupervisedKwok(cluster, api, sender, nodes, made, folder)
 
