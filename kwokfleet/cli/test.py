@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kwokfleet.daemon import daemon
     from kwokfleet.embedded import cluster as embedded
     from kwokfleet.experiment import runner
-    from kwokfleet.experiment.progress import Awaited, Casting, Part
+    from kwokfleet.experiment.progress import ExpectedWave, RunProgress, WaveSelection
 
 DONE = "done"
 TEST_TIMEOUT = output.duration_text(settings.TEST_TIMEOUT)
@@ -66,7 +66,7 @@ class _Plan:
     """What is in the files."""
 
     fleets: "Sequence[Fleet]"
-    awaited: "Sequence[Awaited]"
+    expected: "Sequence[ExpectedWave]"
 
 
 def run_test(  # noqa: PLR0913, PLR0917  # one for each option
@@ -143,36 +143,36 @@ def _planned(options: _Options) -> _Plan:
             f"{files.count(len(wrong), 'problem')} in {options.path}: nothing was started",
             hint="kwokfleet validate shows the same, and needs no cluster",
         )
-    cast = progress.cast(loaded.tree.fleets, datetime.now(UTC), options.within)
-    _refuse_what_never_comes(cast, options)
-    if not cast.awaited:
-        none = "none is due in that time" if cast.late or cast.never else "there is none"
-        why = f"suspended: {progress.some(cast.asleep)}" if cast.asleep else none
+    selection = progress.select_waves(loaded.tree.fleets, datetime.now(UTC), options.within)
+    _refuse_what_never_comes(selection, options)
+    if not selection.expected:
+        none = "none is due in that time" if selection.late or selection.past else "there is none"
+        why = f"suspended: {progress.abbreviate(selection.suspended)}" if selection.suspended else none
         raise errors.InputError(
             f"no wave of {options.path} would be played: {why}", hint="a test needs waves: docs/fleet-files.md"
         )
-    if cast.asleep:
-        output.print_line(f"note: suspended, so not played: {progress.some(cast.asleep)}")
-    if not any(each.gated for each in cast.awaited):
+    if selection.suspended:
+        output.print_line(f"note: suspended, so not played: {progress.abbreviate(selection.suspended)}")
+    if not any(wave.has_gates for wave in selection.expected):
         output.print_line("note: no wave says what it expects, so nothing can fail: docs/testing.md tells of gates")
-    return _Plan(loaded.tree.fleets, cast.awaited)
+    return _Plan(loaded.tree.fleets, selection.expected)
 
 
-def _refuse_what_never_comes(cast: "Casting", options: _Options) -> None:
+def _refuse_what_never_comes(selection: "WaveSelection", options: _Options) -> None:
     from kwokfleet.experiment import progress
 
-    late = [f"{name} (due {due:%Y-%m-%dT%H:%M:%SZ})" for name, due in cast.late]
+    late = [f"{name} (due {due:%Y-%m-%dT%H:%M:%SZ})" for name, due in selection.late]
     if options.play_s is not None:
-        if late or cast.never:
-            output.print_line(f"note: not due in that time: {progress.some((*late, *cast.never))}")
-    elif cast.never:
+        if late or selection.past:
+            output.print_line(f"note: not due in that time: {progress.abbreviate((*late, *selection.past))}")
+    elif selection.past:
         raise errors.InputError(
-            f"the time of {progress.some(cast.never)} is past: it would never be played",
+            f"the time of {progress.abbreviate(selection.past)} is past: it would never be played",
             hint="write start: {after: 10s}, or say how long to play: --until 5m",
         )
     elif late:
         raise errors.InputError(
-            f"first due after --timeout {_shown(options.timeout_s)}: {progress.some(late)}",
+            f"first due after --timeout {_shown(options.timeout_s)}: {progress.abbreviate(late)}",
             hint="start: {after: 10s} in a file for tests, a longer --timeout, or --until 5m for what is due by then",
         )
 
@@ -242,62 +242,62 @@ def _tested(
     from kwokfleet.cli import test_view
     from kwokfleet.experiment import runner
 
-    began, going, late = time.monotonic(), None, None
+    began, test_runner, late = time.monotonic(), None, None
     config = replace(run.default_config(options.path, None, options.bin_dir), context=where[0], kubeconfig=where[1])
     with run.running(config) as made:
-        going = runner.Trial(made, plan.awaited, config.results_dir)
+        test_runner = runner.ExperimentRunner(made, plan.expected, config.results_dir)
         try:
             with test_view.display(output.console(stderr=True), cluster) as show:
                 output.start_logging(quiet=True)  # above what is drawn, not through it
-                going.wait(options.play_s, options.timeout_s, show)
-                going.settle()
+                test_runner.wait(options.play_s, options.timeout_s, show)
+                test_runner.wait_for_results()
         except errors.DeadlineError as error:
             late = error
         finally:
             leave(made)
-    going.look()  # what was measured up to the end
-    code = _tell(going, options, time.monotonic() - began)
+    test_runner.poll()  # what was measured up to the end
+    code = _tell(test_runner, options, time.monotonic() - began)
     if late is not None:
         raise late
     return code
 
 
-def _tell(going: "runner.Trial", options: _Options, took_s: float) -> errors.ExitCode:
+def _tell(test_runner: "runner.ExperimentRunner", options: _Options, took_s: float) -> errors.ExitCode:
     """Print what came of each Run, write the reports, and return the exit code."""
     from kwokfleet.cli import test_view
 
-    parts = going.scene.parts
-    rows = test_view.rows(parts)
+    runs = test_runner.snapshot.runs
+    rows = test_view.rows(runs)
     if rows:
         typer.echo(output.table(rows))
-    complaints = _complaints(parts)
-    for line in complaints:
+    failures = _failures(runs)
+    for line in failures:
         output.print_line(line)
     if options.report_dir is not None:
-        output.print_line(_written(going, options.report_dir))
-    output.print_line(f"{_summary(parts, complaints)} in {took_s:.0f} s")
-    return errors.ExitCode.NO if complaints else errors.ExitCode.DONE
+        output.print_line(_written(test_runner, options.report_dir))
+    output.print_line(f"{_summary(runs, failures)} in {took_s:.0f} s")
+    return errors.ExitCode.NO if failures else errors.ExitCode.DONE
 
 
-def _complaints(parts: "Sequence[Part]") -> list[str]:
-    from kwokfleet.experiment.progress import Step
+def _failures(runs: "Sequence[RunProgress]") -> list[str]:
+    from kwokfleet.experiment.progress import RunStep
 
-    return [f"{part.name}: {each}" for part in parts if part.step is Step.OVER for each in part.complaints]
+    return [f"{run.name}: {failure}" for run in runs if run.step is RunStep.FINISHED for failure in run.failures]
 
 
-def _summary(parts: "Sequence[Part]", complaints: "Sequence[str]") -> str:
-    from kwokfleet.experiment.progress import Step
+def _summary(runs: "Sequence[RunProgress]", failures: "Sequence[str]") -> str:
+    from kwokfleet.experiment.progress import RunStep
 
-    over = [part for part in parts if part.step is Step.OVER]
-    gates = sum(len(part.result.gates) for part in over if part.result)
-    held = files.count(len(complaints), "complaint") if complaints else "all held" if gates else "nothing could fail"
+    over = [run for run in runs if run.step is RunStep.FINISHED]
+    gates = sum(len(run.result.gates) for run in over if run.result)
+    held = files.count(len(failures), "failure") if failures else "all held" if gates else "nothing could fail"
     return f"{files.count(len(over), 'run')} over, {files.count(gates, 'gate')}: {held}"
 
 
-def _written(going: "runner.Trial", folder: Path) -> str:
+def _written(test_runner: "runner.ExperimentRunner", folder: Path) -> str:
     """Write the reports; return where they are."""
     from kwokfleet.report import writer
 
-    written = writer.write_all(going.kept(), folder)
+    written = writer.write_all(test_runner.stored_results(), folder)
     pages = [f"; open {file}" for file in written if file.suffix == ".html"]
     return f"reports: {files.count(len(written), 'file')} in {folder}{''.join(pages)}"

@@ -54,7 +54,7 @@ def require_unknown_fleets(site: SharedCluster) -> None:
         known = sorted({each["metadata"]["name"] for each in cluster_state.list_fleets(sender)} & set(site.names))
     if known:
         raise errors.InputError(
-            f"this cluster has a fleet {progress.some(known)} already: its waves would not be played again",
+            f"this cluster has a fleet {progress.abbreviate(known)} already: its waves would not be played again",
             hint=f"kwokfleet delete {known[0]}, or test on a cluster of its own: without --kubeconfig",
         )
 

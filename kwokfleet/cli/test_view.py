@@ -11,15 +11,15 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from kwokfleet.experiment.progress import Part, Step
-from kwokfleet.experiment.runner import Phase, Scene
+from kwokfleet.experiment.progress import RunProgress, RunStep
+from kwokfleet.experiment.runner import ExperimentSnapshot, Phase
 from kwokfleet.measure.result import Clock, Result
 
 PLAIN_EVERY_S = 10.0
 """In a log, what has changed is told this often; that something is over, at once."""
 _PER_SECOND = 8
 _ORDER = (Phase.SYNC, Phase.READY, Phase.WAVES)
-Show = Callable[[Scene], None]
+Show = Callable[[ExperimentSnapshot], None]
 
 
 @contextmanager
@@ -42,9 +42,9 @@ class _Lines:
         self._told: dict[str, tuple[object, str]] = {}
         self._said = -PLAIN_EVERY_S
 
-    def show(self, scene: Scene) -> None:
+    def show(self, state: ExperimentSnapshot) -> None:
         now, due = time.monotonic(), time.monotonic() - self._said >= PLAIN_EVERY_S
-        for subject, step, text in _sentences(scene):
+        for subject, step, text in _sentences(state):
             before = self._told.get(subject)
             moved = before is None or before[0] != step
             if moved or (due and before is not None and before[1] != text):
@@ -53,57 +53,57 @@ class _Lines:
                 self._console.print(f"{now - self._began:6.1f} s  {subject}: {text}", soft_wrap=True)
 
 
-def _sentences(scene: Scene) -> Iterator[tuple[str, object, str]]:
+def _sentences(state: ExperimentSnapshot) -> Iterator[tuple[str, object, str]]:
     """Yield a subject, how far it is, and what is to be said of it."""
-    nodes = scene.nodes
-    if scene.phase is Phase.SYNC:
-        yield "sync", 0, f"{scene.changes:,} changes are left" if scene.changes else "begins"
+    nodes = state.nodes
+    if state.phase is Phase.SYNC:
+        yield "sync", 0, f"{state.changes_left:,} changes are left" if state.changes_left else "begins"
     else:
         yield "sync", 1, "done"
-        if scene.phase is Phase.WAVES or nodes.ready < nodes.desired:
-            yield "ready", scene.phase, f"{nodes.ready:,} of {nodes.desired:,} nodes"
-    if scene.lacking:
-        yield "waiting", scene.lacking, scene.lacking
-    for part in scene.parts if scene.phase is Phase.WAVES else ():
-        if part.step is not Step.WAITING:
-            yield part.name, part.step, ", ".join(_words(part))
+        if state.phase is Phase.WAVES or nodes.ready < nodes.desired:
+            yield "ready", state.phase, f"{nodes.ready:,} of {nodes.desired:,} nodes"
+    if state.obstacle:
+        yield "waiting", state.obstacle, state.obstacle
+    for run in state.runs if state.phase is Phase.WAVES else ():
+        if run.step is not RunStep.WAITING:
+            yield run.name, run.step, ", ".join(_words(run))
 
 
-def _words(part: Part) -> Iterator[str]:
-    entry, result = part.entry, part.result
-    if entry is None:
+def _words(run: RunProgress) -> Iterator[str]:
+    record, result = run.record, run.result
+    if record is None:
         return
-    yield f"{entry.submitted:,} of {entry.total:,} submitted" if entry.total else "begins"
+    yield f"{record.submitted:,} of {record.total:,} submitted" if record.total else "begins"
     if result is not None:
         yield f"{_running(result):,} pods running"
         yield f"{result.objects.completed:,} complete"
-    if part.step is Step.OVER:
-        yield f"{entry.verdict.lower()}{f' in {duration_text(part)}' if part.took else ''}"
+    if run.step is RunStep.FINISHED:
+        yield f"{record.verdict.lower()}{f' in {duration_text(run)}' if run.duration else ''}"
 
 
 class _Drawn:
-    """Draws the last scene."""
+    """Draws the last state."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster, self._spinner = cluster, Spinner("dots")
-        self._scene = Scene()
+        self._state = ExperimentSnapshot()
         self._reached = {Phase.SYNC: time.monotonic()}
 
-    def show(self, scene: Scene) -> None:
-        for phase in _ORDER[: _ORDER.index(scene.phase) + 1]:
+    def show(self, state: ExperimentSnapshot) -> None:
+        for phase in _ORDER[: _ORDER.index(state.phase) + 1]:
             self._reached.setdefault(phase, time.monotonic())
-        self._scene = scene
+        self._state = state
 
     def render(self) -> RenderableType:
-        scene, phases = self._scene, Table.grid(padding=(0, 1))
+        state, phases = self._state, Table.grid(padding=(0, 1))
         phases.add_row(Text("✓", "green"), "cluster", Text(self._cluster, "dim"), "")
-        left = f"{scene.changes:,} changes left" if scene.changes else ""
+        left = f"{state.changes_left:,} changes left" if state.changes_left else ""
         phases.add_row(*self._phase(Phase.SYNC, Phase.READY, left))
         phases.add_row(
-            *self._phase(Phase.READY, Phase.WAVES, f"{scene.nodes.ready:,} of {scene.nodes.desired:,} nodes")
+            *self._phase(Phase.READY, Phase.WAVES, f"{state.nodes.ready:,} of {state.nodes.desired:,} nodes")
         )
-        lacking = [Text(f"  {scene.lacking}", "yellow")] if scene.lacking else []
-        return Group(phases, *lacking, *([self._waves()] if scene.phase is Phase.WAVES else []))
+        obstacle = [Text(f"  {state.obstacle}", "yellow")] if state.obstacle else []
+        return Group(phases, *obstacle, *([self._waves()] if state.phase is Phase.WAVES else []))
 
     def _phase(self, phase: Phase, following: Phase, detail: str) -> tuple[RenderableType, ...]:
         began, ended = self._reached.get(phase), self._reached.get(following)
@@ -117,28 +117,28 @@ class _Drawn:
         table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1))
         for title in ("", "WAVE", "SUBMITTED", "RUNNING", "COMPLETE", "ELAPSED", ""):
             table.add_column(title, justify="left" if title in ("", "WAVE") else "right", no_wrap=True)
-        for part in self._scene.parts:
-            table.add_row(*self._cells(part))
+        for run in self._state.runs:
+            table.add_row(*self._cells(run))
         return table
 
-    def _cells(self, part: Part) -> tuple[RenderableType, ...]:
-        entry, result = part.entry, part.result
-        if entry is None:
-            return Text("·", "dim"), Text(part.name, "dim"), "", "", "", "", ""
-        over = part.step is Step.OVER
-        good = over and not part.complaints
+    def _cells(self, run: RunProgress) -> tuple[RenderableType, ...]:
+        record, result = run.record, run.result
+        if record is None:
+            return Text("·", "dim"), Text(run.name, "dim"), "", "", "", "", ""
+        over = run.step is RunStep.FINISHED
+        good = over and not run.failures
         mark = (
             Text("✓" if good else "✗", "green" if good else "red") if over else self._spinner.render(time.monotonic())
         )
-        spent = duration_text(part) or f"{max(0.0, (datetime.now(UTC) - entry.start).total_seconds()):.1f} s"
+        spent = duration_text(run) or f"{max(0.0, (datetime.now(UTC) - record.start).total_seconds()):.1f} s"
         return (
             mark,
-            part.name,
-            f"{entry.submitted:,} of {entry.total:,}" if entry.total else "",
+            run.name,
+            f"{record.submitted:,} of {record.total:,}" if record.total else "",
             f"{_running(result):,}" if result else "",
-            f"{result.objects.completed:,} of {entry.total:,}" if result else "",
+            f"{result.objects.completed:,} of {record.total:,}" if result else "",
             spent,
-            Text(entry.verdict.lower(), "green" if good else "red") if over else Text(part.step.value, "dim"),
+            Text(record.verdict.lower(), "green" if good else "red") if over else Text(run.step.value, "dim"),
         )
 
 
@@ -148,37 +148,37 @@ def _running(result: Result) -> int:
     return max(0, pods.running - pods.completed - pods.failed)
 
 
-def duration_text(part: Part) -> str:
+def duration_text(run: RunProgress) -> str:
     """Return how long a Run took, from when it was due to when all was complete."""
-    return f"{part.took.total_seconds():.1f} s" if part.took is not None else ""
+    return f"{run.duration.total_seconds():.1f} s" if run.duration is not None else ""
 
 
-def rows(parts: Sequence[Part]) -> list[dict[str, object]]:
+def rows(runs: Sequence[RunProgress]) -> list[dict[str, object]]:
     """Return what came of each Run, as rows of a table."""
-    return [_row(part) for part in parts if part.entry is not None]
+    return [_row(run) for run in runs if run.record is not None]
 
 
-def _row(part: Part) -> dict[str, object]:
-    entry, result = part.entry, part.result
+def _row(run: RunProgress) -> dict[str, object]:
+    record, result = run.record, run.result
     gates = result.gates if result else ()
     startup = result.latency("podStartup", "pods", Clock.WATCH) if result else None
     return {
-        "wave": part.name,
-        "objects": entry.total if entry else 0,
+        "wave": run.name,
+        "objects": record.total if record else 0,
         "complete": result.objects.completed if result else "-",
         "failed": result.objects.failed if result else "-",
-        "total": duration_text(part) or "-",
+        "total": duration_text(run) or "-",
         "startup p50": _seconds(startup.p50 if startup else None),
         "startup p99": _seconds(startup.p99 if startup else None),
         "gates": f"{sum(each.passed for each in gates)} of {len(gates)}" if gates else "none",
-        "result": _verdict(part),
+        "result": _verdict(run),
     }
 
 
-def _verdict(part: Part) -> str:
-    if part.step is not Step.OVER:
+def _verdict(run: RunProgress) -> str:
+    if run.step is not RunStep.FINISHED:
         return "not over"
-    return "failed" if part.complaints else "passed" if part.result and part.result.gates else "measured"
+    return "failed" if run.failures else "passed" if run.result and run.result.gates else "measured"
 
 
 def _seconds(value: float | None) -> str:

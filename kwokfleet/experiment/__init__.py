@@ -1,4 +1,4 @@
-"""`kwokfleet test`: a daemon observed until its waves are finished and judged.
+"""`kwokfleet test`: follows a running daemon until its Waves are finished and judged.
 
-Entry point: `runner`. `progress` is pure. May import: daemon and below.
+Entry point: `runner.ExperimentRunner`. `progress` is pure. May import: daemon and below.
 """

@@ -1,10 +1,9 @@
-"""How far a test of a fleet has come: which Runs it waits for, how each fares, and what they came to.
+"""Progress of a test: the Waves it waits for, the state of their Runs, and their failures.
 
-A test plays every Wave of its files once. It is over when each of them has had a Run, and everything
-that is to be known of that Run is known.
+A test is finished when every expected Wave has had one Run, and that Run has a verdict.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -16,169 +15,158 @@ from kwokfleet.render import schedule
 from kwokfleet.waves.ledger import RunRecord, RunState, WaveLedger
 
 _INSTANT = timedelta(microseconds=1)
-NAMED = 3
-"""How many are named before the rest is only counted."""
+_HORIZON = timedelta(days=366 * 100)
+MAX_NAMES = 3
+"""Number of names in a message; the others are only counted."""
 
-Name = tuple[str, str, str]
+RunKey = tuple[str, str, str]
 """Fleet, Wave and Run."""
-Pages = Mapping[str, Mapping[str, WaveLedger]]
-"""The Ledgers: by Fleet, by Wave."""
 
 
 @dataclass(frozen=True, slots=True)
-class Awaited:
-    """A Wave that is to have a Run."""
+class ExpectedWave:
+    """A Wave that must have a Run before the test is finished."""
 
     fleet: str
     wave: str
     due: datetime
-    """When its first Run would be, if the cluster were there now."""
-    gated: bool
-    """Whether anything is expected of it."""
-    may_fail: bool
-    """Whether it says itself how many objects may fail."""
+    """Start of its first Run, if the Fleet were created now."""
+    has_gates: bool
+    allows_failures: bool
+    """Whether it has a gate for the number of failed objects."""
 
     def __str__(self) -> str:
-        """Return how people call it."""
+        """Return `fleet/wave`."""
         return f"{self.fleet}/{self.wave}"
 
 
 @dataclass(frozen=True, slots=True)
-class Casting:
-    """What becomes of the Waves of some files in a test."""
+class WaveSelection:
+    """The Waves of a tree: those a test waits for, and those it does not start."""
 
-    awaited: tuple[Awaited, ...] = ()
-    asleep: tuple[str, ...] = ()
-    """Those that are suspended."""
-    never: tuple[str, ...] = ()
-    """Those whose only time is past."""
+    expected: tuple[ExpectedWave, ...] = ()
+    suspended: tuple[str, ...] = ()
+    past: tuple[str, ...] = ()
+    """Waves whose only start time is in the past."""
     late: tuple[tuple[str, datetime], ...] = ()
-    """Those whose first Run is due when the test is over, and when that is."""
+    """Waves whose first Run starts after the end of the test, and its start time."""
 
 
-def cast(fleets: Iterable[Fleet], now: datetime, within: timedelta) -> Casting:
-    """Return which Waves can have a Run within a time."""
-    awaited, asleep, never, late = [], [], [], []
-    for fleet, wave in _waves(fleets):
+def select_waves(fleets: Iterable[Fleet], now: datetime, within: timedelta) -> WaveSelection:
+    """Return the Waves that can have a Run within a time, and the others by cause."""
+    expected, suspended, past, late = [], [], [], []
+    for fleet, wave in [(owner, wave) for owner in fleets for wave in owner.spec.waves]:
         name = f"{fleet.name}/{wave.name}"
-        first = _first(wave, now)
+        start = _first_start(wave, now)
         if fleet.spec.suspend or wave.suspend:
-            asleep.append(name)
-        elif first is None:
-            never.append(name)
-        elif first > now + within:
-            late.append((name, first))
+            suspended.append(name)
+        elif start is None:
+            past.append(name)
+        elif start > now + within:
+            late.append((name, start))
         else:
-            expect = wave.expect
-            may_fail = expect is not None and expect.failures is not None
-            awaited.append(Awaited(fleet.name, wave.name, first, expect is not None, may_fail))
-    return Casting(tuple(awaited), tuple(asleep), tuple(never), tuple(late))
+            gates = wave.expect
+            allows_failures = gates is not None and gates.failures is not None
+            expected.append(ExpectedWave(fleet.name, wave.name, start, gates is not None, allows_failures))
+    return WaveSelection(tuple(expected), tuple(suspended), tuple(past), tuple(late))
 
 
-def _waves(fleets: Iterable[Fleet]) -> Iterator[tuple[Fleet, Wave]]:
-    for fleet in fleets:
-        for wave in fleet.spec.waves:
-            yield fleet, wave
-
-
-def _first(wave: Wave, now: datetime) -> datetime | None:
-    """Return when a Wave that is seen now for the first time has its first Run; None: never."""
-    centuries = timedelta(days=366 * 100)
-    run = next(schedule.runs_between(wave.start, now, now - _INSTANT, now + centuries), None)
+def _first_start(wave: Wave, now: datetime) -> datetime | None:
+    """Return the first start of a Wave that is created now; None: never."""
+    run = next(schedule.runs_between(wave.start, now, now - _INSTANT, now + _HORIZON), None)
     return run.start if run else None
 
 
-class Step(StrEnum):
-    """How far a Wave has come."""
+class RunStep(StrEnum):
+    """Step of a Run in a test."""
 
     WAITING = "waiting"
-    PLAYING = "playing"
-    """Objects are being submitted."""
+    """The Run has not started."""
+    SUBMITTING = "submitting"
     MEASURING = "measuring"
-    """All are submitted; not all are complete."""
-    OVER = "over"
+    """All objects are submitted; some are not complete."""
+    FINISHED = "finished"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """How one Run of a Wave fares, or a Wave that has none yet."""
+class RunProgress:
+    """Progress of one Run, or of a Wave without a Run."""
 
     fleet: str
     wave: str
-    awaited: Awaited | None
-    """None: the test does not wait for it."""
-    entry: RunRecord | None = None
+    expected: ExpectedWave | None
+    """None: the test does not wait for this Run."""
+    record: RunRecord | None = None
     result: Result | None = None
 
     @property
     def name(self) -> str:
-        """How people call it: the Run is named where there may be several."""
-        run = f"/{self.entry.name}" if self.entry and self.entry.name != "0" else ""
+        """`fleet/wave`; the first Run has no number."""
+        run = f"/{self.record.name}" if self.record and self.record.name != "0" else ""
         return f"{self.fleet}/{self.wave}{run}"
 
     @property
-    def step(self) -> Step:
-        """How far it has come."""
-        if self.entry is None:
-            return Step.WAITING
-        if self.entry.verdict:
-            return Step.OVER
-        return Step.PLAYING if self.entry.state is RunState.RUNNING else Step.MEASURING
+    def step(self) -> RunStep:
+        """The present step."""
+        if self.record is None:
+            return RunStep.WAITING
+        if self.record.verdict:
+            return RunStep.FINISHED
+        return RunStep.SUBMITTING if self.record.state is RunState.RUNNING else RunStep.MEASURING
 
     @property
-    def took(self) -> timedelta | None:
-        """From when it was due to when all was over; None if it is not."""
-        ended = self.result.end if self.result else None
-        return ended - self.entry.start if ended is not None and self.entry is not None else None
+    def duration(self) -> timedelta | None:
+        """Time from the scheduled start to the last completion; None while it is unknown."""
+        end = self.result.end if self.result else None
+        return end - self.record.start if end is not None and self.record is not None else None
 
     @property
-    def complaints(self) -> tuple[str, ...]:
-        """Why the answer is no, if it is."""
-        if self.entry is None:
+    def failures(self) -> tuple[str, ...]:
+        """Why the Run fails the test; empty if it does not."""
+        if self.record is None:
             return ()
-        found = [
+        failures = [
             f"{gate.name}: wanted {gate.want}, got {gate.got}{f' ({gate.why})' if gate.why else ''}"
             for gate in (self.result.gates if self.result else ())
             if not gate.passed
         ]
-        if self.entry.state is RunState.CANCELLED:
-            found.append(f"it was cancelled{f': {self.entry.error}' if self.entry.error else ''}")
-        elif self.entry.rejected_count and not (self.awaited and self.awaited.may_fail):
-            found.append(f"{self.entry.rejected_count} of {self.entry.total} objects were refused: {self.entry.error}")
-        elif self.entry.verdict in ("Failed", "NoData") and not found:
-            found.append("a gate did not hold" if self.entry.verdict == "Failed" else "there is no data for a gate")
-        return tuple(found)
+        record = self.record
+        if record.state is RunState.CANCELLED:
+            failures.append(f"the run was cancelled{f': {record.error}' if record.error else ''}")
+        elif record.rejected_count and not (self.expected and self.expected.allows_failures):
+            failures.append(f"{record.rejected_count} of {record.total} objects were rejected: {record.error}")
+        elif record.verdict in ("Failed", "NoData") and not failures:
+            failures.append("a gate failed" if record.verdict == "Failed" else "a gate has no data")
+        return tuple(failures)
 
 
-def parts(awaited: Iterable[Awaited], entries: Mapping[Name, RunRecord], results: Mapping[Name, Result]) -> list[Part]:
-    """Return how each Wave fares, in the order of the files; of one with several Runs, the first is waited for."""
-    made: list[Part] = []
-    for each in awaited:
-        mine = sorted((entry.start, name) for name, entry in entries.items() if name[:2] == (each.fleet, each.wave))
-        if not mine:
-            made.append(Part(each.fleet, each.wave, each))
-        for number, (_, name) in enumerate(mine):
-            made.append(Part(each.fleet, each.wave, each if not number else None, entries[name], results.get(name)))
-    return made
+def run_progress(
+    expected: Iterable[ExpectedWave], records: Mapping[RunKey, RunRecord], results: Mapping[RunKey, Result]
+) -> list[RunProgress]:
+    """Return the progress of all Runs, in the order of the Waves; a test waits for the first Run of each."""
+    progress: list[RunProgress] = []
+    for wave in expected:
+        runs = sorted((record.start, key) for key, record in records.items() if key[:2] == (wave.fleet, wave.wave))
+        if not runs:
+            progress.append(RunProgress(wave.fleet, wave.wave, wave))
+        for number, (_, key) in enumerate(runs):
+            first = wave if number == 0 else None
+            progress.append(RunProgress(wave.fleet, wave.wave, first, records[key], results.get(key)))
+    return progress
 
 
-def over(found: Iterable[Part]) -> bool:
-    """Return whether nothing is left to wait for."""
-    return all(each.step is Step.OVER for each in found if each.awaited)
+def all_finished(runs: Iterable[RunProgress]) -> bool:
+    """Return whether every expected Run is finished."""
+    return all(run.step is RunStep.FINISHED for run in runs if run.expected)
 
 
-def entries(pages: Pages) -> dict[Name, RunRecord]:
-    """Return all Runs that the Ledgers know of."""
-    return {
-        (fleet, wave, entry.name): entry
-        for fleet, waves in pages.items()
-        for wave, page in waves.items()
-        for entry in page.runs
-    }
+def run_records(fleet: str, ledgers: Mapping[str, WaveLedger]) -> dict[RunKey, RunRecord]:
+    """Return all Runs in the Ledgers of a Fleet's Waves."""
+    return {(fleet, wave, record.name): record for wave, ledger in ledgers.items() for record in ledger.runs}
 
 
-def some(names: Iterable[object]) -> str:
-    """Return a few names and how many more there are."""
-    known = [str(each) for each in names]
-    more = f" and {len(known) - NAMED} more" if len(known) > NAMED else ""
-    return ", ".join(known[:NAMED]) + more
+def abbreviate(names: Iterable[object]) -> str:
+    """Return the first names, and the number of the others."""
+    texts = [str(name) for name in names]
+    others = f" and {len(texts) - MAX_NAMES} more" if len(texts) > MAX_NAMES else ""
+    return ", ".join(texts[:MAX_NAMES]) + others

@@ -1,7 +1,6 @@
-"""A test of a fleet: a daemon that has begun is looked at until its Waves have been played and measured.
+"""Follows a daemon until its Waves are finished and measured. It only reads: the daemon does the work.
 
-Nothing is hurried and nothing is done here: the daemon syncs, plays and measures as it always does. What
-cannot come to a good end is told as an error, as soon as that is certain.
+Raises an error as soon as the test cannot succeed: another leader, a stale cache, withheld changes, a timeout.
 """
 
 import math
@@ -16,26 +15,26 @@ from kwokfleet import errors
 from kwokfleet.api import units
 from kwokfleet.daemon import daemon, facade, snapshot
 from kwokfleet.experiment import progress
-from kwokfleet.experiment.progress import Awaited, Name, Part
+from kwokfleet.experiment.progress import ExpectedWave, RunKey, RunProgress, RunStep
 from kwokfleet.measure import result_store
 from kwokfleet.measure.result import Result
 from kwokfleet.waves import ledger
 
-LOOK_S = 0.25
-LEAD_S = 20.0
-"""How long nobody need lead: a daemon that has died holds its Lease for 15 s."""
-BLINK_S = 3.0
-"""How long something may be in the way before it is worth a word: a kwok that starts is no news."""
-STUCK_S = 10.0
-"""How long changes may be withheld before nobody waits for them any longer."""
-LOST_S = 60.0
-"""How long the cluster may be out of sight."""
-WRITTEN_S = 10.0
-"""How long a Result may come after its verdict."""
+POLL_S = 0.25
+LEADER_WAIT_S = 20.0
+"""Time to become leader: a daemon that was killed holds its Lease for 15 s."""
+OBSTACLE_GRACE_S = 3.0
+"""Grace period before an obstacle is shown: kwok needs a moment to start."""
+WITHHELD_WAIT_S = 10.0
+"""Limit for withheld changes."""
+STALE_WAIT_S = 60.0
+"""Limit for a stale cluster cache."""
+RESULT_WAIT_S = 10.0
+"""Limit for a Result to be written after its verdict."""
 
 
 class Phase(StrEnum):
-    """How far the whole test has come."""
+    """Phase of a test."""
 
     SYNC = "sync"
     READY = "ready"
@@ -43,159 +42,156 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
-    """What is to be seen at one moment."""
+class ExperimentSnapshot:
+    """State of a test at one moment."""
 
     phase: Phase = Phase.SYNC
-    changes: int = 0
-    """That are yet to be made."""
+    changes_left: int = 0
     nodes: snapshot.Nodes = field(default_factory=snapshot.Nodes)
-    parts: tuple[Part, ...] = ()
-    lacking: str = ""
-    """What is in the way at the moment."""
+    runs: tuple[RunProgress, ...] = ()
+    obstacle: str = ""
+    """What delays the test now."""
 
 
-class Trial:
-    """Looks at a daemon, from another thread than its own."""
+class ExperimentRunner:
+    """Polls a daemon from the caller's thread."""
 
-    def __init__(self, shown: daemon.Daemon, awaited: Sequence[Awaited], results: Path) -> None:
-        self._daemon, self._face, self._awaited = shown, facade.DaemonFacade(shown), awaited
-        self._fleets = {each.fleet for each in awaited}
-        self._shelf = result_store.ResultStore(results)
-        self._entries: dict[Name, ledger.RunRecord] = {}
-        self._results: dict[Name, tuple[int, Result]] = {}
-        self._began = self._clear = time.monotonic()
-        self._in_the_way = ("", math.inf)
-        self.scene = Scene()
+    def __init__(self, running: daemon.Daemon, expected: Sequence[ExpectedWave], results: Path) -> None:
+        self._daemon, self._facade, self._expected = running, facade.DaemonFacade(running), expected
+        self._fleet_names = {wave.fleet for wave in expected}
+        self._store = result_store.ResultStore(results)
+        self._records: dict[RunKey, ledger.RunRecord] = {}
+        self._results: dict[RunKey, tuple[int, Result]] = {}
+        """Version of the file, and its content."""
+        self._started_at = self._unobstructed_at = time.monotonic()
+        self._obstacle = ("", math.inf)
+        """What delays the test, and the limit in seconds."""
+        self.snapshot = ExperimentSnapshot()
 
-    def wait(self, play_s: float | None, timeout_s: float, show: Callable[[Scene], None]) -> None:
-        """Wait until all Waves have been played once, or for *play_s* from when the fleet is Ready.
+    def wait(self, play_s: float | None, timeout_s: float, show: Callable[[ExperimentSnapshot], None]) -> None:
+        """Wait until all expected Runs are finished, or for *play_s* after the Fleets are Ready.
 
-        Raise after *timeout_s*, and when nothing can come of it any more. `scene` is what was seen last.
+        Raise after *timeout_s*, or when the test cannot succeed. `snapshot` has the last state.
         """
-        deadline, end = self._began + timeout_s, None
+        deadline, end = self._started_at + timeout_s, None
         while True:
-            self.look()
-            show(self.scene)
+            self.poll()
+            show(self.snapshot)
             now = time.monotonic()
-            if self.scene.phase is Phase.WAVES:
+            if self.snapshot.phase is Phase.WAVES:
                 end = end or (now + play_s if play_s is not None else None)
-                if (end is not None and now >= end) or (end is None and progress.over(self.scene.parts)):
+                if (end is not None and now >= end) or (end is None and progress.all_finished(self.snapshot.runs)):
                     return
-            self._refuse_the_hopeless(now)
+            self._raise_if_stuck(now)
             if now >= deadline:
-                raise _too_late(self.scene, timeout_s)
-            time.sleep(LOOK_S)
+                raise _timeout_error(self.snapshot, timeout_s)
+            time.sleep(POLL_S)
 
-    def look(self) -> None:
-        """Take in how everything is now."""
-        seen = self._face.snapshot()
-        mine = [each for each in seen.fleets if each.name in self._fleets]
-        for name in self._fleets:
-            pages = ledger.parse(self._daemon.status_writer.status_of(name).get("waves") or ())
-            self._entries |= progress.entries({name: pages})
-        found = tuple(progress.parts(self._awaited, self._entries, self._read()))
-        nodes = snapshot.total_nodes(each.nodes for each in mine)
-        self._in_the_way = self._obstacle(mine)
-        self._clear = self._clear if self._in_the_way[0] else time.monotonic()
-        told = self._in_the_way[0] if time.monotonic() - self._clear > BLINK_S else ""
-        self.scene = Scene(self._phase(seen, mine), len(self._daemon.plan.changes), nodes, found, told)
+    def poll(self) -> None:
+        """Read the daemon's state into `snapshot`."""
+        state = self._facade.snapshot()
+        fleets = [fleet for fleet in state.fleets if fleet.name in self._fleet_names]
+        for name in self._fleet_names:
+            ledgers = ledger.parse(self._daemon.status_writer.status_of(name).get("waves") or ())
+            self._records |= progress.run_records(name, ledgers)
+        runs = tuple(progress.run_progress(self._expected, self._records, self._load_results()))
+        nodes = snapshot.total_nodes(fleet.nodes for fleet in fleets)
+        self._obstacle = self._find_obstacle(fleets)
+        self._unobstructed_at = self._unobstructed_at if self._obstacle[0] else time.monotonic()
+        obstacle = self._obstacle[0] if time.monotonic() - self._unobstructed_at > OBSTACLE_GRACE_S else ""
+        changes_left = len(self._daemon.plan.changes)
+        self.snapshot = ExperimentSnapshot(self._phase(state, fleets), changes_left, nodes, runs, obstacle)
 
-    def _phase(self, seen: snapshot.Snapshot, mine: Sequence[snapshot.FleetSnapshot]) -> Phase:
-        """Return how far it is; who was Ready once, or is being played, is never less again."""
-        ready = len(mine) == len(self._fleets) and all(_is_ready(each) for each in mine)
-        if self.scene.phase is Phase.WAVES or self._entries or (seen.synced and ready):
+    def _phase(self, state: snapshot.Snapshot, fleets: Sequence[snapshot.FleetSnapshot]) -> Phase:
+        """Return the phase. It never leaves WAVES: nodes may become unready during a Run."""
+        ready = len(fleets) == len(self._fleet_names) and all(_is_ready(fleet) for fleet in fleets)
+        if self.snapshot.phase is Phase.WAVES or self._records or (state.synced and ready):
             return Phase.WAVES
-        return Phase.READY if seen.synced else Phase.SYNC
+        return Phase.READY if state.synced else Phase.SYNC
 
-    def _obstacle(self, mine: Sequence[snapshot.FleetSnapshot]) -> tuple[str, float]:
-        """Return what is in the way, and for how long that can be borne; nothing if nothing is known to be."""
-        shown = self._daemon
-        if not shown.client.leads and shown.client.leader != shown.options.identity:
-            return f"another daemon leads on this cluster: {shown.client.leader or 'unknown'}", LEAD_S
-        if shown.stale:
-            return f"the cluster cache is stale: {shown.stale}", LOST_S
-        held = [f"fleet {each.name} is not made: {held.why}" for each in mine for held in each.withheld]
-        if held and self.scene.phase is not Phase.WAVES:
-            return held[0], STUCK_S
-        return shown.kwok_problem, math.inf
+    def _find_obstacle(self, fleets: Sequence[snapshot.FleetSnapshot]) -> tuple[str, float]:
+        """Return what delays the test, and the limit in seconds; an empty text if nothing does."""
+        running = self._daemon
+        if not running.client.leads and running.client.leader != running.options.identity:
+            return f"another daemon leads on this cluster: {running.client.leader or 'unknown'}", LEADER_WAIT_S
+        if running.stale:
+            return f"the cluster cache is stale: {running.stale}", STALE_WAIT_S
+        withheld = [
+            f"fleet {fleet.name}: changes are withheld: {held.why}" for fleet in fleets for held in fleet.withheld
+        ]
+        if withheld and self.snapshot.phase is not Phase.WAVES:
+            return withheld[0], WITHHELD_WAIT_S
+        return running.kwok_problem, math.inf
 
-    def _refuse_the_hopeless(self, now: float) -> None:
-        working, why = self._face.liveness()
-        if not working:
-            raise errors.ClusterError(why, hint="the log says more: --log-level info")
-        why, patience_s = self._in_the_way
-        if why and now - self._clear > patience_s:
-            hint = (
-                ""
-                if self._daemon.client.leads
-                else "end that daemon, or test on a cluster of its own: without --kubeconfig"
-            )
-            raise errors.ClusterError(why, hint=hint)
+    def _raise_if_stuck(self, now: float) -> None:
+        alive, why = self._facade.liveness()
+        if not alive:
+            raise errors.ClusterError(why, hint="run again with --log-level info and read the log")
+        obstacle, limit_s = self._obstacle
+        if obstacle and now - self._unobstructed_at > limit_s:
+            hint = "stop that daemon, or omit --kubeconfig and --context to test on a new local cluster"
+            raise errors.ClusterError(obstacle, hint="" if self._daemon.client.leads else hint)
 
-    def _read(self) -> dict[Name, Result]:
-        """Return the Results that are written, each read again when it is written anew."""
-        for name, entry in self._entries.items():
-            file = self._shelf.folder(*name, entry.start) / result_store.RESULT
+    def _load_results(self) -> dict[RunKey, Result]:
+        """Return the stored Results; read a file only when it changed."""
+        for key, record in self._records.items():
+            file = self._store.folder(*key, record.start) / result_store.RESULT
             try:
                 version = file.stat().st_mtime_ns
             except FileNotFoundError:
                 continue
-            if self._results.get(name, (0,))[0] != version:
-                self._results[name] = (version, result_store.load(file))
-        return {name: found for name, (_, found) in self._results.items()}
+            if self._results.get(key, (0,))[0] != version:
+                self._results[key] = (version, result_store.load(file))
+        return {key: result for key, (_, result) in self._results.items()}
 
-    def settle(self) -> tuple[Part, ...]:
-        """Return what came of it, once the Result of each Run that is over is written."""
-        deadline = time.monotonic() + WRITTEN_S
-        while any(_unwritten(each) for each in self.scene.parts) and time.monotonic() < deadline:
-            time.sleep(LOOK_S)
-            self.look()
-        return self.scene.parts
+    def wait_for_results(self) -> None:
+        """Wait until the Results of all finished Runs are stored."""
+        deadline = time.monotonic() + RESULT_WAIT_S
+        while any(_lacks_result(run) for run in self.snapshot.runs) and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+            self.poll()
 
-    def kept(self) -> list[result_store.StoredResult]:
-        """Return what is kept of the Runs of this test, in the order of their starts."""
-        found = [
-            result_store.StoredResult(
-                self._shelf.folder(*name, self._entries[name].start), *name, self._entries[name].start
-            )
-            for name in self._results
+    def stored_results(self) -> list[result_store.StoredResult]:
+        """Return the stored Results of this test, in the order of their starts."""
+        stored = [
+            result_store.StoredResult(self._store.folder(*key, record.start), *key, record.start)
+            for key, record in self._records.items()
+            if key in self._results
         ]
-        return sorted(found, key=lambda each: (each.start, each.fleet, each.wave))
+        return sorted(stored, key=lambda result: (result.start, result.fleet, result.wave))
 
 
-def _unwritten(part: Part) -> bool:
-    return part.step is progress.Step.OVER and (part.result is None or part.result.state == "Running")
+def _lacks_result(run: RunProgress) -> bool:
+    return run.step is RunStep.FINISHED and (run.result is None or run.result.state == "Running")
 
 
 def _is_ready(fleet: snapshot.FleetSnapshot) -> bool:
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in fleet.conditions)
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in fleet.conditions)
 
 
-def _too_late(scene: Scene, timeout_s: float) -> errors.DeadlineError:
-    """Return what a test that takes too long ends with: what it still waits for, and what is in the way."""
-    within = f"after --timeout {units.format_duration(timedelta(seconds=timeout_s))}"
-    why = f"; {scene.lacking}" if scene.lacking else ""
-    if scene.phase is Phase.SYNC:
-        return errors.DeadlineError(f"the fleet is not made {within}: {scene.changes} changes are left{why}")
-    if scene.phase is Phase.READY:
-        nodes = scene.nodes
+def _timeout_error(state: ExperimentSnapshot, timeout_s: float) -> errors.DeadlineError:
+    """Return the error of a timeout: what is unfinished, and what delays it."""
+    after = f"after --timeout {units.format_duration(timedelta(seconds=timeout_s))}"
+    why = f"; {state.obstacle}" if state.obstacle else ""
+    if state.phase is Phase.SYNC:
+        return errors.DeadlineError(f"the fleet is not synced {after}: {state.changes_left} changes are left{why}")
+    if state.phase is Phase.READY:
         return errors.DeadlineError(
-            f"{nodes.ready} of {nodes.desired} nodes are Ready {within}{why}",
-            hint="--keep leaves the cluster: kwokfleet cluster kubectl describe nodes",
+            f"{state.nodes.ready} of {state.nodes.desired} nodes are Ready {after}{why}",
+            hint="keep the cluster with --keep, then: kwokfleet cluster kubectl describe nodes",
         )
-    waiting = [each for each in scene.parts if each.awaited and each.step is not progress.Step.OVER]
+    unfinished = [run for run in state.runs if run.expected and run.step is not RunStep.FINISHED]
     return errors.DeadlineError(
-        f"{progress.some(_told(each) for each in waiting)} {within}{why}",
-        hint="a longer --timeout; or --keep, and look why: kwokfleet cluster kubectl get pods -A",
+        f"{progress.abbreviate(_describe(run) for run in unfinished)} {after}{why}",
+        hint="set a longer --timeout; or keep the cluster with --keep, then: kwokfleet cluster kubectl get pods -A",
     )
 
 
-def _told(part: Part) -> str:
-    """Return how far a Run has come, as a part of a sentence."""
-    if part.entry is None:
-        return f"{part.name} has not begun"
-    if part.step is progress.Step.PLAYING:
-        return f"{part.name} has submitted {part.entry.submitted} of {part.entry.total} objects"
-    done = f": {part.result.objects.completed} of {part.entry.total} objects are complete" if part.result else ""
-    return f"{part.name} is not over{done}"
+def _describe(run: RunProgress) -> str:
+    """Return the progress of an unfinished Run as a clause."""
+    if run.record is None:
+        return f"{run.name} has not started"
+    if run.step is RunStep.SUBMITTING:
+        return f"{run.name} has submitted {run.record.submitted} of {run.record.total} objects"
+    done = f": {run.result.objects.completed} of {run.record.total} objects are complete" if run.result else ""
+    return f"{run.name} is not finished{done}"

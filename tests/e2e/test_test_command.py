@@ -174,7 +174,7 @@ def test_a_wave_that_never_ends_is_a_deadline_and_the_cluster_can_be_kept(kwokfl
     stuck = wave("stuck", resources="{cpu: 1000}")
     done = kwokfleet.run("test", saved(tmp_path, stuck), "--timeout", "20s", "--keep")
     assert done.returncode == 7, done.stderr
-    assert "lab/stuck is not over" in done.stderr
+    assert "lab/stuck is not finished" in done.stderr
     assert "nothing can fail" in done.stderr
     (name,) = left_behind(kwokfleet)
     assert f"cluster down --name {name}" in done.stderr

@@ -10,25 +10,25 @@ from rich.console import Console
 from kwokfleet.cli import test_view
 from kwokfleet.daemon.snapshot import Nodes
 from kwokfleet.experiment import progress
-from kwokfleet.experiment.progress import Awaited, Part
-from kwokfleet.experiment.runner import Phase, Scene
+from kwokfleet.experiment.progress import ExpectedWave, RunProgress
+from kwokfleet.experiment.runner import ExperimentSnapshot, Phase
 from kwokfleet.measure.result import Clock, Counts, GateResult, Latency, Result
 from kwokfleet.waves.ledger import RunRecord, RunState, RunVerdict
 
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
-AWAITED = Awaited("lab", "jobs", NOW, gated=True, may_fail=False)
+EXPECTED = ExpectedWave("lab", "jobs", NOW, has_gates=True, allows_failures=False)
 GATE = GateResult(name="failures", want="at most 0", got="0", passed=True)
 
 
-def scene(phase: Phase, *parts: Part, **fields: Any) -> Scene:  # noqa: ANN401  # fields of a Scene
+def snapshot(phase: Phase, *runs: RunProgress, **fields: Any) -> ExperimentSnapshot:  # noqa: ANN401  # its fields
     """Return a moment of a test with four nodes."""
-    return Scene(**{"phase": phase, "nodes": Nodes(4, 4, 4, 4), "parts": parts, **fields})
+    return ExperimentSnapshot(**{"phase": phase, "nodes": Nodes(4, 4, 4, 4), "runs": runs, **fields})
 
 
-def part(submitted: int, complete: int = 0, verdict: RunVerdict = RunVerdict.OPEN, *gates: GateResult) -> Part:
+def run(submitted: int, complete: int = 0, verdict: RunVerdict = RunVerdict.OPEN, *gates: GateResult) -> RunProgress:
     """Return how far a Run of ten jobs is."""
-    entry = RunRecord("0", NOW, RunState.RUNNING if submitted < 10 else RunState.DONE, submitted, 10, verdict=verdict)
-    made = Result(
+    record = RunRecord("0", NOW, RunState.RUNNING if submitted < 10 else RunState.DONE, submitted, 10, verdict=verdict)
+    result = Result(
         fleet="lab",
         wave="jobs",
         run="0",
@@ -39,25 +39,25 @@ def part(submitted: int, complete: int = 0, verdict: RunVerdict = RunVerdict.OPE
         latencies=(Latency(name="podStartup", of="pods", clock=Clock.WATCH, count=10, p50=1.5, p99=2.25),),
         gates=gates,
     )
-    return progress.parts([AWAITED], {("lab", "jobs", "0"): entry}, {("lab", "jobs", "0"): made})[0]
+    return progress.run_progress([EXPECTED], {("lab", "jobs", "0"): record}, {("lab", "jobs", "0"): result})[0]
 
 
-WAITING = progress.parts([AWAITED], {}, {})[0]
+WAITING = progress.run_progress([EXPECTED], {}, {})[0]
 PLAY = [
-    scene(Phase.SYNC, WAITING, changes=7, nodes=Nodes(4, 0, 0, 0)),
-    scene(Phase.READY, WAITING, nodes=Nodes(4, 4, 1, 1)),
-    scene(Phase.WAVES, WAITING),
-    scene(Phase.WAVES, part(3)),
-    scene(Phase.WAVES, part(10)),
-    scene(Phase.WAVES, part(10, 10, RunVerdict.PASSED, GATE)),
+    snapshot(Phase.SYNC, WAITING, changes_left=7, nodes=Nodes(4, 0, 0, 0)),
+    snapshot(Phase.READY, WAITING, nodes=Nodes(4, 4, 1, 1)),
+    snapshot(Phase.WAVES, WAITING),
+    snapshot(Phase.WAVES, run(3)),
+    snapshot(Phase.WAVES, run(10)),
+    snapshot(Phase.WAVES, run(10, 10, RunVerdict.PASSED, GATE)),
 ]
 
 
-def logged(*scenes: Scene) -> list[str]:
+def logged(*snapshots: ExperimentSnapshot) -> list[str]:
     """Return the lines that a log gets."""
     out = io.StringIO()
     with test_view.display(Console(file=out, width=200), "test-1, Kubernetes v1") as show:
-        for each in scenes:
+        for each in snapshots:
             show(each)
     return [line.partition(" s  ")[2] or line for line in out.getvalue().splitlines()]
 
@@ -79,7 +79,7 @@ def test_a_log_has_a_line_for_each_step() -> None:
 
 def test_a_log_is_not_flooded_by_numbers_that_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between steps there is a line now and then."""
-    growing = [scene(Phase.WAVES, part(number)) for number in range(1, 10)]
+    growing = [snapshot(Phase.WAVES, run(number)) for number in range(1, 10)]
     assert sum("submitted" in line for line in logged(*growing)) == 1
     monkeypatch.setattr(test_view, "PLAIN_EVERY_S", 0.0)
     assert sum("submitted" in line for line in logged(*growing)) == 9
@@ -87,15 +87,15 @@ def test_a_log_is_not_flooded_by_numbers_that_grow(monkeypatch: pytest.MonkeyPat
 
 def test_what_is_in_the_way_is_told_once() -> None:
     """However long it lasts."""
-    stuck = scene(Phase.SYNC, lacking="kwok (shard 0) is starting")
+    stuck = snapshot(Phase.SYNC, obstacle="kwok (shard 0) is starting")
     assert logged(stuck, stuck)[-1] == "waiting: kwok (shard 0) is starting"
 
 
-def drawn(*scenes: Scene) -> str:
+def drawn(*snapshots: ExperimentSnapshot) -> str:
     """Return what a terminal shows in the end."""
     out = io.StringIO()
     with test_view.display(Console(file=out, width=100, force_terminal=True, no_color=True), "test-1") as show:
-        for each in scenes:
+        for each in snapshots:
             show(each)
     return out.getvalue()
 
@@ -112,7 +112,7 @@ def test_a_terminal_shows_phases_and_waves() -> None:
 def test_the_table_has_what_came_of_each_run() -> None:
     """The time, what pods took to start, how many gates held."""
     bad = GateResult(name="deadline", want="10s", got="12.3s", passed=False)
-    (row,) = test_view.rows([part(10, 10, RunVerdict.FAILED, GATE, bad)])
+    (row,) = test_view.rows([run(10, 10, RunVerdict.FAILED, GATE, bad)])
     assert row == {
         "wave": "lab/jobs",
         "objects": 10,
@@ -129,5 +129,5 @@ def test_the_table_has_what_came_of_each_run() -> None:
 def test_a_wave_that_did_not_begin_has_no_row_and_one_that_is_not_over_no_result() -> None:
     """Nothing is made up."""
     assert test_view.rows([WAITING]) == []
-    assert test_view.rows([part(3)])[0]["result"] == "not over"
-    assert test_view.rows([part(10, 10, RunVerdict.MEASURED)])[0]["result"] == "measured"
+    assert test_view.rows([run(3)])[0]["result"] == "not over"
+    assert test_view.rows([run(10, 10, RunVerdict.MEASURED)])[0]["result"] == "measured"
