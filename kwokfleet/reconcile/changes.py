@@ -1,4 +1,4 @@
-"""Words for what is done to the cluster, for what is not done and why, and the plan of both."""
+"""Change, Withheld and Plan."""
 
 import hashlib
 from collections.abc import Iterable
@@ -13,47 +13,47 @@ from kwokfleet.kube.observed import Observed
 from kwokfleet.reconcile.diff import Difference
 
 SHARED = ""
-"""The Fleet of objects that belong to none alone: Stages of the library, namespaces."""
+"""Fleet name of shared objects: Stages of the library, namespaces."""
 DIGEST_LENGTH = 16
 
 
 class ChangeAction(StrEnum):
-    """What is done to an object."""
+    """Action on one object."""
 
     CREATE = "create"
     UPDATE = "update"
     REPLACE = "replace"
-    """Deleted and created again, because a field differs that nobody can change."""
+    """Delete and create: an immutable field differs."""
     DELETE = "delete"
 
 
 class WithheldCause(StrEnum):
-    """Why something is not done."""
+    """Why changes are withheld."""
 
     APPROVAL = "approval"
-    """More would vanish than the Fleet allows at once."""
+    """The Fleet's prune budget is exceeded."""
     SUSPENDED = "suspended"
     WINDOW = "window"
     BROKEN = "broken"
-    """The files that would say whether this is right cannot be used."""
+    """The files that decide about it have errors."""
     FOLLOWS = "follows"
-    """It goes with something that is withheld."""
+    """It depends on other withheld changes."""
     UNKNOWN = "unknown"
     """Objects of this kind could not be listed."""
     CONFLICT = "conflict"
-    """An object of that name is there, and is not ours."""
+    """An object with this name exists and is not managed by kwokfleet."""
     NOT_FAKE = "not-fake"
-    """A node with our label that does not say it is fake."""
+    """A node with kwokfleet's label, but without the fake-node annotation."""
     OCCUPIED = "occupied"
-    """A namespace in which others have objects."""
+    """A namespace that contains foreign objects."""
     NO_PRUNE = "no-prune"
     STALLED = "stalled"
-    """Another manager keeps changing the same field back."""
+    """Another field manager keeps changing the field."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One object that is to be created, changed or deleted."""
+    """One object to create, update, replace or delete."""
 
     action: ChangeAction
     key: ObjectKey
@@ -64,46 +64,50 @@ class Change:
     live: Observed | None = None
     differences: tuple[Difference, ...] = ()
     vanished: bool = False
-    """Whether it goes because the files no longer speak of it, not because a number was written."""
+    """Deleted because it is no longer declared, not because a pool was scaled down."""
 
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """Changes that are not made, and why."""
+    """Changes blocked by a guard."""
 
     cause: WithheldCause
     fleet: str
     why: str
     changes: tuple[Change, ...] = ()
     digest: str = ""
-    """What an approval must name."""
+    """Digest to approve; empty if approval does not apply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The changes in the order in which they are made, and those that are withheld."""
+    """Changes in apply order, and withheld changes."""
 
     changes: tuple[Change, ...] = ()
     withheld: tuple[Withheld, ...] = ()
 
     @property
     def empty(self) -> bool:
-        """Whether everything is as the files say, as far as anybody can tell."""
+        """Whether nothing differs."""
         return not self.changes and not self.withheld
 
 
 def owner(manifest: Manifest) -> tuple[str, str]:
-    """Return the Fleet and the pool that an object belongs to."""
+    """Return the Fleet and pool of an object."""
     labels = objects.labels(manifest)
     return labels.get(objects.FLEET, SHARED), labels.get(objects.POOL, "")
 
 
 def digest(changes: Iterable[Change]) -> str:
-    """Return what tells these changes, to these very objects, from all others."""
+    """Return a digest of the changes, with the UIDs of their objects."""
     lines = sorted(orjson.dumps(_identity(change), option=orjson.OPT_SORT_KEYS, default=str) for change in changes)
     return hashlib.sha256(b"\n".join(lines)).hexdigest()[:DIGEST_LENGTH]
 
 
 def _identity(change: Change) -> tuple[object, ...]:
-    content = change.desired if change.action is ChangeAction.CREATE else [tuple(each) for each in change.differences]
+    content = (
+        change.desired
+        if change.action is ChangeAction.CREATE
+        else [tuple(difference) for difference in change.differences]
+    )
     return change.action, tuple(change.key), change.live.uid if change.live else "", content

@@ -1,4 +1,4 @@
-"""How a Fleet stands, as the cluster is told: counts of nodes, what is withheld, conditions as kstatus reads them."""
+"""Computes Fleet.status: node counts, withheld changes, conditions for kstatus."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,26 +14,26 @@ from kwokfleet.reconcile.outcomes import Outcome
 from kwokfleet.reconcile.plan_input import FleetPolicy, PoolPolicy
 
 _WORDS = 1024
-"""Characters of a condition's message."""
+"""Maximum length of a condition's message."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatusContext:
-    """What a status tells beside the objects themselves; what a command does not know is not told."""
+    """Parts of Fleet.status that do not follow from objects. A command leaves out what it does not know."""
 
     source: Manifest = field(default_factory=dict)
-    """Where the files come from: kind, where, revision, digest."""
+    """Source of the files: kind, where, revision, digest."""
     degraded: str = ""
-    """Why nodes are not driven; empty if they are, or if nobody here looks after that."""
+    """Why kwok does not drive the nodes; empty if it does, or if kwok is not managed here."""
     plans: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
-    """The last plans that were carried out, by Fleet."""
+    """Last applied plans, by Fleet."""
     waves: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
-    """The Ledger, by Fleet."""
+    """Ledger, by Fleet."""
     gates: Mapping[str, Manifest] = field(default_factory=dict)
-    """A condition for each Fleet that expects something of its Waves."""
+    """Gate condition of each Fleet whose Waves have gates."""
 
 
-def statuses(  # noqa: PLR0913, PLR0917  # everything that a Fleet's state follows from
+def statuses(  # noqa: PLR0913, PLR0917  # all inputs of a status
     names: Iterable[str],
     rules: Mapping[str, FleetPolicy],
     inventory: Inventory,
@@ -41,18 +41,19 @@ def statuses(  # noqa: PLR0913, PLR0917  # everything that a Fleet's state follo
     outcomes: Sequence[Outcome],
     about: StatusContext | None = None,
 ) -> dict[str, Manifest]:
-    """Return the status of each Fleet, without times."""
+    """Return the status of each Fleet, without timestamps."""
     pools = {name: {pool: [rule.size, 0, 0, 0] for pool, rule in _pools(rules, name)} for name in names}
-    for each in inventory.values():
-        if each.key.kind == "Node" and each.fleet in pools:
-            mine = pools[each.fleet].setdefault(each.pool, [0, 0, 0, 0])
-            mine[1] += 1
-            mine[2] += each.ready
-            mine[3] += each.schedulable
-    known = about or StatusContext()
-    asleep = {name for name, rule in rules.items() if rule.suspended}
+    for live in inventory.values():
+        if live.key.kind == "Node" and live.fleet in pools:
+            counts = pools[live.fleet].setdefault(live.pool, [0, 0, 0, 0])
+            counts[1] += 1
+            counts[2] += live.ready
+            counts[3] += live.schedulable
+    context = about or StatusContext()
+    suspended = {name for name, rule in rules.items() if rule.suspended}
     return {
-        name: _status(name, counts, left, outcomes, known, suspended=name in asleep) | _told(name, known)
+        name: _status(name, counts, left, outcomes, context, suspended=name in suspended)
+        | _context_fields(name, context)
         for name, counts in pools.items()
     }
 
@@ -61,22 +62,22 @@ def _pools(rules: Mapping[str, FleetPolicy], name: str) -> Iterable[tuple[str, P
     return rules[name].pools.items() if name in rules else ()
 
 
-def _told(name: str, about: StatusContext) -> Manifest:
-    told: Manifest = {}
+def _context_fields(name: str, about: StatusContext) -> Manifest:
+    fields: Manifest = {}
     if about.source:
-        told["source"] = about.source
+        fields["source"] = about.source
     if name in about.plans:
-        told["plans"] = list(about.plans[name])
+        fields["plans"] = list(about.plans[name])
     if name in about.waves:
-        told["waves"] = list(about.waves[name])
-    return told
+        fields["waves"] = list(about.waves[name])
+    return fields
 
 
-def _counted(counts: Sequence[int]) -> Manifest:
+def _node_counts(counts: Sequence[int]) -> Manifest:
     return dict(zip(("desired", "present", "ready", "schedulable"), counts, strict=True))
 
 
-def _status(  # noqa: PLR0913  # everything that it follows from
+def _status(  # noqa: PLR0913  # all inputs of a status
     name: str,
     pools: Mapping[str, list[int]],
     left: Plan,
@@ -85,29 +86,30 @@ def _status(  # noqa: PLR0913  # everything that it follows from
     *,
     suspended: bool,
 ) -> Manifest:
-    nodes = _counted([sum(counts) for counts in zip(*pools.values(), strict=True)] or [0, 0, 0, 0])
-    withheld = [each for each in left.withheld if each.fleet == name]
-    bad = [each for each in report.failures(outcomes) if each.change.fleet == name]
+    nodes = _node_counts([sum(counts) for counts in zip(*pools.values(), strict=True)] or [0, 0, 0, 0])
+    withheld = [group for group in left.withheld if group.fleet == name]
+    failed = [outcome for outcome in report.failures(outcomes) if outcome.change.fleet == name]
     waiting = sum(change.fleet == name for change in left.changes)
-    stalled = [each for each in withheld if each.cause in guards.NEEDS_OPERATOR]
-    why = [_why(each) for each in withheld] + [f"{each.change.key.name}: {each.message}" for each in bad]
+    stalled = [group for group in withheld if group.cause in guards.NEEDS_OPERATOR]
+    why = [_why(group) for group in withheld]
+    why += [f"{outcome.change.key.name}: {outcome.message}" for outcome in failed]
     if waiting and not why:
-        why = [f"{waiting} changes are left"]
+        why = [f"{waiting} changes left to apply"]
     ready = not why and nodes["present"] == nodes["ready"] == nodes["desired"]
     message = "; ".join(why)[:_WORDS] or f"{nodes['ready']} of {nodes['desired']} nodes are Ready"
-    reason = _reason(withheld) if withheld else "Failed" if bad else "Synced" if ready else "Progressing"
+    reason = _reason(withheld) if withheld else "Failed" if failed else "Synced" if ready else "Progressing"
     if suspended and not withheld:
         reason, message = "Suspended", f"{message}; suspended"
     moving = bool(waiting) or (not why and not ready)
     return {
         "nodes": nodes,
-        "pools": [{"name": pool, **_counted(counts)} for pool, counts in sorted(pools.items())],
-        "withheld": [_withheld(each) for each in withheld],
+        "pools": [{"name": pool, **_node_counts(counts)} for pool, counts in sorted(pools.items())],
+        "withheld": [_withheld(group) for group in withheld],
         "conditions": [
             _condition("Ready", ready, reason, message),
             _condition("Reconciling", moving, "Progressing" if moving else "Done", _left(waiting, withheld)),
             _condition("Stalled", bool(stalled), _reason(stalled) if stalled else "NotStalled",
-                       "; ".join(f"{each.why}; next: {guards.next_step(each)}" for each in stalled)[:_WORDS]),
+                       "; ".join(f"{group.why}; next: {guards.next_step(group)}" for group in stalled)[:_WORDS]),
             _condition("Degraded", bool(about.degraded), "KwokDown" if about.degraded else "AsExpected",
                        about.degraded[:_WORDS]),
             *([about.gates[name]] if name in about.gates else ()),
@@ -115,20 +117,19 @@ def _status(  # noqa: PLR0913  # everything that it follows from
     }  # fmt: skip
 
 
-def _why(each: Withheld) -> str:
-    """Return why something is withheld, for a line that people see first: what an approval takes is nowhere else."""
-    return f"{each.why}; kwokfleet approve {each.digest} lets it go" if each.digest else each.why
+def _why(group: Withheld) -> str:
+    """Return the reason for the Ready condition, with the command of an approval: kubectl get shows only this."""
+    return f"{group.why}; to allow it: kwokfleet approve {group.digest}" if group.digest else group.why
 
 
 def _left(waiting: int, withheld: Sequence[Withheld]) -> str:
-    held = sum(
-        len(each.changes) for each in withheld if each.cause is not WithheldCause.BROKEN
-    )  # those are not what is meant
+    # Changes of a broken file are guesses: they are not counted.
+    held = sum(len(group.changes) for group in withheld if group.cause is not WithheldCause.BROKEN)
     return f"{waiting} changes left" + (f", {held} withheld" if held else "")
 
 
 def _reason(withheld: Sequence[Withheld]) -> str:
-    words = {
+    reasons = {
         WithheldCause.APPROVAL: "PruneWithheld",
         WithheldCause.SUSPENDED: "Suspended",
         WithheldCause.WINDOW: "OutsideWindow",
@@ -137,54 +138,54 @@ def _reason(withheld: Sequence[Withheld]) -> str:
         WithheldCause.CONFLICT: "NotOurs",
         WithheldCause.NOT_FAKE: "NotOurs",
     }
-    return next((words[each.cause] for each in withheld if each.cause in words), "Withheld")
+    return next((reasons[group.cause] for group in withheld if group.cause in reasons), "Withheld")
 
 
-def _condition(kind: str, holds: bool, reason: str, message: str) -> Manifest:  # noqa: FBT001  # what the condition says
+def _condition(kind: str, holds: bool, reason: str, message: str) -> Manifest:  # noqa: FBT001  # status of the condition
     return {"type": kind, "status": "True" if holds else "False", "reason": reason, "message": message}
 
 
-def _withheld(each: Withheld) -> Manifest:
-    found: Manifest = {
-        "cause": each.cause.value,
-        "why": each.why,
-        "changes": len(each.changes),
-        "next": guards.next_step(each),
+def _withheld(group: Withheld) -> Manifest:
+    fields: Manifest = {
+        "cause": group.cause.value,
+        "why": group.why,
+        "changes": len(group.changes),
+        "next": guards.next_step(group),
     }
-    return found | ({"digest": each.digest} if each.digest else {})
+    return fields | ({"digest": group.digest} if group.digest else {})
 
 
-def with_last_desired(status: Manifest, there: Manifest) -> Manifest:
-    """Return the status of a Fleet whose files cannot be read now: what they asked for last is what is known."""
-    known = {each["name"]: each.get("desired", 0) for each in there.get("pools") or ()}
-    pools = [{**each, "desired": known.get(each["name"], 0)} for each in status["pools"]]
-    nodes = {**status["nodes"], "desired": (there.get("nodes") or {}).get("desired", 0)}
+def with_last_desired(status: Manifest, live: Manifest) -> Manifest:
+    """Return the status of a Fleet whose files have errors, with the desired counts of the live status."""
+    desired = {pool["name"]: pool.get("desired", 0) for pool in live.get("pools") or ()}
+    pools = [{**pool, "desired": desired.get(pool["name"], 0)} for pool in status["pools"]]
+    nodes = {**status["nodes"], "desired": (live.get("nodes") or {}).get("desired", 0)}
     return {**status, "nodes": nodes, "pools": pools}
 
 
-def status_update(status: Manifest, there: Manifest, now: datetime) -> Manifest | None:
-    """Return the status to be written over the one that is *there*, None if it says the same already."""
+def status_update(status: Manifest, live: Manifest, now: datetime) -> Manifest | None:
+    """Return the status to write over the *live* one, with transition times; None if nothing changed."""
     stamp = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    known = {each["type"]: each for each in there.get("conditions") or ()}
+    live_conditions = {condition["type"]: condition for condition in live.get("conditions") or ()}
     conditions = []
-    for each in status["conditions"]:
-        before = known.get(each["type"], {})
-        since = before.get("lastTransitionTime") if before.get("status") == each["status"] else None
-        conditions.append({**each, "lastTransitionTime": since or stamp})
-    made = {**status, "conditions": conditions}
-    return None if all(there.get(name) == value for name, value in made.items()) else made
+    for condition in status["conditions"]:
+        before = live_conditions.get(condition["type"], {})
+        since = before.get("lastTransitionTime") if before.get("status") == condition["status"] else None
+        conditions.append({**condition, "lastTransitionTime": since or stamp})
+    update = {**status, "conditions": conditions}
+    return None if all(live.get(name) == value for name, value in update.items()) else update
 
 
 def suspended_fleets(fleets: Iterable[Manifest]) -> frozenset[str]:
-    """Return the Fleets that somebody has suspended in the cluster."""
-    metadata = [each["metadata"] for each in fleets]
+    """Return the Fleets suspended by annotation."""
+    metadata = [fleet["metadata"] for fleet in fleets]
     return frozenset(
-        each["name"] for each in metadata if (each.get("annotations") or {}).get(objects.SUSPEND) == "true"
+        entry["name"] for entry in metadata if (entry.get("annotations") or {}).get(objects.SUSPEND) == "true"
     )
 
 
 def fleet_resource(name: str) -> Manifest:
-    """Return a Fleet as the cluster has it."""
+    """Return the custom resource of a Fleet, without status."""
     return {
         "apiVersion": objects.API_VERSION,
         "kind": "Fleet",

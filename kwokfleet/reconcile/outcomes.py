@@ -1,4 +1,4 @@
-"""What became of a plan: one Outcome for each Change, and what they come to."""
+"""Outcomes of changes, and summaries of Plans."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -11,22 +11,22 @@ from kwokfleet.reconcile.changes import Change, ChangeAction, Plan, Withheld, Wi
 
 
 class ChangeResult(StrEnum):
-    """What became of one Change."""
+    """Result of one Change."""
 
     DONE = "done"
     ALREADY = "already"
-    """It was so when we came to it."""
+    """The object already had the desired state."""
     AGAIN = "again"
-    """The object is another one by now: the next pass looks again."""
+    """The object changed meanwhile: the next pass plans it again."""
     CONFLICT = "conflict"
-    """There is an object of that name that is not ours."""
+    """The object is not managed by kwokfleet."""
     REFUSED = "refused"
-    """The API server said no, and would say it again."""
+    """The API server rejected it; a retry would not help."""
     FAILED = "failed"
     DEADLINE = "deadline"
-    """A node could not be drained in time."""
+    """The node was not drained in time."""
     SKIPPED = "skipped"
-    """It was not tried."""
+    """Not attempted."""
 
 
 SUCCESSFUL = (ChangeResult.DONE, ChangeResult.ALREADY, ChangeResult.AGAIN)
@@ -34,18 +34,18 @@ SUCCESSFUL = (ChangeResult.DONE, ChangeResult.ALREADY, ChangeResult.AGAIN)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one Change."""
+    """Result of one Change, with the reason."""
 
     change: Change
     result: ChangeResult
     message: str = ""
     version: int = 0
-    """The object's version after it, as far as known."""
+    """resourceVersion after the change; 0 if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeGroup:
-    """The changes of one pool, or of one kind, as people want to read them."""
+    """Counts of changes of one pool, or of one kind."""
 
     fleet: str
     title: str
@@ -55,16 +55,16 @@ class ChangeGroup:
     replaced: int
     deleted: int
     fields: tuple[tuple[str, int], ...]
-    """What kind of field changes, and in how many objects."""
+    """Changed field categories, and the number of objects of each."""
 
 
 def groups(changes: Iterable[Change]) -> list[ChangeGroup]:
-    """Return the changes by Fleet and pool, or kind."""
-    found: dict[tuple[str, str, str], list[Change]] = {}
+    """Return changes grouped by Fleet and pool, or kind."""
+    by_group: dict[tuple[str, str, str], list[Change]] = {}
     for change in changes:
         title = f"pool {change.pool}" if change.pool else plural(change.key.kind)
-        found.setdefault((change.fleet, title, change.key.kind), []).append(change)
-    return [_group(fleet, title, kind, mine) for (fleet, title, kind), mine in sorted(found.items())]
+        by_group.setdefault((change.fleet, title, change.key.kind), []).append(change)
+    return [_group(fleet, title, kind, members) for (fleet, title, kind), members in sorted(by_group.items())]
 
 
 def _group(fleet: str, title: str, kind: str, changes: Sequence[Change]) -> ChangeGroup:
@@ -73,7 +73,7 @@ def _group(fleet: str, title: str, kind: str, changes: Sequence[Change]) -> Chan
         name
         for change in changes
         if change.action is ChangeAction.UPDATE
-        for name in {category(each.path) for each in change.differences}
+        for name in {category(difference.path) for difference in change.differences}
     )
     return ChangeGroup(
         fleet,
@@ -88,20 +88,20 @@ def _group(fleet: str, title: str, kind: str, changes: Sequence[Change]) -> Chan
 
 
 def category(path: diff.Path) -> str:
-    """Return what kind of field it is, in one word."""
+    """Return the category of a field: `labels`, `taints`, `capacity`."""
     if path[0] in ("metadata", "spec", "status") and len(path) > 1:
         return path[1]
     return path[0]
 
 
 def plural(kind: str) -> str:
-    """Return what several objects of a kind are called."""
+    """Return the plural of a kind in lower case."""
     known = objects.KWOK_CLUSTER_KINDS | objects.KWOK_NAMESPACED_KINDS
     return known.get(kind) or (f"{kind.lower()}es" if kind.endswith("s") else f"{kind.lower()}s")
 
 
 def group_line(group: ChangeGroup) -> str:
-    """Return a group as one line: `pool gpu: +120 nodes, ~3 labels, -0`."""
+    """Return one line: `pool gpu: +120 nodes, ~3 labels, -0`."""
     parts = [f"+{group.created} {group.noun}"]
     parts += [f"~{count} {name}" for name, count in group.fields] or ["~0"]
     if group.replaced:
@@ -111,21 +111,21 @@ def group_line(group: ChangeGroup) -> str:
 
 
 def summary(plan: Plan) -> str:
-    """Return a plan as one sentence."""
+    """Return the counts of a Plan in one sentence."""
     actions = Counter(change.action for change in plan.changes)
     text = (
         f"{actions[ChangeAction.CREATE]} to create, {actions[ChangeAction.UPDATE]} to change, "
         f"{actions[ChangeAction.REPLACE]} to replace, {actions[ChangeAction.DELETE]} to delete"
     )
-    withheld = sum(len(each.changes) for each in plan.withheld)
+    withheld = sum(len(group.changes) for group in plan.withheld)
     return f"{text}; {withheld} withheld" if withheld else text
 
 
 def of_cause(withheld: Iterable[Withheld], *causes: WithheldCause) -> list[Withheld]:
-    """Return what is withheld for one of some causes."""
-    return [each for each in withheld if each.cause in causes]
+    """Return the withheld groups with one of *causes*."""
+    return [group for group in withheld if group.cause in causes]
 
 
 def failures(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """Return what did not go well."""
-    return [each for each in outcomes if each.result not in SUCCESSFUL]
+    """Return the outcomes that need attention."""
+    return [outcome for outcome in outcomes if outcome.result not in SUCCESSFUL]

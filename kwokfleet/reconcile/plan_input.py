@@ -1,4 +1,4 @@
-"""Everything that a plan follows from: what is desired and observed, what the files allow, what is in doubt."""
+"""PlanInput: desired and observed objects, the policies of the files, known uncertainties."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ DEFAULT_MAX_PERCENT = Prune().max_percent
 
 @dataclass(frozen=True, slots=True)
 class PoolPolicy:
-    """What a pool's file says about its changes."""
+    """Rules of a pool for its changes."""
 
     suspended: bool = False
     adopt: bool = False
@@ -27,7 +27,7 @@ class PoolPolicy:
 
 @dataclass(frozen=True, slots=True)
 class FleetPolicy:
-    """What a Fleet's file says about its changes."""
+    """Rules of a Fleet for its changes."""
 
     suspended: bool = False
     open: bool = True
@@ -38,48 +38,48 @@ class FleetPolicy:
 
 @dataclass(frozen=True, slots=True)
 class PlanInput:
-    """Everything that a plan follows from."""
+    """All inputs of a Plan."""
 
     desired: render.Desired = field(default_factory=dict)
     observed: Inventory = field(default_factory=dict)
     policies: Mapping[str, FleetPolicy] = field(default_factory=dict)
-    """Of the Fleets that the files declare."""
+    """Of the declared Fleets."""
     broken: Mapping[str, str] = field(default_factory=dict)
-    """Fleets that cannot be used, and why."""
+    """Fleets with errors, and the first error."""
     doubt: str = ""
-    """Why the files may say more than could be read; empty if all of them could."""
+    """Why files may be incomplete; empty if all could be read."""
     frozen: str = ""
-    """Why nothing at all can be done."""
+    """Why every change is withheld; empty if none is."""
     unknown: Mapping[str, str] = field(default_factory=dict)
     """Kinds that could not be listed, and why."""
     foreign: Mapping[ObjectKey, Observed] = field(default_factory=dict)
-    """Live objects that are not ours, of names that the files ask for."""
+    """Live objects with a desired name that are not managed by kwokfleet."""
     occupied: Mapping[str, str] = field(default_factory=dict)
-    """Namespaces of ours, and an object of somebody else in each."""
+    """Managed namespaces, and a foreign object in each."""
     stalled: Mapping[tuple[ObjectKey, diff.Path], str] = field(default_factory=dict)
-    """Fields that are given up, and to whom."""
+    """Fields left to another field manager, and its name."""
     approved: frozenset[str] = frozenset()
     prune: bool = True
     only: frozenset[str] | None = None
-    """The Fleets that are looked at; all without it."""
+    """Fleets to plan; None: all."""
     addresses: bool = True
-    """Whether it is known which addresses and ports nodes should show."""
+    """Whether the addresses and ports of nodes are known."""
     budget: bool = True
-    """Whether the Fleets' prune budgets hold."""
+    """Whether prune budgets apply."""
     partial: bool = False
-    """Whether the files speak only of the Fleets they declare: a single file does, a folder speaks of all."""
+    """Whether undeclared Fleets are left alone: true for a single file, false for a folder."""
 
     @property
     def others(self) -> frozenset[str]:
-        """Fleets of the cluster that the files do not speak of."""
+        """Fleets of the cluster that are left alone."""
         if not self.partial:
             return frozenset()
-        there = {each.fleet for each in self.observed.values()}
-        return frozenset(there - self.policies.keys() - self.broken.keys() - {SHARED})
+        live = {observed.fleet for observed in self.observed.values()}
+        return frozenset(live - self.policies.keys() - self.broken.keys() - {SHARED})
 
 
 def fleet_policies(tree: render.Tree, now: datetime) -> dict[str, FleetPolicy]:
-    """Return what the files say about changes at *now*."""
+    """Return the policy of each Fleet at *now*."""
     return {
         fleet.name: FleetPolicy(
             fleet.spec.suspend,

@@ -1,4 +1,4 @@
-"""What to do: every change that turns the cluster into what the files say, in order, and what is not done and why."""
+"""Planner: desired and observed objects to an ordered Plan."""
 
 from collections.abc import Iterator
 
@@ -14,102 +14,116 @@ _METRICS: diff.Path = ("metadata", "annotations", usage.METRICS_PATH)
 
 
 class Planner:
-    """Plans again and again, and remembers what was equal: a pass costs what changed."""
+    """Plans repeatedly. Remembers equal pairs, so that a pass costs only what changed."""
 
     def __init__(self) -> None:
         self._equal: dict[ObjectKey, tuple[Manifest, Observed]] = {}
 
-    def plan(self, situation: PlanInput) -> Plan:
-        """Decide every change that turns what is observed into what is desired, in the order to make them."""
-        changes = [*self._wanted(situation), *_unwanted(situation)]
+    def plan(self, plan_input: PlanInput) -> Plan:
+        """Return the changes from observed to desired, in apply order, and the withheld ones."""
+        changes = [*self._desired_changes(plan_input), *_deletions(plan_input)]
         if not changes:
             return Plan()
-        allowed, withheld = guards.apply_guards(situation, changes)
-        return Plan(tuple(sorted(allowed, key=_order)), tuple(sorted(withheld, key=lambda one: (one.fleet, one.cause))))
+        allowed, withheld = guards.apply_guards(plan_input, changes)
+        return Plan(
+            tuple(sorted(allowed, key=_order)), tuple(sorted(withheld, key=lambda group: (group.fleet, group.cause)))
+        )
 
-    def _wanted(self, situation: PlanInput) -> Iterator[Change]:
-        """Yield what is to be created or changed."""
-        equal, observed = self._equal, situation.observed
-        for key, want in situation.desired.items():
-            have = observed.get(key)
+    def _desired_changes(self, plan_input: PlanInput) -> Iterator[Change]:
+        """Yield creations, updates and replacements."""
+        equal, observed = self._equal, plan_input.observed
+        for key, desired in plan_input.desired.items():
+            live = observed.get(key)
             known = equal.get(key)
-            if known is not None and known[0] is want and known[1] is have:
+            if known is not None and known[0] is desired and known[1] is live:
                 continue
-            change = _create(situation, key, want) if have is None else _update(situation, want, have)
+            change = _create(plan_input, key, desired) if live is None else _update(plan_input, desired, live)
             if change is not None:
                 equal.pop(key, None)
                 yield change
-            elif have is not None and situation.addresses:
-                equal[key] = (want, have)
+            elif live is not None and plan_input.addresses:
+                equal[key] = (desired, live)
 
 
-def plan(situation: PlanInput) -> Plan:
-    """Decide once."""
-    return Planner().plan(situation)
+def plan(plan_input: PlanInput) -> Plan:
+    """Return a Plan, without memory of earlier ones."""
+    return Planner().plan(plan_input)
 
 
 # ----------------------------------------------------------------------------------------
-# what would be done if nothing spoke against it
+# changes before guards
 
 
-def _create(situation: PlanInput, key: ObjectKey, want: Manifest) -> Change | None:
-    fleet, pool = owner(want)
-    there = situation.foreign.get(key)
-    if there is None:
-        return Change(ChangeAction.CREATE, key, fleet, pool, "is missing", want)
+def _create(plan_input: PlanInput, key: ObjectKey, desired: Manifest) -> Change | None:
+    fleet, pool = owner(desired)
+    foreign = plan_input.foreign.get(key)
+    if foreign is None:
+        return Change(ChangeAction.CREATE, key, fleet, pool, "is missing", desired)
     if key.kind == "Namespace":
-        return None  # somebody else's will do, and stays theirs
-    found = diff.differences(want, there)
-    return Change(ChangeAction.UPDATE, key, fleet, pool, "is there, and is not ours", want, there, found)
+        return None  # a foreign namespace is used as it is
+    differences = diff.differences(desired, foreign)
+    return Change(
+        ChangeAction.UPDATE,
+        key,
+        fleet,
+        pool,
+        "exists and is not managed by kwokfleet",
+        desired,
+        foreign,
+        differences,
+    )
 
 
-def _update(situation: PlanInput, want: Manifest, have: Observed) -> Change | None:
-    if have.deleting:  # it cannot be kept; whoever makes it anew waits until it is gone
-        return Change(ChangeAction.CREATE, have.key, *owner(want), "is being deleted, and is asked for", want)
-    found = diff.differences(want, have)
-    if not situation.addresses:
-        found = tuple(each for each in found if not _is_whereabouts(each.path))
-    if not found:
+def _update(plan_input: PlanInput, desired: Manifest, live: Observed) -> Change | None:
+    if live.deleting:  # created again once the deletion is complete
+        return Change(ChangeAction.CREATE, live.key, *owner(desired), "is being deleted, and is desired", desired)
+    differences = diff.differences(desired, live)
+    if not plan_input.addresses:
+        differences = tuple(difference for difference in differences if not _is_kubelet_address(difference.path))
+    if not differences:
         return None
-    if situation.stalled:  # what is given up waits for a person; if there is more, that is done
-        found = tuple(each for each in found if (have.key, each.path) not in situation.stalled) or found
-    fleet, pool = owner(want)
-    fixed = diff.needs_replacement(have.key.kind, found)
+    if plan_input.stalled:  # stalled fields wait; other differences are applied
+        differences = (
+            tuple(difference for difference in differences if (live.key, difference.path) not in plan_input.stalled)
+            or differences
+        )
+    fleet, pool = owner(desired)
+    fixed = diff.needs_replacement(live.key.kind, differences)
     if fixed is not None:
-        reason = f"{'.'.join(fixed.path)} of a live {have.key.kind.lower()} cannot change"
-        return Change(ChangeAction.REPLACE, have.key, fleet, pool, reason, want, have, found)
-    return Change(ChangeAction.UPDATE, have.key, fleet, pool, "differs", want, have, found)
+        reason = f"{'.'.join(fixed.path)} of a live {live.key.kind.lower()} is immutable"
+        return Change(ChangeAction.REPLACE, live.key, fleet, pool, reason, desired, live, differences)
+    return Change(ChangeAction.UPDATE, live.key, fleet, pool, "differs", desired, live, differences)
 
 
-def _is_whereabouts(path: diff.Path) -> bool:
-    """Return whether a field says where a node's kubelet is: only the KwokController document knows."""
+def _is_kubelet_address(path: diff.Path) -> bool:
+    """Return whether a field holds the kubelet's address, which only the KwokController document defines."""
     return path[:2] in (diff.ADDRESSES, diff.KUBELET) or path == _METRICS
 
 
-def _unwanted(situation: PlanInput) -> Iterator[Change]:
-    """Yield what is to be deleted."""
-    desired, others = situation.desired, situation.others
-    for key, have in situation.observed.items():
-        if key not in desired and not have.deleting and have.fleet not in others:
-            reason, vanished = _why_unwanted(situation, have)
-            yield Change(ChangeAction.DELETE, key, have.fleet, have.pool, reason, None, have, (), vanished)
+def _deletions(plan_input: PlanInput) -> Iterator[Change]:
+    """Yield deletions."""
+    desired, others = plan_input.desired, plan_input.others
+    for key, live in plan_input.observed.items():
+        if key not in desired and not live.deleting and live.fleet not in others:
+            reason, vanished = _deletion_reason(plan_input, live)
+            yield Change(ChangeAction.DELETE, key, live.fleet, live.pool, reason, None, live, (), vanished)
 
 
-def _why_unwanted(situation: PlanInput, have: Observed) -> tuple[str, bool]:
-    fleet = situation.policies.get(have.fleet)
-    if have.fleet == SHARED:
-        return "nothing in the files asks for it", False
+def _deletion_reason(plan_input: PlanInput, live: Observed) -> tuple[str, bool]:
+    fleet = plan_input.policies.get(live.fleet)
+    if live.fleet == SHARED:
+        return "is not declared", False
     if fleet is None:
-        return f"fleet {have.fleet} is not in the files", True
-    if have.key.kind != "Node":
-        return f"fleet {have.fleet} no longer asks for it", True
-    pool = fleet.pools.get(have.pool)
+        return f"fleet {live.fleet} is not declared", True
+    if live.key.kind != "Node":
+        return f"is no longer declared by fleet {live.fleet}", True
+    pool = fleet.pools.get(live.pool)
     if pool is None:
-        return f"pool {have.pool} is not in the files", True
-    return f"pool {have.pool} has {pool.size} nodes now", False
+        return f"pool {live.pool} is not declared", True
+    return f"pool {live.pool} is scaled to {pool.size}", False
 
 
 def _order(change: Change) -> tuple[int, int]:
-    """Return what sorts changes into the order in which they are made: deletes last, and in reverse."""
+    """Return the sort key of apply order: deletions last, in reverse."""
     rank = objects.apply_rank(change.key.kind)
     return (1, -rank) if change.action is ChangeAction.DELETE else (0, rank)

@@ -179,7 +179,7 @@ def test_a_node_that_is_not_fake_survives_its_pool(testbed: SyncTestbed) -> None
     testbed.write({"name": "a", "replicas": 0})
     done = testbed.sync()
     assert done.returncode == 5, output(done)
-    assert "node real has our label but not the annotation kwok.x-k8s.io/node=fake" in done.stdout
+    assert "node real has kwokfleet's label but not the annotation kwok.x-k8s.io/node=fake" in done.stdout
     assert testbed.names() == ["real"]
     after = testbed.cluster.get("nodes", "real", "--show-managed-fields")
     assert (after["metadata"]["uid"], after["metadata"]["labels"]) == (before["uid"], before["labels"])

@@ -102,7 +102,7 @@ def test_without_pruning_nothing_goes(fleets: fleet_folder.FleetFolder) -> None:
     fleets.write(fleets.a, {"prune": {"maxPercent": 100}}, p=3, q=1)
     fleets.sync()
     fleets.write(fleets.a, {"prune": {"maxPercent": 100}}, p=1, r=2)
-    assert "nothing is to be deleted" in fleets.sync("--no-prune")
+    assert "--no-prune forbids deletions" in fleets.sync("--no-prune")
     assert [fleets.count(fleets.a, pool) for pool in "pqr"] == [3, 1, 2]
     fleets.sync()
     assert [fleets.count(fleets.a, pool) for pool in "pqr"] == [1, 0, 2]
@@ -223,7 +223,7 @@ def test_a_stage_of_others_is_a_conflict_until_it_is_adopted(fleets: fleet_folde
                        "spec": {**spec, "next": {"delete": True}}})  # fmt: skip
     before = fleets.cluster.get("stages.kwok.x-k8s.io", name)
     fleets.write(fleets.a, p=1)
-    assert f"stage {name} is there and is not ours" in fleets.sync(code=5)
+    assert f"stage {name} already exists and is not managed by kwokfleet" in fleets.sync(code=5)
     assert fleets.cluster.get("stages.kwok.x-k8s.io", name) == before
     assert fleets.count(fleets.a) == 1
     fleets.write(fleets.a, {"adopt": True}, p=1)

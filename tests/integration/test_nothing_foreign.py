@@ -169,10 +169,10 @@ def test_a_fake_node_of_others_is_taken_only_when_told(scene: Scene) -> None:
     before = scene.seen()
     scene.write(1)
     code, said = scene.run("sync", "--yes")
-    assert (code, "is there and is not ours" in said) == (5, True)
+    assert (code, "already exists and is not managed by kwokfleet" in said) == (5, True)
     scene.write(1, adopt=True)
     code, said = scene.run("sync", "--yes")
-    assert (code, "cannot be adopted: its spec.providerID cannot change" in said) == (5, True), said
+    assert (code, "cannot be adopted: spec.providerID is immutable" in said) == (5, True), said
     assert scene.seen() == before
     scene.file.write_text(scene.file.read_text().replace("name: pool,", "name: pool, providerID: false,"))
     code, said = scene.run("sync", "--yes")

@@ -118,7 +118,7 @@ def test_whoever_sees_that_an_approval_is_missing_sees_how_to_give_it() -> None:
         3, 3, Plan((), (Withheld(WithheldCause.APPROVAL, "lab", "too much would vanish", (change(),), "d1"),))
     )
     assert conditions(made)["Ready"] == ("False", "PruneWithheld")
-    assert made["conditions"][0]["message"] == "too much would vanish; kwokfleet approve d1 lets it go"
+    assert made["conditions"][0]["message"] == "too much would vanish; to allow it: kwokfleet approve d1"
     assert made["conditions"][1]["message"] == "0 changes left, 1 withheld"
     assert conditions(made)["Stalled"] == ("True", "PruneWithheld")
     assert made["withheld"][0]["digest"] == "d1"

@@ -42,7 +42,7 @@ def test_a_fleet_that_is_not_in_the_files_has_the_default_budget() -> None:
     """It vanished whole: that waits."""
     [held] = planner.plan(PlanInput({}, inventory(*nodes(4)), {})).withheld
     assert (held.cause, held.fleet, len(held.changes)) == (WithheldCause.APPROVAL, "lab", 4)
-    assert held.why == "4 of 4 objects of fleet lab would vanish, more than 25 %"
+    assert held.why == "4 of 4 objects of fleet lab would be pruned; the budget is 25 %"
 
 
 def test_a_fleet_over_its_budget_waits_whole_and_others_go_on() -> None:
@@ -240,7 +240,7 @@ def test_an_object_of_somebody_else_is_a_conflict() -> None:
     made = planner.plan(PlanInput(desired(*nodes(2)), {}, fleet_rules("gpu"), foreign=foreign()))
     assert actions(made) == [("create", "lab-gpu-1")]
     assert causes(made) == [(WithheldCause.CONFLICT, "lab", 1)]
-    assert "lab-gpu-0 is there and is not ours" in made.withheld[0].why
+    assert "lab-gpu-0 already exists and is not managed by kwokfleet" in made.withheld[0].why
 
 
 @pytest.mark.parametrize("who", ["fleet", "pool"])
@@ -259,14 +259,14 @@ def test_a_node_that_cannot_become_what_is_asked_for_is_not_adopted() -> None:
     there = foreign(spec={"providerID": "aws:///a"})
     made = planner.plan(PlanInput(desired(want), {}, fleet_rules("gpu", adopt=True), foreign=there))
     assert (made.changes, causes(made)) == ((), [(WithheldCause.CONFLICT, "lab", 1)])
-    assert "cannot be adopted: its spec.providerID cannot change" in made.withheld[0].why
+    assert "cannot be adopted: spec.providerID is immutable" in made.withheld[0].why
 
 
 def test_a_real_node_is_never_adopted() -> None:
     """Whatever the file says."""
     made = planner.plan(PlanInput(desired(*nodes(1)), {}, fleet_rules("gpu", adopt=True), foreign=foreign(fake=False)))
     assert (made.changes, causes(made)) == ((), [(WithheldCause.CONFLICT, "lab", 1)])
-    assert "is not a fake node: it is never touched" in made.withheld[0].why
+    assert "is a real node: kwokfleet never changes real nodes" in made.withheld[0].why
 
 
 @pytest.mark.parametrize("wanted", [True, False])
@@ -292,7 +292,7 @@ def test_a_namespace_that_others_use_is_not_deleted() -> None:
     made = planner.plan(PlanInput({}, have, fleet_rules(), occupied={"busy": "pods/web, which is not ours"}))
     assert actions(made) == [("delete", "idle")]
     assert causes(made) == [(WithheldCause.OCCUPIED, "", 1)]
-    assert made.withheld[0].why == "namespace busy holds pods/web, which is not ours"
+    assert made.withheld[0].why == "namespace busy contains pods/web, which is not ours"
 
 
 def test_a_field_that_somebody_keeps_changing_back_is_given_up() -> None:

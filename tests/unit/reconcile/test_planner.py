@@ -32,7 +32,7 @@ def test_missing_changed_and_superfluous_objects_each_get_one_change() -> None:
     assert {(change.action.value, change.key.name): change.reason for change in made.changes} == {
         ("create", "lab-gpu-1"): "is missing",
         ("update", "lab-gpu-9"): "differs",
-        ("delete", "lab-gpu-7"): "pool gpu has 1 nodes now",
+        ("delete", "lab-gpu-7"): "pool gpu is scaled to 1",
     }
 
 
@@ -40,7 +40,7 @@ def test_a_field_that_cannot_change_takes_a_new_object() -> None:
     """The node is replaced, and the field is named."""
     want, have = (manifests.node(spec={"providerID": f"kwok://{name}"}) for name in "ab")
     [change] = plan.plan(PlanInput(desired(want), inventory(have), fleet_rules("gpu"))).changes
-    assert (change.action, change.reason) == (ChangeAction.REPLACE, "spec.providerID of a live node cannot change")
+    assert (change.action, change.reason) == (ChangeAction.REPLACE, "spec.providerID of a live node is immutable")
 
 
 def test_changes_are_made_in_the_order_of_their_kinds() -> None:
