@@ -1,4 +1,4 @@
-"""How long until there is a cluster: `kwokfleet cluster up` beside kwokctl alone."""
+"""Time to start a cluster: `kwokfleet cluster up` and kwokctl."""
 
 import json
 import os
@@ -20,7 +20,7 @@ ROUNDS = 5
 
 
 def run() -> table.Result:
-    """Measure in turn: kwokctl until it returns, kwokctl until it says ready, kwokfleet."""
+    """Measure in turn: kwokctl, kwokctl --wait, kwokfleet."""
     tools = binaries.ensure(settings.from_environment(os.environ), progress.discard)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -41,7 +41,7 @@ def run() -> table.Result:
 
 
 def _kwokctl(root: Path, tools: binaries.Binaries, wait: str) -> float:
-    """Let kwokctl make the same cluster, with the same flags, by itself."""
+    """Create the same cluster with kwokctl."""
     where = state.cluster_folder(root, "bench")
     spec = state.Spec(binaries=tuple((name, str(tools.path(name))) for name in versions.COMPONENTS))
     config = root / "kwokctl.json"

@@ -1,4 +1,4 @@
-"""The daemon: how soon it follows a file, how soon it repairs, and what it costs while nothing happens."""
+"""Daemon: latency from file to cluster, latency of repairs, and idle cost."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""A killed kwok and an edited Stage: how long until pods follow, beside doing the same by hand."""
+"""Recovery from a killed kwok and from an edited Stage, compared with manual operation."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""MCAD's stress test beside what was published for it: the time until all of so many jobs are complete."""
+"""MCAD's stress test: measured and published times until all jobs are complete."""
 
 import os
 import subprocess
@@ -11,11 +11,11 @@ from tests.bench import benchmark_cluster, table
 
 FILE = Path(__file__).parents[2] / "fleets" / "mcad-stress.yaml"
 PUBLISHED = {1: 23, 10: 23, 20: 25, 50: 31, 75: 36, 100: 40}
-"""Seconds on four kwok nodes, looked at once a second, by the number of jobs."""
+"""Seconds on four kwok nodes, polled once a second, by number of jobs."""
 
 
 def run() -> table.Result:
-    """Play the file once, and lay the totals beside the published ones."""
+    """Play the file once; return published and measured totals."""
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"KWOKFLEET_DATA_DIR": folder}
         code = subprocess.run(

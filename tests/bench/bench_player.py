@@ -1,4 +1,4 @@
-"""The player: how exactly it keeps to the plan, how soon 1,000 Jobs are through, and what it costs."""
+"""Wave controller: pacing accuracy, time for 1,000 Jobs, and cost."""
 
 import json
 import math

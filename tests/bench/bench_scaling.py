@@ -1,4 +1,4 @@
-"""How cost grows: CPU and memory of everything by the number of nodes, pods and shards.
+"""CPU and memory of all components by number of nodes, pods and shards.
 
 The rows go to docs/scaling.json, from which `python docs/scaling.py` writes the tables and the plan of docs/scaling.md.
 """
@@ -35,7 +35,7 @@ Row = dict[str, float]
 
 
 def run() -> list[table.Result]:
-    """Measure all cases, each on a cluster of its own: what one leaves behind would be counted to the next."""
+    """Measure all cases, each on a new cluster."""
     rows = [_case(nodes, shards) for nodes, shards in CASES]
     ROWS.write_text(json.dumps({"leaseSeconds": LEASE_S, "cores": os.cpu_count(), "rows": rows}, indent=1) + "\n")
     return [
@@ -89,7 +89,7 @@ def _ready(daemon: daemon_process.DaemonProcess) -> int:
 
 
 def _idle(place: benchmark_cluster.BenchmarkCluster, daemon: daemon_process.DaemonProcess) -> Row:
-    """Look for a while at what a settled fleet costs."""
+    """Measure an idle fleet."""
     parts = _parts(place, daemon)
     before, asked, began = _cpu(parts), place.requests(), time.monotonic()
     lag = 0.0
@@ -104,7 +104,7 @@ def _idle(place: benchmark_cluster.BenchmarkCluster, daemon: daemon_process.Daem
 
 
 def _lives(place: benchmark_cluster.BenchmarkCluster, daemon: daemon_process.DaemonProcess) -> Row:
-    """Let pods come, run and go, and return what each of them cost."""
+    """Create, run and delete pods; return the cost per pod."""
     parts = _parts(place, daemon)
     before, size, began = _cpu(parts), _db_size(place), time.monotonic()
     with informer.Informer(place.api, (requests.POD,), f"{objects.WAVE}=load") as seen:
@@ -143,6 +143,6 @@ def _memory(process: psutil.Process) -> int:
 
 
 def _db_size(place: benchmark_cluster.BenchmarkCluster) -> float:
-    """Return how large etcd's database is; it grows in steps and shrinks only when somebody defragments it."""
+    """Return the size of etcd's database; it shrinks only by defragmentation."""
     lines = place.plane.kubectl("get", "--raw", "/metrics").splitlines()
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(_DB_SIZE))

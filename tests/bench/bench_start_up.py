@@ -1,4 +1,4 @@
-"""What it costs to ask kwokfleet for its version or its help, beside kubectl."""
+"""CPU time of `kwokfleet --version` and `--help`, compared with kubectl."""
 
 import os
 import resource

@@ -1,4 +1,4 @@
-"""From a file to nodes, from nodes to nothing, and the question whether anything differs, beside others' tools."""
+"""Create, delete and diff nodes, compared with other tools."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Where contestants meet: one real cluster with a real kwok, an observer, and a clean floor between rounds."""
+"""Cluster for benchmarks: a control plane, kwok, an informer, and a clean-up between rounds."""
 
 import os
 import subprocess
@@ -20,12 +20,12 @@ from tests.harness import control_plane, kwok, request_counts
 POLL_S = 0.02
 DEADLINE_S = 900
 SELECTOR = "type=kwok"
-"""What nodes of all contestants carry."""
+"""Label of all nodes."""
 
 
 @dataclass(frozen=True)
 class BenchmarkCluster:
-    """A cluster, and what is seen of it."""
+    """A control plane with an informer of its nodes."""
 
     plane: control_plane.ControlPlane
     api: client.KubeClient
@@ -35,7 +35,7 @@ class BenchmarkCluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """For programs that are to work on this cluster."""
+        """Environment variables for programs that use this cluster."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith("KWOK")}
         return kept | {
             "KUBECONFIG": str(self.plane.kubeconfig),
@@ -50,7 +50,7 @@ class BenchmarkCluster:
         )
 
     def run(self, *command: str, good: tuple[int, ...] = (0,)) -> float:
-        """Run a program to its end, and return how long it took."""
+        """Run a program; return its duration."""
         began = time.monotonic()
         with self.start(*command) as process:
             _, said = process.communicate(timeout=DEADLINE_S)
@@ -58,7 +58,7 @@ class BenchmarkCluster:
         return time.monotonic() - began
 
     def milestones(self, count: int, *command: str) -> tuple[float, float, float]:
-        """Run a program that makes nodes: when it ended, when all nodes were Ready, when all were schedulable."""
+        """Run a program that creates nodes; return when it exited, and when all were Ready and schedulable."""
         began = time.monotonic()
         ended = ready = schedulable = 0.0
         with self.start(*command) as process:
@@ -75,11 +75,11 @@ class BenchmarkCluster:
         return ended, ready, schedulable
 
     def wait(self, count: int) -> None:
-        """Wait until there are so many nodes that pods could land on."""
+        """Wait until so many nodes are schedulable."""
         self.nodes.wait(lambda view: sum(each.schedulable for each in view.objects.values()) == count, DEADLINE_S)
 
     def delete_nodes(self, selector: str = SELECTOR) -> float:
-        """Delete all nodes by one bare request, until they are gone; return how long that took."""
+        """Delete all nodes with one request; return the duration."""
         began = time.monotonic()
         while True:
             answer = self.api.send(requests.Request("DELETE", f"/api/v1/nodes?labelSelector={quote(selector)}"), 120)
@@ -90,7 +90,7 @@ class BenchmarkCluster:
         return time.monotonic() - began
 
     def rest(self) -> None:
-        """Let the control plane finish what the last contestant left to it."""
+        """Delete all nodes and wait until the control plane is idle."""
         self.delete_nodes()
         previous = -1
         for _ in range(60):
@@ -101,7 +101,7 @@ class BenchmarkCluster:
             previous = now
 
     def requests(self) -> Mapping[tuple[str, str], int]:
-        """Return how many requests the API server has answered."""
+        """Return the request counts of the API server."""
         return request_counts.parse(self.plane.kubectl("get", "--raw", "/metrics"))
 
 
@@ -112,7 +112,7 @@ def kwokfleet() -> str:
 
 @contextmanager
 def opened(*, driven: bool = True) -> Iterator[BenchmarkCluster]:
-    """Bring up a cluster for as long as the block lasts, and kwok unless somebody else will."""
+    """Run a cluster until the block ends, by default with kwok."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         data_dir = folder / "data"
@@ -134,14 +134,14 @@ def opened(*, driven: bool = True) -> Iterator[BenchmarkCluster]:
 
 @contextmanager
 def separate_kwok(place: BenchmarkCluster) -> Iterator[None]:
-    """Let a kwok of nobody's drive the nodes for as long as the block lasts."""
+    """Run an unsupervised kwok until the block ends."""
     with kwok.running(place.plane, place.folder / "kwok", selector=SELECTOR, lease_s=40):
         yield
 
 
 @contextmanager
 def _stages(plane: control_plane.ControlPlane) -> Iterator[None]:
-    """Put the Stages of a fleet without nodes in place, so that kwok plays the same for every contestant."""
+    """Create the default Stages, so that kwok does the same for every contestant."""
     empty = "apiVersion: kwokfleet.dev/v1alpha1\nkind: Fleet\nmetadata: {name: none}\nspec: {nodePools: []}\n"
     command = [kwokfleet(), "sync", "-", "--yes", "--kubeconfig", str(plane.kubeconfig)]
     subprocess.run(command, input=empty.encode(), check=True, capture_output=True)
@@ -149,7 +149,7 @@ def _stages(plane: control_plane.ControlPlane) -> Iterator[None]:
 
 
 def fleet(count: int) -> str:
-    """Return a fleet file of so many nodes."""
+    """Return a fleet file with so many nodes."""
     return (
         "apiVersion: kwokfleet.dev/v1alpha1\nkind: Fleet\nmetadata: {name: bench}\nspec:\n  nodePools:\n"
         f"    - name: general\n      replicas: {count}\n      resources: {{cpu: 32, memory: 256Gi, pods: 110}}\n"

@@ -1,4 +1,4 @@
-"""What measuring costs: recorded events of real pods put through a Book once more, and many pods of their kind."""
+"""Cost of measurement: replays recorded pod events through a collector."""
 
 import gc
 import time
@@ -17,7 +17,7 @@ FEW, MANY = 10_000, 100_000
 
 
 def results(lines: Sequence[bytes], rounds: int) -> list[table.Result]:
-    """Measure with the lines of a watch of pods."""
+    """Measure with the lines of a pod watch."""
     costs = [_cost_ms(lines) for _ in range(rounds)]
     return [
         table.Result(f"Measuring: CPU for each of {len(lines)} pod events, decoded and noted", "ms",
@@ -41,7 +41,7 @@ def _cost_ms(lines: Sequence[bytes]) -> float:
 
 
 def _life(lines: Sequence[bytes]) -> list[bytes]:
-    """Return all events of the pod of which there are most."""
+    """Return the events of the pod with the most events."""
     lives: dict[str, list[bytes]] = {}
     for line in lines:
         lives.setdefault(orjson.loads(line)["object"]["metadata"]["uid"], []).append(line)
@@ -49,7 +49,7 @@ def _life(lines: Sequence[bytes]) -> list[bytes]:
 
 
 def _memory(life: Sequence[bytes]) -> dict[str, list[float]]:
-    """Return what the process grows by, for so many pods that each go through the same."""
+    """Return the memory growth for many copies of one pod."""
     first = orjson.loads(life[0])["object"]["metadata"]
     book, before, made = _book(MANY), _resident(), {}
     for number in range(MANY):
@@ -63,7 +63,7 @@ def _memory(life: Sequence[bytes]) -> dict[str, list[float]]:
 
 
 def _renamed(life: Sequence[bytes], first: dict[str, str], number: int) -> Iterator[dict[str, Any]]:
-    """Yield a pod's events as another one's."""
+    """Yield a pod's events with another name and UID."""
     for line in life:
         event = orjson.loads(line)
         event["object"]["metadata"] |= {"name": f"{first['name']}-{number}", "uid": f"{first['uid']}-{number}"}

@@ -1,4 +1,4 @@
-"""Very many pods: put into a cluster, and held in a mirror."""
+"""Creates many pods and holds them in an informer."""
 
 import threading
 import time
@@ -16,7 +16,7 @@ THREADS = 16
 
 
 def create_pods(place: benchmark_cluster.BenchmarkCluster, count: int) -> None:
-    """Create pods that are bound to the nodes there are, and wait until kwok runs them."""
+    """Create pods on the existing nodes; wait until they run."""
     place.plane.kubectl("create", "namespace", NAMESPACE)
     nodes = sorted(key.name for key in place.nodes.view().objects)
     numbers = iter(range(count))
@@ -55,7 +55,7 @@ def _pod(number: int, node: str) -> objects.Manifest:
 
 
 def hold(kubeconfig: str) -> None:
-    """Mirror all our nodes and pods, say so, and stay."""
+    """Run an informer of all managed nodes and pods, report it, and wait."""
     api = client.connect(kubeconfig=Path(kubeconfig))
     with informer.Informer(api, (*requests.MANAGED_KINDS, requests.POD), requests.MANAGED_SELECTOR) as follower:
         view = follower.wait_until_known(120)

@@ -1,4 +1,4 @@
-"""What a benchmark returns, as a table for people and JSON for programs."""
+"""Results of benchmarks, as tables and JSON."""
 
 import json
 import os
@@ -24,13 +24,13 @@ class Result:
     unit: str
     samples: Mapping[str, Sequence[float]]
     peers: tuple[str, ...]
-    """The contestants that ratios are taken to."""
+    """Contestants that the ratios refer to."""
     goal: str
-    """What was asked for, in words."""
+    """The goal in words."""
 
 
 def measure_in_turn(rounds: int, contestants: Mapping[str, Callable[[], float]]) -> dict[str, list[float]]:
-    """Measure each contestant once per round, so that a slow minute of the machine hits all alike."""
+    """Measure each contestant once per round, so that load of the machine affects all."""
     samples: dict[str, list[float]] = {name: [] for name in contestants}
     for number in range(rounds):
         for name, measure in contestants.items():
@@ -40,7 +40,7 @@ def measure_in_turn(rounds: int, contestants: Mapping[str, Callable[[], float]])
 
 
 def print_progress(text: str) -> None:
-    """Tell whoever waits how far it has come."""
+    """Print progress."""
     Console(stderr=True).print(text, highlight=False, soft_wrap=True)
 
 

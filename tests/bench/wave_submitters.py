@@ -1,4 +1,4 @@
-"""Waves played by the player alone, or by a client-side rate limiter in the manner of other load generators.
+"""Submits a Wave with the wave controller, or with a client-side rate limiter as other load generators do.
 
     python -m tests.bench.wave_submitters player|limiter KUBECONFIG FILE
 
@@ -21,11 +21,11 @@ from kwokfleet.waves import controller, run_executor
 
 THREADS = 16
 QPS, BURST = 100.0, 100
-"""What a load generator of that kind is told for 100 objects a second."""
+"""Rate limiter settings for 100 objects per second."""
 
 
 class SubmissionListener(controller.NullListener):
-    """Remembers when each request left."""
+    """Records when each request was sent."""
 
     def __init__(self) -> None:
         self.sent: dict[int, tuple[float, float]] = {}
@@ -75,7 +75,7 @@ def _play(tree: desired.Tree, sender: throttled_client.ThrottledClient) -> Submi
 
 
 class TokenBucket:
-    """Tokens that come back at a rate, as clients of Kubernetes have it: who finds none waits for its own."""
+    """Token bucket as in client-go."""
 
     def __init__(self, qps: float, burst: int) -> None:
         self._qps, self._burst = qps, burst
@@ -83,7 +83,7 @@ class TokenBucket:
         self._tokens, self._last = float(burst), time.monotonic()
 
     def wait(self) -> None:
-        """Take a token, and wait until it is there."""
+        """Take a token; wait until it is available."""
         with self._lock:
             now = time.monotonic()
             self._tokens = min(self._burst, self._tokens + (now - self._last) * self._qps) - 1
@@ -94,7 +94,7 @@ class TokenBucket:
 
 
 def _limit(tree: desired.Tree, sender: throttled_client.ThrottledClient) -> SubmissionListener:
-    """Submit as fast as a rate limiter lets through; what the plan was is reckoned beside it."""
+    """Submit with a rate limiter; compare with the planned times."""
     listener, bucket = SubmissionListener(), TokenBucket(QPS, BURST)
     [fleet] = tree.fleets
     [wave] = fleet.spec.waves

@@ -1,4 +1,4 @@
-"""Several daemons: whatever happens to the one that leads, one of them leads, and never two of them write."""
+"""Leader election faults: there is always one leader, and never two daemons write."""
 
 import os
 import signal
@@ -20,30 +20,30 @@ from tests.harness.faulty_proxy import ProxiedRequest, Reset
 KILLS = 10
 STOPS = 3
 MANY = 1500
-"""Nodes: enough that a leader is stopped in the middle of making them."""
+"""Number of nodes; a leader is stopped while it creates them."""
 LEASE_S = 15
 
 
 @pytest.fixture
 def testbed(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path, untouched: None) -> Iterator[DaemonTestbed]:
-    """Give a test a folder, with nothing of ours in the cluster and something of others."""
+    """Return a testbed in a cluster with foreign objects only."""
     yield from daemon_testbed.opened(cluster, kwokfleet, tmp_path)
 
 
 @dataclass
 class Candidate:
-    """A daemon, and its own way to the cluster."""
+    """A daemon and its proxy to the cluster."""
 
     daemon: daemon_process.DaemonProcess
     proxy: faulty_proxy.FaultyProxy
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """Process id."""
         return self.daemon.process.pid
 
     def writes(self, since: float = 0.0) -> list[ProxiedRequest]:
-        """Return what it wrote; without its Lease, of which the API server takes nothing from whoever is late."""
+        """Return its writes, except of its Lease: late Lease writes are rejected by the API server."""
         return [
             each
             for each in list(self.proxy.requests)
@@ -53,7 +53,7 @@ class Candidate:
 
 @pytest.fixture
 def two(testbed: DaemonTestbed, tmp_path: Path) -> Iterator[list[Candidate]]:
-    """Run two daemons on one folder; the first one leads."""
+    """Run two daemons on one folder; the first is the leader."""
     with ExitStack() as stack:
         made: list[Candidate] = []
         for name in ("first", "second"):
@@ -67,7 +67,7 @@ def two(testbed: DaemonTestbed, tmp_path: Path) -> Iterator[list[Candidate]]:
 def test_a_leader_that_was_stopped_writes_nothing_after_another_one_began(
     testbed: DaemonTestbed, two: list[Candidate]
 ) -> None:
-    """It is stopped in the middle of its work for longer than its lease lasts, and then goes on."""
+    """SIGSTOP for longer than the lease duration during its work, then SIGCONT."""
     lead, other = two
     for number in range(STOPS):
         before = len(lead.writes())
@@ -93,14 +93,14 @@ def test_a_leader_that_was_stopped_writes_nothing_after_another_one_began(
 
 
 BODY = b'{"metadata": {"name": "late"}, "data": {"text": "%s"}}' % (b"a" * 100_000)
-"""More than goes out at once."""
+"""More than one send."""
 
 
 @pytest.mark.parametrize("pieces", [0, 1])
 def test_a_write_is_given_up_until_its_last_byte(
     testbed: DaemonTestbed, proxy: faulty_proxy.FaultyProxy, tmp_path: Path, pieces: int
 ) -> None:
-    """Who may not write any more when a part of a request is out, does not send the rest."""
+    """A daemon that loses the lease during a request does not send the rest of it."""
     api = client.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "through.json")))
     request: list[None] = []
 
@@ -120,7 +120,7 @@ def test_a_write_is_given_up_until_its_last_byte(
 def test_a_leader_that_is_cut_off_leaves_off_before_another_one_begins(
     testbed: DaemonTestbed, two: list[Candidate]
 ) -> None:
-    """It knows by itself that it does not lead any more, and follows again once it is back."""
+    """It steps down by itself, and follows when the connection is back."""
     lead, other = two
     testbed.save(3)
     testbed.wait_for_nodes(3)
@@ -142,7 +142,7 @@ def test_a_leader_that_is_cut_off_leaves_off_before_another_one_begins(
 
 
 def test_leaders_that_are_killed_one_after_the_other(testbed: DaemonTestbed) -> None:
-    """Another one goes on each time, and none of them ever makes anew what is there."""
+    """The next leader continues, and no existing object is created again."""
     with ExitStack() as stack:
         daemons = [stack.enter_context(testbed.run()), stack.enter_context(testbed.run())]
         uids: dict[str, str] = {}

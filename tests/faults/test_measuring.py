@@ -1,4 +1,4 @@
-"""Runs that are measured while daemons die."""
+"""Measurement of Runs when daemons are killed."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +12,10 @@ from tests.harness.daemon_testbed import DaemonTestbed
 
 @pytest.fixture
 def testbed(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[DaemonTestbed]:
-    """Give a test a folder, and leave nothing of ours in the cluster."""
+    """Return a testbed; delete all managed objects afterwards."""
     yield from daemon_testbed.opened(cluster, kwokfleet, tmp_path)
 
 
 def test_a_daemon_that_is_killed_in_the_middle_of_a_thousand_objects(testbed: DaemonTestbed) -> None:
-    """In the end there are exactly a thousand, the Result is complete, and the gap is in it."""
+    """Exactly a thousand Jobs are created, and the Result is complete and contains the gap."""
     measured_wave.assert_survives_a_kill(testbed, 1000, "50/s")

@@ -1,4 +1,4 @@
-"""Others at the same time: people who delete and relabel, a second sync, a manager who wants a field for himself."""
+"""Concurrent changes: deleted and relabelled nodes, a second sync, a conflicting field manager."""
 
 import pytest
 
@@ -10,14 +10,14 @@ SIZE = 200
 
 
 def meddle(testbed: SyncTestbed, *, deleted: str, relabelled: str) -> None:
-    """Delete a node and label another one, as somebody without manners would."""
+    """Delete a node and relabel another one."""
     testbed.cluster.kubectl("delete", "node", deleted, "--wait=false")
     testbed.cluster.kubectl("label", "node", relabelled, "tier=silver", "--overwrite", "--field-manager=meddler")
     testbed.cluster.kubectl("label", "node", relabelled, "meddler/was=here", "--field-manager=meddler")
 
 
 def test_what_others_break_is_mended(testbed: SyncTestbed) -> None:
-    """A node that was deleted, a label that was changed, during a sync and after it; a label of their own stays."""
+    """A deleted node and a changed label are repaired, during and after a sync; a foreign label stays."""
     testbed.write({"name": "a", "replicas": SIZE, "labels": {"tier": "gold"}})
     process = testbed.start("--qps", "60")
     waiting.until(lambda: len(testbed.names()) > SIZE / 2)
@@ -38,7 +38,7 @@ def test_what_others_break_is_mended(testbed: SyncTestbed) -> None:
 
 
 def test_two_syncs_at_once_do_the_work_of_one(testbed: SyncTestbed) -> None:
-    """Both succeed; each node is made once, changed to the same, and deleted once: none is another one afterwards."""
+    """Both succeed; each node is created, changed and deleted once, and keeps its UID."""
     first: dict[str, str] = {}
     for size, labels in ((SIZE, {}), (SIZE, {"tier": "gold"}), (SIZE - 50, {"tier": "gold"})):
         testbed.write({"name": "a", "replicas": size, "labels": labels})
@@ -56,7 +56,7 @@ def test_two_syncs_at_once_do_the_work_of_one(testbed: SyncTestbed) -> None:
 def test_a_field_that_is_fought_over_is_given_up(
     testbed: SyncTestbed, proxy: faulty_proxy.FaultyProxy, through: dict[str, str], count: int
 ) -> None:
-    """After a few rounds, with the name of who holds it and exit code 5; all else is done."""
+    """After some attempts, with the other manager's name and exit code 5; other changes are applied."""
     testbed.write({"name": "a", "replicas": 20, "labels": {"tier": "gold"}})
     assert testbed.sync().returncode == 0
     fought = [f"scene-a-{index}" for index in range(count)]

@@ -1,4 +1,4 @@
-"""Two replicas as in a cluster, on machines of their own: whichever dies, the other goes on, and no node notices.
+"""Two replicas on separate machines: after a kill the other continues, and all nodes stay Ready.
 
 They have the ServiceAccount's rights, names of pods and folders of their own, so none of them can see that another's
 process is gone, as it could on one machine: the Lease must run out. Nodes are watched over as a real cluster does it.
@@ -19,14 +19,14 @@ KILLS = 10
 NODES = 500
 JOBS_PER_S = 2
 HANDOVER_S = election.LeaseTiming().lease_s + 2 * election.LeaseTiming().retry_s
-"""A candidate sees the last renewal a moment late, and looks again a moment late."""
+"""A candidate sees the last renewal late and polls at intervals."""
 AS_IN_CLUSTERS = state.Spec(
     extra_args=(
         ("kube-controller-manager", "node-monitor-grace-period", "50s"),
         ("kube-controller-manager", "node-monitor-period", "5s"),
     )
 )
-"""Kubernetes' own defaults; the embedded cluster has four times as much patience with nodes."""
+"""Kubernetes defaults; the embedded cluster has a grace period four times as long."""
 FLEET = f"""
 apiVersion: kwokfleet.dev/v1alpha1
 kind: Fleet
@@ -50,7 +50,7 @@ spec:
 
 @pytest.fixture(scope="module")
 def replicas_cluster() -> Iterator[ControlPlane]:
-    """Run a control plane that watches over nodes as any real one does, with kwokfleet's rights in it."""
+    """Run a control plane with default node monitoring and kwokfleet's rights."""
     started = control_plane.running("replicas", AS_IN_CLUSTERS)
     cluster = next(started)
     service_accounts.install(cluster)
@@ -59,7 +59,7 @@ def replicas_cluster() -> Iterator[ControlPlane]:
 
 
 class Replicas:
-    """Pods of the daemon, each with a name and folders of its own."""
+    """Daemon replicas, each with its own name and folders."""
 
     def __init__(self, testbed: daemon_testbed.DaemonTestbed, stack: ExitStack) -> None:
         self._lab, self._stack = testbed, stack
@@ -68,7 +68,7 @@ class Replicas:
         self.alive: list[daemon_process.DaemonProcess] = []
 
     def add(self) -> None:
-        """Start another one."""
+        """Start another replica."""
         name = f"kwokfleet-{self._made}"
         self._made += 1
         data = self._lab.folder / name
@@ -80,7 +80,7 @@ class Replicas:
 
     @property
     def leader(self) -> daemon_process.DaemonProcess | None:
-        """The one that leads."""
+        """The leader, or None."""
         return next((each for each in self.alive if each.is_leader), None)
 
 
@@ -91,7 +91,7 @@ def is_ready(node: watch.Manifest) -> bool:
 
 
 def serves(replica: daemon_process.DaemonProcess) -> bool:
-    """Return whether its readiness probe passes: it has synced, and kwok drives the nodes."""
+    """Return whether its readiness probe passes: synced, and kwok is ready."""
     try:
         return bool(replica.text("/readyz"))
     except OSError:
@@ -99,7 +99,7 @@ def serves(replica: daemon_process.DaemonProcess) -> bool:
 
 
 def is_driven_by_one(cluster: ControlPlane) -> bool:
-    """Return whether one kwok holds the leases of all nodes: those of the dead one are gone."""
+    """Return whether one kwok holds the leases of all nodes."""
     held = cluster.get("leases", "--namespace=kube-node-lease")["items"]
     return len(held) == NODES and len({each["spec"]["holderIdentity"] for each in held}) == 1
 
@@ -108,7 +108,7 @@ def is_driven_by_one(cluster: ControlPlane) -> bool:
 def test_the_leader_is_killed_again_and_again_under_load(
     replicas_cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path
 ) -> None:
-    """Another leads within the lease time, no Job is made twice or missing, and no node is ever anything but Ready."""
+    """A new leader within the lease time, no duplicate or missing Job, and all nodes always Ready."""
     with ExitStack() as stack:
         testbed = daemon_testbed.DaemonTestbed(replicas_cluster, kwokfleet, tmp_path)
         (testbed.files / "fleet.yaml").write_text(FLEET)
@@ -138,6 +138,6 @@ def test_the_leader_is_killed_again_and_again_under_load(
 
 
 def whole(jobs: watch.RecordedWatch) -> bool:
-    """Return whether each Job up to the last one is there."""
+    """Return whether there is no gap in the Job indexes."""
     numbers = {int(thing["metadata"]["annotations"]["kwokfleet.dev/index"]) for _, _, thing in list(jobs.seen)}
     return numbers == set(range(len(numbers)))

@@ -1,4 +1,4 @@
-"""Images that stand in for the Containerfile's bases where no image registry can be reached.
+"""Substitutes for the Containerfile's base images, for machines without access to an image registry.
 
 Debian's own packages make a Debian, by debootstrap, and the Go of this machine a golang image. What this machine needs
 to reach package registries (certificates, pip's settings, a Go module proxy) goes along.
@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.image import buildah
 
 SUITE = "trixie"
-"""The Debian that the Containerfile names."""
+"""Debian release of the Containerfile."""
 DEBIAN, GO = "localhost/kwokfleet-stand-in/debian", "localhost/kwokfleet-stand-in/go"
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 PIP = Path("/etc/pip.conf")
@@ -29,7 +29,7 @@ ENV PATH=/usr/local/go/bin:/usr/bin:/bin GOPROXY={proxy}
 
 
 def missing() -> str:
-    """Return what keeps this machine from making them; empty if nothing does."""
+    """Return the missing requirement; empty if there is none."""
     lacking = [name for name in ("debootstrap", "go") if shutil.which(name) is None]
     if lacking:
         return f"no image registry in reach, and to do without one: no {' and no '.join(lacking)}"
@@ -42,7 +42,7 @@ def missing() -> str:
 
 
 def arguments(scratch: Path) -> list[str]:
-    """Make what is not there yet; return the arguments of a build that put them in the bases' place."""
+    """Build the missing substitutes; return the build arguments that select them."""
     if not buildah.has(DEBIAN):
         _make_debian(scratch / "debian")
     if not buildah.has(GO):

@@ -1,4 +1,4 @@
-"""What tests of the image share: the image, a cluster in which kwokfleet is installed, and its ServiceAccount."""
+"""Fixtures of image tests: the image, a cluster with kwokfleet installed, and its ServiceAccount."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ BASE = image_build.CHECKOUT / "deploy/base"
 
 @pytest.fixture(scope="session")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[containers.Image]:
-    """Build the image, and give its files a place."""
+    """Build and mount the image."""
     if why := image_build.missing():
         pytest.skip(why)
     name = image_build.build(tmp_path_factory.mktemp("bases"))
@@ -26,7 +26,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[containers.Image
 
 @pytest.fixture(scope="session")
 def session_cluster(image: containers.Image) -> Iterator[ControlPlane]:
-    """Keep a control plane in which kwokfleet is installed, with kwok's kinds out of the image."""
+    """Run a control plane with kwokfleet installed and with kwok's CRDs from the image."""
     for cluster in control_plane.running("image"):
         kinds = image.root / "usr/local/share/kwokfleet/crds"
         cluster.kubectl("apply", "--server-side", "--recursive", "--filename", str(kinds))
@@ -37,14 +37,14 @@ def session_cluster(image: containers.Image) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def in_cluster(cluster: ControlPlane) -> dict[str, str]:
-    """Return the variables by which a pod finds the API server."""
+    """Return the API server variables of a pod."""
     server = urlsplit(cluster.kubectl("config", "view", "--output", "jsonpath={.clusters[0].cluster.server}"))
     return {"KUBERNETES_SERVICE_HOST": str(server.hostname), "KUBERNETES_SERVICE_PORT": str(server.port)}
 
 
 @pytest.fixture
 def credentials(cluster: ControlPlane, tmp_path: Path) -> dict[str, Path]:
-    """Return the folder that a kubelet would mount: a token from the TokenRequest API, and whom to trust."""
+    """Return the service account folder that a kubelet would mount: token, CA and namespace."""
     folder = tmp_path / "credentials"
     folder.mkdir()
     (folder / "token").write_text(cluster.kubectl("create", "token", "kwokfleet", "--namespace=kwokfleet").strip())

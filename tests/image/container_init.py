@@ -1,7 +1,7 @@
-"""Become a process of an image as a kubelet would have it: `python container_init.py JSON`, in namespaces of its own.
+"""Starts a process of an image as a kubelet would: `python container_init.py JSON`, in new namespaces.
 
-The root is mounted read-only, so that the kernel refuses every write; only what is named is writable. The process is
-number 1, its user the image's, without capabilities and without a way to get any. Network and machine are the host's.
+The root is mounted read-only; only named folders are writable. The process has pid 1, the image's user, no
+capabilities and no_new_privs. It uses the host's network.
 """
 
 import ctypes
@@ -18,12 +18,12 @@ _DEVICES = ("null", "random", "urandom", "zero")
 
 
 def mount(*arguments: str | Path) -> None:
-    """Mount something."""
+    """Run mount."""
     subprocess.run(["/usr/bin/mount", *map(str, arguments)], check=True)
 
 
 def mount_root(root: Path, spec: dict[str, Any]) -> None:
-    """Mount all that is visible to the process; whoever sees this namespace sees it, and nobody else."""
+    """Mount the file system of the process in this mount namespace."""
     mount("--make-rprivate", "/")
     mount("--bind", root, root)
     for target in ("proc", "dev", *(each.lstrip("/") for each in (*spec["empty"], *spec["folders"]))):
@@ -42,7 +42,7 @@ def mount_root(root: Path, spec: dict[str, Any]) -> None:
 
 
 def drop_privileges(user: int) -> None:
-    """Become the user, for good."""
+    """Drop all capabilities and switch to the user."""
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     for number in range(LAST_CAPABILITY + 1):
         prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)
@@ -53,7 +53,7 @@ def drop_privileges(user: int) -> None:
 
 
 def main(spec: dict[str, Any]) -> None:
-    """Become the process."""
+    """Execute the process."""
     mount_root(Path(spec["root"]), spec)
     os.chroot(spec["root"])
     os.chdir(spec["folder"])

@@ -1,4 +1,4 @@
-"""Processes of the image, run as the Deployment in deploy/base has them run: see container_init.py."""
+"""Runs processes of the image as the Deployment in deploy/base does; see container_init.py."""
 
 import json
 import os
@@ -20,25 +20,25 @@ from tests.image import buildah
 BASE = Path(__file__).parents[2] / "deploy/base"
 OVERLAYS = BASE.with_name("overlays")
 RUN_S = 120
-# Nothing of this machine gets in but its loopback; what it starts ends with it.
+# Only the loopback network is shared with the host; child processes end with it.
 _ISOLATE = ("unshare", "--mount", "--pid", "--fork", "--kill-child", sys.executable, "-IS")
 _INSIDE = Path(__file__).with_name("container_init.py")
 
 
 @dataclass(frozen=True)
 class Image:
-    """The image, and a place where its files lie."""
+    """The image and its mounted files."""
 
     name: str
     root: Path
 
     @property
     def config(self) -> dict[str, Any]:
-        """How its process is run."""
+        """Its configuration."""
         return buildah.config(self.name)
 
     def run(self, *command: str, **given: Any) -> subprocess.CompletedProcess[str]:  # noqa: ANN401  # as Process has it
-        """Run a program of the image and return how it ended."""
+        """Run a program of the image; return its result."""
         process = Process(self, command, **given).start()
         with process:
             out, err = process.communicate(timeout=RUN_S)
@@ -53,7 +53,7 @@ class Process:
     command: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
     folders: Mapping[str, Path] = field(default_factory=dict)
-    """Folders of this machine by where they are to be seen, read-only."""
+    """Read-only host folders by mount path."""
     empty: Sequence[str] = ("/tmp", "/var/lib/kwokfleet")  # noqa: S108  # of the image
     user: int = 65532
 
@@ -79,36 +79,36 @@ class Daemon(daemon_process.DaemonProcess):
 
     @property
     def inner(self) -> psutil.Process:
-        """The process itself, which is number 1 to itself."""
+        """The process with pid 1 in its namespace."""
         return waiting.until(lambda: psutil.Process(self.process.pid).children())[0]
 
     def facts(self) -> dict[str, str]:
-        """Return what the kernel says of the process: user, capabilities and the like."""
+        """Return /proc/PID/status: user, capabilities and more."""
         lines = Path(f"/proc/{self.inner.pid}/status").read_text().splitlines()
         return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
     def stop(self) -> int:
-        """End it as a kubelet would; return its exit code."""
+        """Stop it with SIGTERM; return its exit code."""
         if self.process.poll() is None:
             self.inner.send_signal(signal.SIGTERM)
         try:
             return self.process.wait(daemon_process.STOP_S)
         finally:
             if self.process.poll() is None:
-                self.process.kill()  # and what it started with it
+                self.process.kill()
 
 
 @dataclass(frozen=True)
 class Pod:
-    """How the Deployment has the image run, and what a kubelet and its user add."""
+    """The container of the Deployment, with the additions of a kubelet and of the user."""
 
     image: Image
     environment: Mapping[str, str]
     folders: Mapping[str, Path]
     overlay: str = ""
-    """Whose arguments are used, the base's if empty."""
+    """Overlay with the arguments; empty for the base."""
     flags: Mapping[str, str] = field(default_factory=dict)
-    """Flags that get another value."""
+    """Flags with a replaced value."""
 
     @contextmanager
     def running(self) -> Iterator[Daemon]:
@@ -154,7 +154,7 @@ def _pod(folder: Path) -> dict[str, Any]:
 
 
 def _variables(given: list[dict[str, Any]]) -> dict[str, str]:
-    """Return a container's variables, as they are for a pod of our name."""
+    """Return the environment of a container."""
     facts = {"metadata.name": "kwokfleet-0", "metadata.namespace": "kwokfleet"}
     return {
         each["name"]: each["value"] if "value" in each else facts[each["valueFrom"]["fieldRef"]["fieldPath"]]
@@ -163,5 +163,5 @@ def _variables(given: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def is_read_only(pid: int, path: str) -> bool:
-    """Return whether what a process sees at a path is mounted read-only."""
+    """Return whether a path is mounted read-only for a process."""
     return bool(os.statvfs(f"/proc/{pid}/root{path}").f_flag & os.ST_RDONLY)

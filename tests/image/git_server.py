@@ -1,4 +1,4 @@
-"""A git server over https that asks for a name and a password: git's own, behind a few lines of HTTP."""
+"""Git server over https with basic authentication, based on git http-backend."""
 
 import base64
 import ssl
@@ -72,12 +72,12 @@ class _Handler(BaseHTTPRequestHandler):
         return subprocess.run(command, input=body, env=variables, capture_output=True, check=True).stdout
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # as the base class has it
-        """Say nothing."""
+        """Do not log."""
 
 
 @contextmanager
 def serving(root: Path, certificate: Path, key: Path) -> Iterator[str]:
-    """Serve the repositories in a folder; yield the address they are below."""
+    """Serve the repositories in a folder; yield their base URL."""
     with _Server(root, certificate, key) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()

@@ -15,7 +15,7 @@ _BASE = re.compile(r"^ARG (?:DEBIAN|GO)=(\S+)$", re.MULTILINE)
 
 
 def missing() -> str:
-    """Return what keeps this machine from building it; empty if nothing does."""
+    """Return the missing requirement; empty if there is none."""
     lacking = [name for name in ("buildah", "unshare") if shutil.which(name) is None]
     if lacking:
         return f"no {' and no '.join(lacking)} here; on Debian: apt install buildah debootstrap"
@@ -26,7 +26,7 @@ def missing() -> str:
 
 
 def build(scratch: Path) -> str:
-    """Build it, on stand-ins where its bases cannot be had, and return its name; what is built already is kept."""
+    """Build the image, with substitutes for unavailable base images; return its name."""
     stand_ins = [] if _has_bases() else base_images.arguments(scratch)
     version = f"VERSION={kwokfleet.__version__}"
     buildah.run("build", *stand_ins, "--build-arg", version, "--tag", IMAGE, str(CHECKOUT))
@@ -34,8 +34,8 @@ def build(scratch: Path) -> str:
 
 
 def _has_bases() -> bool:
-    """Return whether the bases that the Containerfile names are here, or can be fetched."""
+    """Return whether the base images are present or can be pulled."""
     if buildah.has(base_images.DEBIAN):
-        return False  # they could not be had before
+        return False  # an earlier pull failed
     named = _BASE.findall((CHECKOUT / "Containerfile").read_text())
     return all(buildah.attempt("pull", "--policy=missing", name).returncode == 0 for name in named)

@@ -1,4 +1,4 @@
-"""What is in the image, and what is not."""
+"""Contents of the image."""
 
 import json
 import stat
@@ -21,12 +21,12 @@ print(len(names))
 
 
 def files(image: containers.Image) -> list[Path]:
-    """Return all files of the image; links are none."""
+    """Return all files of the image, without links."""
     return [path for path in image.root.rglob("*") if path.is_file() and not path.is_symlink()]
 
 
 def test_it_says_what_it_is_and_how_it_is_run(image: containers.Image) -> None:
-    """Labels for registries, a number for a user (a name could not be checked by runAsNonRoot), a health check."""
+    """Labels, a numeric user (runAsNonRoot cannot check a name) and a health check."""
     config = image.config
     assert config["Labels"]["org.opencontainers.image.version"] == kwokfleet.__version__
     assert config["User"] == "65532:65532"
@@ -36,13 +36,13 @@ def test_it_says_what_it_is_and_how_it_is_run(image: containers.Image) -> None:
 
 
 def test_there_is_no_shell_and_no_package_manager(image: containers.Image) -> None:
-    """Whoever gets in finds nothing to go on with."""
+    """An intruder finds no tools."""
     names = {path.name for path in image.root.rglob("*") if path.is_symlink() or path.is_file()}
     assert not names & (SHELLS | {"apt", "apt-get", "dpkg", "pip", "pip3", "perl", "curl", "wget"})
 
 
 def test_nothing_gives_rights_and_nothing_can_be_changed(image: containers.Image) -> None:
-    """No file runs as somebody else, and what is not the user's is not writable by the user."""
+    """No setuid files, and no files writable by the user except its own."""
     modes = {path: path.stat().st_mode for path in files(image)}
     assert [path for path, mode in modes.items() if mode & (stat.S_ISUID | stat.S_ISGID | stat.S_IWOTH)] == []
     owned = {path.relative_to(image.root) for path in image.root.rglob("*") if path.lstat().st_uid != 0}
@@ -50,12 +50,12 @@ def test_nothing_gives_rights_and_nothing_can_be_changed(image: containers.Image
 
 
 def test_it_is_small(image: containers.Image) -> None:
-    """docs/image.md tells what it is made of."""
+    """docs/image.md lists the parts."""
     assert sum(path.stat().st_size for path in files(image)) < MOST_BYTES
 
 
 def test_every_module_can_be_imported_and_is_compiled(image: containers.Image) -> None:
-    """Nothing that kwokfleet imports was left out, and no start has to compile what it cannot write down."""
+    """No imported module is missing, and byte code exists because the root is read-only."""
     done = image.run(PYTHON, "-I", "-c", IMPORT_ALL)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 100
@@ -65,21 +65,21 @@ def test_every_module_can_be_imported_and_is_compiled(image: containers.Image) -
 
 
 def test_kwok_and_its_kinds_are_of_the_pinned_version(image: containers.Image) -> None:
-    """So nothing has to be fetched when it runs."""
+    """Nothing is downloaded at run time."""
     assert versions.KWOK.removeprefix("v") in image.run("/usr/local/bin/kwok", "--version").stdout
     kinds = image.root / "usr/local/share/kwokfleet/crds" / f"kwok-{versions.KWOK}"
     assert "kwok.x-k8s.io_stages.yaml" in {path.name for path in kinds.iterdir()}
 
 
 def test_git_reaches_servers_over_https_and_ssh(image: containers.Image) -> None:
-    """The user has a name, which ssh insists on, and ssh reads the key where a Secret is mounted."""
+    """The user has a name, which ssh requires, and ssh reads the key from the Secret's mount path."""
     assert "usage: git remote-curl" in image.run("/usr/bin/git", "remote-https").stderr
     done = image.run("/usr/bin/ssh", "-G", "git@git.example.org")
     assert "identityfile /etc/git-secret/ssh-privatekey" in done.stdout, done.stderr
 
 
 def test_scanners_find_out_what_it_is_made_of(image: containers.Image) -> None:
-    """Debian's packages are named, with version and licence, though there is no package manager."""
+    """Debian packages are listed with version and licence, without a package manager."""
     named = {path.name for path in (image.root / "var/lib/dpkg/status.d").iterdir()}
     assert {"ca-certificates", "git", "libc6", "openssh-client"} <= named
     assert all((image.root / "usr/share/doc" / name / "copyright").exists() for name in named)
@@ -90,7 +90,7 @@ def test_scanners_find_out_what_it_is_made_of(image: containers.Image) -> None:
 
 
 def test_an_unanswered_health_check_fails_in_words(image: containers.Image) -> None:
-    """It tells why, and does not hang."""
+    """It reports the reason and does not hang."""
     done = image.run(*image.config["Healthcheck"]["Test"][1:-1], "http://127.0.0.1:9/healthz")
     assert done.returncode == 1
     assert "refused" in done.stdout

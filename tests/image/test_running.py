@@ -1,4 +1,4 @@
-"""The image's process in a cluster: as its own user, on a read-only root, by its ServiceAccount's rights alone."""
+"""The image in a cluster: non-root, with a read-only root and only its ServiceAccount's rights."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -39,7 +39,7 @@ Pods = Callable[..., containers.Pod]
 def pods(
     image: containers.Image, cluster: ControlPlane, in_cluster: dict[str, str], credentials: dict[str, Path]
 ) -> Iterator[Pods]:
-    """Return how to make a pod that the cluster knows; it begins with nothing of ours there."""
+    """Return a function that creates a pod, in a cluster without managed objects."""
 
     def pod(environment: Mapping[str, str], folders: Mapping[str, Path], **more: Any) -> containers.Pod:  # noqa: ANN401  # as Pod has it
         return containers.Pod(image, {**in_cluster, **environment}, {**credentials, **folders}, **more)
@@ -52,7 +52,7 @@ def pods(
 def test_the_image_serves_a_cluster_as_its_deployment_has_it_run(
     image: containers.Image, cluster: ControlPlane, pods: Pods, tmp_path: Path
 ) -> None:
-    """It syncs a fleet, plays a wave by the kwok that it carries, passes its probes, and stops when asked to."""
+    """It syncs a fleet, plays a wave with its own kwok, passes its probes and stops on SIGTERM."""
     files = tmp_path / "fleets"
     files.mkdir()
     (files / "fleet.yaml").write_text(FLEET)
@@ -71,7 +71,7 @@ def test_the_image_serves_a_cluster_as_its_deployment_has_it_run(
 
 
 def test_files_come_from_a_private_git_repository(cluster: ControlPlane, pods: Pods, tmp_path: Path) -> None:
-    """Over https, with the name and the password of a Secret, and without a shell for a credential helper."""
+    """Over https, with user name and password from a Secret, without a shell."""
     commit = git_repository.Repository(tmp_path / "served" / "fleets").commit(fleets__lab=FLEET)
     secret = tmp_path / "secret"
     secret.mkdir()
@@ -87,7 +87,7 @@ def test_files_come_from_a_private_git_repository(cluster: ControlPlane, pods: P
 
 
 def _check_rights(pod: containers.Daemon) -> None:
-    """See that the kernel grants the process nothing, and lets it write only where it must."""
+    """Check that the process has no capabilities and only the required writable folders."""
     facts, pid = pod.facts(), pod.inner.pid
     assert set(facts["Uid"].split()) == set(facts["Gid"].split()) == {"65532"}
     assert facts["NSpid"].split()[-1] == "1"

@@ -1,7 +1,7 @@
-"""An hour of operation in minutes: Stage edits, restarts, kills, other sizes and shards, and nothing may be left of it.
+"""Soak test: Stage edits, restarts, kills, changes of size and shards in a loop.
 
-What it does is printed as it goes. It exits with 1 and says why if a process, file descriptor or thread
-leaked, if memory grew, or if in the end the cluster is not as the file says.
+It prints every action. It exits with 1 and the reasons if a process, file descriptor or thread leaked, if memory grew,
+or if the cluster is not in sync at the end.
 """
 
 import argparse
@@ -17,9 +17,9 @@ from tests.soak import samples, soak_cluster
 
 
 def main() -> None:
-    """Run it, and exit with what came of it."""
+    """Run the soak test and exit."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10, help="how long to go on (10)")
+    parser.add_argument("--minutes", type=float, default=10, help="duration (10)")
     minutes = parser.parse_args().minutes
     with tempfile.TemporaryDirectory() as name:
         wrong = soak(Path(name).resolve(), minutes * 60)
@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def soak(folder: Path, duration_s: float) -> list[str]:
-    """Go on for so long; return all that is wrong."""
+    """Run for some seconds; return the problems."""
     print("a control plane, a fleet and pods", flush=True)
     with soak_cluster.opened(folder) as lab:
         with soak_cluster.running_supervisor(lab) as process:
@@ -48,7 +48,7 @@ def soak(folder: Path, duration_s: float) -> list[str]:
 
 
 def _act(lab: soak_cluster.SoakCluster, process: psutil.Process, duration_s: float) -> list[samples.Sample]:
-    """Do one thing after the other, all kinds alike often, and look after each once it has settled."""
+    """Run all actions equally often; take a sample after each."""
     began = time.monotonic()
     seen: list[samples.Sample] = []
     actions = [lab.edit_stage, lab.edit_stage, lab.resize, lab.reshard, lab.change_lease, lab.restart, lab.kill]

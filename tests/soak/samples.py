@@ -1,38 +1,38 @@
-"""What a soak looks at again and again, and the rules by which it is judged in the end."""
+"""Samples of a soak test, and the rules of its verdict."""
 
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 WARM_UP = 0.1
-"""The part of all samples in which caches fill and pools of connections open."""
+"""Share of samples that are warm-up."""
 FLAT = 1.10
-"""By how much memory may grow from the first quarter after that to the second half."""
+"""Allowed growth of memory from the first quarter after the warm-up to the second half."""
 MOST_CONNECTIONS = 64
-"""To the API server, kept open for the next request: as many as requests were ever under way at once."""
+"""Connections to the API server: at most the maximum number of concurrent requests."""
 FEWEST = 20
-"""Samples without which nothing can be said."""
+"""Minimum number of samples."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """kwokfleet at one moment at which everything had settled."""
+    """Resources of kwokfleet after an action has settled."""
 
     at_s: float
     shards: int
     nodes: int
     fds: int
-    """File descriptors that are no connections."""
+    """File descriptors without connections."""
     connections: int
     threads: int
     children: int
     rss_mb: float
     kwok_mb: float
-    """The largest of its kwok processes."""
+    """Memory of its largest kwok process."""
     leases: int
 
     def __str__(self) -> str:
-        """Return it as one line shows it."""
+        """Return a one-line summary."""
         return (
             f"{self.nodes} nodes, {self.leases} leases, {self.shards} kwok up to {self.kwok_mb:.0f} MB; "
             f"kwokfleet {self.rss_mb:.1f} MB, {self.fds} fds, {self.connections} connections, {self.threads} threads, "
@@ -41,7 +41,7 @@ class Sample:
 
 
 def early(samples: Sequence[Sample]) -> Sequence[Sample]:
-    """Return the first quarter of what follows the warm-up."""
+    """Return the first quarter after the warm-up."""
     warm = samples[int(len(samples) * WARM_UP) :]
     return warm[: max(1, len(warm) // 4)]
 
@@ -52,7 +52,7 @@ def late(samples: Sequence[Sample]) -> Sequence[Sample]:
 
 
 def verdict(samples: Sequence[Sample]) -> list[str]:
-    """Return all that speaks against them; nothing if all is well."""
+    """Return the problems."""
     if len(samples) < FEWEST:
         return [f"only {len(samples)} samples, too few to judge by: let it run longer"]
     wrong = [
@@ -75,7 +75,7 @@ def verdict(samples: Sequence[Sample]) -> list[str]:
 
 
 def _grown(samples: Sequence[Sample], what: str, of: Callable[[Sample], int]) -> list[str]:
-    """Compare the most of anything, for each number of shards by itself: each has a thread and files of its own."""
+    """Compare maximum values per number of shards: each shard has its own thread and files."""
     wrong = []
     for shards in sorted({each.shards for each in early(samples)}):
         before = [of(each) for each in early(samples) if each.shards == shards]
@@ -91,7 +91,7 @@ def _swollen(samples: Sequence[Sample], what: str, of: Callable[[Sample], float]
 
 
 def summary(samples: Sequence[Sample]) -> list[str]:
-    """Return the figures that the rules go by, for people."""
+    """Return the figures used by the rules."""
     lines = []
     for name, part in (("early", early(samples)), ("late", late(samples))):
         fds, connections, threads = (

@@ -1,4 +1,4 @@
-"""The soak's cluster, its one fleet file, `kwokfleet kwok run` beside it, and all that is done to them."""
+"""Cluster, fleet file and `kwokfleet kwok run` of the soak test, and its actions."""
 
 import json
 import os
@@ -25,7 +25,7 @@ FLEET = "soak"
 PODS = 20
 SETTLE_S = 120
 LOOKS, LOOK_S = 5, 0.1
-"""Of so many looks the lowest counts: who sends many requests has many threads for a moment, and a leak stays."""
+"""A sample is the minimum of several readings: peaks are short, leaks stay."""
 FILE = """
 apiVersion: kwokfleet.dev/v1alpha1
 kind: Fleet
@@ -43,7 +43,7 @@ spec: {{shards: {shards}, leaseDuration: {lease_s}s}}
 
 @dataclass
 class FleetSettings:
-    """What the file says."""
+    """Values of the fleet file."""
 
     nodes: int = 30
     shards: int = 1
@@ -53,7 +53,7 @@ class FleetSettings:
 
 @dataclass
 class SoakCluster:
-    """All that the soak works with."""
+    """The cluster, the program and the fleet file."""
 
     plane: control_plane.ControlPlane
     program: cli.Cli
@@ -64,42 +64,42 @@ class SoakCluster:
 
     @property
     def file(self) -> Path:
-        """The one fleet file."""
+        """The fleet file."""
         return self.folder / "fleet.yaml"
 
     @property
-    def books(self) -> Path:
-        """Where the keeper of kwok writes down how it fares."""
+    def status_folder(self) -> Path:
+        """Status folder of the kwok supervisor."""
         return app.kwok_folder(self.program.data_dir, self.api.host)
 
     def sync(self) -> None:
-        """Write the file and make the cluster so."""
+        """Write the file and sync."""
         self.file.write_text(FILE.format(**vars(self.wish)))
         self.program.ok("sync", str(self.file), "--yes")
 
-    # what is done to it
+    # actions
 
     def edit_stage(self) -> str:
-        """Let pods become ready after another time."""
+        """Change the delay until pods are ready."""
         self.wish.ready_ms = self.chance.randint(0, 500)
         self.sync()
         return f"Stage edited: ready after {self.wish.ready_ms} ms"
 
     def resize(self) -> str:
-        """Let the pool have another size."""
+        """Change the size of the pool."""
         self.wish.nodes = self.chance.randint(20, 60)
         self.sync()
         return f"pool of {self.wish.nodes}"
 
     def reshard(self) -> str:
-        """Let another number of processes share the nodes; one is as likely as all others."""
+        """Change the number of shards; one shard is as likely as all others."""
         others = [count for count in (1, 1, 2, 3) if count != self.wish.shards]
         self.wish.shards = self.chance.choice(others)
         self.sync()
         return f"{self.wish.shards} shards"
 
     def change_lease(self) -> str:
-        """Change what needs a restart."""
+        """Change the lease duration, which restarts kwok."""
         self.wish.lease_s = 60 if self.wish.lease_s == 40 else 40
         before = {each.pid for each in self.statuses()}
         self.sync()
@@ -107,12 +107,12 @@ class SoakCluster:
         return f"leases of {self.wish.lease_s} s"
 
     def restart(self) -> str:
-        """Start kwok anew, in good order."""
+        """Restart kwok."""
         self.program.ok("kwok", "restart")
         return "restart"
 
     def kill(self) -> str:
-        """Kill a kwok; who has been killed often waits, and a person would not."""
+        """Kill a kwok process; restart it if its backoff is long."""
         victim = self.chance.choice([each for each in self.statuses() if each.pid])
         os.kill(victim.pid, signal.SIGKILL)
         waiting.until(lambda: self.statuses()[victim.shard].restarts > victim.restarts, deadline_s=SETTLE_S)
@@ -120,18 +120,18 @@ class SoakCluster:
             self.program.ok("kwok", "restart")
         return f"kill -9 of shard {victim.shard}"
 
-    # what is seen of it
+    # observations
 
     def statuses(self) -> list[shard.ShardStatus]:
-        """Return how the shards fare."""
-        return supervisor.read_status(self.books) or []
+        """Return the status of the shards."""
+        return supervisor.read_status(self.status_folder) or []
 
     def driving(self) -> lease_health.DriverHealth:
         """Return who drives the nodes."""
         return external.driver_health(self.api, KwokControllerSpec())
 
     def settle(self) -> None:
-        """Wait until as many processes as the file says drive all nodes, and every node has one lease."""
+        """Wait until the desired shards hold the leases of all nodes."""
         waiting.until(self._is_settled, deadline_s=SETTLE_S)
 
     def _is_settled(self) -> bool:
@@ -147,11 +147,11 @@ class SoakCluster:
         )
 
     def leases(self) -> int:
-        """Return how many node leases there are, whoever's."""
+        """Return the number of node leases."""
         return len(self.plane.kubectl("get", "leases", "-n", "kube-node-lease", "-o", "name").splitlines())
 
     def sample(self, process: psutil.Process, at_s: float) -> Sample:
-        """Look at kwokfleet's process."""
+        """Take a sample of kwokfleet's process."""
         children = process.children(recursive=True)
         counts = []
         for _ in range(LOOKS):
@@ -174,7 +174,7 @@ class SoakCluster:
         )
 
     def complaints(self) -> list[str]:
-        """Return what is not as the file says, after everything has settled."""
+        """Return the differences between cluster and file."""
         wrong = []
         done = self.program.run("diff", str(self.file))
         if done.returncode:
@@ -195,14 +195,14 @@ class SoakCluster:
         return wrong
 
     def running_pods(self) -> int:
-        """Return how many pods run."""
+        """Return the number of running pods."""
         chosen = ("-n", FLEET, "--field-selector", "status.phase=Running", "-o", "name")
         return len(self.plane.kubectl("get", "pods", *chosen).splitlines())
 
 
 @contextmanager
 def opened(folder: Path) -> Iterator[SoakCluster]:
-    """Bring up a cluster with a fleet and pods on it."""
+    """Start a cluster with a fleet and pods."""
     for plane in control_plane.running("soak"):
         for program in cli.isolated(folder):
             kwok.install_crds(plane)
@@ -215,7 +215,7 @@ def opened(folder: Path) -> Iterator[SoakCluster]:
 
 
 def _deploy(plane: control_plane.ControlPlane) -> None:
-    """Put pods onto the nodes that a changed Stage concerns."""
+    """Create a Deployment whose pods use the edited Stage."""
     labels = {"app": FLEET, "kwokfleet.dev/lifecycle": f"{FLEET}.work"}
     pod = {"containers": [{"name": "main", "image": "none"}], "nodeSelector": {"kwokfleet.dev/fleet": FLEET}}
     spec = {
@@ -235,7 +235,7 @@ def _deploy(plane: control_plane.ControlPlane) -> None:
 
 @contextmanager
 def running_supervisor(lab: SoakCluster) -> Iterator[psutil.Process]:
-    """Let `kwokfleet kwok run` look after kwok; whatever ends the block, ends it."""
+    """Run `kwokfleet kwok run` until the block ends."""
     with (lab.folder / "run.log").open("wb") as sink:
         started = subprocess.Popen(
             [sys.executable, "-m", "kwokfleet", "kwok", "run", str(lab.file)],
@@ -254,7 +254,7 @@ def running_supervisor(lab: SoakCluster) -> Iterator[psutil.Process]:
 
 
 def remaining_processes(folder: Path) -> list[str]:
-    """Return the processes that still work in a folder."""
+    """Return the processes with a folder in their command line."""
     found = []
     for each in psutil.process_iter(["pid", "cmdline"]):
         words = each.info["cmdline"] or ()
