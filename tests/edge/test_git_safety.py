@@ -252,7 +252,7 @@ def test_what_a_killed_git_left_is_no_hindrance(upstream: Repository, folder: Pa
 
 
 PROGRAM = (
-    "import sys, pathlib; from kwokfleet.edge import git\n"
+    "import sys, pathlib; from kwokfleet.source import git_repository as git\n"
     "repository = git.Repository(sys.argv[1], 'main', 'fleets', pathlib.Path(sys.argv[2]))\n"
     "print('begun', flush=True); repository.fetch(); print('done', flush=True); sys.stdin.read()\n"
 )
@@ -303,7 +303,7 @@ FIRST_PROCESS = """
 import ctypes, pathlib, sys
 import psutil
 from kwokfleet import errors
-from kwokfleet.edge import git
+from kwokfleet.source import git_repository as git
 
 ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: whom nobody waits for becomes our child
 git.ASK_S = 1.0
