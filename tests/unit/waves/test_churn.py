@@ -1,4 +1,4 @@
-"""What becomes of a Run's objects: which ones churn renews, and when which one's time is over."""
+"""Churn and removal of a Run's objects."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,7 +21,7 @@ POD = {"apiVersion": "v1", "kind": "Pod", "spec": {"restartPolicy": "Never", "co
 
 
 def fleet(wave: dict[str, Any], **spec: Any) -> fleet_api.Fleet:  # noqa: ANN401  # parts of a file
-    """Return a Fleet with one Wave, as its file has it."""
+    """Return a Fleet with one Wave."""
     waves = [{"name": "load", "template": {"apiVersion": "v1", "kind": "ConfigMap"}, **wave}]
     document = {
         "apiVersion": objects.API_VERSION,
@@ -33,13 +33,13 @@ def fleet(wave: dict[str, Any], **spec: Any) -> fleet_api.Fleet:  # noqa: ANN401
 
 
 def churning(percent: str, seed: int = 0) -> fleet_api.Fleet:
-    """Return a Fleet whose Wave churns."""
+    """Return a Fleet with churn."""
     return fleet({"churn": {"percent": percent, "every": "30s", "for": "2m"}}, seed=seed)
 
 
 @given(st.integers(1, 300), st.integers(1, 100), st.integers(1, 5))
-def test_a_round_renews_its_share_and_always_the_same(total: int, percent: int, number: int) -> None:
-    """At least one object, each once; whoever asks."""
+def test_a_churn_round_chooses_its_share_deterministically(total: int, percent: int, number: int) -> None:
+    """At least one object, each once."""
     one = churning(f"{percent}%")
     chosen = churn.churned_indices(one, one.spec.waves[0], "0", number, total)
     assert len(chosen) == -(-total * percent // 100)
@@ -48,8 +48,8 @@ def test_a_round_renews_its_share_and_always_the_same(total: int, percent: int, 
     assert chosen == churn.churned_indices(one, one.spec.waves[0], "0", number, total)
 
 
-def test_rounds_runs_and_seeds_choose_differently() -> None:
-    """Or the same objects would be renewed again and again."""
+def test_churn_rounds_runs_and_seeds_choose_differently() -> None:
+    """Different objects are replaced each time."""
     one, two = churning("10%"), churning("10%", seed=1)
     seen = {
         tuple(churn.churned_indices(each, each.spec.waves[0], run, number, 1000))
@@ -60,15 +60,15 @@ def test_rounds_runs_and_seeds_choose_differently() -> None:
     assert len(seen) == 8
 
 
-def test_for_is_as_many_rounds_as_fit() -> None:
+def test_the_number_of_churn_rounds_follows_from_for_and_every() -> None:
     """Two minutes at every 30 s are four rounds."""
     churn = churning("10%").spec.waves[0].churn
     assert churn is not None
     assert churn.total == 4
 
 
-def test_an_object_tells_which_round_made_it() -> None:
-    """So that a round which a crash cut short is finished, and nothing in it done twice."""
+def test_the_churn_round_is_an_annotation() -> None:
+    """An interrupted round continues without replacing objects twice."""
     made: objects.Manifest = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -82,14 +82,14 @@ def test_an_object_tells_which_round_made_it() -> None:
 
 
 @pytest.mark.parametrize("missing", [("", "load", "0"), ("lab", "", "0"), ("lab", "load", "")])
-def test_a_selector_without_a_part_is_never_made(missing: tuple[str, str, str]) -> None:
-    """It would select what belongs to others."""
+def test_a_selector_needs_all_parts(missing: tuple[str, str, str]) -> None:
+    """It would select other objects."""
     with pytest.raises(ValueError, match="without"):
         churn.run_selector(*missing)
 
 
 def live(kind: str, **status: Any) -> dict[str, Any]:  # noqa: ANN401  # a status
-    """Return a live object, made at noon."""
+    """Return a live object, created at noon."""
     metadata = {"name": "a", "namespace": "n", "uid": "u", "creationTimestamp": "2026-03-02T12:00:00Z"}
     return {"kind": kind, "metadata": metadata, "status": status}
 
@@ -111,15 +111,15 @@ def at(second: int) -> str:
         ({"phase": "Failed", "containerStatuses": [{"state": {"terminated": {"finishedAt": at(7)}}}, {}]}, 7),
     ],
 )
-def test_jobs_and_pods_tell_when_they_ended(status: dict[str, Any], second: int | None) -> None:
-    """By what is written in them; one that goes on has not."""
+def test_the_end_of_jobs_and_pods_is_parsed(status: dict[str, Any], second: int | None) -> None:
+    """From conditions and container states; an active one has no end."""
     found = churn.run_object(live("Job", **status), ends=True)
     assert found.ended_at == (None if second is None else NOON + timedelta(seconds=second))
     assert churn.run_object(live("Job", **status), ends=False).ended_at == NOON
 
 
-def test_what_is_over_long_enough_is_expired() -> None:
-    """Not what goes on, what is just being deleted, or what has time left; nothing without a ttl."""
+def test_objects_expire_after_their_ttl() -> None:
+    """Not active ones, deleting ones or later ones; none without a ttl."""
     ttl = timedelta(seconds=10)
     things = [
         RunObject("old", "n", "1", NOON),
@@ -131,8 +131,8 @@ def test_what_is_over_long_enough_is_expired() -> None:
     assert churn.expired(things, None, NOON + ttl) == []
 
 
-def test_a_run_is_over_when_its_last_object_is() -> None:
-    """And not before it has submitted all of them."""
+def test_a_run_ends_with_its_last_object() -> None:
+    """Not before all are submitted."""
     things = [RunObject("a", "n", "1", NOON), RunObject("b", "n", "2", NOON + timedelta(seconds=5))]
     assert churn.all_ended_at(things, NOON) == NOON + timedelta(seconds=5)
     assert churn.all_ended_at(things, NOON + timedelta(seconds=9)) == NOON + timedelta(seconds=9)
