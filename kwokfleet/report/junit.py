@@ -72,11 +72,11 @@ def _facts(result: Result) -> Iterable[str]:
     yield f"{result.template_kind or 'objects'}: {numbers.sentence(result.objects)}"
     if result.template_kind != "Pod":
         yield f"pods: {numbers.sentence(result.pods)}"
-    for each in result.latencies:
-        text = ", ".join(f"{name} {numbers.duration(getattr(each, name))}" for name in ("p50", "p90", "p99"))
-        yield f"{each.of} {each.name} ({each.clock}): {text if each.count else numbers.NO_DATA}"
-    yield from (f"gap from {each.start} to {each.end}: {each.why}" for each in result.gaps)
-    yield from (f"{each.count} failures: {each.what} (first: {each.example})" for each in result.troubles)
+    for latency in result.latencies:
+        text = ", ".join(f"{name} {numbers.duration(getattr(latency, name))}" for name in ("p50", "p90", "p99"))
+        yield f"{latency.of} {latency.name} ({latency.clock}): {text if latency.count else numbers.NO_DATA}"
+    yield from (f"gap from {gap.start} to {gap.end}: {gap.why}" for gap in result.gaps)
+    yield from (f"{failure.count} failures: {failure.what} (first: {failure.example})" for failure in result.troubles)
 
 
 def _case_lines(case: _Case, suite: str) -> Iterator[str]:

@@ -38,18 +38,20 @@ class _Chart:
 def _charts(series: Series) -> Iterator[_Chart]:
     names = list(series.columns)
     for title, kind, columns in (("Pods", "count", _LEVELS), ("Per second", "rate", _RATES)):
-        known = [each for each in columns if each in names]
-        titles = tuple((each, each.removesuffix("/s")) for each in known)
-        yield _Chart(title, kind, titles, tuple(columns[each] for each in known))
-    used = [each for each in names if each.startswith("utilisation/")]
-    shown = sorted(used, key=lambda each: (not each.startswith("utilisation/*"), -_maximum(series.columns[each]), each))
+        known = [name for name in columns if name in names]
+        titles = tuple((name, name.removesuffix("/s")) for name in known)
+        yield _Chart(title, kind, titles, tuple(columns[name] for name in known))
+    used = [name for name in names if name.startswith("utilisation/")]
+    ordered = sorted(
+        used, key=lambda name: (not name.startswith("utilisation/*"), -_maximum(series.columns[name]), name)
+    )
     more = f", the {MAX_LINES} highest of {len(used)}" if len(used) > MAX_LINES else ""
-    pools = tuple((each, _pool_title(each)) for each in shown[:MAX_LINES])
+    pools = tuple((name, _pool_title(name)) for name in ordered[:MAX_LINES])
     yield _Chart(f"Requests as a share of pool capacity{more}", "share", pools)
     for prefix, title, kind in _BY_SCHEDULER:
-        by_scheduler = [each for each in names if each.startswith(prefix)]
+        by_scheduler = [name for name in names if name.startswith(prefix)]
         if len(by_scheduler) > 1:
-            yield _Chart(title, kind, tuple((each, each.removeprefix(prefix)) for each in by_scheduler[:MAX_LINES]))
+            yield _Chart(title, kind, tuple((name, name.removeprefix(prefix)) for name in by_scheduler[:MAX_LINES]))
 
 
 def _pool_title(column: str) -> str:
@@ -58,63 +60,69 @@ def _pool_title(column: str) -> str:
 
 
 def _maximum(values: Iterable[float | None]) -> float:
-    return max((each for each in values if each is not None), default=0.0)
+    return max((value for value in values if value is not None), default=0.0)
 
 
 def over_time(results: Sequence[Result]) -> list[str]:
     """Return the time series of each Run, with common scales."""
-    found = [list(_charts(each.series)) if each.series else [] for each in results]
-    seconds = max((length(each) for each in results), default=1.0)
+    charts_by_run = [list(_charts(result.series)) if result.series else [] for result in results]
+    seconds = max((length(result) for result in results), default=1.0)
     most: dict[str, float] = {}
-    for made, charts in zip(results, found, strict=True):
+    for result, charts in zip(results, charts_by_run, strict=True):
         for chart in charts:
-            top = max((_maximum(made.series.columns[name]) for name, _ in chart.columns if made.series), default=0.0)
+            top = max(
+                (_maximum(result.series.columns[name]) for name, _ in chart.columns if result.series), default=0.0
+            )
             most[chart.title] = max(most.get(chart.title, 0.0), top)
     return [
-        "".join(_chart(made, chart, seconds, most[chart.title], _pointer(made)) for chart in charts if chart.columns)
-        for made, charts in zip(results, found, strict=True)
+        "".join(
+            _chart(result, chart, seconds, most[chart.title], _pointer(result)) for chart in charts if chart.columns
+        )
+        for result, charts in zip(results, charts_by_run, strict=True)
     ]
 
 
-def _pointer(made: Result) -> str:
+def _pointer(result: Result) -> str:
     """Return the group of plots that share a pointer."""
-    return f"{made.name} {made.start.timestamp():.0f}"
+    return f"{result.name} {result.start.timestamp():.0f}"
 
 
-def _chart(made: Result, chart: _Chart, seconds: float, most: float, group: str) -> str:
-    found = made.series
-    if found is None:
+def _chart(result: Result, chart: _Chart, seconds: float, most: float, group: str) -> str:
+    series = result.series
+    if series is None:
         return ""
-    first = (found.start - made.start).total_seconds()
+    first = (series.start - result.start).total_seconds()
     scale = 100.0 if chart.kind == "share" else 1.0
     lines = [
-        PlotLine(title, svg_plot.level_path(_scaled(found.columns[name], scale), found.step_s, first), colour)
+        PlotLine(title, svg_plot.level_path(_scaled(series.columns[name], scale), series.step_s, first), colour)
         for colour, (name, title) in zip(chart.colours, chart.columns, strict=False)
     ]
     unit = {"share": "%", "rate": "/s"}.get(chart.kind, "")
     axis = svg_plot.value_axis(most * scale, unit)
-    when = [(each.at - made.start).total_seconds() for each in made.marks]
-    return svg_plot.figure(chart.title, lines, svg_plot.time_axis(seconds), axis, chart.kind, bands(made), when, group)
+    mark_times = [(mark.at - result.start).total_seconds() for mark in result.marks]
+    return svg_plot.figure(
+        chart.title, lines, svg_plot.time_axis(seconds), axis, chart.kind, bands(result), mark_times, group
+    )
 
 
 def _scaled(values: Sequence[float | None], scale: float) -> Sequence[float | None]:
-    return values if scale == 1 else [None if each is None else each * scale for each in values]
+    return values if scale == 1 else [None if value is None else value * scale for value in values]
 
 
-def length(made: Result) -> float:
+def length(result: Result) -> float:
     """Return the length of a Run's time axis in seconds."""
-    ends = [1.0, numbers.length(made) or 0.0]
-    if made.series:
-        steps = max((len(each) for each in made.series.columns.values()), default=0)
-        ends.append((made.series.start - made.start).total_seconds() + max(0, steps - 1) * made.series.step_s)
+    ends = [1.0, numbers.length(result) or 0.0]
+    if result.series:
+        steps = max((len(value) for value in result.series.columns.values()), default=0)
+        ends.append((result.series.start - result.start).total_seconds() + max(0, steps - 1) * result.series.step_s)
     return max(ends)
 
 
-def bands(made: Result) -> list[Band]:
+def bands(result: Result) -> list[Band]:
     """Return the gaps."""
     return [
-        Band((each.start - made.start).total_seconds(), (each.end - made.start).total_seconds(), each.why)
-        for each in made.gaps
+        Band((gap.start - result.start).total_seconds(), (gap.end - result.start).total_seconds(), gap.why)
+        for gap in result.gaps
     ]
 
 
@@ -122,64 +130,66 @@ def bands(made: Result) -> list[Band]:
 # distributions
 
 
-def distributions(made: Result) -> str:
+def distributions(result: Result) -> str:
     """Return the latency distributions of one Run, by clock."""
     groups: dict[str, list[PlotLine]] = {}
-    for each in made.latencies:
-        if each.cdf and (title := _title(each)):
-            groups.setdefault(title, []).append(_by_clock(each))
-    schedulers = [each for each in made.latencies if each.of.startswith("pods/scheduler=") and each.cdf]
-    made_of = [each for each in schedulers if each.name == "scheduling" and each.clock is Clock.WATCH]
-    if len(made_of) > 1:
+    for latency in result.latencies:
+        if latency.cdf and (title := _title(latency)):
+            groups.setdefault(title, []).append(_by_clock(latency))
+    schedulers = [latency for latency in result.latencies if latency.of.startswith("pods/scheduler=") and latency.cdf]
+    by_scheduler = [latency for latency in schedulers if latency.name == "scheduling" and latency.clock is Clock.WATCH]
+    if len(by_scheduler) > 1:
         groups["Pods: scheduling, by scheduler"] = [
-            PlotLine(each.of.partition("=")[2], svg_plot.step_path(each.cdf), place % MAX_LINES + 1)
-            for place, each in enumerate(made_of)
+            PlotLine(latency.of.partition("=")[2], svg_plot.step_path(latency.cdf), place % MAX_LINES + 1)
+            for place, latency in enumerate(by_scheduler)
         ]
-    tops = _tops(made.latencies)
-    tops["Pods: scheduling, by scheduler"] = max((each.cdf[-1][0] for each in made_of), default=0.0)
+    tops = _tops(result.latencies)
+    tops["Pods: scheduling, by scheduler"] = max((latency.cdf[-1][0] for latency in by_scheduler), default=0.0)
     return "".join(_distribution(title, lines, tops[title]) for title, lines in groups.items())
 
 
-def _title(each: Latency) -> str:
+def _title(latency: Latency) -> str:
     """Return the title of a latency's plot; empty if it has none."""
-    if each.clock in tables.CLUSTERLOADER2:
-        return "Pods: startup, ClusterLoader2's definitions" if (each.of, each.name) == ("pods", "pod_startup") else ""
-    if each.of.startswith("pods/"):
+    if latency.clock in tables.CLUSTERLOADER2:
+        is_startup = (latency.of, latency.name) == ("pods", "pod_startup")
+        return "Pods: startup, ClusterLoader2's definitions" if is_startup else ""
+    if latency.of.startswith("pods/"):
         return ""
-    return f"{each.of.capitalize()}{'' if each.of == 'pods' else 's'}: {tables.STEPS.get(each.name, each.name)}"
+    plural = "" if latency.of == "pods" else "s"
+    return f"{latency.of.capitalize()}{plural}: {tables.STEPS.get(latency.name, latency.name)}"
 
 
-def _tops(found: Iterable[Latency]) -> dict[str, float]:
+def _tops(latencies: Iterable[Latency]) -> dict[str, float]:
     tops: dict[str, float] = {}
-    for each in found:
-        if each.cdf:
-            tops[_title(each)] = max(tops.get(_title(each), 0.0), each.cdf[-1][0])
+    for latency in latencies:
+        if latency.cdf:
+            tops[_title(latency)] = max(tops.get(_title(latency), 0.0), latency.cdf[-1][0])
     return tops
 
 
-def _by_clock(each: Latency) -> PlotLine:
-    colour = _CLOCK_COLOURS[each.clock]
-    return PlotLine(each.clock, svg_plot.step_path(each.cdf), colour, dashed=colour > 1)
+def _by_clock(latency: Latency) -> PlotLine:
+    colour = _CLOCK_COLOURS[latency.clock]
+    return PlotLine(latency.clock, svg_plot.step_path(latency.cdf), colour, dashed=colour > 1)
 
 
 def compared_distributions(names: Sequence[str], results: Sequence[Result]) -> str:
     """Return the latency distributions of several Runs, by the best clock of the first."""
-    made = []
+    plots = []
     for base in results[0].latencies:
-        same = [each.latency(base.name, base.of, base.clock) for each in results]
-        known = [each for each in same if each and each.cdf]
+        same = [result.latency(base.name, base.of, base.clock) for result in results]
+        known = [latency for latency in same if latency and latency.cdf]
         if not known or not (title := _title(base)) or not _best(results[0], base):
             continue
         lines = [
-            PlotLine(names[place], svg_plot.step_path(each.cdf if each else ()), place % MAX_LINES + 1)
-            for place, each in enumerate(same)
+            PlotLine(names[place], svg_plot.step_path(latency.cdf if latency else ()), place % MAX_LINES + 1)
+            for place, latency in enumerate(same)
         ]
-        made.append(_distribution(f"{title} ({base.clock})", lines, max(each.cdf[-1][0] for each in known)))
-    return "".join(made)
+        plots.append(_distribution(f"{title} ({base.clock})", lines, max(latency.cdf[-1][0] for latency in known)))
+    return "".join(plots)
 
 
-def _best(made: Result, each: Latency) -> bool:
-    return each.clock in tables.CLUSTERLOADER2 or numbers.main_latency(made, each.name, each.of) is each
+def _best(result: Result, latency: Latency) -> bool:
+    return latency.clock in tables.CLUSTERLOADER2 or numbers.main_latency(result, latency.name, latency.of) is latency
 
 
 def _distribution(title: str, lines: Sequence[PlotLine], top: float) -> str:
@@ -190,46 +200,46 @@ def _distribution(title: str, lines: Sequence[PlotLine], top: float) -> str:
 # timeline
 
 
-def timeline(made: Result, pods: Iterable[PodTimes]) -> str:
+def timeline(result: Result, pods: Iterable[PodTimes]) -> str:
     """Return the timeline: waiting and running pods, submissions, and marks."""
-    seconds = length(made)
-    above = _flags(made, seconds) + _strip(made, seconds)
-    drawn = gantt.picture(pods, made.start.timestamp(), seconds, bands(made), above)
-    return drawn.replace("</figure>", f"{tables.marks(made)}</figure>") if drawn else ""
+    seconds = length(result)
+    above = _flags(result, seconds) + _strip(result, seconds)
+    drawn = gantt.picture(pods, result.start.timestamp(), seconds, bands(result), above)
+    return drawn.replace("</figure>", f"{tables.marks(result)}</figure>") if drawn else ""
 
 
-def _flags(made: Result, seconds: float) -> str:
+def _flags(result: Result, seconds: float) -> str:
     """Return the numbers of the marks at their positions. Close marks share a flag."""
     places: list[tuple[float, list[int]]] = []
-    for number, each in enumerate(made.marks, 1):
-        share = min(1.0, max(0.0, (each.at - made.start).total_seconds() / seconds))
+    for number, mark in enumerate(result.marks, 1):
+        share = min(1.0, max(0.0, (mark.at - result.start).total_seconds() / seconds))
         if places and share - places[-1][0] < _FLAG_SHARE:
             places[-1][1].append(number)
         else:
             places.append((share, [number]))
     flags = (
-        f'<span style="left:{100 * share:.4g}%">{each[0] if len(each) == 1 else f"{each[0]}-{each[-1]}"}</span>'
-        for share, each in places
+        f'<span style="left:{100 * share:.4g}%">{marks[0] if len(marks) == 1 else f"{marks[0]}-{marks[-1]}"}</span>'
+        for share, marks in places
     )
-    return f'<div class="flags">{"".join(flags)}</div>' if made.marks else ""
+    return f'<div class="flags">{"".join(flags)}</div>' if result.marks else ""
 
 
-def _strip(made: Result, seconds: float) -> str:
+def _strip(result: Result, seconds: float) -> str:
     """Return the submissions as a strip. Darker means a higher rate."""
-    found = made.series.columns.get("submitted/s") if made.series else None
-    if not found or not made.series or not _maximum(found):
+    rates = result.series.columns.get("submitted/s") if result.series else None
+    if not rates or not result.series or not _maximum(rates):
         return ""
-    first, step = (made.series.start - made.start).total_seconds(), made.series.step_s
-    most, scale = _maximum(found), gantt.COLUMNS / seconds
-    sums = [0.0] * gantt.COLUMNS
-    for place, each in enumerate(found):  # a rate belongs to the step that ends there
-        start, end = (int((first + (place + by) * step) * scale) for by in (-1, 0))
+    first, step = (result.series.start - result.start).total_seconds(), result.series.step_s
+    highest, scale = _maximum(rates), gantt.COLUMNS / seconds
+    column_rates = [0.0] * gantt.COLUMNS
+    for step_number, rate in enumerate(rates):  # a rate belongs to the step that ends there
+        start, end = (int((first + (step_number + by) * step) * scale) for by in (-1, 0))
         for column in range(max(0, start), min(gantt.COLUMNS, max(start + 1, end))):
-            sums[column] = max(sums[column], each or 0.0)
+            column_rates[column] = max(column_rates[column], rate or 0.0)
     paths: dict[int, str] = {}
-    for column, each in enumerate(sums):
-        if each:
-            level = max(1, round(_STRIP_LEVELS * each / most))
+    for column, column_rate in enumerate(column_rates):
+        if column_rate:
+            level = max(1, round(_STRIP_LEVELS * column_rate / highest))
             paths[level] = paths.get(level, "") + f"M{column},0h1v1h-1z"
     return _strip_svg(paths)
 

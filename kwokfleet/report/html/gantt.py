@@ -30,7 +30,7 @@ class _Spans:
         self.changes = [[0] * (COLUMNS + 1) for _ in range(self.rows)]
 
     def add(self, row: int, first: float, last: float) -> None:
-        start, end = (min(COLUMNS, max(0, each)) for each in (int(first), int(-(-last // 1))))
+        start, end = (min(COLUMNS, max(0, column)) for column in (int(first), int(-(-last // 1))))
         if start < end:
             self.changes[row][start] += 1
             self.changes[row][end] -= 1
@@ -89,18 +89,18 @@ def picture(pods: Iterable[PodTimes], start: float, seconds: float, bands: Seque
         running.add(row, ran * scale, over * scale)
     filled = _fill("waiting", waiting.paths(sizes)) + _fill("running", running.paths(sizes))
     gaps = "".join(
-        f'<rect class="gap" x="{svg_plot.number(each.start * scale)}" y="0" '
-        f'width="{svg_plot.number((each.end - each.start) * scale)}" height="{rows}">'
-        f"<title>{escape(each.why)}</title></rect>"
-        for each in bands
+        f'<rect class="gap" x="{svg_plot.number(band.start * scale)}" y="0" '
+        f'width="{svg_plot.number((band.end - band.start) * scale)}" height="{rows}">'
+        f"<title>{escape(band.why)}</title></rect>"
+        for band in bands
     )
     height = max(_HEIGHT_PX.start, min(_HEIGHT_PX.stop - 1, rows * _ROW_PX))
     body = (
         f'{marks}<svg viewBox="0 0 {COLUMNS} {rows}" preserveAspectRatio="none" role="img" aria-label="when pods '
         f'waited and ran" style="height:{height}px">{filled}{gaps}</svg>'
     )
-    each = f"{len(spans):,} pods, the first created on top"
-    note = each if len(spans) <= rows else f"{each}; one row is up to {-(-len(spans) // rows):,}"
+    order = f"{len(spans):,} pods, the first created on top"
+    note = order if len(spans) <= rows else f"{order}; one row is up to {-(-len(spans) // rows):,}"
     names = (*(("submitted",) if "strip" in marks else ()), "waiting", "running")
     head = f'<ul class="legend">{"".join(f"<li class={name}>{name}</li>" for name in names)}</ul><p>{note}</p>'
     return svg_plot.frame("Waiting and running pods", head, body, svg_plot.time_axis(seconds), None, 'class="gantt"')

@@ -39,11 +39,11 @@ def _row(row: Row, width: int) -> str:
 
 
 def _cells(row: Row, tag: str) -> str:
-    return "".join(_cell(each).html(tag) for each in row)
+    return "".join(_cell(cell).html(tag) for cell in row)
 
 
-def _cell(each: Cell | str) -> Cell:
-    return Cell(each) if isinstance(each, str) else each
+def _cell(cell: Cell | str) -> Cell:
+    return Cell(cell) if isinstance(cell, str) else cell
 
 
 def section(title: str, body: str) -> str:

@@ -51,7 +51,7 @@ def _wave(runs: Sequence[Run]) -> tuple[str, str]:
 
 def _overview(results: Sequence[Result], parts: Sequence[tuple[str, str]]) -> tuple[str, str]:
     title = f"{len(results)} Runs of {len(parts)} waves"
-    names = [markup.Cell(each.run, "text") for each in results]
+    names = [markup.Cell(result.run, "text") for result in results]
     head = f"<header><h1>{title}</h1></header>\n{_runs_table(names, results)}"
     return title, head + "".join(f"<article>{body}</article>\n" for _, body in parts)
 
@@ -75,7 +75,7 @@ def _document(title: str, body: str, assets: PageAssets) -> str:
 def _single(result: Result, pods: Iterable[PodTimes]) -> tuple[str, str]:
     title = f"{result.fleet} / {result.wave} / {result.run}"
     facts = "".join(f"<span>{escape(fact)}</span>" for fact in _facts(result))
-    notes = "".join(f"<li>{escape(each)}</li>" for each in tables.notes(result))
+    notes = "".join(f"<li>{escape(text)}</li>" for text in tables.notes(result))
     [over_time] = figures.over_time([result])
     body = (
         f"<header><div><h1>{escape(result.wave)} "
@@ -108,7 +108,7 @@ def _several(runs: Sequence[Run]) -> tuple[str, str]:
     results = [result for result, _ in runs]
     names = _names(results)
     tags = [tables.tag(place, name) for place, name in enumerate(names)]
-    waves = ", ".join(dict.fromkeys(each.wave for each in results))
+    waves = ", ".join(dict.fromkeys(result.wave for result in results))
     title = f"{waves}: {len(runs)} Runs compared"
     over_time = figures.over_time(results)
     timelines = [figures.timeline(result, pods) for result, pods in runs]
@@ -121,25 +121,25 @@ def _several(runs: Sequence[Run]) -> tuple[str, str]:
         f"{markup.section('Gates', tables.gates(list(zip(tags, results, strict=True))))}"
         f"{markup.section('Timeline', _columns(tags, timelines))}"
         f"{markup.section('Over time', _columns(tags, over_time))}"
-        f"{markup.section('Latencies', _details(names, [tables.latencies(each) for each in results]))}"
-        f"{markup.section('Failures', _columns(tags, [tables.failures(each) for each in results]))}"
+        f"{markup.section('Latencies', _details(names, [tables.latencies(result) for result in results]))}"
+        f"{markup.section('Failures', _columns(tags, [tables.failures(result) for result in results]))}"
     )
     return title, body
 
 
 def _names(results: Sequence[Result]) -> list[str]:
     """Return short distinct names of Runs."""
-    same = len({(each.fleet, each.wave) for each in results}) == 1
-    short = [f"Run {each.run}" if same else each.name for each in results]
+    same = len({(result.fleet, result.wave) for result in results}) == 1
+    short = [f"Run {result.run}" if same else result.name for result in results]
     return (
-        short if len(set(short)) == len(short) else [f"{chr(65 + place)}: {each}" for place, each in enumerate(short)]
+        short if len(set(short)) == len(short) else [f"{chr(65 + place)}: {name}" for place, name in enumerate(short)]
     )
 
 
 def _runs_table(tags: Sequence[markup.Cell], results: Sequence[Result]) -> str:
-    head = [markup.Cell(each, "text") for each in ("run", "wave", "started", "state", "gates", "notes")]
+    head = [markup.Cell(title, "text") for title in ("run", "wave", "started", "state", "gates", "notes")]
     rows = [
-        [name, *(markup.Cell(each, "text") for each in _about(result))]
+        [name, *(markup.Cell(text, "text") for text in _about(result))]
         for name, result in zip(tags, results, strict=True)
     ]
     return markup.table(head, rows)
@@ -154,9 +154,9 @@ def _columns(tags: Sequence[markup.Cell], bodies: Sequence[str]) -> str:
     if not any(bodies):
         return ""
     result = (
-        f'<section><h3 class="run {each.style}">{escape(each.text)}</h3>'
+        f'<section><h3 class="run {tag.style}">{escape(tag.text)}</h3>'
         f'<div class="stack">{body or "<p class=soft>none</p>"}</div></section>'
-        for each, body in zip(tags, bodies, strict=True)
+        for tag, body in zip(tags, bodies, strict=True)
     )
     return f'<div class="runs">{"".join(result)}</div>'
 
@@ -166,9 +166,9 @@ def _details(names: Sequence[str], bodies: Sequence[str]) -> str:
 
 
 def _footer(results: Sequence[Result]) -> str:
-    clocks = dict.fromkeys(each.clock for result in results for each in result.latencies)
+    clocks = dict.fromkeys(latency.clock for result in results for latency in result.latencies)
     rows = "".join(f"<dt>{clock}</dt><dd>{escape(numbers.CLOCKS[clock])}</dd>" for clock in clocks)
-    versions = ", ".join(dict.fromkeys(escape(each.version) for each in results if each.version))
+    versions = ", ".join(dict.fromkeys(escape(result.version) for result in results if result.version))
     return (
         f"<footer><dl>{rows}</dl><p>Percentiles as ClusterLoader2 defines them: the smallest value that so many "
         f"percent of values do not exceed. Times in plots count from the start of the Run. "

@@ -11,8 +11,8 @@ from math import ceil, floor, log10
 MAX_POINTS = 4000
 """Points of a line. Above it, minimum and maximum of each interval are kept."""
 _TIME_STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
-_MOST_TICKS = 6
-_MUCH = 6000
+_MAX_TICKS = 6
+_THIN_LINE_CHARS = 6000
 """A longer path, in characters, is drawn as a thin line."""
 _AT_END = 0.95
 """Labels from this share of the axis are aligned to the right."""
@@ -49,9 +49,9 @@ class Band:
 def time_axis(seconds: float) -> Axis:
     """Return an axis from 0 to a length of time."""
     top = max(seconds, 1.0)
-    step = next((each for each in _TIME_STEPS_S if top / each <= _MOST_TICKS), ceil(top / 6 / 86400) * 86400)
+    step = next((size for size in _TIME_STEPS_S if top / size <= _MAX_TICKS), ceil(top / 6 / 86400) * 86400)
     marks = (place * step for place in range(floor(top / step) + 1))
-    return Axis(top, tuple((float(each), elapsed(each)) for each in marks))
+    return Axis(top, tuple((float(mark), elapsed(mark)) for mark in marks))
 
 
 def elapsed(seconds: float) -> str:
@@ -92,7 +92,7 @@ def duration_axis(seconds: float) -> Axis:
 
 def share_axis() -> Axis:
     """Return an axis of percentages."""
-    return Axis(100.0, tuple((float(each), f"{each}%") for each in (0, 25, 50, 75, 100)))
+    return Axis(100.0, tuple((float(percent), f"{percent}%") for percent in (0, 25, 50, 75, 100)))
 
 
 def number(value: float) -> str:
@@ -117,17 +117,17 @@ def level_path(values: Sequence[float | None], step: float, first: float = 0.0) 
 
 def _thinned(values: Sequence[float | None], step: float) -> list[tuple[float, float | None]]:
     if len(values) <= MAX_POINTS:
-        return [(place * step, each) for place, each in enumerate(values)]
+        return [(place * step, value) for place, value in enumerate(values)]
     size = ceil(len(values) / (MAX_POINTS // 2))
-    found: list[tuple[float, float | None]] = []
+    points: list[tuple[float, float | None]] = []
     for first in range(0, len(values), size):
-        known = [(place, each) for place, each in enumerate(values[first : first + size], first) if each is not None]
+        known = [(place, value) for place, value in enumerate(values[first : first + size], first) if value is not None]
         if not known:
-            found.append((first * step, None))
+            points.append((first * step, None))
             continue
-        ends = {min(known, key=lambda each: each[1]), max(known, key=lambda each: each[1])}
-        found += [(place * step, each) for place, each in sorted(ends)]
-    return found
+        ends = {min(known, key=lambda point: point[1]), max(known, key=lambda point: point[1])}
+        points += [(place * step, value) for place, value in sorted(ends)]
+    return points
 
 
 def step_path(points: Sequence[tuple[float, float]]) -> str:
@@ -149,9 +149,9 @@ def figure(  # noqa: PLR0913, PLR0917  # a plot has these
     group: str = "",
 ) -> str:
     """Return a plot; *kind*: the format of its values; *group*: plots that share a pointer."""
-    drawn = "".join(_line(each) for each in lines if each.path)
-    shaded = "".join(_band(each, y.top) for each in bands)
-    marked = "".join(f"M{number(each)},0V{number(y.top)}" for each in marks)
+    drawn = "".join(_line(line) for line in lines if line.path)
+    shaded = "".join(_band(band, y.top) for band in bands)
+    marked = "".join(f"M{number(mark)},0V{number(y.top)}" for mark in marks)
     shaded += f'<path class="mark" d="{marked}"/>' if marked else ""
     svg = (
         f'<svg viewBox="0 0 {number(x.top)} {number(y.top)}" preserveAspectRatio="none" role="img" '
@@ -167,7 +167,7 @@ def legend(lines: Sequence[PlotLine]) -> str:
     """Return the legend."""
     if len(lines) < 2:  # noqa: PLR2004  # the title says it
         return ""
-    rows = (f'<li class="c{each.colour}{" dashed" if each.dashed else ""}">{escape(each.title)}</li>' for each in lines)
+    rows = (f'<li class="c{line.colour}{" dashed" if line.dashed else ""}">{escape(line.title)}</li>' for line in lines)
     return f'<ul class="legend">{"".join(rows)}</ul>'
 
 
@@ -187,14 +187,14 @@ def _label(side: str, share: float, text: str) -> str:
     return f'<span{at_end} style="{side}:{share * 100:.4g}%">{escape(text)}</span>'
 
 
-def _line(each: PlotLine) -> str:
-    fine = " fine" if len(each.path) > _MUCH else ""
-    style = f"line c{each.colour}{' dashed' if each.dashed else ''}{fine}"
-    return f'<path class="{style}" data-title="{escape(each.title)}" d="{each.path}"/>'
+def _line(line: PlotLine) -> str:
+    fine = " fine" if len(line.path) > _THIN_LINE_CHARS else ""
+    style = f"line c{line.colour}{' dashed' if line.dashed else ''}{fine}"
+    return f'<path class="{style}" data-title="{escape(line.title)}" d="{line.path}"/>'
 
 
-def _band(each: Band, top: float) -> str:
+def _band(band: Band, top: float) -> str:
     return (
-        f'<rect class="gap" x="{number(each.start)}" y="0" width="{number(max(0.0, each.end - each.start))}" '
-        f'height="{number(top)}"><title>{escape(each.why)}</title></rect>'
+        f'<rect class="gap" x="{number(band.start)}" y="0" width="{number(max(0.0, band.end - band.start))}" '
+        f'height="{number(top)}"><title>{escape(band.why)}</title></rect>'
     )

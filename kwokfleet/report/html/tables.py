@@ -41,7 +41,7 @@ def tag(place: int, title: str) -> Cell:
 
 def cards(result: Result) -> str:
     """Return the key figures."""
-    return f'<dl class="cards">{"".join(_card(*each) for each in _cards(result))}</dl>\n'
+    return f'<dl class="cards">{"".join(_card(*card) for card in _cards(result))}</dl>\n'
 
 
 def _card(title: str, value: str, below: str) -> str:
@@ -61,7 +61,9 @@ def _cards(result: Result) -> Iterator[tuple[str, str, str]]:
         found = numbers.main_latency(result, name)
         below = f"p50 {numbers.duration(found.p50)}, clock: {found.clock}" if found else "no data"
         yield title, numbers.duration(found.p99 if found else None), below
-    best = next((each for each in result.throughput if not each.scheduler and each.windows), None)
+    best = next(
+        (throughput for throughput in result.throughput if not throughput.scheduler and throughput.windows), None
+    )
     window = f"mean {numbers.rate(best.mean)}, windows of {best.window_s:g} s" if best else "no data"
     yield "Scheduled, peak", numbers.rate(best.max if best else None), window
     pacing = result.pacing
@@ -79,7 +81,7 @@ def notes(result: Result) -> Iterator[str]:
         seconds = (gap.end - gap.start).total_seconds()
         start = svg_plot.elapsed((gap.start - result.start).total_seconds())
         yield f"Gap of {numbers.duration(seconds)} from {start}: {gap.why}."
-    missing = max((each.missing for each in result.latencies if each.clock is Clock.WATCH), default=0)
+    missing = max((latency.missing for latency in result.latencies if latency.clock is Clock.WATCH), default=0)
     if missing:
         yield f"Up to {missing:,} objects are missing from latencies by the watch clock."
     if result.pacing.refused:
@@ -89,11 +91,11 @@ def notes(result: Result) -> Iterator[str]:
 def gates(results: Sequence[tuple[Cell | None, Result]]) -> str:
     """Return the gates of all Runs."""
     several = len(results) > 1
-    head = [*([Cell("run", "text")] if several else []), *(Cell(each, "text") for each in _GATE_HEAD)]
+    head = [*([Cell("run", "text")] if several else []), *(Cell(name, "text") for name in _GATE_HEAD)]
     rows = [
         [*([name] if several and name else []), *_gate(gate)]
         for name, result in results
-        for gate in sorted(result.gates, key=lambda each: each.passed)
+        for gate in sorted(result.gates, key=lambda item: item.passed)
     ]
     return (
         markup.table(head, rows)
@@ -109,7 +111,7 @@ def _gate(gate: GateResult) -> Iterator[Cell]:
     verdict = numbers.NO_DATA if gate.no_data else "passed" if gate.passed else "failed"
     yield Cell(gate.name, "text")
     yield Cell({"passed": "✓ passed", "failed": "✕ failed"}.get(verdict, f"? {verdict}"), f"text {_style(verdict)}")
-    yield from (Cell(each, "text") for each in (gate.want, gate.got, str(gate.clock or "")))
+    yield from (Cell(text, "text") for text in (gate.want, gate.got, str(gate.clock or "")))
     yield Cell(gate.why, "text long")
 
 
@@ -126,22 +128,22 @@ def badge(result: Result) -> str:
 
 def latencies(result: Result) -> str:
     """Return all latencies, with ClusterLoader2's definitions in a separate table."""
-    ours = [each for each in result.latencies if each.clock not in CLUSTERLOADER2]
-    clusterloader2 = [each for each in result.latencies if each.clock in CLUSTERLOADER2]
+    ours = [latency for latency in result.latencies if latency.clock not in CLUSTERLOADER2]
+    clusterloader2 = [latency for latency in result.latencies if latency.clock in CLUSTERLOADER2]
     return _latency_table(ours) + markup.details("ClusterLoader2's definitions", _latency_table(clusterloader2))
 
 
-def _latency_table(found: Sequence[Latency]) -> str:
+def _latency_table(latencies: Sequence[Latency]) -> str:
     head: Row = [Cell("latency", "text"), Cell("clock", "text"), "known", "missing", *numbers.STATISTICS]
     rows: list[Row] = []
     last = None
-    for each in sorted(found, key=lambda each: (each.of != "pods", each.of)):
-        if each.of != last:
-            rows.append([each.of])
-        last = each.of
-        values = (numbers.duration(getattr(each, name)) for name in numbers.STATISTICS)
-        title = Cell(each.name, "text", STEPS.get(each.name, ""))
-        rows.append([title, Cell(each.clock, "text"), f"{each.count:,}", f"{each.missing:,}", *values])
+    for latency in sorted(latencies, key=lambda item: (item.of != "pods", item.of)):
+        if latency.of != last:
+            rows.append([latency.of])
+        last = latency.of
+        values = (numbers.duration(getattr(latency, name)) for name in numbers.STATISTICS)
+        title = Cell(latency.name, "text", STEPS.get(latency.name, ""))
+        rows.append([title, Cell(latency.clock, "text"), f"{latency.count:,}", f"{latency.missing:,}", *values])
     return markup.table(head, rows) if rows else ""
 
 
@@ -159,9 +161,9 @@ def counts(result: Result) -> str:
 def rates(result: Result) -> str:
     """Return the scheduling throughput and the lateness of submissions."""
     throughput: list[Row] = [
-        [each.scheduler or "all schedulers", f"{each.windows:,}"]
-        + [numbers.rate(getattr(each, name)) for name in ("mean", "p50", "p90", "p99", "max")]
-        for each in result.throughput
+        [item.scheduler or "all schedulers", f"{item.windows:,}"]
+        + [numbers.rate(getattr(item, name)) for name in ("mean", "p50", "p90", "p99", "max")]
+        for item in result.throughput
     ]
     head: Row = [Cell("scheduled per second", "text"), "windows", "mean", "p50", "p90", "p99", "max"]
     return (markup.table(head, throughput) if throughput else "") + "<br>" + _pacing(result)
@@ -188,14 +190,15 @@ def _pacing(result: Result) -> str:
 def failures(result: Result) -> str:
     """Return the failures."""
     rows: list[Row] = [
-        [Cell(each.what, "text long"), f"{each.count:,}", Cell(each.example, "text")] for each in result.troubles
+        [Cell(failure.what, "text long"), f"{failure.count:,}", Cell(failure.example, "text")]
+        for failure in result.troubles
     ]
     return markup.table([Cell("reason", "text"), "count", Cell("first object", "text")], rows) if rows else ""
 
 
 def marks(result: Result) -> str:
     """Return the numbered marks of the timeline."""
-    rows = (f"<li><b>{escape(each.what)}</b> {_since(result, each.at)}</li>" for each in result.marks)
+    rows = (f"<li><b>{escape(mark.what)}</b> {_since(result, mark.at)}</li>" for mark in result.marks)
     return f'<ol class="marks">{"".join(rows)}</ol>' if result.marks else ""
 
 
@@ -209,15 +212,19 @@ def _since(result: Result, when: datetime) -> str:
 
 def comparison(names: Sequence[Cell], results: Sequence[Result]) -> str:
     """Return Runs side by side, with differences relative to the first."""
-    compared = [compare.compare(results[0], each) for each in results]
-    head = [Cell("", "text"), *(Cell(each.text, each.style.replace("text ", "")) for each in names)]
+    compared = [compare.compare(results[0], result) for result in results]
+    head = [Cell("", "text"), *(Cell(name.text, name.style.replace("text ", "")) for name in names)]
     rows: list[Row] = [["time until the last object ended", *_lengths(results)]]
     for group, lines in _groups(results[0]):
-        found = [(title, [_find(each, key) for each in compared]) for title, key in lines]
-        known = [(title, deltas) for title, deltas in found if any(each and each.after is not None for each in deltas)]
+        all_deltas = [(title, [_find(item, key) for item in compared]) for title, key in lines]
+        known = [
+            (title, deltas)
+            for title, deltas in all_deltas
+            if any(delta and delta.after is not None for delta in deltas)
+        ]
         rows += [[group]] if known else []
-        rows += [[title, *(_delta(each, first=not at) for at, each in enumerate(deltas))] for title, deltas in known]
-    notes = {note for each in compared[1:] for note in each.notes}
+        rows += [[title, *(_delta(delta, first=not at) for at, delta in enumerate(deltas))] for title, deltas in known]
+    notes = {note for item in compared[1:] for note in item.notes}
     note_items = "".join(f"<li>{escape(note)}</li>" for note in sorted(notes))
     few = "few" if len(results) <= _FEW else ""
     return markup.table(head, rows, few) + (f'<ul class="note">{note_items}</ul>' if note_items else "")
@@ -225,8 +232,8 @@ def comparison(names: Sequence[Cell], results: Sequence[Result]) -> str:
 
 def _lengths(results: Sequence[Result]) -> Iterator[Cell]:
     base = numbers.length(results[0])
-    for place, each in enumerate(results):
-        seconds = numbers.length(each)
+    for place, result in enumerate(results):
+        seconds = numbers.length(result)
         by = seconds - base if place and seconds is not None and base is not None else None
         ratio = by / base if by is not None and base else None
         below = numbers.change(by, ratio, Unit.SECONDS) if by is not None else ""
@@ -243,23 +250,25 @@ def _groups(base: Result) -> Iterator[tuple[str, Sequence[tuple[str, _Key]]]]:
     )
     for of in dict.fromkeys(("pods", base.template_kind)):
         for name, statistics in _COMPARED:
-            if found := numbers.main_latency(base, name, of):
-                title = f"{of}: {STEPS[name]} ({name}, clock: {found.clock})"
-                yield title, [(each, (of, name, each, found.clock)) for each in statistics]
-    yield "scheduled per second", [(each, ("pods", "throughput", each, None)) for each in ("mean", "max")]
-    yield "submitted late", [(each, ("objects", "lateness", each, None)) for each in ("p50", "p99")]
+            if latency := numbers.main_latency(base, name, of):
+                title = f"{of}: {STEPS[name]} ({name}, clock: {latency.clock})"
+                yield title, [(item, (of, name, item, latency.clock)) for item in statistics]
+    yield "scheduled per second", [(item, ("pods", "throughput", item, None)) for item in ("mean", "max")]
+    yield "submitted late", [(item, ("objects", "lateness", item, None)) for item in ("p50", "p99")]
 
 
-def _find(found: Comparison, key: _Key) -> Delta | None:
-    return next((each for each in found.deltas if (each.of, each.name, each.statistic, each.clock) == key), None)
+def _find(comparison: Comparison, key: _Key) -> Delta | None:
+    return next(
+        (delta for delta in comparison.deltas if (delta.of, delta.name, delta.statistic, delta.clock) == key), None
+    )
 
 
-def _delta(each: Delta | None, *, first: bool) -> Cell:
-    if each is None or each.after is None:
+def _delta(delta: Delta | None, *, first: bool) -> Cell:
+    if delta is None or delta.after is None:
         return Cell(numbers.NO_DATA)
-    text = numbers.amount(each.after, each.unit)
-    if first or each.change is None:
+    text = numbers.amount(delta.after, delta.unit)
+    if first or delta.change is None:
         return Cell(text)
-    style = each.verdict.value if each.verdict in (DeltaVerdict.BETTER, DeltaVerdict.WORSE) else ""
-    word = f", {each.verdict}" if style else ""
-    return Cell(text, style, numbers.change(each.change, each.ratio, each.unit) + word)
+    style = delta.verdict.value if delta.verdict in (DeltaVerdict.BETTER, DeltaVerdict.WORSE) else ""
+    word = f", {delta.verdict}" if style else ""
+    return Cell(text, style, numbers.change(delta.change, delta.ratio, delta.unit) + word)
