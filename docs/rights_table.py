@@ -1,4 +1,4 @@
-"""The table of docs/rights.md, made from the manifests: each rule with the comment that stands above it."""
+"""Generates the tables of docs/rights.md from the manifests: each rule with the comment above it."""
 
 import re
 import sys
@@ -21,7 +21,7 @@ _WORD = re.compile(r"^  # ?", re.MULTILINE)
 
 
 def page(text: str) -> str:
-    """Return the page with its table as it should be."""
+    """Return the page with updated tables."""
     head, _, rest = text.partition(BEGIN)
     return f"{head}{BEGIN}{''.join(tables())}{END}{rest.partition(END)[2]}"
 

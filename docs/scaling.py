@@ -13,28 +13,28 @@ PAGE, ROWS = Path(__file__).with_name("scaling.md"), Path(__file__).with_name("s
 BEGIN, END = "<!-- numbers: written by docs/scaling.py -->", "<!-- end of the numbers -->"
 
 CORES, SHARE = 16, 0.5
-"""Of the machine that a cluster's control plane has: its cores, and which part of them a settled fleet may take."""
+"""Cores of the control plane's machine, and the share that an idle fleet may use."""
 MEMORY = 64 * 2**30
-"""What the API server may hold."""
+"""Memory limit of the API server."""
 DATABASE = 8 * 2**30
-"""How large etcd's authors let a database become."""
+"""Recommended maximum size of an etcd database."""
 WRITES = 8000
-"""Small writes a second that etcd is taken to bear on a disk of its own: nothing here measures that."""
+"""Assumed small writes per second of etcd on a dedicated disk; not measured."""
 SHARD_CORES = 0.5
-"""What one kwok may use of a core when idle: the rest is for pods."""
+"""Share of a core that an idle kwok may use; the rest is for pods."""
 WANTED, CLUSTERS = 100_000, (1, 2, 5, 10, 20, 40)
 LEASES = (40, 160)
 CONTROL_PLANE = ("kube-apiserver", "etcd", "kube-controller-manager", "kube-scheduler")
 PARTS = ("kwok", "kwokfleet", *CONTROL_PLANE)
 MEGA = 2**20
 ENOUGH = 5000
-"""Nodes that must have been measured before anybody should believe a line through them."""
+"""Minimum number of measured nodes for a fit."""
 
 Row = dict[str, float]
 
 
 def text() -> str:
-    """Return the page with its numbers as the JSON has them."""
+    """Return the page with the numbers of the JSON file."""
     page = PAGE.read_text()
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
@@ -42,13 +42,13 @@ def text() -> str:
 
 
 def line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Return what there is at 0, and what comes with each further one: least squares."""
+    """Return intercept and slope of a least squares fit."""
     slope, start = statistics.linear_regression(*zip(*points, strict=True))
     return start, slope
 
 
 class Account:
-    """What was measured, and what follows from it."""
+    """The measurements and the limits derived from them."""
 
     def __init__(self, measured: dict[str, Any]) -> None:
         self.rows: list[Row] = measured["rows"]
@@ -58,21 +58,21 @@ class Account:
         self.sharded = [row for row in self.rows if row["nodes"] == middle]
 
     def by_node(self, key: str) -> tuple[float, float]:
-        """Return a cost without nodes, and that of one node more: no less than nothing, whatever the noise says."""
+        """Return the fixed cost and the cost per node, at least 0."""
         start, each = line([(row["nodes"], row[key]) for row in self.single])
         return max(start, 0.0), max(each, 0.0)
 
     def by_shard(self, key: str) -> float:
-        """Return the cost, or the gain, of one shard more at one number of nodes."""
+        """Return the cost of one more shard for a number of nodes."""
         return line([(row["shards"], row[key]) for row in self.sharded])[1]
 
     def cores(self, part: str, nodes: float, lease_s: float) -> float:
-        """Return what a part uses of a core for so many nodes: renewals are all that happens, so it goes by 1/L."""
+        """Return the cores of a component for so many nodes; lease renewals scale it by 1/L."""
         start, each = self.by_node(f"idle {part} cores")
         return start + each * nodes * self.lease_s / lease_s
 
     def limits(self, lease_s: float) -> dict[str, float]:
-        """Return how many nodes a cluster may have before each thing gives out."""
+        """Return the maximum number of nodes for each limit."""
         plane = [self.by_node(f"idle {part} cores") for part in CONTROL_PLANE]
         start, each, longer = sum(at for at, _ in plane), sum(slope for _, slope in plane), lease_s / self.lease_s
         memory, held = self.by_node("idle kube-apiserver bytes")
@@ -85,7 +85,7 @@ class Account:
         }
 
     def shard(self, lease_s: float) -> float:
-        """Return how many idle nodes one kwok may have."""
+        """Return the maximum number of idle nodes per kwok."""
         start, each = self.by_node("idle kwok cores")
         return (SHARD_CORES - start) / (each * self.lease_s / lease_s)
 

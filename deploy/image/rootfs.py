@@ -1,8 +1,7 @@
-"""Lay out the root of the image: `python3 rootfs.py ROOT`, in an image in which everything is installed.
+"""Builds the root file system of the image: `python3 rootfs.py ROOT`, in an image with everything installed.
 
-Python, git, ssh, our packages and the libraries that these load are copied, and nothing else: no shell, no package
-manager. Which Debian packages the files come from stands in var/lib/dpkg/status.d, where scanners look for it in
-images without a package manager, and each one's licence beside it.
+It copies only Python, git, ssh, our packages and their libraries: no shell, no package manager. The Debian packages
+of the files are listed in var/lib/dpkg/status.d, where scanners read them, with their licences in usr/share/doc.
 """
 
 import compileall
@@ -18,18 +17,18 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 PACKAGES = Path("/opt/kwokfleet")
-"""The environment that the locked packages are installed in."""
+"""Environment of the locked packages."""
 USER = 65532
 PROGRAMS = ("/usr/bin/python3", "/usr/bin/git", "/usr/lib/git-core/git-remote-https", "/usr/bin/ssh")
 FILES = ("/etc/os-release", "/etc/ssl/certs/ca-certificates.crt")
 MADE_BY = ("ca-certificates",)
-"""Packages whose files are made when they are set up, so that no file leads to them."""
+"""Packages whose files are generated at installation: `dpkg --search` does not find them."""
 LOADED_LATE = ("libgcc_s.so.1",)
-"""Libraries that no file names: glibc opens it when a thread ends."""
+"""Libraries that ldd does not list: glibc opens them when a thread ends."""
 FOLDERS = (
     ("tmp", 0o1777),
     ("var/lib/kwokfleet", 0o750),
-    ("fleets", 0o755),  # something is mounted here, and below run
+    ("fleets", 0o755),  # mount points, here and below run
     ("run", 0o755),
     ("usr/share/git-core/templates", 0o755),  # git warns if it is missing
 )
@@ -37,11 +36,11 @@ MERGED = ("bin", "lib", "lib64")
 """Links at the top of a Debian system, into usr."""
 
 UNUSED = (
-    "*/__pycache__",  # made anew below
+    "*/__pycache__",  # compiled below
     "*/python3.*/config-3.*",
     "*/python3.*/ensurepip",
     "*/python3.*/idlelib",
-    "*/python3.*/lib-dynload/*readline.*",  # for people at a terminal; these four bring large libraries along
+    "*/python3.*/lib-dynload/*readline.*",  # interactive use; these four need large libraries
     "*/python3.*/lib-dynload/_curses*",
     "*/python3.*/lib-dynload/_dbm.*",
     "*/python3.*/lib-dynload/_sqlite3.*",
@@ -52,12 +51,12 @@ UNUSED = (
     "*/python3.*/tkinter",
     "*/python3.*/turtle*",
     "*/site-packages/*/tests",
-    # The client is used for its configuration and connections; these are imported on demand, and nobody demands them.
+    # Only the client's configuration and connections are used; these modules are imported on demand.
     "*/site-packages/kubernetes/aio",
     "*/site-packages/kubernetes/client/api/*_api.py",
     "*/site-packages/kubernetes/client/models/[a-z]*.py",
     *(
-        f"*/site-packages/{name}{ending}"  # needed by kubernetes.aio alone
+        f"*/site-packages/{name}{ending}"  # needed only by kubernetes.aio
         for name in ("aiohttp", "aiohappyeyeballs", "aiosignal", "frozenlist", "multidict", "propcache", "yarl")
         for ending in ("", "-*.dist-info")
     ),
@@ -66,18 +65,18 @@ _LIBRARY = re.compile(r"(/\S+) \(0x")
 
 
 class Root:
-    """The new root, and what it was made of."""
+    """The new root and the copied files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.copied: set[Path] = set()
 
     def place(self, path: Path) -> Path:
-        """Return where a file of this system is to lie."""
+        """Return the path of a file in the new root."""
         return self.folder / path.relative_to("/")
 
     def add(self, path: Path) -> None:
-        """Copy a file to the same place; of a link, what it leads to as well."""
+        """Copy a file to the same path; for a link, also its target."""
         path = path.parent.resolve() / path.name
         if path in self.copied:
             return
@@ -89,9 +88,9 @@ class Root:
             self.add(path.parent / path.readlink())
 
     def libraries(self) -> set[Path]:
-        """Return the libraries that are loaded with what is here."""
+        """Return the libraries of the copied programs."""
         programs = [str(path) for path in self.copied if not path.is_symlink() and _is_program(path)]
-        # Those that need none make ldd fail.
+        # ldd fails for static programs.
         said = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=False).stdout  # noqa: S607
         return {Path(found) for found in _LIBRARY.findall(said)}
 
@@ -102,7 +101,7 @@ def _is_program(path: Path) -> bool:
 
 
 def files(folder: Path) -> Iterator[Path]:
-    """Yield the files below a folder that somebody uses."""
+    """Yield the files below a folder, except unused ones."""
     for entry in sorted(os.scandir(folder), key=lambda each: each.name):
         if any(fnmatch.fnmatchcase(entry.path, pattern) for pattern in UNUSED):
             continue
@@ -113,7 +112,7 @@ def files(folder: Path) -> Iterator[Path]:
 
 
 def fill(root: Root) -> None:
-    """Copy all that is needed."""
+    """Copy programs, packages and libraries."""
     for name in MERGED:
         link = Path("/", name)
         if link.is_symlink():
@@ -129,7 +128,7 @@ def fill(root: Root) -> None:
 
 
 def credit(root: Root) -> None:
-    """Write down which Debian packages the files come from, and under which licences."""
+    """Write the Debian packages of the files and their licences."""
     status = root.folder / "var/lib/dpkg/status.d"
     status.mkdir(parents=True)
     found = _owners(path for path in root.copied if not path.is_relative_to(PACKAGES))
@@ -148,12 +147,12 @@ def _owners(paths: Iterable[Path]) -> set[str]:
 
 
 def _dpkg(*arguments: str) -> str:
-    # Of files that belong to no package it says so, and fails: those that packages make when they are set up.
+    # It fails for files without a package: those generated at installation.
     return subprocess.run(["dpkg-query", *arguments], capture_output=True, text=True, check=False).stdout  # noqa: S607
 
 
 def compile_all(root: Path) -> None:
-    """Compile every module: nothing can be written at run time, and nothing has changed that would need a look."""
+    """Compile every module, without checks of the source: the root is read-only at run time."""
     for folder in (sysconfig.get_path("stdlib"), str(PACKAGES)):
         compileall.compile_dir(
             str(root) + folder,
@@ -166,7 +165,7 @@ def compile_all(root: Path) -> None:
 
 
 def make_folders(root: Path) -> None:
-    """Make the folders that nothing lies in yet."""
+    """Create the empty folders."""
     for name, mode in FOLDERS:
         folder = root / name
         folder.mkdir(parents=True, exist_ok=True)
@@ -176,7 +175,7 @@ def make_folders(root: Path) -> None:
 
 
 def main(target: str) -> None:
-    """Make the root."""
+    """Build the root."""
     root = Root(Path(target))
     root.folder.mkdir(parents=True)
     fill(root)

@@ -1,6 +1,6 @@
-"""Draw the README's picture from a real terminal: `.venv/bin/python docs/images/draw.py`.
+"""Draws the README's picture from a real terminal: `.venv/bin/python docs/images/draw.py`.
 
-Runs the commands in a pseudo-terminal, so the picture shows what a person would see.
+Runs the commands in a pseudo-terminal, so the picture is exact.
 """
 
 import os
@@ -20,7 +20,7 @@ PROGRAM = str(Path(sys.executable).with_name("kwokfleet"))
 
 
 def seen(arguments: list[str], environment: dict[str, str]) -> str:
-    """Run kwokfleet in a pseudo-terminal and return what is left on the screen in the end."""
+    """Run kwokfleet in a pseudo-terminal; return the final screen."""
     pid, descriptor = pty.fork()
     if pid == 0:
         os.execve(PROGRAM, [PROGRAM, *arguments], environment)  # noqa: S606 - no shell wanted
@@ -28,7 +28,7 @@ def seen(arguments: list[str], environment: dict[str, str]) -> str:
     try:
         while chunk := os.read(descriptor, 1 << 16):
             data += chunk
-    except OSError:  # how Linux says that the other side has gone
+    except OSError:  # Linux reports the end of the process as an error
         pass
     os.waitpid(pid, 0)
     text = data.decode().replace("\r\n", "\n")
@@ -37,7 +37,7 @@ def seen(arguments: list[str], environment: dict[str, str]) -> str:
 
 
 def main() -> None:
-    """Play the commands in a cluster of their own and write the picture."""
+    """Run the commands in a new cluster and write the picture."""
     console = Console(record=True, width=WIDTH, file=open(os.devnull, "w"), force_terminal=True)  # noqa: PTH123, SIM115 - nowhere
     with tempfile.TemporaryDirectory() as folder:
         data = f"{folder}/kwokfleet"
@@ -51,7 +51,7 @@ def main() -> None:
             console.print()
         seen(["cluster", "down"], environment)
     svg = console.export_svg(title="kwokfleet")
-    # No fonts from elsewhere: the reader's own fixed-width font does.
+    # No external fonts: use the reader's fixed-width font.
     svg = re.sub(r"@font-face \{.*?\}\n", "", svg, flags=re.DOTALL)
     (HERE / "cluster-up.svg").write_text(svg)
 

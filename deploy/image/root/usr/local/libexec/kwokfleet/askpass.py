@@ -1,7 +1,7 @@
 #!/opt/kwokfleet/bin/python3 -IS
-"""Tell git the user's name or password out of a mounted Secret: the image has no shell for a credential helper.
+"""GIT_ASKPASS program: prints the user name or password from a mounted Secret. The image has no shell.
 
-git calls it with what it would ask at a terminal: `Username for 'https://…': ` or `Password for 'https://…': `.
+git passes the prompt: `Username for 'https://…': ` or `Password for 'https://…': `.
 """
 
 import sys
@@ -11,7 +11,7 @@ SECRET = Path("/etc/git-secret")
 
 
 def main(question: str) -> int:
-    """Print the answer; 1 if there is none."""
+    """Print the value; return 1 if it is missing."""
     file = SECRET / ("username" if question.startswith("Username") else "password")
     try:
         sys.stdout.write(file.read_text(encoding="utf-8").strip() + "\n")

@@ -1,20 +1,20 @@
 #!/opt/kwokfleet/bin/python3 -IS
-"""Ask a daemon whether it works: `healthcheck.py http://127.0.0.1:8265/healthz`. 0: it does, 1: it does not.
+"""Health check of a daemon: `healthcheck.py http://127.0.0.1:8265/healthz`. Exits with 0 if healthy, else 1.
 
-For container engines that run a command to find out; the image has no curl and no shell.
+For container engines with command health checks; the image has no curl and no shell.
 """
 
 import sys
 import urllib.error
 import urllib.request
 
-ANSWER_S = 4
+TIMEOUT_S = 4
 
 
 def main(url: str) -> int:
-    """Return 0 if the answer is 200; say what it is."""
+    """Print the response; return 0 if its status is 200."""
     try:
-        with urllib.request.urlopen(url, timeout=ANSWER_S) as answer:  # noqa: S310  # the image's own address
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:  # noqa: S310  # the image's own address
             said, code = answer.read(), 0
     except urllib.error.HTTPError as refused:
         with refused:
