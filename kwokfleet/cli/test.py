@@ -1,4 +1,4 @@
-"""`kwokfleet test`: play the waves of some files on a cluster made for that, and say whether what was expected held."""
+"""`kwokfleet test`: run all waves on a temporary cluster, and check their gates."""
 
 import os
 import signal
@@ -31,24 +31,24 @@ Until = Annotated[
     str,
     typer.Option(
         metavar="done|DURATION",
-        help="done: until each wave has had a run and all of it is over; or for so long once the fleet is Ready.",
+        help="done: until each wave has finished one run; or a duration, counted from when the fleet is Ready.",
     ),
 ]
-Timeout = Annotated[str, typer.Option(metavar="DURATION", help="Give up after this long, counted from the cluster.")]
+Timeout = Annotated[str, typer.Option(metavar="DURATION", help="Time limit, counted from when the cluster is up.")]
 ReportDir = Annotated[
     Path | None,
-    typer.Option(help="Write reports into this folder: HTML, JUnit, CSV, JSON, ClusterLoader2's.", show_default=False),
+    typer.Option(help="Write reports to this folder: HTML, JUnit, CSV, JSON, ClusterLoader2.", show_default=False),
 ]
-Keep = Annotated[bool, typer.Option("--keep", help="Leave the cluster as it is in the end.")]
+Keep = Annotated[bool, typer.Option("--keep", help="Keep the cluster after the test.")]
 
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """What to test, and how."""
+    """Options of a test."""
 
     path: Path
     play_s: float | None
-    """None: until every wave has been played once."""
+    """None: until every wave has finished one run."""
     timeout_s: float
     report_dir: Path | None
     keep: bool
@@ -57,13 +57,13 @@ class _Options:
 
     @property
     def within(self) -> timedelta:
-        """How long waves have to begin."""
+        """Time in which waves must start."""
         return timedelta(seconds=self.timeout_s if self.play_s is None else self.play_s)
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is in the files."""
+    """Fleets of the files, and the runs that the test waits for."""
 
     fleets: "Sequence[Fleet]"
     expected: "Sequence[ExpectedWave]"
@@ -80,10 +80,10 @@ def run_test(  # noqa: PLR0913, PLR0917  # one for each option
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
-    """Play all waves on a cluster of their own, measure, and exit 0 if what they expect held, 1 if not.
+    """Run all waves on a temporary cluster, and check their gates: exit with 0 if all pass, 1 if not.
 
-    For pipelines. The files are checked before anything is started. With --kubeconfig or --context it uses that
-    cluster instead, and removes the fleets from it in the end; KUBECONFIG alone is not taken for a wish.
+    For pipelines. Invalid files are reported before the cluster starts. With --kubeconfig or --context the test uses
+    that cluster, and removes its fleets at the end. The variable KUBECONFIG is ignored.
     """
     play_s = None if until == DONE else sync.seconds(until, "--until")
     options = _Options(
@@ -91,45 +91,45 @@ def run_test(  # noqa: PLR0913, PLR0917  # one for each option
         kube_scheduler_config,
     )  # fmt: skip
     foreign = context is not None or kubeconfig is not None
-    _refuse_contradictions(options, foreign=foreign)
-    plan = _planned(options)
+    _check_options(options, foreign=foreign)
+    plan = _plan_test(options)
     if report_dir is not None:
         report_dir.mkdir(parents=True, exist_ok=True)
     output.start_logging(quiet=True)
     if foreign:
-        code = _tested_elsewhere(options, plan, context, kubeconfig)
+        code = _test_on_existing_cluster(options, plan, context, kubeconfig)
     else:
-        with _own_cluster(options) as made:
-            told = f"{made.name}, Kubernetes {made.version}"
-            code = _tested(options, plan, (None, made.kubeconfig), told, lambda _made: None)
+        with _temporary_cluster(options) as started:
+            label = f"{started.name}, Kubernetes {started.version}"
+            code = _run_test(options, plan, (None, started.kubeconfig), label, lambda _daemon: None)
     raise typer.Exit(code)
 
 
-def _refuse_contradictions(options: _Options, *, foreign: bool) -> None:
+def _check_options(options: _Options, *, foreign: bool) -> None:
     if options.play_s is not None and options.play_s >= options.timeout_s:
+        until, timeout = _duration_text(options.play_s), _duration_text(options.timeout_s)
         raise errors.InputError(
-            f"--until {_shown(options.play_s)} is not shorter than --timeout {_shown(options.timeout_s)}",
-            hint="give it a longer --timeout",
+            f"--until {until} must be shorter than --timeout {timeout}", hint="use a longer --timeout"
         )
     if foreign and options.scheduler_config is not None:
         raise errors.InputError(
-            "--kube-scheduler-config is for a cluster that is made here",
-            hint="leave out --kubeconfig and --context, or configure that cluster's scheduler there",
+            "--kube-scheduler-config is for a temporary cluster only",
+            hint="omit --kubeconfig and --context, or configure the scheduler of that cluster",
         )
 
 
-def _shown(seconds: float) -> str:
+def _duration_text(seconds: float) -> str:
     from kwokfleet.api import units
 
     return units.format_duration(timedelta(seconds=seconds))
 
 
 # ----------------------------------------------------------------------------------------
-# before anything is started
+# checks before the start
 
 
-def _planned(options: _Options) -> _Plan:
-    """Check the files, and return what is to be played; raise if that is nothing, or if a wave would never be."""
+def _plan_test(options: _Options) -> _Plan:
+    """Check the files; return the expected runs; raise if there are none, or if a wave would never start."""
     from kwokfleet.documents import problems
     from kwokfleet.experiment import progress
     from kwokfleet.source import loader
@@ -137,28 +137,28 @@ def _planned(options: _Options) -> _Plan:
     loaded = files.load(loader.Loader(), options.path)
     for problem in loaded.problems:
         output.print_line(files.problem_line(problem))
-    wrong = problems.errors(loaded.problems)
-    if wrong:
+    file_errors = problems.errors(loaded.problems)
+    if file_errors:
         raise errors.InputError(
-            f"{files.count(len(wrong), 'problem')} in {options.path}: nothing was started",
-            hint="kwokfleet validate shows the same, and needs no cluster",
+            f"{files.count(len(file_errors), 'error')} in {options.path}; the test was not started",
+            hint="check files without a cluster: kwokfleet validate",
         )
     selection = progress.select_waves(loaded.tree.fleets, datetime.now(UTC), options.within)
-    _refuse_what_never_comes(selection, options)
+    _check_start_times(selection, options)
     if not selection.expected:
-        none = "none is due in that time" if selection.late or selection.past else "there is none"
-        why = f"suspended: {progress.abbreviate(selection.suspended)}" if selection.suspended else none
+        no_wave = "none is due in that time" if selection.late or selection.past else "the files have none"
+        reason = f"suspended: {progress.abbreviate(selection.suspended)}" if selection.suspended else no_wave
         raise errors.InputError(
-            f"no wave of {options.path} would be played: {why}", hint="a test needs waves: docs/fleet-files.md"
+            f"no wave of {options.path} would run: {reason}", hint="a test needs waves: docs/fleet-files.md"
         )
     if selection.suspended:
-        output.print_line(f"note: suspended, so not played: {progress.abbreviate(selection.suspended)}")
+        output.print_line(f"note: suspended waves do not run: {progress.abbreviate(selection.suspended)}")
     if not any(wave.has_gates for wave in selection.expected):
-        output.print_line("note: no wave says what it expects, so nothing can fail: docs/testing.md tells of gates")
+        output.print_line("note: no wave has gates, so the test cannot fail; see docs/testing.md")
     return _Plan(loaded.tree.fleets, selection.expected)
 
 
-def _refuse_what_never_comes(selection: "WaveSelection", options: _Options) -> None:
+def _check_start_times(selection: "WaveSelection", options: _Options) -> None:
     from kwokfleet.experiment import progress
 
     late = [f"{name} (due {due:%Y-%m-%dT%H:%M:%SZ})" for name, due in selection.late]
@@ -167,13 +167,13 @@ def _refuse_what_never_comes(selection: "WaveSelection", options: _Options) -> N
             output.print_line(f"note: not due in that time: {progress.abbreviate((*late, *selection.past))}")
     elif selection.past:
         raise errors.InputError(
-            f"the time of {progress.abbreviate(selection.past)} is past: it would never be played",
-            hint="write start: {after: 10s}, or say how long to play: --until 5m",
+            f"the start time of {progress.abbreviate(selection.past)} is in the past: it would never run",
+            hint="use start: {after: 10s}, or limit the test: --until 5m",
         )
     elif late:
         raise errors.InputError(
-            f"first due after --timeout {_shown(options.timeout_s)}: {progress.abbreviate(late)}",
-            hint="start: {after: 10s} in a file for tests, a longer --timeout, or --until 5m for what is due by then",
+            f"first due after --timeout {_duration_text(options.timeout_s)}: {progress.abbreviate(late)}",
+            hint="use start: {after: 10s}, a longer --timeout, or --until 5m to run only waves due by then",
         )
 
 
@@ -182,37 +182,37 @@ def _refuse_what_never_comes(selection: "WaveSelection", options: _Options) -> N
 
 
 @contextmanager
-def _own_cluster(options: _Options) -> "Iterator[embedded.ClusterStatus]":
-    """Bring up a cluster that nobody else has, and remove it however the block ends."""
+def _temporary_cluster(options: _Options) -> "Iterator[embedded.ClusterStatus]":
+    """Start a temporary cluster; delete it when the block ends."""
     from kwokfleet.cli import progress
     from kwokfleet.embedded import cluster, state
     from kwokfleet.embedded import progress as embedded_progress
 
     config, name = cluster_commands.settings_with(options.bin_dir), f"test-{os.urandom(3).hex()}"
     spec = state.Spec(scheduler_config=str(options.scheduler_config or ""))
-    made = None
+    started = None
     try:
         with progress.show(output.console(stderr=True)) as report:
-            made = cluster.up(config, name, spec, report)
-        yield made
+            started = cluster.up(config, name, spec, report)
+        yield started
     finally:
-        for each in signals.STOPPING:  # it ends already; half a removal helps nobody
-            signal.signal(each, signal.SIG_IGN)
-        if made is None:  # `up` leaves nothing when it fails; but a signal may come between two lines
+        for number in signals.STOPPING:  # a second signal must not interrupt the removal
+            signal.signal(number, signal.SIG_IGN)
+        if started is None:  # `up` cleans up when it fails; but a signal may arrive after it
             with suppress(errors.KwokfleetError):
                 cluster.down(config, name, embedded_progress.discard)
         elif options.keep:
-            _say_how_to_go_on(made, options.path)
+            _print_next_steps(started, options.path)
         else:
             cluster.down(config, name, embedded_progress.discard)
-            output.print_line(f"cluster {name} is gone")
+            output.print_line(f"cluster {name} deleted")
 
 
-def _say_how_to_go_on(made: "embedded.ClusterStatus", path: Path) -> None:
-    cluster_commands.print_usage(made)
+def _print_next_steps(started: "embedded.ClusterStatus", path: Path) -> None:
+    cluster_commands.print_usage(started)
     output.print_line(
-        f"kwok has ended with the test, so its nodes will not stay Ready. To go on with the same files:\n\n"
-        f"  {output.program()} up {path} --name {made.name}\n"
+        f"kwok has ended with the test, so the nodes become NotReady. To continue with the same files:\n\n"
+        f"  {output.program()} up {path} --name {started.name}\n"
     )
 
 
@@ -220,50 +220,54 @@ def _say_how_to_go_on(made: "embedded.ClusterStatus", path: Path) -> None:
 # the test
 
 
-def _tested_elsewhere(options: _Options, plan: _Plan, context: str | None, kubeconfig: Path | None) -> errors.ExitCode:
-    """Test on a cluster that somebody named, and leave it as it was, unless it is to be kept."""
+def _test_on_existing_cluster(
+    options: _Options, plan: _Plan, context: str | None, kubeconfig: Path | None
+) -> errors.ExitCode:
+    """Test on an existing cluster; remove the Fleets at the end, unless --keep is set."""
     site = test_cleanup.SharedCluster(plan.fleets, context, kubeconfig)
-    told = f"that of {f'context {context}' if context else kubeconfig}"
+    label = f"context {context}" if context else str(kubeconfig)
     test_cleanup.require_unknown_fleets(site)
     if options.keep:
-        return _tested(options, plan, (context, kubeconfig), told, lambda _made: None)
+        return _run_test(options, plan, (context, kubeconfig), label, lambda _daemon: None)
     with test_cleanup.removed_at_exit(site):
-        return _tested(options, plan, (context, kubeconfig), told, lambda made: test_cleanup.remove_fleets(made, site))
+        return _run_test(
+            options, plan, (context, kubeconfig), label, lambda started: test_cleanup.remove_fleets(started, site)
+        )
 
 
-def _tested(
+def _run_test(
     options: _Options,
     plan: _Plan,
     where: tuple[str | None, Path | None],
     cluster: str,
-    leave: "Callable[[daemon.Daemon], None]",
+    clean_up: "Callable[[daemon.Daemon], None]",
 ) -> errors.ExitCode:
-    """Run a daemon until the test is over; tell what came of it, also if that took too long."""
+    """Run a daemon until the test ends; print the results, also after a timeout."""
     from kwokfleet.cli import test_view
     from kwokfleet.experiment import runner
 
-    began, test_runner, late = time.monotonic(), None, None
+    start, timeout = time.monotonic(), None
     config = replace(run.default_config(options.path, None, options.bin_dir), context=where[0], kubeconfig=where[1])
-    with run.running(config) as made:
-        test_runner = runner.ExperimentRunner(made, plan.expected, config.results_dir)
+    with run.running(config) as started:
+        test_runner = runner.ExperimentRunner(started, plan.expected, config.results_dir)
         try:
             with test_view.display(output.console(stderr=True), cluster) as show:
-                output.start_logging(quiet=True)  # above what is drawn, not through it
+                output.start_logging(quiet=True)  # logs above the live display
                 test_runner.wait(options.play_s, options.timeout_s, show)
                 test_runner.wait_for_results()
         except errors.DeadlineError as error:
-            late = error
+            timeout = error
         finally:
-            leave(made)
-    test_runner.poll()  # what was measured up to the end
-    code = _tell(test_runner, options, time.monotonic() - began)
-    if late is not None:
-        raise late
+            clean_up(started)
+    test_runner.poll()  # the last measurements
+    code = _print_results(test_runner, options, time.monotonic() - start)
+    if timeout is not None:
+        raise timeout
     return code
 
 
-def _tell(test_runner: "runner.ExperimentRunner", options: _Options, took_s: float) -> errors.ExitCode:
-    """Print what came of each Run, write the reports, and return the exit code."""
+def _print_results(test_runner: "runner.ExperimentRunner", options: _Options, took_s: float) -> errors.ExitCode:
+    """Print the result of each Run, write the reports, return the exit code."""
     from kwokfleet.cli import test_view
 
     runs = test_runner.snapshot.runs
@@ -274,7 +278,7 @@ def _tell(test_runner: "runner.ExperimentRunner", options: _Options, took_s: flo
     for line in failures:
         output.print_line(line)
     if options.report_dir is not None:
-        output.print_line(_written(test_runner, options.report_dir))
+        output.print_line(_write_reports(test_runner, options.report_dir))
     output.print_line(f"{_summary(runs, failures)} in {took_s:.0f} s")
     return errors.ExitCode.NO if failures else errors.ExitCode.DONE
 
@@ -288,14 +292,14 @@ def _failures(runs: "Sequence[RunProgress]") -> list[str]:
 def _summary(runs: "Sequence[RunProgress]", failures: "Sequence[str]") -> str:
     from kwokfleet.experiment.progress import RunStep
 
-    over = [run for run in runs if run.step is RunStep.FINISHED]
-    gates = sum(len(run.result.gates) for run in over if run.result)
-    held = files.count(len(failures), "failure") if failures else "all held" if gates else "nothing could fail"
-    return f"{files.count(len(over), 'run')} over, {files.count(gates, 'gate')}: {held}"
+    finished = [run for run in runs if run.step is RunStep.FINISHED]
+    gates = sum(len(run.result.gates) for run in finished if run.result)
+    verdict = files.count(len(failures), "failure") if failures else "all passed" if gates else "nothing to check"
+    return f"{files.count(len(finished), 'run')} finished, {files.count(gates, 'gate')}: {verdict}"
 
 
-def _written(test_runner: "runner.ExperimentRunner", folder: Path) -> str:
-    """Write the reports; return where they are."""
+def _write_reports(test_runner: "runner.ExperimentRunner", folder: Path) -> str:
+    """Write the reports; return a line with their folder."""
     from kwokfleet.report import writer
 
     written = writer.write_all(test_runner.stored_results(), folder)

@@ -1,4 +1,4 @@
-"""A cluster that is not ours alone, left as it was found: what a test needs of it before, and removes from it after."""
+"""Tests on an existing cluster: the check before the test, and the removal of its Fleets afterwards."""
 
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SharedCluster:
-    """A cluster, and the Fleets that are to be on it for a while."""
+    """An existing cluster, and the Fleets of the test."""
 
     fleets: "Sequence[Fleet]"
     context: str | None
@@ -27,96 +27,87 @@ class SharedCluster:
 
     @property
     def names(self) -> list[str]:
-        """The Fleets' names."""
-        return sorted(each.name for each in self.fleets)
+        """Names of the Fleets, sorted."""
+        return sorted(fleet.name for fleet in self.fleets)
 
 
 @contextmanager
-def removed_at_exit(site: SharedCluster) -> "Iterator[None]":
-    """Let the cluster forget, in the end, whatever it still knows of these Fleets."""
+def removed_at_exit(cluster: SharedCluster) -> "Iterator[None]":
+    """Delete the workloads and the status of these Fleets when the block ends."""
     try:
         yield
     finally:
         from kwokfleet.reconcile import status_writer
 
-        with _sending(site) as sender:
-            _remove_played(sender, site)  # what was on its way when the daemon was told to rest
-            for name in site.names:
+        with connection.connect_throttled(cluster.context, cluster.kubeconfig) as sender:
+            _delete_workloads(sender, cluster)  # objects that were submitted while the daemon stopped
+            for name in cluster.names:
                 status_writer.StatusWriter(sender).delete(name)
 
 
-def require_unknown_fleets(site: SharedCluster) -> None:
-    """Refuse a cluster that knows these Fleets: their Runs have been, and nobody asked to remove what is theirs."""
+def require_unknown_fleets(cluster: SharedCluster) -> None:
+    """Raise if the cluster has one of these Fleets: its Runs are finished, and the test must not delete it."""
     from kwokfleet.experiment import progress
     from kwokfleet.reconcile import cluster_state
 
-    with _sending(site) as sender:
-        known = sorted({each["metadata"]["name"] for each in cluster_state.list_fleets(sender)} & set(site.names))
+    with connection.connect_throttled(cluster.context, cluster.kubeconfig) as sender:
+        known = sorted({fleet["metadata"]["name"] for fleet in cluster_state.list_fleets(sender)} & set(cluster.names))
     if known:
         raise errors.InputError(
-            f"this cluster has a fleet {progress.abbreviate(known)} already: its waves would not be played again",
-            hint=f"kwokfleet delete {known[0]}, or test on a cluster of its own: without --kubeconfig",
+            f"this cluster already has fleet {progress.abbreviate(known)}: its waves would not run again",
+            hint=f"kwokfleet delete {known[0]}, or use a temporary cluster: omit --kubeconfig and --context",
         )
 
 
-@contextmanager
-def _sending(site: SharedCluster) -> "Iterator[throttled_client.ThrottledClient]":
-    import threading
-
-    from kwokfleet.kube import throttled_client
-
-    api = connection.connect(site.context, site.kubeconfig)
-    try:
-        yield throttled_client.ThrottledClient(api, throttled_client.ClientLimits(), threading.Event())
-    finally:
-        api.close()
-
-
-def remove_fleets(made: "daemon.Daemon", site: SharedCluster) -> None:
-    """Remove Fleets while their kwok still runs, because it lets pods go; the daemon only looks on meanwhile."""
+def remove_fleets(running_daemon: "daemon.Daemon", cluster: SharedCluster) -> None:
+    """Delete the Fleets while the daemon is suspended, and kwok still runs: kwok finishes the deletion of pods."""
     from kwokfleet.daemon.trigger import PassReason
     from kwokfleet.kube import throttled_client
     from kwokfleet.reconcile import reconciler
     from kwokfleet.source import loader
 
-    made.suspended = True
-    made.request(PassReason.ASKED)
-    with _sending(site) as sender:
-        _remove_played(sender, site)
-    for name in site.names:
-        ordered = reconciler.ReconcileOptions(only=frozenset({name, ""}), budget=False)
-        with session.open_session(site.context, site.kubeconfig, ordered, throttled_client.ClientLimits()) as syncer:
+    running_daemon.suspended = True
+    running_daemon.request(PassReason.ASKED)
+    with connection.connect_throttled(cluster.context, cluster.kubeconfig) as sender:
+        _delete_workloads(sender, cluster)
+    for name in cluster.names:
+        options = reconciler.ReconcileOptions(only=frozenset({name, ""}), budget=False)
+        with session.open_session(
+            cluster.context, cluster.kubeconfig, options, throttled_client.ClientLimits()
+        ) as syncer:
             view = connection.wait_until_listed(syncer.informer)
-            if {each.fleet for each in view.objects.values()} - {name, ""}:
-                syncer.limit_to({name})  # what Fleets share is still needed by the others
-            nothing = loader.empty_tree()
-            left = syncer.converge(nothing, syncer.plan(nothing)).left
-        stays = len(left.changes) + sum(len(each.changes) for each in left.withheld)
-        rest = f"{stays} objects stay; see kwokfleet delete {name}" if stays else "gone from the cluster"
-        output.print_line(f"fleet {name}: {rest}")
+            if {observed.fleet for observed in view.objects.values()} - {name, ""}:
+                syncer.limit_to({name})  # other Fleets still need shared objects
+            empty = loader.empty_tree()
+            left = syncer.converge(empty, syncer.plan(empty)).left
+        remaining = len(left.changes) + sum(len(held.changes) for held in left.withheld)
+        result = f"{remaining} objects remain; delete them: kwokfleet delete {name}" if remaining else "deleted"
+        output.print_line(f"fleet {name}: {result}")
 
 
-def _remove_played(sender: "throttled_client.ThrottledClient", site: SharedCluster) -> None:
-    """Remove what the Waves have made, wherever it is, and namespaces of theirs that nobody else uses."""
+def _delete_workloads(sender: "throttled_client.ThrottledClient", cluster: SharedCluster) -> None:
+    """Delete the objects of all Waves, and their namespaces if nothing else uses them."""
     from kwokfleet.kube import client, discovery, requests, throttled_client
     from kwokfleet.waves import churn
 
-    known, work = discovery.KindResolver(sender), list[requests.Request]()
-    places: dict[str, Manifest] = {}
-    for fleet in site.fleets:
+    resolver, deletions = discovery.KindResolver(sender), list[requests.Request]()
+    namespaces: dict[str, Manifest] = {}
+    for fleet in cluster.fleets:
         for wave in fleet.spec.waves:
             try:
-                kind = known.of_manifest(wave.template)
-                mine = churn.wave_selector(fleet.name, wave.name)
-                found = client.list_objects(sender, kind, mine, metadata_only=True)
-                work += [requests.delete_any(kind, each, each["metadata"]["uid"]) for each in found]
-                made = client.list_objects(sender, requests.NAMESPACE, mine, metadata_only=True)
-                places |= {each["metadata"]["name"]: each for each in made}
+                kind = resolver.of_manifest(wave.template)
+                selector = churn.wave_selector(fleet.name, wave.name)
+                workloads = client.list_objects(sender, kind, selector, metadata_only=True)
+                deletions += [
+                    requests.delete_any(kind, manifest, manifest["metadata"]["uid"]) for manifest in workloads
+                ]
+                created = client.list_objects(sender, requests.NAMESPACE, selector, metadata_only=True)
+                namespaces |= {namespace["metadata"]["name"]: namespace for namespace in created}
             except errors.ClusterError as error:
-                output.print_line(f"note: what wave {wave.name} has made may stay: {error}")
+                output.print_line(f"note: objects of wave {wave.name} may remain: {error}")
     for name in (
-        places.keys() - discovery.occupied_namespaces(sender, places.keys(), requests.UNMANAGED_SELECTOR).keys()
+        namespaces.keys() - discovery.occupied_namespaces(sender, namespaces.keys(), requests.UNMANAGED_SELECTOR).keys()
     ):
-        work.append(requests.delete_any(requests.NAMESPACE, places[name], places[name]["metadata"]["uid"]))
-    if work:
-        throttled_client.send_all(sender, work)
+        deletions.append(requests.delete_any(requests.NAMESPACE, namespaces[name], namespaces[name]["metadata"]["uid"]))
+    if deletions:
+        throttled_client.send_all(sender, deletions)

@@ -1,4 +1,4 @@
-"""What people see of a test: redrawn on a terminal, a line now and then anywhere else; and a table in the end."""
+"""Display of a test: relive_display on a terminal, lines otherwise; and the table of results."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +16,7 @@ from kwokfleet.experiment.runner import ExperimentSnapshot, Phase
 from kwokfleet.measure.result import Clock, Result
 
 PLAIN_EVERY_S = 10.0
-"""In a log, what has changed is told this often; that something is over, at once."""
+"""Interval of progress lines, where there is no terminal. The end of a step is printed at once."""
 _PER_SECOND = 8
 _ORDER = (Phase.SYNC, Phase.READY, Phase.WAVES)
 Show = Callable[[ExperimentSnapshot], None]
@@ -24,40 +24,40 @@ Show = Callable[[ExperimentSnapshot], None]
 
 @contextmanager
 def display(console: Console, cluster: str) -> Iterator[Show]:
-    """Show the scenes that the function this yields is told, until the block ends."""
+    """Yield a function that shows the state of a test, until the block ends."""
     if not console.is_terminal:
         console.print(f"cluster: {cluster}", soft_wrap=True)
-        yield _Lines(console).show
+        yield _PlainLines(console).show
         return
-    drawn = _Drawn(cluster)
-    with Live(get_renderable=drawn.render, console=console, refresh_per_second=_PER_SECOND):
-        yield drawn.show
+    live_display = _LiveDisplay(cluster)
+    with Live(get_renderable=live_display.render, console=console, refresh_per_second=_PER_SECOND):
+        yield live_display.show
 
 
-class _Lines:
-    """Writes a line for what has changed."""
+class _PlainLines:
+    """Prints a line for each change."""
 
     def __init__(self, console: Console) -> None:
-        self._console, self._began = console, time.monotonic()
-        self._told: dict[str, tuple[object, str]] = {}
-        self._said = -PLAIN_EVERY_S
+        self._console, self._start = console, time.monotonic()
+        self._printed: dict[str, tuple[object, str]] = {}
+        self._last_line_at = -PLAIN_EVERY_S
 
     def show(self, state: ExperimentSnapshot) -> None:
-        now, due = time.monotonic(), time.monotonic() - self._said >= PLAIN_EVERY_S
-        for subject, step, text in _sentences(state):
-            before = self._told.get(subject)
-            moved = before is None or before[0] != step
-            if moved or (due and before is not None and before[1] != text):
-                self._told[subject] = (step, text)
-                self._said = now
-                self._console.print(f"{now - self._began:6.1f} s  {subject}: {text}", soft_wrap=True)
+        now, due = time.monotonic(), time.monotonic() - self._last_line_at >= PLAIN_EVERY_S
+        for subject, step, text in _progress_lines(state):
+            previous = self._printed.get(subject)
+            is_new_step = previous is None or previous[0] != step
+            if is_new_step or (due and previous is not None and previous[1] != text):
+                self._printed[subject] = (step, text)
+                self._last_line_at = now
+                self._console.print(f"{now - self._start:6.1f} s  {subject}: {text}", soft_wrap=True)
 
 
-def _sentences(state: ExperimentSnapshot) -> Iterator[tuple[str, object, str]]:
-    """Yield a subject, how far it is, and what is to be said of it."""
+def _progress_lines(state: ExperimentSnapshot) -> Iterator[tuple[str, object, str]]:
+    """Yield subject, step and text of each line."""
     nodes = state.nodes
     if state.phase is Phase.SYNC:
-        yield "sync", 0, f"{state.changes_left:,} changes are left" if state.changes_left else "begins"
+        yield "sync", 0, f"{state.changes_left:,} changes left" if state.changes_left else "starting"
     else:
         yield "sync", 1, "done"
         if state.phase is Phase.WAVES or nodes.ready < nodes.desired:
@@ -66,14 +66,14 @@ def _sentences(state: ExperimentSnapshot) -> Iterator[tuple[str, object, str]]:
         yield "waiting", state.obstacle, state.obstacle
     for run in state.runs if state.phase is Phase.WAVES else ():
         if run.step is not RunStep.WAITING:
-            yield run.name, run.step, ", ".join(_words(run))
+            yield run.name, run.step, ", ".join(_run_details(run))
 
 
-def _words(run: RunProgress) -> Iterator[str]:
+def _run_details(run: RunProgress) -> Iterator[str]:
     record, result = run.record, run.result
     if record is None:
         return
-    yield f"{record.submitted:,} of {record.total:,} submitted" if record.total else "begins"
+    yield f"{record.submitted:,} of {record.total:,} submitted" if record.total else "starting"
     if result is not None:
         yield f"{_running(result):,} pods running"
         yield f"{result.objects.completed:,} complete"
@@ -81,7 +81,7 @@ def _words(run: RunProgress) -> Iterator[str]:
         yield f"{record.verdict.lower()}{f' in {duration_text(run)}' if run.duration else ''}"
 
 
-class _Drawn:
+class _LiveDisplay:
     """Draws the last state."""
 
     def __init__(self, cluster: str) -> None:
@@ -126,9 +126,11 @@ class _Drawn:
         if record is None:
             return Text("·", "dim"), Text(run.name, "dim"), "", "", "", "", ""
         over = run.step is RunStep.FINISHED
-        good = over and not run.failures
+        passed = over and not run.failures
         mark = (
-            Text("✓" if good else "✗", "green" if good else "red") if over else self._spinner.render(time.monotonic())
+            Text("✓" if passed else "✗", "green" if passed else "red")
+            if over
+            else self._spinner.render(time.monotonic())
         )
         spent = duration_text(run) or f"{max(0.0, (datetime.now(UTC) - record.start).total_seconds()):.1f} s"
         return (
@@ -138,23 +140,23 @@ class _Drawn:
             f"{_running(result):,}" if result else "",
             f"{result.objects.completed:,} of {record.total:,}" if result else "",
             spent,
-            Text(record.verdict.lower(), "green" if good else "red") if over else Text(run.step.value, "dim"),
+            Text(record.verdict.lower(), "green" if passed else "red") if over else Text(run.step.value, "dim"),
         )
 
 
 def _running(result: Result) -> int:
-    """Return how many pods run now: those that have run, less those that are over."""
+    """Return the number of pods that run now: started pods minus finished pods."""
     pods = result.pods
     return max(0, pods.running - pods.completed - pods.failed)
 
 
 def duration_text(run: RunProgress) -> str:
-    """Return how long a Run took, from when it was due to when all was complete."""
+    """Return the duration of a Run, from its start time to the completion of all objects."""
     return f"{run.duration.total_seconds():.1f} s" if run.duration is not None else ""
 
 
 def rows(runs: Sequence[RunProgress]) -> list[dict[str, object]]:
-    """Return what came of each Run, as rows of a table."""
+    """Return the result of each Run, as rows of a table."""
     return [_row(run) for run in runs if run.record is not None]
 
 
@@ -170,14 +172,14 @@ def _row(run: RunProgress) -> dict[str, object]:
         "total": duration_text(run) or "-",
         "startup p50": _seconds(startup.p50 if startup else None),
         "startup p99": _seconds(startup.p99 if startup else None),
-        "gates": f"{sum(each.passed for each in gates)} of {len(gates)}" if gates else "none",
+        "gates": f"{sum(gate.passed for gate in gates)} of {len(gates)}" if gates else "none",
         "result": _verdict(run),
     }
 
 
 def _verdict(run: RunProgress) -> str:
     if run.step is not RunStep.FINISHED:
-        return "not over"
+        return "unfinished"
     return "failed" if run.failures else "passed" if run.result and run.result.gates else "measured"
 
 

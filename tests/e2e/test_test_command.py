@@ -62,13 +62,13 @@ def test_a_broken_file_costs_no_cluster(tmp_path: Path) -> None:
     """It is told with its line, and nothing was started."""
     said = refused(tmp_path, saved(tmp_path, wave("jobs").replace("count: 5", "count: many")))
     assert "lab.yaml:10:14: spec.waves[0].count" in said
-    assert "nothing was started" in said
+    assert "the test was not started" in said
 
 
 def test_a_file_without_a_wave_is_refused(tmp_path: Path) -> None:
     """There is nothing to test."""
     (tmp_path / "lab.yaml").write_text(HEAD.replace("  waves:\n", ""))
-    assert "no wave of lab.yaml would be played: there is none" in refused(tmp_path, "lab.yaml")
+    assert "no wave of lab.yaml would run: the files have none" in refused(tmp_path, "lab.yaml")
 
 
 def test_a_file_whose_waves_are_suspended_is_refused(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_file_whose_waves_are_suspended_is_refused(tmp_path: Path) -> None:
     ("start", "said"),
     [
         ("{after: 2h}", "first due after --timeout"),
-        ('{at: "2020-01-01T00:00:00Z"}', "the time of lab/jobs is past"),
+        ('{at: "2020-01-01T00:00:00Z"}', "the start time of lab/jobs is in the past"),
     ],
 )
 def test_a_wave_that_would_not_be_played_is_refused(tmp_path: Path, start: str, said: str) -> None:
@@ -93,7 +93,7 @@ def test_a_wave_that_would_not_be_played_is_refused(tmp_path: Path, start: str, 
     [
         (["--until", "soon"], "--until soon"),
         (["--timeout", "5"], "--timeout 5"),
-        (["--until", "1h", "--timeout", "10m"], "is not shorter than --timeout"),
+        (["--until", "1h", "--timeout", "10m"], "must be shorter than --timeout"),
         (["--kubeconfig", "nowhere", "--kube-scheduler-config", "s.yaml"], "--kube-scheduler-config"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -175,7 +175,7 @@ def test_a_wave_that_never_ends_is_a_deadline_and_the_cluster_can_be_kept(kwokfl
     done = kwokfleet.run("test", saved(tmp_path, stuck), "--timeout", "20s", "--keep")
     assert done.returncode == 7, done.stderr
     assert "lab/stuck is not finished" in done.stderr
-    assert "nothing can fail" in done.stderr
+    assert "the test cannot fail" in done.stderr
     (name,) = left_behind(kwokfleet)
     assert f"cluster down --name {name}" in done.stderr
     found = kwokfleet.ok("cluster", "kubectl", "--name", name, "get", "jobs", "--output", "name")
@@ -190,4 +190,4 @@ def test_a_duration_ends_it_whatever_goes_on(kwokfleet: Cli, tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     rows = {line.split()[0]: " ".join(line.split()[-2:]) for line in done.stdout.splitlines()}
     assert rows["lab/quick"].endswith(" passed")
-    assert rows["lab/slow"] == "not over"
+    assert rows["lab/slow"] == "unfinished"

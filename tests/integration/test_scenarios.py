@@ -168,6 +168,6 @@ def test_a_fleet_that_is_there_already_is_refused(cluster: ControlPlane, played:
     kwokfleet.ok("sync", str(ROOT / "fleets" / "quickstart.yaml"), "--yes", "--kubeconfig", str(cluster.kubeconfig))
     done = kwokfleet.run("test", str(ROOT / "fleets" / "quickstart.yaml"), "--kubeconfig", str(cluster.kubeconfig))
     assert done.returncode == 2, done.stderr
-    assert "this cluster has a fleet quickstart already" in done.stderr
+    assert "this cluster already has fleet quickstart" in done.stderr
     assert len(cluster.get("nodes", "-l", "kwokfleet.dev/fleet=quickstart")["items"]) == 10
     kwokfleet.ok("delete", "quickstart", "--yes", "--kubeconfig", str(cluster.kubeconfig))

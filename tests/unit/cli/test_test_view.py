@@ -67,7 +67,7 @@ def test_a_log_has_a_line_for_each_step() -> None:
     repeated = [each for each in PLAY for _ in range(3)]
     assert logged(*repeated) == [
         "cluster: test-1, Kubernetes v1",
-        "sync: 7 changes are left",
+        "sync: 7 changes left",
         "sync: done",
         "ready: 1 of 4 nodes",
         "ready: 4 of 4 nodes",
@@ -129,5 +129,5 @@ def test_the_table_has_what_came_of_each_run() -> None:
 def test_a_wave_that_did_not_begin_has_no_row_and_one_that_is_not_over_no_result() -> None:
     """Nothing is made up."""
     assert test_view.rows([WAITING]) == []
-    assert test_view.rows([run(3)])[0]["result"] == "not over"
+    assert test_view.rows([run(3)])[0]["result"] == "unfinished"
     assert test_view.rows([run(10, 10, RunVerdict.MEASURED)])[0]["result"] == "measured"
