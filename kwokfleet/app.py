@@ -100,7 +100,7 @@ def running_daemon(api: client.KubeClient, config: DaemonConfig) -> "Iterator[da
         recorded_metrics, trigger = metrics.Metrics(), Trigger()
         guarded = leader.LeaderGuardedClient(api, _leader(api, config), recorded_metrics.api_request)
         managed = stack.enter_context(informer.Informer(guarded, requests.MANAGED_KINDS))
-        managed.tell_restarts(recorded_metrics.watch_restarted)
+        managed.on_watch_restart(recorded_metrics.watch_restarted)
         fleets = stack.enter_context(informer.Informer(guarded, (requests.FLEET,)))
         dependencies = Dependencies(
             client=guarded,
@@ -212,7 +212,7 @@ def install_definitions(
     if kinds & session.informer.view().missing:
         definitions += kwok_definitions(settings, display)
     installed = list(applier.ensure_definitions(session.sender, definitions, ESTABLISHED_S))
-    session.informer.follow(kinds)
+    session.informer.watch_kinds(kinds)
     session.informer.wait(lambda view: not kinds & view.missing, ESTABLISHED_S)
     return installed
 

@@ -94,7 +94,7 @@ def run_informer(api: "client.KubeClient", kinds: "tuple[Kind, ...] | None" = No
 
 def wait_until_listed(running_informer: "informer.Informer") -> "informer.CacheView":
     """Wait for the first list of every kind; raise if no kind can be listed."""
-    view = running_informer.wait_until_known(LIST_S)
+    view = running_informer.wait_until_synced(LIST_S)
     if len(view.unknown) == len(view.versions):
         raise errors.ClusterError(
             f"cannot list any objects: {next(iter(view.unknown.values()))}",

@@ -55,24 +55,24 @@ class _Listener:
         """Whether it was ever known what is there."""
         self.gaps = 0
 
-    def event(self, _kind: Kind, what: str, thing: Manifest, received: float) -> None:
+    def event(self, _kind: Kind, event_type: str, manifest: Manifest, received: float) -> None:
         """Take an event; when something in a list has happened is not known."""
         with self.lock:
-            self.study.take(what, thing, None if what == timed_events.LISTED else received)
+            self.study.take(event_type, manifest, None if event_type == timed_events.LISTED else received)
 
-    def listing(self, _kind: Kind) -> None:
+    def list_started(self, _kind: Kind) -> None:
         """Do nothing: what is listed comes as events."""
 
-    def listed(self, _kind: Kind, _at: float) -> None:
+    def list_completed(self, _kind: Kind, _at: float) -> None:
         """Take note that it is known what is there."""
         self.known = True
 
-    def lost(self, _kind: Kind, _at: float, why: str) -> None:
+    def watch_lost(self, _kind: Kind, _at: float, reason: str) -> None:
         """Take note that nobody sees what happens."""
-        self.trouble = why
+        self.trouble = reason
         self.gaps += self.known
 
-    def back(self, _kind: Kind, _at: float) -> None:
+    def watch_restored(self, _kind: Kind, _at: float) -> None:
         """Take note that it is seen again."""
         self.trouble = ""
 

@@ -116,7 +116,7 @@ def _prepare(syncer: "Sync", kinds: "AbstractSet[str]", *, write: bool) -> None:
                 hint="run kwokfleet sync once with the rights to create CustomResourceDefinitions",
             ) from error
         output.print_line(f"note: {error}; the status of Fleets is not recorded in the cluster")
-        syncer.informer.follow(kinds)
+        syncer.informer.watch_kinds(kinds)
     session.print_missing_kinds(connection.wait_until_listed(syncer.informer), kinds)
 
 

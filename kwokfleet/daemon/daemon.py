@@ -71,8 +71,8 @@ class Daemon:
 
     def __enter__(self) -> Self:
         """Start the worker, then stand for election."""
-        self.managed.tell(self._objects_changed)
-        self.fleets.tell(lambda _kind, _names: self.request(PassReason.FLEETS))
+        self.managed.on_change(self._objects_changed)
+        self.fleets.on_change(lambda _kind, _names: self.request(PassReason.FLEETS))
         self.source.start(lambda: self.request(PassReason.FILES))
         self.request(PassReason.START)
         self.worker.start()

@@ -98,7 +98,7 @@ class Uninstaller:
         """Remove what the daemon made; return whether all of it went."""
         self._remove_played()
         with informer.Informer(self.sender.api, requests.MANAGED_KINDS) as follower:
-            view = follower.wait_until_known(LISTED_S)
+            view = follower.wait_until_synced(LISTED_S)
             nodes = {
                 key.name
                 for key, each in view.objects.items()

@@ -54,7 +54,7 @@ class PodBackend:
         """Begin to look; raise if there is no such StatefulSet, or it may not be seen."""
         self._set.__enter__()
         self._pods.__enter__()
-        trouble = self._set.wait_until_known(KNOWN_S) or self._pods.wait_until_known(KNOWN_S)
+        trouble = self._set.wait_until_synced(KNOWN_S) or self._pods.wait_until_synced(KNOWN_S)
         if trouble or not self._set.objects():
             self.close()
             raise _missing(self.stateful_set, trouble)
@@ -117,7 +117,7 @@ class PodBackend:
         """Return how a pod fares, None if there is none; raise if nobody knows."""
         found = self._pods.objects()
         if found is None:
-            raise errors.UnreachableError(f"nobody knows of the pods of {self.name}: {self._pods.trouble}")
+            raise errors.UnreachableError(f"nobody knows of the pods of {self.name}: {self._pods.problem}")
         pod = found.get(self.stateful_set.pod(index).name)
         return statefulset.container_run(pod) if pod and statefulset.is_configured(pod) else None
 

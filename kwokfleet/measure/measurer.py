@@ -187,26 +187,26 @@ class Measurer:
 
     # watch event handler
 
-    def event(self, kind: Kind, what: str, thing: Manifest, received: float) -> None:
+    def event(self, kind: Kind, event_type: str, manifest: Manifest, received: float) -> None:
         """Queue an event. Listed objects wait for room, so that a long list is not in memory as a whole."""
-        thing["metadata"].pop("managedFields", None)
-        while what == timed_events.LISTED and len(self._queue) > MAX_QUEUED and not self._stopping:
+        manifest["metadata"].pop("managedFields", None)
+        while event_type == timed_events.LISTED and len(self._queue) > MAX_QUEUED and not self._stopping:
             time.sleep(QUEUE_POLL_S)
-        self._queue.append((self._event, (kind, what, thing, received)))
+        self._queue.append((self._event, (kind, event_type, manifest, received)))
 
-    def listing(self, kind: Kind) -> None:
+    def list_started(self, kind: Kind) -> None:
         """Handle the start of a list."""
         self._enqueue(self._for_each_run, RunMeasurement.listing, kind)
 
-    def listed(self, kind: Kind, at: float) -> None:
+    def list_completed(self, kind: Kind, at: float) -> None:
         """Handle the end of a list."""
         self._enqueue(self._for_each_run, RunMeasurement.listed, kind, at)
 
-    def lost(self, kind: Kind, at: float, why: str) -> None:
+    def watch_lost(self, kind: Kind, at: float, reason: str) -> None:
         """Handle an interrupted watch."""
-        self._enqueue(self._watch_lost, kind, at, why)
+        self._enqueue(self._watch_lost, kind, at, reason)
 
-    def back(self, kind: Kind, at: float) -> None:
+    def watch_restored(self, kind: Kind, at: float) -> None:
         """Handle a resumed watch."""
         self._enqueue(self._watch_resumed, kind, at)
 

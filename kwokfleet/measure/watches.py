@@ -46,14 +46,14 @@ class WatchSet:
             self._close(kind)
         if kind not in self._watches:
             watch = self._watches[kind] = timed_events.EventWatcher(
-                self._api, kind, SELECTOR, self._handler, gathers=True
+                self._api, kind, SELECTOR, self._handler, buffered=True
             )
             watch.start()
 
     def deliver_events(self) -> None:
         """Pass all received events to the handler."""
         for watch in self._watches.values():
-            watch.tell()
+            watch.deliver()
 
     def close_except(self, kinds: AbstractSet[Kind]) -> None:
         """Close all watches except those of *kinds*."""

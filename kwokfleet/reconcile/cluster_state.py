@@ -33,7 +33,7 @@ class LiveCluster:
 
         A connection that has just broken is mended in a moment: that much time there is.
         """
-        view = self._mirror.wait_until_known(self._mended_s)
+        view = self._mirror.wait_until_synced(self._mended_s)
         return view.objects, view.unknown
 
     def foreign_objects(self, keys: Iterable[ObjectKey]) -> Mapping[ObjectKey, Observed]:

@@ -49,7 +49,7 @@ class NodeDrainer:
         names = [change.key.name for change in changes]
         fields = ",".join(f"spec.nodeName={name}" for name in names) if len(names) == 1 else "spec.nodeName!="
         with informer.Informer(self._sender.api, (requests.POD,), "", fields) as pods:
-            view = pods.wait_until_known(LISTING_S)
+            view = pods.wait_until_synced(LISTING_S)
             if view.unknown:
                 why = f"its pods are unknown: {view.unknown['Pod']}"
                 return [Outcome(each, ChangeResult.REFUSED, why) for each in changes]

@@ -134,7 +134,7 @@ class Sync:
         self, loaded: loader.Loaded, changes: Sequence[Change], sender: throttled_client.ThrottledClient | None = None
     ) -> list[Outcome]:
         """Make some changes, and return once the mirror shows them: the next plan must not repeat them."""
-        self.informer.follow({change.key.kind for change in changes})
+        self.informer.watch_kinds({change.key.kind for change in changes})
         inventory, _ = self._cluster.inventory()
         size = sum(key.kind == "Node" for key in inventory) + sum(
             change.action is ChangeAction.CREATE and change.key.kind == "Node" for change in changes

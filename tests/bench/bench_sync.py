@@ -178,7 +178,7 @@ def _passes(place: benchmark_cluster.BenchmarkCluster, file: Path) -> tuple[list
     api = client.connect(kubeconfig=place.plane.kubeconfig)
     api.__class__ = _Counting
     with informer.Informer(api) as follower:
-        follower.wait_until_known(60)
+        follower.wait_until_synced(60)
         loader = source.Loader()
         session = sync.Sync(api, follower, reconciler.ReconcileOptions(), throttled_client.ClientLimits())
         assert session.plan(loader.load(file)).empty

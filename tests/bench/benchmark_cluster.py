@@ -124,7 +124,7 @@ def opened(*, driven: bool = True) -> Iterator[BenchmarkCluster]:
             kwok.install_crds(plane)
             api = client.connect(kubeconfig=plane.kubeconfig)
             with _stages(plane), informer.Informer(api, (requests.NODE,), SELECTOR) as nodes:
-                nodes.wait_until_known(60)
+                nodes.wait_until_synced(60)
                 place = BenchmarkCluster(plane, api, nodes, folder, data_dir)
                 with separate_kwok(place) if driven else nullcontext():
                     yield place

@@ -58,6 +58,6 @@ def hold(kubeconfig: str) -> None:
     """Run an informer of all managed nodes and pods, report it, and wait."""
     api = client.connect(kubeconfig=Path(kubeconfig))
     with informer.Informer(api, (*requests.MANAGED_KINDS, requests.POD), requests.MANAGED_SELECTOR) as follower:
-        view = follower.wait_until_known(120)
+        view = follower.wait_until_synced(120)
         print(f"ready: {len(view.objects)} objects", flush=True)
         time.sleep(600)

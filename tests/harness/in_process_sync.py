@@ -55,7 +55,7 @@ def following(cluster: control_plane.ControlPlane) -> Iterator[InProcessSync]:
     api = client.connect(None, cluster.kubeconfig)
     try:
         with informer.Informer(api) as follower:
-            follower.wait_until_known(KNOWN_S)
+            follower.wait_until_synced(KNOWN_S)
             yield InProcessSync(api, follower)
     finally:
         api.close()

@@ -59,7 +59,7 @@ class SupervisedKwok:
         loaded = loader.Loader().load(file)
         assert loaded.usable, loaded.problems
         with informer.Informer(self.api) as follower:
-            follower.wait_until_known(READY_S)
+            follower.wait_until_synced(READY_S)
             session = sync.Sync(
                 self.api, follower, reconciler.ReconcileOptions(budget=False), throttled_client.ClientLimits()
             )
@@ -87,7 +87,7 @@ def running(
     spec = KwokControllerSpec.model_validate({"manage": manage, **fields})
     wanted = backend.DesiredKwok(cluster.tools.path("kwok"), spec, cluster.kubeconfig)
     with closing(api), informer.Informer(api, (requests.NODE,), f"{objects.FLEET}={fleet}") as nodes:
-        nodes.wait_until_known(READY_S)
+        nodes.wait_until_synced(READY_S)
 
         def names() -> list[tuple[str, str]]:
             found = nodes.view().objects.values()

@@ -33,7 +33,7 @@ def api(cluster: ControlPlane) -> Iterator[client.KubeClient]:
 def follower(api: client.KubeClient, box: Sandbox) -> Iterator[informer.Informer]:
     """Follow the nodes of this test that have our label."""
     with informer.Informer(api, (requests.NODE,), f"{requests.MANAGED_SELECTOR},{box.selector}") as made:
-        assert not made.wait_until_known(WAIT_S).unknown
+        assert not made.wait_until_synced(WAIT_S).unknown
         yield made
 
 
@@ -108,7 +108,7 @@ def test_a_kind_that_the_cluster_does_not_know_is_missing_and_not_unknown(api: c
     """Without its definition a custom resource has no objects: that is known, and said."""
     kind = requests.Kind("example.com/v1", "Nothing", "nothings")
     with informer.Informer(api, (kind,)) as made:
-        view = made.wait_until_known(WAIT_S)
+        view = made.wait_until_synced(WAIT_S)
     assert (set(view.missing), dict(view.unknown)) == ({"Nothing"}, {})
 
 
@@ -146,7 +146,7 @@ Seldom = Callable[[], AbstractContextManager[informer.Informer]]
 def test_kinds_without_an_object_of_ours_have_no_thread_of_their_own(seldom: Seldom) -> None:
     """They are known all the same, and so is that there is nothing."""
     with seldom() as made:
-        view = made.wait_until_known(WAIT_S)
+        view = made.wait_until_synced(WAIT_S)
         following = {each.name for each in threading.enumerate() if each.name.startswith("mirror-")}
     assert (dict(view.unknown), dict(view.objects)) == ({}, {})
     assert set(view.versions) == {kind.kind for kind in requests.MANAGED_KINDS}
@@ -158,7 +158,7 @@ def test_an_object_of_a_kind_that_few_use_is_shown_and_followed(seldom: Seldom, 
     """Whole, as soon as anything is called known; and so is what becomes of it."""
     box.cluster.apply(logs(box))
     with seldom() as made:
-        view = made.wait_until_known(WAIT_S)
+        view = made.wait_until_synced(WAIT_S)
         assert view.objects[logs_key(box)].manifest["spec"]["logs"][0]["logsFile"] == "/var/log/pods"
         box.cluster.kubectl("delete", LOGS.plural, f"{box.name}-logs")
         assert logs_key(box) not in made.wait(lambda view: not view.objects, WAIT_S).objects
@@ -167,8 +167,8 @@ def test_an_object_of_a_kind_that_few_use_is_shown_and_followed(seldom: Seldom, 
 def test_a_kind_is_followed_before_somebody_writes_to_it(seldom: Seldom, box: Sandbox) -> None:
     """What was seen to be empty then shows what comes."""
     with seldom() as made:
-        made.wait_until_known(WAIT_S)
-        made.follow({LOGS.kind})
+        made.wait_until_synced(WAIT_S)
+        made.watch_kinds({LOGS.kind})
         box.cluster.apply(logs(box))
         assert logs_key(box) in made.wait(lambda view: bool(view.objects), WAIT_S).objects
 
@@ -195,5 +195,5 @@ def test_a_look_that_failed_means_unknown(
             assert made.wait(lambda view: view.settled, WAIT_S if settled else 0.0).settled == settled
             if not settled:
                 proxy.rule = faulty_proxy.pass_through
-                assert logs_key(box) in made.wait_until_known(WAIT_S).objects
+                assert logs_key(box) in made.wait_until_synced(WAIT_S).objects
         through.close()

@@ -25,25 +25,25 @@ class Ear:
         self.told: list[tuple[str, str, float]] = []
         """What, about which object or why, and when."""
 
-    def event(self, kind: Kind, what: str, thing: Manifest, received: float) -> None:
+    def event(self, kind: Kind, event_type: str, manifest: Manifest, received: float) -> None:
         """Remember an event."""
-        assert thing["kind"] == kind.kind
-        self.told.append((what, thing["metadata"]["name"].rpartition("-")[2], received))
+        assert manifest["kind"] == kind.kind
+        self.told.append((event_type, manifest["metadata"]["name"].rpartition("-")[2], received))
 
-    def listing(self, kind: Kind) -> None:
+    def list_started(self, kind: Kind) -> None:
         """Remember that a list began."""
         self.told.append(("listing", kind.plural, 0.0))
 
-    def listed(self, kind: Kind, at: float) -> None:
+    def list_completed(self, kind: Kind, at: float) -> None:
         """Remember a list."""
         self.told.append(("listed", kind.plural, at))
 
-    def lost(self, kind: Kind, at: float, why: str) -> None:
+    def watch_lost(self, kind: Kind, at: float, reason: str) -> None:
         """Remember that nobody looks."""
         del kind
-        self.told.append(("lost", why, at))
+        self.told.append(("lost", reason, at))
 
-    def back(self, kind: Kind, at: float) -> None:
+    def watch_restored(self, kind: Kind, at: float) -> None:
         """Remember that somebody looks."""
         self.told.append(("back", kind.plural, at))
 
@@ -68,7 +68,7 @@ def listening(box: Sandbox, tmp_path: Path) -> Iterator[Callable[[], Any]]:
             *, gathers: bool = False
         ) -> Iterator[tuple[Ear, faulty_proxy.FaultyProxy, timed_events.EventWatcher]]:
             ear = Ear()
-            made = timed_events.EventWatcher(api, requests.CONFIG_MAP, box.selector, ear, gathers=gathers)
+            made = timed_events.EventWatcher(api, requests.CONFIG_MAP, box.selector, ear, buffered=gathers)
             made.start()
             try:
                 yield ear, proxy, made

@@ -1,4 +1,4 @@
-"""A few objects of one kind, whole and as they are now: for who needs what a Mirror leaves out, such as a status."""
+"""Cache of a few complete objects of one kind, with the fields that an Informer drops (status)."""
 
 import threading
 from collections.abc import Mapping
@@ -10,62 +10,62 @@ from kwokfleet.kube.requests import Kind
 
 
 class FullObjectCache(reflector.Reflector):
-    """Follows objects by their names in one namespace. Close it, or use it in a `with` block."""
+    """Keeps the objects of one namespace by name. Close it, or use it in a `with` block."""
 
     def __init__(self, api: reflector.WatchApi, kind: Kind, *, selector: str = "", fields: str = "") -> None:
         super().__init__(api, kind, (selector, fields), threading.Event())
-        self._found: dict[str, Manifest] = {}
+        self._listed: dict[str, Manifest] = {}
         self._objects: dict[str, Manifest] = {}
-        self._told = threading.Event()
-        self.trouble = "has not been listed yet"
-        """Why nobody knows what is there; empty if that is known."""
+        self._settled = threading.Event()
+        self.problem = "has not been listed yet"
+        """Why the objects are unknown; empty if they are known."""
 
     def __enter__(self) -> Self:
-        """Begin to follow."""
+        """Start to list and watch."""
         self.start()
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        """Stop following."""
+        """Stop the watch."""
         self._stopping.set()
         self.interrupt()
         self.join(reflector.MAX_PAUSE_S)
 
     def objects(self) -> Mapping[str, Manifest] | None:
-        """Return what is there; None if that is not known."""
-        return None if self.trouble else self._objects
+        """Return the objects by name; None if they are unknown."""
+        return None if self.problem else self._objects
 
-    def wait_until_known(self, timeout_s: float) -> str:
-        """Wait until it is known what is there, or was refused for good; return why it is not known."""
-        self._told.wait(timeout_s)
-        return self.trouble
+    def wait_until_synced(self, timeout_s: float) -> str:
+        """Wait until the objects are known or rejected; return why they are unknown."""
+        self._settled.wait(timeout_s)
+        return self.problem
 
-    def listing(self) -> None:
-        """Begin with nothing, beside what is known."""
-        self._found = {}
+    def on_list_start(self) -> None:
+        """Collect the list beside the known objects."""
+        self._listed = {}
 
-    def item(self, thing: Manifest, received: float) -> None:
-        """Keep an object for the moment at which the list is complete."""
+    def on_list_item(self, manifest: Manifest, received: float) -> None:
+        """Add an object to the list."""
         del received
-        self._found[thing["metadata"]["name"]] = thing
+        self._listed[manifest["metadata"]["name"]] = manifest
 
-    def listed(self) -> None:
-        """Take a complete list for what is there."""
-        self._objects, self._found = self._found, {}
+    def on_list_end(self) -> None:
+        """Replace the objects by the list."""
+        self._objects, self._listed = self._listed, {}
 
-    def event(self, kind: str, thing: Manifest, received: float) -> None:
-        """Replace what is there as a whole: who looks at it meanwhile sees one state or the other."""
+    def on_event(self, event_type: str, manifest: Manifest, received: float) -> None:
+        """Replace the whole mapping: a reader sees the old or the new one."""
         del received
-        name = thing["metadata"]["name"]
-        others = {each: value for each, value in self._objects.items() if each != name}
-        self._objects = others if kind == "DELETED" else {**others, name: thing}
+        name = manifest["metadata"]["name"]
+        others = {other: value for other, value in self._objects.items() if other != name}
+        self._objects = others if event_type == "DELETED" else {**others, name: manifest}
 
-    def missing(self) -> None:
-        """Keep nothing: that is known, too."""
+    def on_kind_missing(self) -> None:
+        """Keep no objects."""
         self._objects = {}
 
-    def say(self, trouble: str, *, settled: bool = True) -> None:
-        """Note whether all is known."""
-        self.trouble = trouble
+    def on_state(self, problem: str, *, settled: bool = True) -> None:
+        """Record the state."""
+        self.problem = problem
         if settled:
-            self._told.set()
+            self._settled.set()

@@ -1,12 +1,10 @@
-"""A copy of our own objects that follows the cluster: listed once, watched from then on.
+"""Informer: a cache of managed objects that follows the cluster.
 
-Only objects with our label are asked for, and only what matters of them is kept. A mirror knows
-when it does not know: until a kind has been listed to its end, and whenever its connection is
-broken, the kind is *unknown*, and nobody may take an object that is not there for absent.
+Only objects with our label are listed, and only some fields of them are kept. A kind is *unknown* until its first
+list is complete, and whenever its watch is broken; then a missing object must not be taken for absent.
 
-kwok has a dozen kinds that few fleets use. A connection and a thread for each would be most of what
-a mirror costs, so these are only looked at now and then, and followed like the others from the
-moment that there is an object of ours, or somebody is about to make one.
+kwok has a dozen kinds that few fleets use. A thread and a connection for each would be most of an Informer's cost.
+They are polled instead, and watched from the first managed object on, or before kwokfleet writes one.
 """
 
 import threading
@@ -23,29 +21,29 @@ from kwokfleet.kube.objects import ObjectKey
 from kwokfleet.kube.observed import Observed
 from kwokfleet.kube.requests import Kind
 
-CLOSING_S = 2.0
-LONGEST_WAIT_S = 1.0
-"""Who waits looks at least this often, so that a signal is heard."""
-LOOKERS = 3
+STOP_TIMEOUT_S = 2.0
+MAX_WAIT_S = 1.0
+"""Longest single wait, so that signals are handled."""
+POLLERS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class CacheView:
-    """What a mirror shows at one moment."""
+    """The content of an Informer at one moment."""
 
     objects: Mapping[ObjectKey, Observed]
     unknown: Mapping[str, str]
-    """Kinds of which nobody knows what is there, and why."""
+    """Unknown kinds, with the reason."""
     missing: frozenset[str]
     """Kinds that the cluster does not have."""
     versions: Mapping[str, int]
-    """The version up to which each kind is known."""
+    """The last seen resource version of each kind."""
     settled: bool = True
-    """Whether each kind is known, or was refused for good; if not, a moment's patience may help."""
+    """Whether each kind is known or rejected; otherwise waiting may help."""
 
 
 class Informer:
-    """Follows some kinds of object. Close it, or use it in a `with` block."""
+    """Watches some kinds. Close it, or use it in a `with` block."""
 
     def __init__(
         self,
@@ -56,89 +54,89 @@ class Informer:
     ) -> None:
         self._changed = threading.Condition()
         self._stop = threading.Event()
-        self._followers = [Store(api, kind, (selector, fields), self._changed, self._stop) for kind in kinds]
-        seldom = [each for each in self._followers if each.kind in RARE_KINDS]
-        self._lookers = [Poller(part, self._stop) for start in range(LOOKERS) if (part := seldom[start::LOOKERS])]
+        self._stores = [Store(api, kind, (selector, fields), self._changed, self._stop) for kind in kinds]
+        rare = [store for store in self._stores if store.kind in RARE_KINDS]
+        self._pollers = [Poller(part, self._stop) for start in range(POLLERS) if (part := rare[start::POLLERS])]
         self._merged: tuple[tuple[int, ...], Mapping[ObjectKey, Observed]] = ((), {})
 
-    def tell(self, heard: ChangeListener) -> None:
-        """Tell somebody of every change from now on: quickly, for nothing else is followed meanwhile."""
-        for each in self._followers:
-            each.heard = heard
+    def on_change(self, listener: ChangeListener) -> None:
+        """Call *listener* after every change; it must return quickly, because it runs in the watch thread."""
+        for store in self._stores:
+            store.on_change = listener
 
-    def tell_restarts(self, restarted: Callable[[str], None]) -> None:
-        """Tell somebody why a watch had to begin anew, whenever one does."""
-        for each in self._followers:
-            each.restarted = restarted
+    def on_watch_restart(self, listener: Callable[[str], None]) -> None:
+        """Call *listener* with the reason whenever a watch is restarted."""
+        for store in self._stores:
+            store.on_restart = listener
 
     def __enter__(self) -> Self:
-        """Begin to follow."""
-        for each in self._followers:
-            if each.kind not in RARE_KINDS:
-                each.begin()
-        for looker in self._lookers:
-            looker.start()
+        """Start to list and watch."""
+        for store in self._stores:
+            if store.kind not in RARE_KINDS:
+                store.start_watch()
+        for poller in self._pollers:
+            poller.start()
         return self
 
-    def follow(self, kinds: AbstractSet[str]) -> None:
-        """Follow some kinds from now on, also those that are seldom used: somebody is about to write to them."""
-        for each in self._followers:
-            if each.kind.kind in kinds:
-                each.begin()
+    def watch_kinds(self, kinds: AbstractSet[str]) -> None:
+        """Watch some kinds from now on, because kwokfleet is about to write to them."""
+        for store in self._stores:
+            if store.kind.kind in kinds:
+                store.start_watch()
 
     def __exit__(self, *_exc: object) -> None:
-        """Stop following."""
+        """Close the Informer."""
         self.close()
 
     def close(self) -> None:
         """Stop all threads and close all connections."""
         self._stop.set()
-        for each in self._followers:
-            each.interrupt()
-        # One that waits for the first byte of an answer cannot be woken up.
-        for looker in self._lookers:
-            looker.join(CLOSING_S)
-        for each in self._followers:
-            if each.is_begun:
-                each.join(CLOSING_S)
+        for store in self._stores:
+            store.interrupt()
+        # A thread that waits for the first byte of a response cannot be interrupted: join with a timeout.
+        for poller in self._pollers:
+            poller.join(STOP_TIMEOUT_S)
+        for store in self._stores:
+            if store.is_watching:
+                store.join(STOP_TIMEOUT_S)
 
     def view(self) -> CacheView:
-        """Return what is known now."""
+        """Return the current content."""
         with self._changed:
             return CacheView(
                 self._objects(),
-                {each.kind.kind: each.trouble for each in self._followers if each.trouble},
-                frozenset(each.kind.kind for each in self._followers if each.is_missing),
-                {each.kind.kind: each.version for each in self._followers},
-                all(each.is_settled for each in self._followers),
+                {store.kind.kind: store.problem for store in self._stores if store.problem},
+                frozenset(store.kind.kind for store in self._stores if store.is_missing),
+                {store.kind.kind: store.version for store in self._stores},
+                self.settled,
             )
 
     @property
     def settled(self) -> bool:
-        """Whether each kind is known, or was refused for good; much quicker than a view."""
-        return all(each.is_settled for each in self._followers)
+        """Whether each kind is known or rejected; much cheaper than a view."""
+        return all(store.is_settled for store in self._stores)
 
     def _objects(self) -> Mapping[ObjectKey, Observed]:
-        """Return everything there is: the same mapping as before if nothing has changed since."""
-        marks = tuple(each.changes for each in self._followers)
-        if self._merged[0] != marks:
-            found: dict[ObjectKey, Observed] = {}
-            for each in self._followers:
-                found.update(each.objects)
-            self._merged = (marks, found)
+        """Return all objects; the same mapping as before if nothing has changed."""
+        change_counts = tuple(store.changes for store in self._stores)
+        if self._merged[0] != change_counts:
+            merged: dict[ObjectKey, Observed] = {}
+            for store in self._stores:
+                merged.update(store.objects)
+            self._merged = (change_counts, merged)
         return self._merged[1]
 
-    def wait(self, is_so: Callable[[CacheView], bool], timeout_s: float) -> CacheView:
-        """Wait until what is known is as wanted, or *timeout_s* have passed; return what is known then."""
+    def wait(self, condition: Callable[[CacheView], bool], timeout_s: float) -> CacheView:
+        """Wait for a condition, at most *timeout_s*; return the view then."""
         deadline = time.monotonic() + timeout_s
-        with self._changed:  # held while looking, so that no change slips between the look and the wait
+        with self._changed:  # held during the check, so that no change is missed before the wait
             while True:
                 view = self.view()
-                left = deadline - time.monotonic()
-                if is_so(view) or left <= 0:
+                remaining = deadline - time.monotonic()
+                if condition(view) or remaining <= 0:
                     return view
-                self._changed.wait(min(left, LONGEST_WAIT_S))
+                self._changed.wait(min(remaining, MAX_WAIT_S))
 
-    def wait_until_known(self, timeout_s: float) -> CacheView:
-        """Wait until every kind is known, or was refused for good."""
+    def wait_until_synced(self, timeout_s: float) -> CacheView:
+        """Wait until every kind is known or rejected."""
         return self.wait(lambda view: view.settled, timeout_s)

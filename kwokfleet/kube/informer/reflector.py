@@ -1,6 +1,6 @@
-"""One kind of object, listed once and watched from then on, whatever happens to the connection.
+"""Reflector: lists one kind, watches it, and reconnects after errors.
 
-What is made of the objects is others' business: a Mirror keeps them, a Witness tells of each event.
+Subclasses handle the objects: a Store keeps them, an EventWatcher passes on each event.
 """
 
 import threading
@@ -23,203 +23,196 @@ from kwokfleet.kube.requests import Kind, Request, Response
 log = structlog.get_logger()
 
 SILENCE_S = 100.0
-"""A watch says something every minute, if only that nothing has happened."""
+"""The API server sends a bookmark every minute; after this silence the connection is broken."""
 WATCH_S = 290
-"""How long the API server keeps a watch open; it is taken up again where it ended."""
+"""Duration of one watch request; the next one continues from its last version."""
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 5.0
 _END_OF_LIST = "k8s.io/initial-events-end"
 _CANNOT_STREAM = {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.METHOD_NOT_ALLOWED}
 
 
 class WatchStream(Protocol):
-    """An answer that goes on."""
+    """A response that is read while it arrives."""
 
     status: int
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield what comes."""
+        """Yield the chunks of the body."""
 
     def read(self) -> Response:
-        """Return the whole answer."""
+        """Return the whole response."""
 
     def stop(self) -> None:
-        """Wake up who waits for more."""
+        """End chunks(), from another thread."""
 
     def close(self) -> None:
-        """Give up the connection."""
+        """Close the connection."""
 
 
 class WatchApi(Protocol):
-    """What a mirror asks."""
+    """API client that can watch."""
 
     @property
     def host(self) -> str:
-        """Whom it asks."""
+        """The API server's address."""
 
     def send(self, request: Request) -> Response:
         """Send a request."""
 
     def stream(self, request: Request, silence_s: float) -> WatchStream:
-        """Send a request whose answer goes on."""
+        """Open a watch."""
 
 
 class _GoneError(Exception):
-    """The version that was asked for is too old: list again."""
+    """The requested version is too old: list again."""
 
 
-class _RefusedError(Exception):
-    """The API server said no."""
+class _RejectedError(Exception):
+    """The API server rejected the list or watch."""
 
-    def __init__(self, answer: Response) -> None:
-        super().__init__(answer.message)
-        self.answer = answer
+    def __init__(self, response: Response) -> None:
+        super().__init__(response.message)
+        self.response = response
 
 
 class Reflector(threading.Thread, ABC):
-    """Lists and watches one kind. Who inherits makes something of what comes; all of it comes in this thread."""
+    """Lists and watches one kind. All `on_` methods are called in this thread."""
 
-    def __init__(self, api: WatchApi, kind: Kind, chosen: tuple[str, str], stop: threading.Event) -> None:
-        super().__init__(name=f"mirror-{kind.plural}", daemon=True)
+    def __init__(self, api: WatchApi, kind: Kind, selectors: tuple[str, str], stop: threading.Event) -> None:
+        super().__init__(name=f"reflector-{kind.plural}", daemon=True)
         self._api, self.kind = api, kind
-        self._selector, self._fields = chosen
+        self._selector, self._fields = selectors
         self._stopping = stop
         self._stream: WatchStream | None = None
         self._streams_lists = True
-        self._resume, self._rest = "", b""
+        self._resume_version, self._partial_line = "", b""
         self._listing = False
-        """Whether what comes belongs to a list that is not complete yet."""
-        self.restarted: Callable[[str], None] = lambda _reason: None
+        """Whether the events belong to a list that is not complete yet."""
+        self.on_restart: Callable[[str], None] = lambda _reason: None
         self.version = 0
 
-    # what is made of it
+    @abstractmethod
+    def on_list_start(self) -> None:
+        """Handle the start of a list; an incomplete one is void."""
 
     @abstractmethod
-    def listing(self) -> None:
-        """Take note that a list begins; one that had begun is void."""
+    def on_list_item(self, manifest: Manifest, received: float) -> None:
+        """Handle an object of the list."""
 
     @abstractmethod
-    def item(self, thing: Manifest, received: float) -> None:
-        """Take in an object of the list."""
+    def on_list_end(self) -> None:
+        """Handle the end of the list."""
 
     @abstractmethod
-    def listed(self) -> None:
-        """Take note that the list is complete."""
+    def on_event(self, event_type: str, manifest: Manifest, received: float) -> None:
+        """Handle a watch event after the list."""
 
     @abstractmethod
-    def event(self, kind: str, thing: Manifest, received: float) -> None:
-        """Take in what has happened since."""
+    def on_kind_missing(self) -> None:
+        """Handle that the cluster does not have the kind."""
 
     @abstractmethod
-    def missing(self) -> None:
-        """Take note that the cluster does not have this kind."""
+    def on_state(self, problem: str, *, settled: bool = True) -> None:
+        """Handle that the objects are known (no problem) or unknown; *settled*: no retry will change that soon."""
 
-    @abstractmethod
-    def say(self, trouble: str, *, settled: bool = True) -> None:
-        """Take note that all is known, or why it is not; *settled*: whether that is so for good."""
+    def on_chunk(self, chunk: bytes, received: float) -> None:
+        """Handle a chunk of the stream: now, or later but in order."""
+        self.parse_chunk(chunk, received)
 
-    def came(self, piece: bytes, received: float) -> None:
-        """Take in a piece of the stream: at once, or later and then in order."""
-        self.take(piece, received)
+    def flush(self) -> None:
+        """Handle all deferred chunks: the stream has ended."""
 
-    def settle(self) -> None:
-        """Take in what was put off: the stream has ended."""
-
-    def batch(self) -> AbstractContextManager[object]:
-        """Return what to hold while events are taken in that came together."""
+    def batch_lock(self) -> AbstractContextManager[object]:
+        """Return the lock that is held while the events of one chunk are handled."""
         return nullcontext()
 
-    def batched(self, received: float) -> None:
-        """Take note that some were taken in, or that nothing has happened."""
-
-    # from start to stop
+    def on_batch_end(self, received: float) -> None:
+        """Handle the end of a chunk's events; there may have been none."""
 
     def interrupt(self) -> None:
-        """Wake it up to see that it should stop."""
+        """Wake up the thread, so that it sees the stop event."""
         stream = self._stream
         if stream is not None:
             stream.stop()
 
     def run(self) -> None:
-        """List, watch, and begin again, until stopped."""
+        """List and watch until stopped."""
         backoff = Backoff(FIRST_PAUSE_S, MAX_PAUSE_S)
         while not self._stopping.is_set():
             began, retry_after_s = time.monotonic(), 0.0
             try:
-                if self._resume or self._streams_lists:
-                    self._follow()
+                if self._resume_version or self._streams_lists:
+                    self._watch()
                 else:
                     self._list()
                 backoff.reset()
-                continue  # the API server ended the watch in good order
+                continue  # the watch ended normally
             except _GoneError:
-                self._resume = ""
-                self.restarted("expired")
-                self.say("is being listed again", settled=False)
-            except _RefusedError as error:
-                self.restarted("refused")
-                if self._refused(error.answer):
+                self._resume_version = ""
+                self.on_restart("expired")
+                self.on_state("is being listed again", settled=False)
+            except _RejectedError as error:
+                self.on_restart("refused")
+                if self._handle_rejection(error.response):
                     continue
-                retry_after_s = error.answer.retry_after_s
+                retry_after_s = error.response.retry_after_s
             except errors.UnreachableError as error:
                 if not self._stopping.is_set():
-                    self.restarted("disconnected")
-                    self.say(str(error), settled=False)
-                    log.debug("mirror_disconnected", kind=self.kind.kind, error=str(error))
+                    self.on_restart("disconnected")
+                    self.on_state(str(error), settled=False)
+                    log.debug("watch_disconnected", kind=self.kind.kind, error=str(error))
             if time.monotonic() - began > MAX_PAUSE_S:
                 backoff.reset()
             self._stopping.wait(max(backoff.next_s(), retry_after_s))
 
-    def _refused(self, answer: Response) -> bool:
-        """Note why there is no answer; return whether to try another way at once."""
-        self._resume = ""
-        if answer.status in _CANNOT_STREAM and self._streams_lists:
+    def _handle_rejection(self, response: Response) -> bool:
+        """Record why there is no list; return whether to try a paged list at once."""
+        self._resume_version = ""
+        if response.status in _CANNOT_STREAM and self._streams_lists:
             self._streams_lists = False
             return True
-        if answer.status == HTTPStatus.NOT_FOUND:
-            self.missing()
-            self.say("")
-        elif answer.status == HTTPStatus.FORBIDDEN:
-            self.say(f"{self.kind.plural} may not be listed: {answer.message}")
-        elif answer.status == HTTPStatus.UNAUTHORIZED:
-            self.say(f"{self.kind.plural} cannot be listed: the API server does not accept the credentials")
+        if response.status == HTTPStatus.NOT_FOUND:
+            self.on_kind_missing()
+            self.on_state("")
+        elif response.status == HTTPStatus.FORBIDDEN:
+            self.on_state(f"{self.kind.plural} may not be listed: {response.message}")
+        elif response.status == HTTPStatus.UNAUTHORIZED:
+            self.on_state(f"{self.kind.plural} cannot be listed: the API server does not accept the credentials")
         else:
-            self.say(f"{self.kind.plural} cannot be listed: {answer.status} {answer.message}", settled=False)
+            self.on_state(f"{self.kind.plural} cannot be listed: {response.status} {response.message}", settled=False)
         return False
 
-    # what is there
-
     def _list(self) -> None:
-        """List page by page, for an API server that does not stream lists."""
-        self.listing()
+        """List page by page, for an API server without streaming lists."""
+        self.on_list_start()
         token = ""
         while True:
-            answer = self._api.send(requests.list_page(self.kind, self._selector, token, fields=self._fields))
-            if answer.status == HTTPStatus.GONE:
+            response = self._api.send(requests.list_page(self.kind, self._selector, token, fields=self._fields))
+            if response.status == HTTPStatus.GONE:
                 raise _GoneError
-            if answer.status != HTTPStatus.OK:
-                raise _RefusedError(answer)
-            received, page = time.time(), answer.json()
-            for each in page.get("items") or ():
-                self.item(each, received)
+            if response.status != HTTPStatus.OK:
+                raise _RejectedError(response)
+            received, page = time.time(), response.json()
+            for item in page.get("items") or ():
+                self.on_list_item(item, received)
             metadata = page.get("metadata") or {}
             token = metadata.get("continue") or ""
             if not token:
-                self._whole(str(metadata["resourceVersion"]))
+                self._complete_list(str(metadata["resourceVersion"]))
                 return
 
-    def _whole(self, version: str) -> None:
-        """Go on from a complete list."""
-        with self.batch():
-            self.version, self._resume = max(self.version, int(version)), version
-            self.listed()
-        self.say("")
+    def _complete_list(self, version: str) -> None:
+        with self.batch_lock():
+            self.version, self._resume_version = max(self.version, int(version)), version
+            self.on_list_end()
+        self.on_state("")
 
-    def _follow(self) -> None:
-        """Watch until the connection ends; without a version to go on from, list first in the same stream."""
-        self._listing, self._rest = not self._resume, b""
+    def _watch(self) -> None:
+        """Watch until the connection ends; without a version to continue from, the stream starts with a list."""
+        self._listing, self._partial_line = not self._resume_version, b""
         if self._listing:
-            self.listing()
-        request = requests.watch(self.kind, self._selector, self._resume, WATCH_S, fields=self._fields)
+            self.on_list_start()
+        request = requests.watch(self.kind, self._selector, self._resume_version, WATCH_S, fields=self._fields)
         stream = self._api.stream(request, SILENCE_S)
         self._stream = stream
         try:
@@ -228,56 +221,56 @@ class Reflector(threading.Thread, ABC):
             if stream.status == HTTPStatus.GONE:
                 raise _GoneError
             if stream.status != HTTPStatus.OK:
-                raise _RefusedError(stream.read())
+                raise _RejectedError(stream.read())
             if not self._listing:
-                self.say("")
-            for piece in stream.chunks():
-                self.came(piece, time.time())
+                self.on_state("")
+            for chunk in stream.chunks():
+                self.on_chunk(chunk, time.time())
         finally:
             self._stream = None
             stream.close()
-            self.settle()
+            self.flush()
         if self._listing:
-            raise errors.UnreachableError(f"the list of {self.kind.plural} broke off")
+            raise errors.UnreachableError(f"the list of {self.kind.plural} is incomplete")
 
-    def take(self, piece: bytes, received: float) -> None:
-        """Make something of a piece of the stream; an event may go on in the next one."""
-        lines = (self._rest + piece).split(b"\n")
-        self._rest = lines.pop()
-        self._listing = self._lines(lines, received, listing=self._listing)
+    def parse_chunk(self, chunk: bytes, received: float) -> None:
+        """Handle the events of a chunk; the last one may continue in the next chunk."""
+        lines = (self._partial_line + chunk).split(b"\n")
+        self._partial_line = lines.pop()
+        self._listing = self._handle_lines(lines, received, listing=self._listing)
 
-    def _lines(self, lines: Sequence[bytes], received: float, *, listing: bool) -> bool:
-        """Take in some events; return whether the list goes on."""
-        with self.batch():
+    def _handle_lines(self, lines: Sequence[bytes], received: float, *, listing: bool) -> bool:
+        """Handle events, one per line; return whether the list continues."""
+        with self.batch_lock():
             for line in lines:
-                event = _event(line)
-                kind, thing = event["type"], event["object"]
-                if kind == "ERROR":
+                event = _parse_event(line)
+                event_type, manifest = event["type"], event["object"]
+                if event_type == "ERROR":
                     raise (
                         _GoneError
-                        if thing.get("code") == HTTPStatus.GONE
-                        else _RefusedError(Response(int(thing.get("code") or 0), orjson.dumps(thing)))
+                        if manifest.get("code") == HTTPStatus.GONE
+                        else _RejectedError(Response(int(manifest.get("code") or 0), orjson.dumps(manifest)))
                     )
-                metadata = thing["metadata"]
-                if kind == "BOOKMARK":
+                metadata = manifest["metadata"]
+                if event_type == "BOOKMARK":
                     if listing and _END_OF_LIST in (metadata.get("annotations") or {}):
-                        self._whole(metadata["resourceVersion"])
+                        self._complete_list(metadata["resourceVersion"])
                         listing = False
                 elif listing:
-                    self.item(thing, received)
+                    self.on_list_item(manifest, received)
                     continue
                 else:
-                    self.event(kind, thing, received)
+                    self.on_event(event_type, manifest, received)
                 if not listing:
-                    self._resume = metadata["resourceVersion"]
-                    self.version = max(self.version, int(self._resume))
-        self.batched(received)
+                    self._resume_version = metadata["resourceVersion"]
+                    self.version = max(self.version, int(self._resume_version))
+        self.on_batch_end(received)
         return listing
 
 
-def _event(line: bytes) -> Manifest:
+def _parse_event(line: bytes) -> Manifest:
     try:
         event: Manifest = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise errors.UnreachableError("a watch sent what is not an event") from error
+        raise errors.UnreachableError("a watch event is not valid JSON") from error
     return event

@@ -1,4 +1,4 @@
-"""The objects of one kind as they are now, followed; or, of a kind that few use, looked at now and then."""
+"""Store: the current objects of one kind, watched or, for a rarely used kind, polled."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -16,158 +16,158 @@ from kwokfleet.kube.observed import Observed
 from kwokfleet.kube.requests import Kind
 
 POLL_S = 290.0
-"""How often a kind of which nothing of ours was there is looked at."""
+"""Interval of polls."""
 RARE_KINDS = frozenset(requests.KWOK_KINDS)
-"""Kinds that are not followed before there is a need."""
+"""Kinds that are polled until the first managed object."""
 
 ChangeListener = Callable[[str, AbstractSet[str]], None]
-"""Is told of which kind something has changed, and in which Fleets; "" stands for any."""
+"""Gets a changed kind and its Fleets; "" means any Fleet."""
 
 
 class Poller(threading.Thread):
-    """Looks now and then at kinds that are not followed."""
+    """Polls stores that are not watched."""
 
-    def __init__(self, kinds: "Sequence[Store]", stop: threading.Event) -> None:
-        super().__init__(name="mirror-looker", daemon=True)
-        self._kinds, self._stopping = kinds, stop
+    def __init__(self, stores: "Sequence[Store]", stop: threading.Event) -> None:
+        super().__init__(name="informer-poller", daemon=True)
+        self._stores, self._stopping = stores, stop
 
     def run(self) -> None:
-        """Look at each that nobody follows, again soon if that failed, until all are followed or we are stopped."""
+        """Poll until all stores are watched or the Informer is closed; after a failure, again soon."""
         backoff = Backoff(reflector.FIRST_PAUSE_S, reflector.MAX_PAUSE_S)
-        while waiting := [each for each in self._kinds if not each.is_begun]:
-            for each in waiting:
+        while polled := [store for store in self._stores if not store.is_watching]:
+            for store in polled:
                 if self._stopping.is_set():
                     return
-                each.look()
-            settled = all(each.is_settled for each in waiting if not each.is_begun)
+                store.poll()
+            settled = all(store.is_settled for store in polled if not store.is_watching)
             if settled:
                 backoff.reset()
             self._stopping.wait(POLL_S if settled else backoff.next_s())
 
 
 class Store(reflector.Reflector):
-    """The objects of one kind, as they are now."""
+    """The current objects of one kind."""
 
     def __init__(
-        self, api: WatchApi, kind: Kind, chosen: tuple[str, str], changed: threading.Condition, stop: threading.Event
+        self, api: WatchApi, kind: Kind, selectors: tuple[str, str], changed: threading.Condition, stop: threading.Event
     ) -> None:
-        super().__init__(api, kind, chosen, stop)
+        super().__init__(api, kind, selectors, stop)
         self._changed = changed
-        self._projector = observed.ObservedFactory()
-        self._found: dict[ObjectKey, Observed] = {}
-        """The list that is being made."""
+        self._factory = observed.ObservedFactory()
+        self._listed: dict[ObjectKey, Observed] = {}
+        """The incomplete list."""
         self.objects: dict[ObjectKey, Observed] = {}
         self.changes = 0
-        """Counts the changes of what there is."""
-        self.heard: ChangeListener = lambda _kind, _fleets: None
-        self._touched: set[str] = set()
-        self._news = False
-        self.trouble = "has not been listed yet"
+        """Counts changes of `objects`."""
+        self.on_change: ChangeListener = lambda _kind, _fleets: None
+        self._changed_fleets: set[str] = set()
+        self._has_changes = False
+        self.problem = "has not been listed yet"
+        """Why the objects are unknown; empty if they are known."""
         self.is_settled = False
-        """Whether what there is is known, or was refused for good."""
+        """Whether the objects are known or rejected."""
         self.is_missing = False
-        self.is_begun = False
+        self.is_watching = False
 
-    def begin(self) -> None:
-        """Begin to follow, unless that has begun."""
+    def start_watch(self) -> None:
+        """Start the watch if it is not running."""
         with self._changed:
-            if not self.is_begun and not self._stopping.is_set():
-                self.is_begun = True
+            if not self.is_watching and not self._stopping.is_set():
+                self.is_watching = True
                 self.start()
 
-    def look(self) -> None:
-        """See whether there is anything of ours; if there is, begin to follow."""
+    def poll(self) -> None:
+        """Check for managed objects; start the watch if there are any."""
         try:
-            answer = self._api.send(
-                requests.list_page(self.kind, self._selector, fields=self._fields, metadata_only=True)
-            )
+            request = requests.list_page(self.kind, self._selector, fields=self._fields, metadata_only=True)
+            response = self._api.send(request)
         except errors.UnreachableError as error:
-            self._look_again(str(error))
+            self._mark_unknown(str(error))
             return
         with self._changed:
-            if self.is_begun:  # somebody wanted it meanwhile, and knows better
+            if self.is_watching:
                 return
-            if answer.status != HTTPStatus.OK:
-                self._refused(answer)
-            elif (page := answer.json()).get("items"):
-                self._look_again("is being listed")
-                self.begin()
-            elif self.trouble or self.is_missing:
-                self.listing()
-                self._whole(str(page["metadata"]["resourceVersion"]))
+            if response.status != HTTPStatus.OK:
+                self._handle_rejection(response)
+            elif (page := response.json()).get("items"):
+                self._mark_unknown("is being listed")
+                self.start_watch()
+            elif self.problem or self.is_missing:
+                self.on_list_start()
+                self._complete_list(str(page["metadata"]["resourceVersion"]))
 
-    def _look_again(self, trouble: str) -> None:
+    def _mark_unknown(self, problem: str) -> None:
         with self._changed:
-            if not self.is_begun:
-                self._resume = ""
-                self.say(trouble, settled=False)
+            if not self.is_watching:
+                self._resume_version = ""
+                self.on_state(problem, settled=False)
 
-    # what is made of what comes
-
-    def say(self, trouble: str, *, settled: bool = True) -> None:
-        """Wake up who waits."""
+    def on_state(self, problem: str, *, settled: bool = True) -> None:
+        """Record the state and wake up waiting threads."""
         with self._changed:
-            self.trouble = trouble
+            self.problem = problem
             self.is_settled = settled
             self._changed.notify_all()
         if settled:
-            self.heard(self.kind.kind, {""})
+            self.on_change(self.kind.kind, {""})
 
-    def missing(self) -> None:
-        """Keep nothing: that is known, too."""
+    def on_kind_missing(self) -> None:
+        """Keep no objects: a missing kind has none."""
         with self._changed:
             self.objects, self.is_missing = {}, True
             self.changes += 1
 
-    def listing(self) -> None:
-        """Begin with nothing, beside what is known."""
-        self._found = {}
+    def on_list_start(self) -> None:
+        """Collect the list beside the known objects."""
+        self._listed = {}
 
-    def item(self, thing: Manifest, received: float) -> None:
-        """Keep an object for the moment at which the list is complete."""
+    def on_list_item(self, manifest: Manifest, received: float) -> None:
+        """Add an object to the list."""
         del received
-        each = self._projector.from_manifest(self.kind.api_version, self.kind.kind, thing)
-        self._found[each.key] = each
+        item = self._factory.from_manifest(self.kind.api_version, self.kind.kind, manifest)
+        self._listed[item.key] = item
 
-    def listed(self) -> None:
-        """Take a complete list for what is there."""
+    def on_list_end(self) -> None:
+        """Replace the objects by the list."""
         with self._changed:
-            self.objects = {key: self._unless_same(self.objects.get(key), each) for key, each in self._found.items()}
+            self.objects = {
+                key: self._unless_equivalent(self.objects.get(key), new) for key, new in self._listed.items()
+            }
             self.changes += 1
-            self.is_missing, self._found = False, {}
+            self.is_missing, self._listed = False, {}
 
-    def batch(self) -> AbstractContextManager[object]:
-        """Let nobody look at half of what came together."""
+    def batch_lock(self) -> AbstractContextManager[object]:
+        """Return the lock of the Informer: readers see all events of a chunk or none."""
         return self._changed
 
-    def batched(self, received: float) -> None:
-        """Tell whoever waits or listens."""
+    def on_batch_end(self, received: float) -> None:
+        """Wake up waiting threads and call the listener."""
         del received
-        if self._news:
-            self._news = False
+        if self._has_changes:
+            self._has_changes = False
             with self._changed:
                 self._changed.notify_all()
-        if self._touched:
-            touched, self._touched = self._touched, set()
-            self.heard(self.kind.kind, touched)
+        if self._changed_fleets:
+            fleets, self._changed_fleets = self._changed_fleets, set()
+            self.on_change(self.kind.kind, fleets)
 
-    def event(self, kind: str, thing: Manifest, received: float) -> None:
-        """Take in one event, and note whether it changed anything that matters."""
+    def on_event(self, event_type: str, manifest: Manifest, received: float) -> None:
+        """Update one object, and record whether a relevant field changed."""
         del received
-        new = self._projector.from_manifest(self.kind.api_version, self.kind.kind, thing)
+        new = self._factory.from_manifest(self.kind.api_version, self.kind.kind, manifest)
         old = self.objects.get(new.key)
-        if kind == "DELETED":
+        if event_type == "DELETED":
             self.objects.pop(new.key, None)
             changed = old is not None
         else:
-            self.objects[new.key] = self._unless_same(old, new)
+            self.objects[new.key] = self._unless_equivalent(old, new)
             changed = self.objects[new.key] is not old
         if changed:
-            self._news = True
+            self._has_changes = True
             self.changes += 1
-            self._touched |= {each.fleet for each in (old, new) if each is not None}
+            self._changed_fleets |= {version.fleet for version in (old, new) if version is not None}
 
     @staticmethod
-    def _unless_same(old: Observed | None, new: Observed) -> Observed:
-        """Return the old one if the new one means the same: whoever compares by identity sees no change."""
+    def _unless_equivalent(old: Observed | None, new: Observed) -> Observed:
+        """Return the old object if the new one is equivalent, so that identity tells changes."""
         return old if old is not None and old.is_equivalent(new) else new

@@ -1,7 +1,7 @@
-"""Every event of some objects, with the time at which it was received: what latencies are measured by.
+"""Watch events with their arrival time, for latency measurements.
 
-A piece of the stream is given its time when it arrives. What is in it is read at once or, for who gathers, when
-somebody asks for it, much at a time: an event read alone, whenever it comes, takes twice as long as one among others.
+A chunk of the stream gets its time when it arrives. Its events are parsed at once or, if buffered, later and many
+at a time: parsing each event on arrival costs twice the CPU.
 """
 
 import threading
@@ -14,124 +14,125 @@ from kwokfleet.kube.informer.reflector import WatchApi
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.requests import Kind
 
-CLOSING_S = 2.0
+STOP_TIMEOUT_S = 2.0
 LISTED = "LISTED"
-"""The event of an object that was there when we began to look."""
+"""Event type of an object in the initial list."""
 
 
 class EventHandler(Protocol):
-    """Who is told; times are seconds since 1970.
+    """Handles watch events. Times are seconds since 1970.
 
-    By whoever asks for what has come, and by a stream's own thread while a list is read and when the stream ends.
+    Called by the thread that calls `deliver`, and by the watch thread during a list and at the end of a stream.
     """
 
-    def event(self, kind: Kind, what: str, thing: Manifest, received: float) -> None:
-        """Take an event: ADDED, MODIFIED, DELETED, or LISTED."""
+    def event(self, kind: Kind, event_type: str, manifest: Manifest, received: float) -> None:
+        """Handle an event: ADDED, MODIFIED, DELETED or LISTED."""
 
-    def listing(self, kind: Kind) -> None:
-        """Take note that a list begins."""
+    def list_started(self, kind: Kind) -> None:
+        """Handle the start of a list."""
 
-    def listed(self, kind: Kind, at: float) -> None:
-        """Take note that the list is complete: what was not in it is not there."""
+    def list_completed(self, kind: Kind, at: float) -> None:
+        """Handle the end of a list: objects that are not in it do not exist."""
 
-    def lost(self, kind: Kind, at: float, why: str) -> None:
-        """Take note that nobody sees what happens from now on."""
+    def watch_lost(self, kind: Kind, at: float, reason: str) -> None:
+        """Handle the loss of a watch: events are missed from now on."""
 
-    def back(self, kind: Kind, at: float) -> None:
-        """Take note that it is seen again."""
+    def watch_restored(self, kind: Kind, at: float) -> None:
+        """Handle the end of a loss."""
 
 
 class EventWatcher(reflector.Reflector):
-    """Follows a kind, and tells of everything that happens to its objects."""
+    """Watches a kind and passes on all events."""
 
-    def __init__(self, api: WatchApi, kind: Kind, selector: str, hears: EventHandler, *, gathers: bool = False) -> None:
+    def __init__(
+        self, api: WatchApi, kind: Kind, selector: str, handler: EventHandler, *, buffered: bool = False
+    ) -> None:
         super().__init__(api, kind, (selector, ""), threading.Event())
-        self._gathers = gathers
-        """Whether it keeps what comes until it is asked for it."""
-        self.name = f"witness-{kind.plural}"
-        self._hears = hears
-        self._gathered: deque[tuple[bytes, float]] = deque()
-        self._reading = threading.Lock()
-        self._trouble: Exception | None = None
-        """What was met while somebody else read."""
-        self._last = time.time()
-        """When something was last received."""
-        self._blind: bool | None = None
+        self._buffered = buffered
+        """Whether chunks are kept until `deliver` is called."""
+        self.name = f"event-watcher-{kind.plural}"
+        self._handler = handler
+        self._buffer: deque[tuple[bytes, float]] = deque()
+        self._parsing = threading.Lock()
+        self._deliver_error: Exception | None = None
+        """An error of `deliver`, raised again in the watch thread."""
+        self._last_received = time.time()
+        self._lost: bool | None = None
         self.settled = threading.Event()
-        """Set once all is known, or was refused: nobody need wait for it."""
+        """Set once the objects are listed or rejected."""
 
     def close(self) -> None:
-        """Stop, and close the connection."""
+        """Stop the watch and close the connection."""
         self._stopping.set()
         self.interrupt()
-        self.join(CLOSING_S)
+        self.join(STOP_TIMEOUT_S)
 
-    def came(self, piece: bytes, received: float) -> None:
-        """Keep a piece until it is asked for; what belongs to a list is read at once."""
-        self._gathered.append((piece, received))
-        if self._listing or not self._gathers:
-            self.settle()
+    def on_chunk(self, chunk: bytes, received: float) -> None:
+        """Buffer a chunk; parse the chunks of a list at once."""
+        self._buffer.append((chunk, received))
+        if self._listing or not self._buffered:
+            self.flush()
 
-    def settle(self) -> None:
-        """Read what has come."""
-        with self._reading:
-            self._read()
+    def flush(self) -> None:
+        """Parse all buffered chunks."""
+        with self._parsing:
+            self._parse_buffer()
 
-    def tell(self) -> None:
-        """Tell of what has come since; for whoever reckons with it."""
-        if not self._reading.acquire(blocking=False):  # it is being read, and whoever does so may wait for us
+    def deliver(self) -> None:
+        """Pass all buffered events to the handler."""
+        if not self._parsing.acquire(blocking=False):  # the watch thread parses, and its handler may wait for us
             return
         try:
-            self._read()
-        except Exception as error:  # noqa: BLE001  # for the thread of the stream, which knows what to do
-            self._gathered.clear()
-            self._trouble = error
+            self._parse_buffer()
+        except Exception as error:  # noqa: BLE001  # raised again in the watch thread, which reconnects
+            self._buffer.clear()
+            self._deliver_error = error
             self.interrupt()
         finally:
-            self._reading.release()
+            self._parsing.release()
 
-    def _read(self) -> None:
-        if self._trouble is not None:
-            trouble, self._trouble = self._trouble, None
-            raise trouble
-        while self._gathered:
-            self.take(*self._gathered.popleft())
+    def _parse_buffer(self) -> None:
+        if self._deliver_error is not None:
+            error, self._deliver_error = self._deliver_error, None
+            raise error
+        while self._buffer:
+            self.parse_chunk(*self._buffer.popleft())
 
-    def listing(self) -> None:
-        """Tell that a list begins."""
-        self._hears.listing(self.kind)
+    def on_list_start(self) -> None:
+        """Pass on the start of a list."""
+        self._handler.list_started(self.kind)
 
-    def item(self, thing: Manifest, received: float) -> None:
-        """Tell of an object of the list."""
-        self._last = received
-        named = {"apiVersion": self.kind.api_version, "kind": self.kind.kind, **thing}  # a page leaves that out
-        self._hears.event(self.kind, LISTED, named, received)
+    def on_list_item(self, manifest: Manifest, received: float) -> None:
+        """Pass on an object of the list; items of a page have no kind."""
+        self._last_received = received
+        complete = {"apiVersion": self.kind.api_version, "kind": self.kind.kind, **manifest}
+        self._handler.event(self.kind, LISTED, complete, received)
 
-    def listed(self) -> None:
-        """Tell that the list is complete."""
-        self._hears.listed(self.kind, self._last)
+    def on_list_end(self) -> None:
+        """Pass on the end of the list."""
+        self._handler.list_completed(self.kind, self._last_received)
 
-    def event(self, kind: str, thing: Manifest, received: float) -> None:
-        """Tell of an event."""
-        self._hears.event(self.kind, kind, thing, received)
+    def on_event(self, event_type: str, manifest: Manifest, received: float) -> None:
+        """Pass on an event."""
+        self._handler.event(self.kind, event_type, manifest, received)
 
-    def batched(self, received: float) -> None:
-        """Remember the last sign of life."""
-        self._last = received
+    def on_batch_end(self, received: float) -> None:
+        """Record the time of the last chunk."""
+        self._last_received = received
 
-    def missing(self) -> None:
-        """Tell that there is nothing: without its definition a kind has no objects."""
-        self._hears.listing(self.kind)
-        self._hears.listed(self.kind, time.time())
+    def on_kind_missing(self) -> None:
+        """Pass on an empty list: a missing kind has no objects."""
+        self._handler.list_started(self.kind)
+        self._handler.list_completed(self.kind, time.time())
 
-    def say(self, trouble: str, *, settled: bool = True) -> None:
-        """Tell of a connection that is lost, or is back; what is told twice is told once."""
+    def on_state(self, problem: str, *, settled: bool = True) -> None:
+        """Pass on a lost or restored watch, once per change."""
         now = time.time()
-        if trouble and self._blind is not True:
-            silent = now - self._last >= reflector.SILENCE_S
-            self._hears.lost(self.kind, self._last if silent else now, trouble)
-        elif not trouble and self._blind is not False:
-            self._hears.back(self.kind, now)
-        self._blind = bool(trouble)
+        if problem and self._lost is not True:
+            silent = now - self._last_received >= reflector.SILENCE_S
+            self._handler.watch_lost(self.kind, self._last_received if silent else now, problem)
+        elif not problem and self._lost is not False:
+            self._handler.watch_restored(self.kind, now)
+        self._lost = bool(problem)
         if settled:
             self.settled.set()
