@@ -41,12 +41,12 @@ class Daemon:
         self.options, self.source, self.kwok = options, dependencies.source, dependencies.kwok
         self.client, self.sync, self.trigger = dependencies.client, dependencies.sync, dependencies.trigger
         self.managed, self.fleets = dependencies.managed, dependencies.fleets
-        self.event_log = dependencies.event_log
+        self.event_log, self._metrics = dependencies.event_log, dependencies.metrics
         status_client = self.sync.sender.with_stop(self.sync.stop, STATUS_PATIENCE_S)
         self.status_writer = status_writer.StatusWriter(status_client, options.identity)
         self.files = fleet_files.FleetFiles(self.source, self.fleets, self.event_log)
         self.dispatcher = dispatcher.Dispatcher(
-            self.sync, self.event_log, self.status_writer, self._worker_finished, dependencies.metrics
+            self.sync, self.event_log, self.status_writer, self._worker_finished, self._metrics
         )
         self.runs = wave_runs.WaveRuns(dependencies, self.status_writer, self._request_status, options.results)
         self._publisher = status_publisher.StatusPublisher(self.status_writer, self.sync, self.managed, self.event_log)
@@ -132,12 +132,14 @@ class Daemon:
 
     def _work(self) -> None:
         while not self.sync.stop.is_set():
-            reasons = self.trigger.wait(self._wait_s())
+            reasons, requested_at = self.trigger.wait(self._wait_s())
             self.worker_active_at = time.monotonic()
             if not (reasons or self.dispatcher.busy or self.runs.busy):
                 self._idle_collector.idle()
             if reasons and reasons <= {PassReason.CLUSTER, PassReason.DONE}:
                 self.sync.stop.wait(max(0.0, self._passed_at + BATCH_S - self.worker_active_at))
+            if requested_at is not None:
+                self._metrics.triggered(time.monotonic() - requested_at)
             try:
                 self._run_pass(reasons)
             except errors.KwokfleetError as error:

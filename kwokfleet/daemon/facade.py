@@ -199,7 +199,7 @@ class DaemonFacade:
 
 
 def _summary(stored: result_store.StoredResult) -> dict[str, Any] | None:
-    """Return the fields that a list shows, read without building the whole ChangeResult."""
+    """Return the fields that a list shows, read without parsing the whole Result."""
     try:
         fields = orjson.loads((stored.folder / result_store.RESULT).read_bytes())
         return {name: fields[name] for name in _RESULT_FIELDS}

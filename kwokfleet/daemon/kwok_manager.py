@@ -205,9 +205,8 @@ class KwokManager:
             return ""
         if self._start_error or self._supervisor is None:
             return self._start_error or "kwok has not started yet: it waits for the former driver of the nodes to stop"
-        down = [
-            status
+        return "; ".join(
+            f"kwok (shard {status.shard}) is {status.state}: {status.why}".rstrip(": ")
             for status in self.statuses()
             if status.state not in (shard.ShardState.READY, shard.ShardState.LAGGING)
-        ]
-        return "; ".join(f"kwok (shard {each.shard}) is {each.state}: {each.why}".rstrip(": ") for each in down)
+        )

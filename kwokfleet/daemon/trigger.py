@@ -1,6 +1,7 @@
-"""Requests for a pass: collected until the worker takes them, with the reasons in one word and in a few."""
+"""Requests for a pass, collected until the worker takes them; the reasons as one word and as a text."""
 
 import threading
+import time
 from collections.abc import Iterable
 from enum import StrEnum
 
@@ -46,11 +47,14 @@ class Trigger:
     def __init__(self) -> None:
         self._requested = threading.Condition()
         self._reasons: set[PassReason] = set()
+        self._requested_at: float | None = None
 
     def request(self, reason: PassReason) -> None:
         """Request a pass; do not wait for it."""
         with self._requested:
             self._reasons.add(reason)
+            if self._requested_at is None and reason is not PassReason.NEWS:
+                self._requested_at = time.monotonic()
             self._requested.notify_all()
 
     def pending(self) -> tuple[str, ...]:
@@ -58,12 +62,16 @@ class Trigger:
         with self._requested:
             return tuple(sorted(self._reasons))
 
-    def wait(self, timeout_s: float) -> frozenset[PassReason]:
-        """Take the reasons of the next pass; empty after a timeout."""
+    def wait(self, timeout_s: float) -> tuple[frozenset[PassReason], float | None]:
+        """Take the reasons of the next pass, and the monotonic time of its first request.
+
+        After a timeout there are no reasons and no time; NEWS alone has no time.
+        """
         with self._requested:
             self._requested.wait_for(lambda: self._reasons, timeout_s)
-            reasons, self._reasons = frozenset(self._reasons), set()
-            return reasons
+            request = frozenset(self._reasons), self._requested_at
+            self._reasons, self._requested_at = set(), None
+            return request
 
 
 def join(reasons: Iterable[PassReason]) -> str:

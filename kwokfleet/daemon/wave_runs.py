@@ -38,14 +38,14 @@ class WaveRuns:
     ) -> None:
         self._event_log, self._status_writer = dependencies.event_log, writer
         sender = dependencies.sync.sender
-        around = measurer.MeasurerDependencies(
+        context = measurer.MeasurerDependencies(
             lambda: dependencies.managed.view().objects,
             lambda: dependencies.source.revision,
             on_change,
             dependencies.metrics.submitted,
         )
         store = result_store.ResultStore(results) if results is not None else None
-        self._measurer = measurer.Measurer(dependencies.client, sender, store, around) if store is not None else None
+        self._measurer = measurer.Measurer(dependencies.client, sender, store, context) if store is not None else None
         self._controller = controller.WaveController(sender, on_change, self._measurer)
 
     def measured(self) -> tuple[ResultSummary, ...]:

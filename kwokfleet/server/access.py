@@ -50,7 +50,7 @@ def _digest(text: bytes) -> bytes:
 # server-sent events
 
 
-def life(started: datetime) -> str:
+def start_id(started: datetime) -> str:
     """Return an id of this run of the daemon: event numbers start again with the next one."""
     return str(int(started.timestamp() * 1000))
 
@@ -66,11 +66,11 @@ def position(text: str, current: str) -> tuple[int, bool] | None:
     return (int(number), True) if before in ("", current) else (0, False)
 
 
-def sent(event: Event, current: str) -> bytes:
+def event_message(event: Event, current: str) -> bytes:
     """Return an Event in wire format; without an event name, so that `onmessage` receives every kind."""
     return b"id: %s-%d\ndata: %s\n\n" % (current.encode(), event.number, orjson.dumps(snapshot_json.event_json(event)))
 
 
-def missed(why: str) -> bytes:
+def missed_message(why: str) -> bytes:
     """Return the message that tells a client to read the whole state again."""
     return b"event: missed\ndata: %s\n\n" % orjson.dumps({"why": why})

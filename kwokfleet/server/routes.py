@@ -290,9 +290,9 @@ class Routes:
 
     async def _events(self, request: Request) -> Response:
         state = await self._quick(self._daemon.snapshot)
-        life = access.life(state.started)
+        start_id = access.start_id(state.started)
         after, last_id = request.query_params.get("after"), request.headers.get("last-event-id")
-        position = access.position(last_id or after or str(state.newest_event), life)
+        position = access.position(last_id or after or str(state.newest_event), start_id)
         if position is None:
             what = "Last-Event-ID is not an id of this API" if last_id else "after is not the number of an event"
             raise ErrorResponse(
@@ -300,7 +300,7 @@ class Routes:
             )
         if request.method == "HEAD":
             return Response(media_type="text/event-stream")
-        stream = self._streams.opened(*position, life)
+        stream = self._streams.open_stream(*position, start_id)
         if stream is None:
             raise ErrorResponse(
                 HTTPStatus.SERVICE_UNAVAILABLE,

@@ -35,12 +35,12 @@ class Streams:
         self.clients = 0
         self.ending = False
 
-    def opened(self, after: int, known: bool, life: str) -> Response | None:  # noqa: FBT001  # as access.position
+    def open_stream(self, after: int, known: bool, start_id: str) -> Response | None:  # noqa: FBT001  # as access.position
         """Return a stream from a position on, None if there are too many clients."""
         if self.clients >= self._limit or self.ending:
             return None
         self.clients += 1
-        return _Stream(self, after, known, life)
+        return _Stream(self, after, known, start_id)
 
     async def after(self, number: int) -> list[Event]:
         """Return the next events; empty after a timeout."""
@@ -58,10 +58,10 @@ class Streams:
 class _Stream(Response):
     """Stream of one client, until it disconnects or the server stops."""
 
-    def __init__(self, streams: Streams, after: int, known: bool, life: str) -> None:  # noqa: FBT001  # as Streams.opened
+    def __init__(self, streams: Streams, after: int, known: bool, start_id: str) -> None:  # noqa: FBT001  # as Streams.open_stream
         super().__init__(headers={"content-type": "text/event-stream; charset=utf-8", "x-accel-buffering": "no"})
         del self.headers["content-length"]
-        self._streams, self._after, self._known, self._life = streams, after, known, life
+        self._streams, self._after, self._known, self._start_id = streams, after, known, start_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002  # ASGI signature
         """Send until the client disconnects or the server stops."""
@@ -79,7 +79,7 @@ class _Stream(Response):
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await _write(send, b"retry: %d\n\n" % RETRY_MS)
         if not self._known:
-            await _write(send, access.missed("the daemon was restarted: event numbers start again"))
+            await _write(send, access.missed_message("the daemon was restarted: event numbers start again"))
         written_at = time.monotonic()
         while not self._streams.ending:
             chunk = self._encode(await self._streams.after(self._after))
@@ -96,8 +96,8 @@ class _Stream(Response):
             return b""
         lost = events[0].number - self._after - 1
         self._after = events[-1].number
-        gap = access.missed(f"{lost} events are no longer kept") if lost > 0 else b""
-        return gap + b"".join(access.sent(event, self._life) for event in events)
+        gap = access.missed_message(f"{lost} events are no longer kept") if lost > 0 else b""
+        return gap + b"".join(access.event_message(event, self._start_id) for event in events)
 
 
 async def _write(send: Send, text: bytes) -> None:

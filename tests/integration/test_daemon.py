@@ -66,7 +66,10 @@ def test_what_somebody_changes_is_repaired(testbed: DaemonTestbed) -> None:
         assert len(daemon.get(f"/api/v1/nodes?fleet={testbed.name}")) == 5
         assert daemon.get("/api/v1/nodes?fleet=nobody") == daemon.get("/api/v1/runs") == []
         assert daemon.get("/api/v1/stages")
-        assert "kwokfleet_drift_total" in daemon.text("/metrics")
+        metrics = daemon.text("/metrics")
+        assert "kwokfleet_drift_total" in metrics
+        assert "kwokfleet_trigger_latency_seconds_count" in metrics
+        assert "kwokfleet_trigger_latency_seconds_count 0.0" not in metrics
 
 
 def test_a_folder_that_is_empty_or_gone_freezes_and_heals(testbed: DaemonTestbed) -> None:

@@ -219,7 +219,7 @@ def test_a_position_is_read_or_refused(text: str, at: tuple[int, bool] | None) -
 
 def test_an_event_is_one_message_whatever_it_says() -> None:
     """A line break inside would end it."""
-    sent = access.sent(Event(3, NOW, "pass", "", "one\ntwo\r\n\n", {}), "5").decode()
+    sent = access.event_message(Event(3, NOW, "pass", "", "one\ntwo\r\n\n", {}), "5").decode()
     assert sent.startswith("id: 5-3\ndata: {")
     assert sent.count("\n") == 3
     assert "\r" not in sent

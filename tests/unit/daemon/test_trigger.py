@@ -1,4 +1,6 @@
-"""What asked for a pass, as an Event tells it."""
+"""Requests for a pass, and their reasons as a text."""
+
+import time
 
 import pytest
 
@@ -7,7 +9,7 @@ from kwokfleet.daemon.trigger import PassReason
 
 
 @pytest.mark.parametrize(
-    ("why", "words"),
+    ("reasons", "text"),
     [
         ({PassReason.FILES}, "files changed"),
         ({PassReason.CLUSTER, PassReason.ASKED}, "requested by a user, the cluster changed"),
@@ -16,11 +18,32 @@ from kwokfleet.daemon.trigger import PassReason
         ({PassReason.NEWS, PassReason.TIME}, "scheduled time reached"),
     ],
 )
-def test_what_asked_for_a_pass_is_told_in_words(why: set[PassReason], words: str) -> None:
-    """Of all that asks as a daemon begins, or takes over, that is what people want to know."""
-    assert trigger.describe(why) == words
+def test_reasons_are_described_as_a_text(reasons: set[PassReason], text: str) -> None:
+    """A start, or a new leader, explains all other reasons."""
+    assert trigger.describe(reasons) == text
 
 
-def test_there_are_words_for_everything_that_asks_for_a_pass() -> None:
-    """Nobody reads an empty reason."""
-    assert all(trigger.describe({each}) for each in PassReason if each is not PassReason.NEWS)
+def test_every_reason_of_a_pass_has_a_text() -> None:
+    """No Event has an empty reason."""
+    assert all(trigger.describe({reason}) for reason in PassReason if reason is not PassReason.NEWS)
+
+
+def test_requests_are_taken_once_with_the_time_of_the_first() -> None:
+    """The latency of a pass counts from its first request."""
+    requests = trigger.Trigger()
+    before = time.monotonic()
+    requests.request(PassReason.FILES)
+    after_first = time.monotonic()
+    requests.request(PassReason.CLUSTER)
+    reasons, requested_at = requests.wait(0)
+    assert reasons == {PassReason.FILES, PassReason.CLUSTER}
+    assert requested_at is not None
+    assert before <= requested_at <= after_first
+    assert requests.wait(0) == (frozenset(), None)
+
+
+def test_a_status_write_is_not_a_request_for_a_pass() -> None:
+    """It wakes the worker, and has no latency."""
+    requests = trigger.Trigger()
+    requests.request(PassReason.NEWS)
+    assert requests.wait(0) == (frozenset({PassReason.NEWS}), None)
