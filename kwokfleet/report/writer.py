@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kwokfleet import errors
-from kwokfleet.measure import result, result_store
+from kwokfleet.measure import result as results
+from kwokfleet.measure import result_store
 from kwokfleet.measure.result import PodTimes, Result, WorkloadTimes
 from kwokfleet.measure.result_store import StoredResult
 from kwokfleet.report import clusterloader2, csv_tables, junit, kube_burner, numbers
@@ -39,7 +40,7 @@ class _StoredWorkloads:
         return self.stored.workloads()
 
 
-ReportSource = StoredResult | ReportInput | tuple[Result, Iterable[PodTimes]]
+ReportSource = StoredResult | ReportInput
 """Input of a report."""
 
 
@@ -47,29 +48,26 @@ def open_source(source: ReportSource) -> ReportInput:
     """Return the ReportInput of a source."""
     if isinstance(source, ReportInput):
         return source
-    if isinstance(source, StoredResult):
-        return ReportInput(source.result(), _StoredPods(source), _StoredWorkloads(source))
-    made, pods = source
-    return ReportInput(made, pods if isinstance(pods, Sequence) else list(pods))
+    return ReportInput(source.result(), _StoredPods(source), _StoredWorkloads(source))
 
 
 def input_from_path(path: Path) -> ReportInput:
     """Return the Run of a folder or a Result file, with the pods beside it."""
     folder = path if path.is_dir() else path.parent
-    made = result_store.load(path)
-    stored = StoredResult(folder, made.fleet, made.wave, made.run, made.start)
+    result = result_store.load(path)
+    stored = StoredResult(folder, result.fleet, result.wave, result.run, result.start)
     return (
-        ReportInput(made, _StoredPods(stored), _StoredWorkloads(stored))
+        ReportInput(result, _StoredPods(stored), _StoredWorkloads(stored))
         if path.name in (result_store.RESULT, folder.name)
-        else ReportInput(made)
+        else ReportInput(result)
     )
 
 
 def html_page(runs: Sequence[ReportSource], *, compare: bool = False) -> str:
     """Return one HTML page for all Runs. Runs of a Wave, or all with *compare*, are compared with the first."""
     style, script = ((_ASSETS / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
-    look = report_html.PageAssets(style, script)
-    return report_html.page([(run.result, run.pods) for run in map(open_source, runs)], look, compare=compare)
+    assets = report_html.PageAssets(style, script)
+    return report_html.page([(run.result, run.pods) for run in map(open_source, runs)], assets, compare=compare)
 
 
 def write_all(sources: Sequence[ReportSource], folder: Path) -> list[Path]:
@@ -94,7 +92,7 @@ def _summary_files(runs: Sequence[ReportInput], results: Sequence[Result]) -> It
 
 def _run_files(run: ReportInput) -> Iterator[tuple[str, Iterable[str]]]:
     name = numbers.identifier(run.result)
-    yield f"json/{name}.json", [result.serialize(run.result)]
+    yield f"json/{name}.json", [results.serialize(run.result)]
     yield f"csv/pods-{name}.csv", csv_tables.pods(run.pods)
     if run.result.series:
         yield f"csv/series-{name}.csv", csv_tables.series(run.result.series)

@@ -38,7 +38,7 @@ class _Spans:
     def paths(self, sizes: Sequence[int]) -> Mapping[int, str]:
         """Return an SVG path for each colour depth."""
         high = ".8" if self.rows <= _FEW_ROWS else "1"
-        found: dict[int, list[str]] = {}
+        paths_by_level: dict[int, list[str]] = {}
         for row, changes in enumerate(self.changes):
             level, since, total = 0, 0, 0
             for column, change in enumerate(changes):
@@ -46,9 +46,11 @@ class _Spans:
                 now = -(-_LEVELS * total // sizes[row]) if column < COLUMNS else 0
                 if now != level:
                     if level:
-                        found.setdefault(min(level, _LEVELS), []).append(f"M{since},{row}H{column}v{high}H{since}z")
+                        paths_by_level.setdefault(min(level, _LEVELS), []).append(
+                            f"M{since},{row}H{column}v{high}H{since}z"
+                        )
                     level, since = now, column
-        return {level: "".join(parts) for level, parts in found.items()}
+        return {level: "".join(parts) for level, parts in paths_by_level.items()}
 
 
 def _first(pod: PodTimes, *names: str) -> float | None:
@@ -61,7 +63,7 @@ def _first(pod: PodTimes, *names: str) -> float | None:
 
 
 def _spans(pods: Iterable[PodTimes], start: float, end: float) -> list[tuple[float, float, float]]:
-    found = []
+    spans = []
     for pod in pods:
         created = _first(pod, "created", "scheduled", "running")
         if created is None:
@@ -69,8 +71,8 @@ def _spans(pods: Iterable[PodTimes], start: float, end: float) -> list[tuple[flo
         over = _first(pod, "over", "gone")
         last = end if over is None else over
         ran = _first(pod, "running", "started")
-        found.append((created - start, (last if ran is None else ran) - start, last - start))
-    return sorted(found)
+        spans.append((created - start, (last if ran is None else ran) - start, last - start))
+    return sorted(spans)
 
 
 def picture(pods: Iterable[PodTimes], start: float, seconds: float, bands: Sequence[svg_plot.Band], marks: str) -> str:

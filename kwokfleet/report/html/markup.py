@@ -27,8 +27,8 @@ Row = Sequence[Cell | str]
 
 def table(head: Row, rows: Iterable[Row], style: str = "") -> str:
     """Return a table. A row with one cell is a group heading."""
-    made = "".join(_row(row, len(head)) for row in rows)
-    body = f"<table><thead><tr>{_cells(head, 'th')}</tr></thead><tbody>{made}</tbody></table>"
+    body_rows = "".join(_row(row, len(head)) for row in rows)
+    body = f"<table><thead><tr>{_cells(head, 'th')}</tr></thead><tbody>{body_rows}</tbody></table>"
     return f'<div class="sheet{f" {style}" if style else ""}">{body}</div>\n'
 
 

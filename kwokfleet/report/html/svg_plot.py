@@ -83,9 +83,10 @@ def _plain(value: float) -> str:
 def duration_axis(seconds: float) -> Axis:
     """Return an axis of durations, in milliseconds, seconds or minutes."""
     if seconds < 1:
-        made = value_axis(max(seconds, 1e-6) * 1000, " ms")
+        axis = value_axis(max(seconds, 1e-6) * 1000, " ms")
         return Axis(
-            made.top / 1000, tuple((value / 1000, text.replace("1,000 ms", "1 s")) for value, text in made.ticks)
+            axis.top / 1000,
+            tuple((value / 1000, text.replace("1,000 ms", "1 s")) for value, text in axis.ticks),
         )
     return value_axis(seconds, " s") if seconds < 180 else time_axis(seconds)  # noqa: PLR2004  # then minutes read better
 

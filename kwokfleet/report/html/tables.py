@@ -58,9 +58,9 @@ def _cards(result: Result) -> Iterator[tuple[str, str, str]]:
         "until the last object ended" if result.end else "not over yet",
     )
     for name, title in (("podStartup", "Pod startup, p99"), ("scheduling", "Scheduling, p99")):
-        found = numbers.main_latency(result, name)
-        below = f"p50 {numbers.duration(found.p50)}, clock: {found.clock}" if found else "no data"
-        yield title, numbers.duration(found.p99 if found else None), below
+        latency = numbers.main_latency(result, name)
+        below = f"p50 {numbers.duration(latency.p50)}, clock: {latency.clock}" if latency else "no data"
+        yield title, numbers.duration(latency.p99 if latency else None), below
     best = next(
         (throughput for throughput in result.throughput if not throughput.scheduler and throughput.windows), None
     )

@@ -20,7 +20,9 @@ SIZE_LIMIT = 1_500_000
 
 def page(*runs: sample_results.SampleRun, compare: bool = False) -> html_page.HtmlPage:
     """Return the page about some Runs, read."""
-    return html_page.HtmlPage(writer.html_page([(each.result, each.pods) for each in runs], compare=compare))
+    return html_page.HtmlPage(
+        writer.html_page([writer.ReportInput(run.result, run.pods) for run in runs], compare=compare)
+    )
 
 
 def known(values: Sequence[float | None]) -> list[float]:
@@ -87,7 +89,7 @@ def test_no_text_of_a_user_becomes_markup() -> None:
         }
     )  # fmt: skip
     for runs in ([odd], [odd, odd]):
-        read = html_page.HtmlPage(writer.html_page([(each, made.pods) for each in runs]))
+        read = html_page.HtmlPage(writer.html_page([writer.ReportInput(result, made.pods) for result in runs]))
         assert read.tags.count("script") == 1
         assert read.outside == []
         assert "img" not in read.tags
@@ -135,7 +137,7 @@ def test_a_hundred_thousand_pods_make_no_large_page() -> None:
     )
     columns = {name: tuple(float(n % 977) for n in range(1300)) for name in made.series.columns} if made.series else {}
     long = made.model_copy(update={"series": Series(start=sample_results.START, step_s=1, columns=columns)})
-    assert len(writer.html_page([(long, pods)]).encode()) < SIZE_LIMIT
+    assert len(writer.html_page([writer.ReportInput(long, pods)]).encode()) < SIZE_LIMIT
 
 
 def test_a_day_of_seconds_is_thinned_and_keeps_its_peaks() -> None:
@@ -193,7 +195,7 @@ def test_a_browser_draws_the_page_and_shows_values_under_the_pointer(tmp_path: P
     """It asks for nothing but the file, its policy refuses nothing, and nothing is wider than a phone."""
     made = sample_results.sample_run(200)
     file = tmp_path / "report.html"
-    file.write_text(writer.html_page([(made.result, made.pods)]), encoding="utf-8")
+    file.write_text(writer.html_page([writer.ReportInput(made.result, made.pods)]), encoding="utf-8")
     with browser.open_tab(str(browser.find_program()), file, tmp_path / "profile") as tab:
         tab.call("Emulation.setDeviceMetricsOverride", width=390, height=800, deviceScaleFactor=1, mobile=True)
         assert tab.value("document.documentElement.scrollWidth - innerWidth") <= 0
