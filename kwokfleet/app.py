@@ -105,7 +105,7 @@ def running_daemon(api: client.KubeClient, config: DaemonConfig) -> "Iterator[da
         dependencies = Dependencies(
             client=guarded,
             sync=sync.Sync(
-                guarded, managed, reconciler.ReconcileOptions(rounds=MAX_CONFLICTS), config.limits, mended_s=0.0
+                guarded, managed, reconciler.ReconcileOptions(rounds=MAX_CONFLICTS), config.limits, stale_grace_s=0.0
             ),
             source=_source(guarded, config),
             managed=managed,

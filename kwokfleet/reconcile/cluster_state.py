@@ -23,9 +23,9 @@ class LiveCluster:
     """A cluster that is followed."""
 
     def __init__(
-        self, api: requests.RequestSender, follower: informer.Informer, mended_s: float = STALE_CACHE_GRACE_S
+        self, api: requests.RequestSender, follower: informer.Informer, stale_grace_s: float = STALE_CACHE_GRACE_S
     ) -> None:
-        self._api, self._mirror, self._mended_s = api, follower, mended_s
+        self._api, self._mirror, self._stale_grace_s = api, follower, stale_grace_s
         self._projector = observed.ObservedFactory()
 
     def inventory(self) -> tuple[Inventory, Mapping[str, str]]:
@@ -33,7 +33,7 @@ class LiveCluster:
 
         A connection that has just broken is mended in a moment: that much time there is.
         """
-        view = self._mirror.wait_until_synced(self._mended_s)
+        view = self._mirror.wait_until_synced(self._stale_grace_s)
         return view.objects, view.unknown
 
     def foreign_objects(self, keys: Iterable[ObjectKey]) -> Mapping[ObjectKey, Observed]:

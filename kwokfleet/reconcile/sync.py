@@ -1,8 +1,7 @@
-"""From a plan to a cluster that is as the files say: pass after pass, until nothing is left to do.
+"""Applies plans until the cluster matches the files.
 
-One pass is usually enough. Another one follows if something changed under our hands: an object that
-somebody deleted, a creation that met a dying namesake. A field that comes back changed every time is
-given up and named.
+One pass is usually enough. Another follows if an object changed meanwhile: it was deleted, or a creation had to wait
+for the deletion of an object with the same name. A field that another manager changes back every time is stalled.
 """
 
 import threading
@@ -11,12 +10,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from kwokfleet import errors
-from kwokfleet.kube import objects, requests, throttled_client
+from kwokfleet.kube import throttled_client
 from kwokfleet.kube.informer import informer
 from kwokfleet.kube.objects import Manifest, ObjectKey
-from kwokfleet.kwok import requeue
 from kwokfleet.reconcile import applier as apply
-from kwokfleet.reconcile import cluster_state, fleet_status, reconciler, status_writer
+from kwokfleet.reconcile import cluster_state, fleet_status, reconciler, stage_requeue, status_writer
 from kwokfleet.reconcile import outcomes as report
 from kwokfleet.reconcile.changes import Change, ChangeAction, Plan, WithheldCause
 from kwokfleet.reconcile.outcomes import ChangeResult, Outcome
@@ -25,70 +23,68 @@ from kwokfleet.render import desired
 from kwokfleet.source import loader
 
 MAX_PASSES = 5
-STAGE_WATCH_DELAY_S = 0.3
-"""How long kwok takes to hear of a changed Stage."""
 NOT_OURS = {WithheldCause.CONFLICT, WithheldCause.NOT_FAKE, WithheldCause.STALLED}
 CACHE_SYNC_TIMEOUT_S = 10.0
-"""How long the mirror may take to show what was written."""
+"""Maximum wait until the cache shows written objects."""
 
 
 @dataclass(slots=True)
 class SyncReport:
-    """What became of a sync."""
+    """Result of a sync."""
 
     outcomes: list[Outcome] = field(default_factory=list)
-    """Of every change of every pass; of an object that was tried again, the last."""
+    """The last outcome of each object, over all passes."""
     left: Plan = field(default_factory=Plan)
-    """What is still to be done, or withheld."""
+    """Plan after the last pass."""
     passes: int = 0
 
     def add(self, outcomes: Iterable[Outcome]) -> None:
-        """Take in what became of one pass."""
-        newer = {each.change.key: each for each in outcomes}
-        self.outcomes = [each for each in self.outcomes if each.change.key not in newer] + list(newer.values())
+        """Add the outcomes of one pass."""
+        newer = {outcome.change.key: outcome for outcome in outcomes}
+        self.outcomes = [outcome for outcome in self.outcomes if outcome.change.key not in newer] + list(newer.values())
         self.passes += 1
 
 
 @dataclass(slots=True)
 class _Written:
-    """What a pass has done, as a mirror must come to show it."""
+    """Writes of a pass that the cache must show before the next plan."""
 
     versions: dict[str, int] = field(default_factory=dict)
-    """The highest version that was written of each kind."""
-    gone: dict[ObjectKey, str] = field(default_factory=dict)
-    """What was deleted, and its UID."""
-    going: set[ObjectKey] = field(default_factory=set)
-    """What could not be created because its place is taken by something that is being deleted."""
+    """Highest written resourceVersion of each kind."""
+    deleted: dict[ObjectKey, str] = field(default_factory=dict)
+    """UIDs of deleted objects."""
+    awaited: set[ObjectKey] = field(default_factory=set)
+    """Names not created yet, because an object with the same name is being deleted."""
 
     @classmethod
     def of(cls, outcomes: Iterable[Outcome]) -> "_Written":
-        made = cls()
-        for each in outcomes:
-            change, done = each.change, each.result in (ChangeResult.DONE, ChangeResult.ALREADY)
-            if each.result is ChangeResult.AGAIN and change.action is ChangeAction.CREATE:
-                made.going.add(change.key)
+        written = cls()
+        for outcome in outcomes:
+            change, done = outcome.change, outcome.result in (ChangeResult.DONE, ChangeResult.ALREADY)
+            if outcome.result is ChangeResult.AGAIN and change.action is ChangeAction.CREATE:
+                written.awaited.add(change.key)
             elif done and change.action is ChangeAction.DELETE and change.live is not None:
-                made.gone[change.key] = change.live.uid
-            elif done and each.version:
-                made.versions[change.key.kind] = max(each.version, made.versions.get(change.key.kind, 0))
-        return made
+                written.deleted[change.key] = change.live.uid
+            elif done and outcome.version:
+                written.versions[change.key.kind] = max(outcome.version, written.versions.get(change.key.kind, 0))
+        return written
 
     def known_to(self, view: informer.CacheView) -> bool:
-        """Return whether these kinds are known at all; of others, somebody may have no right to know anything."""
-        kinds = {*self.versions, *(key.kind for key in (*self.gone, *self.going))}
+        """Return whether the cache knows all written kinds; listing one may be forbidden."""
+        kinds = {*self.versions, *(key.kind for key in (*self.deleted, *self.awaited))}
         return kinds.isdisjoint(view.unknown)
 
-    def shown_by(self, view: informer.CacheView) -> bool:
-        """Return whether everything has arrived."""
+    def visible_in(self, view: informer.CacheView) -> bool:
+        """Return whether the cache shows every write."""
         if not self.known_to(view) or any(view.versions[kind] < version for kind, version in self.versions.items()):
             return False
-        left = [each for key, uid in self.gone.items() if (each := view.objects.get(key)) and each.uid == uid]
-        waiting = [each for key in self.going if (each := view.objects.get(key)) and each.deleting]
-        return not waiting and all(each.deleting for each in left)
+        remaining = [live for key, uid in self.deleted.items() if (live := view.objects.get(key)) and live.uid == uid]
+        blocked = any((live := view.objects.get(key)) and live.deleting for key in self.awaited)
+        return not blocked and all(live.deleting for live in remaining)
 
 
 class Sync:
-    """Makes a cluster what files say."""
+    """Plans and applies changes to one cluster."""
 
     def __init__(
         self,
@@ -96,26 +92,26 @@ class Sync:
         follower: informer.Informer,
         options: reconciler.ReconcileOptions,
         limits: throttled_client.ClientLimits,
-        mended_s: float = cluster_state.STALE_CACHE_GRACE_S,
+        stale_grace_s: float = cluster_state.STALE_CACHE_GRACE_S,
     ) -> None:
         self.stop = threading.Event()
         self.api, self.informer = api, follower
         self.sender = throttled_client.ThrottledClient(api, limits, self.stop)
         self.watcher: apply.ProgressCallback = lambda _title, _done, _total: None
-        self._cluster = cluster_state.LiveCluster(self.sender, follower, mended_s)
+        self._cluster = cluster_state.LiveCluster(self.sender, follower, stale_grace_s)
         self._reconciler = reconciler.Reconciler(self._cluster, options)
 
     @property
     def policies(self) -> Mapping[str, FleetPolicy]:
-        """What the files of the last plan say about changes."""
+        """Policies of the last plan."""
         return self._reconciler.policies
 
     def plan(self, loaded: loader.Loaded) -> Plan:
-        """Return what is to be done."""
+        """Return the Plan of the current files and cluster."""
         return self._reconciler.plan(loaded, datetime.now(UTC))
 
     def converge(self, loaded: loader.Loaded, first: Plan) -> SyncReport:
-        """Do it, and look again until there is nothing left that could be done."""
+        """Apply a plan, and plan and apply again until nothing is left that can be applied."""
         done = SyncReport(left=first)
         while done.left.changes and done.passes < MAX_PASSES:
             outcomes = self.apply_changes(loaded, done.left.changes)
@@ -124,64 +120,50 @@ class Sync:
                 done.left = Plan(withheld=done.left.withheld)
                 break
             self.record_outcomes(outcomes)
-            hopeless = {each.change.key for each in report.failures(outcomes)}
+            failed = {outcome.change.key for outcome in report.failures(outcomes)}
             done.left = self.plan(loaded)
-            if {change.key for change in done.left.changes} <= hopeless:
+            if {change.key for change in done.left.changes} <= failed:
                 break
         return done
 
     def apply_changes(
         self, loaded: loader.Loaded, changes: Sequence[Change], sender: throttled_client.ThrottledClient | None = None
     ) -> list[Outcome]:
-        """Make some changes, and return once the mirror shows them: the next plan must not repeat them."""
+        """Apply changes, and return once the cache shows them: the next plan must not repeat them."""
         self.informer.watch_kinds({change.key.kind for change in changes})
         inventory, _ = self._cluster.inventory()
         size = sum(key.kind == "Node" for key in inventory) + sum(
             change.action is ChangeAction.CREATE and change.key.kind == "Node" for change in changes
         )
-        birth = desired.creation_transform(loaded.tree, datetime.now(UTC), size)
-        applier = apply.Applier(sender or self.sender, birth, self._reconciler.policies, self.watcher)
+        create_transform = desired.creation_transform(loaded.tree, datetime.now(UTC), size)
+        applier = apply.Applier(sender or self.sender, create_transform, self._reconciler.policies, self.watcher)
         outcomes = applier.apply(changes, inventory)
         if not self.sender.limits.dry_run:
-            self._show_again(changed_stages(outcomes), sender or self.sender)
-            self._wait_until_seen(outcomes)
+            stage_requeue.requeue_objects(sender or self.sender, self._cluster, outcomes)
+            self._wait_until_cached(outcomes)
         return outcomes
 
     def record_outcomes(self, outcomes: Iterable[Outcome]) -> None:
-        """Remember which fields somebody else keeps changing."""
+        """Record field writes, to detect fields that another manager keeps changing."""
         self._reconciler.record_outcomes(outcomes, self._cluster.field_manager, datetime.now(UTC))
 
-    def _show_again(self, stages: list[Manifest], sender: throttled_client.ThrottledClient) -> None:
-        """Let kwok look again at the objects that changed Stages may act on; by itself it would not."""
-        on_nodes, on_pods = requeue.of_kind(stages, "Node"), requeue.of_kind(stages, "Pod")
-        inventory, _ = self._cluster.inventory()
-        nodes = [each for each in inventory.values() if each.key.kind == "Node" and objects.is_managed(each.manifest)]
-        if not nodes or not (on_nodes or on_pods):
-            return
-        sender.stop.wait(STAGE_WATCH_DELAY_S)
-        work = [(each, requeue.requeue_patch(each, on_nodes)) for each in requeue.affected(on_nodes, nodes)]
-        if on_pods:
-            pods = self._cluster.pods_on({each.key.name for each in nodes})
-            work += [(each, requeue.requeue_patch(each, on_pods)) for each in requeue.affected(on_pods, pods)]
-        throttled_client.send_all(sender, [requests.patch(each.key, what) for each, what in work])
-
-    def _wait_until_seen(self, outcomes: Iterable[Outcome]) -> None:
-        """Wait until the mirror shows what was written."""
+    def _wait_until_cached(self, outcomes: Iterable[Outcome]) -> None:
+        """Wait until the cache shows the writes."""
         written = _Written.of(outcomes)
-        if not written.known_to(self.informer.wait(written.shown_by, CACHE_SYNC_TIMEOUT_S)):
+        if not written.known_to(self.informer.wait(written.visible_in, CACHE_SYNC_TIMEOUT_S)):
             self.informer.wait(written.known_to, self.sender.limits.retry_timeout_s)
 
     def write_status(
         self, loaded: loader.Loaded, done: SyncReport, about: fleet_status.StatusContext | None = None
     ) -> bool:
-        """Tell the cluster how each Fleet stands; return whether that was possible. What is the same is not written."""
+        """Write Fleet.status where it changed; return whether that was possible."""
         inventory, _ = self._cluster.inventory()
-        made = self.fleet_statuses(loaded, done.left, done.outcomes, about)
-        known = status_writer.StatusWriter(self.sender)
-        if not known.load():
+        statuses = self.fleet_statuses(loaded, done.left, done.outcomes, about)
+        writer = status_writer.StatusWriter(self.sender)
+        if not writer.load():
             return False
-        whole = loaded.usable and not loaded.partial
-        return known.write(made, {each.fleet for each in inventory.values()} if whole else None)
+        complete = loaded.usable and not loaded.partial
+        return writer.write(statuses, {live.fleet for live in inventory.values()} if complete else None)
 
     def fleet_statuses(
         self,
@@ -190,65 +172,53 @@ class Sync:
         outcomes: Sequence[Outcome],
         about: fleet_status.StatusContext | None = None,
     ) -> dict[str, Manifest]:
-        """Return how each Fleet stands."""
+        """Return the status of each Fleet."""
         inventory, _ = self._cluster.inventory()
-        names = {fleet.name for fleet in loaded.tree.fleets} | {each.fleet for each in left.withheld} - {""}
+        names = {fleet.name for fleet in loaded.tree.fleets} | {group.fleet for group in left.withheld} - {""}
         return fleet_status.statuses(sorted(names), self.policies, inventory, left, outcomes, about)
 
     def limit_to(self, names: Iterable[str]) -> None:
-        """Look at nothing but what belongs to some Fleets alone."""
+        """Plan only the named Fleets, without shared objects."""
         self._reconciler.limit_to(names)
 
     def delete_fleet(self, fleet: str) -> None:
-        """Remove a Fleet's own record from the cluster."""
+        """Delete the Fleet resource."""
         status_writer.StatusWriter(self.sender).delete(fleet)
 
     def wait_until_ready(self, timeout_s: float) -> None:
-        """Wait until all nodes are Ready, and open to pods unless they were declared closed."""
-        wanted = self._reconciler.nodes()
+        """Wait until all desired nodes are Ready, and schedulable unless declared otherwise."""
+        desired_nodes = self._reconciler.nodes()
 
-        def waiting(view: informer.CacheView) -> list[ObjectKey]:
-            return [key for key in wanted if not _is_ready(view, key)]
+        def not_ready(view: informer.CacheView) -> list[ObjectKey]:
+            return [key for key in desired_nodes if not _is_ready(view, key)]
 
-        def is_so(view: informer.CacheView) -> bool:
-            left = len(waiting(view))
-            self.watcher("nodes ready", len(wanted) - left, len(wanted))
+        def all_ready(view: informer.CacheView) -> bool:
+            left = len(not_ready(view))
+            self.watcher("nodes ready", len(desired_nodes) - left, len(desired_nodes))
             return not left
 
-        view = self.informer.wait(is_so, timeout_s)
-        left = waiting(view)
+        view = self.informer.wait(all_ready, timeout_s)
+        left = not_ready(view)
         if left:
             raise errors.DeadlineError(
-                f"{len(left)} of {len(wanted)} nodes are not ready and schedulable after {timeout_s:g} s, "
-                f"such as {min(left).name}",
-                hint="is kwok running? kwokfleet status shows each pool; kubectl describe node, what a node lacks",
+                f"{len(left)} of {len(desired_nodes)} nodes are not ready and schedulable after {timeout_s:g} s, "
+                f"for example {min(left).name}",
+                hint="check that kwok is running; see kwokfleet status, and kubectl describe node",
             )
 
 
 def _is_ready(view: informer.CacheView, key: ObjectKey) -> bool:
-    there = view.objects.get(key)
-    if there is None or not there.ready:
+    node = view.objects.get(key)
+    if node is None or not node.ready:
         return False
-    return there.schedulable or bool(there.manifest["spec"].get("unschedulable"))
-
-
-def changed_stages(outcomes: Iterable[Outcome]) -> list[Manifest]:
-    """Return the Stages that were just made or changed."""
-    return [
-        each.change.desired
-        for each in outcomes
-        if each.change.key.kind == "Stage"
-        and each.change.action is not ChangeAction.DELETE
-        and each.result is ChangeResult.DONE
-        and each.change.desired is not None
-    ]
+    return node.schedulable or bool(node.manifest["spec"].get("unschedulable"))
 
 
 def exit_code(done: SyncReport, *, usable: bool = True) -> errors.ExitCode:
-    """Return the exit code that tells of the gravest thing that happened; *usable*: whether all files were."""
-    results = {each.result for each in done.outcomes}
-    causes = {each.cause for each in done.left.withheld}
-    for code, found in (
+    """Return the exit code of the most severe result; *usable*: no file has errors."""
+    results = {outcome.result for outcome in done.outcomes}
+    causes = {group.cause for group in done.left.withheld}
+    for code, applies in (
         (
             errors.ExitCode.CLUSTER,
             results & {ChangeResult.FAILED, ChangeResult.REFUSED, ChangeResult.SKIPPED}
@@ -260,6 +230,6 @@ def exit_code(done: SyncReport, *, usable: bool = True) -> errors.ExitCode:
         (errors.ExitCode.WITHHELD, causes & {WithheldCause.APPROVAL, WithheldCause.OCCUPIED}),
         (errors.ExitCode.NO, done.left.changes and not results & {ChangeResult.CONFLICT}),
     ):
-        if found:
+        if applies:
             return code
     return errors.ExitCode.DONE
