@@ -159,7 +159,7 @@ def test_a_run_is_measured_as_somebody_else_would(testbed: DaemonTestbed) -> Non
     assert all("event" in each.api for each in pods.values())
     assert result.series is not None
     assert any(value for value in result.series.columns["utilisation/pool/cpu"])
-    assert (json.loads(served)["run_status"], len(lines), short["state"]) == ("0", 60, "Done")
+    assert (json.loads(served)["run"], len(lines), short["state"]) == ("0", 60, "Done")
 
 
 def test_gates_that_fail_are_told_and_nothing_is_watched_any_longer(testbed: DaemonTestbed) -> None:
