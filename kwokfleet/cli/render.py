@@ -146,8 +146,8 @@ def _saved_nodes(path: Path) -> "list[Manifest]":
 
 
 def _require_unique_objects(renderer: "desired.Renderer") -> None:
-    if renderer.clashes:
-        clash = renderer.clashes[0]
+    if renderer.conflicts:
+        clash = renderer.conflicts[0]
         raise errors.InputError(
             f"the files declare {clash.key.kind} {clash.key.name!r} twice, with different contents"
             f" (the second is in {'/'.join(part for part in clash.by if part) or 'the Stages'})",

@@ -112,7 +112,7 @@ class Reconciler:
             desired,
             inventory,
             self.policies,
-            _broken(loaded, self._renderer.clashes),
+            _broken(loaded, self._renderer.conflicts),
             _doubt(loaded),
             loaded.frozen,
             unknown,

@@ -1,7 +1,7 @@
-"""From files to Desired: every object that should be in the cluster at `now`, and only from what was read.
+"""Renders a Tree to Desired: every object that should be in the cluster at `now`.
 
-The same tree and the same time give the same objects, in the same order. A Renderer remembers the
-last result of each pool, so that rendering again costs what changed.
+The same tree and time give the same objects in the same order. A Renderer caches each pool, so rendering again
+costs only what changed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,12 +16,12 @@ from kwokfleet.documents import writer
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest, ObjectKey
 from kwokfleet.render import lifecycles, nodes, schedule, usage, workloads
-from kwokfleet.render import stage_sets as stagesets
+from kwokfleet.render import stage_sets as stage_set_rules
 
 Desired = dict[ObjectKey, Manifest]
 
 PartName = tuple[str, str]
-"""A Fleet's name and that of its pool or Wave."""
+"""Names of a Fleet and of its pool or Wave."""
 
 CONFIG_MAP = "kwok-provider-config"
 TEMPLATES_MAP = "kwok-provider-templates"
@@ -29,103 +29,103 @@ TEMPLATES_MAP = "kwok-provider-templates"
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Everything the files say, validated, with what they refer to."""
+    """The valid Fleets of all files, with their references."""
 
     fleets: tuple[fleet_api.Fleet, ...] = ()
     controller: KwokControllerSpec = field(default_factory=KwokControllerSpec)
     library: Mapping[str, tuple[Manifest, ...]] = field(default_factory=dict)
-    """The library's sets by name; read when somebody asks."""
-    stage_sets: Mapping[str, tuple[stagesets.NamedStageSet, ...]] = field(default_factory=dict)
-    """The sets that each Fleet names."""
+    """The Stages of the library by set, read on demand."""
+    stage_sets: Mapping[str, tuple[stage_set_rules.NamedStageSet, ...]] = field(default_factory=dict)
+    """The Stage sets of each Fleet."""
     templates: Mapping[PartName, tuple[Manifest, ...]] = field(default_factory=dict)
-    """Node templates by pool, live ones sanitised."""
+    """Node templates by pool."""
     traces: Mapping[PartName, workloads.RecordedArrivals] = field(default_factory=dict)
     kwok_objects: Mapping[str, tuple[Manifest, ...]] = field(default_factory=dict)
-    """kwok's own objects that each Fleet declares beside Stages, ours already."""
+    """kwok objects of each Fleet other than Stages, with our labels."""
 
     @property
     def lease(self) -> bool:
-        """Whether kwok holds leases."""
+        """Whether kwok renews node leases."""
         return self.controller.lease_duration.total_seconds() > 0
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectConflict:
-    """Two parts of the files that ask for the same object."""
+    """Two parts of a tree that define the same object differently."""
 
     key: ObjectKey
     by: PartName
     first: str = ""
-    """The Fleet that asked first."""
+    """The Fleet with the first definition."""
 
 
 class Renderer:
-    """Renders trees, one after the other."""
+    """Renders trees and caches pools."""
 
     def __init__(self) -> None:
         self._pools: dict[PartName, tuple[Any, Desired]] = {}
-        self.clashes: list[ObjectConflict] = []
+        self.conflicts: list[ObjectConflict] = []
 
     def desired(self, tree: Tree, now: datetime, members: Mapping[PartName, Sequence[int]] | None = None) -> Desired:
-        """Return every object that should be there, in the order in which they are applied.
+        """Return every object, in the order in which they are applied.
 
-        *members* says which of their nodes pools have where that is not the first so many.
+        *members* are the node indices of pools that do not have the first ones.
         """
-        self.clashes = []
-        made: Desired = {}
+        self.conflicts = []
+        desired: Desired = {}
         in_cluster = tree.controller.stages_as == "resources"
         if in_cluster:
-            self._add(made, ("", ""), stages(tree))
-            self._add(made, ("", ""), usage.manifests(tree.fleets))
-        self._add(made, ("", ""), _namespaces(tree))
+            self._add(desired, ("", ""), stages(tree))
+            self._add(desired, ("", ""), usage.manifests(tree.fleets))
+        self._add(desired, ("", ""), _namespaces(tree))
         for fleet in tree.fleets if in_cluster else ():
-            self._add(made, (fleet.name, ""), tree.kwok_objects.get(fleet.name, ()))
-        self._add(made, ("", ""), autoscaler_config_maps(tree))
-        kept: dict[PartName, tuple[Any, Desired]] = {}
+            self._add(desired, (fleet.name, ""), tree.kwok_objects.get(fleet.name, ()))
+        self._add(desired, ("", ""), autoscaler_config_maps(tree))
+        pools: dict[PartName, tuple[Any, Desired]] = {}
         for fleet in tree.fleets:
             for pool in fleet.spec.node_pools:
                 name = (fleet.name, pool.name)
-                kept[name] = self._pool(tree, fleet, pool, (members or {}).get(name) or range(pool_size(pool, now)))
-                self._merge(made, name, kept[name][1])
-        self._pools = kept
-        return made
+                pools[name] = self._pool(tree, fleet, pool, (members or {}).get(name) or range(pool_size(pool, now)))
+                self._merge(desired, name, pools[name][1])
+        self._pools = pools
+        return desired
 
     def _pool(
         self, tree: Tree, fleet: fleet_api.Fleet, pool: fleet_api.NodePool, indices: Sequence[int]
     ) -> tuple[Any, Desired]:
-        """Return a pool's nodes with everything they depend on: if that is as it was, so are they."""
+        """Return a pool's nodes and their inputs; with equal inputs the last result is reused."""
         name = (fleet.name, pool.name)
-        depends = (pool, indices, tree.templates.get(name, ()), node_context(tree, fleet, pool))
+        inputs = (pool, indices, tree.templates.get(name, ()), node_context(tree, fleet, pool))
         last = self._pools.get(name)
-        if last is not None and last[0] == depends:
+        if last is not None and last[0] == inputs:
             return last
-        made = nodes.render(pool, indices, depends[2], depends[3])
-        return depends, {ObjectKey("v1", "Node", "", node["metadata"]["name"]): node for node in made}
+        rendered = nodes.render(pool, indices, inputs[2], inputs[3])
+        return inputs, {ObjectKey("v1", "Node", "", node["metadata"]["name"]): node for node in rendered}
 
-    def _merge(self, made: Desired, by: PartName, nodes_of_pool: Desired) -> None:
-        """Add a pool's nodes; looking at each one is left to the case that two pools share a name."""
-        if made.keys().isdisjoint(nodes_of_pool):
-            made |= nodes_of_pool
+    def _merge(self, desired: Desired, by: PartName, pool_nodes: Desired) -> None:
+        """Add a pool's nodes; one by one only if two pools share a node name."""
+        if desired.keys().isdisjoint(pool_nodes):
+            desired |= pool_nodes
             return
-        self._add(made, by, nodes_of_pool.values())
+        self._add(desired, by, pool_nodes.values())
 
-    def _add(self, made: Desired, by: PartName, manifests: Iterable[Manifest]) -> None:
+    def _add(self, desired: Desired, by: PartName, manifests: Iterable[Manifest]) -> None:
         for manifest in manifests:
             key = objects.key(manifest)
-            if key in made:
-                if made[key] != manifest:
-                    self.clashes.append(ObjectConflict(key, by, objects.labels(made[key]).get(objects.FLEET, "")))
+            if key in desired:
+                if desired[key] != manifest:
+                    self.conflicts.append(ObjectConflict(key, by, objects.labels(desired[key]).get(objects.FLEET, "")))
                 continue
-            made[key] = manifest
+            desired[key] = manifest
 
 
 def pool_size(pool: fleet_api.NodePool, now: datetime) -> int:
-    """Return how many nodes of a pool are ours to make."""
+    """Return the number of nodes that kwokfleet creates for a pool."""
     return 0 if pool.autoscaler else schedule.scheduled_replicas(pool, now)
 
 
 def run_context(tree: Tree, fleet: fleet_api.Fleet, wave: Wave, run: str) -> workloads.RunContext:
-    """Return what a Wave's objects depend on."""
+    """Return the inputs of a Run's objects."""
     taints = {
         pool.name: nodes.taints(pool, tree.templates.get((fleet.name, pool.name), ()))
         for pool in fleet.spec.node_pools
@@ -135,30 +135,30 @@ def run_context(tree: Tree, fleet: fleet_api.Fleet, wave: Wave, run: str) -> wor
 
 
 def node_context(tree: Tree, fleet: fleet_api.Fleet, pool: fleet_api.NodePool) -> nodes.NodeContext:
-    """Return what a pool's nodes depend on beside the pool."""
+    """Return the inputs of a pool's nodes beside the pool."""
     lifecycle = _lifecycle(fleet, pool.lifecycle)
     drawn = lifecycles.drawn_delays(lifecycle) if lifecycle else {}
-    runs = tree.controller
+    controller = tree.controller
     return nodes.NodeContext(
         fleet.name,
-        runs.node_ip,
+        controller.node_ip,
         fleet.spec.node_groups,
         fleet.spec.seed,
         tuple(sorted(drawn.items())),
-        runs.port,
-        runs.shards,
-        runs.stateful_set is not None,
+        controller.port,
+        controller.shards,
+        controller.stateful_set is not None,
     )
 
 
 def objects_to_create(tree: Tree, desired: Desired, now: datetime) -> Iterator[Manifest]:
-    """Yield the objects as they would be created: nodes settled, or booting where their Lifecycle says so."""
+    """Yield the objects as they are created: nodes Ready, or booting if their Lifecycle says so."""
     return map(creation_transform(tree, now, sum(key.kind == "Node" for key in desired)), desired.values())
 
 
 def creation_transform(tree: Tree, now: datetime, cluster_size: int) -> Callable[[Manifest], Manifest]:
-    """Return what makes of an object that is asked for the one that is created."""
-    birth = nodes.NodeCreation(now, cluster_size)
+    """Return a function from a desired object to the object to create."""
+    creation = nodes.NodeCreation(now, cluster_size)
     booting = {
         lifecycles.label(fleet.name, lifecycle.name)
         for fleet in tree.fleets
@@ -166,23 +166,26 @@ def creation_transform(tree: Tree, now: datetime, cluster_size: int) -> Callable
         if lifecycles.starts_not_ready(lifecycle)
     }
 
-    def made(manifest: Manifest) -> Manifest:
+    def transform(manifest: Manifest) -> Manifest:
         if manifest["kind"] != "Node":
             return manifest
-        return birth.born(manifest, ready=manifest["metadata"]["labels"].get(objects.LIFECYCLE) not in booting)
+        return creation.apply(manifest, ready=manifest["metadata"]["labels"].get(objects.LIFECYCLE) not in booting)
 
-    return made
+    return transform
 
 
 def stages(tree: Tree) -> Iterator[Manifest]:
-    """Yield the Stages of a tree: the named sets, the sets needed beside them, and the Lifecycles'."""
+    """Yield the Stages of a tree: missing default sets, the Fleets' sets, Lifecycles and autoscaler hostnames."""
     if not tree.fleets:
         return
-    named = [one for fleet in tree.fleets for one in tree.stage_sets.get(fleet.name, ())]
-    for name in stagesets.missing_sets(named, lease=tree.lease):
-        yield from map(stagesets.with_owner_label, tree.library[name])
-    for one in named:
-        yield from map(stagesets.with_owner_label, tree.library[one.name] if one.from_library else one.stages)
+    named = [stage_set for fleet in tree.fleets for stage_set in tree.stage_sets.get(fleet.name, ())]
+    for name in stage_set_rules.missing_sets(named, lease=tree.lease):
+        yield from map(stage_set_rules.with_owner_label, tree.library[name])
+    for stage_set in named:
+        yield from map(
+            stage_set_rules.with_owner_label,
+            tree.library[stage_set.name] if stage_set.from_library else stage_set.stages,
+        )
     compiled = [(fleet, lifecycle) for fleet in tree.fleets for lifecycle in fleet.spec.lifecycles]
     parts = (
         {stage["metadata"]["name"]: stage for name in lifecycles.STAGE_SETS for stage in tree.library[name]}
@@ -191,35 +194,35 @@ def stages(tree: Tree) -> Iterator[Manifest]:
     )
     for fleet, lifecycle in compiled:
         yield from lifecycles.stages(fleet.name, lifecycle, parts, lease=tree.lease)
-    answers = tree.controller.port is not None
+    serves_kubelet = tree.controller.port is not None
     for fleet in tree.fleets:
         scaled = (pool for pool in fleet.spec.node_pools if pool.autoscaler)
-        yield from (nodes.hostname_stage(pool, fleet.name, answers=answers) for pool in scaled)
+        yield from (nodes.hostname_stage(pool, fleet.name, serves_kubelet=serves_kubelet) for pool in scaled)
 
 
 def kwok_manifests(tree: Tree) -> Iterator[Manifest]:
-    """Yield kwok's own objects beside Stages: those that usage needs, and those that Fleets declare."""
+    """Yield the kwok objects other than Stages: for usage, and those of Fleets."""
     yield from usage.manifests(tree.fleets)
     for fleet in tree.fleets:
         yield from tree.kwok_objects.get(fleet.name, ())
 
 
 def kwok_kinds(tree: Tree) -> tuple[str, ...]:
-    """Return the kinds that kwok needs beside Stages, and no more than that: Exec runs commands."""
-    return tuple(sorted({each["kind"] for each in kwok_manifests(tree)}))
+    """Return the kinds that kwok must enable beside Stages. Only those in use: Exec runs commands."""
+    return tuple(sorted({manifest["kind"] for manifest in kwok_manifests(tree)}))
 
 
 def cluster_kinds(tree: Tree) -> frozenset[str]:
-    """Return kwok's kinds that the cluster must know: none, if kwok gets everything in its file."""
+    """Return the kwok kinds whose CRDs the cluster needs: none if kwok reads them from a file."""
     return frozenset(() if tree.controller.stages_as == "file" else ("Stage", *kwok_kinds(tree)))
 
 
 def _namespaces(tree: Tree) -> Iterator[Manifest]:
-    """Yield the namespaces that Waves and kwok's objects need; those with variables are made when their objects are."""
+    """Yield the namespaces of Waves and kwok objects. One with variables is created with its objects."""
     names = {wave.namespace for fleet in tree.fleets for wave in fleet.spec.waves if wave.namespace}
     if tree.controller.stages_as == "resources":
-        own = kwok_manifests(tree)
-        names |= {each["metadata"]["namespace"] for each in own if "namespace" in each["metadata"]}
+        metadata = [manifest["metadata"] for manifest in kwok_manifests(tree)]
+        names |= {entry["namespace"] for entry in metadata if "namespace" in entry}
     for name in sorted(names):
         if (
             not workloads.template_variables(name)
@@ -230,7 +233,7 @@ def _namespaces(tree: Tree) -> Iterator[Manifest]:
 
 
 def namespace_manifest(name: str) -> Manifest:
-    """Return a namespace of ours."""
+    """Return a managed namespace."""
     return {
         "apiVersion": "v1",
         "kind": "Namespace",
@@ -239,16 +242,16 @@ def namespace_manifest(name: str) -> Manifest:
 
 
 def autoscaler_config_maps(tree: Tree) -> Iterator[Manifest]:
-    """Yield the configuration and templates of the cluster-autoscaler's kwok provider, by namespace."""
-    found: dict[str, tuple[fleet_api.NodeGroups, list[Manifest]]] = {}
+    """Yield the ConfigMaps of the cluster-autoscaler's kwok provider, by namespace."""
+    by_namespace: dict[str, tuple[fleet_api.NodeGroups, list[Manifest]]] = {}
     for fleet in tree.fleets:
         for pool in fleet.spec.node_pools:
             if pool.autoscaler is not None:
-                groups, items = found.setdefault(fleet.spec.node_groups.namespace, (fleet.spec.node_groups, []))
+                groups, items = by_namespace.setdefault(fleet.spec.node_groups.namespace, (fleet.spec.node_groups, []))
                 templates = tree.templates.get((fleet.name, pool.name), ())
                 ready = not lifecycles.starts_not_ready(_lifecycle(fleet, pool.lifecycle))
                 items.append(nodes.autoscaler_template(pool, templates, node_context(tree, fleet, pool), ready=ready))
-    for namespace, (groups, items) in sorted(found.items()):
+    for namespace, (groups, items) in sorted(by_namespace.items()):
         yield _config_map(namespace, CONFIG_MAP, "config", _autoscaler_config(groups))
         yield _config_map(namespace, TEMPLATES_MAP, "templates", {"apiVersion": "v1", "kind": "List", "items": items})
 
@@ -277,4 +280,4 @@ def _config_map(namespace: str, name: str, key: str, content: Manifest) -> Manif
 
 
 def _lifecycle(fleet: fleet_api.Fleet, name: str | None) -> fleet_api.Lifecycle | None:
-    return next((each for each in fleet.spec.lifecycles if each.name == name), None)
+    return next((lifecycle for lifecycle in fleet.spec.lifecycles if lifecycle.name == name), None)

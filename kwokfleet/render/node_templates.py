@@ -1,4 +1,4 @@
-"""Nodes as templates for others: of a file, or of a live cluster, without what only one node can have."""
+"""Node templates, from a file or a live cluster, without the identity of the original node."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -16,11 +16,11 @@ _NODE_INFO_KEPT = (
     "operatingSystem",
     "osImage",
 )
-"""What of a live node's nodeInfo is about its kind, not about itself."""
+"""Fields of nodeInfo that describe the kind of machine."""
 LABELS_DROPPED = {HOSTNAME, objects.MANAGED_BY, objects.FLEET, objects.POOL, objects.LIFECYCLE, objects.SHARD}
-"""Labels that every node gets from us."""
+"""Labels that kwokfleet sets on every node."""
 _IDENTITY_WORDS = ("instance-id", "machine-id", "node-id", "nodeid", "hostname", "provider-id", "uid", "machine-name")
-"""A label whose name ends in one of these tells one machine from another."""
+"""A label with one of these suffixes identifies a machine."""
 _TRANSIENT_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "node.cilium.io/", "karpenter.sh/")
 _AUTOSCALER_TAINTS = {"ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler"}
 _KEPT_ANNOTATIONS = "cluster-autoscaler."
@@ -37,7 +37,7 @@ _ANNOTATIONS_DROPPED = (
 
 
 def static_template(template: Manifest) -> Manifest:
-    """Return a static template without what only one node can have."""
+    """Return a template of a Fleet file without fields that identify a node."""
     metadata = template.get("metadata") or {}
     labels = {key: value for key, value in (metadata.get("labels") or {}).items() if key not in LABELS_DROPPED}
     spec = {
@@ -58,10 +58,9 @@ def static_template(template: Manifest) -> Manifest:
 
 
 def sanitized_template(live: Manifest, *, saved: bool = False) -> Manifest:
-    """Return a live node as a template: its kind is kept, everything that makes it itself is gone.
+    """Return a live node as a template, without fields that identify it.
 
-    Of a *saved* one, which may have been written by hand, annotations are kept but for those of kubelets,
-    networks and kubectl.
+    A *saved* one may be written by hand: it keeps its annotations, except those of kubelets, networks and kubectl.
     """
     metadata, spec, status = live.get("metadata") or {}, live.get("spec") or {}, live.get("status") or {}
     labels = {
@@ -96,17 +95,19 @@ def sanitized_template(live: Manifest, *, saved: bool = False) -> Manifest:
 
 
 def is_fake(live: Manifest) -> bool:
-    """Return whether a live node is a fake one, and so no template for others."""
+    """Return whether a live node is fake, and not usable as a template."""
     annotations = (live.get("metadata") or {}).get("annotations") or {}
     return objects.FAKE_NODE_KEY in annotations
 
 
 def matching_nodes(nodes: Iterable[Manifest], labels: Mapping[str, str], names: Sequence[str] = ()) -> list[Manifest]:
     """Return the nodes that have all *labels* (or one of *names*), sorted by name."""
-    found = []
+    matching = []
     for node in nodes:
         metadata = node.get("metadata") or {}
-        has = metadata.get("labels") or {}
-        if all(has.get(key) == value for key, value in labels.items()) and (not names or metadata.get("name") in names):
-            found.append(node)
-    return sorted(found, key=lambda node: str((node.get("metadata") or {}).get("name", "")))
+        node_labels = metadata.get("labels") or {}
+        if all(node_labels.get(key) == value for key, value in labels.items()) and (
+            not names or metadata.get("name") in names
+        ):
+            matching.append(node)
+    return sorted(matching, key=lambda node: str((node.get("metadata") or {}).get("name", "")))

@@ -1,9 +1,8 @@
-"""Fake nodes: from a pool and its templates to Node manifests, the same every time.
+"""Renders the Nodes of a pool from its templates.
 
-Two kinds of field are kept apart. What `render` returns is what we own and compare for ever:
-labels, taints, capacity, addresses. What `Birth` adds exists to spare the control plane work at the
-moment of creation (Ready conditions, the TTL controller's annotation): later it belongs to kwok
-and the controllers, and is never compared.
+`render` returns the fields that we own and compare: labels, taints, capacity, addresses. `NodeCreation`
+adds fields that save the control plane work at creation (Ready conditions, the TTL controller's annotation). Those
+belong to kwok and the controllers later, and are never compared.
 """
 
 import ipaddress
@@ -23,7 +22,7 @@ from kwokfleet.render.distributions import Distribution
 from kwokfleet.render.seeded_random import SeededRandom
 
 DEFAULT_RESOURCES = {"cpu": "32", "memory": "256Gi", "pods": "110"}
-"""What `kwokctl scale` gives a node."""
+"""As in `kwokctl scale`."""
 DEFAULT_NODE_INFO = {
     "architecture": "amd64",
     "containerRuntimeVersion": "kwok",
@@ -34,17 +33,17 @@ DEFAULT_NODE_INFO = {
     "osImage": "kwok",
 }
 HOSTNAME_WEIGHT = 1_000_000
-"""The weight of what a node needs before anything else happens to it."""
+"""The Stage runs before all others."""
 MAX_COMBINATIONS = 100_000
-"""Of values of `spread`, before they repeat."""
+"""Combinations of `spread` values; more repeat."""
 DEFAULT_NODE_IP = "10.0.0.1"
 
 _METRICS_PATH = f'{{{{ printf "{usage.PATH.replace("{nodeName}", "%s")}" .metadata.name | Quote }}}}'
-_OURS_ALONE = (objects.INDEX, objects.OWN_TAINTS, usage.METRICS_PATH)
-"""Annotations that mean something only on nodes that we make, or only on one of that name."""
+_MANAGED_ONLY = (objects.INDEX, objects.OWN_TAINTS, usage.METRICS_PATH)
+"""Annotations for managed nodes only, or for one node name."""
 _ROLE = "node-role.kubernetes.io/agent"
 _TTL_STEPS = ((100, 0), (500, 15), (1000, 30), (2000, 60))
-"""How long kubelets may cache, by the cluster's size: what the TTL controller would write."""
+"""Kubelet cache TTL in seconds by cluster size, as the TTL controller sets it."""
 _TTL_ABOVE = 300
 
 _CONDITIONS = (
@@ -59,39 +58,39 @@ BOOTING_CONDITION = ("Ready", "False", "KubeletNotReady", "the node is booting")
 
 @dataclass(frozen=True, slots=True)
 class NodeContext:
-    """What a pool's nodes depend on beside the pool."""
+    """Inputs of a pool's nodes beside the pool."""
 
     fleet: str
     node_ip: str = DEFAULT_NODE_IP
     groups: NodeGroups | None = None
     seed: int = 0
     drawn: tuple[tuple[str, Distribution], ...] = ()
-    """Delays of the pool's Lifecycle that are drawn for each node, by part."""
+    """Delays drawn for each node, by part of the Lifecycle."""
     port: int | None = None
-    """Where the first kwok process answers for its nodes, and each further one a port above the last."""
+    """Kubelet port of the first kwok process; each further one has the next port."""
     shards: int = 1
-    """How many kwok processes share the nodes."""
+    """Number of kwok processes."""
     in_pods: bool = False
-    """Whether they are the pods of a StatefulSet: each node says whose it is, and its address is its pod's."""
+    """Whether they are pods of a StatefulSet: a label names the shard, and a node has its pod's address."""
 
 
 def render(
     pool: NodePool, indices: Sequence[int], templates: Sequence[Manifest], context: NodeContext
 ) -> list[Manifest]:
-    """Return the Nodes of a pool with these indices; several templates take turns."""
-    molds = [_mold(pool, template, context) for template in templates or [{}]]
-    network = _network(pool, molds)
+    """Return the Nodes of a pool with these indices; templates are used in turn."""
+    bases = [_base(pool, template, context) for template in templates or [{}]]
+    network = _network(pool, bases)
     spread = _spread(pool)
     pattern = _pattern(pool, context.fleet)
     draw = _drawing(pool, context)
     return [
-        _node(molds[index % len(molds)], index, pattern(index), spread[index % len(spread)], network(index), draw)
+        _node(bases[index % len(bases)], index, pattern(index), spread[index % len(spread)], network(index), draw)
         for index in indices
     ]
 
 
 def _drawing(pool: NodePool, context: NodeContext) -> Callable[[int], dict[str, str]] | None:
-    """Return what draws the delays of a node, if any are drawn."""
+    """Return a function from a node's index to its delay annotations, if any delay is drawn."""
     if not context.drawn:
         return None
     drawn = [
@@ -102,31 +101,31 @@ def _drawing(pool: NodePool, context: NodeContext) -> Callable[[int], dict[str, 
 
 
 def taints(pool: NodePool, templates: Sequence[Manifest]) -> list[Manifest]:
-    """Return every taint that nodes of a pool may have."""
-    molds = [_mold(pool, template, NodeContext("")) for template in templates or [{}]]
-    found: list[Manifest] = []
-    for taint in (taint for mold in molds for taint in mold["spec"]["taints"]):
-        if taint not in found:
-            found.append(taint)
-    return found
+    """Return all taints of a pool's nodes."""
+    bases = [_base(pool, template, NodeContext("")) for template in templates or [{}]]
+    unique: list[Manifest] = []
+    for taint in (taint for base in bases for taint in base["spec"]["taints"]):
+        if taint not in unique:
+            unique.append(taint)
+    return unique
 
 
 def autoscaler_template(
     pool: NodePool, templates: Sequence[Manifest], context: NodeContext, *, ready: bool
 ) -> Manifest:
-    """Return the Node from which the cluster-autoscaler's kwok provider makes this pool's nodes.
+    """Return the template Node of this pool for the cluster-autoscaler's kwok provider.
 
-    It carries no label of ours that means "managed": the autoscaler's nodes are the autoscaler's.
+    It has no managed-by label: the nodes belong to the autoscaler.
     """
     if pool.autoscaler is None:
         raise ValueError(f"pool {pool.name} has no autoscaler")
     name = f"{context.fleet}-{pool.name}"
     limits = pool.autoscaler
     prefix = "cluster-autoscaler.kwok.nodegroup"
-    node = _node(_mold(pool, (templates or [{}])[0], context), 0, name, _spread(pool)[0], None, None)
+    node = _node(_base(pool, (templates or [{}])[0], context), 0, name, _spread(pool)[0], None, None)
     metadata = node["metadata"]
     labels = {key: value for key, value in metadata["labels"].items() if key != objects.MANAGED_BY}
-    annotations = {key: value for key, value in metadata["annotations"].items() if key not in _OURS_ALONE} | {
+    annotations = {key: value for key, value in metadata["annotations"].items() if key not in _MANAGED_ONLY} | {
         f"{prefix}/name": name,
         f"{prefix}/min-count": str(limits.min),
         f"{prefix}/max-count": str(limits.max),
@@ -137,23 +136,23 @@ def autoscaler_template(
         annotations[groups.annotation] = name
     else:
         labels[groups.label or DEFAULT_NODE_GROUP_LABEL] = name
-    born = {**node["status"], "conditions": _conditions(_READY if ready else BOOTING_CONDITION, None)}
-    born["phase"] = "Running" if ready else "Pending"
-    return {**node, "metadata": {"name": name, "labels": labels, "annotations": annotations}, "status": born}
+    status = {**node["status"], "conditions": _conditions(_READY if ready else BOOTING_CONDITION, None)}
+    status["phase"] = "Running" if ready else "Pending"
+    return {**node, "metadata": {"name": name, "labels": labels, "annotations": annotations}, "status": status}
 
 
-def hostname_stage(pool: NodePool, fleet: str, *, answers: bool) -> Manifest:
-    """Return the Stage that gives nodes of the autoscaler a hostname of their own and, if kwok *answers*, figures.
+def hostname_stage(pool: NodePool, fleet: str, *, serves_kubelet: bool) -> Manifest:
+    """Return the Stage that sets hostname and, if kwok serves the kubelet API, metrics path of autoscaler nodes.
 
-    Its kwok provider copies the template's, and pods that keep away from each other by hostname
-    would find one host; metrics-server would read the figures of a node that is not there.
+    The kwok provider copies those of the template: all nodes would be one host for pod anti-affinity, and
+    metrics-server would read metrics of a node that does not exist.
     """
     hostname = f'.metadata.labels["{node_templates.HOSTNAME}"] == .metadata.name | tostring'
     patch = {
         "root": "metadata",
         "type": "merge",
         "template": f"labels:\n  {node_templates.HOSTNAME}: {{{{ .metadata.name | Quote }}}}\n"
-        + (f"annotations:\n  {usage.METRICS_PATH}: {_METRICS_PATH}\n" if answers else ""),
+        + (f"annotations:\n  {usage.METRICS_PATH}: {_METRICS_PATH}\n" if serves_kubelet else ""),
     }
     return {
         "apiVersion": objects.STAGE_API_VERSION,
@@ -175,17 +174,17 @@ def hostname_stage(pool: NodePool, fleet: str, *, answers: bool) -> Manifest:
 
 
 class NodeCreation:
-    """What nodes get at the moment they are created, and never again."""
+    """Sets the fields that nodes get only at creation."""
 
     def __init__(self, now: datetime, cluster_size: int) -> None:
         self._ttl = str(_ttl(cluster_size))
-        self._settled = _conditions(_READY, now)
+        self._ready = _conditions(_READY, now)
         self._booting = _conditions(BOOTING_CONDITION, now)
 
-    def born(self, node: Manifest, *, ready: bool) -> Manifest:
-        """Return *node* as it is to be created: settled, or, to be booted by a Stage, not ready yet."""
+    def apply(self, node: Manifest, *, ready: bool) -> Manifest:
+        """Return *node* as it is created: Ready, or not Ready until a Stage boots it."""
         metadata = node["metadata"]
-        status = {**node["status"], "conditions": self._settled if ready else self._booting}
+        status = {**node["status"], "conditions": self._ready if ready else self._booting}
         status["phase"] = "Running" if ready else "Pending"
         annotations = {**metadata["annotations"], TTL: self._ttl}
         return {**node, "metadata": {**metadata, "annotations": annotations}, "status": status}
@@ -208,13 +207,13 @@ def _ttl(cluster_size: int) -> int:
 # one pool
 
 
-def _mold(pool: NodePool, template: Manifest, context: NodeContext) -> Manifest:
-    """Return what all nodes of a pool with one template share."""
-    start = node_templates.static_template(template)
-    if not start["status"].get("capacity"):
-        start["status"] = {**start["status"], "capacity": DEFAULT_RESOURCES}
-    base: Manifest = objects.overlay(start, pool.template)
-    metadata, spec, status = base.get("metadata") or {}, base.get("spec") or {}, base.get("status") or {}
+def _base(pool: NodePool, template: Manifest, context: NodeContext) -> Manifest:
+    """Return the common parts of all nodes with one template."""
+    cleaned = node_templates.static_template(template)
+    if not cleaned["status"].get("capacity"):
+        cleaned["status"] = {**cleaned["status"], "capacity": DEFAULT_RESOURCES}
+    merged: Manifest = objects.overlay(cleaned, pool.template)
+    metadata, spec, status = merged.get("metadata") or {}, merged.get("spec") or {}, merged.get("status") or {}
     info = {**DEFAULT_NODE_INFO, **(status.get("nodeInfo") or {})}
     taints = _taints(pool, spec.get("taints") or [])
     return {
@@ -262,13 +261,12 @@ def _taints(pool: NodePool, template: list[Manifest]) -> list[Manifest]:
 
 
 def _status(pool: NodePool, template: Mapping[str, Any], info: Mapping[str, str]) -> Manifest:
-    given = {name: str(value) for name, value in (template.get("capacity") or {}).items()}
-    capacity = {**given, **pool.resources}
-    left = {name: str(value) for name, value in (template.get("allocatable") or {}).items()}
-    allocatable = {**capacity, **{name: value for name, value in left.items() if name not in pool.resources}}
-    rest = {name: value for name, value in template.items() if name not in {"conditions", "phase"}}
+    capacity = {name: str(value) for name, value in (template.get("capacity") or {}).items()} | pool.resources
+    reduced = {name: str(value) for name, value in (template.get("allocatable") or {}).items()}
+    allocatable = capacity | {name: value for name, value in reduced.items() if name not in pool.resources}
+    others = {name: value for name, value in template.items() if name not in {"conditions", "phase"}}
     return {
-        **rest,
+        **others,
         "capacity": dict(sorted(capacity.items())),
         "allocatable": dict(sorted(allocatable.items())),
         "nodeInfo": dict(sorted(info.items())),
@@ -276,59 +274,58 @@ def _status(pool: NodePool, template: Mapping[str, Any], info: Mapping[str, str]
 
 
 def _node(  # noqa: PLR0913, PLR0917  # what one node is made of
-    mold: Manifest,
+    base: Manifest,
     index: int,
     name: str,
     zone: Mapping[str, str],
     network: str | None,
     draw: Callable[[int], dict[str, str]] | None,
 ) -> Manifest:
-    spec: Manifest = dict(mold["spec"])
+    spec: Manifest = dict(base["spec"])
     if not spec["taints"]:
         del spec["taints"]
-    if mold["provider"]:
+    if base["provider"]:
         spec["providerID"] = f"kwok://{name}"
     if network is not None:
         spec["podCIDR"] = network
         spec["podCIDRs"] = [network]
-    endpoint, found_at = mold["kubelet"](name)
+    endpoint, metrics_path = base["kubelet"](name)
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {
             "name": name,
-            "labels": {**mold["labels"], node_templates.HOSTNAME: name, **zone, **_shard(name, mold["shards"])},
+            "labels": {**base["labels"], node_templates.HOSTNAME: name, **zone, **_shard(name, base["shards"])},
             "annotations": {
-                **mold["annotations"],
-                **found_at,
+                **base["annotations"],
+                **metrics_path,
                 objects.INDEX: str(index),
                 **(draw(index) if draw else {}),
             },
         },
         "spec": spec,
-        "status": {**endpoint, **mold["status"]},
+        "status": {**endpoint, **base["status"]},
     }
 
 
 def _shard(name: str, count: int) -> dict[str, str]:
-    """Return the label that says which kwok drives a node; one that drives all needs none."""
+    """Return the shard label of a node; none without shards."""
     return {objects.SHARD: str(sharding.shard_index(name, count))} if count else {}
 
 
 def _kubelet(context: NodeContext) -> Callable[[str], tuple[Manifest, dict[str, str]]]:
-    """Return what tells of each node where its kubelet is: in its status, and in annotations for metrics-server.
+    """Return a function from a node's name to its kubelet endpoint and its annotations for metrics-server.
 
-    The API server asks a node by its Hostname before its InternalIP: where kwok answers, a name that nobody
-    resolves would hide it.
+    The API server prefers Hostname to InternalIP. If kwok serves the kubelet API, nodes have no Hostname, because
+    it cannot be resolved.
     """
     internal = {"type": "InternalIP", "address": context.node_ip}
     port, shards = context.port, context.shards
     if port is None:
         return lambda name: ({"addresses": [internal, {"type": "Hostname", "address": name}]}, {})
-    found_at = {usage.METRICS_PATH: usage.PATH}
-    if context.in_pods:  # whoever looks after kwok writes the address, which changes with the pod
+    if context.in_pods:  # the address is set later: it changes with the pod
         endpoint = {"daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}
-        return lambda name: (endpoint, {key: path.replace("{nodeName}", name) for key, path in found_at.items()})
+        return lambda name: (endpoint, {usage.METRICS_PATH: usage.PATH.replace("{nodeName}", name)})
     addresses = [internal]
     ports = [{"kubeletEndpoint": {"Port": port + shard}} for shard in range(shards)]
     return lambda name: (
@@ -349,10 +346,10 @@ def _pattern(pool: NodePool, fleet: str) -> Callable[[int], str]:
 
 
 def _spread(pool: NodePool) -> list[dict[str, str]]:
-    """Return the label combinations that nodes take in turn: index n always gets the same one.
+    """Return the label combinations that nodes take in turn, by index.
 
-    Each key alone is dealt out evenly, and together all combinations come up equally often: keys
-    of coprime sizes do so by themselves, others are shifted by one each time they fall into step.
+    Each value of a key, and each combination, occurs equally often. Keys with coprime numbers of values do so
+    by themselves; others are shifted by one each time they repeat.
     """
     keys = sorted(pool.spread.items())
     turns = min(math.prod(len(values) for _, values in keys), MAX_COMBINATIONS)
@@ -368,29 +365,29 @@ def _spread(pool: NodePool) -> list[dict[str, str]]:
 
 
 def prefix_length(pool: NodePool, template: Manifest) -> int:
-    """Return how large the podCIDR of each node of a pool must be for its pods."""
+    """Return the prefix length of a node's podCIDR, from its pod capacity."""
     capacity = (objects.overlay(template, pool.template).get("status") or {}).get("capacity") or {}
     pods = str(pool.resources.get("pods", capacity.get("pods", DEFAULT_RESOURCES["pods"])))
     addresses = int(pods) + 2 if pods.isdigit() else 256
     return 32 - max(8, (addresses - 1).bit_length())
 
 
-def _network(pool: NodePool, molds: Sequence[Manifest]) -> Callable[[int], str | None]:
-    """Return what knows the podCIDR of each node."""
+def _network(pool: NodePool, bases: Sequence[Manifest]) -> Callable[[int], str | None]:
+    """Return a function from a node's index to its podCIDR."""
     if pool.pod_cidr is None:
         return lambda _index: None
     network = ipaddress.ip_network(pool.pod_cidr)
     first = int(network.network_address)
     if network.version == 6:  # noqa: PLR2004  # IPv6
         return lambda index: f"{ipaddress.IPv6Address(first + (index << 64))}/64"
-    length = min(prefix_length(pool, {"status": mold["status"]}) for mold in molds)
+    length = min(prefix_length(pool, {"status": base["status"]}) for base in bases)
     step = 1 << (32 - length)
     return lambda index: f"{ipaddress.IPv4Address(first + index * step)}/{length}"
 
 
 def own_taints(taints: Iterable[Mapping[str, Any]]) -> str:
-    """Return what the annotation says of taints that we put on a node; the fake one is always ours."""
-    # Sorted: taints mean the same in any order, so the order in a file must not be a difference.
+    """Return the annotation value that lists our taints on a node; the fake taint is always ours."""
+    # Sorted: the order of taints in a file must not make a difference.
     return ",".join(
         sorted(f"{taint['key']}:{taint.get('effect', '')}" for taint in taints if taint["key"] != objects.FAKE_NODE_KEY)
     )

@@ -1,7 +1,7 @@
-"""Which Stages a tree of Fleets plays: the sets it names, and those it needs beside them.
+"""The Stage sets of a tree: those that Fleets name, and defaults for missing roles.
 
-Stages are cluster-wide, so the choice is made for all Fleets together. Each set of the library has
-a role; a role that nobody filled is filled by the set that is right for most.
+Stages are cluster-wide, so all Fleets share one choice. Each library set has a role. A role that no named set has
+is filled by a default set.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,74 +19,74 @@ ROLES = {
     "job": "pod",
     "pod-recover": "recovery",
 }
-"""Sets of which one at a time may act on objects at large, and for what."""
+"""Roles of library sets. Only one set per role may act on unlabelled objects."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedStageSet:
-    """A set of Stages that a Fleet named."""
+    """A Stage set that a Fleet names."""
 
     name: str
     stages: tuple[Manifest, ...] = ()
-    """The Stages of an author's own; those of the library are read when they are needed."""
+    """The user's own Stages; library Stages are read on demand."""
     from_library: bool = False
 
 
 def roles(named: NamedStageSet) -> set[str]:
-    """Return the roles that a set fills."""
+    """Return the roles of a set."""
     if named.from_library:
         return {ROLES[named.name]} if named.name in ROLES else set()
     copied = {ROLES[name] for stage in named.stages if (name := library_set_name(stage)) in ROLES}
-    kinds = {target_kind(stage) for stage in named.stages if _at_large(stage) and not library_set_name(stage)}
+    kinds = {target_kind(stage) for stage in named.stages if _is_unscoped(stage) and not library_set_name(stage)}
     return {*copied, *(("pod",) if "Pod" in kinds else ()), *(("node", "heartbeat") if "Node" in kinds else ())}
 
 
 def library_set_name(stage: Manifest) -> str:
-    """Return which set of the library a Stage was copied from, by the label that it carries."""
+    """Return the library set that a Stage was copied from, by its label."""
     metadata = stage.get("metadata")
     labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
     return str(labels.get(objects.STAGE_SET, "")) if isinstance(labels, Mapping) else ""
 
 
 def missing_sets(named: Iterable[NamedStageSet], *, lease: bool) -> list[str]:
-    """Return the sets of the library that are needed beside the named ones."""
-    filled = {each for one in named for each in roles(one)}
+    """Return the default sets for roles that no named set has."""
+    filled = {role for stage_set in named for role in roles(stage_set)}
     heartbeat = "node-heartbeat-with-lease" if lease else "node-heartbeat"
-    wanted = {"node": "node-fast", "heartbeat": heartbeat, "pod": "pod-fast", "recovery": "pod-recover"}
-    return [name for each, name in wanted.items() if each not in filled]
+    defaults = {"node": "node-fast", "heartbeat": heartbeat, "pod": "pod-fast", "recovery": "pod-recover"}
+    return [name for role, name in defaults.items() if role not in filled]
 
 
 def conflicting_pairs(named: Sequence[NamedStageSet]) -> list[tuple[int, int]]:
-    """Return the pairs, by position, that would act on the same objects: each with the first of its rival's name."""
-    found = []
+    """Return pairs of positions of library sets with a common role; each with the first set of the other name."""
+    pairs = []
     firsts: dict[str, int] = {}
-    for second, one in enumerate(named):
-        if one.from_library:
-            found += [
+    for second, stage_set in enumerate(named):
+        if stage_set.from_library:
+            pairs += [
                 (first, second)
                 for name, first in firsts.items()
-                if name != one.name and roles(one) & roles(named[first])
+                if name != stage_set.name and roles(stage_set) & roles(named[first])
             ]
-            firsts.setdefault(one.name, second)
-    return found
+            firsts.setdefault(stage_set.name, second)
+    return pairs
 
 
 def target_kind(stage: Manifest) -> str:
-    """Return the kind of object that a Stage acts on."""
+    """Return the kind of a Stage's objects."""
     spec = stage.get("spec")
     reference = spec.get("resourceRef") if isinstance(spec, Mapping) else None
     return str(reference.get("kind", "")) if isinstance(reference, Mapping) else ""
 
 
-def _at_large(stage: Manifest) -> bool:
-    """Return whether a Stage acts on objects that did not ask for it by a label or annotation."""
+def _is_unscoped(stage: Manifest) -> bool:
+    """Return whether a Stage selects objects without a label or annotation."""
     spec = stage.get("spec")
     selector = spec.get("selector") if isinstance(spec, Mapping) else None
     return isinstance(selector, Mapping) and not selector.get("matchLabels") and not selector.get("matchAnnotations")
 
 
 def with_owner_label(stage: Manifest) -> Manifest:
-    """Return a Stage with the label that makes it ours."""
+    """Return a Stage with the managed-by label."""
     metadata = stage["metadata"]
     labels = {**(metadata.get("labels") or {}), objects.MANAGED_BY: objects.KWOKFLEET}
     return {**stage, "metadata": {**metadata, "labels": labels}}

@@ -1,9 +1,8 @@
-"""What fake pods and nodes seem to use: told to kwok in annotations, and by kwok to metrics-server.
+"""Simulated CPU and memory usage: annotations on pods and nodes, read by kwok, served to metrics-server.
 
-kwok asks its ClusterResourceUsages in no order, and takes the first that fits a pod by its name and
-namespace: two of them side by side would be a matter of luck. So there is one, for all Fleets, and it
-never changes: each pod carries its phases as annotations, each node what its pool says, and one CEL
-expression for each resource reads them. One Metric shows the result as a kubelet would.
+kwok uses the first ClusterResourceUsage that matches a pod, in no defined order, so there is a single, constant one
+for all Fleets. Pods have their phases as annotations, nodes the usage of their pool, and one CEL expression per
+resource reads them. One Metric serves the result like a kubelet.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,14 +16,14 @@ from kwokfleet.kube.objects import Manifest
 NAME = "kwokfleet-usage"
 PATH = "/metrics/nodes/{nodeName}/metrics/resource"
 METRICS_PATH = "metrics.k8s.io/resource-metrics-path"
-"""The annotation of a node by which metrics-server finds its figures: one kwok speaks for many nodes."""
+"""Node annotation with the metrics path for metrics-server: one kwok serves many nodes."""
 RESOURCES = {"cpu": "1m", "memory": "1Mi"}
-"""What can be used, and what a pod uses of which nobody has said: metrics-server passes over zeros."""
+"""Resources, and the usage of a pod without one: metrics-server skips zeros."""
 
 _OWN_CPU, _OWN_MEMORY = 0.01, 64 << 20
-"""What a node uses for itself, in cores and bytes: an empty one would be passed over, too."""
+"""Usage of a node itself, in cores and bytes: metrics-server skips zeros."""
 _UNTIL = f"{objects.USAGE}-until."
-"""The annotation that says how many seconds after its start a pod's phase ends; its number follows."""
+"""Annotation with the end of a pod's phase, in seconds after its start; the phase number follows."""
 _POD, _NODE = "pod.metadata.annotations", "node.metadata.annotations"
 
 
@@ -33,44 +32,44 @@ _POD, _NODE = "pod.metadata.annotations", "node.metadata.annotations"
 
 
 def pod_annotations(phases: Sequence[Usage]) -> dict[str, str]:
-    """Return what a pod uses, phase by phase, as its annotations; what a phase does not name stays as it was."""
-    made: dict[str, str] = {}
+    """Return the annotations for a pod's phases; a phase keeps the values that it does not set."""
+    annotations: dict[str, str] = {}
     until = 0.0
-    now: dict[str, str] = {}
+    current: dict[str, str] = {}
     for number, phase in enumerate(phases):
-        now |= _named(phase)
-        made |= {f"{_key(name, said)}.{number}": _value(said) for name, said in now.items()}
+        current |= _amounts(phase)
+        annotations |= {f"{_key(name, amount)}.{number}": _value(amount) for name, amount in current.items()}
         until += phase.for_.total_seconds()
         if number < len(phases) - 1:
-            made[f"{_UNTIL}{number}"] = f"{until:.10g}"
-    return made
+            annotations[f"{_UNTIL}{number}"] = f"{until:.10g}"
+    return annotations
 
 
 def node_annotations(uses: PodUsage | None) -> dict[str, str]:
-    """Return what pods use on a node, as its annotations."""
-    return {_key(name, said): _value(said) for name, said in _named(uses).items()} if uses else {}
+    """Return the annotations for the usage of a node's pods."""
+    return {_key(name, amount): _value(amount) for name, amount in _amounts(uses).items()} if uses else {}
 
 
-def _named(uses: PodUsage) -> dict[str, str]:
-    said: Mapping[str, str | None] = {"cpu": uses.cpu, "memory": uses.memory}
-    return {name: text for name, text in said.items() if text is not None}
+def _amounts(uses: PodUsage) -> dict[str, str]:
+    amounts: Mapping[str, str | None] = {"cpu": uses.cpu, "memory": uses.memory}
+    return {name: amount for name, amount in amounts.items() if amount is not None}
 
 
-def _key(resource: str, said: str) -> str:
-    return f"{objects.USAGE}-{resource}" + ("" if units.request_share(said) is None else "-share")
+def _key(resource: str, amount: str) -> str:
+    return f"{objects.USAGE}-{resource}" + ("" if units.request_share(amount) is None else "-share")
 
 
-def _value(said: str) -> str:
-    share = units.request_share(said)
-    return said if share is None else f"{share:.10g}"
+def _value(amount: str) -> str:
+    share = units.request_share(amount)
+    return amount if share is None else f"{share:.10g}"
 
 
 # ----------------------------------------------------------------------------------------
-# what kwok reads
+# kwok objects
 
 
 def is_declared(fleets: Iterable[fleet_api.Fleet]) -> bool:
-    """Return whether any Fleet says what its pods use."""
+    """Return whether any Fleet declares usage."""
     return any(
         any(pool.usage for pool in fleet.spec.node_pools) or any(wave.usage for wave in fleet.spec.waves)
         for fleet in fleets
@@ -78,7 +77,7 @@ def is_declared(fleets: Iterable[fleet_api.Fleet]) -> bool:
 
 
 def manifests(fleets: Iterable[fleet_api.Fleet]) -> Iterator[Manifest]:
-    """Yield what kwok needs to show usage, if any Fleet declares some."""
+    """Yield the kwok objects for usage, if any Fleet declares usage."""
     if is_declared(fleets):
         yield _object("ClusterResourceUsage", {"usages": [{"usage": _expressions()}]})
         yield _object("Metric", {"path": PATH, "metrics": list(_metrics())})
@@ -98,11 +97,11 @@ def _expressions() -> Manifest:
 
 
 def _expression(resource: str, least: str) -> str:
-    """Return what a container uses, in CEL: as the pod's phase says, else as the node says, else next to nothing.
+    """Return the CEL expression of a container's usage: by the pod's phase, else by the node, else *least*.
 
-    Only a few Go types can be read here, and a Quantity cannot become a number: amounts of the pod are
-    shared out among its containers as quantities. Of the phases the first counts that has no end, or an end
-    that has not come; a pod without phases has one that says nothing.
+    kwok's CEL reads few Go types, and a Quantity cannot become a number: a pod's amount is divided among its
+    containers as a Quantity. The current phase is the first without an end, or with an end in the future. A
+    pod without phases has one empty phase.
     """
     numbers = ", ".join(f'"{number}"' for number in range(MAX_USAGE_PHASES))
     ends = f'"{_UNTIL}" + n'
@@ -111,12 +110,12 @@ def _expression(resource: str, least: str) -> str:
     return (
         'pod.status.phase != "Running" ? Quantity("0") :\n'
         f"[[{numbers}].filter(n,\n  !({has_ended}))[0]].map(n,\n"
-        f'{_told(_POD, resource, " + n")}{_told(_NODE, resource, "")}  Quantity("{least}"))[0]\n'
+        f'{_conditions(_POD, resource, " + n")}{_conditions(_NODE, resource, "")}  Quantity("{least}"))[0]\n'
     )
 
 
-def _told(annotations: str, resource: str, phase: str) -> str:
-    """Return the two ways in which annotations can say it, as the head of a chain of conditions."""
+def _conditions(annotations: str, resource: str, phase: str) -> str:
+    """Return the head of a conditional chain: the amount or the share in the annotations."""
     dot = "." if phase else ""
     amount, share = f'"{objects.USAGE}-{resource}{dot}"{phase}', f'"{objects.USAGE}-{resource}-share{dot}"{phase}'
     return (
@@ -126,10 +125,10 @@ def _told(annotations: str, resource: str, phase: str) -> str:
 
 
 def _metrics() -> Iterator[Manifest]:
-    """Yield what a kubelet shows at /metrics/resource, by its names: metrics-server reads nothing else."""
+    """Yield the metrics of a kubelet's /metrics/resource: metrics-server reads no others."""
     cpu, memory = "Cumulative cpu time consumed by the {} in core-seconds", "Current working set of the {} in bytes"
-    born = "pod.metadata.creationTimestamp.UnixSecond()"
-    started = f'pod.status.phase == "Pending" ? {born} : pod.status.startTime.UnixSecond()'
+    created = "pod.metadata.creationTimestamp.UnixSecond()"
+    started = f'pod.status.phase == "Pending" ? {created} : pod.status.startTime.UnixSecond()'
     yield _metric("container_start_time_seconds", "Start time of the container in unix seconds", started)
     yield _metric("container_cpu_usage_seconds_total", cpu, 'pod.CumulativeUsage("cpu", container.name)')
     yield _metric("container_memory_working_set_bytes", memory, 'pod.Usage("memory", container.name)')

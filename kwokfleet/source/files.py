@@ -1,8 +1,8 @@
-"""Fleet files on disk: a tree read whole, once, with everything that could not be read as a Problem.
+"""Fleet files on disk. A tree is read once; each file that cannot be read becomes a Problem.
 
-Two layouts that Kubernetes people mount need care. A ConfigMap volume shows each file as a symlink
-through `..data` into a hidden folder; git-sync shows a checkout as a symlink to a hidden or
-sibling folder. Both are read through what is visible, and what is reached twice is read once.
+Two mounted layouts need care. A ConfigMap volume shows each file as a symlink through `..data` into a
+hidden folder. git-sync shows a checkout as a symlink to a hidden or sibling folder. Both are read through
+the visible names, and a file with two names is read once.
 """
 
 import errno
@@ -21,7 +21,7 @@ from kwokfleet.source import revision
 SUFFIXES = (".yaml", ".yml", ".json")
 MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_REFERENCE_BYTES = 64 * 1024 * 1024
-"""Traces and lists of live nodes may be large; they are not parsed as YAML when they are JSON or CSV."""
+"""Traces and node lists may be large: JSON and CSV are not parsed as YAML."""
 MAX_TREE_BYTES = 64 * 1024 * 1024
 MAX_FILES = 10_000
 PAUSE_S = 0.05
@@ -33,7 +33,7 @@ class File:
     """One file's text."""
 
     path: str
-    """As people know it: relative to where they stand, if it is below."""
+    """For display: as the user wrote it."""
     text: str
     digest: str
 
@@ -54,20 +54,20 @@ def read(path: Path) -> FileSnapshot:
     if str(path) == STANDARD_INPUT:
         return _standard_input()
     root = _resolved(path)
-    reading = _Reading(root if root.is_dir() else root.parent)
+    reader = _TreeReader(root if root.is_dir() else root.parent)
     if root.is_dir():
-        reading.folder(path, root)
+        reader.read_folder(path, root)
     else:
-        reading.file(path, root)
-    found = sorted(reading.files, key=lambda file: file.path)
-    wrong = tuple(sorted(reading.problems))
-    # Where the tree lies does not matter: what a ConfigMap carries into a pod is the same tree.
+        reader.read_file(path, root)
+    tree_files = sorted(reader.files, key=lambda file: file.path)
+    problems = tuple(sorted(reader.problems))
+    # Relative to the tree: the same files in a ConfigMap volume have the same digest.
     top = path if root.is_dir() else path.parent
-    digest = revision.tree_digest((os.path.relpath(file.path, top), file.digest) for file in found)
-    if wrong:
-        text = "".join(map(str, wrong)).encode("utf-8", "surrogateescape")
+    digest = revision.tree_digest((os.path.relpath(file.path, top), file.digest) for file in tree_files)
+    if problems:
+        text = "".join(map(str, problems)).encode("utf-8", "surrogateescape")
         digest = hashlib.sha256(digest.encode() + text).hexdigest()
-    return FileSnapshot(root, tuple(found), wrong, digest)
+    return FileSnapshot(root, tuple(tree_files), problems, digest)
 
 
 def _standard_input() -> FileSnapshot:
@@ -135,7 +135,7 @@ def read_reference(within: Path, referrer: str, name: str) -> File | str:
 
 
 def reference_path(within: Path, referrer: str, name: str) -> str | None:
-    """Return where a file would be that *referrer* means by *name*; None if it may not be there."""
+    """Return the path that *referrer* means by *name*; None if it is out of *within*."""
     target = Path(referrer).parent / name
     try:
         allowed = not Path(name).is_absolute() and target.resolve().is_relative_to(within)
@@ -149,12 +149,12 @@ def _resolved(path: Path) -> Path:
         return path.resolve(strict=True)
     except (OSError, RuntimeError) as error:
         raise errors.InputError(
-            f"{path} cannot be read: {_reason(error)}", hint="name a fleet file or a folder of fleet files"
+            f"cannot read {path}: {_reason(error)}", hint="name a fleet file or a folder of fleet files"
         ) from error
 
 
-class _Reading:
-    """One walk through a tree."""
+class _TreeReader:
+    """Reads all fleet files of a folder."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -163,39 +163,39 @@ class _Reading:
         self.seen: set[Path] = set()
         self.bytes = 0
 
-    def folder(self, shown: Path, real: Path) -> None:
-        """Read a folder; hidden entries are nobody's fleet files."""
+    def read_folder(self, shown: Path, real: Path) -> None:
+        """Read a folder without its hidden entries."""
         if real in self.seen:
             return
         self.seen.add(real)
         try:
             names = sorted(entry.name for entry in real.iterdir())
         except OSError as error:
-            self.add(shown, f"cannot be listed ({_reason(error)})", "let its owner make it readable")
+            self.add(shown, f"cannot be listed ({_reason(error)})", "change its permissions")
             return
         for name in names:
             if not name.startswith("."):
-                self.entry(shown / name, real / name)
+                self.read_entry(shown / name, real / name)
 
-    def entry(self, shown: Path, path: Path) -> None:
-        """Read what one name stands for."""
+    def read_entry(self, shown: Path, path: Path) -> None:
+        """Read a file or folder, or the target of a symlink."""
         try:
             real = path.resolve(strict=True)
             mode = real.stat().st_mode
         except (OSError, RuntimeError) as error:
             if shown.suffix in SUFFIXES:
-                self.add(shown, f"cannot be read ({_reason(error)})", "mend or remove it")
+                self.add(shown, f"cannot be read ({_reason(error)})", "fix or remove it")
             return
         if not real.is_relative_to(self.root):
             if stat.S_ISDIR(mode) or shown.suffix in SUFFIXES:
-                self.add(shown, "is a symlink out of the tree", "copy what it points to into the tree", "outside")
+                self.add(shown, "is a symlink out of the tree", "copy its target into the tree", "outside")
         elif stat.S_ISDIR(mode):
-            self.folder(shown, real)
+            self.read_folder(shown, real)
         elif shown.suffix in SUFFIXES:
-            self.file(shown, real)
+            self.read_file(shown, real)
 
-    def file(self, shown: Path, real: Path) -> None:
-        """Read one file, unless it has been reached before."""
+    def read_file(self, shown: Path, real: Path) -> None:
+        """Read a file, unless it was read under another name."""
         if real in self.seen:
             return
         self.seen.add(real)
@@ -207,10 +207,10 @@ class _Reading:
         try:
             content = _content(real, MAX_FILE_BYTES)
         except OSError as error:
-            self.add(shown, f"cannot be read ({_reason(error)})", "let its owner make it readable")
+            self.add(shown, f"cannot be read ({_reason(error)})", "change its permissions")
             return
         if isinstance(content, str):
-            self.add(shown, content, "split it, or move what is not a fleet file out of the tree", "file-too-large")
+            self.add(shown, content, "split it, or move it out of the tree", "file-too-large")
             return
         self.bytes += len(content)
         text = _decoded(content)
@@ -220,21 +220,21 @@ class _Reading:
         self.files.append(File(str(shown), text, hashlib.sha256(content).hexdigest()))
 
     def add(self, shown: Path, what: str, hint: str, rule: str = "unreadable") -> None:
-        """Note something that could not be read."""
+        """Add a Problem."""
         name = os.fsencode(shown).decode("utf-8", "replace")
         self.problems.append(Problem(name, 1, 1, "", what, hint, rule=rule))
 
 
 def _content(path: Path, limit: int) -> bytes | str:
-    """Return a file's bytes, or why they are not wanted."""
-    # Without O_NONBLOCK a named pipe would hold us until somebody writes to it.
+    """Return a file's bytes, or why it is too large."""
+    # Without O_NONBLOCK, opening a named pipe blocks until it has a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as stream:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file")
-        if found.st_size > limit:
-            return f"has {found.st_size / 2**20:.1f} MiB, more than the {limit >> 20} MiB that are read"
+        if status.st_size > limit:
+            return f"has {status.st_size / 2**20:.1f} MiB; the limit is {limit >> 20} MiB"
         return stream.read(limit + 1)
 
 
@@ -250,11 +250,11 @@ def _decoded(content: bytes) -> str | tuple[int, int]:
 def _reason(error: BaseException) -> str:
     if isinstance(error, OSError):
         return (error.strerror or str(error)).lower()
-    return "it points at itself" if isinstance(error, RuntimeError) else str(error)
+    return "the symlink points at itself" if isinstance(error, RuntimeError) else str(error)
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file whole: who reads it meanwhile sees the old one or the new one."""
+    """Replace a file atomically."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         target = path.resolve() if path.is_symlink() else path
@@ -267,4 +267,6 @@ def write(path: Path, text: str) -> None:
         finally:
             part.unlink(missing_ok=True)
     except OSError as error:
-        raise errors.HostError(f"{path} cannot be written: {_reason(error)}", hint="see its folder's rights") from error
+        raise errors.HostError(
+            f"cannot write {path}: {_reason(error)}", hint="check the permissions of its folder"
+        ) from error

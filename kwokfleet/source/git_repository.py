@@ -1,10 +1,10 @@
-"""The git program: a repository elsewhere, kept as a folder here.
+"""A remote git repository, checked out into a local folder.
 
-A Repository's folder holds `repo.git`, one folder for each commit, and the link `current`, which
-is replaced in one step when a commit is there as a whole. Whatever no link leads to was left by
-somebody who died, and is removed by the next who comes.
+The folder contains `repo.git`, one folder for each commit, and the symlink `current`, which is replaced
+atomically after a complete checkout. Folders without a symlink are leftovers of a killed process, and are removed
+before the next fetch.
 
-Credentials are git's own affair: nobody is asked, and addresses are shown without them.
+git handles credentials; it never prompts, and displayed URLs contain none.
 """
 
 import fcntl
@@ -32,51 +32,51 @@ from kwokfleet.source.revision import Revision
 
 log = structlog.get_logger()
 
-ASK_S = 30.0
-"""For questions to a server."""
-FETCH_S = 300.0
+LS_REMOTE_TIMEOUT_S = 30.0
+"""Timeout of ls-remote."""
+FETCH_TIMEOUT_S = 300.0
 TICK_S = 0.1
-"""How often a running git is looked after."""
-BURY_S = 1.0
-"""For killed processes to be gone."""
-_MOST_WORDS = 1 << 20
-_WANTED = "refs/kwokfleet/wanted"
+"""Interval in which a running git is checked."""
+REAP_S = 1.0
+"""Time for killed processes to exit."""
+_MAX_OUTPUT_BYTES = 1 << 20
+_FETCHED_REF = "refs/kwokfleet/wanted"
 
 
 @dataclass(frozen=True, slots=True)
 class Checkout:
-    """A commit's files."""
+    """The files of a commit."""
 
     path: Path
-    """The Fleet files; they stay as they are until two more commits have come."""
+    """The fleet files; unchanged until two further commits were fetched."""
     root: Path
-    """The whole of it."""
+    """The root of the checkout."""
     revision: Revision
 
 
 @dataclass(frozen=True, slots=True)
-class _Done:
+class _GitResult:
     code: int
     out: str
     err: str
 
 
 class Repository:
-    """A branch, tag or commit of a repository elsewhere, kept in a folder of its own here.
+    """A branch, tag or commit of a remote repository, with a local folder for its checkouts.
 
-    *path* is the Fleet files' place in it. One thread at a time fetches; `close` ends it from any other.
+    *path* is the folder of the fleet files in the repository. One thread fetches; any thread may call `close`.
     """
 
-    def __init__(self, url: str, ref: str, path: str, folder: Path, *, fetch_s: float = FETCH_S) -> None:
-        for name, value, wrong in (
+    def __init__(self, url: str, ref: str, path: str, folder: Path, *, fetch_s: float = FETCH_TIMEOUT_S) -> None:
+        for name, value, error in (
             ("url", git_command.redact(url), git_command.url_error(url)),
             ("ref", ref, git_command.ref_error(ref)),
             ("path", path, git_command.path_error(path)),
         ):
-            if wrong:
-                raise errors.InputError(f"the git {name} {value!r} {wrong}", hint=f"mend --git-{name}")
+            if error:
+                raise errors.InputError(f"the git {name} {value!r} {error}", hint=f"correct --git-{name}")
         self.display_url = git_command.redact(url)
-        """The address, fit to be shown."""
+        """The URL without credentials."""
         self._url, self._ref, self._path, self._fetch_s = url, ref, git_command.normalize_path(path), fetch_s
         self.folder = folder.absolute()
         self._bare = self.folder / "repo.git"
@@ -85,26 +85,26 @@ class Repository:
         self._busy = threading.Lock()
 
     def current(self) -> Checkout | None:
-        """Return the last checkout, which may be of an earlier life; None if there is none."""
+        """Return the last checkout, also of an earlier process; None if there is none."""
         with self._busy, self._on_disk():
             self._open()
             commit = self._target("current")
             return self._checkout(commit, "") if commit else None
 
     def fetch(self) -> Checkout:
-        """Get the newest commit and return it; if that fails, the last checkout stays as it was."""
+        """Fetch the newest commit; on failure the last checkout stays."""
         with self._busy, self._on_disk():
             self._open()
-            self._tidy()
+            self._remove_leftovers()
             remote = self._remote()
             if remote.commit != self._target("current"):
-                remote = replace(remote, commit=self._got_anyhow(remote))
+                remote = replace(remote, commit=self._check_out_or_repair(remote))
                 self._swap(remote.commit)
-                self._tidy()
+                self._remove_leftovers()
             return self._checkout(remote.commit, remote.branch)
 
     def close(self) -> None:
-        """End what is under way, and let go of the folder."""
+        """Stop a running git and unlock the folder."""
         self._git.stop()
         with self._busy:
             if self._lock is not None:
@@ -121,7 +121,7 @@ class Repository:
         root = self.folder / commit
         return Checkout(root / self._path, root, Revision(commit, branch))
 
-    # asking and fetching
+    # fetching
 
     def _remote(self) -> git_command.RemoteRef:
         if revision.is_commit(self._ref):
@@ -133,68 +133,68 @@ class Repository:
             "--",
             self._url,
             *git_command.ls_remote_patterns(self._ref),
-            timeout_s=ASK_S,
+            timeout_s=LS_REMOTE_TIMEOUT_S,
         )
         if done.code:
-            raise self._failed("cannot be asked", done)
-        found = git_command.parse_ls_remote(done.out, self._ref)
-        if found is None:
+            raise self._error("cannot list refs of", done)
+        remote = git_command.parse_ls_remote(done.out, self._ref)
+        if remote is None:
             raise errors.InputError(
-                f"there is no branch or tag {self._ref!r} in {self.display_url}",
-                hint="name a branch, a tag, or all 40 digits of a commit in --git-ref",
+                f"no branch or tag {self._ref!r} in {self.display_url}",
+                hint="set --git-ref to a branch, a tag, or a full commit hash",
             )
-        return found
+        return remote
 
-    def _got_anyhow(self, remote: git_command.RemoteRef) -> str:
+    def _check_out_or_repair(self, remote: git_command.RemoteRef) -> str:
         try:
-            return self._got(remote)
+            return self._check_out(remote)
         except errors.HostError as error:
-            whole = self._git.run(
+            check = self._git.run(
                 "fsck", "--connectivity-only", "--no-dangling", "--no-progress", timeout_s=self._fetch_s
             )
-            if not whole.code:
+            if not check.code:
                 raise
-            # What we hold is damaged, as after a power failure.
-            log.warning("git_began_anew", url=self.display_url, why=str(error))
+            # The local repository is damaged, as after a power failure.
+            log.warning("git_repository_recreated", url=self.display_url, reason=str(error))
             shutil.rmtree(self._bare, ignore_errors=True)
             self._open()
-            return self._got(remote)
+            return self._check_out(remote)
 
-    def _got(self, remote: git_command.RemoteRef) -> str:
-        """Fetch a commit and lay out its files; return which it is."""
+    def _check_out(self, remote: git_command.RemoteRef) -> str:
+        """Fetch a commit and check out its files; return the commit."""
         done = self._git.run(
             "fetch", "--quiet", "--depth=1", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules",
-            "--", self._url, f"+{remote.ref}:{_WANTED}", timeout_s=self._fetch_s,
+            "--", self._url, f"+{remote.ref}:{_FETCHED_REF}", timeout_s=self._fetch_s,
         )  # fmt: skip
         if done.code:
-            raise self._failed("cannot be fetched", done)
-        commit = self._must("rev-parse", "--verify", f"{_WANTED}^{{commit}}").out.strip()
-        self._must_hold(commit)
-        if commit not in {self._target("current"), self._target("previous")}:  # those are whole
-            self._must("worktree", "add", "--force", "--detach", "--quiet", str(self.folder / commit), commit)
+            raise self._error("cannot fetch", done)
+        commit = self._run("rev-parse", "--verify", f"{_FETCHED_REF}^{{commit}}").out.strip()
+        self._require_path(commit)
+        if commit not in {self._target("current"), self._target("previous")}:  # those are complete
+            self._run("worktree", "add", "--force", "--detach", "--quiet", str(self.folder / commit), commit)
         return commit
 
-    def _must_hold(self, commit: str) -> None:
-        """Refuse a commit in which the path is missing, or a link that might lead anywhere."""
+    def _require_path(self, commit: str) -> None:
+        """Reject a commit in which the path is missing, a symlink or a submodule."""
         if not self._path:
             return
-        mode = self._must("ls-tree", commit, "--", self._path).out.partition(" ")[0]
+        mode = self._run("ls-tree", commit, "--", self._path).out.partition(" ")[0]
         if mode not in {"040000", "100644", "100755"}:
-            what = "is not there" if not mode else "is a link or a submodule"
+            what = "is a symlink or a submodule" if mode else "does not exist"
             raise errors.InputError(
                 f"{self._path} {what} in commit {commit[: revision.SHORT]} of {self.display_url}",
-                hint="put it back, or mend --git-path",
+                hint="restore it, or correct --git-path",
             )
 
-    def _must(self, *arguments: str) -> _Done:
+    def _run(self, *arguments: str) -> _GitResult:
         done = self._git.run(*arguments, timeout_s=self._fetch_s)
         if done.code:
-            raise self._failed(f"cannot be laid out in {self.folder} (git {arguments[0]})", done)
+            raise self._error(f"git {arguments[0]} failed in {self.folder} for", done)
         return done
 
-    def _failed(self, what: str, done: _Done) -> errors.KwokfleetError:
+    def _error(self, what: str, done: _GitResult) -> errors.KwokfleetError:
         return errors.HostError(
-            f"{self.display_url} {what}: {git_command.error_summary(done.err)}", hint=git_command.error_hint(done.err)
+            f"{what} {self.display_url}: {git_command.error_summary(done.err)}", hint=git_command.error_hint(done.err)
         )
 
     # the folder
@@ -205,24 +205,24 @@ class Repository:
             yield
         except OSError as error:
             raise errors.HostError(
-                f"{self.folder} cannot be used: {(error.strerror or str(error)).lower()}",
-                hint="see its rights and the room on its disk",
+                f"cannot use {self.folder}: {(error.strerror or str(error)).lower()}",
+                hint="check its permissions and the free disk space",
             ) from error
 
     def _open(self) -> None:
-        """Take the folder, clear away what is of another source, make what is missing."""
+        """Lock the folder, remove the files of another source, create the bare repository."""
         if self._lock is None:
-            self._take()
+            self._lock_folder()
         if not (self._bare / "HEAD").exists():
             shutil.rmtree(self._bare, ignore_errors=True)
-            self._must("init", "--quiet", "--bare", "--template=", str(self._bare))
+            self._run("init", "--quiet", "--bare", "--template=", str(self._bare))
 
-    def _take(self) -> None:
+    def _lock_folder(self) -> None:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        mark = self.folder / "source"
-        if not mark.exists() and any(each.name not in {"lock", ".source.part"} for each in self.folder.iterdir()):
+        marker = self.folder / "source"
+        if not marker.exists() and any(entry.name not in {"lock", ".source.part"} for entry in self.folder.iterdir()):
             raise errors.NotOursError(
-                f"{self.folder} holds files that are not ours", hint="name an empty or a new folder"
+                f"{self.folder} contains files of another program", hint="name an empty or a new folder"
             )
         lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -230,23 +230,23 @@ class Repository:
         except OSError:
             os.close(lock)
             raise errors.HostError(
-                f"another kwokfleet keeps its checkout in {self.folder}", hint="stop it, or use another folder"
+                f"another kwokfleet process uses {self.folder}", hint="stop it, or use another folder"
             ) from None
         self._lock = lock
         source = hashlib.sha256(f"{self.display_url}\0{self._ref}".encode()).hexdigest()
-        if _text(mark) != source:
-            self._clear(keep={"lock", mark.name})  # the mark last: without it, what is left would not be ours
+        if _text(marker) != source:
+            self._clear(keep={"lock", marker.name})  # the marker last: without it, the files would count as foreign
             part = self.folder / ".source.part"
             part.write_text(source)
-            part.replace(mark)
+            part.replace(marker)
 
     def _clear(self, keep: set[str]) -> None:
-        for each in self.folder.iterdir():
-            if each.name not in keep:
-                _remove(each)
+        for entry in self.folder.iterdir():
+            if entry.name not in keep:
+                _remove(entry)
 
     def _target(self, link: str) -> str:
-        """Return the commit that a link leads to; empty if it leads nowhere."""
+        """Return the commit of a symlink; empty if it is dangling."""
         with suppress(OSError):
             name = (self.folder / link).readlink().name
             if revision.is_commit(name) and (self.folder / name / self._path).exists():
@@ -254,7 +254,7 @@ class Repository:
         return ""
 
     def _swap(self, commit: str) -> None:
-        """Let `current` lead to another commit, in one step, and `previous` to the one before."""
+        """Point `current` at another commit atomically, and `previous` at the one before."""
         for link, to in (("previous", self._target("current")), ("current", commit)):
             if to:
                 part = self.folder / f".{link}.part"
@@ -262,22 +262,22 @@ class Repository:
                 part.symlink_to(to)
                 part.replace(self.folder / link)
 
-    def _tidy(self) -> None:
-        """Remove what no link leads to, and what a git that was killed has left: none is running, the lock is ours."""
-        for left in [*self._bare.rglob("*.lock"), *(self._bare / "objects").rglob("tmp_*")]:
-            left.unlink(missing_ok=True)
-        kept = {self._target("current"), self._target("previous"), "repo.git", "current", "previous", "lock", "source"}
-        # Its notes on a worktree too: one that git was killed over is locked, and would not let itself be made again.
-        gone = [
-            each
+    def _remove_leftovers(self) -> None:
+        """Remove folders without a symlink, and files of a killed git. We hold the lock, so no git is running."""
+        for leftover in [*self._bare.rglob("*.lock"), *(self._bare / "objects").rglob("tmp_*")]:
+            leftover.unlink(missing_ok=True)
+        used = {self._target("current"), self._target("previous"), "repo.git", "current", "previous", "lock", "source"}
+        # Worktree metadata too: after a kill it is locked, and git could not create the worktree again.
+        leftovers = [
+            entry
             for folder in (self.folder, self._bare / "worktrees")
             if folder.is_dir()
-            for each in folder.iterdir()
-            if each.name not in kept
+            for entry in folder.iterdir()
+            if entry.name not in used
         ]
-        for each in gone:
-            _remove(each)
-        if gone:
+        for entry in leftovers:
+            _remove(entry)
+        if leftovers:
             self._git.run("gc", "--auto", "--quiet", "--prune=now", timeout_s=self._fetch_s)
 
 
@@ -296,20 +296,20 @@ def _remove(path: Path) -> None:
 
 
 class _Git:
-    """Runs git: quietly, asking nobody, with a deadline, and not beyond a call to `stop`."""
+    """Runs git without prompts, with a timeout, until `stop` is called."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self._folder, self._environment = folder, environment
         self.stopped = False
 
-    def run(self, *arguments: str, timeout_s: float) -> _Done:
-        """Run a command of git and return how it ended."""
+    def run(self, *arguments: str, timeout_s: float) -> _GitResult:
+        """Run a git command."""
         program = shutil.which("git")
         if program is None:
-            raise errors.HostError("the git program is not there", hint="install git")
-        # Files, not pipes: an ssh or a credential helper that stays behind would hold a pipe open.
+            raise errors.HostError("git is not installed", hint="install git")
+        # Files, not pipes: a remaining ssh or credential helper would keep a pipe open.
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            self._must_go_on()
+            self._require_running()
             process = subprocess.Popen(
                 [
                     sys.executable,
@@ -324,18 +324,18 @@ class _Git:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
-                start_new_session=True,  # no terminal to ask at, and one group to end
+                start_new_session=True,  # no terminal for prompts, and one process group to kill
             )
-            if not self._ended(process, time.monotonic() + timeout_s):
-                self._must_go_on()
+            if not self._wait(process, time.monotonic() + timeout_s):
+                self._require_running()
                 raise errors.DeadlineError(
-                    f"git {arguments[0]} took longer than {timeout_s:g} s", hint="see the network and the server"
+                    f"git {arguments[0]} took longer than {timeout_s:g} s", hint="check the network and the server"
                 )
-            self._must_go_on()
-            return _Done(process.returncode, _words(out), _words(err))
+            self._require_running()
+            return _GitResult(process.returncode, _output(out), _output(err))
 
-    def _ended(self, process: "subprocess.Popen[bytes]", deadline: float) -> bool:
-        """Wait for a process; if that takes too long or is no longer wanted, end its group and return False."""
+    def _wait(self, process: "subprocess.Popen[bytes]", deadline: float) -> bool:
+        """Wait for a process; after the deadline or `stop`, kill its group and return False."""
         try:
             while time.monotonic() < deadline and not self.stopped:
                 with suppress(subprocess.TimeoutExpired):
@@ -343,30 +343,30 @@ class _Git:
                     return True
             return False
         finally:
-            if process.returncode is None:  # not waited for yet, so its number is still its own
+            if process.returncode is None:  # not waited for yet, so its pid is still valid
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-                _bury(process.pid)
+                _reap(process.pid)
 
-    def _must_go_on(self) -> None:
+    def _require_running(self) -> None:
         if self.stopped:
             raise errors.HostError("git was stopped", hint="start again")
 
     def stop(self) -> None:
-        """End what is running; nothing is run any more."""
+        """Kill the running command; further ones are rejected."""
         self.stopped = True
 
 
-def _bury(group: int) -> None:
-    """Take leave of what git had started and was killed with it: the first process of a container is its parent now."""
-    deadline = time.monotonic() + BURY_S
+def _reap(group: int) -> None:
+    """Wait for git's killed children: as pid 1 of a container we are their parent now."""
+    deadline = time.monotonic() + REAP_S
     with suppress(ChildProcessError):  # none is left, or none is ours
         while time.monotonic() < deadline:
             if os.waitpid(-group, os.WNOHANG)[0] == 0:
                 time.sleep(0.01)
 
 
-def _words(stream: IO[bytes]) -> str:
+def _output(stream: IO[bytes]) -> str:
     stream.seek(0)
-    return stream.read(_MOST_WORDS).decode(errors="replace")
+    return stream.read(_MAX_OUTPUT_BYTES).decode(errors="replace")

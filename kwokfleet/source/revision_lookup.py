@@ -1,4 +1,4 @@
-"""Which revision a file or folder here has: asked of git, read from its files, or from git-sync's link."""
+"""Looks up the revision of a local path: with git, from git's files, or from the name of a git-sync folder."""
 
 import shutil
 import subprocess
@@ -13,45 +13,45 @@ GIT_TIMEOUT_S = 10.0
 
 
 def find_revision(path: Path, digest: str = "") -> Revision:
-    """Return the commit of a file or folder; if it has none, *digest*, that of its contents."""
+    """Return the commit of a file or folder, or else *digest*, the digest of its contents."""
     try:
-        found = _asked(path) if _git_folder(path) else None  # git takes its time to say that there is none
-    except _UntoldError:
-        found = _read(path)
-    return found or _linked(path) or Revision(digest=digest)
+        known = _ask_git(path) if _git_folder(path) else None  # without the check, git is slow to answer
+    except _GitUnavailableError:
+        known = _read_git_files(path)
+    return known or _git_sync_revision(path) or Revision(digest=digest)
 
 
 def git_state_files(path: Path) -> tuple[Path, ...]:
-    """Return the files that change when a checkout around *path* gets another commit: to be watched."""
+    """Return git's files that change with the commit of a checkout, to be watched."""
     folder = _git_folder(path)
     return (folder / "HEAD", folder / "logs" / "HEAD") if folder else ()
 
 
-class _UntoldError(Exception):
-    """git is not there, refuses to look, or takes too long."""
+class _GitUnavailableError(Exception):
+    """git is not installed, refuses to read the checkout, or takes too long."""
 
 
-def _asked(path: Path) -> Revision | None:
-    """Ask git; None if the files are of no commit."""
+def _ask_git(path: Path) -> Revision | None:
+    """Run git; None if the files are not in a commit."""
     folder, name = (path, "") if path.is_dir() else (path.parent, path.name)
-    # A folder in a checkout may still be none of its commit's: ignored, or not added yet.
-    code, _, said = _run(folder, "rev-parse", "--verify", f"HEAD:./{name}")
+    # A folder in a checkout may be ignored or not added yet.
+    code, _, error = _run(folder, "rev-parse", "--verify", f"HEAD:./{name}")
     if code:
-        if "dubious ownership" in said:
-            raise _UntoldError
+        if "dubious ownership" in error:
+            raise _GitUnavailableError
         return None
     code, out, _ = _run(folder, "status", "--porcelain=v2", "--branch", "--ignore-submodules=dirty", "--", f"./{name}")
     if code:
-        raise _UntoldError
+        raise _GitUnavailableError
     return revision.parse_status(out)
 
 
 def _run(folder: Path, *arguments: str) -> tuple[int, str, str]:
     program = shutil.which("git")
     if program is None:
-        raise _UntoldError
+        raise _GitUnavailableError
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             git_command.command(program, *arguments),
             cwd=folder,
             env=git_command.environment(settings.child_environment()),
@@ -59,15 +59,15 @@ def _run(folder: Path, *arguments: str) -> tuple[int, str, str]:
             capture_output=True,
             timeout=GIT_TIMEOUT_S,
             check=False,
-            start_new_session=True,  # no terminal to ask at
+            start_new_session=True,  # no terminal for prompts
         )
     except (OSError, subprocess.TimeoutExpired):
-        raise _UntoldError from None
-    return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+        raise _GitUnavailableError from None
+    return process.returncode, process.stdout.decode(errors="replace"), process.stderr.decode(errors="replace")
 
 
-def _read(path: Path) -> Revision | None:
-    """Read what git's files say; whether the files differ from the commit stays open."""
+def _read_git_files(path: Path) -> Revision | None:
+    """Read git's files; whether the tree differs from the commit is not known then."""
     folder = _git_folder(path)
     if folder is None:
         return None
@@ -79,27 +79,27 @@ def _read(path: Path) -> Revision | None:
     return Revision(commit, revision.short_ref(ref), dirty=None) if commit else None
 
 
-def _linked(path: Path) -> Revision | None:
-    """Return the commit that a link on the way is named after: git-sync's."""
-    whole = path.absolute()
-    for each in (whole, *whole.parents):
+def _git_sync_revision(path: Path) -> Revision | None:
+    """Return the commit in the target's name of a git-sync symlink."""
+    absolute = path.absolute()
+    for parent in (absolute, *absolute.parents):
         with suppress(OSError):
-            if each.is_symlink() and (commit := revision.commit_of_folder(each.readlink().name)):
+            if parent.is_symlink() and (commit := revision.commit_of_folder(parent.readlink().name)):
                 return Revision(commit, dirty=None)
     return None
 
 
 def _git_folder(path: Path) -> Path | None:
-    """Return git's own folder of the checkout around *path*."""
+    """Return the .git folder of the checkout that contains *path*."""
     with suppress(OSError, RuntimeError):
         real = path.resolve()
-        for each in (real, *real.parents):
-            mark = each / ".git"
-            if mark.is_dir():
-                return mark
-            if mark.is_file():
-                named = _text(mark).strip()
-                return each / named.removeprefix("gitdir: ") if named.startswith("gitdir: ") else None
+        for parent in (real, *real.parents):
+            git = parent / ".git"
+            if git.is_dir():
+                return git
+            if git.is_file():
+                line = _text(git).strip()
+                return parent / line.removeprefix("gitdir: ") if line.startswith("gitdir: ") else None
     return None
 
 

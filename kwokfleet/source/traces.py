@@ -1,4 +1,4 @@
-"""Recorded arrivals: a table with a column `at`, or the Standard Workload Format of parallel machines."""
+"""Parses traces: CSV with a column `at`, or the Standard Workload Format."""
 
 import csv
 import math
@@ -13,16 +13,16 @@ _SWF_COLUMNS = {
 }  # fmt: skip
 _SWF_FIELDS = 18
 _SUBMITTED = 1
-_LEFT_OUT = "it is left out; mend or remove the line"
+_SKIPPED = "fix or remove the line; it is skipped"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def read(path: str, text: str, form: str) -> tuple[RecordedArrivals | None, list[Problem]]:
-    """Return the arrivals in *text*, and each line that is not one: the others are good without it."""
+    """Return the arrivals in *text*, and a Problem for each invalid line; the others are used."""
     rows, problems = _swf(path, text) if form == "swf" else _csv(path, text)
     if not rows:
-        none = Problem(path, 1, 1, "", "holds no arrivals", "add some", rule="bad-trace")
-        return None, problems if errors(problems) else [*problems, none]
+        empty = Problem(path, 1, 1, "", "contains no arrivals", "add some", rule="bad-trace")
+        return None, problems if errors(problems) else [*problems, empty]
     rows.sort(key=lambda row: row[0])
     return RecordedArrivals(tuple(row[0] for row in rows), tuple(row[1] for row in rows)), problems
 
@@ -34,13 +34,13 @@ def _csv(path: str, text: str) -> tuple[_Rows, list[Problem]]:
     reader = csv.reader(text.splitlines(), skipinitialspace=True)
     try:
         lines = [(reader.line_num, fields) for fields in reader]
-    except csv.Error as error:  # a field that is too large, because its quote is never closed for instance
-        return [], [Problem(path, reader.line_num, 1, "", f"not CSV: {error}", "mend the line", rule="bad-trace")]
+    except csv.Error as error:  # e.g. a field that is too large, because its quote is not closed
+        return [], [Problem(path, reader.line_num, 1, "", f"not CSV: {error}", "fix the line", rule="bad-trace")]
     header = [name.strip() for name in lines[0][1]] if lines else []
     bad = [name for name in header if not _NAME.fullmatch(name)]
     if "at" not in header or bad or len(set(header)) < len(header):
-        what = f"{bad[0]!r} cannot be a variable's name" if bad else "needs a column `at`, and each column once"
-        return [], [Problem(path, 1, 1, "", what, "begin with a line as in at,seconds,gpus", rule="bad-trace")]
+        what = f"{bad[0]!r} is not a valid variable name" if bad else "needs a column `at`, and unique column names"
+        return [], [Problem(path, 1, 1, "", what, "start with a header like at,seconds,gpus", rule="bad-trace")]
     rows: _Rows = []
     problems: list[Problem] = []
     for number, fields in lines[1:]:
@@ -50,7 +50,7 @@ def _csv(path: str, text: str) -> tuple[_Rows, list[Problem]]:
         at = _value(str(values.pop("at", "")))
         if len(fields) != len(header) or not isinstance(at, int | float) or at < 0:
             what = f"not an arrival: {len(header)} fields expected, `at` in seconds"
-            problems.append(Problem(path, number, 1, "", what, _LEFT_OUT, Severity.WARNING, "bad-trace"))
+            problems.append(Problem(path, number, 1, "", what, _SKIPPED, Severity.WARNING, "bad-trace"))
             continue
         rows.append((float(at), values))
     return rows, problems
@@ -66,10 +66,10 @@ def _swf(path: str, text: str) -> tuple[_Rows, list[Problem]]:
         numbers = [field for field in fields if isinstance(field, int | float)]
         if len(numbers) != _SWF_FIELDS:
             what = f"not a job: {_SWF_FIELDS} numbers expected"
-            problems.append(Problem(path, number, 1, "", what, _LEFT_OUT, Severity.WARNING, "bad-trace"))
+            problems.append(Problem(path, number, 1, "", what, _SKIPPED, Severity.WARNING, "bad-trace"))
         elif numbers[_SWF_COLUMNS["seconds"]] <= 0 or numbers[_SWF_COLUMNS["procs"]] <= 0:
-            what = "a job that did not run or used no processor"
-            problems.append(Problem(path, number, 1, "", what, "it is left out", Severity.WARNING, "trace-row-skipped"))
+            what = "the job did not run or used no processor"
+            problems.append(Problem(path, number, 1, "", what, "it is skipped", Severity.WARNING, "trace-row-skipped"))
         else:
             rows.append((float(numbers[_SUBMITTED]), {name: numbers[at] for name, at in _SWF_COLUMNS.items()}))
     first = min((at for at, _ in rows), default=0.0)
@@ -77,7 +77,7 @@ def _swf(path: str, text: str) -> tuple[_Rows, list[Problem]]:
 
 
 def _as_written(text: str) -> int | float | str:
-    """Return a number only if it would be written just so: 007 and 3.10 are texts."""
+    """Return a number only if it prints the same: 007 and 3.10 stay texts."""
     value = _value(text)
     return value if str(value) == text.strip() else text.strip()
 

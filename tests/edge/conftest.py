@@ -22,7 +22,7 @@ def no_thread_is_left() -> Iterator[None]:
 @pytest.fixture
 def by_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nothing be found by looking: events alone must tell."""
-    monkeypatch.setattr(file_watcher, "PULSE_S", NEVER_S)
+    monkeypatch.setattr(file_watcher, "PATH_CHECK_S", NEVER_S)
 
 
 @pytest.fixture

@@ -196,10 +196,10 @@ def linked(upstream: Repository) -> None:
 @pytest.mark.parametrize(
     ("trouble", "kind", "match"),
     [
-        (away, errors.HostError, "upstream cannot be asked"),
+        (away, errors.HostError, "cannot list refs of"),
         (unbranched, errors.InputError, "no branch or tag 'main'"),
-        (unfoldered, errors.InputError, "fleets is not there in commit"),
-        (linked, errors.InputError, "fleets is a link"),
+        (unfoldered, errors.InputError, "fleets does not exist in commit"),
+        (linked, errors.InputError, "fleets is a symlink"),
     ],
 )
 def test_a_fetch_that_fails_keeps_the_last_checkout(
@@ -294,6 +294,9 @@ def test_without_the_program_it_is_said(
 ) -> None:
     """What to install."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    with followed(upstream, folder) as repository, pytest.raises(errors.HostError, match="git program") as caught:
+    with (
+        followed(upstream, folder) as repository,
+        pytest.raises(errors.HostError, match="git is not installed") as caught,
+    ):
         repository.fetch()
     assert "install" in caught.value.hint

@@ -182,14 +182,14 @@ def test_a_git_that_hangs_is_ended_with_its_children(
 ) -> None:
     """By the deadline; the next one may succeed."""
     slow_git(tmp_path / "bin", tmp_path / "started", monkeypatch)
-    monkeypatch.setattr(git_repository, "ASK_S", 1.0)
+    monkeypatch.setattr(git_repository, "LS_REMOTE_TIMEOUT_S", 1.0)
     with git_repository.Repository(upstream.url, "main", "", folder) as repository:
         with pytest.raises(errors.DeadlineError, match="git ls-remote"):
             repository.fetch()
         assert (tmp_path / "started").exists()
         waiting.until(lambda: not gits(folder), deadline_s=20)
         (tmp_path / "bin" / "git").unlink()
-        monkeypatch.setattr(git_repository, "ASK_S", 30.0)
+        monkeypatch.setattr(git_repository, "LS_REMOTE_TIMEOUT_S", 30.0)
         repository.fetch()
 
 
@@ -198,7 +198,7 @@ def test_closing_ends_a_fetch_under_way(
 ) -> None:
     """With its processes, and it does not begin another."""
     slow_git(tmp_path / "bin", tmp_path / "started", monkeypatch)
-    monkeypatch.setattr(git_repository, "ASK_S", 300.0)
+    monkeypatch.setattr(git_repository, "LS_REMOTE_TIMEOUT_S", 300.0)
     repository = git_repository.Repository(upstream.url, "main", "", folder)
     failed: list[errors.KwokfleetError] = []
 
@@ -252,8 +252,8 @@ def test_what_a_killed_git_left_is_no_hindrance(upstream: Repository, folder: Pa
 
 
 PROGRAM = (
-    "import sys, pathlib; from kwokfleet.source import git_repository as git\n"
-    "repository = git.Repository(sys.argv[1], 'main', 'fleets', pathlib.Path(sys.argv[2]))\n"
+    "import sys, pathlib; from kwokfleet.source import git_repository\n"
+    "repository = git_repository.Repository(sys.argv[1], 'main', 'fleets', pathlib.Path(sys.argv[2]))\n"
     "print('begun', flush=True); repository.fetch(); print('done', flush=True); sys.stdin.read()\n"
 )
 
@@ -303,11 +303,11 @@ FIRST_PROCESS = """
 import ctypes, pathlib, sys
 import psutil
 from kwokfleet import errors
-from kwokfleet.source import git_repository as git
+from kwokfleet.source import git_repository
 
 ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: whom nobody waits for becomes our child
-git.ASK_S = 1.0
-repository = git.Repository(sys.argv[1], "main", "", pathlib.Path(sys.argv[2]))
+git_repository.LS_REMOTE_TIMEOUT_S = 1.0
+repository = git_repository.Repository(sys.argv[1], "main", "", pathlib.Path(sys.argv[2]))
 try:
     repository.fetch()
 except errors.DeadlineError:

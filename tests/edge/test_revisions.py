@@ -96,7 +96,7 @@ def test_where_git_does_not_tell_its_files_do(
     if packed:
         repository.git("pack-refs", "--all")
     fake_git(tmp_path / "bin", script, monkeypatch)
-    monkeypatch.setattr(revision_lookup, "LOOK_S", 0.2)
+    monkeypatch.setattr(revision_lookup, "GIT_TIMEOUT_S", 0.2)
     assert revision_lookup.find_revision(repository.root / "fleets", "d") == Revision(head, "main", dirty=None)
 
 

@@ -26,7 +26,7 @@ def test_without_events_files_are_looked_at(tree: Path) -> None:
     """Content, names, links and folders; also when size and times are the old ones."""
     reader = TreeReader(tree)
     with watch_tree(tree, reader, poll_s=0.05, events=False) as watching:
-        assert watching.polling == "asked for"
+        assert watching.polling == "requested"
         (tree / "a.yaml").write_text("second")
         reader.sees("second")
         times = (tree / "a.yaml").stat()
@@ -97,8 +97,8 @@ def test_a_full_table_of_watches_is_said_and_done_without(tree: Path, monkeypatc
         waiting.until(lambda: not watching.polling, deadline_s=DEADLINE_S)
         (tree / "a.yaml").write_text("third")
         reader.sees("third")
-    assert [each["event"] for each in logged] == ["source_without_events", "source_with_events"]
-    assert logged[0]["why"] == "inotify watch limit reached"
+    assert [each["event"] for each in logged] == ["file_events_unavailable", "file_events_available"]
+    assert logged[0]["reason"] == "inotify watch limit reached"
 
 
 @inotify

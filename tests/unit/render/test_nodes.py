@@ -201,7 +201,7 @@ def test_a_live_node_becomes_a_template_without_its_identity() -> None:
 
 def test_a_settled_node_is_born_ready_and_nothing_is_left_to_add() -> None:
     """All five conditions, the TTL controller's annotation for the cluster's size, both spellings of arch and os."""
-    born = nodes.NodeCreation(NOW, 600).born(rendered(1)[0], ready=True)
+    born = nodes.NodeCreation(NOW, 600).apply(rendered(1)[0], ready=True)
     ready = {condition["type"]: condition["status"] for condition in born["status"]["conditions"]}
     assert ready == {
         "Ready": "True",
@@ -221,13 +221,13 @@ def test_a_settled_node_is_born_ready_and_nothing_is_left_to_add() -> None:
 )
 def test_the_ttl_is_what_the_controller_would_write(size: int, ttl: str) -> None:
     """By the size of the cluster."""
-    born = nodes.NodeCreation(NOW, size).born(rendered(1)[0], ready=True)
+    born = nodes.NodeCreation(NOW, size).apply(rendered(1)[0], ready=True)
     assert born["metadata"]["annotations"]["node.alpha.kubernetes.io/ttl"] == ttl
 
 
 def test_a_node_that_boots_is_born_not_ready() -> None:
     """Its Stage brings it up."""
-    born = nodes.NodeCreation(NOW, 1).born(rendered(1)[0], ready=False)
+    born = nodes.NodeCreation(NOW, 1).apply(rendered(1)[0], ready=False)
     assert [condition["status"] for condition in born["status"]["conditions"] if condition["type"] == "Ready"] == [
         "False"
     ]
@@ -253,7 +253,7 @@ def test_the_autoscaler_gets_a_template_it_accepts() -> None:
 @pytest.mark.parametrize("answers", [False, True])
 def test_nodes_of_the_autoscaler_get_a_hostname_of_their_own(*, answers: bool) -> None:
     """By a Stage that the linter lets pass; its own provider copies the template's."""
-    made = nodes.hostname_stage(pool(replicas=None, autoscaler={}), "lab", answers=answers)
+    made = nodes.hostname_stage(pool(replicas=None, autoscaler={}), "lab", serves_kubelet=answers)
     assert rules.check(made) == []
     assert ("resource-metrics-path" in made["spec"]["steps"][0]["patch"]["template"]) == answers
 

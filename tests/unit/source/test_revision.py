@@ -187,7 +187,7 @@ def test_the_gist_of_an_error_is_its_telling_line() -> None:
     said = "warning: x\nremote: hm\nfatal: Authentication failed for 'https://me:pw@host/a'\n"
     assert git_command.error_summary(said) == "Authentication failed for 'https://host/a'"
     assert "credentials" in git_command.error_hint(said)
-    assert git_command.error_summary("") == "it said nothing"
+    assert git_command.error_summary("") == "no error output"
     assert git_command.error_hint("something new")
 
 
