@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 STANDARD_INPUT = "-"
 MAX_REPORTED = 10
-"""Of broken records: the first so many are told one by one."""
+"""Invalid records that are printed; the others are counted."""
 _RECORD = "kubectl get pods --watch --output-watch-events -o json > FILE"
 
 
 class LifecycleFormat(StrEnum):
-    """How a Lifecycle is printed."""
+    """Output formats of a Lifecycle."""
 
     YAML = "yaml"
     JSON = "json"
@@ -48,48 +48,50 @@ def learn(  # noqa: PLR0913, PLR0917  # one for each option
         Path | None,
         typer.Argument(
             metavar="[FILE]",
-            help="What kubectl recorded, - for standard input; without it, pods are watched.",
+            help="Recording of kubectl, - for standard input. Default: watch pods.",
             show_default=False,
         ),
     ] = None,
     selector: Annotated[
         str | None,
-        typer.Option("--selector", "-l", help="Watch the pods with these labels, as in app=web.", show_default=False),
+        typer.Option("--selector", "-l", help="Watch pods with these labels, for example app=web.", show_default=False),
     ] = None,
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Watch pods in this namespace.")] = "default",
     all_namespaces: Annotated[
         bool, typer.Option("--all-namespaces", "-A", help="Watch pods in every namespace.")
     ] = False,
     lasting: Annotated[
-        float, typer.Option("--for", parser=_duration, metavar="DURATION", help="How long to watch at most.")
-    ] = "10m",  # type: ignore[assignment]  # parsed like what people write
+        float, typer.Option("--for", parser=_duration, metavar="DURATION", help="Maximum duration of the watch.")
+    ] = "10m",  # type: ignore[assignment]  # parsed like the option
     pods: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Stop as soon as so many pods are over or, if they never end, Ready.", show_default=False
+            min=1,
+            help="Stop when this many pods have finished or, if they never finish, are Ready.",
+            show_default=False,
         ),
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="The lifecycle's name; made from the selector without it.", show_default=False)
+        str | None, typer.Option(help="Name of the lifecycle. Default: from the selector.", show_default=False)
     ] = None,
     fleet: Annotated[
         str | None,
-        typer.Option(help="Write a whole Fleet of this name: nodes, the lifecycle, a wave.", show_default=False),
+        typer.Option(help="Write a complete Fleet with this name: nodes, the lifecycle, a wave.", show_default=False),
     ] = None,
     to: Annotated[
         Path | None,
-        typer.Option("--to", metavar="FILE", help="Write it there, unless there is such a file.", show_default=False),
+        typer.Option("--to", metavar="FILE", help="Write to this file, which must not exist.", show_default=False),
     ] = None,
     form: Annotated[
-        LifecycleFormat, typer.Option("--output", "-o", help="How to print it; json: with all about the fit.")
+        LifecycleFormat, typer.Option("--output", "-o", help="Output format; json: with all details of the fit.")
     ] = LifecycleFormat.YAML,
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
-    """Learn a lifecycle from real pods: how long they take to start, run, end and go, and how they fail.
+    """Learn a lifecycle from real pods: durations of start, run, end and deletion, and failures.
 
-    Watches pods with read-only rights, or reads what kubectl recorded. Prints a lifecycle for a fleet file, and on
-    standard error how well it fits. Ctrl-C ends the watch; what was seen by then is used.
+    Watches pods (read access is enough), or reads a recording of kubectl. Prints a lifecycle for a fleet file, and
+    the quality of the fit on standard error. Ctrl-C ends the watch; the data up to then is used.
 
     \b
     kwokfleet learn --selector app=web --namespace shop --for 10m
@@ -98,7 +100,7 @@ def learn(  # noqa: PLR0913, PLR0917  # one for each option
     """  # noqa: D301  # the backspace keeps typer from filling the lines after it
     from kwokfleet.learn import lifecycle_writer
 
-    _refuse_wrong(recorded, selector, name, fleet, to)
+    _check_options(recorded, selector, name, fleet, to)
     if recorded is not None:
         study, source = _read(recorded), f"{'standard input' if str(recorded) == STANDARD_INPUT else recorded}"
     else:
@@ -106,21 +108,25 @@ def learn(  # noqa: PLR0913, PLR0917  # one for each option
 
         where = learn_watch.PodSelection(selector or "", "" if all_namespaces else namespace, context, kubeconfig)
         study, source = learn_watch.watch_pods(where, lasting, pods), str(where)
-    called = name or lifecycle_writer.lifecycle_name(_usual_name(recorded, selector))
+    called = name or lifecycle_writer.lifecycle_name(_default_name(recorded, selector))
     about = lifecycle_writer.Provenance(called, source, kwokfleet.__version__)
-    lesson = _learnt(study, source)
-    _write(_printed(lesson, about, fleet, form), to)
+    lesson = _learn(study, source)
+    _write(_render(lesson, about, fleet, form), to)
     _show(lesson, source)
 
 
-def _refuse_wrong(
+def _check_options(
     recorded: Path | None, selector: str | None, name: str | None, fleet: str | None, to: Path | None
 ) -> None:
     if (recorded is None) == (selector is None):
-        both = "a recording and a selector were given" if selector is not None else "which pods?"
+        both = (
+            "a recording and --selector exclude each other"
+            if selector is not None
+            else "--selector or a recording is required"
+        )
         raise errors.InputError(
             both,
-            hint=f"either watch: {output.program()} learn --selector app=web; or record: {_RECORD}, "
+            hint=f"watch: {output.program()} learn --selector app=web; or record: {_RECORD}, "
             f"then {output.program()} learn FILE",
         )
     from kwokfleet.learn import lifecycle_writer
@@ -129,14 +135,14 @@ def _refuse_wrong(
         if given is not None and given != lifecycle_writer.lifecycle_name(given):
             raise errors.InputError(
                 f"{option} {given!r}: must be up to {lifecycle_writer.MAX_NAME_LENGTH} lower-case letters, digits, '-'",
-                hint=f"for instance {lifecycle_writer.lifecycle_name(given)}",
+                hint=f"for example {lifecycle_writer.lifecycle_name(given)}",
             )
     if to is not None and to.exists():
-        raise errors.NotOursError(f"{to} is there already", hint="name another file, or move it away")
+        raise errors.NotOursError(f"{to} already exists", hint="use another file name, or move the file")
 
 
-def _usual_name(recorded: Path | None, selector: str | None) -> str:
-    """Return what a Lifecycle is called when nobody says: by the last word of the selector, or by the file."""
+def _default_name(recorded: Path | None, selector: str | None) -> str:
+    """Return the default name of a Lifecycle: the value of the selector, or the name of the file."""
     if recorded is not None:
         return recorded.stem
     return (selector or "").split(",")[0].replace("==", "=").rpartition("=")[2]
@@ -147,18 +153,18 @@ def _usual_name(recorded: Path | None, selector: str | None) -> str:
 
 
 def _read(path: Path) -> "LifecycleLearner":
-    """Return what a recording says; what of it is broken is told and left out."""
+    """Read a recording; print and skip invalid records."""
     from kwokfleet.learn import model
 
-    study, troubles = model.LifecycleLearner(), _Troubles(str(path))
+    study, invalid_records = model.LifecycleLearner(), _InvalidRecords(str(path))
     try:
         with _opened(path) as stream:
-            _take(study, _lines(stream), troubles)
+            _take(study, _lines(stream), invalid_records)
     except OSError as error:
         raise errors.InputError(
-            f"{path} cannot be read: {error.strerror or error}", hint=f"record with: {_RECORD}"
+            f"cannot read {path}: {error.strerror or error}", hint=f"record with: {_RECORD}"
         ) from error
-    troubles.end()
+    invalid_records.end()
     return study
 
 
@@ -167,7 +173,7 @@ def _opened(path: Path) -> "IO[bytes]":
 
 
 def _lines(stream: "IO[bytes]") -> "Iterator[str]":
-    """Yield lines of text; PowerShell writes UTF-16."""
+    """Yield lines of text, in UTF-8 or UTF-16 (PowerShell)."""
     first = stream.readline()
     if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         yield from (first + stream.read()).decode("utf-16", errors="replace").splitlines(keepends=True)
@@ -177,60 +183,60 @@ def _lines(stream: "IO[bytes]") -> "Iterator[str]":
         yield line.decode(errors="replace")
 
 
-def _take(study: "LifecycleLearner", lines: "Iterable[str]", troubles: "_Troubles") -> None:
+def _take(study: "LifecycleLearner", lines: "Iterable[str]", invalid_records: "_InvalidRecords") -> None:
     from kwokfleet.learn import watch_events
 
     for each in watch_events.read(lines):
         if isinstance(each, watch_events.UnreadableEvent):
-            troubles.tell(str(each))
+            invalid_records.add(str(each))
             continue
         try:
             study.take(each.what, each.pod)
         except ValueError as error:
-            troubles.tell(f"{each.line}:1: {error}")
+            invalid_records.add(f"{each.line}:1: {error}")
 
 
 @dataclass(slots=True)
-class _Troubles:
-    """Tells what was left out, at some length."""
+class _InvalidRecords:
+    """Prints and counts invalid records."""
 
     path: str
     count: int = 0
 
-    def tell(self, what: str) -> None:
-        """Tell of a record that is left out."""
+    def add(self, what: str) -> None:
+        """Print and count a record."""
         self.count += 1
         if self.count <= MAX_REPORTED:
             output.print_line(f"{self.path}:{what}")
 
     def end(self) -> None:
-        """Tell how many there were in all."""
+        """Print the total."""
         if self.count:
-            output.print_line(f"{self.count:,} broken record{'s' * (self.count > 1)} left out; the rest is used")
+            output.print_line(f"{self.count:,} invalid record{'s' * (self.count > 1)} skipped")
 
 
 # ----------------------------------------------------------------------------------------
 # what comes of it
 
 
-def _learnt(study: "LifecycleLearner", source: str) -> "LearnedLifecycle":
+def _learn(study: "LifecycleLearner", source: str) -> "LearnedLifecycle":
     from kwokfleet.learn import model
 
     if not study.pods:
         raise errors.InputError(
-            f"there was no pod in {source}",
-            hint=f"see kubectl get pods with the same selector and namespace, or record with: {_RECORD}",
+            f"no pods in {source}",
+            hint=f"check kubectl get pods with the same selector and namespace, or record with: {_RECORD}",
         )
     lesson = study.lesson()
     if not lesson.steps:
         raise errors.InputError(
-            f"nothing can be learnt from {model.pod_count_text(lesson.pods)} of {source}: none went through a step",
-            hint="watch while pods start: --for a longer time, or restart a deployment meanwhile",
+            f"cannot learn from {model.pod_count_text(lesson.pods)} of {source}: no pod completed a step",
+            hint="watch while pods start: use a longer --for, or restart a Deployment during the watch",
         )
     return lesson
 
 
-def _printed(lesson: "LearnedLifecycle", about: "Provenance", fleet: str | None, form: LifecycleFormat) -> str:
+def _render(lesson: "LearnedLifecycle", about: "Provenance", fleet: str | None, form: LifecycleFormat) -> str:
     from kwokfleet.learn import lifecycle_writer
 
     if form is LifecycleFormat.JSON:
@@ -251,7 +257,7 @@ def _write(text: str, to: Path | None) -> None:
 
 
 def _show(lesson: "LearnedLifecycle", source: str) -> None:
-    """Show on standard error what was seen beside what was made of it."""
+    """Print the observed and the fitted distributions to standard error."""
     from kwokfleet.cli import learn_view
     from kwokfleet.learn import model
 

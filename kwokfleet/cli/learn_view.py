@@ -1,4 +1,4 @@
-"""What `kwokfleet learn` shows of its fits: a table, each row with two small histograms."""
+"""Fits of `kwokfleet learn` as a table with histograms."""
 
 from collections.abc import Iterator, Sequence
 
@@ -13,7 +13,7 @@ _ASCII = " .:-=+*#@"
 
 
 def can_draw(encoding: str | None) -> bool:
-    """Return whether a terminal can show blocks."""
+    """Return whether an encoding supports block characters."""
     try:
         _BLOCKS.encode(encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -22,7 +22,7 @@ def can_draw(encoding: str | None) -> bool:
 
 
 def table(lesson: LearnedLifecycle, *, blocks: bool) -> str:
-    """Return two rows for each step: what was seen, and below it what was to be expected if the fit is right."""
+    """Return two rows for each step: the observed and the fitted distribution."""
     return output.table([row for name, step in lesson.steps.items() for row in _rows(name, step, blocks=blocks)])
 
 
@@ -55,7 +55,7 @@ def _rows(name: str, step: LearnedStep, *, blocks: bool) -> Iterator[dict[str, o
 
 
 def _bars(shares: Sequence[float], top: float, *, blocks: bool) -> str:
-    """Return a histogram on one line; what is there at all can be seen."""
+    """Return a histogram on one line; shares above 0.1 % are visible."""
     marks = _BLOCKS if blocks else _ASCII
     most = len(marks) - 1
     levels = (max(round(most * share / top), int(share > 0.001)) for share in shares)  # noqa: PLR2004  # one in a thousand
@@ -63,19 +63,19 @@ def _bars(shares: Sequence[float], top: float, *, blocks: bool) -> str:
 
 
 def remarks(lesson: LearnedLifecycle) -> Iterator[str]:
-    """Yield what a person should know before using it."""
-    yield "\nKS: the greatest distance between the two distributions, of 1"
+    """Yield notes about the quality of the fit."""
+    yield "\nKS: the largest distance between the two distributions, from 0 to 1"
     if any(step.clock is Clock.API for step in lesson.steps.values()):
-        yield "1 s: by timestamps in the pods, which are whole seconds; what varies by less than that looks constant"
+        yield "1 s: from timestamps in the pods, in whole seconds; smaller variations look constant"
     for name, step in lesson.steps.items():
         fit = step.fit
         if fit.is_poor:
             seen = lifecycle_writer.detail(step)
-            yield f"! {name}: no distribution that a lifecycle can say fits well; this is the nearest. Seen: {seen}"
+            yield f"! {name}: no supported distribution fits well; this is the best one. Observed: {seen}"
         if fit.is_guess:
             yield f"? {name}: {fit.sample.size} are too few to choose a distribution; {fitting.MIN_SAMPLES} are needed"
         if step.backwards:
-            yield f"  {name}: {step.backwards:,} ended before they began, by clocks that differ; they count as 0 s"
+            yield f"  {name}: {step.backwards:,} ended before they started, because clocks differ; they count as 0 s"
     if (fails := lesson.fails) is not None:
         yield f"  {fails.count:,} of {pod_count_text(fails.of)} failed: {fails.reason}, exit code {fails.exit_code}"
     if (crashes := lesson.crashes) is not None:

@@ -1,4 +1,4 @@
-"""Pods watched on a cluster, for `kwokfleet learn`: their states, and when each was received."""
+"""Watch of real pods for `kwokfleet learn`: their states, with the time of each event."""
 
 import signal
 import sys
@@ -19,13 +19,13 @@ from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.requests import Kind
 from kwokfleet.learn import model
 
-LOOK_S = 0.5
-"""How often it is looked whether enough was seen."""
+POLL_S = 0.5
+"""Interval of the check whether enough pods were observed."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodSelection:
-    """Which pods."""
+    """Selection of pods."""
 
     selector: str
     namespace: str
@@ -35,7 +35,7 @@ class PodSelection:
 
     @property
     def kind(self) -> Kind:
-        """What is watched."""
+        """Kind to watch, limited to the namespace."""
         return requests.in_namespace(requests.POD, self.namespace) if self.namespace else requests.POD
 
     def __str__(self) -> str:
@@ -45,64 +45,64 @@ class PodSelection:
 
 
 class _Listener:
-    """Takes in what a Witness tells, in its thread."""
+    """Receives events, in the thread of the watcher."""
 
     def __init__(self) -> None:
         self.study = model.LifecycleLearner()
         self.lock = threading.Lock()
-        self.trouble = ""
-        self.known = False
-        """Whether it was ever known what is there."""
+        self.error = ""
+        self.is_listed = False
+        """True after the first list."""
         self.gaps = 0
 
     def event(self, _kind: Kind, event_type: str, manifest: Manifest, received: float) -> None:
-        """Take an event; when something in a list has happened is not known."""
+        """Record an event; listed objects have no event time."""
         with self.lock:
             self.study.take(event_type, manifest, None if event_type == timed_events.LISTED else received)
 
     def list_started(self, _kind: Kind) -> None:
-        """Do nothing: what is listed comes as events."""
+        """Do nothing: listed objects arrive as events."""
 
     def list_completed(self, _kind: Kind, _at: float) -> None:
-        """Take note that it is known what is there."""
-        self.known = True
+        """Record the first list."""
+        self.is_listed = True
 
     def watch_lost(self, _kind: Kind, _at: float, reason: str) -> None:
-        """Take note that nobody sees what happens."""
-        self.trouble = reason
-        self.gaps += self.known
+        """Record an interruption of the watch."""
+        self.error = reason
+        self.gaps += self.is_listed
 
     def watch_restored(self, _kind: Kind, _at: float) -> None:
-        """Take note that it is seen again."""
-        self.trouble = ""
+        """Record the end of an interruption."""
+        self.error = ""
 
 
 def watch_pods(where: PodSelection, lasting_s: float, pods: int | None) -> model.LifecycleLearner:
-    """Watch until enough was seen, the time is over, or somebody presses Ctrl-C; return all that was seen."""
+    """Watch until enough pods were observed, the time is over, or Ctrl-C; return all observations."""
     output.start_logging()
     api = connection.connect(where.context, where.kubeconfig)
-    _refuse_unlisted(api, where)
+    _require_list_permission(api, where)
     listener = _Listener()
-    sight = timed_events.EventWatcher(api, where.kind, where.selector, listener)
-    sight.start()
+    watcher = timed_events.EventWatcher(api, where.kind, where.selector, listener)
+    watcher.start()
     try:
         with _interruptible() as stop:
-            _wait_until_known(sight, listener, where, stop)
+            _wait_until_listed(watcher, listener, where, stop)
             _wait(listener, where, lasting_s, pods, stop)
     finally:
-        sight.close()
+        watcher.close()
         api.close()
     if listener.gaps:
         output.print_line(
-            f"note: the watch was interrupted {listener.gaps} times; of what happened meanwhile "
-            "only the times written in the pods are known"
+            f"note: the watch was interrupted {listener.gaps} times; for these periods "
+            "only the timestamps in the pods are known"
         )
     with listener.lock:
         return listener.study
 
 
-def _refuse_unlisted(api: client.KubeClient, where: PodSelection) -> None:
-    """Raise if pods cannot be listed for a reason that lasts: a Witness would go on trying."""
+def _require_list_permission(api: client.KubeClient, where: PodSelection) -> None:
+    """Raise if pods cannot be listed for a permanent reason: the watcher would retry forever."""
     answer = api.send(requests.list_page(where.kind, where.selector, metadata_only=True))
     if HTTPStatus.BAD_REQUEST <= answer.status < HTTPStatus.INTERNAL_SERVER_ERROR and answer.status != connection.BUSY:
         scope = f"-n {where.namespace}" if where.namespace else "--all-namespaces"
@@ -111,7 +111,7 @@ def _refuse_unlisted(api: client.KubeClient, where: PodSelection) -> None:
 
 @contextmanager
 def _interruptible() -> Iterator[threading.Event]:
-    """Let Ctrl-C end the wait and not the program: what was seen is worth having."""
+    """Let Ctrl-C end the wait, not the program: the observations are used."""
     stop = threading.Event()
 
     def end(_number: int, _frame: FrameType | None) -> None:
@@ -124,34 +124,34 @@ def _interruptible() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
-def _wait_until_known(
-    sight: timed_events.EventWatcher, listener: _Listener, where: PodSelection, stop: threading.Event
+def _wait_until_listed(
+    watcher: timed_events.EventWatcher, listener: _Listener, where: PodSelection, stop: threading.Event
 ) -> None:
     deadline = time.monotonic() + connection.LIST_S
-    while not sight.settled.wait(LOOK_S) and time.monotonic() < deadline and not stop.is_set():
+    while not watcher.settled.wait(POLL_S) and time.monotonic() < deadline and not stop.is_set():
         pass
-    if not listener.known and not stop.is_set():
+    if not listener.is_listed and not stop.is_set():
         raise errors.ClusterError(
-            f"the pods of {where} cannot be watched: {listener.trouble or 'they have not been listed yet'}",
-            hint="rights to list and watch pods are enough: see kubectl auth can-i watch pods",
+            f"cannot watch the pods of {where}: {listener.error or 'they have not been listed yet'}",
+            hint="list and watch access to pods is enough; check kubectl auth can-i watch pods",
         )
 
 
 def _wait(listener: _Listener, where: PodSelection, lasting_s: float, pods: int | None, stop: threading.Event) -> None:
     deadline = time.monotonic() + lasting_s
-    with _shown(f"watching pods in {where}; Ctrl-C ends it and uses what was seen") as show:
+    with _progress_line(f"watching pods in {where}; Ctrl-C ends the watch, and the data up to then is used") as show:
         while (left := deadline - time.monotonic()) > 0 and not stop.is_set():
             with listener.lock:
                 seen, through = listener.study.pods, listener.study.through
             if pods is not None and through >= pods:
                 return
-            show(f"{model.pod_count_text(seen)}, {through:,} seen through; {output.age_of(left)} left")
-            stop.wait(min(left, LOOK_S))
+            show(f"{model.pod_count_text(seen)}, {through:,} finished; {output.age_of(left)} left")
+            stop.wait(min(left, POLL_S))
 
 
 @contextmanager
-def _shown(what: str) -> Iterator[Callable[[str], None]]:
-    """Show how it goes: a line that changes on a terminal, one line anywhere else."""
+def _progress_line(what: str) -> Iterator[Callable[[str], None]]:
+    """Show progress: a live line on a terminal, one line otherwise."""
     if not sys.stderr.isatty():
         output.print_line(what)
         yield lambda _text: None

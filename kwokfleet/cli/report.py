@@ -1,4 +1,4 @@
-"""`kwokfleet report`: what is kept of Runs, for people and for programs; and what got worse between two of them."""
+"""`kwokfleet report`: stored results of Runs, and comparisons of two Runs."""
 
 import itertools
 import json
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from kwokfleet.report import writer
 
 _RESULTS = "results"
-_PLAYED = "kwokfleet run plays waves and keeps their results"
+_START_DAEMON = "kwokfleet run runs waves and stores their results"
 _PARTS = 3
 """Fleet, Wave, Run."""
 
 
 class ReportFormat(StrEnum):
-    """How a report is printed."""
+    """Output formats of a report."""
 
     TABLE = "table"
     JSON = "json"
@@ -38,7 +38,7 @@ class ReportFormat(StrEnum):
 
 
 class ComparisonFormat(StrEnum):
-    """How a comparison is printed."""
+    """Output formats of a comparison."""
 
     TABLE = "table"
     JSON = "json"
@@ -47,23 +47,23 @@ class ComparisonFormat(StrEnum):
 
 
 class _ShowUnlessNamed(typer.core.TyperGroup):
-    """A group whose first word may be a Fleet: what is no command is shown."""
+    """A command group whose first argument may be a Fleet instead of a command."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401  # typer's own click has no public names
-        """Return the command that the first word names, else the one that shows."""
+        """Return `diff` if the first argument is that, else `show`."""
         if args[:1] == ["diff"]:
             return super().resolve_command(ctx, args)
         return "", self.get_command(ctx, "show"), args
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # the same
-        """Leave every option to the command."""
+        """Pass all options to the command."""
         return super().parse_args(ctx, ["--", *(args or [""])])
 
 
-app = typer.Typer(cls=_ShowUnlessNamed, help="Show what is kept of Runs, or compare two.")
+app = typer.Typer(cls=_ShowUnlessNamed, help="Show results of Runs, or compare two Runs.")
 
 ResultsDir = Annotated[
-    Path | None, typer.Option(help="Where results are kept. [default: results in the data folder]", show_default=False)
+    Path | None, typer.Option(help="Folder of results. [default: results in the data folder]", show_default=False)
 ]
 
 
@@ -71,28 +71,30 @@ ResultsDir = Annotated[
 def show(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[FLEET [WAVE [RUN]]]", help="Whose results; or a result.json, or its folder."),
+        typer.Argument(
+            metavar="[FLEET [WAVE [RUN]]]", help="Name of a Fleet, Wave or Run; or a result.json or its folder."
+        ),
     ] = None,
-    form: Annotated[ReportFormat, typer.Option("--output", "-o", help="How to print it.")] = ReportFormat.TABLE,
+    form: Annotated[ReportFormat, typer.Option("--output", "-o", help="Output format.")] = ReportFormat.TABLE,
     report_dir: Annotated[
-        Path | None, typer.Option(help="Write every format into this folder, and print none.", show_default=False)
+        Path | None, typer.Option(help="Write all formats to this folder instead of printing.", show_default=False)
     ] = None,
     results_dir: ResultsDir = None,
 ) -> None:
-    """Show what was measured of Runs: the latest of a WAVE, a certain one, or a list of all.
+    """Show the results of Runs: the latest Run of a WAVE, one RUN, or a list of all.
 
-    `kwokfleet report diff A B` compares two. A Fleet that is called diff is shown by `kwokfleet report diff/`.
+    `kwokfleet report diff A B` compares two Runs. For a Fleet with the name diff, write `kwokfleet report diff/`.
     """
     from kwokfleet.report import writer
 
-    wanted = [each for each in names or () if each]
+    arguments = [name for name in names or () if name]
     shelf = _shelf(results_dir)
-    runs, one = _chosen(wanted, shelf)
+    runs, one = _select_runs(arguments, shelf)
     if report_dir is not None:
         written = writer.write_all(runs, report_dir)
-        output.print_line(f"{len(written)} files about {len(runs)} Runs are in {report_dir}: open report.html")
+        output.print_line(f"wrote {len(written)} files about {len(runs)} Runs to {report_dir}; open report.html")
     elif not runs and form is ReportFormat.TABLE:
-        output.print_line(f"no results in {shelf.root}: {_PLAYED}")
+        output.print_line(f"no results in {shelf.root}: {_START_DAEMON}")
     elif one:
         _print_one(runs[0], form)
     else:
@@ -106,17 +108,17 @@ def _shelf(results_dir: Path | None) -> "ResultStore":
 
 
 def _split(names: Sequence[str]) -> list[str]:
-    """Return fleet, wave, run, however they were written: apart, or with slashes between them."""
+    """Return Fleet, Wave and Run, written as separate arguments or with slashes."""
     parts = [part for name in names for part in name.split("/") if part]
     if len(parts) > _PARTS:
         raise errors.InputError(
-            f"{' '.join(names)!r} is no file, and more than FLEET WAVE RUN", hint="kwokfleet report lists all Runs"
+            f"{' '.join(names)!r} is neither a file nor FLEET WAVE RUN", hint="list all Runs: kwokfleet report"
         )
     return parts
 
 
-def _chosen(wanted: Sequence[str], shelf: "ResultStore") -> "tuple[list[writer.ReportInput], bool]":
-    """Return the Runs that are meant, and whether one was asked for: a path, a Run, or a Wave's latest."""
+def _select_runs(wanted: Sequence[str], shelf: "ResultStore") -> "tuple[list[writer.ReportInput], bool]":
+    """Return the selected Runs, and whether the arguments name exactly one: a path, a Run, or the latest of a Wave."""
     from kwokfleet.report import writer
 
     if len(wanted) == 1 and _is_path(wanted[0], shelf):
@@ -126,8 +128,8 @@ def _chosen(wanted: Sequence[str], shelf: "ResultStore") -> "tuple[list[writer.R
     if parts and not found:
         known = ", ".join(dict.fromkeys(f"{each.fleet}/{each.wave}" for each in shelf.find())) or "none"
         raise errors.InputError(
-            f"no results of {'/'.join(parts)} in {shelf.root}; there are: {known}",
-            hint="kwokfleet report lists all Runs; --results-dir names another folder",
+            f"no results of {'/'.join(parts)} in {shelf.root}; stored: {known}",
+            hint="list all Runs: kwokfleet report; another folder: --results-dir",
         )
     one = len(parts) > 1
     runs = list(itertools.islice(_readable(found), 1 if one else None))
@@ -135,18 +137,18 @@ def _chosen(wanted: Sequence[str], shelf: "ResultStore") -> "tuple[list[writer.R
 
 
 def _readable(found: "Sequence[StoredResult]") -> "Iterator[writer.ReportInput]":
-    """Yield Runs; one of which there is nothing to read, yet or any more, does not hide the others."""
+    """Yield readable Runs; skip the others with a note."""
     from kwokfleet.report import writer
 
     for each in found:
         try:
             yield writer.open_source(each)
         except errors.InputError as error:
-            output.print_line(f"note: left out: {error}")
+            output.print_line(f"note: skipped: {error}")
 
 
 def _is_path(name: str, shelf: "ResultStore") -> bool:
-    """Return whether a name means a file or folder; a Fleet that has results comes first."""
+    """Return whether a name is a file or folder; a Fleet with results has priority."""
     return Path(name).exists() and ("/" in name or not (shelf.root / name).is_dir())
 
 
@@ -164,7 +166,7 @@ def _print_one(run: "writer.ReportInput", form: ReportFormat) -> None:
     elif form is ReportFormat.JSON:
         typer.echo(result.serialize(run.result), nl=False)
     elif form is ReportFormat.CSV:
-        _pour(csv_tables.pods(run.pods))
+        _print_parts(csv_tables.pods(run.pods))
     elif form is ReportFormat.CLUSTERLOADER2:
         _print_files({name: [text] for name, text in clusterloader2.files(run.result, run.workloads).items()})
     elif form is ReportFormat.KUBE_BURNER:
@@ -182,15 +184,15 @@ def _print_many(runs: "Sequence[writer.ReportInput]", form: ReportFormat) -> Non
     elif form is ReportFormat.JSON:
         typer.echo(json.dumps([each.model_dump(mode="json", by_alias=True) for each in results], indent=1))
     elif form is ReportFormat.CSV:
-        _pour(csv_tables.latencies(results))
+        _print_parts(csv_tables.latencies(results))
     elif form is ReportFormat.JUNIT:
         typer.echo(junit.to_xml(results), nl=False)
     elif form is ReportFormat.HTML:
         typer.echo(writer.html_page(_oldest_first(runs)), nl=False)
     else:
         raise errors.InputError(
-            f"{form} has files for each Run, and {len(runs)} were found",
-            hint="name one: FLEET WAVE; or write all into a folder: --report-dir DIR",
+            f"--output {form} supports one Run, got {len(runs)}",
+            hint="name one: FLEET WAVE; or write all to a folder: --report-dir DIR",
         )
 
 
@@ -216,16 +218,16 @@ def _row(made: "Result") -> dict[str, object]:
 
 
 def _print_files(files: "dict[str, Iterable[str]]") -> None:
-    """Print several JSON documents as one, by the names of their files."""
+    """Print several JSON files as one object, by file name."""
     before = "{\n"
     for name, parts in files.items():
         typer.echo(f"{before}{json.dumps(name)}: ", nl=False)
-        _pour(parts)
+        _print_parts(parts)
         before = ", "
     typer.echo("}" if files else "{}")
 
 
-def _pour(parts: Iterable[str]) -> None:
+def _print_parts(parts: Iterable[str]) -> None:
     for part in parts:
         typer.echo(part, nl=False)
 
@@ -237,19 +239,19 @@ def _pour(parts: Iterable[str]) -> None:
 @app.command()
 def diff(  # noqa: PLR0913, PLR0917  # one for each option
     before: Annotated[str, typer.Argument(metavar="A", help="FLEET/WAVE/RUN, FLEET/WAVE, a result.json or a folder.")],
-    after: Annotated[str, typer.Argument(metavar="B", help="The same, of the Run that is to be judged.")],
+    after: Annotated[str, typer.Argument(metavar="B", help="The Run to compare with A, in the same form.")],
     max_regression: Annotated[
-        str, typer.Option(metavar="PERCENT", help="A number may be worse by this much, and is still the same.")
+        str, typer.Option(metavar="PERCENT", help="Largest relative difference that is not a regression.")
     ] = "10%",
     min_delta: Annotated[
-        str, typer.Option(metavar="DURATION", help="Latencies that differ by no more are the same: noise.")
+        str, typer.Option(metavar="DURATION", help="Latency differences up to this are ignored as noise.")
     ] = "50ms",
-    form: Annotated[ComparisonFormat, typer.Option("--output", "-o", help="How to print it.")] = ComparisonFormat.TABLE,
+    form: Annotated[ComparisonFormat, typer.Option("--output", "-o", help="Output format.")] = ComparisonFormat.TABLE,
     results_dir: ResultsDir = None,
 ) -> None:
-    """Compare two Runs: every latency, throughput and count.
+    """Compare two Runs: all latencies, throughputs and counts.
 
-    Exits 0 if nothing got worse, 1 if something did, 2 and up on errors.
+    Exits with 0 without regressions, 1 with regressions, 2 or more on errors.
     """
     from kwokfleet.measure import compare
 
@@ -262,11 +264,11 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
 
 
 def _one(name: str, shelf: "ResultStore") -> "writer.ReportInput":
-    found, one = _chosen([name], shelf)
+    found, one = _select_runs([name], shelf)
     if not one:
         raise errors.InputError(
-            f"{name!r} stands for {len(found)} Runs, and one is compared with one",
-            hint="write FLEET/WAVE for the latest, or FLEET/WAVE/RUN",
+            f"{name!r} names {len(found)} Runs; a comparison needs exactly one",
+            hint="use FLEET/WAVE for the latest Run, or FLEET/WAVE/RUN",
         )
     return found[0]
 

@@ -1,4 +1,4 @@
-"""A Result for people at a terminal: tables, sparklines, gates, and what one must know to trust the numbers."""
+"""A Result as text: tables, sparklines, gates, and notes about the quality of the data."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ _SPARKS = ("pending", "running", "queued", "submitted/s", "scheduled/s", "comple
 
 
 def can_print(text: str) -> bool:
-    """Return whether standard output can show a text."""
+    """Return whether the encoding of standard output supports a text."""
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except (UnicodeEncodeError, LookupError):
@@ -27,7 +27,7 @@ def can_print(text: str) -> bool:
 
 
 def lines(made: Result) -> Iterator[str]:
-    """Yield the report of a Run, line by line."""
+    """Yield the lines of the report of a Run."""
     yield f"{_bold(made.name)}   {_verdict(numbers.verdict(made))}"
     yield ", ".join(_about(made))
     yield ""
@@ -59,7 +59,7 @@ def _latency(each: Latency) -> dict[str, object]:
 
 
 def _listed(each: Latency) -> bool:
-    """Return whether a latency is shown here; formats for programs have them all."""
+    """Return whether a latency is in the text report; other formats have all latencies."""
     theirs = each.clock in (Clock.CL2_2024, Clock.CL2_2026)
     return (each.of, each.name) == ("pods", "pod_startup") if theirs else not each.of.startswith("pods/state")
 
@@ -96,7 +96,7 @@ def _over_time(made: Result) -> Iterator[str]:
 
 
 def spark(values: Sequence[float | None], width: int = WIDTH) -> str:
-    """Return values as a line of blocks, each the largest of its time; a blank where nobody was watching."""
+    """Return a sparkline: each block is the maximum of its time; blank without data."""
     blocks = _BLOCKS if can_print(_BLOCKS) else _ASCII
     most = max((each for each in values if each is not None), default=0.0)
     text = ""

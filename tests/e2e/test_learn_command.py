@@ -61,7 +61,7 @@ def test_a_whole_fleet_is_written_once_and_is_valid(kwokfleet: cli.Cli, recordin
     assert len(rendered.splitlines()) == PODS
     again = kwokfleet.run("learn", str(recording), "--fleet", "batch", "--to", str(file))
     assert again.returncode == 5
-    assert "there already" in again.stderr
+    assert "already exists" in again.stderr
 
 
 def test_json_has_the_whole_fit(kwokfleet: cli.Cli, recording: Path) -> None:
@@ -81,19 +81,19 @@ def test_broken_records_are_said_with_their_line_and_the_rest_is_used(kwokfleet:
     assert done.returncode == 0
     line = text.count("\n") + 1
     assert f"pods.json:{line + 2}:1: the record that begins in line {line} breaks off" in done.stderr
-    assert "1 broken record left out; the rest is used" in done.stderr
+    assert "1 invalid record skipped" in done.stderr
     assert f"from {PODS} pods" in done.stdout
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        ((), 2, "which pods?"),
-        (("FILE", "--selector", "app=web"), 2, "a recording and a selector"),
-        (("nowhere.json",), 2, "nowhere.json cannot be read"),
-        (("EMPTY",), 2, "there was no pod in"),
-        (("PENDING",), 2, "nothing can be learnt from 1 pod of"),
-        (("FILE", "--name", "No Name"), 2, "for instance no-name"),
+        ((), 2, "--selector or a recording is required"),
+        (("FILE", "--selector", "app=web"), 2, "a recording and --selector exclude each other"),
+        (("nowhere.json",), 2, "cannot read nowhere.json"),
+        (("EMPTY",), 2, "no pods in"),
+        (("PENDING",), 2, "cannot learn from 1 pod of"),
+        (("FILE", "--name", "No Name"), 2, "for example no-name"),
         (("--selector", "app=web", "--for", "soon"), 2, "must be a duration"),
         (("--selector", "app=web", "--kubeconfig", "nowhere"), 4, "file not found"),
     ],
