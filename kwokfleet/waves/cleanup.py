@@ -123,11 +123,11 @@ class RunCleanup(threading.Thread):
             self._pending += len(run_objects)
         now = time.monotonic()
         for item in run_objects:
-            self._tasks.put(now, partial(self._delete, kind, item))
+            self._tasks.put(now, partial(self._delete_object, kind, item))
         with self._changed:
             self._changed.wait_for(lambda: not self._pending or self._stop_event.is_set())
 
-    def _delete(self, kind: requests.Kind, item: RunObject) -> None:
+    def _delete_object(self, kind: requests.Kind, item: RunObject) -> None:
         """Delete an object. After a failure, the next check finds it again."""
         if self._stop_event.is_set():
             return
