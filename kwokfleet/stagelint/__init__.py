@@ -1,4 +1,5 @@
 """Linter for kwok Stages: schema, CEL, jq and Go templates, checked as kwok evaluates them.
 
-Entry point: `rules`. `coverage` tells which lifecycles no Stage completes. Pure. May import: documents, kube values.
+Entry point: `rules`. `coverage` finds pods that no Stage completes and nodes without heartbeat. Pure.
+May import: documents, kube values.
 """

@@ -1,10 +1,9 @@
-"""CEL, as strict as kwok compiles it: whether an expression compiles, and what it yields.
+"""CEL type checker with the types that kwok registers.
 
-kwok gives Pods and Nodes to CEL as Go types of which it registered only a few, so an expression
-that is fine anywhere else (`self.status.conditions.exists(c, c.type == "Ready")`) fails to compile
-there, and one such Stage stops all Stages of its kind. A parser alone cannot see that; this reads
-an expression once, from left to right, and carries the type of what it has read. In doubt a type
-is `dyn`, which agrees with everything: what is reported here is really refused by kwok.
+kwok passes Pods and Nodes to CEL as Go types, of which it registers only a few. So an expression that is valid
+elsewhere (`self.status.conditions.exists(c, c.type == "Ready")`) does not compile in kwok, and one such Stage
+stops all Stages of its kind. The checker is a one-pass parser that computes types. An unknown type is `dyn`,
+which is compatible with every type: there are no false errors.
 """
 
 import functools
@@ -14,27 +13,27 @@ from kwokfleet.documents import problems
 from kwokfleet.stagelint import cel_types
 
 MAX_LENGTH = 100_000
-"""Characters that cel-go reads before it gives up."""
+"""Length limit of cel-go, in characters."""
 MAX_DEPTH = 60
-"""How deep an expression may nest. cel-go stops at 250; no Stage comes near."""
+"""Nesting limit. The limit of cel-go is 250; Stages need far less."""
 METRIC = "Metric"
-"""What stands for the kind in expressions of Metrics and ResourceUsages: they are about a node, a pod, a container."""
+"""Pseudo-kind for expressions of Metrics and ResourceUsages, with the variables node, pod and container."""
 
 
 @dataclass(frozen=True, slots=True)
 class CelAnalysis:
-    """What kwok would make of an expression."""
+    """Result of checking one expression."""
 
     problem: str = ""
-    """Why it does not compile; empty if it does."""
+    """Compile error; empty if the expression compiles."""
     result_type: str = "dyn"
-    """The type of its result: `bool`, `string`, `[string]`, ...; `dyn` if only running it tells."""
+    """Type of the result: `bool`, `string`, `[string]`, ...; `dyn` if unknown before evaluation."""
     unchecked_key: str = ""
-    """A value that it reads without asking whether it is there; at run time its absence is an error."""
+    """Key that is read without a presence check; its absence is an error at run time."""
     checks_presence: bool = False
-    """Whether it asks if something is there, by has() or `in`."""
+    """Whether the expression uses has() or `in`."""
     null_time: bool = False
-    """Whether it compares a time with null: kwok gives CEL a zero time for one that is not set."""
+    """Whether a time is compared with null. kwok passes an unset time as zero time, never as null."""
 
 
 class _InvalidError(Exception):
@@ -43,14 +42,14 @@ class _InvalidError(Exception):
 
 @functools.lru_cache(maxsize=4096)
 def analyze(text: str, kind: str = "") -> CelAnalysis:
-    """Return what kwok makes of an expression about objects of a *kind* (`Pod`, `Node`, or any other; METRIC)."""
+    """Check an expression for objects of *kind*: `Pod`, `Node`, any other kind, or METRIC."""
     try:
         reader = _Reader(_tokens(text), kind)
-        yields = reader.whole()
+        result_type = reader.whole()
     except _InvalidError as exc:
         return CelAnalysis(problem=str(exc))
     return CelAnalysis(
-        result_type=yields,
+        result_type=result_type,
         unchecked_key="" if reader.checks_presence else reader.unchecked_key,
         checks_presence=reader.checks_presence,
         null_time=reader.null_time,
@@ -60,12 +59,12 @@ def analyze(text: str, kind: str = "") -> CelAnalysis:
 def _tokens(text: str) -> list[tuple[str, str]]:
     """Return the (type, text) of each token."""
     if len(text) > MAX_LENGTH:
-        raise _InvalidError(f"it is longer than {MAX_LENGTH} characters")
+        raise _InvalidError(f"the expression is longer than {MAX_LENGTH} characters")
     found, at = [], 0
     while at < len(text):
         match = cel_types.TOKEN.match(text, at)
         if match is None:
-            raise _InvalidError(f"{text[at : at + 12]!r} is not CEL")
+            raise _InvalidError(f"invalid token {text[at : at + 12]!r}")
         at = match.end()
         group = match.lastgroup or ""
         if match["bytes"]:
@@ -73,12 +72,12 @@ def _tokens(text: str) -> list[tuple[str, str]]:
         if group != "space":
             found.append(("string" if group == "raw" else group, match.group()))
     if not found:
-        raise _InvalidError("it is empty")
+        raise _InvalidError("the expression is empty")
     return found
 
 
 class _Reader:
-    """Reads one expression; every method that reads something returns its type."""
+    """Parser of one expression. Grammar methods return the type of the parsed part."""
 
     def __init__(self, tokens: list[tuple[str, str]], kind: str) -> None:
         self.tokens = tokens
@@ -91,7 +90,7 @@ class _Reader:
             self.globals = cel_types.GLOBALS | cel_types.METRIC_GLOBALS
             self.methods = cel_types.METHODS | cel_types.METRIC_METHODS
         self.selected = False
-        """Whether what was read last is a field (`a.b`): all that has() takes."""
+        """Whether the last parsed part is a field selection (`a.b`), the only argument of has()."""
         self.checks_presence = False
         self.unchecked_key = ""
         self.null_time = False
@@ -109,7 +108,7 @@ class _Reader:
         return self.tokens[token][1] if token < len(self.tokens) else ""
 
     def takes(self, mark: str) -> bool:
-        """Step over *mark* if it is next; a string that looks like it is not it."""
+        """Consume *mark* if it is the next token. A string literal does not count."""
         found = self.peek() == mark and self.tokens[self.at][0] in ("mark", "name")
         self.at += found
         return found
@@ -126,18 +125,18 @@ class _Reader:
 
     def unexpected(self) -> _InvalidError:
         if self.at >= len(self.tokens):
-            return _InvalidError("it ends too early")
-        return _InvalidError(f"{self.peek()[:40]!r} is out of place")
+            return _InvalidError("unexpected end of the expression")
+        return _InvalidError(f"unexpected {self.peek()[:40]!r}")
 
     # ---- grammar ----
 
     def expression(self) -> str:
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise _InvalidError(f"it nests more than {MAX_DEPTH} deep")
+            raise _InvalidError(f"the expression is nested more than {MAX_DEPTH} levels deep")
         found = self.binary(1)
         if self.takes("?"):
-            self.must_be_bool(found, "the condition before '?'")
+            self.must_be_bool(found, "the condition of '?:'")
             then = self.binary(1)
             self.expect(":")
             found = self.same(then, self.expression(), "?:")
@@ -166,9 +165,9 @@ class _Reader:
         found = self.member()
         self.selected = False
         if sign == "!" and not twice:
-            self.must_be_bool(found, "what '!' negates")
-        elif _shape(found) and found not in ("int", "double", "duration") and not twice:
-            raise _InvalidError(f"'-' does not go with {_said(found)}")
+            self.must_be_bool(found, "the operand of '!'")
+        elif _base_type(found) and found not in ("int", "double", "duration") and not twice:
+            raise _InvalidError(f"operator '-' cannot be applied to {_type_name(found)}")
         return found
 
     def member(self) -> str:
@@ -194,7 +193,7 @@ class _Reader:
         if group not in ("mark", "name"):
             self.at += 1
             if group in ("int", "uint") and int(text.rstrip("uU"), 0 if "x" in text else 10) >= 2**64:
-                raise _InvalidError(f"the number {text[:24]} is too big")
+                raise _InvalidError(f"the number {text[:24]} is out of range")
             return group
         if self.takes("("):
             found = self.expression()
@@ -213,7 +212,7 @@ class _Reader:
         return "true"
 
     def listed(self, end: str) -> str:
-        """Read the items of a list or the entries of a map; a comma may follow the last."""
+        """Parse the items of a list or the entries of a map; a trailing comma is allowed."""
         while not self.takes(end):
             self.expression()
             if end == "}":
@@ -226,7 +225,7 @@ class _Reader:
         return "dyn"
 
     def message(self) -> None:
-        """Read the fields of `google.protobuf.Duration{seconds: 1}`."""
+        """Parse the fields of a message: `google.protobuf.Duration{seconds: 1}`."""
         while not self.takes("}"):
             self.name()
             self.expect(":")
@@ -258,24 +257,24 @@ class _Reader:
             return self.names[name]
         if name in cel_types.TYPE_NAMES or name in ("google", "v1"):
             return "dyn"
-        raise _InvalidError(f"kwok knows no name {name!r}, {problems.suggestion(name, [*self.names])}")
+        raise _InvalidError(f"unknown variable {name!r}, {problems.suggestion(name, [*self.names])}")
 
     def call(self, name: str) -> str:
         if name == "has":
             before = self.unchecked_key
             arguments = self.arguments()
             if len(arguments) != 1 or not self.selected:
-                raise _InvalidError("has() takes one field, as in has(self.metadata.labels)")
+                raise _InvalidError("has() takes one field, for example has(self.metadata.labels)")
             self.unchecked_key, self.checks_presence, self.selected = before, True, False
             return "bool"
         if name not in self.globals:
-            raise _InvalidError(f"kwok knows no function {name!r}, {problems.suggestion(name, [*self.globals, 'has'])}")
+            raise _InvalidError(f"unknown function {name!r}, {problems.suggestion(name, [*self.globals, 'has'])}")
         arguments = self.arguments()
         self.selected = False
         if (name in ("Now", "Rand")) != (not arguments):
-            raise _InvalidError(f"{name}() takes {'nothing' if arguments else 'an argument'}")
+            raise _InvalidError(f"{name}() takes {'no arguments' if arguments else 'an argument'}")
         if name == "SinceSecond" and arguments[0] not in ("Pod", "Node", "dyn", "null"):
-            raise _InvalidError("SinceSecond() takes a Pod or a Node, nothing else")
+            raise _InvalidError("SinceSecond() takes only a Pod or a Node")
         return self.globals[name]
 
     def method(self, target: str, name: str) -> str:
@@ -283,34 +282,34 @@ class _Reader:
             return found
         if name not in self.methods:
             known = [*self.methods, *cel_types.MACROS]
-            raise _InvalidError(f"kwok knows no method {name!r}, {problems.suggestion(name, known)}")
+            raise _InvalidError(f"unknown method {name!r}, {problems.suggestion(name, known)}")
         self.arguments()
         self.selected = False
-        if name in ("contains", "startsWith", "endsWith", "matches") and _shape(target) not in ("string", ""):
-            raise _InvalidError(f"{name}() is for a string, not for {_said(target)}")
+        if name in ("contains", "startsWith", "endsWith", "matches") and _base_type(target) not in ("string", ""):
+            raise _InvalidError(f"{name}() requires a string, got {_type_name(target)}")
         if name == "SinceSecond" and target not in ("Pod", "Node", "dyn", "null"):
-            raise _InvalidError("SinceSecond() is for a Pod or a Node, nothing else")
+            raise _InvalidError("SinceSecond() requires a Pod or a Node")
         return self.methods[name]
 
     def macro(self, target: str, name: str) -> str:
-        """Read `list.all(x, ...)`, where x stands for each item in turn."""
-        if _shape(target) not in ("[", "{", "") or target in ("opaque", "ResourceList"):
-            raise _InvalidError(f"{name}() goes over a list or map, not over {_said(target)}")
+        """Parse `list.all(x, ...)`, where x is the loop variable."""
+        if _base_type(target) not in ("[", "{", "") or target in ("opaque", "ResourceList"):
+            raise _InvalidError(f"{name}() requires a list or map, got {_type_name(target)}")
         variable = self.name()
         self.expect(",")
-        hidden, self.names = self.names, self.names | {variable: _each(target)}
+        outer_names, self.names = self.names, self.names | {variable: _item_type(target)}
         parts = self.arguments()
-        self.names, self.selected = hidden, False
+        self.names, self.selected = outer_names, False
         if len(parts) + 1 not in cel_types.MACROS[name]:
             raise _InvalidError(f"{name}() takes {cel_types.MACROS[name][0]} arguments")
         if name != "map" or len(parts) > 1:
-            self.must_be_bool(parts[0], f"what {name}() asks of each item")
+            self.must_be_bool(parts[0], f"the condition of {name}()")
         return {"filter": target, "map": "dyn"}.get(name, "bool")
 
     def field(self, target: str, name: str) -> str:
         self.selected = True
         if target == "opaque":
-            raise _InvalidError(f"kwok cannot read the field {name!r} here: it did not register that type with CEL")
+            raise _InvalidError(f"kwok did not register the type with field {name!r} in CEL")
         if target.startswith("{"):
             if name not in cel_types.ALWAYS_THERE:
                 self.unchecked_key = self.unchecked_key or name
@@ -322,61 +321,61 @@ class _Reader:
                 )
             return cel_types.TYPES[target][name]
         if target != "dyn":
-            raise _InvalidError(f"{_said(target)} has no field {name!r}")
+            raise _InvalidError(f"{_type_name(target)} has no field {name!r}")
         return "dyn"
 
     def item(self, target: str, key: str) -> str:
-        if _shape(target) not in ("[", "{", "") or target == "opaque":
-            raise _InvalidError(f"{_said(target)} cannot be read with [ ]")
-        wanted = "int" if target.startswith("[") else "string"
-        if target not in ("dyn", "null") and key in cel_types.PLAIN and key != wanted:
-            raise _InvalidError(f"[ ] takes {wanted} here, not {key}")
+        if _base_type(target) not in ("[", "{", "") or target == "opaque":
+            raise _InvalidError(f"{_type_name(target)} cannot be indexed with []")
+        expected = "int" if target.startswith("[") else "string"
+        if target not in ("dyn", "null") and key in cel_types.PLAIN and key != expected:
+            raise _InvalidError(f"the index must be {expected}, got {key}")
         if target.startswith("{") or target == "ResourceList":
             self.unchecked_key = self.unchecked_key or self.peek(-1)
-        return _each(target) if target.startswith("[") else target[1:-1] if target.startswith("{") else "dyn"
+        return _item_type(target) if target.startswith("[") else target[1:-1] if target.startswith("{") else "dyn"
 
     def combined(self, sign: str, left: str, right: str) -> str:
         if sign in ("&&", "||"):
-            self.must_be_bool(left, f"the left of {sign}")
-            self.must_be_bool(right, f"the right of {sign}")
+            self.must_be_bool(left, f"the left operand of {sign}")
+            self.must_be_bool(right, f"the right operand of {sign}")
             return "bool"
         if sign == "in":
             self.checks_presence = True
-            if _shape(right) not in ("[", "{", "") or right == "opaque":
-                raise _InvalidError(f"'in' looks into a list or map, not into {_said(right)}")
-            self.same(left, "string" if right.startswith("{") else _each(right), "in")
+            if _base_type(right) not in ("[", "{", "") or right == "opaque":
+                raise _InvalidError(f"'in' requires a list or map, got {_type_name(right)}")
+            self.same(left, "string" if right.startswith("{") else _item_type(right), "in")
             return "bool"
         if sign not in cel_types.ARITHMETIC:
             self.null_time |= {left, right} == {"timestamp", "null"}
             self.same(left, right, sign)
             return "bool"
-        if not _shape(left) or not _shape(right) or (left[0] == right[0] == "[" and sign == "+"):
+        if not _base_type(left) or not _base_type(right) or (left[0] == right[0] == "[" and sign == "+"):
             return "dyn"
         if (left, right) not in cel_types.ARITHMETIC[sign]:
-            raise _InvalidError(f"{sign!r} does not go with {_said(left)} and {_said(right)}")
+            raise _InvalidError(f"operator {sign!r} cannot be applied to {_type_name(left)} and {_type_name(right)}")
         return cel_types.ARITHMETIC[sign][left, right]
 
     def must_be_bool(self, found: str, what: str) -> None:
-        if _shape(found) not in ("bool", ""):
-            raise _InvalidError(f"{what} must be true or false, and is {_said(found)}")
+        if _base_type(found) not in ("bool", ""):
+            raise _InvalidError(f"{what} must be bool, got {_type_name(found)}")
 
     def same(self, left: str, right: str, sign: str) -> str:
-        if _shape(left) and _shape(right) and _shape(left) != _shape(right):
-            raise _InvalidError(f"{sign!r} does not go with {_said(left)} and {_said(right)}")
+        if _base_type(left) and _base_type(right) and _base_type(left) != _base_type(right):
+            raise _InvalidError(f"operator {sign!r} cannot be applied to {_type_name(left)} and {_type_name(right)}")
         if "null" in (left, right) and sign in ("==", "!=") and {left[0], right[0]} & set("[{"):
-            raise _InvalidError(f"{sign!r} does not go with a list or map and null")
+            raise _InvalidError(f"operator {sign!r} cannot compare a list or map with null")
         return left if left == right else "dyn"
 
 
-def _each(target: str) -> str:
-    """Return the type of an item of a list, or of a key of a map."""
+def _item_type(target: str) -> str:
+    """Return the type of the items of a list, or of the keys of a map."""
     return target[1:-1] if target.startswith("[") else "string" if target.startswith("{") else "dyn"
 
 
-def _shape(found: str) -> str:
-    """Return the part of a type that two values must share to be compared; empty if only running it tells."""
+def _base_type(found: str) -> str:
+    """Return the part of a type that comparable values share; empty if unknown before evaluation."""
     return found if found in cel_types.PLAIN or found in cel_types.TYPES else found[0] if found[0] in "[{" else ""
 
 
-def _said(found: str) -> str:
+def _type_name(found: str) -> str:
     return {"[": "a list", "{": "a map"}.get(found[0], found)

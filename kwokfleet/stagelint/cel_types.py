@@ -1,7 +1,6 @@
-"""What kwok v0.8.0 puts at the disposal of a CEL expression: signs, types, functions, operators.
+"""Tables for `cel`: tokens, types, functions and operators of CEL in kwok v0.8.0.
 
-Only data. The types are those of `pkg/utils/cel/default.go`, with their fields as Kubernetes 1.36
-names them; `cel.py` reads expressions against these tables.
+The types are those of `pkg/utils/cel/default.go`, with the fields of Kubernetes 1.36.
 """
 
 import re
@@ -39,7 +38,7 @@ FIELDS = {
     " generation:int creationTimestamp:timestamp deletionTimestamp:timestamp deletionGracePeriodSeconds:int"
     " labels:{string} annotations:{string} ownerReferences:[opaque] finalizers:[string] managedFields:[opaque]",
 }
-"""The Go types that kwok registers, by JSON name. `opaque` is one that it does not: no field of it can be read."""
+"""Go types that kwok registers, with their fields by JSON name. `opaque`: not registered, fields not readable."""
 
 TYPES = {name: dict(field.split(":") for field in fields.split()) for name, fields in FIELDS.items()}
 
@@ -76,10 +75,10 @@ METHODS = {
     "getMinutes", "getMonth", "getSeconds",
 ), "int")  # fmt: skip
 METRIC_NAMES = {"node": "Node", "pod": "Pod", "container": "Container"}
-"""What there is instead of `self` in Metrics and (Cluster)ResourceUsages."""
+"""Variables in Metrics and (Cluster)ResourceUsages, instead of `self`."""
 METRIC_GLOBALS = {"StartedContainersTotal": "dyn", "startedContainersTotal": "dyn"}
 METRIC_METHODS = METRIC_GLOBALS | {"Usage": "double", "CumulativeUsage": "double"}
-"""Functions and methods that there are beside the others."""
+"""Additional functions and methods in Metrics and (Cluster)ResourceUsages."""
 MACROS = {"all": (2,), "exists": (2,), "exists_one": (2,), "filter": (2,), "map": (2, 3)}
 TYPE_NAMES = frozenset({"int", "uint", "double", "bool", "string", "bytes", "list", "map", "null_type", "type"})
 RESERVED = frozenset({
@@ -87,7 +86,7 @@ RESERVED = frozenset({
     "namespace", "return", "var", "void", "while",
 })  # fmt: skip
 ALWAYS_THERE = frozenset({"metadata", "spec", "kind", "apiVersion"})
-"""What an object of any kind has: reading it cannot fail."""
+"""Fields that every object has: reading them cannot fail."""
 
 _ESCAPE = r"""\\(?:[abfnrtv"'\\?`]|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7]{2})"""
 TOKEN = re.compile(
@@ -106,4 +105,4 @@ TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-"""One sign of the language; the named group is its type."""
+"""One token; the named group is its type."""

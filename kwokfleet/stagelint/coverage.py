@@ -1,7 +1,7 @@
-"""What Stages together make of pods and nodes: pods that never complete, nodes that fall silent.
+"""Checks a set of Stages: pods that no Stage completes, nodes without heartbeat.
 
-Every answer errs towards "it may": a selector is run on the pod or node as far as that shows
-anything, and what depends on its later life is taken as met. So what is reported is certain.
+Selectors are evaluated on the pod template or node. Requirements that depend on later state count as met:
+every Finding is certain.
 """
 
 import re
@@ -12,37 +12,37 @@ from kwokfleet.documents.problems import FieldPath, Finding, Severity
 from kwokfleet.stagelint import jq, schema
 
 GRACE_S = 40.0
-"""How long kube-controller-manager waits for a sign of life before a node is Unknown (its default)."""
+"""Default node-monitor-grace-period of kube-controller-manager: later, a node without heartbeat is Unknown."""
 MANY_NODES = 1_000
-"""What one kwok keeps alive without effort."""
+"""Nodes that one kwok keeps Ready by status patches without significant load."""
 SHORTEST_S = 0.001
-"""The unit of a Stage's delay: what a heartbeat that does not wait is taken to last."""
+"""Resolution of a Stage delay: assumed period of a heartbeat without delay."""
 
 _LATER = re.compile(
     r"\.status\b|\.metadata\.(?!labels|annotations|ownerReferences)|\bself\b|^\s*\.\s*(?:\||$)|\.\.|to_entries|\bkeys\b"
     r"|imagePullPolicy|terminationMessage|volumeMounts|protocol|\.resources\b|(?:success|failure)Threshold"
 )
-"""What a pod template does not tell: it comes with the pod's life, or from the API server's defaults."""
-_GIVEN = frozenset({
+"""Expressions that a pod template does not decide: later state, or defaults of the API server."""
+_CONTROLLER_KEYS = frozenset({
     "apps.kubernetes.io/pod-index", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-completion-index",
     "batch.kubernetes.io/job-name", "controller-revision-hash", "controller-uid", "job-name", "pod-template-generation",
     "pod-template-hash", "statefulset.kubernetes.io/pod-name",
 })  # fmt: skip
-"""The labels and annotations that controllers put on the pods they make."""
+"""Labels and annotations that controllers set on their pods."""
 _TRAILING_NAME = re.compile(r"\.(?:name|uid)\s*$")
 _SPEC_FIELD = re.compile(r"\.spec\.(\w+)")
 _COMPLETED = re.compile(r"\b(?:Succeeded|Failed)\b|phase\W{0,4}\{\{|\{\{.*phase")
 
 
 def can_complete(stages: Sequence[Mapping[str, Any]], pod: Mapping[str, Any], owner_kind: str = "") -> bool:
-    """Return whether any Stage could complete a pod made from the template *pod*, owned by an *owner_kind*."""
-    return any(_may_end(stage) and _may_match(stage, _made_from(pod, owner_kind)) for stage in stages)
+    """Return whether a Stage can complete a pod of template *pod* that is owned by an *owner_kind*."""
+    return any(_may_complete(stage) and _may_match(stage, _pod_from_template(pod, owner_kind)) for stage in stages)
 
 
 def pod_findings(
     stages: Sequence[Mapping[str, Any]], pod: Mapping[str, Any], where: FieldPath = (), owner_kind: str = ""
 ) -> list[Finding]:
-    """Return what the *stages* of a fleet leave to wish for pods made from the template *pod* at *where*."""
+    """Return Findings about pods of template *pod* at *where*: never completed, or command not read."""
     return [*_never_completes(stages, pod, where, owner_kind), *_command_not_read(stages, pod, where, owner_kind)]
 
 
@@ -54,19 +54,19 @@ def heartbeat_findings(
     where: FieldPath = (),
     grace_s: float = GRACE_S,
 ) -> list[Finding]:
-    """Return whether kwok keeps its nodes Ready with these *stages*, and at what cost."""
+    """Return Findings about heartbeats: nodes that become Unknown, or a high request rate."""
     if node_count <= 0:
         return []
     periods = [_period_s(stage) for stage in stages if _is_heartbeat(stage)]
     if not lease and (not periods or min(high for _, high in periods) > grace_s):
-        what = f"nodes go Unknown after {grace_s:g} s: no Stage renews their status in time, and leases are off"
-        hint = "use the Stages node-heartbeat, or turn leases on"
+        what = f"nodes become Unknown after {grace_s:g} s: leases are disabled and no Stage updates the status in time"
+        hint = "use the Stages node-heartbeat, or enable leases"
         return [Finding(where, what, hint, rule="nodes-without-heartbeat")]
     per_s = sum(node_count / max((low + high) / 2, SHORTEST_S) for low, high in periods if high <= grace_s)
     if node_count <= MANY_NODES or not per_s:
         return []
-    what = f"{node_count} nodes patch their status {per_s:.0f} times per second to stay Ready"
-    hint = "use the Stages node-heartbeat-with-lease" + ("" if lease else ", and turn leases on")
+    what = f"heartbeats of {node_count} nodes cause {per_s:.0f} status patches per second"
+    hint = "use the Stages node-heartbeat-with-lease" + ("" if lease else ", and enable leases")
     return [Finding(where, what, hint, Severity.WARNING, "heartbeat-load")]
 
 
@@ -74,58 +74,64 @@ def _never_completes(
     stages: Sequence[Mapping[str, Any]], pod: Mapping[str, Any], where: FieldPath, owner_kind: str
 ) -> Iterator[Finding]:
     if owner_kind == "Job" and not can_complete(stages, pod, owner_kind):
-        what = "no Stage completes these pods: the Job would run for ever"
-        hint = "use the Stages pod-fast, pod-general or job, or labels that one of your Stages selects"
+        what = "no Stage completes these pods: the Job never ends"
+        hint = "use the Stages pod-fast, pod-general or job, or add labels that one of your Stages selects"
         yield Finding(where, what, hint, rule="workload-never-completes")
 
 
 def _command_not_read(
     stages: Sequence[Mapping[str, Any]], pod: Mapping[str, Any], where: FieldPath, owner_kind: str
 ) -> Iterator[Finding]:
-    """Find the pod that says `command: [sleep, "10"]` to a Stage that reads `args`."""
+    """Find pods with `command: [sleep, "10"]` that match a Stage which reads `args`."""
     containers = schema.maps(pod, "spec", "containers")
     if not containers or not containers[0][1].get("command") or containers[0][1].get("args"):
         return
     for stage in stages:
-        if schema.kind(stage) == "Pod" and _reads_only_args(stage) and _may_match(stage, _made_from(pod, owner_kind)):
+        if (
+            schema.kind(stage) == "Pod"
+            and _reads_only_args(stage)
+            and _may_match(stage, _pod_from_template(pod, owner_kind))
+        ):
             name = schema.text(stage, "metadata", "name")
-            what = f"the Stage {name!r} reads args, and this container gives its program as command"
+            what = f"the Stage {name!r} reads args, but this container has only command"
             place = (*where, "spec", "containers", containers[0][0], "command")
-            yield Finding(place, what, "write args instead of command", Severity.WARNING, "workload-command-not-read")
+            yield Finding(place, what, "use args instead of command", Severity.WARNING, "workload-command-not-read")
             return
 
 
 def _reads_only_args(stage: Mapping[str, Any]) -> bool:
-    written = _written(stage)
-    return any(jq.reads(text, "args") for text in written) and not any(jq.reads(text, "command") for text in written)
+    expressions = _expressions(stage)
+    return any(jq.reads(text, "args") for text in expressions) and not any(
+        jq.reads(text, "command") for text in expressions
+    )
 
 
-def _written(stage: Mapping[str, Any]) -> list[str]:
-    """Return every expression of a Stage."""
-    found = [
+def _expressions(stage: Mapping[str, Any]) -> list[str]:
+    """Return all jq and CEL expressions of a Stage."""
+    texts = [
         schema.text(schema.get(stage, "spec", *place), *field)
         for place in (("delay", "durationFrom"), ("delay", "jitterDurationFrom"), ("weightFrom",))
         for field in (("jq", "expression"), ("cel", "expression"), ("expressionFrom",))
     ]
     for _, language, content in schema.requirements(stage):
-        found.append(schema.text(content, "key" if language == "jq" else "expression"))
-    return [text for text in found if text]
+        texts.append(schema.text(content, "key" if language == "jq" else "expression"))
+    return [text for text in texts if text]
 
 
-def _made_from(pod: Mapping[str, Any], owner_kind: str) -> dict[str, Any]:
-    """Return the pod that a controller makes from a template, as far as that is known before."""
+def _pod_from_template(pod: Mapping[str, Any], owner_kind: str) -> dict[str, Any]:
+    """Return the pod that a controller creates from a template, as far as it is known in advance."""
     metadata: dict[str, Any] = {name: dict(schema.mapping(pod, "metadata", name)) for name in ("labels", "annotations")}
     if owner_kind:
         version = {"Job": "batch/v1", "ReplicationController": "v1"}.get(owner_kind, "apps/v1")
         owner = {"apiVersion": version, "kind": owner_kind, "name": "?", "uid": "?"}
         metadata["ownerReferences"] = [{**owner, "controller": True, "blockOwnerDeletion": True}]
-    # The API server's own default, which selectors may ask for.
+    # Default of the API server, which selectors may use.
     spec = {"restartPolicy": "Always", **schema.mapping(pod, "spec")}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def _may_end(stage: Mapping[str, Any]) -> bool:
-    """Return whether a Stage may end a pod that nobody has asked to go."""
+def _may_complete(stage: Mapping[str, Any]) -> bool:
+    """Return whether a Stage may complete a pod without a deletion request."""
     if schema.kind(stage) != "Pod" or _needs_deletion(stage):
         return False
     return any(
@@ -147,29 +153,29 @@ def _needs_deletion(stage: Mapping[str, Any]) -> bool:
     )
 
 
-def _may_match(stage: Mapping[str, Any], made: Mapping[str, Any]) -> bool:
-    """Return whether a Stage may match an object, now or later in its life."""
+def _may_match(stage: Mapping[str, Any], obj: Mapping[str, Any]) -> bool:
+    """Return whether a Stage may match an object, now or later."""
     if schema.get(stage, "spec", "selector") is None:
         return False
     for field, of in (("matchLabels", "labels"), ("matchAnnotations", "annotations")):
-        wanted = schema.mapping(stage, "spec", "selector", field)
-        given = schema.mapping(made, "metadata", of)
-        if any(given.get(name) != value and name not in _GIVEN for name, value in wanted.items()):
+        required = schema.mapping(stage, "spec", "selector", field)
+        present = schema.mapping(obj, "metadata", of)
+        if any(present.get(name) != value and name not in _CONTROLLER_KEYS for name, value in required.items()):
             return False
     return not any(
-        language == "jq" and _surely_unmet(content, made) for _, language, content in schema.requirements(stage)
+        language == "jq" and _surely_unmet(content, obj) for _, language, content in schema.requirements(stage)
     )
 
 
-def _surely_unmet(content: Mapping[str, Any], made: Mapping[str, Any]) -> bool:
+def _surely_unmet(content: Mapping[str, Any], obj: Mapping[str, Any]) -> bool:
     key, operator = schema.text(content, "key"), schema.text(content, "operator")
-    if "status" not in made and (_depends_on_later(key, made) or _asks_which_owner(key, operator)):
+    if "status" not in obj and (_depends_on_later(key, obj) or _reads_owner_identity(key, operator)):
         return False
-    return jq.matches(key, operator, schema.texts(content, "values"), made) is False
+    return jq.matches(key, operator, schema.texts(content, "values"), obj) is False
 
 
-def _asks_which_owner(key: str, operator: str) -> bool:
-    """Return whether a requirement needs the owner's name or uid, which it gets only when it is made."""
+def _reads_owner_identity(key: str, operator: str) -> bool:
+    """Return whether a requirement reads the name or uid of the owner, unknown before creation."""
     if "ownerReferences" not in key:
         return False
     if operator in ("Exists", "DoesNotExist"):
@@ -177,14 +183,14 @@ def _asks_which_owner(key: str, operator: str) -> bool:
     return jq.reads(key, "name") or jq.reads(key, "uid")
 
 
-def _depends_on_later(key: str, made: Mapping[str, Any]) -> bool:
-    absent = any(name not in made["spec"] for name in _SPEC_FIELD.findall(key))
-    return absent or _LATER.search(key) is not None or any(name in key for name in _GIVEN)
+def _depends_on_later(key: str, obj: Mapping[str, Any]) -> bool:
+    absent = any(name not in obj["spec"] for name in _SPEC_FIELD.findall(key))
+    return absent or _LATER.search(key) is not None or any(name in key for name in _CONTROLLER_KEYS)
 
 
 def _is_heartbeat(stage: Mapping[str, Any]) -> bool:
-    """Return whether a Stage renews the conditions of any node that is well."""
-    well = {
+    """Return whether a Stage updates the conditions of every healthy node."""
+    healthy_node = {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"labels": {}, "annotations": {}},
@@ -192,13 +198,13 @@ def _is_heartbeat(stage: Mapping[str, Any]) -> bool:
     }
     return (
         schema.kind(stage) == "Node"
-        and any("lastHeartbeatTime" in schema.text(each.content, "template") for each in schema.actions(stage))
-        and _may_match(stage, well)
+        and any("lastHeartbeatTime" in schema.text(action.content, "template") for action in schema.actions(stage))
+        and _may_match(stage, healthy_node)
     )
 
 
 def _period_s(stage: Mapping[str, Any]) -> tuple[float, float]:
-    """Return the shortest and longest delay of a Stage in seconds."""
+    """Return the minimum and maximum delay of a Stage in seconds."""
     low = (schema.number(stage, "spec", "delay", "durationMilliseconds") or 0) / 1000
     jitter = schema.number(stage, "spec", "delay", "jitterDurationMilliseconds")
     high = low if jitter is None else jitter / 1000

@@ -1,8 +1,8 @@
-"""Go templates in Stages: whether kwok could parse one, said before it has to.
+"""Parser for the Go templates of Stages.
 
-kwok parses a template when its Stage plays for the first time. If that fails, the object stays as
-it is and the error comes back with its every event. What is checked here is what Go's text/template
-checks while parsing: actions that close, blocks that end, functions and variables that exist.
+kwok parses a template when its Stage plays for the first time. On a parse error the object does not change, and
+the error repeats with each event of the object. The checks are those of Go's text/template parser: closed actions,
+ended blocks, known functions and variables.
 """
 
 import functools
@@ -34,7 +34,7 @@ SPRIG = frozenset(
     toString toStrings trim trimAll trimPrefix trimSuffix trimall trunc tuple typeIs typeIsLike typeOf uniq unixEpoch
     unset until untilStep untitle upper urlJoin urlParse uuidv4 values without wrap wrapWith""".split()  # noqa: SIM905  # two hundred names read better without quotes
 )
-"""The functions of sprig v3.3.0's TxtFuncMap."""
+"""Functions of TxtFuncMap of sprig v3.3.0."""
 KWOK = frozenset({"NodeConditions", "Now", "Quote", "StartTime", "Version", "YAML"})
 OF_KIND = {
     "Node": frozenset({"NodeIP", "NodeName", "NodePort"}),
@@ -59,20 +59,20 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _AFTER_WORD = re.compile(r"\s|[.,|:)(]|$")
-"""What may follow a name, field or variable at once (text/template, `atTerminator`)."""
+"""What may directly follow a name, field or variable (text/template, `atTerminator`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class TemplateProblem:
-    """Why a template does not parse."""
+    """A parse error of a template."""
 
     what: str
     hint: str = ""
     line: int = 1
 
 
-class _FaultError(Exception):
-    """Carries a Fault to where its line is known."""
+class _ParseError(Exception):
+    """A parse error without its line."""
 
     def __init__(self, what: str, hint: str = "") -> None:
         super().__init__(what)
@@ -81,7 +81,7 @@ class _FaultError(Exception):
 
 @dataclass(slots=True)
 class _Block:
-    """An open {{ if }}, {{ range }}, ..., and the variables that ended with what was before it."""
+    """An open {{ if }}, {{ range }}, ..., and the variables in scope before it."""
 
     word: str
     line: int
@@ -91,7 +91,7 @@ class _Block:
 
 @dataclass(slots=True)
 class _State:
-    """What has been read of a template so far."""
+    """Parser state."""
 
     functions: frozenset[str]
     variables: set[str] = field(default_factory=lambda: {"$"})
@@ -101,13 +101,13 @@ class _State:
 
 
 def functions(kind: str) -> frozenset[str]:
-    """Return the functions that kwok gives to templates of Stages for a *kind*."""
+    """Return the template functions of kwok for Stages of a *kind*."""
     return BUILTINS | SPRIG | KWOK | OF_KIND.get(kind, frozenset())
 
 
 @functools.lru_cache(maxsize=1024)
 def first_problem(text: str, kind: str = "") -> TemplateProblem | None:
-    """Return the first reason why kwok could not parse *text*, if there is one."""
+    """Return the first parse error of *text*, or None."""
     state, at, line, counted = _State(functions(kind)), 0, 1, 0
     while (start := text.find("{{", at)) >= 0:
         line, counted = line + text.count("\n", counted, start), start
@@ -121,30 +121,30 @@ def first_problem(text: str, kind: str = "") -> TemplateProblem | None:
         at = action.end()
         try:
             _read(state, _tokens(_untrimmed(action["body"])), line)
-        except _FaultError as exc:
+        except _ParseError as exc:
             return TemplateProblem(str(exc), exc.hint, line)
-    return _at_the_end(state)
+    return _end_problem(state)
 
 
 def _unclosed(rest: str) -> tuple[str, str]:
     if "}}" in rest:
-        return "a quoted text in a {{ }} is not closed", "close the quote"
+        return "a string in {{ }} is not closed", "close the quote"
     return "a {{ is not closed", "add }}"
 
 
-def _at_the_end(state: _State) -> TemplateProblem | None:
-    """Return what only the end of a template shows: blocks still open, templates never defined."""
+def _end_problem(state: _State) -> TemplateProblem | None:
+    """Return the first error at the end of a template: an open block, or an undefined template."""
     if state.blocks:
         block = state.blocks[-1]
         return TemplateProblem(f"{{{{ {block.word} }}}} has no {{{{ end }}}}", "add {{ end }}", block.line)
     for name, line in state.used.items():
         if name not in state.defined:
-            return TemplateProblem(f"the template {name} is never defined", f"add {{{{ define {name} }}}}", line)
+            return TemplateProblem(f"the template {name} is not defined", f"add {{{{ define {name} }}}}", line)
     return None
 
 
 def _untrimmed(body: str) -> str:
-    """Return an action without its trim marks: `{{- x -}}` is `{{ x }}`."""
+    """Return an action without trim markers: `{{- x -}}` is `{{ x }}`."""
     if body[:1] == "-" and body[1:2].isspace():
         body = body[1:]
     return body[:-1] if body.endswith("-") and body[-2:-1].isspace() else body
@@ -157,28 +157,28 @@ def _tokens(body: str) -> list[tuple[str, str]]:
     while at < len(body):
         match = _TOKEN.match(body, at)
         if match is None:
-            raise _FaultError(f"{body[at : at + 12].strip()!r} is not part of the template language")
+            raise _ParseError(f"invalid token {body[at : at + 12].strip()!r}")
         group, text, at = match.lastgroup or "", match.group(), match.end()
         if group in ("variable", "path", "name") and not _AFTER_WORD.match(body, at):
-            hint = 'read a key with other signs by index: {{ index .metadata.labels "my-label" }}'
-            raise _FaultError(f"{body[at]!r} cannot follow {text!r}", hint)
+            hint = 'read a key with special characters by index: {{ index .metadata.labels "my-label" }}'
+            raise _ParseError(f"{body[at]!r} cannot follow {text!r}", hint)
         if group == "name" and body[at : at + 1] == "(":
-            raise _FaultError(f"'(' cannot follow {text!r}", f"write {text} value, not {text}(value)")
+            raise _ParseError(f"'(' cannot follow {text!r}", f"use {text} value, not {text}(value)")
         if group != "space":
             found.append((group, text))
     return found
 
 
 def _read(state: _State, tokens: list[tuple[str, str]], line: int) -> None:
-    """Take one action into account."""
+    """Parse one action."""
     word = tokens[0][1] if tokens and tokens[0][0] == "name" else ""
     if word in OPENERS:
         _open(state, word, tokens[1:], line)
     elif word in ("end", "else"):
-        _go_on(state, word, tokens[1:])
+        _end_or_else(state, word, tokens[1:])
     elif word in ("break", "continue") and len(tokens) == 1:
         if not any(block.word == "range" and not block.in_else for block in state.blocks):
-            raise _FaultError(f"{{{{ {word} }}}} is outside of {{{{ range }}}}", "remove it")
+            raise _ParseError(f"{{{{ {word} }}}} outside of {{{{ range }}}}", "remove it")
     elif word == "template":
         _named(state, word, tokens[1:])
         state.used.setdefault(tokens[1][1], line)
@@ -188,73 +188,73 @@ def _read(state: _State, tokens: list[tuple[str, str]], line: int) -> None:
 
 def _open(state: _State, word: str, rest: list[tuple[str, str]], line: int) -> None:
     if word == "define" and state.blocks:
-        raise _FaultError("{{ define }} stands inside another block", "move it to the top of the template")
+        raise _ParseError("{{ define }} inside another block", "move it to the top of the template")
     state.blocks.append(_Block(word, line, set(state.variables)))
     if word in ("define", "block"):
         _named(state, word, rest)
         state.defined.add(rest[0][1])
-        # Inside is a template of its own, which sees no variable of the one around it.
+        # A nested template does not see the variables of the outer one.
         state.variables = {"$"}
     else:
         _pipeline(state, rest, f"{{{{ {word} }}}}")
 
 
-def _go_on(state: _State, word: str, rest: list[tuple[str, str]]) -> None:
-    """Read {{ end }}, {{ else }}, {{ else if }} or {{ else with }}."""
+def _end_or_else(state: _State, word: str, rest: list[tuple[str, str]]) -> None:
+    """Parse {{ end }}, {{ else }}, {{ else if }} or {{ else with }}."""
     if not state.blocks:
-        raise _FaultError(
+        raise _ParseError(
             f"{{{{ {word} }}}} has no {{{{ if }}}}, {{{{ range }}}} or {{{{ with }}}} before it", "remove it"
         )
     block = state.blocks[-1]
     if word == "end":
         if rest:
-            raise _FaultError("{{ end }} takes nothing", "write {{ end }}")
+            raise _ParseError("{{ end }} takes no arguments", "use {{ end }}")
         state.variables = state.blocks.pop().variables
         return
     if block.word in ("define", "block") or block.in_else:
-        raise _FaultError(f"{{{{ else }}}} has no place in this {{{{ {block.word} }}}}", "end the block first")
+        raise _ParseError(f"unexpected {{{{ else }}}} in {{{{ {block.word} }}}}", "end the block first")
     if not rest:
         block.in_else = True
         return
     if rest[0][1] not in ("if", "with") or rest[0][1] != block.word:
-        raise _FaultError(
-            "after {{ else }} only the block's own word may follow", f"write {{{{ else {block.word} ... }}}}"
+        raise _ParseError(
+            f"{{{{ else }}}} can only be followed by {block.word!r} here", f"use {{{{ else {block.word} ... }}}}"
         )
     _pipeline(state, rest[1:], "{{ else }}")
 
 
 def _named(state: _State, word: str, rest: list[tuple[str, str]]) -> None:
-    """Read the name after define, block or template, and the pipeline after that."""
+    """Parse the name after define, block or template, and its pipeline."""
     if not rest or rest[0][0] != "literal" or rest[0][1][0] not in '"`':
-        raise _FaultError(f"{{{{ {word} }}}} needs a name in quotes", f'write {{{{ {word} "name" }}}}')
+        raise _ParseError(f"{{{{ {word} }}}} requires a name in quotes", f'use {{{{ {word} "name" }}}}')
     if rest[1:] or word == "block":
         _pipeline(state, rest[1:], f"{{{{ {word} }}}}")
 
 
 def _pipeline(state: _State, tokens: list[tuple[str, str]], place: str) -> None:
-    """Check commands joined by |, with what they declare in front."""
+    """Check a pipeline with an optional variable declaration."""
     tokens = _declared(state, tokens, place)
     if not tokens:
-        raise _FaultError(f"{place} is empty", "give it a value or remove it")
+        raise _ParseError(f"{place} is empty", "add a value, or remove it")
     depth, before = 0, "|"
     for index, (group, text) in enumerate(tokens):
-        _known(state, group, text)
+        _check_known(state, group, text)
         if text == "|" and before in ("|", "("):
-            raise _FaultError("a | has nothing before it", "remove it")
+            raise _ParseError("nothing before |", "remove it")
         if before == "|" and index and (group == "literal" or text in ("true", "false", "nil")):
-            raise _FaultError(f"{text} after | is not a function", "put a function there")
+            raise _ParseError(f"{text} after | is not a function", "use a function")
         if group == "mark" and text in (",", "=", ":="):
-            raise _FaultError(f"{text!r} is out of place", "separate arguments by spaces")
+            raise _ParseError(f"unexpected {text!r}", "separate arguments with spaces")
         depth += (text == "(") - (text == ")") if group == "mark" else 0
         if depth < 0:
             break
         before = text if group == "mark" else ""
     if depth:
-        raise _FaultError(f"a {'(' if depth > 0 else ')'} has no partner", "balance the parentheses")
+        raise _ParseError(f"unbalanced {'(' if depth > 0 else ')'}", "balance the parentheses")
 
 
 def _declared(state: _State, tokens: list[tuple[str, str]], place: str) -> list[tuple[str, str]]:
-    """Return the tokens after `$x :=` or `$i, $x :=`, and remember these variables."""
+    """Declare the variables of `$x :=` or `$i, $x :=`; return the remaining tokens."""
     marks = [text for _, text in tokens[:4]]
     names = [text for group, text in tokens[:3] if group == "variable"]
     if marks[1:2] == [":="] and tokens[0][0] == "variable":
@@ -264,22 +264,22 @@ def _declared(state: _State, tokens: list[tuple[str, str]], place: str) -> list[
         state.variables.update(names)
         return tokens[4:]
     if marks[1:2] == ["="] and tokens[0][0] == "variable":
-        _known(state, *tokens[0])
+        _check_known(state, *tokens[0])
         return tokens[2:]
     return tokens
 
 
-def _known(state: _State, group: str, text: str) -> None:
-    """Refuse a function or variable that does not exist."""
+def _check_known(state: _State, group: str, text: str) -> None:
+    """Reject an unknown function or variable."""
     if group == "variable" and text not in state.variables:
-        raise _FaultError(f"the variable {text} is not defined here", f"define it first: {{{{ {text} := ... }}}}")
+        raise _ParseError(f"undefined variable {text}", f"define it first: {{{{ {text} := ... }}}}")
     if group != "name" or text in state.functions or text in ("true", "false", "nil"):
         return
     if text in KEYWORDS:
-        raise _FaultError(f"{text!r} is out of place", "begin the action with it")
+        raise _ParseError(f"unexpected {text!r}", "put it at the start of the action")
     owners = [kind for kind, names in sorted(OF_KIND.items()) if text in names]
     close = problems.closest_name(text, state.functions | {"else if"})
-    hint = f"did you mean {close!r}?" if close else "use those of Go's text/template, sprig or kwok"
+    hint = f"did you mean {close!r}?" if close else "use a function of Go's text/template, sprig or kwok"
     if owners:
-        hint = f"kwok has it for {' and '.join(owners)} only"
-    raise _FaultError(f"kwok has no template function {text!r}", hint)
+        hint = f"kwok has it only for {' and '.join(owners)}"
+    raise _ParseError(f"unknown template function {text!r}", hint)

@@ -1,7 +1,7 @@
-"""The shape of a kwok Stage: which fields there are and of which type, and reading them whatever is given.
+"""Schema of a kwok Stage, and type-safe access to its fields.
 
-kwok and the API server drop a field they do not know without a word, so a typo would be a Stage that
-does less than it says. A value of the wrong type fails the whole file.
+kwok and the API server silently drop unknown fields, so a typing error disables part of a Stage. A value of the
+wrong type fails the whole file.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,10 +13,10 @@ from kwokfleet.documents.problems import FieldPath, Finding
 
 API_VERSION = "kwok.x-k8s.io/v1alpha1"
 ORDER = ("event", "finalizers", "delete", "patch", "apply")
-"""In which order kwok does what one step says; after a delete it goes on to the next step."""
+"""Order in which kwok runs the actions of a step. After a delete, it continues with the next step."""
 
 Schema = str | list[Any] | dict[str, Any]
-"""The name of a type, the shape of each item of a list, or the shape of each field of a map."""
+"""Name of a type, schema of the items of a list, or schemas of the fields of a map."""
 
 _FROM: Schema = {"cel": {"expression": "string"}, "jq": {"expression": "string"}, "expressionFrom": "string"}
 _USER: Schema = {"username": "string"}
@@ -83,7 +83,7 @@ STAGE: Schema = {
     },
 }
 
-_SAID = {"string": "a text", "bool": "true or false", "int": "a whole number", "strings": "a map of texts"}
+_SAID = {"string": "a string", "bool": "true or false", "int": "a whole number", "strings": "a map of strings"}
 
 
 def check(value: object, shape: Schema, where: FieldPath) -> Iterator[Finding]:
@@ -94,7 +94,7 @@ def check(value: object, shape: Schema, where: FieldPath) -> Iterator[Finding]:
         yield from _check_map(value, shape, where)
     elif isinstance(shape, list):
         if not isinstance(value, list | tuple):
-            yield _wrong(where, "a list", value)
+            yield _wrong_type(where, "a list", value)
             return
         for index, item in enumerate(value):
             yield from check(item, shape[0], (*where, index))
@@ -102,18 +102,18 @@ def check(value: object, shape: Schema, where: FieldPath) -> Iterator[Finding]:
         for key, item in value.items():
             yield from check(item, "string", (*where, str(key)))
     elif not _is(value, shape):
-        yield _wrong(where, _SAID[shape], value)
+        yield _wrong_type(where, _SAID[shape], value)
 
 
 def _check_map(value: object, shape: Mapping[str, Schema], where: FieldPath) -> Iterator[Finding]:
     if not isinstance(value, Mapping):
-        yield _wrong(where, "a map", value)
+        yield _wrong_type(where, "a map", value)
         return
     for key, item in value.items():
         if key in shape:
             yield from check(item, shape[key], (*where, key))
             continue
-        what = f"a Stage has no field {str(key)!r} here: kwok drops it without a word"
+        what = f"unknown field {str(key)!r}: kwok silently drops it"
         hint = problems.suggestion(str(key), list(shape))
         yield Finding((*where, str(key)), what, hint, rule="stage-unknown-field", at_key=True)
 
@@ -124,10 +124,16 @@ def _is(value: object, shape: str) -> bool:
     return isinstance(value, bool if shape == "bool" else str) and shape != "strings"
 
 
-def _wrong(where: FieldPath, wanted: str, value: object) -> Finding:
-    short = repr(value) if isinstance(value, str | int | float | bool) else f"a {'map' if _is_map(value) else 'list'}"
-    hint = "put it in quotes" if wanted == "a text" and not isinstance(value, Mapping | list | tuple) else ""
-    return Finding(where, f"must be {wanted}, got {short[:60]}", hint, rule="stage-wrong-type")
+def _wrong_type(where: FieldPath, expected: str, value: object) -> Finding:
+    short = (
+        str(value).lower()
+        if isinstance(value, bool)
+        else repr(value)
+        if isinstance(value, str | int | float)
+        else f"a {'map' if _is_map(value) else 'list'}"
+    )
+    hint = "put it in quotes" if expected == "a string" and not isinstance(value, Mapping | list | tuple) else ""
+    return Finding(where, f"must be {expected}, got {short[:60]}", hint, rule="stage-wrong-type")
 
 
 def _is_map(value: object) -> bool:
@@ -135,50 +141,50 @@ def _is_map(value: object) -> bool:
 
 
 def get(value: object, *steps: str) -> Any:  # noqa: ANN401  # part of a manifest
-    """Return what is at the end of a path, None if the path leads nowhere."""
+    """Return the value at a path, or None."""
     for step in steps:
         value = value.get(step) if isinstance(value, Mapping) else None
     return value
 
 
 def mapping(value: object, *steps: str) -> Mapping[str, Any]:
-    """Return the map at the end of a path, an empty one if there is none."""
+    """Return the map at a path, or an empty map."""
     found = get(value, *steps)
     return found if isinstance(found, Mapping) else {}
 
 
 def maps(value: object, *steps: str) -> list[tuple[int, Mapping[str, Any]]]:
-    """Return the maps of the list at the end of a path, each with its place."""
+    """Return the maps in the list at a path, with their indices."""
     found = get(value, *steps)
     items = found if isinstance(found, list | tuple) else []
     return [(index, item) for index, item in enumerate(items) if isinstance(item, Mapping)]
 
 
 def text(value: object, *steps: str) -> str:
-    """Return the text at the end of a path, an empty one if there is none."""
+    """Return the string at a path, or an empty string."""
     found = get(value, *steps)
     return found if isinstance(found, str) else ""
 
 
 def texts(value: object, *steps: str) -> list[str]:
-    """Return the texts of the list at the end of a path."""
+    """Return the strings in the list at a path."""
     found = get(value, *steps)
     return [item for item in found if isinstance(item, str)] if isinstance(found, list | tuple) else []
 
 
 def number(value: object, *steps: str) -> int | None:
-    """Return the whole number at the end of a path."""
+    """Return the integer at a path, or None."""
     found = get(value, *steps)
     return found if _is(found, "int") else None
 
 
 def kind(stage: object) -> str:
-    """Return the kind of object that a Stage is for."""
+    """Return the kind of the objects of a Stage."""
     return text(stage, "spec", "resourceRef", "kind")
 
 
 def requirements(stage: object) -> Iterator[tuple[FieldPath, str, Mapping[str, Any]]]:
-    """Yield each requirement of the selector as kwok reads it: its place, `jq` or `cel` or nothing, and its content."""
+    """Yield the selector requirements as kwok reads them: path, `jq`, `cel` or an empty string, and content."""
     for index, found in maps(stage, "spec", "selector", "matchExpressions"):
         where = ("spec", "selector", "matchExpressions", index)
         if isinstance(found.get("jq"), Mapping):
@@ -193,7 +199,7 @@ def requirements(stage: object) -> Iterator[tuple[FieldPath, str, Mapping[str, A
 
 @dataclass(frozen=True, slots=True)
 class StageAction:
-    """One thing that a Stage does when it plays, and where it says so."""
+    """One action of a Stage."""
 
     path: FieldPath
     operation: str
@@ -201,14 +207,14 @@ class StageAction:
     content: Mapping[str, Any]
 
     def at(self, name: str) -> FieldPath:
-        """Return the place of a field of the content."""
+        """Return the path of a field of the content."""
         if self.path == ("spec", "next"):
             return (*self.path, {"template": "statusTemplate", "subresource": "statusSubresource"}.get(name, name))
         return (*self.path, name)
 
 
 def actions(stage: object) -> list[StageAction]:
-    """Return all that kwok does when a Stage plays, in order: its steps, or what `next` stands for if it has none."""
+    """Return the actions of a Stage in order: from its steps, or from `next` if it has no steps."""
     steps = maps(stage, "spec", "steps")
     if not steps:
         return _from_next(mapping(stage, "spec", "next"))

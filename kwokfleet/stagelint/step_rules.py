@@ -1,4 +1,4 @@
-"""What a Stage does when it plays: the rules about steps, `next`, patches, events, finalizers, templates."""
+"""Rules for the actions of a Stage: steps, `next`, patches, events, finalizers, templates."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -13,13 +13,13 @@ PATCH_TYPES = ("json", "merge", "strategic")
 APPLY_TYPES = ("apply", "merge", "strategic")
 EVENT_TYPES = ("Normal", "Warning")
 SUBRESOURCES = {"Node": ("status",), "Pod": ("ephemeralcontainers", "resize", "status")}
-"""The subresources that can be patched, for the kinds of which all are known."""
+"""Subresources that can be patched, by kind. Other kinds are not checked."""
 
 _CUSTOM_GROUP = re.compile(r"[^/]*\.[^/]*(?<!\.k8s\.io)/.*")
 
 
 def check(stage: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield all that is wrong in what a Stage does."""
+    """Yield the Findings about the actions of a Stage."""
     yield from _steps_or_next(stage)
     yield from _each_step(stage)
     checks = {"event": _event, "finalizers": _finalizers, "patch": _patch, "apply": _apply}
@@ -34,60 +34,60 @@ def _steps_or_next(stage: Mapping[str, Any]) -> Iterator[Finding]:
     where: FieldPath = ("spec", "next")
     if steps and after:
         yield Finding(
-            where, "kwok ignores next beside steps", "move what it does into steps", rule="stage-steps-and-next"
+            where, "kwok ignores next because steps is set", "move its actions into steps", rule="stage-steps-and-next"
         )
     elif after:
         yield Finding(
             where,
             "next is deprecated",
-            "write steps: one entry each for what it does",
+            "use steps, with one entry per action",
             Severity.WARNING,
             "stage-next-deprecated",
             at_key=True,
         )
     if after.get("patches") and after.get("statusTemplate"):
-        hint = "make it one of the patches"
+        hint = "add it to patches"
         yield Finding(
             (*where, "statusTemplate"),
-            "kwok ignores statusTemplate beside patches",
+            "kwok ignores statusTemplate because patches is set",
             hint,
             rule="stage-template-ignored",
         )
     if not steps and not schema.actions(stage):
-        place: FieldPath = where if after else ("spec",)
+        path: FieldPath = where if after else ("spec",)
         yield Finding(
-            place,
-            "the Stage does nothing, and keeps the objects it matches from other Stages",
+            path,
+            "the Stage has no action, and blocks other Stages for the objects it matches",
             "add steps",
             rule="stage-no-steps",
         )
 
 
 def _each_step(stage: Mapping[str, Any]) -> Iterator[Finding]:
-    """Check what one step holds together, and what comes after a delete."""
+    """Check the combination of actions in one step, and the actions after a delete."""
     deleted = False
     for index, step in schema.maps(stage, "spec", "steps"):
         where: FieldPath = ("spec", "steps", index)
-        does = [word for word in schema.ORDER if step.get(word) not in (None, False)]
-        if not does:
+        operations = [word for word in schema.ORDER if step.get(word) not in (None, False)]
+        if not operations:
             yield Finding(
                 where,
-                "the step does nothing",
-                "give it patch, apply, event, finalizers or delete: true",
+                "the step has no action",
+                "add patch, apply, event, finalizers or delete: true",
                 rule="stage-empty-step",
             )
-        hidden = [word for word in does if word in ("patch", "apply")] if "delete" in does else []
-        if hidden:
+        skipped = [word for word in operations if word in ("patch", "apply")] if "delete" in operations else []
+        if skipped:
             yield Finding(
-                (*where, hidden[0]),
-                f"kwok skips {hidden[0]} beside delete in one step",
-                "put it in a step before",
+                (*where, skipped[0]),
+                f"kwok skips {skipped[0]} because the step has delete",
+                "move it to an earlier step",
                 rule="stage-delete-hides-action",
             )
-        elif len(does) > 1:
-            what = f"does {' and '.join(does)} in one step: if one fails, kwok repeats them all"
-            yield Finding(where, what, "make each a step of its own", Severity.WARNING, "stage-many-actions")
-        late = [word for word in does if word != "event"] if deleted else []
+        elif len(operations) > 1:
+            what = f"the step has {' and '.join(operations)}: if one fails, kwok repeats all of them"
+            yield Finding(where, what, "use one step per action", Severity.WARNING, "stage-many-actions")
+        late = [word for word in operations if word != "event"] if deleted else []
         if late:
             yield Finding(
                 (*where, late[0]),
@@ -95,14 +95,14 @@ def _each_step(stage: Mapping[str, Any]) -> Iterator[Finding]:
                 "move it before the delete",
                 rule="stage-after-delete",
             )
-        deleted = deleted or "delete" in does
+        deleted = deleted or "delete" in operations
 
 
 def _event(action: StageAction, _: Mapping[str, Any]) -> Iterator[Finding]:
     given = schema.text(action.content, "type")
     if given not in EVENT_TYPES:
         what = (
-            f"{given!r} is not a type of event: kwok sends none" if given else "an event without a type is never sent"
+            f"unknown event type {given!r}: kwok sends no event" if given else "type is required: kwok sends no event"
         )
         yield Finding(action.at("type"), what, problems.suggestion(given, EVENT_TYPES), rule="stage-bad-event")
 
@@ -112,21 +112,25 @@ def _finalizers(action: StageAction, _: Mapping[str, Any]) -> Iterator[Finding]:
     if content.get("empty") is True and content.get("remove"):
         yield Finding(
             action.at("remove"),
-            "kwok ignores remove beside empty: all are removed",
-            "keep one of them",
+            "kwok ignores remove because empty is set: it removes all finalizers",
+            "remove one of them",
             Severity.WARNING,
             "stage-finalizers-empty",
         )
     if content.get("empty") is True and content.get("add"):
-        what = "kwok removes all finalizers, others' too, before it adds these"
+        what = "kwok removes all finalizers, also those of other controllers, before it adds these"
         yield Finding(
-            action.at("empty"), what, "use remove with the ones you mean", Severity.WARNING, "stage-finalizers-empty"
+            action.at("empty"),
+            what,
+            "use remove with the finalizers to remove",
+            Severity.WARNING,
+            "stage-finalizers-empty",
         )
     if not (content.get("empty") or content.get("add") or content.get("remove")):
         yield Finding(
             action.path,
-            "changes no finalizer",
-            "give it add, remove or empty: true",
+            "the action changes no finalizer",
+            "add add, remove or empty: true",
             Severity.WARNING,
             "stage-empty-step",
         )
@@ -135,8 +139,8 @@ def _finalizers(action: StageAction, _: Mapping[str, Any]) -> Iterator[Finding]:
             if not schema.text(item, "value"):
                 yield Finding(
                     (*action.at(name), index),
-                    "a finalizer needs a value",
-                    "write value: example.com/name",
+                    "value is required",
+                    "for example value: example.com/name",
                     rule="stage-empty-finalizer",
                 )
 
@@ -149,7 +153,7 @@ def _patch(action: StageAction, stage: Mapping[str, Any]) -> Iterator[Finding]:
     if given == "strategic" and _CUSTOM_GROUP.fullmatch(schema.text(stage, "spec", "resourceRef", "apiGroup")):
         yield Finding(
             action.at("type"),
-            "custom resources take no strategic patch: the API server refuses it",
+            "the API server rejects strategic patches of custom resources",
             "use merge",
             rule="stage-strategic-custom",
         )
@@ -157,16 +161,16 @@ def _patch(action: StageAction, stage: Mapping[str, Any]) -> Iterator[Finding]:
     if known and subresource and subresource not in known:
         yield Finding(
             action.at("subresource"),
-            f"{kind} has no subresource {subresource!r} to patch",
+            f"{kind} has no patchable subresource {subresource!r}",
             problems.suggestion(subresource, known),
             rule="stage-bad-subresource",
         )
     root = schema.text(content, "root")
     if known and root == "status" and not subresource:
-        what = f"the API server ignores the status in a patch of the {kind} itself"
+        what = f"the API server ignores status in a patch of the {kind} without subresource"
         yield Finding(action.at("root"), what, "add subresource: status", rule="stage-status-not-patched")
     if subresource == "status" and not root and "status" not in schema.text(content, "template"):
-        what = "a patch of the status subresource changes nothing but status, and this one does not name it"
+        what = "the patch of the status subresource has no status, so it changes nothing"
         yield Finding(action.at("template"), what, "add root: status", Severity.WARNING, "stage-status-not-patched")
 
 
@@ -178,7 +182,7 @@ def _apply(action: StageAction, stage: Mapping[str, Any]) -> Iterator[Finding]:
         if template and "{{" not in template and not re.search(rf"^\W*{name}\W*:", template, re.MULTILINE):
             yield Finding(
                 action.at("template"),
-                f"has no {name}: kwok does not know what to apply",
+                f"{name} is required in the template of apply",
                 f"add {name}",
                 rule="stage-apply-without-kind",
             )
@@ -187,13 +191,13 @@ def _apply(action: StageAction, stage: Mapping[str, Any]) -> Iterator[Finding]:
 def _type(action: StageAction, known: tuple[str, ...]) -> Iterator[Finding]:
     given = schema.text(action.content, "type")
     if given and given not in known:
-        what = f"{given!r} is not a type of {action.operation}: kwok fails each time the Stage plays"
+        what = f"unknown {action.operation} type {given!r}: the Stage fails each time it plays"
         yield Finding(action.at("type"), what, problems.suggestion(given, known), rule="stage-bad-patch-type")
     who = action.content.get("impersonation")
     if isinstance(who, Mapping) and not schema.text(who, "username"):
         yield Finding(
             action.at("impersonation"),
-            "names nobody: the API server refuses the Stage",
+            "username is required: the API server rejects the Stage",
             "add username",
             rule="stage-missing-username",
         )
@@ -202,15 +206,15 @@ def _type(action: StageAction, known: tuple[str, ...]) -> Iterator[Finding]:
 def _template(action: StageAction, kind: str) -> Iterator[Finding]:
     text = schema.text(action.content, "template")
     if not text.strip():
-        place = action.at("template") if "template" in action.content else action.path
+        path = action.at("template") if "template" in action.content else action.path
         yield Finding(
-            place,
-            f"the {action.operation} has no template: it changes nothing",
+            path,
+            f"template is required: the {action.operation} changes nothing",
             "add template",
             rule="stage-missing-template",
         )
         return
-    fault = gotemplate.first_problem(text, kind)
-    if fault:
-        what = f"kwok cannot parse the template, line {fault.line}: {fault.what}"
-        yield Finding(action.at("template"), what, fault.hint, rule="stage-bad-template")
+    problem = gotemplate.first_problem(text, kind)
+    if problem:
+        what = f"the template does not parse: line {problem.line}: {problem.what}"
+        yield Finding(action.at("template"), what, problem.hint, rule="stage-bad-template")

@@ -1,7 +1,6 @@
-"""What shows only when one part of a Fleet is held beside another: names, references, room.
+"""Checks across the fields of one Fleet: names, references, networks, node templates.
 
-validation.py has seen to it that each value is of its kind. Every rule here answers with findings
-at the place where a person would mend it.
+`api.decode` validates single values first. Each Finding is at the field to change.
 """
 
 import bisect
@@ -29,18 +28,18 @@ _NODE_FIELDS: dict[FieldPath, tuple[str, ...]] = {
         "machineID", "operatingSystem", "osImage", "swap", "systemUUID",
     ),
 }  # fmt: skip
-_OURS = {
-    ("metadata", "name"): "use nodeName",
+_SET_ELSEWHERE = {
+    ("metadata", "name"): "use nodeName of the pool",
     ("spec", "providerID"): "use providerID of the pool",
     ("spec", "podCIDR"): "use podCIDR of the pool",
     ("spec", "podCIDRs"): "use podCIDR of the pool",
-    ("status", "conditions"): "use a lifecycle",
-    ("status", "addresses"): "nodes get their addresses from the KwokController document",
+    ("status", "conditions"): "use a node lifecycle",
+    ("status", "addresses"): "use nodeIP of the KwokController",
 }
 
 
 def check(fleet: fleet_api.Fleet) -> Iterator[Finding]:
-    """Yield everything wrong with a Fleet that its parts do not show by themselves."""
+    """Yield the Findings across the fields of a Fleet."""
     spec = fleet.spec
     yield from _unique("nodePools", spec.node_pools)
     yield from _unique("lifecycles", spec.lifecycles)
@@ -58,7 +57,7 @@ def _unique(field: str, items: Sequence[Model]) -> Iterator[Finding]:
         name = str(getattr(item, "name", ""))
         if name in seen:
             where = ("spec", field, index, "name")
-            yield Finding(where, f"{name!r} is the name of an earlier entry", "give it another", rule="duplicate-name")
+            yield Finding(where, f"duplicate name {name!r}", "use a unique name", rule="duplicate-name")
         seen.add(name)
 
 
@@ -69,34 +68,36 @@ def _unique(field: str, items: Sequence[Model]) -> Iterator[Finding]:
 def _lifecycle(fleet: fleet_api.Fleet, lifecycle: fleet_api.Lifecycle, where: FieldPath) -> Iterator[Finding]:
     scope = lifecycles.label(fleet.name, lifecycle.name)
     if len(scope) > MAX_LABEL_LENGTH:
-        what = f"{scope!r} is longer than a label may be ({MAX_LABEL_LENGTH} characters)"
-        yield Finding((*where, "name"), what, "shorten it, or the Fleet's name", rule="name-too-long")
+        what = f"the label value {scope!r} is longer than {MAX_LABEL_LENGTH} characters"
+        yield Finding((*where, "name"), what, "shorten this name or the name of the Fleet", rule="name-too-long")
     if lifecycle.node is not None and lifecycle.node.boot is not None and lifecycle.node.boot.args:
-        yield Finding((*where, "node", "boot"), "a node has no args", "use a duration", rule="invalid-value")
+        yield Finding(
+            (*where, "node", "boot"), "cannot be args: nodes have no containers", "use a duration", rule="invalid-value"
+        )
     pod = lifecycle.pod
     if pod is not None and pod.restart is not None and (pod.complete is not None or pod.fail is not None):
-        what = "cannot stand beside complete or fail: kwok plays one of them and forgets the other"
+        what = "cannot be combined with complete or fail: kwok would play only one of them"
         yield Finding((*where, "pod", "restart"), what, "use two lifecycles", rule="lifecycle-conflict", at_key=True)
     users = {pool.lifecycle for pool in fleet.spec.node_pools} | {wave.lifecycle for wave in fleet.spec.waves}
     if lifecycle.name not in users:
-        what = f"{lifecycle.name!r} is used by no pool and no wave of this Fleet"
-        hint = f"name it there, or label pods kwokfleet.dev/lifecycle: {scope}"
+        what = f"lifecycle {lifecycle.name!r} is not used by any pool or wave of this Fleet"
+        hint = f"set it as lifecycle of a pool or wave, or add the pod label kwokfleet.dev/lifecycle: {scope}"
         yield Finding((*where, "name"), what, hint, Severity.WARNING, "unused-lifecycle")
 
 
 def check_lifecycle_reference(
     fleet: fleet_api.Fleet, name: str | None, side: str, where: FieldPath
 ) -> Iterator[Finding]:
-    """Yield what is wrong with the Lifecycle that a pool (side node) or a Wave (side pod) names."""
+    """Check the lifecycle of a pool (*side* node) or of a Wave (*side* pod)."""
     if name is None:
         return
-    known = {each.name: each for each in fleet.spec.lifecycles}
+    known = {lifecycle.name: lifecycle for lifecycle in fleet.spec.lifecycles}
     if name not in known:
-        hint = problems.suggestion(name, sorted(known)) if known else "declare it under spec.lifecycles"
-        yield Finding((*where, "lifecycle"), f"there is no lifecycle {name!r}", hint, rule="unknown-reference")
+        hint = problems.suggestion(name, sorted(known)) if known else "add it to spec.lifecycles"
+        yield Finding((*where, "lifecycle"), f"lifecycle {name!r} not found", hint, rule="unknown-reference")
     elif getattr(known[name], side) is None:
-        what = f"lifecycle {name!r} is about {'pods' if side == 'node' else 'nodes'}, not {side}s"
-        yield Finding((*where, "lifecycle"), what, f"name one with {side}:", rule="wrong-reference")
+        what = f"lifecycle {name!r} is for {'pods' if side == 'node' else 'nodes'}, not for {side}s"
+        yield Finding((*where, "lifecycle"), what, f"use a lifecycle with {side}:", rule="wrong-reference")
 
 
 # ----------------------------------------------------------------------------------------
@@ -108,47 +109,47 @@ def _pool(fleet: fleet_api.Fleet, pool: fleet_api.NodePool, where: FieldPath) ->
     yield from _autoscaled(pool, where)
     for key in pool.labels:
         if key in node_templates.LABELS_DROPPED:
-            what = f"{key!r} is set by kwokfleet on every node"
+            what = f"label {key!r} is set by kwokfleet"
             yield Finding((*where, "labels", key), what, "remove it", rule="conflict", at_key=True)
-    wrong = list(check_node_template(pool.template, (*where, "template")))
-    yield from wrong
+    template_findings = list(check_node_template(pool.template, (*where, "template")))
+    yield from template_findings
     most = schedule.max_replicas(pool)
     longest = nodes.node_name(pool, fleet.name, max(0, most - 1))
     if len(longest) > MAX_LABEL_LENGTH:
         what = f"node name {longest!r} is longer than {MAX_LABEL_LENGTH} characters"
-        yield Finding((*where, "name"), what, "use shorter names, or nodeName", rule="name-too-long")
-    if not wrong and pool.template_from is None:
+        yield Finding((*where, "name"), what, "use shorter names, or set nodeName", rule="name-too-long")
+    if not template_findings and pool.template_from is None:
         yield from check_pod_cidr_size(pool, (), (*where, "podCIDR"))
     for key in pool.spread:
         if key in pool.labels:
-            what = f"{key!r} is set by spread as well"
-            yield Finding((*where, "labels", key), what, "remove one of the two", rule="conflict", at_key=True)
+            what = f"label {key!r} is also set by spread"
+            yield Finding((*where, "labels", key), what, "remove one of them", rule="conflict", at_key=True)
 
 
 def check_pod_cidr_size(pool: fleet_api.NodePool, templates: Sequence[Manifest], where: FieldPath) -> Iterator[Finding]:
-    """Yield a podCIDR that is too small for the pool's nodes, which are made from *templates*."""
+    """Check that the podCIDR is large enough for the nodes of a pool with these *templates*."""
     if pool.pod_cidr is None:
         return
     most = schedule.max_replicas(pool)
     network = ipaddress.ip_network(pool.pod_cidr)
-    length = min(nodes.prefix_length(pool, each) for each in templates or [{}]) if network.version == 4 else 64  # noqa: PLR2004  # IPv4
-    holds = 1 << max(0, length - network.prefixlen) if length >= network.prefixlen else 0
-    if holds < most:
-        what = f"{network} holds {holds} networks of /{length}, and the pool may have {most} nodes"
-        yield Finding(where, what, "use a larger network, or fewer pods per node", rule="pod-cidr-too-small")
+    length = min(nodes.prefix_length(pool, template) for template in templates or [{}]) if network.version == 4 else 64  # noqa: PLR2004  # IPv4
+    capacity = 1 << max(0, length - network.prefixlen) if length >= network.prefixlen else 0
+    if capacity < most:
+        what = f"{network} has room for {capacity} nodes with a /{length} each, but the pool may have {most}"
+        yield Finding(where, what, "use a larger network, or reduce pods per node", rule="pod-cidr-too-small")
 
 
 def _autoscaled(pool: fleet_api.NodePool, where: FieldPath) -> Iterator[Finding]:
-    """Yield what the autoscaler cannot do: it makes all nodes of a group from one template."""
+    """Check for fields that need different nodes: the autoscaler creates all nodes from one template."""
     if pool.autoscaler is None:
         return
     for key, values in pool.spread.items():
         if len(values) > 1:
-            what = "the autoscaler makes all nodes of a pool alike"
-            yield Finding((*where, "spread", key), what, "use a pool for each value", rule="conflict")
+            what = "cannot have several values with autoscaler: it creates identical nodes"
+            yield Finding((*where, "spread", key), what, "use one pool per value", rule="conflict")
     if pool.pod_cidr is not None:
-        what = "the autoscaler gives its nodes no podCIDR"
-        yield Finding((*where, "podCIDR"), what, "remove it", rule="conflict", at_key=True)
+        what = "cannot be combined with autoscaler: it does not assign a podCIDR"
+        yield Finding((*where, "podCIDR"), what, "remove podCIDR", rule="conflict", at_key=True)
 
 
 def _same_node_names(fleet: fleet_api.Fleet) -> Iterator[Finding]:
@@ -156,38 +157,38 @@ def _same_node_names(fleet: fleet_api.Fleet) -> Iterator[Finding]:
     for index, pool in enumerate(fleet.spec.node_pools):
         first = nodes.node_name(pool, fleet.name, 0)
         if first in seen and seen[first] != pool.name:
-            what = f"its nodes have the same names as those of pool {seen[first]!r} ({first}, ...)"
+            what = f"node names are the same as in pool {seen[first]!r} ({first}, ...)"
             where = ("spec", "nodePools", index, "nodeName")
-            yield Finding(where, what, "put {pool} into nodeName", rule="same-node-names")
+            yield Finding(where, what, "add {pool} to nodeName", rule="same-node-names")
         seen.setdefault(first, pool.name)
 
 
 def overlapping_pod_cidrs(fleets: Iterable[fleet_api.Fleet]) -> Iterator[tuple[str, Finding]]:
-    """Yield pools whose podCIDR overlaps that of an earlier one, with the name of their Fleet."""
+    """Yield pools with a podCIDR that overlaps an earlier one, by name of the Fleet."""
     taken: list[tuple[int, int, int, str]] = []
-    """Version, first and last address, and whose they are; sorted, and without those that overlap others."""
+    """IP version, first and last address, and pool; sorted, without overlaps."""
     for fleet in fleets:
         for index, pool in enumerate(fleet.spec.node_pools):
             if pool.pod_cidr is None:
                 continue
             network = ipaddress.ip_network(pool.pod_cidr)
             version, first, last = int(network.version), int(network[0]), int(network[-1])
-            at = bisect.bisect_right(taken, (version, last), key=lambda each: each[:2])
+            at = bisect.bisect_right(taken, (version, last), key=lambda entry: entry[:2])
             before = taken[at - 1] if at else (0, 0, 0, "")
             if before[0] == version and before[2] >= first:
                 where = ("spec", "nodePools", index, "podCIDR")
-                what = f"{network} overlaps the network of pool {before[3]}: pods would share addresses"
-                yield fleet.name, Finding(where, what, "give each pool a network of its own", rule="pod-cidr-overlap")
+                what = f"{network} overlaps the podCIDR of pool {before[3]}"
+                yield fleet.name, Finding(where, what, "use a separate network for each pool", rule="pod-cidr-overlap")
             else:
                 taken.insert(at, (version, first, last, f"{fleet.name}/{pool.name}"))
 
 
 def check_node_template(template: Manifest, where: FieldPath) -> Iterator[Finding]:
-    """Yield what is wrong with a partial v1 Node."""
+    """Check a partial v1 Node."""
     if template.get("kind", "Node") != "Node":
-        yield Finding((*where, "kind"), "a node template must be of kind Node", "write Node", rule="invalid-template")
+        yield Finding((*where, "kind"), "must be Node", "set kind: Node", rule="invalid-template")
     if template.get("apiVersion", "v1") != "v1":
-        yield Finding((*where, "apiVersion"), "a Node's apiVersion is v1", "write v1", rule="invalid-template")
+        yield Finding((*where, "apiVersion"), "must be v1", "set apiVersion: v1", rule="invalid-template")
     for place, known in _NODE_FIELDS.items():
         part: Any = template
         for step in place:
@@ -199,14 +200,14 @@ def check_node_template(template: Manifest, where: FieldPath) -> Iterator[Findin
             continue
         for key in part:
             if key not in known:
-                hint = _OURS.get((*place, key)) or problems.suggestion(key, list(known))
-                what = f"{key!r} is not set by a template"
+                hint = _SET_ELSEWHERE.get((*place, key)) or problems.suggestion(key, list(known))
+                what = f"field {key!r} is not allowed in a node template"
                 yield Finding((*where, *place, key), what, hint, rule="invalid-template", at_key=True)
     yield from _template_values(template, where)
 
 
 class _Loose(Model):
-    """Part of an object that others wrote: only what is used of it matters."""
+    """Base of models that ignore unknown fields."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -243,13 +244,13 @@ class _AnyNode(_Loose):
 
 
 def template_problem(node: Manifest) -> str:
-    """Return what keeps a Node of a file from being a template, empty if nothing does."""
-    found = decode.to_model(_AnyNode, node)[1]
-    return f"{problems.format_path(found[0].field_path)} {found[0].what}" if found else ""
+    """Return why a Node of a file cannot be a template; empty if it can."""
+    findings = decode.to_model(_AnyNode, node)[1]
+    return f"{problems.format_path(findings[0].field_path)} {findings[0].what}" if findings else ""
 
 
 class _TemplateParts(Model):
-    """The parts of a node template whose values can be told right from wrong."""
+    """Fields of a node template that are validated."""
 
     labels: Labels | None = None
     annotations: Annotations | None = None
@@ -259,7 +260,7 @@ class _TemplateParts(Model):
     taints: Items[fleet_api.Taint] = ()
 
 
-_TEMPLATE_PLACES = {
+_TEMPLATE_PARENTS = {
     "labels": "metadata",
     "annotations": "metadata",
     "capacity": "status",
@@ -271,13 +272,13 @@ _TEMPLATE_PLACES = {
 
 def _template_values(template: Manifest, where: FieldPath) -> Iterator[Finding]:
     parts = {}
-    for name, place in _TEMPLATE_PLACES.items():
-        around = template.get(place)
-        if isinstance(around, dict) and around.get(name) is not None:
-            parts[name] = around[name]
-    found = decode.to_model(_TemplateParts, parts)[1] if parts else []
-    for finding in found:
+    for name, place in _TEMPLATE_PARENTS.items():
+        parent = template.get(place)
+        if isinstance(parent, dict) and parent.get(name) is not None:
+            parts[name] = parent[name]
+    findings = decode.to_model(_TemplateParts, parts)[1] if parts else []
+    for finding in findings:
         name = str(finding.field_path[0])
         yield Finding(
-            (*where, _TEMPLATE_PLACES[name], *finding.field_path), finding.what, finding.hint, rule=finding.rule
+            (*where, _TEMPLATE_PARENTS[name], *finding.field_path), finding.what, finding.hint, rule=finding.rule
         )

@@ -1,8 +1,7 @@
-"""kwok's own objects beside Stages, as files declare them: Logs, Exec, Attach, PortForward, ResourceUsage, Metric.
+"""Models and checks of kwok resources: Logs, Exec, Attach, PortForward, ResourceUsage, Metric.
 
-The API server prunes or refuses what its definitions do not know, and kwok says nothing of an
-expression that does not compile: it shows 0. So files are read against models of their own, and what
-is wrong in them is told at its line, before anything reaches the cluster.
+The API server prunes unknown fields, and kwok does not report an expression that does not compile: its metric is 0.
+So the files are validated before they reach the cluster.
 """
 
 import functools
@@ -31,26 +30,26 @@ _METRIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 
 def _name(value: str) -> str:
     if not _NAME.fullmatch(value):
-        raise invalid("must be a name: lower-case letters, digits, '-' and '.'")
+        raise invalid(f"must be a name of lower-case letters, digits, '-' and '.', got {value!r}")
     return value
 
 
 def _absolute(value: str) -> str:
-    """Refuse what depends on the folder in which kwok happens to run."""
+    """Reject paths relative to the working directory of kwok."""
     if not value.startswith("/"):
-        raise invalid(f"must be an absolute path on the machine that kwok runs on, got {value!r}")
+        raise invalid(f"must be an absolute path on the host of kwok, got {value!r}")
     return value
 
 
 def _metric_name(value: str) -> str:
     if not _METRIC_NAME.fullmatch(value):
-        raise invalid("must be a name as Prometheus has them, as in container_cpu_usage_seconds_total")
+        raise invalid(f"must be a Prometheus metric name, for example container_cpu_usage_seconds_total, got {value!r}")
     return value
 
 
 def _metrics_path(value: str) -> str:
     if not value.startswith("/metrics/"):
-        raise invalid("must begin with /metrics/: kwok serves no other path")
+        raise invalid(f"must start with /metrics/, got {value!r}")
     return value
 
 
@@ -60,7 +59,7 @@ File = Annotated[str, AfterValidator(_absolute)]
 
 
 class ResourceMetadata(Model):
-    """What an object is called."""
+    """Metadata of a cluster-wide resource."""
 
     name: AnyName
     labels: Labels = Field(default={})
@@ -68,20 +67,20 @@ class ResourceMetadata(Model):
 
 
 class NamespacedMetadata(ResourceMetadata):
-    """What an object in a namespace is called: as the pod that it is for."""
+    """Metadata of a namespaced resource. The name is that of its pod."""
 
     namespace: AnyName | None = None
 
 
 class Selector(Model):
-    """Whose pods a cluster-wide object is for: kwok looks at names, not at labels."""
+    """Selects pods by namespace and name."""
 
     match_namespaces: Items[Text] = ()
     match_names: Items[Text] = ()
 
 
 class Log(Model):
-    """Where a container's log is: in the format of container runtimes, `TIME stdout F TEXT`."""
+    """Log file of containers, in CRI format: `TIME stdout F TEXT`."""
 
     containers: Items[Text] = ()
     logs_file: File
@@ -90,28 +89,28 @@ class Log(Model):
 
 
 class Attachable(Model):
-    """What somebody sees who attaches to a container."""
+    """Output of an attached container."""
 
     containers: Items[Text] = ()
     logs_file: File
 
 
 class Env(Model):
-    """A variable of a command."""
+    """Environment variable of a command."""
 
     name: Text
     value: str = ""
 
 
 class RunAs(Model):
-    """Whose rights a command has."""
+    """User and group of a command."""
 
     run_as_user: Annotated[int, Field(ge=0)] | None = None
     run_as_group: Annotated[int, Field(ge=0)] | None = None
 
 
 class Local(Model):
-    """How a command runs: on kwok's machine."""
+    """Execution of a command on the host of kwok."""
 
     work_dir: File | None = None
     envs: Items[Env] = ()
@@ -119,7 +118,7 @@ class Local(Model):
 
 
 class Executable(Model):
-    """Commands that may be run in a container."""
+    """Exec in containers."""
 
     containers: Items[Text] = ()
     local: Local
@@ -129,14 +128,14 @@ Port = Annotated[int, Field(ge=1, le=MAX_PORT)]
 
 
 class Target(Model):
-    """Where a connection goes."""
+    """Target of a forwarded connection."""
 
     address: Text
     port: Port
 
 
 class Forward(Model):
-    """What becomes of connections to a pod's ports."""
+    """Port forwarding of a pod: to a target, or to a command."""
 
     ports: Items[Port] = ()
     target: Target | None = None
@@ -145,12 +144,12 @@ class Forward(Model):
     @model_validator(mode="after")
     def _one(self) -> "Forward":
         if bool(self.command) == (self.target is not None):
-            raise invalid("needs either target or command")
+            raise invalid("target or command is required, but not both")
         return self
 
 
 class Amount(Model):
-    """How much of a resource is used."""
+    """Usage of one resource."""
 
     value: Quantity | None = None
     expression: Text | None = None
@@ -158,26 +157,26 @@ class Amount(Model):
     @model_validator(mode="after")
     def _one(self) -> "Amount":
         if (self.value is None) == (self.expression is None):
-            raise invalid("needs either value or expression")
+            raise invalid("value or expression is required, but not both")
         return self
 
 
 class Usages(Model):
-    """What containers use, by resource."""
+    """Resource usage of containers."""
 
     containers: Items[Text] = ()
     usage: dict[str, Amount]
 
 
 class MetricLabel(Model):
-    """A label and the CEL that gives its value."""
+    """Metric label with a CEL value."""
 
     name: Text
     value: Text
 
 
 class Bucket(Model):
-    """A bucket of a histogram."""
+    """Histogram bucket."""
 
     le: Annotated[float, Field(ge=0, strict=False)]
     value: Text
@@ -185,7 +184,7 @@ class Bucket(Model):
 
 
 class MetricEntry(Model):
-    """One figure, computed by CEL."""
+    """One metric, computed by CEL."""
 
     name: Annotated[str, AfterValidator(_metric_name)]
     help: str = ""
@@ -196,16 +195,16 @@ class MetricEntry(Model):
     buckets: Items[Bucket] = ()
 
     @model_validator(mode="after")
-    def _fitting(self) -> "MetricEntry":
+    def _consistent(self) -> "MetricEntry":
         if self.kind == "histogram" and not self.buckets:
-            raise invalid("needs buckets, as any histogram")
+            raise invalid("buckets is required for a histogram")
         if self.kind != "histogram" and self.value is None:
-            raise invalid("needs a value")
+            raise invalid(f"value is required for a {self.kind}")
         return self
 
 
 class MetricSpec(Model):
-    """Figures that are served together."""
+    """Metrics of one path."""
 
     path: Annotated[str, AfterValidator(_metrics_path)]
     metrics: Annotated[Items[MetricEntry], Field(min_length=1)]
@@ -218,12 +217,12 @@ _ENTRIES: dict[str, tuple[str, type[Model]]] = {
     "PortForward": ("forwards", Forward),
     "ResourceUsage": ("usages", Usages),
 }
-"""The one list that each kind holds, and what its entries are."""
+"""List field and entry model of each kind."""
 
 
 @functools.cache
 def _model(kind: str) -> type[Model]:
-    """Return the model of a kind; its cluster-wide form has a selector, and no namespace."""
+    """Return the model of a kind. A Cluster kind has a selector and no namespace."""
     wide = kind in objects.KWOK_CLUSTER_KINDS
     fields: dict[str, Any] = {
         "api_version": (Literal["kwok.x-k8s.io/v1alpha1"], ...),
@@ -244,30 +243,32 @@ def _spec(kind: str) -> type[Model]:
 
 
 def check(value: object) -> list[Finding]:
-    """Return all that is wrong in one of kwok's objects."""
+    """Return the Findings of one kwok resource."""
     kind = value.get("kind") if isinstance(value, dict) else None
     if kind not in KINDS or not isinstance(value, dict):
-        hint = "name it under spec.stages" if kind == "Stage" else problems.suggestion(str(kind), sorted(KINDS))
-        return [Finding(("kind",), f"{kind!r} is not one of kwok's kinds", hint, rule="unknown-kind")]
-    wrong = decode.to_model(_model(kind), value)[1]
-    return wrong or [finding for where, text, takes in _expressions(value) for finding in _compiled(where, text, takes)]
+        hint = "add the file to spec.stages" if kind == "Stage" else problems.suggestion(str(kind), sorted(KINDS))
+        return [Finding(("kind",), f"{kind!r} is not a kind of kwokResources", hint, rule="unknown-kind")]
+    findings = decode.to_model(_model(kind), value)[1]
+    return findings or [
+        finding for where, text, takes in _expressions(value) for finding in _compiled(where, text, takes)
+    ]
 
 
 _NUMBER = ("int", "uint", "double", "bool", "duration", "dyn", "null")
 _TEXT = ("string", "dyn", "null")
-"""The results of CEL that kwok can show as a figure or a label; of `dyn` only running it tells."""
+"""CEL result types that kwok can use as a number or a label; `dyn` is unknown before evaluation."""
 
 
 def _expressions(value: Manifest) -> Iterator[tuple[FieldPath, str, tuple[str, ...]]]:
-    """Yield where an object holds CEL, the expression, and what it may yield."""
+    """Yield path, text and allowed result types of each CEL expression."""
     spec = value["spec"]
     for index, metric in enumerate(spec.get("metrics") or ()):
         at: FieldPath = ("spec", "metrics", index)
         if metric.get("value") is not None:
             yield (*at, "value"), metric["value"], _NUMBER
         for name, takes in (("labels", _TEXT), ("buckets", _NUMBER)):
-            for number, each in enumerate(metric.get(name) or ()):
-                yield (*at, name, number, "value"), each["value"], takes
+            for number, entry in enumerate(metric.get(name) or ()):
+                yield (*at, name, number, "value"), entry["value"], takes
     for index, uses in enumerate(spec.get("usages") or ()):
         for resource, amount in (uses.get("usage") or {}).items():
             if amount.get("expression") is not None:
@@ -277,55 +278,69 @@ def _expressions(value: Manifest) -> Iterator[tuple[FieldPath, str, tuple[str, .
 def _compiled(where: FieldPath, text: str, takes: tuple[str, ...]) -> Iterator[Finding]:
     analysis = cel.analyze(text, cel.METRIC)
     if analysis.problem:
-        what = f"kwok cannot compile this CEL, {analysis.problem}: it shows nothing"
-        yield Finding(where, what, "there are node, pod and container, of Kubernetes' own fields", rule="kwok-bad-cel")
+        what = f"the CEL expression does not compile ({analysis.problem}): kwok reports no value"
+        yield Finding(
+            where,
+            what,
+            "use the variables node, pod and container with fields of the Kubernetes API",
+            rule="kwok-bad-cel",
+        )
     elif analysis.result_type not in takes:
-        what = f"kwok can make no {'label' if takes is _TEXT else 'figure'} of {analysis.result_type}: it shows nothing"
-        hint = "yield a text" if takes is _TEXT else 'yield a number or a Quantity, as in Quantity("1Gi")'
+        what = f"the result must be a {'string' if takes is _TEXT else 'number'}, got {analysis.result_type}"
+        hint = "return a string" if takes is _TEXT else 'return a number or a Quantity, for example Quantity("1Gi")'
         yield Finding(where, what, hint, rule="kwok-cel-yields")
 
 
 def owned_manifest(value: Manifest, fleet: str) -> Manifest:
-    """Return an object as one of ours, with what the API server would fill in: else it would differ for ever."""
-    kind, given = value["kind"], value["metadata"]
-    metadata = {key: item for key, item in given.items() if item}
+    """Return a resource with kwokfleet labels and API server defaults, so that it does not differ forever."""
+    kind, source_metadata = value["kind"], value["metadata"]
+    metadata = {key: item for key, item in source_metadata.items() if item}
     if kind in objects.KWOK_NAMESPACED_KINDS:
         metadata.setdefault("namespace", "default")
-    metadata["labels"] = {**(given.get("labels") or {}), objects.MANAGED_BY: objects.KWOKFLEET, objects.FLEET: fleet}
-    spec = _without_nothing(value["spec"])
+    metadata["labels"] = {
+        **(source_metadata.get("labels") or {}),
+        objects.MANAGED_BY: objects.KWOKFLEET,
+        objects.FLEET: fleet,
+    }
+    spec = _without_nulls(value["spec"])
     if kind == "Metric":
-        spec = {**spec, "metrics": [{"dimension": "node", **each} for each in spec["metrics"]]}
+        spec = {**spec, "metrics": [{"dimension": "node", **metric} for metric in spec["metrics"]]}
     return {"apiVersion": value["apiVersion"], "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def _without_nothing(part: Any) -> Any:  # noqa: ANN401  # any part of a manifest
-    """Return a part without what is null: the API server keeps none of it."""
+def _without_nulls(part: Any) -> Any:  # noqa: ANN401  # any part of a manifest
+    """Return a part without nulls: the API server drops them."""
     if isinstance(part, Mapping):
-        return {key: _without_nothing(item) for key, item in part.items() if item is not None}
-    return [_without_nothing(item) for item in part] if isinstance(part, list) else part
+        return {key: _without_nulls(item) for key, item in part.items() if item is not None}
+    return [_without_nulls(item) for item in part] if isinstance(part, list) else part
 
 
-def check_reachable(own: Iterable[Manifest], runs: KwokControllerSpec) -> Iterator[Finding]:
-    """Yield that kubectl will not find what a Fleet declares for it, if nodes do not say where kwok is."""
-    kinds = sorted({each["kind"] for each in own} & set(flags.DEBUG_KINDS))
-    if kinds and runs.port is None:
-        what = f"kubectl cannot reach kwok for {', '.join(kinds)}: nodes do not say where it is"
-        hint = "give the KwokController a port"
+def check_reachable(manifests: Iterable[Manifest], controller: KwokControllerSpec) -> Iterator[Finding]:
+    """Warn about debug resources that kubectl cannot reach, because the nodes have no kubelet port."""
+    kinds = sorted({manifest["kind"] for manifest in manifests} & set(flags.DEBUG_KINDS))
+    if kinds and controller.port is None:
+        what = f"kubectl cannot reach kwok for {', '.join(kinds)}: the nodes have no kubelet port"
+        hint = "set spec.port of the KwokController"
         yield Finding(("spec", "kwokResources"), what, hint, problems.Severity.WARNING, "unreachable-kwok")
 
 
-def check_conflicts(found: Iterable[tuple[Manifest, Document]], *, uses: bool) -> Iterator[tuple[Document, Finding]]:
-    """Yield objects that cannot stand beside each other, or (*uses*) beside usage that Fleets declare."""
+def check_conflicts(
+    resources: Iterable[tuple[Manifest, Document]], *, uses: bool
+) -> Iterator[tuple[Document, Finding]]:
+    """Yield resources that conflict with each other, or (*uses*) with the usage of Fleets."""
     seen: dict[objects.ObjectKey, Document] = {}
-    for manifest, document in found:
+    for manifest, document in resources:
         key = objects.key(manifest)
         first = seen.setdefault(key, document)
         if first is not document:
-            what = f"there is another {key.kind} {key.name!r}, in {first.path}"
-            yield document, Finding(("metadata", "name"), what, "keep one of them", rule="duplicate-name")
+            what = f"duplicate {key.kind} {key.name!r}, also in {first.path}"
+            yield document, Finding(("metadata", "name"), what, "remove one of them", rule="duplicate-name")
         if uses and key.kind == "ClusterResourceUsage":
-            what = "cannot stand beside the usage of pools and waves: kwok would take one or the other"
-            yield document, Finding(("kind",), what, "use ResourceUsage, or only one of them", rule="rival-usage")
+            what = "conflicts with usage of pools and waves: kwok would use only one of them"
+            yield document, Finding(("kind",), what, "use ResourceUsage, or remove one of them", rule="rival-usage")
         if uses and key.kind == "Metric" and manifest["spec"]["path"] == usage.PATH:
-            what = "is the path at which the usage of pools and waves is shown"
-            yield document, Finding(("spec", "path"), what, "choose another, as in /metrics/mine", rule="rival-usage")
+            what = "is reserved for the usage of pools and waves"
+            yield (
+                document,
+                Finding(("spec", "path"), what, "use another path, for example /metrics/mine", rule="rival-usage"),
+            )

@@ -1,4 +1,4 @@
-"""What shows only when all documents of a tree are held together."""
+"""Checks across all documents of a tree."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -15,26 +15,28 @@ AUTOSCALER_KEY = "templates"
 
 
 def check_document(value: object) -> list[Finding]:
-    """Return what keeps a document from being sorted by apiVersion and kind."""
+    """Check apiVersion and kind of a document."""
     if not isinstance(value, Mapping):
-        hint = "begin with apiVersion, kind and metadata"
-        return [Finding((), "is not an object: a mapping is expected", hint, rule="not-an-object")]
+        hint = "start with apiVersion, kind and metadata"
+        return [Finding((), "must be a mapping", hint, rule="not-an-object")]
     version, kind = value.get("apiVersion"), value.get("kind")
     if version is None and kind is None and not {"spec", "metadata"} & value.keys():
-        hint = "if it is a fleet file, begin with apiVersion and kind"
+        hint = "add apiVersion and kind if this is a Fleet file"
         return [
-            Finding((), "has neither apiVersion nor kind, and is ignored", hint, problems.Severity.WARNING, "ignored")
+            Finding((), "is ignored: it has neither apiVersion nor kind", hint, problems.Severity.WARNING, "ignored")
         ]
     for name, given in (("apiVersion", version), ("kind", kind)):
         if not isinstance(given, str):
-            what = "is missing" if given is None else "must be a text"
+            what = "is required" if given is None else "must be a string"
             return [
-                Finding((name,), what, f"as in {name}: {_SAMPLE[name]}", rule="missing-field", at_key=given is None)
+                Finding(
+                    (name,), what, f"for example {name}: {_EXAMPLES[name]}", rule="missing-field", at_key=given is None
+                )
             ]
     return _version(str(version), str(kind))
 
 
-_SAMPLE = {"apiVersion": fleet_api.API_VERSION, "kind": "Fleet"}
+_EXAMPLES = {"apiVersion": fleet_api.API_VERSION, "kind": "Fleet"}
 
 
 def _version(version: str, kind: str) -> list[Finding]:
@@ -44,7 +46,7 @@ def _version(version: str, kind: str) -> list[Finding]:
         return [
             Finding(
                 ("kind",),
-                f"there is no kind {kind!r}",
+                f"unknown kind {kind!r}",
                 problems.suggestion(kind, sorted(fleet_api.KINDS)),
                 rule="unknown-kind",
             )
@@ -55,8 +57,12 @@ def _version(version: str, kind: str) -> list[Finding]:
         or version.startswith(fleet_api.GROUP)
         or (close and kind.lower() in {"fleet", "kwokcontroller"})
     ):
-        what = f"there is no {version}" if version.startswith(fleet_api.GROUP) else f"{version!r} has no kind {kind!r}"
-        return [Finding(("apiVersion",), what, f"write {fleet_api.API_VERSION}", rule="unknown-version")]
+        what = (
+            f"unknown version {version}"
+            if version.startswith(fleet_api.GROUP)
+            else f"kind {kind!r} does not belong to {version!r}"
+        )
+        return [Finding(("apiVersion",), what, f"use {fleet_api.API_VERSION}", rule="unknown-version")]
     return []
 
 
@@ -67,36 +73,37 @@ def has_name(value: Mapping[str, Any]) -> bool:
 
 
 def node_templates(values: Sequence[Any]) -> tuple[list[Manifest], str]:
-    """Return the Nodes among documents, in Lists and in the autoscaler's ConfigMap, or why there are none."""
-    found: list[Manifest] = []
+    """Return the Nodes in documents, Lists and the autoscaler's ConfigMap, or an error message."""
+    templates: list[Manifest] = []
     for value in values:
         if not isinstance(value, dict):
             continue
         if value.get("kind") == "Node":
-            found.append(value)
+            templates.append(value)
         elif value.get("kind") in ("List", "NodeList") and isinstance(value.get("items"), list):
             items = [{"kind": "Node", **item} for item in value["items"] if isinstance(item, dict)]
-            found += [item for item in items if item["kind"] == "Node"]
+            templates += [item for item in items if item["kind"] == "Node"]
         elif value.get("kind") == "ConfigMap":
-            inner, trouble = _config_map(value)
-            if trouble:
-                return [], trouble
-            found += inner
-    unfit = next((trouble for trouble in map(fleet_checks.template_problem, found) if trouble), "")
-    if unfit:
-        return [], f"holds a Node that cannot be a template: {unfit}"
-    return found, "" if found else "holds no Node"
+            inner, error = _config_map(value)
+            if error:
+                return [], error
+            templates += inner
+    error = next(filter(None, map(fleet_checks.template_problem, templates)), "")
+    if error:
+        return [], f"contains a Node that cannot be a template: {error}"
+    return templates, "" if templates else "contains no Node"
 
 
 def _config_map(value: Manifest) -> tuple[list[Manifest], str]:
     data = value.get("data")
     text = data.get(AUTOSCALER_KEY) if isinstance(data, dict) else None
     if not isinstance(text, str):
-        return [], f"holds a ConfigMap without the key {AUTOSCALER_KEY!r}"
-    parsed, wrong = parser.parse(AUTOSCALER_KEY, text)
-    if wrong:
-        return [], f"holds a ConfigMap whose templates are not YAML (line {wrong[0].line} of the text)"
-    return node_templates([each.value for each in parsed if not _is_config_map(each.value)])
+        return [], f"contains a ConfigMap without the key {AUTOSCALER_KEY!r}"
+    documents, yaml_problems = parser.parse(AUTOSCALER_KEY, text)
+    if yaml_problems:
+        line = yaml_problems[0].line
+        return [], f"contains a ConfigMap with invalid YAML (line {line} of key {AUTOSCALER_KEY!r})"
+    return node_templates([document.value for document in documents if not _is_config_map(document.value)])
 
 
 def _is_config_map(value: object) -> bool:
@@ -106,33 +113,33 @@ def _is_config_map(value: object) -> bool:
 def check_conflicts(
     fleets: Iterable[fleet_api.Fleet], sets: Mapping[str, Sequence[stage_sets.NamedStageSet]]
 ) -> Iterator[tuple[str, Finding]]:
-    """Yield what Fleets cannot both have, with the name of the Fleet at which to mend it."""
+    """Yield conflicts between Fleets, by name of the Fleet to change."""
     ordered = sorted(fleets, key=lambda fleet: fleet.name)
     named = [(fleet.name, index, one) for fleet in ordered for index, one in enumerate(sets.get(fleet.name, ()))]
     for first, second in stage_sets.conflicting_pairs([one for _, _, one in named]):
         name, index, one = named[second]
         other = named[first]
         rival = f"{other[2].name!r} (Fleet {other[0]!r})"
-        what = f"{one.name!r} and {rival} would act on the same objects: Stages are cluster-wide"
-        yield name, Finding(("spec", "stages", index), what, "keep one of them", rule="rival-stages")
+        what = f"{one.name!r} and {rival} act on the same objects: Stages are cluster-wide"
+        yield name, Finding(("spec", "stages", index), what, "remove one of them", rule="rival-stages")
     yield from _same_groups(ordered)
     yield from _same_names(ordered)
 
 
 def _same_names(fleets: Sequence[fleet_api.Fleet]) -> Iterator[tuple[str, Finding]]:
-    """Yield pools, Lifecycles and Waves that would ask for objects of the same name."""
+    """Yield pools, Lifecycles and Waves that create objects with the same name."""
     owners: dict[tuple[str, ...], tuple[str, FieldPath]] = {}
     for fleet in fleets:
         for claim, where in _claims(fleet):
             owner, first = owners.setdefault(claim, (fleet.name, where))
-            within = owner == fleet.name and claim[0] != "object"  # told at the Fleet already
+            within = owner == fleet.name and claim[0] != "object"  # already reported by fleet_checks
             if first is not where and not within:
-                what = f"{claim[-1]!r} would be made by Fleet {owner!r} too"
-                yield fleet.name, Finding(where, what, "give one another name", rule="same-name")
+                what = f"{claim[-1]!r} is also created by Fleet {owner!r}"
+                yield fleet.name, Finding(where, what, "rename one of them", rule="same-name")
 
 
 def _claims(fleet: fleet_api.Fleet) -> Iterator[tuple[tuple[str, ...], FieldPath]]:
-    """Yield the names that a Fleet lays claim to, and where."""
+    """Yield the object names that a Fleet uses, with their paths."""
     for index, pool in enumerate(fleet.spec.node_pools):
         yield ("node", nodes.node_name(pool, fleet.name, 0)), ("spec", "nodePools", index, "nodeName")
     for index, lifecycle in enumerate(fleet.spec.lifecycles):
@@ -155,36 +162,45 @@ def _same_groups(fleets: Sequence[fleet_api.Fleet]) -> Iterator[tuple[str, Findi
         groups = fleet.spec.node_groups
         first = seen.setdefault(groups.namespace, fleet)
         if first.spec.node_groups != groups:
-            what = f"differs from Fleet {first.name!r}, and one autoscaler reads both"
-            yield fleet.name, Finding(("spec", "nodeGroups"), what, "make them equal", rule="conflict")
+            what = f"differs from Fleet {first.name!r}, but one autoscaler reads both"
+            yield (
+                fleet.name,
+                Finding(("spec", "nodeGroups"), what, "use the same nodeGroups in both Fleets", rule="conflict"),
+            )
 
 
 def check_stage_coverage(tree: desired.Tree) -> Iterator[tuple[str, Finding]]:
-    """Yield workload that no Stage would bring to its end, and heartbeats that would not do."""
+    """Yield Jobs that no Stage completes, and missing heartbeats."""
     for fleet in tree.fleets:
         for index, wave in enumerate(fleet.spec.waves):
             where = ("spec", "waves", index, "template")
-            found = _own_lifecycle(fleet, wave, where) if wave.lifecycle else _at_large(tree, fleet, wave, where)
-            yield from ((fleet.name, finding) for finding in found)
+            findings = (
+                _own_lifecycle(fleet, wave, where) if wave.lifecycle else _custom_stages(tree, fleet, wave, where)
+            )
+            yield from ((fleet.name, finding) for finding in findings)
     if tree.fleets:
         yield from _heartbeats(tree)
 
 
 def _own_lifecycle(fleet: fleet_api.Fleet, wave: wave_api.Wave, where: FieldPath) -> Iterator[Finding]:
-    """Yield a Job whose Lifecycle never ends. What our own Stages match need not be tried out."""
-    lifecycle = next(each for each in fleet.spec.lifecycles if each.name == wave.lifecycle)
+    """Yield a Job with a Lifecycle that never completes. Rendered Stages need no selector check."""
+    lifecycle = next(entry for entry in fleet.spec.lifecycles if entry.name == wave.lifecycle)
     ends = lifecycle.pod is not None and (lifecycle.pod.complete or lifecycle.pod.fail)
     if wave.template["kind"] == "Job" and not ends:
-        what = f"no Stage ever completes the pods of this Job: lifecycle {wave.lifecycle!r} has no complete"
-        yield Finding(where, what, "add complete to it, as in complete: args", rule="workload-never-completes")
+        what = f"the Job never ends: lifecycle {wave.lifecycle!r} has no complete"
+        yield Finding(
+            where, what, "add complete to the lifecycle, for example complete: args", rule="workload-never-completes"
+        )
 
 
-def _at_large(tree: desired.Tree, fleet: fleet_api.Fleet, wave: wave_api.Wave, where: FieldPath) -> Iterator[Finding]:
-    """Yield what Stages of the author's own leave to wish; each set of the library completes Jobs."""
+def _custom_stages(
+    tree: desired.Tree, fleet: fleet_api.Fleet, wave: wave_api.Wave, where: FieldPath
+) -> Iterator[Finding]:
+    """Check the Wave against the user's own Stages. Library sets complete all Jobs."""
     named = [one for uses in tree.stage_sets.values() for one in uses]
     if all(one.from_library for one in named if "pod" in stage_sets.roles(one)):
         return
-    from kwokfleet.stagelint import coverage  # noqa: PLC0415  # slow to import, and needed by few
+    from kwokfleet.stagelint import coverage  # noqa: PLC0415  # slow to import, rarely needed
 
     context = desired.run_context(tree, fleet, wave, "0")
     made = workloads.object_factory(context)(0)
@@ -194,11 +210,11 @@ def _at_large(tree: desired.Tree, fleet: fleet_api.Fleet, wave: wave_api.Wave, w
 
 
 def _heartbeats(tree: desired.Tree) -> Iterator[tuple[str, Finding]]:
-    """Yield whether kwok could keep the nodes Ready, unless it is plain that it can."""
+    """Check that kwok can keep the nodes Ready."""
     named = [one for uses in tree.stage_sets.values() for one in uses]
     if tree.lease and not any("heartbeat" in stage_sets.roles(one) for one in named):
         return
-    from kwokfleet.stagelint import coverage  # noqa: PLC0415  # slow to import, and needed by few
+    from kwokfleet.stagelint import coverage  # noqa: PLC0415  # slow to import, rarely needed
 
     total = sum(schedule.max_replicas(pool) for fleet in tree.fleets for pool in fleet.spec.node_pools)
     stages = [stage for stage in desired.stages(tree) if stage_sets.target_kind(stage) == "Node"]

@@ -1,4 +1,4 @@
-"""What can be wrong with a Wave: its template, its variables, the names of its objects."""
+"""Checks of one Wave: arrivals, variables, template, object names, gates."""
 
 import math
 import re
@@ -19,7 +19,7 @@ from kwokfleet.validate import fleet_checks
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _RECURRING = {"cron", "every"}
-_CLUSTER_S = (
+_SERVER_FIELDS = (
     "uid",
     "resourceVersion",
     "creationTimestamp",
@@ -28,7 +28,7 @@ _CLUSTER_S = (
     "selfLink",
     "generation",
 )
-"""What an object copied from a cluster brings along."""
+"""Metadata that the API server sets."""
 _CRON_RUN_DIGITS = 8
 _PLACEMENT: dict[str, Any] = {
     "tolerations": [{"key": str, "effect": str}],
@@ -38,14 +38,14 @@ _PLACEMENT: dict[str, Any] = {
         }
     },
 }
-"""The parts of a pod's spec that placing it adds to."""
+"""Parts of a pod spec that placement extends."""
 _TEMPLATE_STEPS = len(("spec", "waves", 0, "template"))
 
 
 def check(
     fleet: fleet_api.Fleet, wave: Wave, where: FieldPath, trace: workloads.RecordedArrivals | None
 ) -> Iterator[Finding]:
-    """Yield everything wrong with a Wave."""
+    """Yield the Findings of one Wave."""
     yield from fleet_checks.check_lifecycle_reference(fleet, wave.lifecycle, "pod", where)
     yield from _pools(fleet, wave, where)
     yield from _amount(wave, where, trace)
@@ -60,23 +60,23 @@ def _pools(fleet: fleet_api.Fleet, wave: Wave, where: FieldPath) -> Iterator[Fin
     known = [pool.name for pool in fleet.spec.node_pools]
     for index, name in enumerate(wave.pools):
         if name not in known:
-            hint = problems.suggestion(name, known) if known else "declare it under spec.nodePools"
-            yield Finding((*where, "pools", index), f"there is no pool {name!r}", hint, rule="unknown-reference")
+            hint = problems.suggestion(name, known) if known else "add it to spec.nodePools"
+            yield Finding((*where, "pools", index), f"pool {name!r} not found", hint, rule="unknown-reference")
     if wave.place and not known:
-        what = "its pods can land nowhere: the Fleet has no pool"
-        hint = "add a pool, or set place: false to leave the choice of nodes to the template"
+        what = "its pods cannot be scheduled: the Fleet has no pool"
+        hint = "add a pool, or set place: false and select nodes in the template"
         yield Finding((*where, "name"), what, hint, Severity.WARNING, "no-pool")
 
 
 def _amount(wave: Wave, where: FieldPath, trace: workloads.RecordedArrivals | None) -> Iterator[Finding]:
     if wave.arrivals is None:
         if wave.duration is not None:
-            what = "needs arrivals: without them everything arrives at once"
+            what = "requires arrivals: without arrivals, all objects arrive at once"
             yield Finding((*where, "duration"), what, "add arrivals, or use count", rule="no-arrivals", at_key=True)
         return
     if wave.arrivals.trace is None and wave.count is None and wave.duration is None:
-        what = "needs count or duration beside it: it would never end"
-        yield Finding((*where, "arrivals"), what, "add one of them", rule="endless", at_key=True)
+        what = "requires count or duration: the wave would never end"
+        yield Finding((*where, "arrivals"), what, "add count or duration", rule="endless", at_key=True)
         return
     longest = units.MAX_DURATION.total_seconds()
     if wave.arrivals.trace is not None:
@@ -84,26 +84,26 @@ def _amount(wave: Wave, where: FieldPath, trace: workloads.RecordedArrivals | No
     elif wave.duration is not None:
         most = schedule.expected_arrivals(wave.arrivals, wave.duration.total_seconds())
         if min(most, wave.count or most) > wave_api.MAX_COUNT:
-            what = f"about {most:,.0f} objects would arrive, more than {wave_api.MAX_COUNT:,}"
-            yield Finding((*where, "duration"), what, "shorten it, lower the rate, or add count", rule="too-many")
+            what = f"causes about {most:,.0f} objects; the limit is {wave_api.MAX_COUNT:,}"
+            yield Finding((*where, "duration"), what, "reduce the duration or the rate, or add count", rule="too-many")
         return
     else:
         too_long = schedule.expected_arrivals(wave.arrivals, longest) < (wave.count or 1) - 1
     if too_long:
-        what = f"the last object would arrive after more than {units.MAX_DURATION.days} days"
-        yield Finding((*where, "arrivals"), what, "raise the rate, or lower count", rule="too-long", at_key=True)
+        what = f"the last object arrives after more than {units.MAX_DURATION.days} days"
+        yield Finding((*where, "arrivals"), what, "increase the rate, or reduce count", rule="too-long", at_key=True)
 
 
 def _variables(wave: Wave, where: FieldPath, trace: workloads.RecordedArrivals | None) -> Iterator[Finding]:
     for name in wave.vary:
         if not _IDENTIFIER.fullmatch(name):
-            what = f"{name!r} cannot be a variable's name"
+            what = f"{name!r} is not a valid variable name"
             yield Finding((*where, "vary", name), what, "use letters, digits and '_'", rule="invalid-name", at_key=True)
         elif name in workloads.BUILT_IN:
-            what = f"{name!r} is a variable that every wave has"
-            yield Finding((*where, "vary", name), what, "give yours another name", rule="invalid-name", at_key=True)
+            what = f"{name!r} is a built-in variable"
+            yield Finding((*where, "vary", name), what, "use another name", rule="invalid-name", at_key=True)
     for name in sorted(set(trace.rows[0] if trace and trace.rows else ()) & {*workloads.BUILT_IN, *wave.vary}):
-        what = f"the trace has a column {name!r}, which is a variable already"
+        what = f"the trace column {name!r} has the name of another variable"
         yield Finding((*where, "arrivals", "trace", "file"), what, "rename the column", rule="invalid-name")
     known = workloads.variable_names(wave, trace)
     from_trace = wave.arrivals is not None and wave.arrivals.trace is not None and trace is None
@@ -112,15 +112,21 @@ def _variables(wave: Wave, where: FieldPath, trace: workloads.RecordedArrivals |
         for name in sorted(workloads.template_variables(text)):
             used.add(name)
             if name not in known and not from_trace:
-                what = f"there is no variable {name!r}"
+                what = f"unknown variable {name!r}"
                 yield Finding((*where, *place), what, problems.suggestion(name, sorted(known)), rule="unknown-variable")
     for name in sorted(set(wave.vary) - used):
-        what = f"variable {name!r} is used nowhere in the template"
-        yield Finding((*where, "vary", name), what, f"write {{{{{name}}}}} there", Severity.WARNING, "unused-variable")
+        what = f"variable {name!r} is not used in the template"
+        yield Finding(
+            (*where, "vary", name),
+            what,
+            f"add {{{{{name}}}}} to the template, or remove the variable",
+            Severity.WARNING,
+            "unused-variable",
+        )
 
 
 def _texts(wave: Wave) -> Iterator[tuple[FieldPath, str]]:
-    """Yield every text of a Wave that may hold variables, and its place."""
+    """Yield each string of a Wave that may contain variables, with its path."""
     if wave.namespace:
         yield ("namespace",), wave.namespace
     yield from _texts_in(wave.template, ("template",))
@@ -142,21 +148,31 @@ def _template(wave: Wave, where: FieldPath) -> Iterator[Finding]:
     template = wave.template
     for name in ("apiVersion", "kind"):
         if not isinstance(template.get(name), str) or not template[name]:
-            what = f"needs {name}" if name not in template else "must be a text"
+            what = f"{name} is required" if name not in template else "must be a string"
             place = where if name not in template else (*where, name)
-            yield Finding(place, what, "as in batch/v1, Job", rule="invalid-template", at_key=name not in template)
+            yield Finding(
+                place,
+                what,
+                "for example apiVersion: batch/v1, kind: Job",
+                rule="invalid-template",
+                at_key=name not in template,
+            )
     metadata = template.get("metadata")
     yield from _metadata(metadata, (*where, "metadata"))
     if template.get("kind") == "Pod" and not any(True for _ in pod_templates(template, where)):
-        yield Finding((*where, "kind"), "a Pod needs spec.containers", "add them", rule="invalid-template")
+        yield Finding(
+            (*where, "kind"), "spec.containers is required in a Pod", "add containers", rule="invalid-template"
+        )
     if isinstance(metadata, Mapping) and "generateName" in metadata:
-        what = "names must follow from the file, so that nothing is made twice"
+        what = "is not allowed: names must be the same each time, or objects would be created twice"
         yield Finding((*where, "metadata", "generateName"), what, "use name with {{index}}", rule="invalid-template")
     if "status" in template:
-        yield Finding((*where, "status"), "belongs to the cluster", "remove it", rule="invalid-template", at_key=True)
-    for name in _CLUSTER_S:
+        yield Finding(
+            (*where, "status"), "is set by the cluster", "remove status", rule="invalid-template", at_key=True
+        )
+    for name in _SERVER_FIELDS:
         if isinstance(metadata, Mapping) and name in metadata:
-            what = f"{name!r} belongs to the cluster"
+            what = f"{name!r} is set by the API server"
             yield Finding((*where, "metadata", name), what, "remove it", rule="invalid-template", at_key=True)
     for place, pod in pod_templates(template, where):
         yield from _pod(pod, place)
@@ -166,29 +182,35 @@ def _template(wave: Wave, where: FieldPath) -> Iterator[Finding]:
             and policy not in ("Never", "OnFailure")
             and not workloads.template_variables(policy)
         ):
-            what = "the pods of a Job need restartPolicy Never or OnFailure"
-            yield Finding((*place, "spec", "restartPolicy"), what, "add it", rule="invalid-template", at_key=True)
+            what = "must be Never or OnFailure in a Job"
+            yield Finding(
+                (*place, "spec", "restartPolicy"),
+                what,
+                "set restartPolicy: Never",
+                rule="invalid-template",
+                at_key=True,
+            )
 
 
 def _metadata(metadata: Any, where: FieldPath) -> Iterator[Finding]:  # noqa: ANN401  # any part of a manifest
-    """Yield what of an object's metadata is of the wrong type: the API server would refuse it."""
+    """Check the types in the metadata of an object."""
     if metadata is not None and not isinstance(metadata, Mapping):
         yield Finding(where, "must be a mapping", rule="invalid-template")
         return
     for name in ("name", "namespace"):
         if metadata and not isinstance(metadata.get(name, ""), str | None):
-            yield Finding((*where, name), "must be a text", "put it in quotes", rule="invalid-template")
+            yield Finding((*where, name), "must be a string", "put it in quotes", rule="invalid-template")
     for name in ("labels", "annotations"):
         part = (metadata or {}).get(name)
         if part is not None and not isinstance(part, Mapping):
             yield Finding((*where, name), "must be a mapping", rule="invalid-template")
         for key, item in part.items() if isinstance(part, Mapping) else ():
             if not isinstance(item, str | None):
-                yield Finding((*where, name, key), "must be a text", "put it in quotes", rule="invalid-template")
+                yield Finding((*where, name, key), "must be a string", "put it in quotes", rule="invalid-template")
 
 
 def pod_templates(template: Manifest, where: FieldPath) -> Iterator[tuple[FieldPath, Manifest]]:
-    """Yield every pod template in an object, whatever its kind, and its place."""
+    """Yield each pod template in an object of any kind, with its path."""
     spec = template.get("spec")
     if isinstance(spec, Mapping) and "containers" in spec:
         yield where, template
@@ -203,7 +225,7 @@ def pod_templates(template: Manifest, where: FieldPath) -> Iterator[tuple[FieldP
 
 
 def _pod(pod: Manifest, where: FieldPath) -> Iterator[Finding]:
-    if len(where) > _TEMPLATE_STEPS:  # the object's own have been looked at
+    if len(where) > _TEMPLATE_STEPS:  # the metadata of the object itself is already checked
         yield from _metadata(pod.get("metadata"), (*where, "metadata"))
     spec = pod["spec"]
     containers = spec["containers"]
@@ -217,43 +239,43 @@ def _pod(pod: Manifest, where: FieldPath) -> Iterator[Finding]:
         if not isinstance(container, Mapping):
             yield Finding(place, "must be a mapping", rule="invalid-template")
         elif not container.get("name"):
-            yield Finding(place, "a container needs a name", "add name", rule="invalid-template")
+            yield Finding(place, "name is required in a container", "add name", rule="invalid-template")
     for name, shape in _PLACEMENT.items():
-        yield from _shaped(spec.get(name), shape, (*where, "spec", name))
+        yield from _check_shape(spec.get(name), shape, (*where, "spec", name))
 
 
-def _shaped(part: Any, shape: Any, where: FieldPath) -> Iterator[Finding]:  # noqa: ANN401  # any part of a manifest
-    """Yield what is not a mapping, a list or a text where placing a pod needs one."""
+def _check_shape(part: Any, shape: Any, where: FieldPath) -> Iterator[Finding]:  # noqa: ANN401  # any part of a manifest
+    """Check for mappings, lists and strings where placement needs them."""
     if part is None:
         return
-    wanted: Any = str if shape is str else type(shape)
-    if not isinstance(part, wanted):
-        said = "text" if wanted is str else "list" if wanted is list else "mapping"
-        yield Finding(where, f"must be a {said}", rule="invalid-template")
-    elif wanted is dict:
+    expected: Any = str if shape is str else type(shape)
+    if not isinstance(part, expected):
+        type_name = "string" if expected is str else "list" if expected is list else "mapping"
+        yield Finding(where, f"must be a {type_name}", rule="invalid-template")
+    elif expected is dict:
         for name, inner in shape.items():
-            yield from _shaped(part.get(name), inner, (*where, name))
-    elif wanted is list:
+            yield from _check_shape(part.get(name), inner, (*where, name))
+    elif expected is list:
         for index, item in enumerate(part):
-            yield from _shaped(() if item is None else item, shape[0], (*where, index))
+            yield from _check_shape(() if item is None else item, shape[0], (*where, index))
 
 
 def _names(
     fleet: fleet_api.Fleet, wave: Wave, where: FieldPath, trace: workloads.RecordedArrivals | None
 ) -> Iterator[Finding]:
-    """Yield objects of one Wave that would have the same name, or one that is too long."""
+    """Check that object names are unique and not too long."""
     metadata = wave.template.get("metadata")
-    given = metadata.get("name") if isinstance(metadata, Mapping) else None
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
     many = (wave.count or 0) > 1 or wave.duration is not None or trace is not None
-    if given is not None:
+    if name is not None:
         place = (*where, "template", "metadata", "name")
-        used = workloads.template_variables(given)
+        used = workloads.template_variables(name)
         if many and not used & {"index", "name"}:
-            what = "all objects would have the same name"
-            yield Finding(place, what, "put {{index}} into it, or leave it out", rule="same-name")
+            what = "all objects have the same name"
+            yield Finding(place, what, "add {{index}}, or remove name", rule="same-name")
         elif wave.start.variant in _RECURRING and not used & {"run", "name"}:
-            what = "the objects of each run would have the same names"
-            yield Finding(place, what, "put {{run}} into it, or leave it out", rule="same-name")
+            what = "the objects of all runs have the same names"
+            yield Finding(place, what, "add {{run}}, or remove name", rule="same-name")
         return
     most = max(wave.count or 1, len(trace.at) if trace else 1)
     run = _CRON_RUN_DIGITS if wave.start.variant in _RECURRING else 1
@@ -269,33 +291,33 @@ def _names(
 def _namespace(wave: Wave, where: FieldPath) -> Iterator[Finding]:
     name = wave.namespace
     if name is not None and not workloads.template_variables(name) and not _NAMESPACE.fullmatch(name):
-        what = f"{name!r} is not the name of a namespace: lower-case letters, digits and '-'"
-        yield Finding((*where, "namespace"), what, "as in load-test", rule="invalid-name")
+        what = f"must be a namespace name of lower-case letters, digits and '-', got {name!r}"
+        yield Finding((*where, "namespace"), what, "for example load-test", rule="invalid-name")
 
 
 def _gates(
     fleet: fleet_api.Fleet, wave: Wave, where: FieldPath, trace: workloads.RecordedArrivals | None
 ) -> Iterator[Finding]:
-    """Yield gates that no Run can pass. The workload is played all the same, and fails them."""
+    """Warn about gates that no Run can pass. The Wave runs nevertheless."""
     kind = wave.template.get("kind")
     if wave.expect is None or not isinstance(kind, str) or not isinstance(wave.template.get("apiVersion"), str):
         return
     from kwokfleet.measure import gates  # noqa: PLC0415  # slow to import
 
     ends = workloads.completes(workloads.RunContext(fleet, wave, "0"))
-    for said in gates.impossible_gates(wave.expect, ends=ends, kind=kind):
-        name, _, why = said.partition(": ")
-        place = (*where, "expect", *name.split("."))
-        yield Finding(place, why, "no run can pass this gate", Severity.WARNING, "impossible-gate")
+    for message in gates.impossible_gates(wave.expect, ends=ends, kind=kind):
+        gate, _, why = message.partition(": ")
+        place = (*where, "expect", *gate.split("."))
+        yield Finding(place, why, "change the gate: no run can pass it", Severity.WARNING, "impossible-gate")
     last = _last_arrival(wave, trace)
     if wave.expect.deadline is not None and last >= wave.expect.deadline.total_seconds() > 0:
-        what = f"the last object arrives only after {last:g} s"
-        hint = "no run can pass this gate: allow more time, or let objects arrive sooner"
+        what = f"the last object arrives after {last:g} s, so no run can pass"
+        hint = "increase the deadline, or the arrival rate"
         yield Finding((*where, "expect", "deadline"), what, hint, Severity.WARNING, "impossible-gate")
 
 
 def _last_arrival(wave: Wave, trace: workloads.RecordedArrivals | None) -> float:
-    """Return the seconds until the last object arrives, as far as that is certain and quickly found."""
+    """Return the seconds until the last arrival, or 0 if unknown."""
     if wave.arrivals is None:
         return 0.0
     if wave.arrivals.trace is not None:

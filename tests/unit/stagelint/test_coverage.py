@@ -159,7 +159,7 @@ def test_many_nodes_with_a_quick_heartbeat_are_a_warning() -> None:
     assert [(each.rule, each.severity, each.field_path) for each in found] == [
         ("heartbeat-load", Severity.WARNING, ("spec",))
     ]
-    assert "222 times per second" in found[0].what
+    assert "222 status patches per second" in found[0].what
 
 
 @pytest.mark.parametrize("stages", [[], [beat(600_000, 610_000)], [stage(READY, kind="Node")]])

@@ -42,8 +42,8 @@ FRAGMENTS = [
         "{{ $x := 1 }}{{ $x = 2 }}{{ $.metadata.name }}",
     ],
 )
-def test_what_go_parses_is_fine(text: str) -> None:
-    """A template that text/template takes has no fault."""
+def test_valid_templates_have_no_problem(text: str) -> None:
+    """A template that text/template accepts has no problem."""
     assert gotemplate.first_problem(text, "Pod") is None
 
 
@@ -51,71 +51,71 @@ def test_what_go_parses_is_fine(text: str) -> None:
     ("text", "what", "hint"),
     [
         ("{{ .a", "a {{ is not closed", "add }}"),
-        ('{{ "a }}', "quoted text", "close the quote"),
+        ('{{ "a }}', "a string in {{ }} is not closed", "close the quote"),
         ("{{ if .a }}", "{{ if }} has no {{ end }}", "add {{ end }}"),
         ("{{ end }}", "{{ end }} has no {{ if }}", "remove it"),
         ("{{ else }}", "{{ else }} has no {{ if }}", "remove it"),
-        ("{{ if .a }}{{ else }}{{ else }}{{ end }}", "{{ else }} has no place", "end the block"),
-        ("{{ if .a }}{{ else range .b }}{{ end }}", "only the block's own word", "else if"),
-        ("{{ if }}{{ end }}", "{{ if }} is empty", "give it a value"),
+        ("{{ if .a }}{{ else }}{{ else }}{{ end }}", "unexpected {{ else }} in {{ if }}", "end the block"),
+        ("{{ if .a }}{{ else range .b }}{{ end }}", "can only be followed by 'if'", "else if"),
+        ("{{ if }}{{ end }}", "{{ if }} is empty", "add a value"),
         ("{{ }}", "{{ }} is empty", "remove it"),
         ("{{ end .a }}", "{{ end }} has no", "remove it"),
-        ("{{ if .a }}{{ end .a }}", "{{ end }} takes nothing", "write {{ end }}"),
-        ("{{ quot .a }}", "no template function 'quot'", "did you mean 'quote'?"),
-        ("{{ xyzzyplugh .a }}", "no template function", "sprig"),
-        ("{{ elseif .a }}", "no template function 'elseif'", "did you mean"),
-        ("{{ $x }}", "the variable $x is not defined", "{{ $x := ... }}"),
-        ("{{ if .a }}{{ $x := 1 }}{{ end }}{{ $x }}", "the variable $x", "define it first"),
-        ("{{ $x, $y := .a }}", "not defined", "define it first"),
+        ("{{ if .a }}{{ end .a }}", "{{ end }} takes no arguments", "use {{ end }}"),
+        ("{{ quot .a }}", "unknown template function 'quot'", "did you mean 'quote'?"),
+        ("{{ xyzzyplugh .a }}", "unknown template function", "sprig"),
+        ("{{ elseif .a }}", "unknown template function 'elseif'", "did you mean"),
+        ("{{ $x }}", "undefined variable $x", "{{ $x := ... }}"),
+        ("{{ if .a }}{{ $x := 1 }}{{ end }}{{ $x }}", "undefined variable $x", "define it first"),
+        ("{{ $x, $y := .a }}", "undefined variable", "define it first"),
         ("{{ .metadata.labels.my-label }}", "'-' cannot follow", "index .metadata.labels"),
-        ("{{ Quote(.a) }}", "'(' cannot follow 'Quote'", "write Quote value"),
-        ("{{ (.a }}", "a ( has no partner", "balance"),
-        ("{{ .a) }}", "a ) has no partner", "balance"),
-        ("{{ .a | | Quote }}", "a | has nothing before it", "remove it"),
-        ('{{ .a | "b" }}', "is not a function", "put a function"),
-        ("{{ Quote .a, .b }}", "',' is out of place", "separate arguments by spaces"),
-        ("{{ @ }}", "'@' is not part of", ""),
+        ("{{ Quote(.a) }}", "'(' cannot follow 'Quote'", "use Quote value"),
+        ("{{ (.a }}", "unbalanced (", "balance"),
+        ("{{ .a) }}", "unbalanced )", "balance"),
+        ("{{ .a | | Quote }}", "nothing before |", "remove it"),
+        ('{{ .a | "b" }}', "is not a function", "use a function"),
+        ("{{ Quote .a, .b }}", "unexpected ','", "separate arguments with spaces"),
+        ("{{ @ }}", "invalid token '@'", ""),
         ("{{ break }}", "outside of {{ range }}", "remove it"),
-        ('{{ template "t" }}', 'the template "t" is never defined', "define"),
-        ("{{ template t }}", "needs a name in quotes", "template"),
+        ('{{ template "t" }}', 'the template "t" is not defined', "define"),
+        ("{{ template t }}", "requires a name in quotes", "template"),
         ('{{ if .a }}{{ define "x" }}{{ end }}{{ end }}', "inside another block", "top"),
-        ("{{ .a | if }}", "'if' is out of place", "begin"),
+        ("{{ .a | if }}", "unexpected 'if'", "at the start of the action"),
     ],
 )
-def test_what_go_cannot_parse_is_told(text: str, what: str, hint: str) -> None:
-    """The fault says what is wrong and what to do."""
-    fault = gotemplate.first_problem(text, "Pod")
-    assert fault is not None
-    assert what in fault.what
-    assert hint in fault.hint
+def test_a_parse_error_has_message_and_hint(text: str, what: str, hint: str) -> None:
+    """The message names the error, the hint the next step."""
+    problem = gotemplate.first_problem(text, "Pod")
+    assert problem is not None
+    assert what in problem.what
+    assert hint in problem.hint
 
 
-def test_a_fault_tells_its_line() -> None:
+def test_a_parse_error_has_a_line() -> None:
     """The line is counted inside the template."""
-    fault = gotemplate.first_problem("a: 1\nb: {{ .b }}\nc: {{ foo }}\n", "Pod")
-    assert fault is not None
-    assert fault.line == 3
+    problem = gotemplate.first_problem("a: 1\nb: {{ .b }}\nc: {{ foo }}\n", "Pod")
+    assert problem is not None
+    assert problem.line == 3
 
 
-def test_an_open_block_is_told_where_it_begins() -> None:
-    """The end of the template is of no help to find it."""
-    fault = gotemplate.first_problem("{{ range .a }}\n{{ if .b }}\n{{ end }}\n", "Pod")
-    assert fault is not None
-    assert (fault.what, fault.line) == ("{{ range }} has no {{ end }}", 1)
+def test_an_open_block_is_reported_at_its_start() -> None:
+    """The line is that of the block, not the end of the template."""
+    problem = gotemplate.first_problem("{{ range .a }}\n{{ if .b }}\n{{ end }}\n", "Pod")
+    assert problem is not None
+    assert (problem.what, problem.line) == ("{{ range }} has no {{ end }}", 1)
 
 
 @pytest.mark.parametrize(("name", "kind", "other"), [("PodIP", "Pod", "Node"), ("NodePort", "Node", "Pod")])
 def test_some_functions_are_there_for_one_kind_only(name: str, kind: str, other: str) -> None:
-    """What a function of another kind is for, is told."""
+    """The hint names the kind that has the function."""
     assert gotemplate.first_problem(f"{{{{ {name} }}}}", kind) is None
-    fault = gotemplate.first_problem(f"{{{{ {name} }}}}", other)
-    assert fault is not None
-    assert fault.hint == f"kwok has it for {kind} only"
+    problem = gotemplate.first_problem(f"{{{{ {name} }}}}", other)
+    assert problem is not None
+    assert problem.hint == f"kwok has it only for {kind}"
 
 
 @given(st.one_of(st.text(max_size=60), st.lists(st.sampled_from(FRAGMENTS), max_size=12).map(" ".join)))
 @settings(max_examples=300, deadline=None)
-def test_any_text_gets_an_answer(text: str) -> None:
-    """No template, however wild, raises."""
-    fault = gotemplate.first_problem(text, "Node")
-    assert fault is None or fault.what
+def test_no_text_raises(text: str) -> None:
+    """Any text is either valid or has a message."""
+    problem = gotemplate.first_problem(text, "Node")
+    assert problem is None or problem.what

@@ -212,7 +212,7 @@ def test_the_old_spelling_of_a_requirement_is_a_warning() -> None:
 def test_a_number_in_values_is_a_warning() -> None:
     """To kwok a number read from an object equals no value."""
     found = only(requirement({"jq": {"key": ".spec.replicas", "operator": "In", "values": ["3"]}}))
-    assert (found.rule, found.hint) == ("stage-number-value", "write key: .spec.replicas | tostring")
+    assert (found.rule, found.hint) == ("stage-number-value", "use key: .spec.replicas | tostring")
 
 
 @pytest.mark.parametrize("key", ['.metadata.labels["shard"]', ".spec.replicas | tostring", ".a | length"])
@@ -240,7 +240,7 @@ def test_a_jitter_below_the_delay_is_an_error() -> None:
     """Only the jitter would be waited for."""
     found = only(spec(delay={"durationMilliseconds": 60000, "jitterDurationMilliseconds": 5000}))
     assert found.rule == "stage-jitter-below-duration"
-    assert "waits 5000 ms, not 60000 ms" in found.what
+    assert "must be at least durationMilliseconds (60000), got 5000" in found.what
 
 
 def test_a_jitter_equal_to_the_delay_is_fine() -> None:
