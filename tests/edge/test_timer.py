@@ -1,4 +1,4 @@
-"""The alarm clock, on the real clock."""
+"""The one-shot timer, on the real clock."""
 
 import threading
 from collections.abc import Iterator
@@ -11,117 +11,117 @@ PATIENCE_S = 30
 SOON, LATER, FAR = timedelta(seconds=0.2), timedelta(seconds=0.6), timedelta(days=300)
 
 
-class Bell:
-    """Counts how often it rings."""
+class Counter:
+    """Counts how often the timer fired."""
 
     def __init__(self) -> None:
         self.count = 0
-        self._rung = threading.Condition()
+        self._fired = threading.Condition()
 
-    def ring(self) -> None:
-        """Ring."""
-        with self._rung:
+    def fire(self) -> None:
+        """Count one firing."""
+        with self._fired:
             self.count += 1
-            self._rung.notify_all()
+            self._fired.notify_all()
 
-    def heard(self, times: int = 1) -> bool:
-        """Wait until it has rung so often."""
-        with self._rung:
-            return self._rung.wait_for(lambda: self.count >= times, PATIENCE_S)
+    def wait_for(self, times: int = 1) -> bool:
+        """Wait until the timer has fired this often."""
+        with self._fired:
+            return self._fired.wait_for(lambda: self.count >= times, PATIENCE_S)
 
 
 @contextmanager
-def alarm() -> Iterator[tuple[timer.OneShotTimer, Bell]]:
-    """Give an alarm clock and its bell."""
-    bell = Bell()
-    made = timer.OneShotTimer(bell.ring)
+def running_timer() -> Iterator[tuple[timer.OneShotTimer, Counter]]:
+    """Return a timer and its counter."""
+    counter = Counter()
+    one_shot = timer.OneShotTimer(counter.fire)
     try:
-        yield made, bell
+        yield one_shot, counter
     finally:
-        made.close()
+        one_shot.close()
 
 
-def sleep_past(moment: datetime) -> None:
-    """Return when another alarm clock has rung at a moment."""
-    with alarm() as (clock, bell):
-        clock.set(moment)
-        assert bell.heard()
+def sleep_past(at: datetime) -> None:
+    """Wait until a time has passed."""
+    with running_timer() as (one_shot, counter):
+        one_shot.set(at)
+        assert counter.wait_for()
 
 
-def test_it_rings_once_and_not_before() -> None:
-    """And again when it is set again."""
-    with alarm() as (clock, bell):
+def test_it_fires_once_and_not_early() -> None:
+    """It fires again when it is set again."""
+    with running_timer() as (one_shot, counter):
         first = datetime.now(UTC) + SOON
-        clock.set(first)
-        assert bell.heard()
+        one_shot.set(first)
+        assert counter.wait_for()
         assert datetime.now(UTC) >= first
-        clock.set(datetime.now(UTC) + SOON)
-        assert bell.heard(2)
+        one_shot.set(datetime.now(UTC) + SOON)
+        assert counter.wait_for(2)
         sleep_past(datetime.now(UTC) + LATER)
-        assert bell.count == 2
+        assert counter.count == 2
 
 
-def test_a_moment_that_is_past_rings_at_once() -> None:
-    """Late is better than never."""
-    with alarm() as (clock, bell):
-        clock.set(datetime.now(UTC) - timedelta(hours=1))
-        assert bell.heard()
+def test_a_past_time_fires_at_once() -> None:
+    """A late timer still fires."""
+    with running_timer() as (one_shot, counter):
+        one_shot.set(datetime.now(UTC) - timedelta(hours=1))
+        assert counter.wait_for()
 
 
-def test_it_can_be_set_to_an_earlier_moment() -> None:
-    """It does not sleep through it."""
-    with alarm() as (clock, bell):
-        clock.set(datetime.now(UTC) + FAR)
-        clock.set(datetime.now(UTC) + SOON)
-        assert bell.heard()
+def test_it_can_be_set_to_an_earlier_time() -> None:
+    """The earlier time counts."""
+    with running_timer() as (one_shot, counter):
+        one_shot.set(datetime.now(UTC) + FAR)
+        one_shot.set(datetime.now(UTC) + SOON)
+        assert counter.wait_for()
 
 
-def test_it_can_be_set_to_a_later_moment_or_to_none() -> None:
-    """What it was set to before does not ring any more."""
+def test_it_can_be_set_to_a_later_time_or_to_none() -> None:
+    """It does not fire at the time set before."""
     for other in (datetime.now(UTC) + FAR, None):
-        with alarm() as (clock, bell):
-            moment = datetime.now(UTC) + LATER
-            clock.set(moment)
-            clock.set(other)
-            sleep_past(moment + SOON)
-            assert bell.count == 0
+        with running_timer() as (one_shot, counter):
+            at = datetime.now(UTC) + LATER
+            one_shot.set(at)
+            one_shot.set(other)
+            sleep_past(at + SOON)
+            assert counter.count == 0
 
 
-def test_setting_it_to_the_same_moment_again_changes_nothing() -> None:
-    """It rings once."""
-    with alarm() as (clock, bell):
-        moment = datetime.now(UTC) + SOON
+def test_setting_the_same_time_again_changes_nothing() -> None:
+    """It fires once."""
+    with running_timer() as (one_shot, counter):
+        at = datetime.now(UTC) + SOON
         for _ in range(100):
-            clock.set(moment)
-        assert bell.heard()
-        clock.set(moment)
+            one_shot.set(at)
+        assert counter.wait_for()
+        one_shot.set(at)
         sleep_past(datetime.now(UTC) + SOON)
-        assert bell.count == 1
+        assert counter.count == 1
 
 
-def test_a_moment_that_has_come_is_not_lost_when_it_is_set_anew() -> None:
-    """Who is about to ring, and is told of the next moment, rings for this one first."""
-    with alarm() as (clock, bell):
+def test_a_reached_time_is_not_lost_when_the_timer_is_set_again() -> None:
+    """It fires for the reached time first."""
+    with running_timer() as (one_shot, counter):
         for number in range(1, 200):
-            moment = datetime.now(UTC) + timedelta(milliseconds=1)
-            clock.set(moment)
-            while datetime.now(UTC) < moment:
+            at = datetime.now(UTC) + timedelta(milliseconds=1)
+            one_shot.set(at)
+            while datetime.now(UTC) < at:
                 pass
-            clock.set(datetime.now(UTC) + FAR)
-            assert bell.heard(number)
-        assert bell.count == number
+            one_shot.set(datetime.now(UTC) + FAR)
+            assert counter.wait_for(number)
+        assert counter.count == number
 
 
-def test_it_never_rings_after_it_is_closed() -> None:
-    """Neither for what it was set to nor for what it is set to afterwards."""
-    bell = Bell()
-    clock = timer.OneShotTimer(bell.ring)
-    moment = datetime.now(UTC) + LATER
-    clock.set(moment)
-    clock.close()
-    sleep_past(moment + SOON)
-    clock.set(datetime.now(UTC) - timedelta(seconds=1))
-    clock.set(datetime.now(UTC) + SOON)
-    clock.set(None)
+def test_it_never_fires_after_close() -> None:
+    """Neither for the time set before nor for one set afterwards."""
+    counter = Counter()
+    one_shot = timer.OneShotTimer(counter.fire)
+    at = datetime.now(UTC) + LATER
+    one_shot.set(at)
+    one_shot.close()
+    sleep_past(at + SOON)
+    one_shot.set(datetime.now(UTC) - timedelta(seconds=1))
+    one_shot.set(datetime.now(UTC) + SOON)
+    one_shot.set(None)
     sleep_past(datetime.now(UTC) + LATER)
-    assert bell.count == 0
+    assert counter.count == 0

@@ -1,4 +1,4 @@
-"""Garbage is looked for in quiet moments, and then all of it."""
+"""Garbage collection while the daemon is idle."""
 
 import gc
 import weakref
@@ -9,48 +9,48 @@ import pytest
 from kwokfleet.daemon import gc_tuning
 
 
-class Knot:
-    """Something that holds itself: only the collector frees it."""
+class Cycle:
+    """Reference cycle: only the collector frees it."""
 
     def __init__(self) -> None:
         self.itself = self
 
 
 @pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
+def _restore_collector() -> Iterator[None]:
     before = gc.get_threshold()
     yield
     gc.unfreeze()
     gc.set_threshold(*before)
 
 
-def test_a_quiet_moment_frees_what_only_holds_itself() -> None:
-    """What no count of references frees is freed then."""
-    tidy = gc_tuning.IdleCollector()
-    gone = weakref.ref(Knot())
-    assert gone() is not None
-    tidy.idle()
-    assert gone() is None
+def test_an_idle_collection_frees_reference_cycles() -> None:
+    """Reference counts do not free them."""
+    collector = gc_tuning.IdleCollector()
+    reference = weakref.ref(Cycle())
+    assert reference() is not None
+    collector.idle()
+    assert reference() is None
 
 
-def test_what_was_kept_once_is_freed_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What lived through one quiet moment and is dropped then is freed in another."""
-    tidy = gc_tuning.IdleCollector()
-    knot = Knot()
-    gone = weakref.ref(knot)
-    tidy.idle()
-    del knot
+def test_an_object_that_survived_a_collection_is_freed_by_a_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is frozen in between."""
+    collector = gc_tuning.IdleCollector()
+    cycle = Cycle()
+    reference = weakref.ref(cycle)
+    collector.idle()
+    del cycle
     gc.collect()
-    assert gone() is not None, "what has lived through a quiet moment is not looked at by the way"
+    assert reference() is not None, "a frozen object is not visited by other collections"
     monkeypatch.setattr(gc_tuning, "INTERVAL_S", 0.0)
-    tidy.idle()
-    assert gone() is None
+    collector.idle()
+    assert reference() is None
 
 
-def test_one_quiet_moment_after_the_other_costs_nothing() -> None:
-    """Not every quiet moment is one to look at everything."""
-    tidy = gc_tuning.IdleCollector()
-    tidy.idle()
-    knots = weakref.WeakSet({Knot(), Knot()})
-    tidy.idle()
-    assert len(knots) == 2
+def test_frequent_idle_calls_do_not_collect() -> None:
+    """A full collection runs at most every ten minutes."""
+    collector = gc_tuning.IdleCollector()
+    collector.idle()
+    cycles = weakref.WeakSet({Cycle(), Cycle()})
+    collector.idle()
+    assert len(cycles) == 2

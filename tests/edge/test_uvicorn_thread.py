@@ -1,4 +1,4 @@
-"""The HTTP server's life: it starts at once or says why not, and leaves nothing behind."""
+"""Start and stop of the HTTP server."""
 
 import socket
 import threading
@@ -11,8 +11,8 @@ from tests.harness import fake_daemon
 from tests.harness.fake_daemon import FakeDaemon
 
 
-def test_nothing_is_left_behind() -> None:
-    """No thread, and the port is free again, at once."""
+def test_a_stop_ends_all_threads_and_frees_the_port() -> None:
+    """Another server can bind the port at once."""
     before = set(threading.enumerate())
     with fake_daemon.serving(FakeDaemon()) as client:
         client.get("/api/v1/plan")
@@ -25,8 +25,8 @@ def test_nothing_is_left_behind() -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"POST /hooks/git HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"])
-def test_a_client_that_does_not_go_does_not_hold_up_the_stop(sent: bytes) -> None:
-    """Whether it has said nothing or only half."""
+def test_an_open_connection_does_not_delay_the_stop(sent: bytes) -> None:
+    """Idle, or with an incomplete request."""
     before = set(threading.enumerate())
     options = http_server.HttpOptions(deadlines=uvicorn_thread.ConnectionDeadlines(stop_s=1))
     with fake_daemon.serving(FakeDaemon(), options) as client:
@@ -37,21 +37,21 @@ def test_a_client_that_does_not_go_does_not_hold_up_the_stop(sent: bytes) -> Non
     connection.close()
 
 
-def test_a_client_that_does_not_take_its_answer_does_not_hold_up_the_stop() -> None:
-    """Its connection is broken off."""
-    memory = FakeDaemon(answer=" " * 30_000_000)
+def test_an_unread_response_does_not_delay_the_stop() -> None:
+    """The connection is aborted."""
+    daemon = FakeDaemon(answer=" " * 30_000_000)
     with fake_daemon.serving(
-        memory, http_server.HttpOptions(deadlines=uvicorn_thread.ConnectionDeadlines(stop_s=1))
+        daemon, http_server.HttpOptions(deadlines=uvicorn_thread.ConnectionDeadlines(stop_s=1))
     ) as client:
         connection = socket.create_connection(client.address, timeout=30)
         connection.sendall(b"GET /api/v1/plan HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert connection.recv(1) == b"H"
-    with connection, connection.makefile("rb") as said:
-        assert len(said.read()) < len(memory.answer)
+    with connection, connection.makefile("rb") as response:
+        assert len(response.read()) < len(daemon.answer)
 
 
-def test_a_port_that_is_taken_is_said_at_once() -> None:
-    """By an error of ours, with a hint, before anything has started."""
+def test_a_used_port_is_an_error() -> None:
+    """With a hint, before the server starts."""
     with fake_daemon.serving(FakeDaemon()) as client, pytest.raises(errors.HostError) as raised:
         http_server.HttpServer(
             FakeDaemon(), lambda _: (b"", ""), lambda *_: None, http_server.HttpOptions(port=client.address[1])
@@ -60,7 +60,7 @@ def test_a_port_that_is_taken_is_said_at_once() -> None:
 
 
 @pytest.mark.parametrize("host", ["a..b", "192.0.2.1"])
-def test_an_address_that_is_not_ours_is_said_at_once(host: str) -> None:
-    """A name that means nothing, an address of somebody else."""
+def test_a_foreign_address_is_an_error(host: str) -> None:
+    """An invalid name, or an address of another machine."""
     with pytest.raises(errors.HostError, match="cannot listen"):
         http_server.HttpServer(FakeDaemon(), lambda _: (b"", ""), lambda *_: None, http_server.HttpOptions(host=host))
