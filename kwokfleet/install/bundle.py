@@ -1,4 +1,4 @@
-"""From here into a cluster: the manifests that we are installed from, and fleet files as a ConfigMap carries them."""
+"""Reads the install bundle, and packs fleet files into a ConfigMap."""
 
 import hashlib
 import os
@@ -23,9 +23,9 @@ def manifests() -> Bundle:
 
 
 def pack_files(path: Path, loaded: loader.Loaded, extra: dict[str, str] | None = None) -> FleetConfigMap:
-    """Return the fleet files at a path, and all that they refer to; *extra*: files of ours, by name.
+    """Return the fleet files at a path, with all files they reference; *extra*: additional texts, by name.
 
-    Files may refer into the folder beside theirs (`../stages/chaos.yaml`): then that goes along as well.
+    References into a sibling folder (`../stages/chaos.yaml`) are packed too.
     """
     folder = _whole(path if path.is_dir() else path.parent)
     found = {_whole(each) for each in (*(file.path for file in loaded.snapshot.files), *loaded.references)}
@@ -34,8 +34,8 @@ def pack_files(path: Path, loaded: loader.Loaded, extra: dict[str, str] | None =
     for each in beside:
         if not each.is_relative_to(root):
             raise errors.InputError(
-                f"{each} is used by the fleet files, and is further out than the folder around {folder.name}/",
-                hint="move it there, or let the pod read the whole repository: --git-url",
+                f"{each} is referenced by the fleet files, but is outside the parent folder of {folder.name}/",
+                hint="move it there, or let the daemon read the whole repository with --git-url",
             )
     texts = {each.relative_to(root).as_posix(): _text(each) for each in sorted(found)}
     texts |= {(Path(start) / name).as_posix(): text for name, text in (extra or {}).items()}
@@ -45,21 +45,21 @@ def pack_files(path: Path, loaded: loader.Loaded, extra: dict[str, str] | None =
 
 
 def declares_kwok(loaded: loader.Loaded) -> bool:
-    """Return whether fleet files say how kwok runs."""
+    """Return whether a file declares a KwokController."""
     found = (each.value for file in loaded.snapshot.files for each in parser.parse(file.path, file.text)[0])
     return any(isinstance(each, dict) and each.get("kind") == "KwokController" for each in found)
 
 
 def _whole(path: Path | str) -> Path:
-    """Return a path from the root, without following symlinks: what files are called is what counts."""
+    """Return an absolute path; symlinks are not followed, because references use their names."""
     return Path(os.path.normpath(Path(path).absolute()))
 
 
 def _text(path: Path) -> str:
     try:
         return path.read_bytes().decode()
-    except (OSError, UnicodeDecodeError) as error:  # it could be read a moment ago
-        raise errors.InputError(f"{path} cannot be read: {error}", hint="try again") from error
+    except (OSError, UnicodeDecodeError) as error:  # the loader read it a moment ago
+        raise errors.InputError(f"{path} cannot be read: {error}", hint="run the command again") from error
 
 
 def _refuse_large(made: FleetConfigMap) -> None:
@@ -68,13 +68,13 @@ def _refuse_large(made: FleetConfigMap) -> None:
     largest = ", ".join(f"{path} ({size / _KIB:,.0f} KiB)" for path, size in made.largest(3))
     limit = f"{fleet_configmap.MAX_BYTES // _KIB:,} KiB"
     raise errors.InputError(
-        f"the files have {made.size / _KIB:,.0f} KiB, and a ConfigMap holds at most {limit}; the largest: {largest}",
+        f"the files have {made.size / _KIB:,.0f} KiB, but a ConfigMap holds at most {limit}; the largest: {largest}",
         hint="put them into a git repository and install with --git-url",
     )
 
 
 def digest(made: FleetConfigMap) -> str:
-    """Return the digest that a daemon will tell of these files when it has read them."""
+    """Return the source digest that the daemon reports for these files."""
     inside = f"{made.start}/" if made.start else ""
     return revision.tree_digest(
         (path.removeprefix(inside), hashlib.sha256(made.data[key].encode()).hexdigest())

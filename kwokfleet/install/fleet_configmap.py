@@ -1,7 +1,7 @@
-"""Fleet files as one ConfigMap: its keys are flat, and each file gets its path back where it is mounted.
+"""Fleet files in one ConfigMap: keys are flat, and the volume restores each path.
 
-A ConfigMap of files that lie in one folder needs no list of paths, so it can be edited by hand and with
-`kubectl create configmap --from-file`; files in folders of folders need one, which the volume carries.
+Files of a single folder need no list of paths: such a ConfigMap can be edited by hand and with
+`kubectl create configmap --from-file`. Files in subfolders need one, which the volume has.
 """
 
 import re
@@ -12,32 +12,32 @@ from posixpath import basename, splitext
 from kwokfleet.kube.objects import Manifest
 
 MAX_BYTES = 1 << 20
-"""What the API server lets a ConfigMap hold."""
+"""Limit of the API server."""
 _LONGEST_KEY = 253
 _NOT_IN_KEYS = re.compile(r"[^-._a-zA-Z0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
 class FleetConfigMap:
-    """Files, ready to go into a ConfigMap."""
+    """Files as ConfigMap data."""
 
     data: Mapping[str, str]
     """Texts by key."""
     paths: Mapping[str, str]
-    """Where each key's file is, below the folder that it is mounted at."""
+    """Path of each key below the mount path."""
     start: str = ""
-    """The folder below it that holds the fleet files; the others are what those refer to."""
+    """Folder of the fleet files below the mount path; other folders hold referenced files."""
 
     @property
     def items(self) -> list[Manifest]:
-        """What a volume must say for each file to be in its place; nothing if keys and paths are the same."""
+        """Items of the volume; empty if keys and paths are equal."""
         if all(key == path for key, path in self.paths.items()):
             return []
         return [{"key": key, "path": path} for key, path in sorted(self.paths.items())]
 
     @property
     def size(self) -> int:
-        """How many bytes it holds."""
+        """Size of the texts in bytes."""
         return sum(len(text.encode()) for text in self.data.values())
 
     def largest(self, count: int) -> list[tuple[str, int]]:
@@ -47,7 +47,7 @@ class FleetConfigMap:
 
 
 def build(files: Mapping[str, str], start: str = "") -> FleetConfigMap:
-    """Return files, given as texts by path, with a key of its own for each."""
+    """Return texts by path as ConfigMap data with unique keys."""
     paths: dict[str, str] = {}
     for path in sorted(files):
         paths[_key(path, taken=paths)] = path
@@ -55,7 +55,7 @@ def build(files: Mapping[str, str], start: str = "") -> FleetConfigMap:
 
 
 def _key(path: str, taken: Mapping[str, str]) -> str:
-    """Return a key that reads like the path and that no other file has."""
+    """Return a unique key that resembles the path."""
     flat = _NOT_IN_KEYS.sub("_", path.replace("/", ".")).lstrip(".") or "file"
     stem, ending = splitext(flat) if "." in basename(path) else (flat, "")
     room = _LONGEST_KEY - len(ending)

@@ -1,7 +1,6 @@
-"""What `kwokfleet install` puts into a cluster: the objects of deploy/, with the few edits that options ask for.
+"""Builds the objects of `kwokfleet install`: layers of deploy/bundle, edited by options.
 
-deploy/base and the overlays and components around it say everything once, for kubectl and for us; here stands
-only what differs from one installation to the next: names, an image, numbers, where the files come from.
+deploy/ defines every object. Options change the namespace, image, replicas and the source of the files.
 """
 
 import copy
@@ -19,12 +18,12 @@ Bundle = Mapping[str, Sequence[Any]]
 """The objects of each layer of deploy/bundle."""
 NAME = "kwokfleet"
 NAMESPACE = "kwokfleet"
-"""The namespace that the files in deploy/ name."""
+"""Namespace in deploy/."""
 FILES = "kwokfleet-fleets"
-"""The ConfigMap of the fleet files."""
+"""ConfigMap of the fleet files."""
 MOUNTED = "/fleets"
 KWOK = "kwokfleet-kwok"
-"""The StatefulSet of kwok, where it runs in pods of its own."""
+"""StatefulSet of the kwok pods."""
 KWOK_FILE = "kwok-controller.yaml"
 IMAGE = "ghcr.io/kwokfleet/kwokfleet"
 _ACCOUNT = "system:serviceaccount"
@@ -34,25 +33,25 @@ _CHECKOUT = "/git/current"
 
 @dataclass(frozen=True, slots=True)
 class GitSource:
-    """Files from a git repository."""
+    """A git repository of fleet files."""
 
     url: str
     ref: str = "HEAD"
     path: str = "."
     sidecar: bool = False
-    """Whether git-sync fetches them, not the daemon itself."""
+    """Whether a git-sync sidecar fetches the files, not the daemon."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstallOptions:
-    """How an installation differs from another."""
+    """Options of an installation."""
 
     namespace: str = NAMESPACE
     image: str = ""
-    """Empty: as the files in deploy/ say."""
+    """Empty: the image of deploy/."""
     replicas: int = 1
     source: FleetConfigMap | GitSource | None = None
-    """None: from the ConfigMap, once somebody makes one."""
+    """None: a ConfigMap that is created later."""
     kwok_pods: bool = False
     monitoring: bool = False
     viewer: bool = False
@@ -99,7 +98,7 @@ def _files(parcel: FleetConfigMap) -> Manifest:
 
 
 def _edit(manifest: Manifest, options: InstallOptions) -> None:
-    """Change in place what options ask for, of an object that nobody else has."""
+    """Apply options to an object, in place."""
     if options.namespace != NAMESPACE:
         _move(manifest, options.namespace)
     if options.image:
@@ -116,11 +115,11 @@ def _containers(manifest: Manifest) -> list[Manifest]:
     return [*(pod.get("initContainers") or ()), *(pod.get("containers") or ())]
 
 
-# another namespace
+# namespace
 
 
 def _move(manifest: Manifest, namespace: str) -> None:
-    """Put an object into another namespace than the files name, and let it name that one."""
+    """Move an object, and its references, to another namespace."""
     metadata = manifest["metadata"]
     if manifest["kind"] == "Namespace":
         metadata["name"] = namespace
@@ -142,7 +141,7 @@ def _everywhere(part: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN401
     return change(part) if isinstance(part, str) else part
 
 
-# where files come from
+# source of the files
 
 
 def _read_from(deployment: Manifest, source: FleetConfigMap | GitSource | None) -> None:
@@ -165,12 +164,12 @@ def _read_from(deployment: Manifest, source: FleetConfigMap | GitSource | None) 
 
 
 def _with(arguments: Sequence[str], values: dict[str, str]) -> list[str]:
-    """Return arguments with other values for some of the flags that are there."""
+    """Return arguments with other values for the given flags."""
     return [f"{flag}={values[flag]}" if (flag := each.partition("=")[0]) in values else each for each in arguments]
 
 
 def kwok_document(shards: int) -> str:
-    """Return the document that says that kwok runs in pods of its own, for files that say nothing about kwok."""
+    """Return a KwokController that runs kwok in pods, for files without one."""
     return (
         "# Written by kwokfleet install --shards.\n"
         f"apiVersion: {objects.API_VERSION}\n"
@@ -184,7 +183,7 @@ def kwok_document(shards: int) -> str:
 
 
 def reads_git(live: Iterable[Manifest]) -> bool:
-    """Return whether a daemon among live objects has its files from a git repository."""
+    """Return whether a live daemon reads its files from git."""
     return any(
         argument.startswith(("--git-url=", f"{_CHECKOUT}"))
         for each in live

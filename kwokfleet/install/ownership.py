@@ -1,7 +1,7 @@
-"""What an installation may touch: its own objects carry a label, and everything else is somebody's.
+"""Ownership of installed objects, by a label.
 
-Installing marks what it makes, so that a later version can tell what to take away, and uninstalling leaves
-what was there before: a namespace, kwok's definitions, objects that kubectl or Helm put in place.
+Install labels the objects it creates. An upgrade uses the label to delete surplus objects. Uninstall leaves objects
+without it: an existing namespace, kwok's CRDs, objects installed by kubectl or Helm.
 """
 
 import json
@@ -15,9 +15,9 @@ from kwokfleet.kube.objects import Manifest, ObjectKey
 from kwokfleet.kube.requests import CRD_API_VERSION, Kind
 
 INSTALL_LABEL = f"{objects.PREFIX}/install"
-"""A label of everything that `kwokfleet install` made; its value is the namespace of that installation."""
+"""Label of objects created by `kwokfleet install`; its value is the namespace of the installation."""
 MANAGER = "kwokfleet-install"
-"""The field manager of an installation; what the daemon writes is another's."""
+"""Field manager of an installation; the daemon uses another one."""
 PART_OF = "app.kubernetes.io/part-of"
 
 _RBAC = "rbac.authorization.k8s.io/v1"
@@ -44,84 +44,86 @@ KINDS = (
     Kind("apps/v1", "StatefulSet", "statefulsets", namespaced=True),
     Kind("apps/v1", "Deployment", "deployments", namespaced=True),
 )
-"""Every kind that any version has installed, in the order of applying."""
+"""Every kind that any version installed, in apply order."""
 _BY_NAME = {(each.api_version, each.kind): each for each in KINDS}
 _RANKS = {each.kind: rank for rank, each in enumerate(KINDS)}
 _COUNTERS = ("resourceVersion", "generation")
 _AGGREGATOR = "clusterrole-aggregation-controller"
 AGGREGATED: Manifest = {"apiVersion": _RBAC, "kind": "ClusterRole", "metadata": {"name": "kwokfleet-waves"}}
-"""The role whose rules a controller fills in."""
+"""The role whose rules the aggregation controller writes."""
 PERSISTENT_KINDS = ("Namespace", "CustomResourceDefinition")
-"""Kinds that hold what others made: an upgrade never takes one away."""
+"""Kinds that contain objects of others: an upgrade never deletes one."""
 
 
 class Ownership(Enum):
-    """Whose an object is that has a name of ours."""
+    """Owner of an object with a name of ours."""
 
-    NOBODYS = auto()
-    """It is not there."""
+    ABSENT = auto()
     OURS = auto()
-    ELSEWHERE = auto()
-    """Of an installation in another namespace."""
-    KIN = auto()
-    """kwokfleet's, but put in place by other means."""
+    OTHER_INSTALLATION = auto()
+    """An installation in another namespace."""
+    OTHER_TOOL = auto()
+    """kwokfleet, installed by kubectl or Helm."""
     FOREIGN = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class OwnershipConflict:
-    """Why an object stands in the way."""
+    """An object that blocks the installation."""
 
     key: ObjectKey
     whose: Ownership
     where: str = ""
-    """The namespace of the other installation."""
+    """Namespace of the other installation."""
 
 
 def kind(manifest: Manifest) -> Kind:
-    """Return what a manifest's kind is called in a path."""
+    """Return the Kind of a manifest."""
     return _BY_NAME[manifest["apiVersion"], manifest["kind"]]
 
 
 def rank(manifest: Manifest) -> tuple[int, str, str]:
-    """Return what objects are sorted by before they are applied; deleted in reverse."""
+    """Return the sort key of apply order."""
     key = objects.key(manifest)
     return _RANKS[key.kind], key.namespace, key.name
 
 
 def with_install_label(manifest: Manifest, namespace: str) -> Manifest:
-    """Return an object with the mark of an installation."""
+    """Return an object with the label of an installation."""
     labels = {**objects.labels(manifest), INSTALL_LABEL: namespace}
     return {**manifest, "metadata": {**manifest["metadata"], "labels": labels}}
 
 
 def ownership_of(live: Manifest | None, namespace: str) -> Ownership:
-    """Return whose a live object is."""
+    """Return the owner of a live object."""
     if live is None:
-        return Ownership.NOBODYS
+        return Ownership.ABSENT
     labels = objects.labels(live)
     if INSTALL_LABEL in labels:
-        return Ownership.OURS if labels[INSTALL_LABEL] == namespace else Ownership.ELSEWHERE
-    return Ownership.KIN if labels.get(PART_OF) == objects.KWOKFLEET else Ownership.FOREIGN
+        return Ownership.OURS if labels[INSTALL_LABEL] == namespace else Ownership.OTHER_INSTALLATION
+    return Ownership.OTHER_TOOL if labels.get(PART_OF) == objects.KWOKFLEET else Ownership.FOREIGN
 
 
 def is_left_unchanged(manifest: Manifest, live: Manifest | None, namespace: str) -> bool:
-    """Return whether an object that was there before is used as it is: a namespace, a definition."""
-    return manifest["kind"] in PERSISTENT_KINDS and ownership_of(live, namespace) in (Ownership.KIN, Ownership.FOREIGN)
+    """Return whether an existing namespace or CRD of another owner is used unchanged."""
+    return manifest["kind"] in PERSISTENT_KINDS and ownership_of(live, namespace) in (
+        Ownership.OTHER_TOOL,
+        Ownership.FOREIGN,
+    )
 
 
 def ownership_conflicts(
     wanted: Iterable[Manifest], live: Mapping[ObjectKey, Manifest], namespace: str, *, force: bool
 ) -> list[OwnershipConflict]:
-    """Return what stands in the way of an installation; *force*: what is kwokfleet's anyway does not."""
+    """Return the objects that block an installation; *force*: those of other tools do not."""
     found: list[OwnershipConflict] = []
     for each in wanted:
         there = live.get(objects.key(each))
         owner = ownership_of(there, namespace)
         if (
-            owner in (Ownership.NOBODYS, Ownership.OURS)
+            owner in (Ownership.ABSENT, Ownership.OURS)
             or is_left_unchanged(each, there, namespace)
-            or (force and owner is Ownership.KIN)
+            or (force and owner is Ownership.OTHER_TOOL)
         ):
             continue
         found.append(OwnershipConflict(objects.key(each), owner, objects.labels(there or each).get(INSTALL_LABEL, "")))
@@ -129,18 +131,18 @@ def ownership_conflicts(
 
 
 def is_aggregated(of: Kind, manifest: Manifest) -> bool:
-    """Return whether this is the role whose rules a controller fills in."""
+    """Return whether this is the aggregated role."""
     return (of.kind, manifest["metadata"]["name"]) == (AGGREGATED["kind"], AGGREGATED["metadata"]["name"])
 
 
 def is_recreated(live: Manifest) -> bool:
-    """Return whether an aggregated role is only what its controller wrote once more, just after it was deleted."""
+    """Return whether the aggregation controller recreated the role after its deletion."""
     entries = live["metadata"].get("managedFields") or ()
     return {each.get("manager") for each in entries} == {_AGGREGATOR} and INSTALL_LABEL not in objects.labels(live)
 
 
 def is_unchanged(before: Manifest, after: Manifest) -> bool:
-    """Return whether an apply changes nothing: the API server may count it as a change all the same."""
+    """Return whether an apply changed nothing but counters and times."""
     return _timeless(before) == _timeless(after)
 
 
@@ -152,9 +154,9 @@ def _timeless(manifest: Manifest) -> Manifest:
 
 
 def without_managed_fields(manifest: Manifest, live: Manifest | None) -> Manifest:
-    """Return what to apply of an object without the fields that the daemon keeps, and those a controller fills in.
+    """Return an object to apply without fields managed by the daemon or the aggregation controller.
 
-    The daemon sizes and configures kwok's StatefulSet: a second installation must not set it back.
+    The daemon sizes and configures kwok's StatefulSet: an upgrade must not reset it.
     """
     if "aggregationRule" in manifest:
         manifest = {name: value for name, value in manifest.items() if name != "rules"}
@@ -170,7 +172,7 @@ def without_managed_fields(manifest: Manifest, live: Manifest | None) -> Manifes
 
 
 def _without(part: Any, kept: Mapping[str, Any]) -> Any:  # noqa: ANN401  # any part of a manifest
-    """Return a part without the fields that somebody else keeps."""
+    """Return a part without the managed fields."""
     if isinstance(part, Mapping):
         made = {}
         for name, value in part.items():
@@ -186,7 +188,7 @@ def _without(part: Any, kept: Mapping[str, Any]) -> Any:  # noqa: ANN401  # any 
 
 
 def _entry(entry: Any, kept: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ANN401  # any part of a manifest
-    """Return what somebody else keeps of one entry of a list; what tells it from others stays ours."""
+    """Return the managed fields of a list entry, without its merge keys."""
     for name, inner in kept.items():
         if name.startswith("k:") and isinstance(entry, Mapping):
             named = json.loads(name.removeprefix("k:"))

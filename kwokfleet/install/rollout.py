@@ -1,4 +1,4 @@
-"""How far an installation has come: what is still waited for, in a sentence that says why."""
+"""Rollout status: why an installation is not ready yet, in one sentence."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -7,21 +7,21 @@ from typing import Any
 from kwokfleet.kube.objects import Manifest
 
 _HARMLESS = ("ContainerCreating", "PodInitializing")
-"""Reasons of a container that is on its way."""
+"""Waiting reasons of a starting container."""
 _WORDS = 300
 _FEW = 3
 
 
 def is_established(definition: Manifest) -> bool:
-    """Return whether the API server serves what a definition defines."""
+    """Return whether the API server serves the kind of a definition."""
     return any(each["type"] == "Established" and each["status"] == "True" for each in _conditions(definition))
 
 
 def daemon_pending(deployment: Manifest, pods: Sequence[Manifest]) -> str:
-    """Return what a Deployment waits for; nothing if all its pods are new and available."""
+    """Return why a Deployment is not rolled out; empty if it is."""
     wanted, status = deployment["spec"].get("replicas", 1), deployment.get("status") or {}
     if status.get("observedGeneration", 0) < deployment["metadata"]["generation"]:
-        return "the Deployment is not looked at yet: is the controller manager running?"
+        return "not observed by the Deployment controller yet; check that the controller manager is running"
     available, updated, total = (
         int(status.get(name) or 0) for name in ("availableReplicas", "updatedReplicas", "replicas")
     )
@@ -29,14 +29,14 @@ def daemon_pending(deployment: Manifest, pods: Sequence[Manifest]) -> str:
         return ""
     count = f"{min(available, updated)} of {wanted} pods available"
     if total > updated == wanted:
-        count = f"{total - updated} pods of the version before still there"
+        count = f"{total - updated} pods of the previous version still terminating"
     why = [each["message"] for each in _conditions(deployment) if each["type"] == "ReplicaFailure"]
     why += [trouble for pod in pods if (trouble := pod_problem(pod))]
     return ": ".join([count, *(["; ".join(sorted(set(why))[:_FEW])] if why else [])])[:_WORDS]
 
 
 def pod_problem(pod: Manifest) -> str:
-    """Return why a pod does not run; nothing if it does, or is about to."""
+    """Return why a pod does not run; empty if it runs or starts."""
     status = pod.get("status") or {}
     said = f"pod {pod['metadata']['name']}"
     for each in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
@@ -44,7 +44,7 @@ def pod_problem(pod: Manifest) -> str:
             return f"{said}: {why}"
     for each in _conditions(pod):
         if each["type"] == "PodScheduled" and each["status"] == "False":
-            return f"{said} has no machine: {each.get('message') or each.get('reason', '')}"
+            return f"{said} is not scheduled: {each.get('message') or each.get('reason', '')}"
     return ""
 
 
@@ -53,21 +53,21 @@ def _container_trouble(container: Mapping[str, Any]) -> str:
     ended = (container.get("state") or {}).get("terminated") or (container.get("lastState") or {}).get("terminated")
     if waiting.get("reason") and waiting["reason"] not in _HARMLESS:
         why = f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
-        return f"{why} (it ended with {ended['exitCode']})" if ended else why
+        return f"{why} (exit code {ended['exitCode']})" if ended else why
     if ended and not container.get("ready"):
-        return f"{container['name']} ended with {ended['exitCode']} ({ended.get('reason', 'Error')})"
+        return f"{container['name']} exited with code {ended['exitCode']} ({ended.get('reason', 'Error')})"
     return ""
 
 
 def fleets_pending(fleets: Iterable[Manifest], wanted: AbstractSet[str] | None, digest: str) -> str:
-    """Return what Fleets wait for; nothing if all are Ready.
+    """Return why Fleets are not Ready; empty if all are.
 
-    *wanted*: which there must be; None, whatever the files hold, but at least one. *digest*: of the files that they
-    must have been made from; empty if nobody can tell.
+    *wanted*: names of the Fleets; None: every Fleet, at least one. *digest*: of the files that they must have been
+    synced from; empty: any.
     """
     found = {each["metadata"]["name"]: each for each in fleets}
     if wanted is None and not found:
-        return "no fleet is known yet"
+        return "no fleet exists yet"
     lacking = [
         f"fleet {name}: {why}"
         for name in sorted(found if wanted is None else wanted)
@@ -79,13 +79,15 @@ def fleets_pending(fleets: Iterable[Manifest], wanted: AbstractSet[str] | None, 
 
 def _fleet_lacks(fleet: Manifest | None, digest: str) -> str:
     if fleet is None:
-        return "not known yet"
+        return "does not exist yet"
     ready = next((each for each in _conditions(fleet) if each["type"] == "Ready"), {})
     if digest and ((fleet.get("status") or {}).get("source") or {}).get("digest") != digest:
-        return "the daemon has not read the new files yet; a ConfigMap takes up to a minute or two to get there"
+        return (
+            "the daemon has not read the new files yet; a changed ConfigMap takes one to two minutes to reach the pod"
+        )
     degraded = next((each for each in _conditions(fleet) if each["type"] == "Degraded"), {})
     if degraded.get("status") == "True":
-        return str(degraded.get("message") or "its nodes are not driven")[:_WORDS]
+        return str(degraded.get("message") or "kwok does not drive its nodes")[:_WORDS]
     if ready.get("status") == "True":
         return ""
     return str(ready.get("message") or "not Ready yet")[:_WORDS]

@@ -1,9 +1,8 @@
-"""All writes are made here: a Plan's changes in their order, many at once, each one guarded.
+"""Applies the changes of a Plan in order, many at a time.
 
-A write is repeated until the API server has answered it, so it must bear being repeated: a creation
-that finds its object there looks whether it is ours; a patch or a delete names the UID. Whatever the
-answer, the Change gets an Outcome; only an API server that stays away, or does not know us any
-more, ends the whole.
+A write is repeated until the API server answers, so every write is idempotent: a creation that finds its object
+checks the owner; a patch or deletion names the UID. Every Change gets an Outcome. Only an unreachable API server, or
+one that rejects the credentials, ends the whole apply.
 """
 
 import itertools
@@ -28,74 +27,80 @@ from kwokfleet.reconcile.plan_input import FleetPolicy
 log = structlog.get_logger()
 
 MAX_PATCH_ATTEMPTS = 5
-"""How often a change is worked out anew on a state that somebody else has changed meanwhile."""
-_MADE = (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.ACCEPTED)
+"""Attempts to patch an object that others change at the same time."""
+_SUCCESS = (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.ACCEPTED)
 
 
 NewObject = Callable[[Manifest], Manifest]
-"""Makes of an object that is asked for the one that is to be created."""
+"""Returns the object to create for a desired object."""
 ProgressCallback = Callable[[str, int, int], None]
-"""Is told what is being done, how much of it is done, and how much there is."""
+"""Receives the step, and how many objects of how many are done."""
 
 
 class Applier:
-    """Makes the changes of plans."""
+    """Applies changes."""
 
     def __init__(
         self,
         sender: throttled_client.ThrottledClient,
-        birth: NewObject,
+        new_object: NewObject,
         pools: Mapping[str, FleetPolicy],
         watcher: ProgressCallback | None = None,
     ) -> None:
         self.sender = sender
-        self._birth, self._pools = birth, pools
+        self._new_object, self._pools = new_object, pools
         self.watch: ProgressCallback = watcher or (lambda _title, _done, _total: None)
         self._projector = observed.ObservedFactory()
         self._projecting = threading.Lock()
 
     @property
     def dry_run(self) -> bool:
-        """Whether nothing is to be kept."""
+        """Whether the API server persists nothing."""
         return self.sender.limits.dry_run
 
     def apply(self, changes: Sequence[Change], inventory: observed.Inventory) -> list[Outcome]:
-        """Make all changes, phase by phase, and return what became of each."""
+        """Apply all changes, phase by phase; return one outcome each."""
         outcomes: list[Outcome] = []
         for (deletes, kind), phase in itertools.groupby(changes, key=_phase):
-            mine = list(phase)
+            phase_changes = list(phase)
             if deletes and kind == "Node":
-                outcomes += drain.NodeDrainer(self, self._pools, inventory).remove(mine)
+                outcomes += drain.NodeDrainer(self, self._pools, inventory).remove(phase_changes)
             else:
-                outcomes += self._replaced([each for each in mine if each.action is ChangeAction.REPLACE], inventory)
+                outcomes += self._replace(
+                    [each for each in phase_changes if each.action is ChangeAction.REPLACE], inventory
+                )
                 title = f"{report.plural(kind)} {'deleted' if deletes else 'applied'}"
-                made = self._moved(title, [each for each in mine if each.action is not ChangeAction.REPLACE], inventory)
-                outcomes += self._opened(made) if kind == "Node" and not deletes else made
+                made = self._apply_with_handover(
+                    title, [each for each in phase_changes if each.action is not ChangeAction.REPLACE], inventory
+                )
+                outcomes += self._remove_taints(made) if kind == "Node" and not deletes else made
         for outcome in outcomes:
             log.debug(
                 "changed", action=outcome.change.action.value, key="/".join(outcome.change.key), result=outcome.result
             )
         return outcomes
 
-    def _moved(self, title: str, changes: Sequence[Change], inventory: observed.Inventory) -> list[Outcome]:
-        """Make changes; nodes that another kwok is to drive are taken from the present one first."""
+    def _apply_with_handover(
+        self, title: str, changes: Sequence[Change], inventory: observed.Inventory
+    ) -> list[Outcome]:
+        """Apply changes; nodes that move to another kwok are released by the current one first."""
         moves = [
             each
             for each in changes
             if shard_handover.changes_shard(each) and each.live and _may_change(each, each.live)
         ]
         if self.dry_run or not moves:
-            return self.each(title, changes, self.change)
+            return self.run_all(title, changes, self.change)
         move = shard_handover.ShardHandover(self.sender, moves, inventory)
         move.leave()
-        outcomes = self.each(title, changes, self.change)
+        outcomes = self.run_all(title, changes, self.change)
         move.arrive(
             {each.change.key.name for each in outcomes if each.result in (ChangeResult.DONE, ChangeResult.ALREADY)}
         )
         return outcomes
 
-    def _opened(self, outcomes: list[Outcome]) -> list[Outcome]:
-        """Let pods onto the nodes that were just born Ready, the last ones first: the first are others' work by now."""
+    def _remove_taints(self, outcomes: list[Outcome]) -> list[Outcome]:
+        """Remove the not-ready taint of nodes created Ready, newest first: the controller works oldest first."""
         born = [
             each for each in outcomes if each.change.action is ChangeAction.CREATE and each.result is ChangeResult.DONE
         ]
@@ -110,21 +115,21 @@ class Applier:
         return outcomes
 
     def _is_ready(self, node: Manifest) -> bool:
-        return bool(self._birth(node)["status"]["phase"] == "Running") and not node["spec"].get("unschedulable")
+        return bool(self._new_object(node)["status"]["phase"] == "Running") and not node["spec"].get("unschedulable")
 
-    def _replaced(self, changes: Sequence[Change], inventory: observed.Inventory) -> list[Outcome]:
-        """Delete nodes in good order and create them anew."""
+    def _replace(self, changes: Sequence[Change], inventory: observed.Inventory) -> list[Outcome]:
+        """Drain, delete and recreate nodes."""
         if not changes:
             return []
         removed = drain.NodeDrainer(self, self._pools, inventory).remove(changes)
         gone = [each.change for each in removed if each.result in (ChangeResult.DONE, ChangeResult.ALREADY)]
         kept = [each for each in removed if each.result not in (ChangeResult.DONE, ChangeResult.ALREADY)]
-        if self.dry_run:  # the old ones are still there, and the new ones would meet them
+        if self.dry_run:  # the old nodes still exist, so a creation would conflict
             return removed
-        return [*kept, *self.each("nodes replaced", gone, self.create)]
+        return [*kept, *self.run_all("nodes replaced", gone, self.create)]
 
-    def each(self, title: str, changes: Sequence[Change], act: Callable[[Change], Outcome]) -> list[Outcome]:
-        """Do one thing to each of many, many at once; stop all if one finds that the cluster is lost."""
+    def run_all(self, title: str, changes: Sequence[Change], act: Callable[[Change], Outcome]) -> list[Outcome]:
+        """Run *act* on all changes in parallel; an exception stops all of them."""
         if not changes:
             return []
         self.watch(title, 0, len(changes))
@@ -136,14 +141,14 @@ class Applier:
             lambda done: self.watch(title, done, len(changes)),
         )
         return [
-            outcome or Outcome(change, ChangeResult.SKIPPED, "stopped before")
+            outcome or Outcome(change, ChangeResult.SKIPPED, "stopped before this change")
             for outcome, change in zip(outcomes, changes, strict=True)
         ]
 
     # one change
 
     def change(self, change: Change) -> Outcome:
-        """Make one change."""
+        """Apply one change."""
         match change.action:
             case ChangeAction.CREATE:
                 return self.create(change)
@@ -153,74 +158,76 @@ class Applier:
                 return self.delete(change)
 
     def create(self, change: Change) -> Outcome:
-        """Create an object; one that is there already is looked at."""
+        """Create an object; an existing one is updated if it is managed by us."""
         if change.desired is None:
-            raise ValueError(f"nothing to create: {change.key}")
-        answer = self.sender.send(requests.create(self._birth(change.desired), dry_run=self.dry_run))
-        if answer.status in _MADE:
+            raise ValueError(f"no desired object: {change.key}")
+        answer = self.sender.send(requests.create(self._new_object(change.desired), dry_run=self.dry_run))
+        if answer.status in _SUCCESS:
             return Outcome(change, ChangeResult.DONE, version=_version(answer))
         if answer.status == HTTPStatus.CONFLICT:
             return self.resolve_conflict(change)
         return _rejected_outcome(change, answer)
 
     def resolve_conflict(self, change: Change) -> Outcome:
-        """Deal with an object that came before ours: by ourselves a moment ago, by another sync, by somebody else."""
+        """Handle a creation whose object exists: from a repeated request, another sync, or another owner."""
         there = self.fetch(change.key)
         if there is None or there.deleting:
-            return Outcome(change, ChangeResult.AGAIN, "it is just being deleted")
+            return Outcome(change, ChangeResult.AGAIN, "an object with this name is being deleted")
         if not objects.is_managed(there.manifest) or there.fleet != change.fleet:
-            return Outcome(change, ChangeResult.CONFLICT, "an object of that name is there, and is not ours")
+            return Outcome(
+                change, ChangeResult.CONFLICT, "an object with this name exists and is not managed by kwokfleet"
+            )
         found = diff.differences(change.desired or {}, there)
         return self.update(change, there, found) if found else Outcome(change, ChangeResult.ALREADY)
 
-    def update(  # noqa: PLR0911  # one for each thing that may have become of the object
-        self, change: Change, have: Observed | None, found: Sequence[diff.Difference]
+    def update(  # noqa: PLR0911  # one for each state of the live object
+        self, change: Change, live: Observed | None, found: Sequence[diff.Difference]
     ) -> Outcome:
-        """Patch an object; on a state that is no longer the live one, work it out anew."""
+        """Patch an object; compute the patch again if the object changed meanwhile."""
         for _ in range(MAX_PATCH_ATTEMPTS):
-            if have is None:
-                return Outcome(change, ChangeResult.AGAIN, "it is gone")
+            if live is None:
+                return Outcome(change, ChangeResult.AGAIN, "the object was deleted meanwhile")
             if not found:
                 return Outcome(change, ChangeResult.ALREADY)
-            if not _may_change(change, have):
-                return Outcome(change, ChangeResult.CONFLICT, "it is not ours any more")
+            if not _may_change(change, live):
+                return Outcome(change, ChangeResult.CONFLICT, "the object is no longer managed by kwokfleet")
             if diff.needs_replacement(change.key.kind, found):
-                return Outcome(change, ChangeResult.AGAIN, "it must be replaced")
-            answer = self._patched(change.key, have, found)
-            if answer.status in _MADE:
+                return Outcome(change, ChangeResult.AGAIN, "the object must be replaced")
+            answer = self._patch(change.key, live, found)
+            if answer.status in _SUCCESS:
                 return Outcome(change, ChangeResult.DONE, version=_version(answer))
             if not _is_stale(answer):
                 return _rejected_outcome(change, answer)
-            have = self.fetch(change.key)
-            found = diff.differences(change.desired or {}, have) if have else ()
-        return Outcome(change, ChangeResult.FAILED, f"somebody changed it {MAX_PATCH_ATTEMPTS} times while we did")
+            live = self.fetch(change.key)
+            found = diff.differences(change.desired or {}, live) if live else ()
+        return Outcome(change, ChangeResult.FAILED, f"gave up after {MAX_PATCH_ATTEMPTS} write conflicts")
 
-    def _patched(self, key: ObjectKey, have: Observed, found: Sequence[diff.Difference]) -> Response:
+    def _patch(self, key: ObjectKey, live: Observed, found: Sequence[diff.Difference]) -> Response:
         answer = Response(HTTPStatus.OK)
-        for each in patches.build_patches(have, found):
+        for each in patches.build_patches(live, found):
             answer = self.sender.send(requests.patch(key, each, dry_run=self.dry_run))
-            if answer.status not in _MADE:
+            if answer.status not in _SUCCESS:
                 break
-            if "resourceVersion" in each.body["metadata"]:  # the next patch must not trip over this one
-                have = self._observed(key, answer.json())
+            if "resourceVersion" in each.body["metadata"]:  # the next patch needs the new version
+                live = self._observed(key, answer.json())
         return answer
 
     def delete(self, change: Change) -> Outcome:
-        """Delete one object, and no namesake of it."""
-        have = change.live
-        if have is None or not objects.is_managed(have.manifest):
-            return Outcome(change, ChangeResult.CONFLICT, "it is not ours")
-        answer = self.sender.send(requests.delete(change.key, have.uid, dry_run=self.dry_run))
-        if answer.status in _MADE:
+        """Delete one object, by UID."""
+        live = change.live
+        if live is None or not objects.is_managed(live.manifest):
+            return Outcome(change, ChangeResult.CONFLICT, "the object is not managed by kwokfleet")
+        answer = self.sender.send(requests.delete(change.key, live.uid, dry_run=self.dry_run))
+        if answer.status in _SUCCESS:
             return Outcome(change, ChangeResult.DONE)
         if answer.status == HTTPStatus.NOT_FOUND:
             return Outcome(change, ChangeResult.ALREADY)
         if answer.status == HTTPStatus.CONFLICT:
-            return Outcome(change, ChangeResult.AGAIN, "it is another object by now")
+            return Outcome(change, ChangeResult.AGAIN, "the object was recreated meanwhile")
         return _rejected_outcome(change, answer)
 
     def fetch(self, key: ObjectKey) -> Observed | None:
-        """Return an object as it is now, None if it is not there."""
+        """Return the live object; None if it does not exist."""
         answer = self.sender.send(requests.get(key))
         if answer.status == HTTPStatus.NOT_FOUND:
             return None
@@ -237,16 +244,16 @@ def _phase(change: Change) -> tuple[bool, str]:
     return change.action is ChangeAction.DELETE, change.key.kind
 
 
-def _may_change(change: Change, have: Observed) -> bool:
-    """Return whether an object may be written to: ours, or a fake node or other object that is being adopted."""
-    if objects.is_managed(have.manifest):
+def _may_change(change: Change, live: Observed) -> bool:
+    """Return whether an object may be written: managed, or being adopted; of nodes, only fake ones."""
+    if objects.is_managed(live.manifest):
         return True
     adopting = change.live is not None and not objects.is_managed(change.live.manifest)
-    return adopting and have.uid == change.live.uid and (have.key.kind != "Node" or objects.is_fake_node(have.manifest))  # type: ignore[union-attr]
+    return adopting and live.uid == change.live.uid and (live.key.kind != "Node" or objects.is_fake_node(live.manifest))  # type: ignore[union-attr]
 
 
 def _is_stale(answer: Response) -> bool:
-    """Return whether a patch was refused because the object is not the one that was read."""
+    """Return whether a patch was rejected because the object changed since it was read."""
     if answer.status in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
         return True
     return answer.status == HTTPStatus.UNPROCESSABLE_ENTITY and "metadata.uid" in answer.message
@@ -258,7 +265,7 @@ def _rejected_outcome(change: Change, answer: Response) -> Outcome:
 
 
 def _version(answer: Response) -> int:
-    # Parsing a whole node for its version costs more than sending it did.
+    # Parsing a whole node for its version costs more than sending it.
     mark = b'"resourceVersion":"'
     start = answer.body.find(mark)
     if start < 0:
@@ -270,21 +277,21 @@ def _version(answer: Response) -> int:
 def ensure_definitions(
     sender: throttled_client.ThrottledClient, definitions: Sequence[Manifest], timeout_s: float
 ) -> Iterator[str]:
-    """Put custom resource definitions in place, and wait until they can be used; yield the names of new ones.
+    """Create missing CustomResourceDefinitions and wait until they are established; yield the names of new ones.
 
-    One that is there is left alone, whoever made it, unless we did, and it says something else by now.
+    An existing definition is replaced only if kwokfleet created it and its digest differs.
     """
     waiting: list[ObjectKey] = []
     for manifest in definitions:
         key = objects.key(manifest)
         answer = sender.send(requests.get(key))
         if answer.status == HTTPStatus.OK:
-            _renew(sender, manifest, answer.json())
+            _replace_outdated(sender, manifest, answer.json())
             continue
         answer = sender.send(requests.create(manifest))
-        if answer.status not in (*_MADE, HTTPStatus.CONFLICT):
+        if answer.status not in (*_SUCCESS, HTTPStatus.CONFLICT):
             error = client.rejection_error(sender.api, answer, "create customresourcedefinitions")
-            error.hint = "let somebody who may put the definitions there: kwokfleet install"
+            error.hint = "ask a cluster administrator to run kwokfleet install"
             raise error
         waiting.append(key)
         yield key.name
@@ -292,15 +299,22 @@ def ensure_definitions(
     for key in waiting:
         while not _established(sender.send(requests.get(key)).json()):
             if time.monotonic() > deadline or sender.stop.wait(throttled_client.FIRST_PAUSE_S):
-                raise errors.DeadlineError(f"{key.name} was not established within {timeout_s:g} s", hint="try again")
+                raise errors.DeadlineError(
+                    f"{key.name} was not established within {timeout_s:g} s", hint="run the command again"
+                )
 
 
-def _renew(sender: throttled_client.ThrottledClient, manifest: Manifest, there: Manifest) -> None:
-    """Replace a definition that we made and that has another digest than this one; others keep up their own."""
-    mine = manifest["metadata"].get("annotations", {}).get(objects.DIGEST)
-    theirs = (there["metadata"].get("annotations") or {}).get(objects.DIGEST)
-    if mine and theirs and mine != theirs and objects.labels(there).get(objects.MANAGED_BY) == objects.KWOKFLEET:
-        version = there["metadata"]["resourceVersion"]
+def _replace_outdated(sender: throttled_client.ThrottledClient, manifest: Manifest, live: Manifest) -> None:
+    """Replace a definition of ours whose digest differs."""
+    digest = manifest["metadata"].get("annotations", {}).get(objects.DIGEST)
+    live_digest = (live["metadata"].get("annotations") or {}).get(objects.DIGEST)
+    if (
+        digest
+        and live_digest
+        and digest != live_digest
+        and objects.labels(live).get(objects.MANAGED_BY) == objects.KWOKFLEET
+    ):
+        version = live["metadata"]["resourceVersion"]
         sender.send(requests.replace({**manifest, "metadata": {**manifest["metadata"], "resourceVersion": version}}))
 
 

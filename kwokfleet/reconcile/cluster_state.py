@@ -1,4 +1,4 @@
-"""What a pass wants to know of the cluster: from a mirror and a few requests, or from a saved file."""
+"""Cluster state of a pass: from an informer and a few requests, or from a saved file."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -13,14 +13,14 @@ from kwokfleet.kube.observed import Inventory, Observed
 from kwokfleet.reconcile import diff
 
 STALE_CACHE_GRACE_S = 60.0
-"""How long a mirror may be without the API server before what it should show counts as unknown."""
+"""How long a cache may be stale before its kinds count as unknown."""
 FEW = 8
-"""So many objects are asked for one by one; for more, all are listed."""
+"""Up to this many objects are read one by one; more are listed."""
 _KINDS = {each.kind: each for each in requests.MANAGED_KINDS}
 
 
 class LiveCluster:
-    """A cluster that is followed."""
+    """A cluster with an informer."""
 
     def __init__(
         self, api: requests.RequestSender, follower: informer.Informer, stale_grace_s: float = STALE_CACHE_GRACE_S
@@ -29,26 +29,23 @@ class LiveCluster:
         self._projector = observed.ObservedFactory()
 
     def inventory(self) -> tuple[Inventory, Mapping[str, str]]:
-        """Return our objects, and the kinds of which it is unknown what there is.
-
-        A connection that has just broken is mended in a moment: that much time there is.
-        """
+        """Return managed objects, and the kinds that could not be listed; waits for a stale cache to recover."""
         view = self._mirror.wait_until_synced(self._stale_grace_s)
         return view.objects, view.unknown
 
     def foreign_objects(self, keys: Iterable[ObjectKey]) -> Mapping[ObjectKey, Observed]:
-        """Return those of some objects that are there and are not ours."""
+        """Return the objects among *keys* that exist and are not managed."""
         wanted: dict[str, set[ObjectKey]] = {}
         for key in keys:
             wanted.setdefault(key.kind, set()).add(key)
         found: dict[ObjectKey, Observed] = {}
         for name, mine in wanted.items():
-            found |= {each.key: each for each in self._strange(_KINDS[name], mine)}
+            found |= {each.key: each for each in self._unmanaged(_KINDS[name], mine)}
         return found
 
-    def _strange(self, kind: requests.Kind, wanted: set[ObjectKey]) -> Iterable[Observed]:
-        """Yield the objects of a kind that are not ours and have a name that we want."""
-        if len(wanted) <= FEW:  # one node among thousands that somebody deleted: a list of them all takes longer
+    def _unmanaged(self, kind: requests.Kind, wanted: set[ObjectKey]) -> Iterable[Observed]:
+        """Yield the unmanaged objects of a kind with one of the given keys."""
+        if len(wanted) <= FEW:  # a list of thousands of nodes takes longer
             yield from (each for key in sorted(wanted) if (each := self._get(key)) and not _has_our_label(each))
             return
         try:
@@ -62,7 +59,7 @@ class LiveCluster:
         except errors.UnreachableError:
             raise
         except errors.ClusterError:
-            if kind.api_version != objects.STAGE_API_VERSION:  # a cluster without kwok's kinds has no such object
+            if kind.api_version != objects.STAGE_API_VERSION:  # without kwok's CRDs no such object exists
                 raise
 
     def _get(self, key: ObjectKey) -> Observed | None:
@@ -74,12 +71,12 @@ class LiveCluster:
         return self._projector.from_manifest(key.api_version, key.kind, answer.json())
 
     def foreign_occupants(self, namespaces: Iterable[str]) -> Mapping[str, str]:
-        """Return the namespaces in which somebody else has something, and what."""
+        """Return the namespaces that contain foreign objects, with one of them."""
         found = discovery.occupied_namespaces(self._api, set(namespaces), requests.UNMANAGED_SELECTOR)
-        return {name: f"{what}, which is not ours" for name, what in found.items()}
+        return {name: f"{what}, which is not managed by kwokfleet" for name, what in found.items()}
 
     def pod_counts(self, nodes: Sequence[str]) -> Mapping[str, int]:
-        """Return how many pods run on some nodes."""
+        """Return the number of running pods on each node."""
         counts = dict.fromkeys(nodes, 0)
         fields = [f"spec.nodeName={name}" for name in nodes] if len(nodes) <= FEW else ["spec.nodeName!="]
         for field in fields:
@@ -90,7 +87,7 @@ class LiveCluster:
         return counts
 
     def pods_on(self, nodes: AbstractSet[str]) -> list[Observed]:
-        """Return all pods that are bound to some nodes."""
+        """Return all pods bound to *nodes*."""
         found = (self._projector.from_manifest("v1", "Pod", item) for item in self._bound_pods())
         return [each for each in found if observed.node_name(each) in nodes]
 
@@ -98,18 +95,18 @@ class LiveCluster:
         return client.list_objects(self._api, requests.POD, fields="spec.nodeName!=")
 
     def approved_digests(self) -> frozenset[str]:
-        """Return the digests of plans that were approved."""
+        """Return the digests of approved plans."""
         try:
             found = list_fleets(self._api)
         except errors.UnreachableError:
             raise
-        except errors.ClusterError:  # who may not see approvals has none
+        except errors.ClusterError:  # without the right to list Fleets there are no approvals
             return frozenset()
         marks = [(each["metadata"].get("annotations") or {}).get(objects.APPROVED) for each in found]
         return frozenset(each for each in marks if each)
 
     def field_manager(self, key: ObjectKey, path: diff.Path) -> str:
-        """Return who holds a field of an object."""
+        """Return the field manager that wrote a field last."""
         answer = self._api.send(requests.get(key))
         entries = (answer.json().get("metadata") or {}).get("managedFields") or ()
         for entry in sorted(entries, key=lambda each: each.get("time") or "", reverse=True):
@@ -126,13 +123,13 @@ def _holds(fields: Mapping[str, Any], path: diff.Path) -> bool:
     for step in path:
         inner = fields.get(f"f:{step}")
         if inner is None:
-            return bool(fields) is False  # a field that has no parts is held whole
+            return bool(fields) is False  # a leaf: the manager owns all of it
         fields = inner
     return True
 
 
 def list_fleets(api: requests.RequestSender) -> list[Manifest]:
-    """Return the Fleets that the cluster knows of; none if it does not know what a Fleet is."""
+    """Return the Fleet resources; none without the CRD."""
     try:
         return list(client.list_objects(api, requests.FLEET))
     except errors.ClusterError as error:
@@ -142,7 +139,7 @@ def list_fleets(api: requests.RequestSender) -> list[Manifest]:
 
 
 class SavedCluster:
-    """A cluster as a file has it: `kubectl get nodes,stages,… -o json`."""
+    """A cluster saved with `kubectl get nodes,stages,… -o json`."""
 
     def __init__(self, manifests: Iterable[Manifest]) -> None:
         projector = observed.ObservedFactory()
@@ -158,20 +155,20 @@ class SavedCluster:
                 (self._ours if ours else self._others)[each.key] = each
 
     def inventory(self) -> tuple[Inventory, Mapping[str, str]]:
-        """Return our objects; a file is taken for all there is."""
+        """Return managed objects; the file counts as complete."""
         return self._ours, {}
 
     def foreign_objects(self, keys: Iterable[ObjectKey]) -> Mapping[ObjectKey, Observed]:
-        """Return those of some objects that are there and are not ours."""
+        """Return the objects among *keys* that exist and are not managed."""
         return {key: self._others[key] for key in keys if key in self._others}
 
     def foreign_occupants(self, namespaces: Iterable[str]) -> Mapping[str, str]:
-        """Return the namespaces in which somebody else has something: what a file does not hold, nobody knows."""
+        """Return the namespaces that contain pods of the file."""
         inside = {pod.key.namespace: f"pods/{pod.key.name}" for pod in self._pods}
         return {name: inside[name] for name in namespaces if name in inside}
 
     def pod_counts(self, nodes: Sequence[str]) -> Mapping[str, int]:
-        """Return how many pods run on some nodes."""
+        """Return the number of running pods on each node."""
         counts = dict.fromkeys(nodes, 0)
         for pod in self._pods:
             if observed.node_name(pod) in counts and not observed.is_finished(pod):
@@ -179,5 +176,5 @@ class SavedCluster:
         return counts
 
     def approved_digests(self) -> frozenset[str]:
-        """Return nothing: a file approves of nothing."""
+        """Return nothing: approvals are in the live cluster."""
         return frozenset()

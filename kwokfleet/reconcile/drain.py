@@ -1,8 +1,8 @@
-"""Nodes go in good order: no new pods, the old ones moved away, then the node, so that none runs on nothing.
+"""Drains nodes: cordon, evict the pods, delete the node.
 
-A whole pool without pods goes in one request, which names the version of the list that was looked
-at: a node that was labelled since is not in it. All others are cordoned, emptied within their pool's
-deadline, and deleted one by one. What cannot be emptied in time stays, cordoned, and says why.
+A whole pool without pods is deleted by one request, which names the resourceVersion of the checked list: a node
+labelled later is not in it. Other nodes are drained within their pool's timeout and deleted one by one. A node that is
+not empty in time stays cordoned, with the reason.
 """
 
 import time
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 LISTING_S = 60.0
 RETRY_S = 0.5
-"""How often an eviction is asked for again that a PodDisruptionBudget did not allow."""
+"""Interval between evictions of a pod that a PodDisruptionBudget protects."""
 FEW = 8
-"""So many nodes, and their pods are asked for by name; more, and all bound pods are."""
+"""Pools up to this size are deleted node by node."""
 WHOLE_POOL_S = 600.0
 _STAYING = ("DaemonSet",)
-"""Owners whose pods come back at once on a cordoned node: they go after it."""
+"""Owners that recreate pods on cordoned nodes: these pods are deleted after the node."""
 
 
 class NodeDrainer:
-    """Removes nodes."""
+    """Drains and deletes nodes."""
 
     def __init__(
         self, applier: "applier.Applier", rules: Mapping[str, FleetPolicy], inventory: observed.Inventory
@@ -42,7 +42,7 @@ class NodeDrainer:
         self._rules, self._inventory = rules, inventory
 
     def remove(self, changes: Sequence[Change]) -> list[Outcome]:
-        """Remove nodes, pool by pool."""
+        """Delete nodes, pool by pool."""
         pools: dict[tuple[str, str], list[Change]] = {}
         for change in changes:
             pools.setdefault((change.fleet, change.pool), []).append(change)
@@ -51,7 +51,7 @@ class NodeDrainer:
         with informer.Informer(self._sender.api, (requests.POD,), "", fields) as pods:
             view = pods.wait_until_synced(LISTING_S)
             if view.unknown:
-                why = f"its pods are unknown: {view.unknown['Pod']}"
+                why = f"cannot list its pods: {view.unknown['Pod']}"
                 return [Outcome(each, ChangeResult.REFUSED, why) for each in changes]
             return [outcome for name, mine in pools.items() for outcome in self._pool(name, mine, pods)]
 
@@ -75,7 +75,7 @@ class NodeDrainer:
     # a whole pool at once
 
     def _is_whole(self, name: tuple[str, str], changes: Sequence[Change]) -> bool:
-        """Return whether these are all nodes with the labels of a pool, and all of them are fake."""
+        """Return whether these are all nodes with the labels of a pool, and all are fake."""
         members = [
             each for each in self._inventory.values() if each.key.kind == "Node" and (each.fleet, each.pool) == name
         ]
@@ -88,23 +88,25 @@ class NodeDrainer:
         )
 
     def _collection(self, name: tuple[str, str], changes: Sequence[Change]) -> list[Outcome]:
-        """Delete a pool by its labels, as it was when it was listed, until nothing of that is left."""
+        """Delete a pool by its labels, at the version of its list, until none of its nodes is left."""
         deadline = time.monotonic() + WHOLE_POOL_S
         expected = {change.key.name: change.live.uid for change in changes if change.live}
         title = f"nodes of pool {name[1]} deleted"
         while True:
             there = self._listed(name)
             if there is None or not all(expected.get(node) == uid for node, uid in there[1].items()):
-                return self._applier.each(title, changes, self._applier.delete)  # not what was planned: look at each
+                return self._applier.run_all(
+                    title, changes, self._applier.delete
+                )  # not the planned nodes: check each one
             self._applier.watch(title, len(expected) - len(there[1]), len(expected))
             if not there[1]:
                 return [Outcome(change, ChangeResult.DONE) for change in changes]
             answer = self._sender.send(requests.delete_pool(*name, there[0]))
             if answer.status not in (HTTPStatus.OK, HTTPStatus.GATEWAY_TIMEOUT) or time.monotonic() > deadline:
-                return self._applier.each(title, changes, self._applier.delete)
+                return self._applier.run_all(title, changes, self._applier.delete)
 
     def _listed(self, name: tuple[str, str]) -> tuple[int, dict[str, str]] | None:
-        """Return the version of the list of a pool's nodes, and their UIDs; None if one is not fake."""
+        """Return the resourceVersion of a pool's list, and the UIDs of its nodes; None if one is not fake."""
         selector = f"{requests.MANAGED_SELECTOR},{objects.FLEET}={name[0]},{objects.POOL}={name[1]}"
         found: dict[str, str] = {}
         token, version = "", 0
@@ -125,7 +127,7 @@ class NodeDrainer:
     # node by node
 
     def _one_by_one(self, changes: Sequence[Change], pods: informer.Informer, policy: fleet_api.Drain) -> list[Outcome]:
-        cordoned = self._applier.each("nodes cordoned", changes, self._cordon)
+        cordoned = self._applier.run_all("nodes cordoned", changes, self._cordon)
         stays = {
             each.change.key: each for each in cordoned if each.result not in (ChangeResult.DONE, ChangeResult.ALREADY)
         }
@@ -136,13 +138,13 @@ class NodeDrainer:
                 if change.key.name in left:
                     stays[change.key] = Outcome(change, ChangeResult.DEADLINE, left[change.key.name])
         leaving = [change for change in open_ones if change.key not in stays]
-        deleted = self._applier.each("nodes deleted", leaving, self._applier.delete)
+        deleted = self._applier.run_all("nodes deleted", leaving, self._applier.delete)
         return [*stays.values(), *deleted]
 
     def _cordon(self, change: Change) -> Outcome:
         have = change.live
         if have is None or not objects.is_managed(have.manifest):
-            return Outcome(change, ChangeResult.CONFLICT, "it is not ours")
+            return Outcome(change, ChangeResult.CONFLICT, "the node is not managed by kwokfleet")
         if have.manifest["spec"].get("unschedulable"):
             return Outcome(change, ChangeResult.ALREADY)
         answer = self._sender.send(requests.patch(change.key, patches.cordon(have), dry_run=self._applier.dry_run))
@@ -151,20 +153,21 @@ class NodeDrainer:
         if answer.status == HTTPStatus.NOT_FOUND:
             return Outcome(change, ChangeResult.ALREADY)
         if "metadata.uid" in answer.message:
-            return Outcome(change, ChangeResult.AGAIN, "it is another object by now")
+            return Outcome(change, ChangeResult.AGAIN, "the node was recreated meanwhile")
         return Outcome(change, ChangeResult.REFUSED, f"{answer.status} {answer.message}")
 
     def _emptied(self, nodes: set[str], pods: informer.Informer, policy: fleet_api.Drain) -> dict[str, str]:
-        """Ask all pods on some nodes to go until they have; return the nodes that are not empty in time, and why."""
+        """Evict or delete all pods of *nodes*; return the nodes that are not empty in time, with the reason."""
         deadline = time.monotonic() + policy.timeout.total_seconds()
         said: dict[str, str] = {}
         asked: set[str] = set()
         while True:
             staying = [each for each in pods.view().objects.values() if _must_go(each, nodes)]
-            self._applier.watch("pods moved away", len(asked) - len(staying), max(len(asked), len(staying)))
+            self._applier.watch("pods evicted", len(asked) - len(staying), max(len(asked), len(staying)))
             if not staying or time.monotonic() >= deadline or self._sender.stop.is_set():
                 return {
-                    observed.node_name(pod): said.get(pod.uid) or f"pod {_name(pod)} is still there; is kwok running?"
+                    observed.node_name(pod): said.get(pod.uid)
+                    or f"pod {_name(pod)} has not terminated; check that kwok is running"
                     for pod in staying
                 }
             for pod in staying:
@@ -180,21 +183,20 @@ class NodeDrainer:
         answer = self._sender.send(request)
         said.pop(pod.uid, None)
         if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
-            said[pod.uid] = (
-                f"pod {_name(pod)} may not go: {' '.join([answer.message, *rejections.budget_messages(answer)])}"
-            )
+            details = " ".join([answer.message, *rejections.budget_messages(answer)])
+            said[pod.uid] = f"pod {_name(pod)} cannot be evicted now: {details}"
         elif answer.status not in (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.ACCEPTED, HTTPStatus.NOT_FOUND):
-            said[pod.uid] = f"pod {_name(pod)} cannot be moved: {answer.status} {answer.message}"
+            said[pod.uid] = f"pod {_name(pod)} cannot be evicted: {answer.status} {answer.message}"
 
     def _sweep(self, gone: set[str], pods: informer.Informer) -> None:
-        """Delete what came onto nodes at the last moment, or belongs to them: nobody else would for a minute."""
+        """Delete late and DaemonSet pods of deleted nodes; the pod garbage collector takes a minute."""
         for pod in pods.view().objects.values():
             if observed.node_name(pod) in gone and not observed.is_finished(pod):
                 self._sender.send(requests.delete(pod.key, pod.uid, grace_s=0))
 
 
 def _must_go(pod: Observed, nodes: set[str]) -> bool:
-    """Return whether a node cannot be deleted before this pod is gone."""
+    """Return whether a pod must be gone before its node is deleted."""
     metadata = pod.manifest["metadata"]
     return (
         observed.node_name(pod) in nodes

@@ -1,6 +1,6 @@
-"""What the cluster is told of the Fleets: a custom resource for each, and Events when something has changed.
+"""Writes Fleet resources, their status and annotations, and Events.
 
-What is the same as before is not written: a settled fleet costs no request.
+An unchanged status is not written: a synced Fleet costs no request.
 """
 
 import itertools
@@ -21,30 +21,30 @@ from kwokfleet.waves import run_commands
 log = structlog.get_logger()
 
 MAX_WRITE_ATTEMPTS = 5
-"""Of writing beside others who write."""
+"""Attempts of a write that conflicts with other writers."""
 
 
 def fleet_key(fleet: str) -> ObjectKey:
-    """Return where a Fleet is in the cluster."""
+    """Return the key of a Fleet resource."""
     return ObjectKey(requests.FLEET.api_version, requests.FLEET.kind, "", fleet)
 
 
 def annotate(api: requests.RequestSender, fleet: str, annotations: Manifest, version: str = "") -> None:
-    """Write down what somebody wants of a Fleet; raise if the cluster does not know it, or refuses.
+    """Annotate a Fleet; raise if it does not exist, or the API server rejects it.
 
-    *version*: only if it is still this one.
+    *version*: the resourceVersion that the Fleet must still have.
     """
     metadata = {"annotations": annotations} | ({"resourceVersion": version} if version else {})
     answer = api.send(requests.patch(fleet_key(fleet), Patch("", {"metadata": metadata})))
     if answer.status == HTTPStatus.NOT_FOUND:
         raise errors.InputError(
-            f"the cluster knows no Fleet {fleet!r}", hint="kubectl get fleets lists those that were synced once"
+            f"Fleet {fleet!r} not found in the cluster", hint="kubectl get fleets lists every synced Fleet"
         )
     if answer.status != HTTPStatus.OK:
         raise client.rejection_error(api, answer, "patch fleets")
 
 
-def submit_run_command(  # noqa: PLR0913  # what an order says
+def submit_run_command(  # noqa: PLR0913  # parts of a command
     api: requests.RequestSender,
     fleet: str,
     what: run_commands.RunAction,
@@ -53,11 +53,11 @@ def submit_run_command(  # noqa: PLR0913  # what an order says
     *,
     check: Callable[[Manifest], None] = lambda _there: None,
 ) -> int:
-    """Write down what somebody wants of a Wave, beside what others want; return the order's number."""
+    """Add a run command to the Fleet's annotation; return its number."""
     for _ in range(MAX_WRITE_ATTEMPTS):
         there = api.send(requests.get(fleet_key(fleet))).json()
         metadata = there.get("metadata") or {}
-        if metadata.get("uid"):  # if not, who writes on it finds out
+        if metadata.get("uid"):  # annotate raises if the Fleet does not exist
             check(there)
         heeded = max((int(each.get("heeded", 0)) for each in (there.get("status") or {}).get("waves") or ()), default=0)
         text = run_commands.with_command(
@@ -70,33 +70,35 @@ def submit_run_command(  # noqa: PLR0913  # what an order says
                 raise
         else:
             return run_commands.parse(text)[-1].number
-    raise errors.ClusterError(f"somebody else changed fleet {fleet} each time that we did", hint="try again")
+    raise errors.ClusterError(
+        f"gave up writing fleet {fleet} after {MAX_WRITE_ATTEMPTS} write conflicts", hint="run the command again"
+    )
 
 
 class StatusWriter:
-    """Writes down how Fleets stand, and remembers what is written."""
+    """Writes Fleet.status, and remembers what it wrote."""
 
     def __init__(self, api: requests.RequestSender, me: str = "") -> None:
         self._api, self._me = api, me
         self.fleets: dict[str, Manifest] = {}
-        """The Fleets that the cluster knows of, as far as we know."""
+        """Fleet resources, as last read or written."""
         self._marks = itertools.count()
 
     def load(self) -> bool:
-        """Read what is written already; return whether the cluster knows what a Fleet is, and lets us see them."""
+        """Read the Fleet resources; return whether the cluster has the CRD and lets us list them."""
         listed = self._api.send(requests.list_page(requests.FLEET))
         self.fleets = {each["metadata"]["name"]: each for each in listed.json().get("items") or ()}
         return listed.status == HTTPStatus.OK
 
     def status_of(self, fleet: str) -> Manifest:
-        """Return what is written of a Fleet."""
+        """Return the last known status of a Fleet."""
         return (self.fleets.get(fleet) or {}).get("status") or {}
 
     def write(self, statuses: Mapping[str, Manifest], alive: AbstractSet[str] | None) -> bool:
-        """Write down how each Fleet stands; return whether that was possible.
+        """Write each status that changed; return whether that was possible.
 
-        *alive*: the Fleets of which something is there. What is neither there nor in the files is forgotten;
-        None if nobody can tell.
+        *alive*: Fleets with live objects. A Fleet resource without objects and status is deleted; None: unknown, so
+        none is deleted.
         """
         now = datetime.now(UTC)
         for name, status in statuses.items():
@@ -117,25 +119,25 @@ class StatusWriter:
         if answer.status == HTTPStatus.OK:
             self.fleets[name] = answer.json()
         elif answer.status == HTTPStatus.NOT_FOUND:
-            self.fleets.pop(name, None)  # somebody has removed it: the next time it is made anew
+            self.fleets.pop(name, None)  # deleted by someone else: created again at the next write
         return answer.status == HTTPStatus.OK
 
     def delete(self, fleet: str) -> None:
-        """Remove a Fleet's record from the cluster."""
+        """Delete a Fleet resource."""
         there = self._api.send(requests.get(fleet_key(fleet))).json().get("metadata") or {}
         if there.get("uid"):
             self._api.send(requests.delete(fleet_key(fleet), there["uid"]))
         self.fleets.pop(fleet, None)
 
     def emit_event(self, fleet: str, reason: str, message: str, *, kind: str = events.NORMAL) -> None:
-        """Tell who follows Events; that it cannot be told hinders nothing."""
+        """Create an Event. A failure is only logged."""
         uid = ((self.fleets.get(fleet) or {}).get("metadata") or {}).get("uid", "")
         made = events.fleet_event(fleet, uid, reason, message, kind=kind, me=self._me, now=datetime.now(UTC))
         made["metadata"]["name"] += f".{next(self._marks):x}"
         try:
             answer = self._api.send(requests.create(made))
         except errors.ClusterError as error:
-            log.debug("event_not_told", fleet=fleet, reason=reason, error=str(error))
+            log.debug("event_not_sent", fleet=fleet, reason=reason, error=str(error))
         else:
             if answer.status != HTTPStatus.CREATED:
-                log.debug("event_refused", fleet=fleet, reason=reason, error=answer.message)
+                log.debug("event_rejected", fleet=fleet, reason=reason, error=answer.message)

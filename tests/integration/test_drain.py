@@ -83,7 +83,7 @@ def test_a_budget_is_respected(testbed: SyncTestbed, box: Sandbox, pods: Callabl
     testbed.write(POOL | {"replicas": 1})
     done = testbed.sync()
     assert done.returncode == 7, output(done)
-    assert f"node scene-a-2: pod {box.name}/{box.name}-guarded may not go" in done.stderr
+    assert f"node scene-a-2: pod {box.name}/{box.name}-guarded cannot be evicted now" in done.stderr
     assert f"{box.name}-budget" in done.stderr
     assert sorted(testbed.names()) == ["scene-a-0", "scene-a-2"]
     assert testbed.nodes()["scene-a-2"]["spec"]["unschedulable"]

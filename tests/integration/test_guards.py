@@ -208,7 +208,7 @@ def test_a_namespace_in_which_others_have_something_stays(fleets: fleet_folder.F
     fleets.sync()
     fleets.cluster.kubectl("create", "configmap", "precious", "--namespace", namespace)
     fleets.write(fleets.a, p=1)
-    assert "configmaps/precious, which is not ours" in fleets.sync(code=3)
+    assert "configmaps/precious, which is not managed by kwokfleet" in fleets.sync(code=3)
     assert fleets.cluster.get("namespace", namespace)["status"]["phase"] == "Active"
     fleets.cluster.kubectl("delete", "configmap", "precious", "--namespace", namespace)
     fleets.sync()

@@ -159,10 +159,10 @@ def live(**labels: str) -> Manifest:
 def test_whose_an_object_is() -> None:
     """By the mark; without it, by what it says it is part of."""
     mine, kin = {ownership.INSTALL_LABEL: "n"}, {ownership.PART_OF: "kwokfleet"}
-    assert ownership.ownership_of(None, "n") is Ownership.NOBODYS
+    assert ownership.ownership_of(None, "n") is Ownership.ABSENT
     assert ownership.ownership_of(live(**mine), "n") is Ownership.OURS
-    assert ownership.ownership_of(live(**mine), "m") is Ownership.ELSEWHERE
-    assert ownership.ownership_of(live(**kin), "n") is Ownership.KIN
+    assert ownership.ownership_of(live(**mine), "m") is Ownership.OTHER_INSTALLATION
+    assert ownership.ownership_of(live(**kin), "n") is Ownership.OTHER_TOOL
     assert ownership.ownership_of(live(), "n") is Ownership.FOREIGN
 
 
@@ -255,7 +255,7 @@ def test_a_deployment_is_there_when_all_pods_are_new_and_available() -> None:
     """Not before the old ones are gone."""
     assert rollout.daemon_pending(deployment(replicas=1, updatedReplicas=1, availableReplicas=1), []) == ""
     old = rollout.daemon_pending(deployment(replicas=2, updatedReplicas=1, availableReplicas=2), [])
-    assert "1 pods of the version before still there" in old
+    assert "1 pods of the previous version still terminating" in old
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_a_deployment_is_there_when_all_pods_are_new_and_available() -> None:
         ),
         (
             {"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"}]},
-            "pod p has no machine: 0/1 nodes are available",
+            "pod p is not scheduled: 0/1 nodes are available",
         ),
         (
             {
@@ -278,7 +278,7 @@ def test_a_deployment_is_there_when_all_pods_are_new_and_available() -> None:
                     }
                 ]
             },
-            "pod p: CrashLoopBackOff (it ended with 2)",
+            "pod p: CrashLoopBackOff (exit code 2)",
         ),
         ({"containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]}, ""),
     ],
@@ -305,10 +305,10 @@ def test_what_fleets_wait_for() -> None:
     """To be known, to be made from the new files, to be Ready."""
     wanted = frozenset({"lab"})
     assert rollout.fleets_pending([fleet("True")], wanted, "d") == ""
-    assert rollout.fleets_pending([], wanted, "d") == "fleet lab: not known yet"
+    assert rollout.fleets_pending([], wanted, "d") == "fleet lab: does not exist yet"
     assert "1 of 3 nodes are Ready" in rollout.fleets_pending([fleet("False")], wanted, "d")
     assert "has not read the new files" in rollout.fleets_pending([fleet("True", "old")], wanted, "d")
-    assert rollout.fleets_pending([], None, "") == "no fleet is known yet"
+    assert rollout.fleets_pending([], None, "") == "no fleet exists yet"
     undriven = fleet("True")
     undriven["status"]["conditions"].append({"type": "Degraded", "status": "True", "message": "kwok is starting"})
     assert rollout.fleets_pending([undriven], wanted, "d") == "fleet lab: kwok is starting"
