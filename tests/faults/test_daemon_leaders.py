@@ -45,9 +45,9 @@ class Candidate:
     def writes(self, since: float = 0.0) -> list[ProxiedRequest]:
         """Return its writes, except of its Lease: late Lease writes are rejected by the API server."""
         return [
-            each
-            for each in list(self.proxy.requests)
-            if each.method != "GET" and each.at >= since and not each.resource.endswith("/leases/kwokfleet")
+            request
+            for request in list(self.proxy.requests)
+            if request.method != "GET" and request.at >= since and not request.resource.endswith("/leases/kwokfleet")
         ]
 
 
@@ -55,25 +55,23 @@ class Candidate:
 def two(testbed: DaemonTestbed, tmp_path: Path) -> Iterator[list[Candidate]]:
     """Run two daemons on one folder; the first is the leader."""
     with ExitStack() as stack:
-        made: list[Candidate] = []
+        candidates: list[Candidate] = []
         for name in ("first", "second"):
             proxy = stack.enter_context(faulty_proxy.proxy_to(testbed.cluster))
             kubeconfig = proxy.kubeconfig(tmp_path / f"{name}.json")
-            made.append(Candidate(stack.enter_context(testbed.run(through={"KUBECONFIG": kubeconfig})), proxy))
-            waiting.until(lambda: made[0].daemon.is_leader)
-        yield made
+            candidates.append(Candidate(stack.enter_context(testbed.run(through={"KUBECONFIG": kubeconfig})), proxy))
+            waiting.until(lambda: candidates[0].daemon.is_leader)
+        yield candidates
 
 
-def test_a_leader_that_was_stopped_writes_nothing_after_another_one_began(
+def test_a_stopped_leader_writes_nothing_after_the_next_one_started(
     testbed: DaemonTestbed, two: list[Candidate]
 ) -> None:
     """SIGSTOP for longer than the lease duration during its work, then SIGCONT."""
     lead, other = two
     for number in range(STOPS):
         before = len(lead.writes())
-        testbed.save(
-            MANY, f"labels: {{round: r{number}}}"
-        )  # many writes each time: to create them, then to change each
+        testbed.save(MANY, f"labels: {{round: r{number}}}")  # creates the nodes first, then changes all of them
         waiting.until(lambda before=before, lead=lead: len(lead.writes()) > before + MANY // 8)  # type: ignore[misc]
         os.kill(lead.pid, signal.SIGSTOP)
         try:
@@ -82,11 +80,11 @@ def test_a_leader_that_was_stopped_writes_nothing_after_another_one_began(
             time.sleep(max(0.0, stopped + LEASE_S + 1 - time.monotonic()))
         finally:
             os.kill(lead.pid, signal.SIGCONT)
-        wanted = [f"r{number}"] * MANY
-        waiting.until(lambda wanted=wanted: [each["metadata"]["labels"]["round"] for each in testbed.nodes()] == wanted)  # type: ignore[misc]
+        labels = [f"r{number}"] * MANY
+        waiting.until(lambda labels=labels: [node["metadata"]["labels"]["round"] for node in testbed.nodes()] == labels)  # type: ignore[misc]
         waiting.until(lambda lead=lead: not lead.daemon.is_leader)  # type: ignore[misc]
         began = other.writes(stopped)[0].at
-        assert began > max(each.at for each in lead.writes()), lead.writes(began)
+        assert began > max(request.at for request in lead.writes()), lead.writes(began)
         lead, other = other, lead
         lead.proxy.requests.clear()
         other.proxy.requests.clear()
@@ -97,27 +95,27 @@ BODY = b'{"metadata": {"name": "late"}, "data": {"text": "%s"}}' % (b"a" * 100_0
 
 
 @pytest.mark.parametrize("pieces", [0, 1])
-def test_a_write_is_given_up_until_its_last_byte(
+def test_a_write_can_be_aborted_until_its_last_byte(
     testbed: DaemonTestbed, proxy: faulty_proxy.FaultyProxy, tmp_path: Path, pieces: int
 ) -> None:
     """A daemon that loses the lease during a request does not send the rest of it."""
     api = client.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "through.json")))
-    request: list[None] = []
+    sent: list[None] = []
 
-    def ask() -> None:
-        if len(request) == pieces:
-            raise errors.NotLeadingError("another one leads")
-        request.append(None)
+    def check_lease() -> None:
+        if len(sent) == pieces:
+            raise errors.NotLeadingError("another daemon leads")
+        sent.append(None)
 
     write = requests.Request("POST", "/api/v1/namespaces/default/configmaps", BODY)
     with pytest.raises(errors.NotLeadingError):
-        api.send(write, before_send=ask)
+        api.send(write, before_send=check_lease)
     api.close()
     assert proxy.requests == []
     assert testbed.cluster.try_kubectl("get", "configmap", "late").returncode != 0
 
 
-def test_a_leader_that_is_cut_off_leaves_off_before_another_one_begins(
+def test_a_disconnected_leader_steps_down_before_the_next_one_starts(
     testbed: DaemonTestbed, two: list[Candidate]
 ) -> None:
     """It steps down by itself, and follows when the connection is back."""
@@ -141,7 +139,7 @@ def test_a_leader_that_is_cut_off_leaves_off_before_another_one_begins(
     assert not lead.writes(left)
 
 
-def test_leaders_that_are_killed_one_after_the_other(testbed: DaemonTestbed) -> None:
+def test_leaders_are_killed_one_after_the_other(testbed: DaemonTestbed) -> None:
     """The next leader continues, and no existing object is created again."""
     with ExitStack() as stack:
         daemons = [stack.enter_context(testbed.run()), stack.enter_context(testbed.run())]
@@ -149,11 +147,11 @@ def test_leaders_that_are_killed_one_after_the_other(testbed: DaemonTestbed) -> 
         for number in range(KILLS):
             testbed.save(5 + number)
             testbed.wait_for_nodes(5 + number)
-            there = {node["metadata"]["name"]: node["metadata"]["uid"] for node in testbed.nodes()}
-            assert uids.items() <= there.items()
-            uids = there
-            [lead] = waiting.until(lambda: [each for each in daemons if each.is_leader])
+            current = {node["metadata"]["name"]: node["metadata"]["uid"] for node in testbed.nodes()}
+            assert uids.items() <= current.items()
+            uids = current
+            [lead] = waiting.until(lambda: [daemon for daemon in daemons if daemon.is_leader])
             daemons.remove(lead)
             lead.kill()
             daemons.append(stack.enter_context(testbed.run()))
-            waiting.until(lambda: sum(each.is_leader for each in daemons) == 1)
+            waiting.until(lambda: sum(daemon.is_leader for daemon in daemons) == 1)

@@ -1,4 +1,4 @@
-"""The daemon: commit or save a file, and the cluster follows; whatever happens to file, cluster or daemon."""
+"""The daemon against a real control plane: files, git, drift, schedules, leaders, waves, start and stop."""
 
 import hashlib
 import hmac
@@ -24,12 +24,12 @@ Manifest = dict[str, Any]
 
 @pytest.fixture
 def testbed(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[DaemonTestbed]:
-    """Give a test a folder, and leave nothing of ours in the cluster."""
+    """Return a testbed; remove our objects from the cluster afterwards."""
     yield from daemon_testbed.opened(cluster, kwokfleet, tmp_path)
 
 
-def test_a_commit_is_followed_a_bad_one_changes_nothing_and_a_revert_heals(testbed: DaemonTestbed) -> None:
-    """The commit is shown; what is wrong is said in the fleet, in Events, in metrics and in the log."""
+def test_a_commit_is_applied_an_invalid_one_is_not_and_a_revert_recovers(testbed: DaemonTestbed) -> None:
+    """The problem is in the status, in Events, in metrics and in the log."""
     repository = git_repository.Repository(testbed.folder / "repository")
     first = repository.commit(fleet=testbed.text(3))
     with testbed.run("--git-url", repository.url, "--git-ref", "main", "--git-interval", "200ms") as daemon:
@@ -46,14 +46,14 @@ def test_a_commit_is_followed_a_bad_one_changes_nothing_and_a_revert_heals(testb
         assert "fleet.yaml:7" in json.dumps(testbed.fleet()["status"])
         waiting.until(lambda: "InvalidSource" in testbed.event_reasons())
         assert "kwokfleet_source_invalid_files 1.0" in daemon.text("/metrics")
-        assert any("fleet.yaml:7" in each for line in daemon.events("source") for each in line["problems"])
+        assert any("fleet.yaml:7" in problem for line in daemon.events("source") for problem in line["problems"])
         repository.git("revert", "--no-edit", "HEAD")
         testbed.wait_for_reason("Synced")
         assert "kwokfleet_source_invalid_files 0.0" in daemon.text("/metrics")
 
 
-def test_what_somebody_changes_is_repaired(testbed: DaemonTestbed) -> None:
-    """A node that was deleted is there again, a label that was changed is back."""
+def test_drift_is_repaired(testbed: DaemonTestbed) -> None:
+    """A deleted node is created again, and a changed label is restored."""
     testbed.save(5, "labels: {tier: gold}")
     with testbed.run() as daemon:
         testbed.wait_for_nodes(5)
@@ -64,7 +64,7 @@ def test_what_somebody_changes_is_repaired(testbed: DaemonTestbed) -> None:
         waiting.until(lambda: {node["metadata"]["labels"]["tier"] for node in testbed.nodes()} == {"gold"})
         waiting.until(lambda: daemon.events("drift"))
         assert len(daemon.get(f"/api/v1/nodes?fleet={testbed.name}")) == 5
-        assert daemon.get("/api/v1/nodes?fleet=nobody") == daemon.get("/api/v1/runs") == []
+        assert daemon.get("/api/v1/nodes?fleet=unknown") == daemon.get("/api/v1/runs") == []
         assert daemon.get("/api/v1/stages")
         metrics = daemon.text("/metrics")
         assert "kwokfleet_drift_total" in metrics
@@ -72,8 +72,8 @@ def test_what_somebody_changes_is_repaired(testbed: DaemonTestbed) -> None:
         assert "kwokfleet_trigger_latency_seconds_count 0.0" not in metrics
 
 
-def test_a_folder_that_is_empty_or_gone_freezes_and_heals(testbed: DaemonTestbed) -> None:
-    """Nothing is deleted; it is said; and when the files are back, all goes on."""
+def test_an_empty_or_missing_folder_freezes_the_source(testbed: DaemonTestbed) -> None:
+    """Nothing is deleted, it is reported, and the daemon continues when the files are back."""
     testbed.save(4)
     aside = testbed.folder / "aside"
     with testbed.run() as daemon:
@@ -96,8 +96,8 @@ def test_a_folder_that_is_empty_or_gone_freezes_and_heals(testbed: DaemonTestbed
         testbed.wait_for_nodes(2)
 
 
-def test_a_link_that_is_swapped_is_followed(testbed: DaemonTestbed) -> None:
-    """As ConfigMaps and git-sync do it: files are links into a folder whose link is replaced."""
+def test_a_replaced_symlink_is_followed(testbed: DaemonTestbed) -> None:
+    """As with ConfigMaps and git-sync: files are links into a folder whose link is replaced."""
     for number, nodes in (("1", 3), ("2", 6)):
         (testbed.files / f"..{number}").mkdir()
         (testbed.files / f"..{number}" / "fleet.yaml").write_text(testbed.text(nodes))
@@ -110,8 +110,8 @@ def test_a_link_that_is_swapped_is_followed(testbed: DaemonTestbed) -> None:
         testbed.wait_for_nodes(6)
 
 
-def test_a_push_is_fetched_at_the_git_hosts_word(testbed: DaemonTestbed) -> None:
-    """Nobody waits for the interval; a word with a wrong signature counts for nothing."""
+def test_a_webhook_triggers_a_fetch(testbed: DaemonTestbed) -> None:
+    """Before the interval ends; a wrong signature is rejected."""
     repository = git_repository.Repository(testbed.folder / "repository")
     repository.commit(fleet=testbed.text(2))
     secret = testbed.folder / "secret"
@@ -129,8 +129,8 @@ def test_a_push_is_fetched_at_the_git_hosts_word(testbed: DaemonTestbed) -> None
         assert "the hook's secret" not in "\n".join(daemon.lines)
 
 
-def test_before_a_repository_was_fetched_nothing_is_synced(testbed: DaemonTestbed) -> None:
-    """Who waits for the daemon to be ready must not take "there is nothing to do" for it."""
+def test_a_daemon_is_not_synced_before_the_first_fetch(testbed: DaemonTestbed) -> None:
+    """An empty Plan without files does not count."""
     repository = git_repository.Repository(testbed.folder / "repository")
     with testbed.run("--git-url", repository.url, "--git-ref", "main", "--git-interval", "200ms") as daemon:
         waiting.until(lambda: daemon.get("/api/v1/source")["frozen"])
@@ -140,8 +140,8 @@ def test_before_a_repository_was_fetched_nothing_is_synced(testbed: DaemonTestbe
         waiting.until(lambda: daemon.is_synced)
 
 
-def test_a_hangup_reads_the_files_again(testbed: DaemonTestbed) -> None:
-    """As operators expect of SIGHUP; it goes on."""
+def test_sighup_reloads_the_files(testbed: DaemonTestbed) -> None:
+    """The daemon continues."""
     testbed.save(2)
     with testbed.run() as daemon:
         testbed.wait_for_nodes(2)
@@ -151,8 +151,8 @@ def test_a_hangup_reads_the_files_again(testbed: DaemonTestbed) -> None:
         assert daemon.process.poll() is None
 
 
-def test_one_of_two_leads_and_the_other_takes_over(testbed: DaemonTestbed) -> None:
-    """The second one only looks on; when the first is killed, it goes on, and kwok goes along."""
+def test_a_standby_takes_over_when_the_leader_is_killed(testbed: DaemonTestbed) -> None:
+    """It makes no pass before, and runs kwok afterwards."""
     testbed.save(3)
     with testbed.run(kwok=True) as first:
         testbed.wait_for_nodes(3)
@@ -166,13 +166,13 @@ def test_one_of_two_leads_and_the_other_takes_over(testbed: DaemonTestbed) -> No
             assert second.get("/api/v1/passes") == second.get("/api/v1/kwok") == []
             first.kill()
             waiting.until(lambda: second.is_leader)
-            waiting.until(lambda: [each["state"] for each in second.get("/api/v1/kwok")] == ["ready"])
+            waiting.until(lambda: [shard["state"] for shard in second.get("/api/v1/kwok")] == ["ready"])
             testbed.save(7)
             testbed.wait_for_nodes(7)
 
 
-def test_one_fleet_that_cannot_be_done_delays_no_other(testbed: DaemonTestbed) -> None:
-    """A node that cannot be emptied for a budget's sake keeps its fleet waiting, and nobody else."""
+def test_a_blocked_fleet_delays_no_other(testbed: DaemonTestbed) -> None:
+    """A PodDisruptionBudget blocks the drain of a node."""
     slow = f"{testbed.name}-slow"
     testbed.save(1, "drain: {policy: evict, timeout: 10m}, taint: false", slow)
     testbed.save(1)
@@ -198,14 +198,14 @@ def test_one_fleet_that_cannot_be_done_delays_no_other(testbed: DaemonTestbed) -
         testbed.save(4)
         testbed.wait_for_nodes(4)
         assert len(testbed.nodes(slow)) == 1
-        testbed.save(1, "drain: {policy: evict, timeout: 10m}, taint: false", slow)  # a new file ends the wait
+        testbed.save(1, "drain: {policy: evict, timeout: 10m}, taint: false", slow)  # a new file ends the drain
         waiting.until(lambda: not testbed.nodes(slow)[0]["spec"].get("unschedulable"))
     testbed.cluster.kubectl("delete", "pods", "--all", "-n", namespace, "--force", "--grace-period=0")
     testbed.cluster.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
-def test_many_saves_in_a_row_end_with_the_last(testbed: DaemonTestbed) -> None:
-    """However quickly a file is saved, what is there in the end is what was saved last."""
+def test_the_last_of_many_saves_is_applied(testbed: DaemonTestbed) -> None:
+    """However quickly they follow each other."""
     testbed.save(1)
     with testbed.run() as daemon:
         testbed.wait_for_nodes(1)
@@ -217,8 +217,8 @@ def test_many_saves_in_a_row_end_with_the_last(testbed: DaemonTestbed) -> None:
         waiting.until(lambda: daemon.get("/api/v1/plan")["changes"] == [])
 
 
-def test_a_schedule_comes_true_by_itself(testbed: DaemonTestbed) -> None:
-    """A pool has the size that its schedule says, when it says so."""
+def test_a_scheduled_size_is_applied_at_its_time(testbed: DaemonTestbed) -> None:
+    """Without a change of a file or of the cluster."""
     testbed.save(2)
     with testbed.run():
         testbed.wait_for_nodes(2)
@@ -228,8 +228,8 @@ def test_a_schedule_comes_true_by_itself(testbed: DaemonTestbed) -> None:
         assert datetime.now(UTC) >= at
 
 
-def test_what_is_suspended_stays_as_it_is_until_it_is_resumed(testbed: DaemonTestbed) -> None:
-    """One fleet by its name, and everything; only with the token."""
+def test_suspended_fleets_are_not_changed_until_resumed(testbed: DaemonTestbed) -> None:
+    """One fleet, or the whole daemon; only with the token."""
     testbed.save(2)
     with testbed.run() as daemon:
         testbed.wait_for_nodes(2)
@@ -252,8 +252,8 @@ def test_what_is_suspended_stays_as_it_is_until_it_is_resumed(testbed: DaemonTes
         assert daemon_process.TOKEN not in "\n".join(daemon.lines)
 
 
-def test_a_withheld_plan_is_released_by_its_digest(testbed: DaemonTestbed) -> None:
-    """A fleet whose file vanished beside another one stays until exactly that plan is approved."""
+def test_a_withheld_plan_is_approved_by_its_digest(testbed: DaemonTestbed) -> None:
+    """A fleet whose file was deleted stays until exactly this plan is approved."""
     other = f"{testbed.name}-other"
     testbed.save(3)
     testbed.save(1, name=other)
@@ -282,36 +282,36 @@ WAVE = """
 """
 
 
-def test_a_run_is_played_once_whoever_plays_it(testbed: DaemonTestbed) -> None:
-    """A daemon is killed in the middle of a Run; the next one goes on, and each object is there once."""
+def test_a_run_is_executed_once_across_daemons(testbed: DaemonTestbed) -> None:
+    """A daemon is killed during a Run; the next one continues, and every object exists once."""
     (testbed.files / "fleet.yaml").write_text(testbed.text(1) + WAVE.format(name=testbed.name, count=400))
-    made = ("configmaps", "-n", testbed.name, "-l", "kwokfleet.dev/wave=load")
+    submitted = ("configmaps", "-n", testbed.name, "-l", "kwokfleet.dev/wave=load")
     with testbed.run() as daemon:
-        waiting.until(lambda: len(testbed.cluster.get(*made)["items"]) > 50)
+        waiting.until(lambda: len(testbed.cluster.get(*submitted)["items"]) > 50)
         daemon.kill()
-    before = testbed.cluster.get(*made)["items"]
+    before = testbed.cluster.get(*submitted)["items"]
     assert len(before) < 400
     with testbed.run() as daemon:
         waiting.until(lambda: [run["state"] for run in _runs(testbed)] == ["Done"])
         [run] = _runs(testbed)
         assert (run["submitted"], run["total"], run["failed"]) == (400, 400, 0)
-        after = {each["metadata"]["uid"]: each for each in testbed.cluster.get(*made)["items"]}
-        assert sorted(int(each["data"]["index"]) for each in after.values()) == list(range(400))
-        assert {each["metadata"]["uid"] for each in before} <= after.keys()
+        after = {item["metadata"]["uid"]: item for item in testbed.cluster.get(*submitted)["items"]}
+        assert sorted(int(item["data"]["index"]) for item in after.values()) == list(range(400))
+        assert {item["metadata"]["uid"] for item in before} <= after.keys()
 
 
 def _runs(testbed: DaemonTestbed) -> list[Manifest]:
     waves = (testbed.fleet().get("status") or {}).get("waves") or [{}]
-    found: list[Manifest] = waves[0].get("runs") or []
-    return found
+    runs: list[Manifest] = waves[0].get("runs") or []
+    return runs
 
 
-def test_it_stops_in_order_and_leaves_nothing(testbed: DaemonTestbed) -> None:
-    """A kwok runs along with it; after a stop there is no kwok, and the Lease is free."""
+def test_a_stop_ends_kwok_and_releases_the_lease(testbed: DaemonTestbed) -> None:
+    """The exit code is 0."""
     testbed.save(3)
     with testbed.run(kwok=True) as daemon:
         testbed.wait_for_nodes(3)
-        waiting.until(lambda: [each["state"] for each in daemon.get("/api/v1/kwok")] == ["ready"])
+        waiting.until(lambda: [shard["state"] for shard in daemon.get("/api/v1/kwok")] == ["ready"])
         [shard] = daemon.get("/api/v1/kwok")
         assert 'kwokfleet_kwok_up{shard="0"} 1.0' in daemon.text("/metrics")
         assert daemon.stop() == 0
@@ -321,8 +321,8 @@ def test_it_stops_in_order_and_leaves_nothing(testbed: DaemonTestbed) -> None:
     assert not lease["spec"].get("holderIdentity")
 
 
-def test_whoever_stops_it_while_it_starts_is_heard(testbed: DaemonTestbed) -> None:
-    """At any moment from the first on: no signal is lost, however early it comes."""
+def test_a_signal_during_the_start_stops_the_daemon(testbed: DaemonTestbed) -> None:
+    """At any time: no signal is lost."""
     testbed.save(1)
     for number in range(10):
         with testbed.run() as daemon:
@@ -330,13 +330,13 @@ def test_whoever_stops_it_while_it_starts_is_heard(testbed: DaemonTestbed) -> No
             assert daemon.stop() in (0, errors.ExitCode.TERMINATED, -signal.SIGTERM)
 
 
-def test_whoever_asks_for_a_pass_that_has_something_to_do_gets_it(testbed: DaemonTestbed) -> None:
-    """Over HTTP, again and again, while nodes are deleted: all are made again, and no pass fails."""
+def test_requested_passes_do_not_fail_while_nodes_are_deleted(testbed: DaemonTestbed) -> None:
+    """Passes are requested repeatedly over HTTP; all nodes are created again."""
     testbed.save(3)
     with testbed.run() as daemon:
         testbed.wait_for_nodes(3)
         daemon.wait_synced()
-        names = [each["metadata"]["name"] for each in testbed.nodes()]
+        names = [node["metadata"]["name"] for node in testbed.nodes()]
         with ThreadPoolExecutor() as pool:
             for name in names * 3:
                 deleting = pool.submit(testbed.cluster.kubectl, "delete", "node", name)
