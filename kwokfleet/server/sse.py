@@ -1,7 +1,7 @@
 """The event log as server-sent events, for a bounded number of clients.
 
 There is no queue per client: each receives the events that the daemon keeps after its position. A client that
-does not read is disconnected; one that reconnects too late is told that it missed events.
+does not read is disconnected; one that reconnects too late gets a message that it missed events.
 """
 
 import asyncio

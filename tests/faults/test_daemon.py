@@ -156,7 +156,9 @@ def test_an_api_server_outage_is_survived_and_drift_is_repaired_afterwards(
         proxy.reset_all()
         testbed.save(25, "labels: {tier: gold}")
         waiting.until(lambda: not daemon.is_leader)
-        waiting.until(lambda: any("does not answer" in line["message"] for line in daemon.events("trouble")))
+        waiting.until(
+            lambda: any("no response from the API server" in line["message"] for line in daemon.events("trouble"))
+        )
         testbed.cluster.kubectl("delete", "node", f"{testbed.name}-pool-2", "--wait=false")
         testbed.cluster.kubectl("label", "node", f"{testbed.name}-pool-3", "tier=tin", "--overwrite")
         first, cpu = len(proxy.requests), cpu_seconds(daemon)

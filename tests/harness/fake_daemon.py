@@ -43,7 +43,7 @@ SNAPSHOT = Snapshot(
     synced=True,
     source=SourceSnapshot(
         "git", "https://me:hunter2@git.example/fleets.git", "abc123", "d1", NOW, NOW,
-        (Problem("fleets/a.yaml", 12, 7, "spec", "must be 0 or more", "mend it"),),
+        (Problem("fleets/a.yaml", 12, 7, "spec", "must be 0 or more", "fix the value"),),
     ),
     passes=(Pass(NOW, "timer", 0.25, PassResult.CHANGED, {"create": 3}, 1, "p1", "abc123"),),
     waiting=("file",),

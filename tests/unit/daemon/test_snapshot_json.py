@@ -35,7 +35,7 @@ def test_the_json_has_all_fields_of_a_snapshot() -> None:
         "invalidFiles": 1,
         "problems": [
             {"path": "fleets/a.yaml", "line": 12, "column": 7, "field": "spec", "what": "must be 0 or more",
-             "hint": "mend it", "severity": "error", "rule": "invalid-value"},
+             "hint": "fix the value", "severity": "error", "rule": "invalid-value"},
         ],
     }  # fmt: skip
     assert document["passes"] == [
