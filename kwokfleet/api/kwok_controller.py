@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from kwokfleet.api.fields import Cidr, Duration, IpAddress, Metadata, Model, Quantity, invalid
 
 LOOPBACK = "127.0.0.1"
+DEFAULT_NODE_IP = "10.0.0.1"
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 MAX_PORT = 65535
 
@@ -72,7 +73,7 @@ class KwokControllerSpec(Model):
     )
     cidr: Cidr = Field(default="10.0.0.0/24", description="Network of pod addresses on nodes without a podCIDR.")
     node_ip: IpAddress = Field(
-        default="10.0.0.1",
+        default=DEFAULT_NODE_IP,
         alias="nodeIP",
         description="Address of the fake nodes. Default with `port`: 127.0.0.1.",
     )

@@ -25,6 +25,7 @@ PartName = tuple[str, str]
 
 CONFIG_MAP = "kwok-provider-config"
 TEMPLATES_MAP = "kwok-provider-templates"
+TEMPLATES_KEY = "templates"
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +254,7 @@ def autoscaler_config_maps(tree: Tree) -> Iterator[Manifest]:
                 items.append(nodes.autoscaler_template(pool, templates, node_context(tree, fleet, pool), ready=ready))
     for namespace, (groups, items) in sorted(by_namespace.items()):
         yield _config_map(namespace, CONFIG_MAP, "config", _autoscaler_config(groups))
-        yield _config_map(namespace, TEMPLATES_MAP, "templates", {"apiVersion": "v1", "kind": "List", "items": items})
+        yield _config_map(namespace, TEMPLATES_MAP, TEMPLATES_KEY, {"apiVersion": "v1", "kind": "List", "items": items})
 
 
 def _autoscaler_config(groups: fleet_api.NodeGroups) -> Manifest:

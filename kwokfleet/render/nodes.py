@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kwokfleet.api.fleet import DEFAULT_NODE_GROUP_LABEL, NodeGroups, NodePool
+from kwokfleet.api.kwok_controller import DEFAULT_NODE_IP
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.observed import TTL
@@ -36,7 +37,6 @@ HOSTNAME_WEIGHT = 1_000_000
 """The Stage runs before all others."""
 MAX_COMBINATIONS = 100_000
 """Combinations of `spread` values; more repeat."""
-DEFAULT_NODE_IP = "10.0.0.1"
 
 _METRICS_PATH = f'{{{{ printf "{usage.PATH.replace("{nodeName}", "%s")}" .metadata.name | Quote }}}}'
 _MANAGED_ONLY = (objects.INDEX, objects.OWN_TAINTS, usage.METRICS_PATH)

@@ -11,8 +11,6 @@ from kwokfleet.kube.objects import Manifest
 from kwokfleet.render import desired, nodes, schedule, stage_sets, workloads
 from kwokfleet.validate import fleet_checks, wave_checks
 
-AUTOSCALER_KEY = "templates"
-
 
 def check_document(value: object) -> list[Finding]:
     """Check apiVersion and kind of a document."""
@@ -96,13 +94,13 @@ def node_templates(values: Sequence[Any]) -> tuple[list[Manifest], str]:
 
 def _config_map(value: Manifest) -> tuple[list[Manifest], str]:
     data = value.get("data")
-    text = data.get(AUTOSCALER_KEY) if isinstance(data, dict) else None
+    text = data.get(desired.TEMPLATES_KEY) if isinstance(data, dict) else None
     if not isinstance(text, str):
-        return [], f"contains a ConfigMap without the key {AUTOSCALER_KEY!r}"
-    documents, yaml_problems = parser.parse(AUTOSCALER_KEY, text)
+        return [], f"contains a ConfigMap without the key {desired.TEMPLATES_KEY!r}"
+    documents, yaml_problems = parser.parse(desired.TEMPLATES_KEY, text)
     if yaml_problems:
         line = yaml_problems[0].line
-        return [], f"contains a ConfigMap with invalid YAML (line {line} of key {AUTOSCALER_KEY!r})"
+        return [], f"contains a ConfigMap with invalid YAML (line {line} of key {desired.TEMPLATES_KEY!r})"
     return node_templates([document.value for document in documents if not _is_config_map(document.value)])
 
 

@@ -118,7 +118,7 @@ def test_what_is_not_yaml_is_a_problem_with_its_line(text: str, line: int) -> No
 
 
 def test_tags_and_odd_keys_are_refused() -> None:
-    """A tag would make something else of a value; a key must be a text."""
+    """A tag would make something else of a value; a key must be a string."""
     assert wrong("a: !python/object:os.system x\n")[2] == "yaml-tag"
     assert wrong("8: x\n")[2] == "yaml-key"
     assert wrong("[a, b]: x\n")[2] == "yaml-key"
