@@ -60,7 +60,7 @@ def _tokens(text: str) -> list[tuple[str, str]]:
     """Return the (type, text) of each token."""
     if len(text) > MAX_LENGTH:
         raise _InvalidError(f"the expression is longer than {MAX_LENGTH} characters")
-    found, at = [], 0
+    tokens, at = [], 0
     while at < len(text):
         match = cel_types.TOKEN.match(text, at)
         if match is None:
@@ -70,10 +70,10 @@ def _tokens(text: str) -> list[tuple[str, str]]:
         if match["bytes"]:
             group = "bytes"
         if group != "space":
-            found.append(("string" if group == "raw" else group, match.group()))
-    if not found:
+            tokens.append(("string" if group == "raw" else group, match.group()))
+    if not tokens:
         raise _InvalidError("the expression is empty")
-    return found
+    return tokens
 
 
 class _Reader:
@@ -96,10 +96,10 @@ class _Reader:
         self.null_time = False
 
     def whole(self) -> str:
-        found = self.expression()
+        part_type = self.expression()
         if self.at < len(self.tokens):
             raise self.unexpected()
-        return found
+        return part_type
 
     # ---- tokens ----
 
@@ -109,9 +109,9 @@ class _Reader:
 
     def takes(self, mark: str) -> bool:
         """Consume *mark* if it is the next token. A string literal does not count."""
-        found = self.peek() == mark and self.tokens[self.at][0] in ("mark", "name")
-        self.at += found
-        return found
+        is_next = self.peek() == mark and self.tokens[self.at][0] in ("mark", "name")
+        self.at += is_next
+        return is_next
 
     def expect(self, mark: str) -> None:
         if not self.takes(mark):
@@ -134,15 +134,15 @@ class _Reader:
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise _InvalidError(f"the expression is nested more than {MAX_DEPTH} levels deep")
-        found = self.binary(1)
+        part_type = self.binary(1)
         if self.takes("?"):
-            self.must_be_bool(found, "the condition of '?:'")
+            self.must_be_bool(part_type, "the condition of '?:'")
             then = self.binary(1)
             self.expect(":")
-            found = self.same(then, self.expression(), "?:")
+            part_type = self.same(then, self.expression(), "?:")
             self.selected = False
         self.depth -= 1
-        return found
+        return part_type
 
     def binary(self, weakest: int) -> str:
         left = self.unary()
@@ -162,28 +162,28 @@ class _Reader:
         while self.takes(sign):
             pass
         twice = (self.at - start) % 2 == 0
-        found = self.member()
+        part_type = self.member()
         self.selected = False
         if sign == "!" and not twice:
-            self.must_be_bool(found, "the operand of '!'")
-        elif _base_type(found) and found not in ("int", "double", "duration") and not twice:
-            raise _InvalidError(f"operator '-' cannot be applied to {_type_name(found)}")
-        return found
+            self.must_be_bool(part_type, "the operand of '!'")
+        elif _base_type(part_type) and part_type not in ("int", "double", "duration") and not twice:
+            raise _InvalidError(f"operator '-' cannot be applied to {_type_name(part_type)}")
+        return part_type
 
     def member(self) -> str:
-        found = self.primary()
+        part_type = self.primary()
         while True:
             if self.takes("."):
                 name = self.name()
-                found = self.method(found, name) if self.takes("(") else self.field(found, name)
+                part_type = self.method(part_type, name) if self.takes("(") else self.field(part_type, name)
             elif self.takes("["):
-                found = self.item(found, self.expression())
+                part_type = self.item(part_type, self.expression())
                 self.expect("]")
                 self.selected = False
-            elif found == "dyn" and self.tokens[self.at - 1][0] == "name" and self.takes("{"):
+            elif part_type == "dyn" and self.tokens[self.at - 1][0] == "name" and self.takes("{"):
                 self.message()
             else:
-                return found
+                return part_type
 
     def primary(self) -> str:
         if self.at >= len(self.tokens):
@@ -196,10 +196,10 @@ class _Reader:
                 raise _InvalidError(f"the number {text[:24]} is out of range")
             return group
         if self.takes("("):
-            found = self.expression()
+            part_type = self.expression()
             self.expect(")")
             self.selected = False
-            return found
+            return part_type
         if self.takes("["):
             return self.listed("]")
         if self.takes("{"):
@@ -235,13 +235,13 @@ class _Reader:
                 return
 
     def arguments(self) -> list[str]:
-        found: list[str] = []
+        argument_types: list[str] = []
         if self.takes(")"):
-            return found
+            return argument_types
         while True:
-            found.append(self.expression())
+            argument_types.append(self.expression())
             if self.takes(")"):
-                return found
+                return argument_types
             self.expect(",")
 
     # ---- meaning ----
@@ -278,8 +278,8 @@ class _Reader:
         return self.globals[name]
 
     def method(self, target: str, name: str) -> str:
-        if name in cel_types.MACROS and (found := self.macro(target, name)):
-            return found
+        if name in cel_types.MACROS and (part_type := self.macro(target, name)):
+            return part_type
         if name not in self.methods:
             known = [*self.methods, *cel_types.MACROS]
             raise _InvalidError(f"unknown method {name!r}, {problems.suggestion(name, known)}")
@@ -355,9 +355,9 @@ class _Reader:
             raise _InvalidError(f"operator {sign!r} cannot be applied to {_type_name(left)} and {_type_name(right)}")
         return cel_types.ARITHMETIC[sign][left, right]
 
-    def must_be_bool(self, found: str, what: str) -> None:
-        if _base_type(found) not in ("bool", ""):
-            raise _InvalidError(f"{what} must be bool, got {_type_name(found)}")
+    def must_be_bool(self, part_type: str, what: str) -> None:
+        if _base_type(part_type) not in ("bool", ""):
+            raise _InvalidError(f"{what} must be bool, got {_type_name(part_type)}")
 
     def same(self, left: str, right: str, sign: str) -> str:
         if _base_type(left) and _base_type(right) and _base_type(left) != _base_type(right):
@@ -372,10 +372,16 @@ def _item_type(target: str) -> str:
     return target[1:-1] if target.startswith("[") else "string" if target.startswith("{") else "dyn"
 
 
-def _base_type(found: str) -> str:
+def _base_type(part_type: str) -> str:
     """Return the part of a type that comparable values share; empty if unknown before evaluation."""
-    return found if found in cel_types.PLAIN or found in cel_types.TYPES else found[0] if found[0] in "[{" else ""
+    return (
+        part_type
+        if part_type in cel_types.PLAIN or part_type in cel_types.TYPES
+        else part_type[0]
+        if part_type[0] in "[{"
+        else ""
+    )
 
 
-def _type_name(found: str) -> str:
-    return {"[": "a list", "{": "a map"}.get(found[0], found)
+def _type_name(part_type: str) -> str:
+    return {"[": "a list", "{": "a map"}.get(part_type[0], part_type)

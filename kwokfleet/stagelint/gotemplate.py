@@ -152,7 +152,7 @@ def _untrimmed(body: str) -> str:
 
 def _tokens(body: str) -> list[tuple[str, str]]:
     """Return the (type, text) of each token of an action."""
-    found: list[tuple[str, str]] = []
+    tokens: list[tuple[str, str]] = []
     at = 0
     while at < len(body):
         match = _TOKEN.match(body, at)
@@ -165,8 +165,8 @@ def _tokens(body: str) -> list[tuple[str, str]]:
         if group == "name" and body[at : at + 1] == "(":
             raise _ParseError(f"'(' cannot follow {text!r}", f"use {text} value, not {text}(value)")
         if group != "space":
-            found.append((group, text))
-    return found
+            tokens.append((group, text))
+    return tokens
 
 
 def _read(state: _State, tokens: list[tuple[str, str]], line: int) -> None:

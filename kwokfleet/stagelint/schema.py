@@ -87,7 +87,7 @@ _SAID = {"string": "a string", "bool": "true or false", "int": "a whole number",
 
 
 def check(value: object, shape: Schema, where: FieldPath) -> Iterator[Finding]:
-    """Yield each field that kwok does not know, and each value of a type it does not take."""
+    """Yield unknown fields and values of the wrong type."""
     if value is None or shape == "any":
         return
     if isinstance(shape, dict):
@@ -149,33 +149,33 @@ def get(value: object, *steps: str) -> Any:  # noqa: ANN401  # part of a manifes
 
 def mapping(value: object, *steps: str) -> Mapping[str, Any]:
     """Return the map at a path, or an empty map."""
-    found = get(value, *steps)
-    return found if isinstance(found, Mapping) else {}
+    field_value = get(value, *steps)
+    return field_value if isinstance(field_value, Mapping) else {}
 
 
 def maps(value: object, *steps: str) -> list[tuple[int, Mapping[str, Any]]]:
     """Return the maps in the list at a path, with their indices."""
-    found = get(value, *steps)
-    items = found if isinstance(found, list | tuple) else []
+    field_value = get(value, *steps)
+    items = field_value if isinstance(field_value, list | tuple) else []
     return [(index, item) for index, item in enumerate(items) if isinstance(item, Mapping)]
 
 
 def text(value: object, *steps: str) -> str:
     """Return the string at a path, or an empty string."""
-    found = get(value, *steps)
-    return found if isinstance(found, str) else ""
+    field_value = get(value, *steps)
+    return field_value if isinstance(field_value, str) else ""
 
 
 def texts(value: object, *steps: str) -> list[str]:
     """Return the strings in the list at a path."""
-    found = get(value, *steps)
-    return [item for item in found if isinstance(item, str)] if isinstance(found, list | tuple) else []
+    field_value = get(value, *steps)
+    return [item for item in field_value if isinstance(item, str)] if isinstance(field_value, list | tuple) else []
 
 
 def number(value: object, *steps: str) -> int | None:
     """Return the integer at a path, or None."""
-    found = get(value, *steps)
-    return found if _is(found, "int") else None
+    field_value = get(value, *steps)
+    return field_value if _is(field_value, "int") else None
 
 
 def kind(stage: object) -> str:
@@ -185,16 +185,16 @@ def kind(stage: object) -> str:
 
 def requirements(stage: object) -> Iterator[tuple[FieldPath, str, Mapping[str, Any]]]:
     """Yield the selector requirements as kwok reads them: path, `jq`, `cel` or an empty string, and content."""
-    for index, found in maps(stage, "spec", "selector", "matchExpressions"):
+    for index, requirement in maps(stage, "spec", "selector", "matchExpressions"):
         where = ("spec", "selector", "matchExpressions", index)
-        if isinstance(found.get("jq"), Mapping):
-            yield (*where, "jq"), "jq", found["jq"]
-        elif text(found, "key"):
-            yield where, "jq", found
-        elif isinstance(found.get("cel"), Mapping):
-            yield (*where, "cel"), "cel", found["cel"]
+        if isinstance(requirement.get("jq"), Mapping):
+            yield (*where, "jq"), "jq", requirement["jq"]
+        elif text(requirement, "key"):
+            yield where, "jq", requirement
+        elif isinstance(requirement.get("cel"), Mapping):
+            yield (*where, "cel"), "cel", requirement["cel"]
         else:
-            yield where, "", found
+            yield where, "", requirement
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ def actions(stage: object) -> list[StageAction]:
 
 def _from_next(after: Mapping[str, Any]) -> list[StageAction]:
     where: FieldPath = ("spec", "next")
-    found = [
+    first_actions = [
         StageAction((*where, does), does, after[does])
         for does in ("event", "finalizers")
         if isinstance(after.get(does), Mapping)
@@ -239,4 +239,4 @@ def _from_next(after: Mapping[str, Any]) -> list[StageAction]:
         content = {"subresource": subresource, "root": "status", "template": text(after, "statusTemplate")}
         patches = [StageAction(where, "patch", content)]
     deletes = [StageAction((*where, "delete"), "delete", {})] if after.get("delete") is True else []
-    return found + patches + deletes
+    return first_actions + patches + deletes

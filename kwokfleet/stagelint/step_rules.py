@@ -99,12 +99,14 @@ def _each_step(stage: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _event(action: StageAction, _: Mapping[str, Any]) -> Iterator[Finding]:
-    given = schema.text(action.content, "type")
-    if given not in EVENT_TYPES:
+    event_type = schema.text(action.content, "type")
+    if event_type not in EVENT_TYPES:
         what = (
-            f"unknown event type {given!r}: kwok sends no event" if given else "type is required: kwok sends no event"
+            f"unknown event type {event_type!r}: kwok sends no event"
+            if event_type
+            else "type is required: kwok sends no event"
         )
-        yield Finding(action.at("type"), what, problems.suggestion(given, EVENT_TYPES), rule="stage-bad-event")
+        yield Finding(action.at("type"), what, problems.suggestion(event_type, EVENT_TYPES), rule="stage-bad-event")
 
 
 def _finalizers(action: StageAction, _: Mapping[str, Any]) -> Iterator[Finding]:
@@ -147,10 +149,10 @@ def _finalizers(action: StageAction, _: Mapping[str, Any]) -> Iterator[Finding]:
 
 def _patch(action: StageAction, stage: Mapping[str, Any]) -> Iterator[Finding]:
     content, kind = action.content, schema.kind(stage)
-    given, subresource = schema.text(content, "type"), schema.text(content, "subresource")
+    patch_type, subresource = schema.text(content, "type"), schema.text(content, "subresource")
     yield from _type(action, PATCH_TYPES)
     yield from _template(action, kind)
-    if given == "strategic" and _CUSTOM_GROUP.fullmatch(schema.text(stage, "spec", "resourceRef", "apiGroup")):
+    if patch_type == "strategic" and _CUSTOM_GROUP.fullmatch(schema.text(stage, "spec", "resourceRef", "apiGroup")):
         yield Finding(
             action.at("type"),
             "the API server rejects strategic patches of custom resources",
@@ -189,10 +191,10 @@ def _apply(action: StageAction, stage: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _type(action: StageAction, known: tuple[str, ...]) -> Iterator[Finding]:
-    given = schema.text(action.content, "type")
-    if given and given not in known:
-        what = f"unknown {action.operation} type {given!r}: the Stage fails each time it plays"
-        yield Finding(action.at("type"), what, problems.suggestion(given, known), rule="stage-bad-patch-type")
+    patch_type = schema.text(action.content, "type")
+    if patch_type and patch_type not in known:
+        what = f"unknown {action.operation} type {patch_type!r}: the Stage fails each time it plays"
+        yield Finding(action.at("type"), what, problems.suggestion(patch_type, known), rule="stage-bad-patch-type")
     who = action.content.get("impersonation")
     if isinstance(who, Mapping) and not schema.text(who, "username"):
         yield Finding(

@@ -189,20 +189,20 @@ def check_node_template(template: Manifest, where: FieldPath) -> Iterator[Findin
         yield Finding((*where, "kind"), "must be Node", "set kind: Node", rule="invalid-template")
     if template.get("apiVersion", "v1") != "v1":
         yield Finding((*where, "apiVersion"), "must be v1", "set apiVersion: v1", rule="invalid-template")
-    for place, known in _NODE_FIELDS.items():
+    for path, known in _NODE_FIELDS.items():
         part: Any = template
-        for step in place:
+        for step in path:
             part = part.get(step) if isinstance(part, dict) else None
-        if part is None and place:
+        if part is None and path:
             continue
         if not isinstance(part, dict):
-            yield Finding((*where, *place), "must be a mapping", rule="invalid-template")
+            yield Finding((*where, *path), "must be a mapping", rule="invalid-template")
             continue
         for key in part:
             if key not in known:
-                hint = _SET_ELSEWHERE.get((*place, key)) or problems.suggestion(key, list(known))
+                hint = _SET_ELSEWHERE.get((*path, key)) or problems.suggestion(key, list(known))
                 what = f"field {key!r} is not allowed in a node template"
-                yield Finding((*where, *place, key), what, hint, rule="invalid-template", at_key=True)
+                yield Finding((*where, *path, key), what, hint, rule="invalid-template", at_key=True)
     yield from _template_values(template, where)
 
 
@@ -272,8 +272,8 @@ _TEMPLATE_PARENTS = {
 
 def _template_values(template: Manifest, where: FieldPath) -> Iterator[Finding]:
     parts = {}
-    for name, place in _TEMPLATE_PARENTS.items():
-        parent = template.get(place)
+    for name, path in _TEMPLATE_PARENTS.items():
+        parent = template.get(path)
         if isinstance(parent, dict) and parent.get(name) is not None:
             parts[name] = parent[name]
     findings = decode.to_model(_TemplateParts, parts)[1] if parts else []

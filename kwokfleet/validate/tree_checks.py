@@ -23,12 +23,16 @@ def check_document(value: object) -> list[Finding]:
         return [
             Finding((), "is ignored: it has neither apiVersion nor kind", hint, problems.Severity.WARNING, "ignored")
         ]
-    for name, given in (("apiVersion", version), ("kind", kind)):
-        if not isinstance(given, str):
-            what = "is required" if given is None else "must be a string"
+    for name, field_value in (("apiVersion", version), ("kind", kind)):
+        if not isinstance(field_value, str):
+            what = "is required" if field_value is None else "must be a string"
             return [
                 Finding(
-                    (name,), what, f"for example {name}: {_EXAMPLES[name]}", rule="missing-field", at_key=given is None
+                    (name,),
+                    what,
+                    f"for example {name}: {_EXAMPLES[name]}",
+                    rule="missing-field",
+                    at_key=field_value is None,
                 )
             ]
     return _version(str(version), str(kind))
@@ -143,8 +147,8 @@ def _claims(fleet: fleet_api.Fleet) -> Iterator[tuple[tuple[str, ...], FieldPath
     for index, lifecycle in enumerate(fleet.spec.lifecycles):
         yield ("stage", f"{fleet.name}-{lifecycle.name}"), ("spec", "lifecycles", index, "name")
     for index, wave in enumerate(fleet.spec.waves):
-        given = wave.template.get("metadata")
-        metadata = given if isinstance(given, Mapping) else {}
+        template_metadata = wave.template.get("metadata")
+        metadata = template_metadata if isinstance(template_metadata, Mapping) else {}
         name = metadata.get("name")
         if isinstance(name, str) and not workloads.template_variables(name) & {"fleet", "wave", "name"}:
             namespace = wave.namespace or metadata.get("namespace") or ""
@@ -201,10 +205,10 @@ def _custom_stages(
     from kwokfleet.stagelint import coverage  # noqa: PLC0415  # slow to import, rarely needed
 
     context = desired.run_context(tree, fleet, wave, "0")
-    made = workloads.object_factory(context)(0)
+    obj = workloads.object_factory(context)(0)
     stages = [stage for stage in desired.stages(tree) if stage_sets.target_kind(stage) == "Pod"]
-    for place, pod in wave_checks.pod_templates(made, where):
-        yield from coverage.pod_findings(stages, pod, place, str(made["kind"]))
+    for path, pod in wave_checks.pod_templates(obj, where):
+        yield from coverage.pod_findings(stages, pod, path, str(obj["kind"]))
 
 
 def _heartbeats(tree: desired.Tree) -> Iterator[tuple[str, Finding]]:
@@ -217,6 +221,6 @@ def _heartbeats(tree: desired.Tree) -> Iterator[tuple[str, Finding]]:
     total = sum(schedule.max_replicas(pool) for fleet in tree.fleets for pool in fleet.spec.node_pools)
     stages = [stage for stage in desired.stages(tree) if stage_sets.target_kind(stage) == "Node"]
     last = tree.fleets[-1]
-    place = ("spec", "stages") if last.spec.stages else ("spec", "nodePools")
-    for finding in coverage.heartbeat_findings(stages, total, lease=tree.lease, where=place):
+    path = ("spec", "stages") if last.spec.stages else ("spec", "nodePools")
+    for finding in coverage.heartbeat_findings(stages, total, lease=tree.lease, where=path):
         yield last.name, finding

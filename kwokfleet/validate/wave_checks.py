@@ -108,12 +108,12 @@ def _variables(wave: Wave, where: FieldPath, trace: workloads.RecordedArrivals |
     known = workloads.variable_names(wave, trace)
     from_trace = wave.arrivals is not None and wave.arrivals.trace is not None and trace is None
     used: set[str] = set()
-    for place, text in _texts(wave):
+    for path, text in _texts(wave):
         for name in sorted(workloads.template_variables(text)):
             used.add(name)
             if name not in known and not from_trace:
                 what = f"unknown variable {name!r}"
-                yield Finding((*where, *place), what, problems.suggestion(name, sorted(known)), rule="unknown-variable")
+                yield Finding((*where, *path), what, problems.suggestion(name, sorted(known)), rule="unknown-variable")
     for name in sorted(set(wave.vary) - used):
         what = f"variable {name!r} is not used in the template"
         yield Finding(
@@ -149,9 +149,9 @@ def _template(wave: Wave, where: FieldPath) -> Iterator[Finding]:
     for name in ("apiVersion", "kind"):
         if not isinstance(template.get(name), str) or not template[name]:
             what = f"{name} is required" if name not in template else "must be a string"
-            place = where if name not in template else (*where, name)
+            path = where if name not in template else (*where, name)
             yield Finding(
-                place,
+                path,
                 what,
                 "for example apiVersion: batch/v1, kind: Job",
                 rule="invalid-template",
@@ -174,8 +174,8 @@ def _template(wave: Wave, where: FieldPath) -> Iterator[Finding]:
         if isinstance(metadata, Mapping) and name in metadata:
             what = f"{name!r} is set by the API server"
             yield Finding((*where, "metadata", name), what, "remove it", rule="invalid-template", at_key=True)
-    for place, pod in pod_templates(template, where):
-        yield from _pod(pod, place)
+    for path, pod in pod_templates(template, where):
+        yield from _pod(pod, path)
         policy = pod["spec"].get("restartPolicy", "Always")
         if (
             template.get("kind") == "Job"
@@ -184,7 +184,7 @@ def _template(wave: Wave, where: FieldPath) -> Iterator[Finding]:
         ):
             what = "must be Never or OnFailure in a Job"
             yield Finding(
-                (*place, "spec", "restartPolicy"),
+                (*path, "spec", "restartPolicy"),
                 what,
                 "set restartPolicy: Never",
                 rule="invalid-template",
@@ -235,11 +235,11 @@ def _pod(pod: Manifest, where: FieldPath) -> Iterator[Finding]:
         )
         return
     for index, container in enumerate(containers):
-        place = (*where, "spec", "containers", index)
+        path = (*where, "spec", "containers", index)
         if not isinstance(container, Mapping):
-            yield Finding(place, "must be a mapping", rule="invalid-template")
+            yield Finding(path, "must be a mapping", rule="invalid-template")
         elif not container.get("name"):
-            yield Finding(place, "name is required in a container", "add name", rule="invalid-template")
+            yield Finding(path, "name is required in a container", "add name", rule="invalid-template")
     for name, shape in _PLACEMENT.items():
         yield from _check_shape(spec.get(name), shape, (*where, "spec", name))
 
@@ -268,14 +268,14 @@ def _names(
     name = metadata.get("name") if isinstance(metadata, Mapping) else None
     many = (wave.count or 0) > 1 or wave.duration is not None or trace is not None
     if name is not None:
-        place = (*where, "template", "metadata", "name")
+        path = (*where, "template", "metadata", "name")
         used = workloads.template_variables(name)
         if many and not used & {"index", "name"}:
             what = "all objects have the same name"
-            yield Finding(place, what, "add {{index}}, or remove name", rule="same-name")
+            yield Finding(path, what, "add {{index}}, or remove name", rule="same-name")
         elif wave.start.variant in _RECURRING and not used & {"run", "name"}:
             what = "the objects of all runs have the same names"
-            yield Finding(place, what, "add {{run}}, or remove name", rule="same-name")
+            yield Finding(path, what, "add {{run}}, or remove name", rule="same-name")
         return
     most = max(wave.count or 1, len(trace.at) if trace else 1)
     run = _CRON_RUN_DIGITS if wave.start.variant in _RECURRING else 1
@@ -307,8 +307,8 @@ def _gates(
     ends = workloads.completes(workloads.RunContext(fleet, wave, "0"))
     for message in gates.impossible_gates(wave.expect, ends=ends, kind=kind):
         gate, _, why = message.partition(": ")
-        place = (*where, "expect", *gate.split("."))
-        yield Finding(place, why, "change the gate: no run can pass it", Severity.WARNING, "impossible-gate")
+        path = (*where, "expect", *gate.split("."))
+        yield Finding(path, why, "change the gate: no run can pass it", Severity.WARNING, "impossible-gate")
     last = _last_arrival(wave, trace)
     if wave.expect.deadline is not None and last >= wave.expect.deadline.total_seconds() > 0:
         what = f"the last object arrives after {last:g} s, so no run can pass"
