@@ -115,10 +115,10 @@ def _supervise(
             if backend_selection.must_move(declared.loaded.tree.controller, _home(), running):
                 running.end()
                 return
-            wanted = kwok_manager.desired_kwok(declared.loaded, running.wanted)
-            if wanted != running.wanted:
+            wanted = kwok_manager.desired_kwok(declared.loaded, running.desired)
+            if wanted != running.desired:
                 running.change(wanted)
-            running.retire()
+            running.finish_change()
             time.sleep(RELOAD_S)
 
 
@@ -140,7 +140,7 @@ def _observe(declared: _DeclaredController, context: str | None, kubeconfig: Pat
             if declared.loaded.tree.controller != spec:
                 spec = declared.loaded.tree.controller
                 observer = external.ExternalObserver(sender, spec)
-            observer.look()
+            observer.poll()
             time.sleep(OBSERVE_S)
 
 

@@ -125,8 +125,8 @@ class KwokManager:
     def _update(self, running: supervisor.Supervisor, loaded: loader.Loaded) -> None:
         if loaded.snapshot.digest != self._digest:
             self._digest = loaded.snapshot.digest
-            running.change(desired_kwok(loaded, running.wanted))
-        running.retire()
+            running.change(desired_kwok(loaded, running.desired))
+        running.finish_change()
 
     def _start(self, former: supervisor.Supervisor | None) -> None:
         if former is not None:

@@ -1,7 +1,6 @@
-"""Where the kwok of a shard runs, and what whoever looks after it asks of that place; a process of ours is one way.
+"""Backends: where kwok runs. A Backend has one ShardBackend per shard, which starts or finds a RunningKwok.
 
-A place starts a kwok, or finds the one that runs there; what becomes of it is told by the kwok itself. All else
-(leases, pods shown again, how it fares) does not depend on where it runs.
+Leases, requeued pods and shard status do not depend on the backend.
 """
 
 import socket
@@ -17,134 +16,181 @@ from kwokfleet.kube.objects import Manifest
 from kwokfleet.kwok import exits, flags, log_lines, process, sharding
 
 ListNodes = Callable[[], Sequence[tuple[str, str]]]
-"""Returns the names of the nodes that kwok should drive, each with the shard that its label names."""
+"""Returns the names of the nodes to drive, each with its shard label."""
 LogListener = Callable[[log_lines.LogLine], None]
 
 
 @dataclass(frozen=True, slots=True)
 class DesiredKwok:
-    """How kwok should run: if any of it changes, it is started anew."""
+    """The desired configuration of kwok; a change needs a restart."""
 
     program: Path
     spec: KwokControllerSpec
     kubeconfig: Path | None
     documents: tuple[Manifest, ...] = ()
     kinds: tuple[str, ...] = ()
-    """What it plays beside Stages: `render.kwok_kinds` tells."""
+    """Kinds that kwok handles beside Stages; see `render.desired.kwok_kinds`."""
     mark: str = ""
-    """What stands for everything else that it reads but once: `kwok.read_once` tells."""
+    """Digest of objects that kwok reads only once; see `flags.static_digest`."""
 
     def command(self, shard: sharding.ShardSpec) -> tuple[list[str], str]:
-        """Return the flags and the configuration of one shard."""
+        """Return the flags and the configuration file of a shard."""
         config = flags.config_file(self.spec, shard, self.documents, self.kinds)
         return flags.arguments(self.spec, shard, self.kinds), config
 
     def differs(self, other: "DesiredKwok", index: int) -> bool:
-        """Return whether a process of one shard that was started as the other one says is another than this one's."""
-        return self.process_of(index) != other.process_of(index)
+        """Return whether the process of a shard differs between two configurations."""
+        return self.process_identity(index) != other.process_identity(index)
 
-    def process_of(self, index: int) -> tuple[object, ...]:
-        """Return all that makes the process of one shard what it is."""
+    def process_identity(self, index: int) -> tuple[object, ...]:
+        """Return all values that determine the process of a shard."""
         shard = sharding.shard_spec(self.spec, index)
         return self.command(shard), flags.server_address(self.spec, shard), self.mark
 
 
 class RunningKwok(Protocol):
-    """One kwok, from its start to its end."""
+    """One kwok instance from its start to its exit."""
 
     pid: int
-    """0 if it is none of this machine's processes."""
+    """0 if it is not a local process."""
 
     @property
     def port(self) -> int:
-        """Where it answers."""
+        """The port of its server."""
 
     @property
     def pod(self) -> str:
-        """What its pod is called; empty if it has none."""
+        """The name of its pod; empty without one."""
 
     @property
-    def since(self) -> datetime:
-        """When it began, by the clock of its machine; now, if it has yet to begin."""
+    def started_at(self) -> datetime:
+        """Its start, by the clock of its machine; now if it has not started."""
 
     @property
-    def until(self) -> datetime:
-        """When the next one began, by the clock of its machine; now, if none has."""
+    def replaced_at(self) -> datetime:
+        """The start of the next instance, by the clock of its machine; now if there is none."""
 
     @property
     def ran_s(self) -> float:
-        """How long it has run."""
+        """Its run time."""
 
-    def ended(self) -> exits.ExitReason | None:
-        """Return why it ended, None while it lives or nobody knows."""
+    def exit_reason(self) -> exits.ExitReason | None:
+        """Return why it exited; None while it runs or if that is unknown."""
 
-    def last_words(self) -> str:
-        """Return what it said in the end."""
+    def last_error(self) -> str:
+        """Return the last error of its log."""
 
-    def lacks(self) -> str:
+    def not_running_reason(self) -> str:
         """Return why it does not run yet."""
 
     def is_healthy(self) -> bool:
-        """Return whether it has come up."""
+        """Return whether it has started up."""
 
-    def memory(self) -> int:
-        """Return the bytes it holds, 0 if nobody knows."""
+    def memory_bytes(self) -> int:
+        """Return its memory; 0 if unknown."""
 
-    def place(self, nodes: AbstractSet[str]) -> None:
-        """Let nodes that it drives show where it answers for them, if that is not known beforehand."""
+    def publish_address(self, nodes: AbstractSet[str]) -> None:
+        """Write its address to the nodes it drives, unless the files fix the address."""
 
     def stop(self) -> None:
-        """End it."""
+        """Stop it and wait."""
 
 
 class ShardBackend(Protocol):
     """Where the kwok of one shard runs."""
 
-    renews: bool
-    """Whether a kwok that has ended, or should run in another way, is replaced by somebody else than us."""
+    restarts_itself: bool
+    """Whether the backend itself restarts kwok after an exit or a change."""
 
-    def leftover(self) -> str:
-        """End what a former life of ours has left there; return under which name it held leases."""
+    def stop_orphan(self) -> str:
+        """Stop the kwok of an earlier kwokfleet process; return its lease holder identity."""
 
-    def start(self, wanted: DesiredKwok, shard: sharding.ShardSpec, listener: LogListener) -> RunningKwok:
-        """Start a kwok, or return the one that runs."""
+    def start(self, desired: DesiredKwok, shard: sharding.ShardSpec, listener: LogListener) -> RunningKwok:
+        """Start kwok, or return the running one."""
 
-    def note(self, pid: int, identity: str) -> None:
-        """Write down under which name a kwok holds leases, for a later life of ours."""
+    def record_identity(self, pid: int, identity: str) -> None:
+        """Store the lease holder identity of kwok for a later kwokfleet process."""
 
-    def names(self, holder: str) -> bool:
-        """Return whether somebody who holds a lease is, or was, a kwok of this place."""
+    def owns_holder(self, holder: str) -> bool:
+        """Return whether a lease holder is or was a kwok of this backend."""
+
+
+class Backend(Protocol):
+    """Where all shards run."""
+
+    name: str
+    """Unique name; empty for this machine."""
+
+    def open(self) -> None:
+        """Start; raise if the backend is not usable."""
+
+    def scale(self, desired: DesiredKwok, count: int) -> None:
+        """Provide *count* shards with a configuration; `repair` retries after a failure."""
+
+    def repair(self) -> None:
+        """Reconcile the backend with the last `scale`."""
+
+    def shard_backend(self, index: int) -> ShardBackend:
+        """Return the backend of one shard."""
+
+    def close(self) -> None:
+        """Stop; what runs independently continues."""
+
+
+class LocalBackend:
+    """Processes of this machine; each shard has a folder."""
+
+    name = ""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def open(self) -> None:
+        """Do nothing: folders are created on demand."""
+
+    def scale(self, desired: DesiredKwok, count: int) -> None:
+        """Do nothing: processes start and stop with their shards."""
+
+    def repair(self) -> None:
+        """Do nothing: no other program changes the processes."""
+
+    def shard_backend(self, index: int) -> "LocalShardBackend":
+        """Return the folder of a shard."""
+        return LocalShardBackend(process.ProcessFolder(self._folder / f"shard-{index}"))
+
+    def close(self) -> None:
+        """Do nothing: processes have stopped with their shards."""
 
 
 class LocalShardBackend:
-    """A folder of this machine: its kwok is a child of ours."""
+    """A child process in a folder of its own."""
 
-    renews = False
+    restarts_itself = False
 
     def __init__(self, folder: process.ProcessFolder) -> None:
         self._folder = folder
 
-    def leftover(self) -> str:
-        """End a process that outlived us."""
+    def stop_orphan(self) -> str:
+        """Kill a process that outlived its kwokfleet process."""
         return process.kill_orphan(self._folder)
 
-    def start(self, wanted: DesiredKwok, shard: sharding.ShardSpec, listener: LogListener) -> process.KwokProcess:
+    def start(self, desired: DesiredKwok, shard: sharding.ShardSpec, listener: LogListener) -> process.KwokProcess:
         """Start a process."""
-        arguments, config = wanted.command(shard)
+        arguments, config = desired.command(shard)
         return process.start(
-            wanted.program,
+            desired.program,
             arguments,
-            kubeconfig=wanted.kubeconfig,
+            kubeconfig=desired.kubeconfig,
             folder=self._folder,
             config=config,
             listener=listener,
-            address=flags.server_address(wanted.spec, shard),
+            address=flags.server_address(desired.spec, shard),
         )
 
-    def note(self, pid: int, identity: str) -> None:
-        """Write it into the folder."""
+    def record_identity(self, pid: int, identity: str) -> None:
+        """Store the identity in the folder."""
         process.write_record(self._folder, pid, identity)
 
-    def names(self, holder: str) -> bool:
-        """Tell by the name of this machine, which kwok's own begins with."""
+    def owns_holder(self, holder: str) -> bool:
+        """Compare host names: a holder identity of kwok starts with it."""
         return holder.startswith(f"{socket.gethostname()}_")

@@ -1,4 +1,4 @@
-"""A kwok that somebody else runs: who drives our nodes, looked at and told; nothing is ever changed."""
+"""Observation of a kwok that someone else runs: which controllers drive our nodes. Nothing is changed."""
 
 from datetime import UTC, datetime
 
@@ -12,17 +12,17 @@ from kwokfleet.kwok import lease_client, lease_health
 
 log = structlog.get_logger()
 
-LAGS = 0.25
-"""The part of a lease's duration by which renewals may be behind before that is said."""
+LAG_FACTOR = 0.25
+"""A driver lags if its renewals are later than this part of the lease duration."""
 
 
 def driver_health(api: requests.RequestSender, spec: KwokControllerSpec) -> lease_health.DriverHealth:
-    """Return who drives our nodes now."""
+    """Return the drivers of our nodes now."""
     if spec.lease_duration:
-        names = [each["metadata"]["name"] for each in _nodes(api, spec, metadata_only=True)]
+        names = [node["metadata"]["name"] for node in _nodes(api, spec, metadata_only=True)]
         return lease_health.driver_health(names, lease_client.held_leases(api), datetime.now(UTC))
-    beats = [lease_health.heartbeat_lease(each) for each in _nodes(api, spec, metadata_only=False)]
-    return lease_health.driver_health([each.node for each in beats], beats, datetime.now(UTC))
+    heartbeats = [lease_health.heartbeat_lease(node) for node in _nodes(api, spec, metadata_only=False)]
+    return lease_health.driver_health([lease.node for lease in heartbeats], heartbeats, datetime.now(UTC))
 
 
 def _nodes(api: requests.RequestSender, spec: KwokControllerSpec, *, metadata_only: bool) -> list[Manifest]:
@@ -31,25 +31,25 @@ def _nodes(api: requests.RequestSender, spec: KwokControllerSpec, *, metadata_on
 
 
 class ExternalObserver:
-    """Looks, again and again, and says what has changed since it looked last."""
+    """Logs changes of the drivers between two polls."""
 
     def __init__(self, api: requests.RequestSender, spec: KwokControllerSpec) -> None:
         self._api, self._spec = api, spec
         self._last: lease_health.DriverHealth | None = None
-        self._away = False
+        self._unreachable = False
 
-    def look(self) -> lease_health.DriverHealth | None:
-        """Say what is new; return who drives, None if the API server does not tell."""
+    def poll(self) -> lease_health.DriverHealth | None:
+        """Log what has changed; return the drivers, None if the API server does not respond."""
         try:
-            now = driver_health(self._api, self._spec)
+            health = driver_health(self._api, self._spec)
         except errors.ClusterError as error:
-            if not self._away:
-                log.warning("drivers_not_known", error=str(error))
-            self._away = True
+            if not self._unreachable:
+                log.warning("drivers_unknown", error=str(error))
+            self._unreachable = True
             return None
-        self._away = False
-        lagging_s = LAGS * (self._spec.lease_duration.total_seconds() or lease_health.HEARTBEAT_S)
-        for level, event, keys in lease_health.changes(self._last, now, lagging_s):
+        self._unreachable = False
+        max_lag_s = LAG_FACTOR * (self._spec.lease_duration.total_seconds() or lease_health.HEARTBEAT_S)
+        for level, event, keys in lease_health.changes(self._last, health, max_lag_s):
             getattr(log, level)(event, **keys)
-        self._last = now
-        return now
+        self._last = health
+        return health

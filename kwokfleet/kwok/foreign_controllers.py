@@ -1,4 +1,4 @@
-"""Other kwok controllers in the cluster: how they are told, how one is put to rest, and how it gets its due back."""
+"""Other kwok controllers in the cluster: detection, scale-down and restore."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -11,11 +11,11 @@ from kwokfleet.kube.requests import Patch
 from kwokfleet.kwok.node_leases import NodeLease
 
 REPLICAS = f"{objects.PREFIX}/replicas"
-"""The annotation that remembers, on a Deployment that we scaled down, how many replicas it had."""
+"""Annotation of a Deployment that was scaled down: its former replicas."""
 _PROGRAM = re.compile(r"(?:^|/)kwok(?:-controller)?(?:[:@].*)?$")
 _NAME = "kwok-controller"
-SILENT = 0.5
-"""The part of a lease's duration after which a holder that has renewed nothing is dead."""
+DEAD_AFTER = 0.5
+"""A holder without any renewal for this part of the lease duration is dead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,35 +27,35 @@ class ForeignController:
     uid: str
     replicas: int
     remembered: int | None
-    """How many replicas it had before we scaled it down."""
+    """Replicas before kwokfleet scaled it down."""
 
     def __str__(self) -> str:
-        """Return it as people name it."""
+        """Return kind, name and replicas."""
         count = f"{self.replicas} replica{'' if self.replicas == 1 else 's'}"
         return f"Deployment {self.namespace}/{self.name} ({count})"
 
     @property
     def key(self) -> ObjectKey:
-        """What tells it from all others."""
+        """The key of the Deployment."""
         return ObjectKey("apps/v1", "Deployment", self.namespace, self.name)
 
 
 def from_deployment(deployment: Manifest) -> ForeignController:
-    """Read a Deployment."""
+    """Parse a Deployment."""
     metadata, spec = deployment["metadata"], deployment.get("spec") or {}
-    text = (metadata.get("annotations") or {}).get(REPLICAS, "")
+    remembered = (metadata.get("annotations") or {}).get(REPLICAS, "")
     replicas = spec.get("replicas")
     return ForeignController(
         metadata["namespace"],
         metadata["name"],
         metadata["uid"],
         1 if replicas is None else int(replicas),
-        int(text) if text.isdigit() else None,
+        int(remembered) if remembered.isdigit() else None,
     )
 
 
 def runs_kwok(deployment: Manifest) -> bool:
-    """Return whether a Deployment runs the kwok controller: by its name, its label, its image or its command."""
+    """Return whether a Deployment runs kwok, by its name, label, image or command."""
     metadata = deployment["metadata"]
     if _NAME in (metadata["name"], (metadata.get("labels") or {}).get("app")):
         return True
@@ -66,36 +66,36 @@ def runs_kwok(deployment: Manifest) -> bool:
     return False
 
 
-def scale_down_patch(one: ForeignController) -> Patch:
-    """Scale it to 0, and remember in the cluster how many it had: a crash of ours must not lose that."""
-    annotations = {REPLICAS: str(one.replicas)}
-    return Patch("", {"metadata": {"uid": one.uid, "annotations": annotations}, "spec": {"replicas": 0}})
+def scale_down_patch(controller: ForeignController) -> Patch:
+    """Return the patch to 0 replicas; the annotation keeps the former number, even if kwokfleet crashes."""
+    annotations = {REPLICAS: str(controller.replicas)}
+    return Patch("", {"metadata": {"uid": controller.uid, "annotations": annotations}, "spec": {"replicas": 0}})
 
 
-def restore_patch(one: ForeignController) -> Patch:
-    """Give it back what it had; if somebody has scaled it meanwhile, that stays."""
-    body: Manifest = {"metadata": {"uid": one.uid, "annotations": {REPLICAS: None}}}
-    if one.replicas == 0 and one.remembered is not None:
-        body["spec"] = {"replicas": one.remembered}
+def restore_patch(controller: ForeignController) -> Patch:
+    """Return the patch to the former replicas; a Deployment that was scaled meanwhile keeps its size."""
+    body: Manifest = {"metadata": {"uid": controller.uid, "annotations": {REPLICAS: None}}}
+    if controller.replicas == 0 and controller.remembered is not None:
+        body["spec"] = {"replicas": controller.remembered}
     return Patch("", body)
 
 
 IsOwnHolder = Callable[[str], bool]
-"""Tells whether the holder of a lease is a kwok of ours."""
+"""Returns whether a lease holder is our kwok."""
 
 
-def foreign_leases(held: Iterable[NodeLease], ours: IsOwnHolder, now: datetime) -> Mapping[str, list[NodeLease]]:
-    """Return the leases that somebody else holds and may still renew, by holder.
+def foreign_leases(leases: Iterable[NodeLease], is_own: IsOwnHolder, now: datetime) -> Mapping[str, list[NodeLease]]:
+    """Return the leases of foreign holders that are alive, by holder.
 
-    kwok renews each lease in a quarter of its duration. Who has renewed none of several for half of it is dead, and
-    need not be waited for until they end: the nodes would hardly live that long.
+    kwok renews each lease after a quarter of its duration. A holder without any renewal for half of it is dead.
+    Waiting until its leases expire would take longer than the nodes stay Ready.
     """
-    found: dict[str, list[NodeLease]] = {}
-    for lease in held:
-        if not ours(lease.holder):
-            found.setdefault(lease.holder, []).append(lease)
-    return {holder: mine for holder, mine in found.items() if any(each.age_s(now) <= _silence_s(each) for each in mine)}
-
-
-def _silence_s(lease: NodeLease) -> float:
-    return SILENT * lease.duration_s
+    by_holder: dict[str, list[NodeLease]] = {}
+    for lease in leases:
+        if not is_own(lease.holder):
+            by_holder.setdefault(lease.holder, []).append(lease)
+    return {
+        holder: held
+        for holder, held in by_holder.items()
+        if any(lease.age_s(now) <= DEAD_AFTER * lease.duration_s for lease in held)
+    }

@@ -1,4 +1,4 @@
-"""Many requests at once about leases and the pods below them: who holds what, let go, look again."""
+"""Parallel requests about node leases and the pods on their nodes: list, release, requeue."""
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
@@ -11,49 +11,51 @@ from kwokfleet.kwok import node_leases, requeue
 
 MAX_THREADS = 32
 WATCH_DELAY_S = 0.5
-"""How long a kwok may take to hear of a lease that has gone or come."""
+"""Time until the watches of kwok have seen a created or deleted lease."""
 
 
 def held_leases(api: requests.RequestSender) -> list[node_leases.NodeLease]:
-    """Return all node leases that somebody holds."""
-    found = client.list_objects(api, requests.LEASE, namespace=node_leases.NAMESPACE)
-    return [each for each in map(node_leases.parse_lease, found) if each.holder]
+    """Return all node leases with a holder."""
+    manifests = client.list_objects(api, requests.LEASE, namespace=node_leases.NAMESPACE)
+    return [lease for lease in map(node_leases.parse_lease, manifests) if lease.holder]
 
 
-def release_leases(api: requests.RequestSender, held: Sequence[node_leases.NodeLease]) -> None:
-    """Let many leases go at once: each second counts for the nodes that nobody drives."""
-    send_all(api, [node_leases.release_request(lease) for lease in held])
+def release_leases(api: requests.RequestSender, leases: Sequence[node_leases.NodeLease]) -> None:
+    """Release many leases at once, because their nodes are not driven meanwhile."""
+    send_all(api, [node_leases.release_request(lease) for lease in leases])
 
 
 def requeue_pods(api: requests.RequestSender, nodes: AbstractSet[str], stamp: str) -> int:
-    """Let kwok look at every pod on some nodes that has not ended; return how many there are.
+    """Let kwok process all unfinished pods of some nodes again; return their number.
 
-    A kwok that starts sees pods before it holds their nodes' leases, and passes over them; when it has
-    the leases it looks once more, but often before it has heard of that itself. Such pods would wait for ever.
+    A new kwok sees pods before it holds the leases of their nodes, and skips them. When it has the leases it
+    processes the pods again, but often before its own lease cache is current. Skipped pods would wait forever.
     """
-    found = [
+    pods = [
         pod
         for pod in client.list_objects(api, requests.POD, fields="spec.nodeName!=")
         if pod["spec"].get("nodeName") in nodes
         and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
     ]
-    send_all(api, [requeue.requeue_request(pod["metadata"], stamp) for pod in found])
-    return len(found)
+    send_all(api, [requeue.requeue_request(pod["metadata"], stamp) for pod in pods])
+    return len(pods)
 
 
 def requeue_nodes(
     api: requests.RequestSender, nodes: AbstractSet[str], shard: str, wait: Callable[[float], object]
 ) -> None:
-    """Take nodes away from a kwok that has not got hold of their leases, and show them to it once more.
+    """Unassign nodes from a shard whose kwok did not get their leases, and assign them again.
 
-    It looked for them when it had not heard yet that nobody held them, and would look again only after a quarter
-    of their duration. Each node is left alone that is no longer that shard's.
+    kwok tried the leases before it knew that they were free, and would retry only after a quarter of their
+    duration. A node that has left the shard is not changed.
     """
     names = sorted(nodes)
-    answers = send_all(api, [requeue.unassign_request(each, shard) for each in names])
+    responses = send_all(api, [requeue.unassign_request(name, shard) for name in names])
     wait(WATCH_DELAY_S)
-    hidden = [name for name, answer in zip(names, answers, strict=True) if answer and answer.status == HTTPStatus.OK]
-    send_all(api, [requeue.assign_request(each, shard) for each in hidden])
+    unassigned = [
+        name for name, response in zip(names, responses, strict=True) if response and response.status == HTTPStatus.OK
+    ]
+    send_all(api, [requeue.assign_request(name, shard) for name in unassigned])
 
 
 def send_all(api: requests.RequestSender, work: Sequence[requests.Request]) -> list[requests.Response | None]:

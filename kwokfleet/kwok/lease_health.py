@@ -1,4 +1,4 @@
-"""Who drives our nodes, how fresh that is, and what of it is worth saying: for a kwok that somebody else runs."""
+"""Drivers of nodes: the kwok controllers that renew the leases, and how late they are."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,38 +10,38 @@ from kwokfleet.kwok import node_leases
 from kwokfleet.kwok.node_leases import NodeLease
 
 NAMELESS = "(no leases)"
-"""Who drives nodes that have heartbeats instead of leases: nobody can tell."""
+"""The driver of nodes with heartbeats instead of leases: a heartbeat has no holder."""
 HEARTBEAT_S = 100
-"""What stands for a lease's duration there: kwok's heartbeats come after 20 to 25 s, a renewal after a quarter."""
+"""Stands for the lease duration there: kwok sends a heartbeat every 20 to 25 s, a quarter of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """One kwok, and what it does."""
+    """One kwok controller."""
 
     holder: str
     nodes: int
     oldest_s: float
-    """How long ago the node of which least was heard was renewed."""
+    """Age of its oldest renewal."""
     lag_s: float
-    """How far renewals are behind."""
+    """How late its renewals are."""
     fresh: int
-    """How many of its nodes it may still count on."""
+    """Number of nodes whose lease is valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class DriverHealth:
-    """Who drives some nodes at one moment."""
+    """The drivers of some nodes at one moment."""
 
     drivers: tuple[Driver, ...]
     nodes: int
     undriven: tuple[str, ...]
-    """Nodes of which nobody has renewed the lease in time."""
+    """Nodes without a valid lease."""
 
     @property
     def lag_s(self) -> float:
-        """How far the slowest is behind; 0 if none is."""
-        return max((each.lag_s for each in self.drivers), default=0.0)
+        """The largest lag; 0 if no driver is late."""
+        return max((driver.lag_s for driver in self.drivers), default=0.0)
 
     @property
     def is_complete(self) -> bool:
@@ -49,54 +49,53 @@ class DriverHealth:
         return not self.undriven
 
 
-def driver_health(nodes: Iterable[str], held: Iterable[NodeLease], now: datetime) -> DriverHealth:
-    """Return who drives some nodes."""
+def driver_health(nodes: Iterable[str], leases: Iterable[NodeLease], now: datetime) -> DriverHealth:
+    """Return the drivers of some nodes."""
     names = frozenset(nodes)
-    found: dict[str, list[NodeLease]] = {}
-    for lease in held:
+    by_holder: dict[str, list[NodeLease]] = {}
+    for lease in leases:
         if lease.node in names:
-            found.setdefault(lease.holder, []).append(lease)
-    drivers = tuple(_driver(holder, each, now) for holder, each in sorted(found.items()))
-    fresh = {lease.node for each in found.values() for lease in each if lease.is_fresh(now)}
+            by_holder.setdefault(lease.holder, []).append(lease)
+    drivers = tuple(_driver(holder, held, now) for holder, held in sorted(by_holder.items()))
+    fresh = {lease.node for held in by_holder.values() for lease in held if lease.is_fresh(now)}
     return DriverHealth(drivers, len(names), tuple(sorted(names - fresh)))
 
 
 def _driver(holder: str, held: list[NodeLease], now: datetime) -> Driver:
-    lag = max(node_leases.lag_s([each], each.duration_s, now) for each in held)
-    oldest = max(each.age_s(now) for each in held)
-    return Driver(
-        holder, len(held), round(oldest, 1), round(max(lag, 0.0), 1), sum(each.is_fresh(now) for each in held)
-    )
+    lag_s = max(node_leases.lag_s([lease], lease.duration_s, now) for lease in held)
+    oldest_s = max(lease.age_s(now) for lease in held)
+    fresh = sum(lease.is_fresh(now) for lease in held)
+    return Driver(holder, len(held), round(oldest_s, 1), round(max(lag_s, 0.0), 1), fresh)
 
 
 def heartbeat_lease(node: Manifest) -> NodeLease:
-    """Return a node's last heartbeat as if it were a lease."""
+    """Return the last heartbeat of a node as a lease."""
     conditions = (node.get("status") or {}).get("conditions") or ()
     times = (each.get("lastHeartbeatTime") for each in conditions if each.get("type") == "Ready")
-    text = next((each for each in times if each), None)
+    text = next((time for time in times if time), None)
     renewed = datetime.fromisoformat(text) if text else datetime.fromtimestamp(0, UTC)
     return NodeLease(node["metadata"]["name"], NAMELESS, renewed, HEARTBEAT_S)
 
 
 LogEvent = tuple[str, str, Mapping[str, Any]]
-"""A level, an event and its keys."""
+"""Level, event name and keys."""
 
 
-def changes(before: DriverHealth | None, now: DriverHealth, lagging_s: float) -> Iterator[LogEvent]:
-    """Yield what somebody who watches should hear: who drives, that it lags, that nobody does; each once."""
-    known = {each.holder: each for each in before.drivers} if before else {}
-    for each in now.drivers:
-        last = known.get(each.holder)
-        if each.fresh and not (last and last.fresh):
-            yield "info", "driver_found", {"holder": each.holder, "nodes": each.nodes}
-        late, was_late = each.lag_s > lagging_s, bool(last and last.lag_s > lagging_s)
-        if each.fresh and late and not was_late:
-            yield "warning", "driver_lags", {"holder": each.holder, "nodes": each.nodes, "lag_s": each.lag_s}
-        if was_late and not late:
-            yield "info", "driver_caught_up", {"holder": each.holder, "nodes": each.nodes}
-    alive = {each.holder for each in now.drivers if each.fresh}
-    for holder in sorted(name for name, each in known.items() if each.fresh and name not in alive):
-        yield "warning", "driver_vanished", {"holder": holder, "nodes": known[holder].nodes}
+def changes(before: DriverHealth | None, now: DriverHealth, max_lag_s: float) -> Iterator[LogEvent]:
+    """Yield one log event per change: a driver appears, lags, recovers or vanishes; nodes are driven or not."""
+    earlier = {driver.holder: driver for driver in before.drivers} if before else {}
+    for driver in now.drivers:
+        last = earlier.get(driver.holder)
+        if driver.fresh and not (last and last.fresh):
+            yield "info", "driver_found", {"holder": driver.holder, "nodes": driver.nodes}
+        lags, lagged = driver.lag_s > max_lag_s, bool(last and last.lag_s > max_lag_s)
+        if driver.fresh and lags and not lagged:
+            yield "warning", "driver_lags", {"holder": driver.holder, "nodes": driver.nodes, "lag_s": driver.lag_s}
+        if lagged and not lags:
+            yield "info", "driver_caught_up", {"holder": driver.holder, "nodes": driver.nodes}
+    alive = {driver.holder for driver in now.drivers if driver.fresh}
+    for holder in sorted(holder for holder, driver in earlier.items() if driver.fresh and holder not in alive):
+        yield "warning", "driver_vanished", {"holder": holder, "nodes": earlier[holder].nodes}
     if bool(now.undriven) != bool(before and before.undriven):
         if now.undriven:
             yield "warning", "nodes_not_driven", {"nodes": len(now.undriven), "of": now.nodes, "first": now.undriven[0]}

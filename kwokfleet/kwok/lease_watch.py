@@ -1,7 +1,7 @@
-"""The renewals of a few nodes' leases, heard instead of asked for: a settled fleet costs no request.
+"""Watch of a few node leases: a healthy fleet costs no requests.
 
-A watch that has broken down unnoticed hears nothing either. So what is heard can say that all is well;
-that something is wrong must be asked for.
+A watch that broke unnoticed reports nothing either. So watched leases can prove that kwok is healthy, but not
+that it is not: that needs a request.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from kwokfleet.kube.informer import informer, reflector
 from kwokfleet.kwok import node_leases
 
 _LEASE = requests.in_namespace(requests.LEASE, node_leases.NAMESPACE)
-"""Nobody needs rights to leases anywhere else."""
+"""Rights to leases in other namespaces are not needed."""
 
 
 class LeaseWatch:
@@ -19,24 +19,24 @@ class LeaseWatch:
 
     def __init__(self, api: reflector.WatchApi) -> None:
         self._api = api
-        self._watched: dict[str, informer.Informer] = {}
+        self._informers: dict[str, informer.Informer] = {}
 
-    def heard(self, nodes: Sequence[str]) -> list[node_leases.NodeLease] | None:
-        """Return the leases of these nodes; None unless each is known. Others are no longer watched."""
-        for name in self._watched.keys() - set(nodes):
-            self._watched.pop(name).close()
-        for name in set(nodes) - self._watched.keys():
+    def leases(self, nodes: Sequence[str]) -> list[node_leases.NodeLease] | None:
+        """Return the leases of these nodes, None unless all are known; other leases are no longer watched."""
+        for name in self._informers.keys() - set(nodes):
+            self._informers.pop(name).close()
+        for name in set(nodes) - self._informers.keys():
             watch = informer.Informer(self._api, (_LEASE,), "", f"metadata.name={name}")
-            self._watched[name] = watch.__enter__()
-        found = [lease for each in self._watched.values() if (lease := _lease(each)) is not None]
-        return found if len(found) == len(nodes) else None
+            self._informers[name] = watch.__enter__()
+        leases = [lease for watch in self._informers.values() if (lease := _lease(watch)) is not None]
+        return leases if len(leases) == len(nodes) else None
 
     def close(self) -> None:
-        """Watch nothing any more."""
-        self.heard(())
+        """Stop all watches."""
+        self.leases(())
 
 
 def _lease(watch: informer.Informer) -> node_leases.NodeLease | None:
     view = watch.view()
-    found = next(iter(view.objects.values()), None) if view.settled and not view.unknown else None
-    return node_leases.parse_lease(found.manifest) if found is not None else None
+    lease = next(iter(view.objects.values()), None) if view.settled and not view.unknown else None
+    return node_leases.parse_lease(lease.manifest) if lease is not None else None

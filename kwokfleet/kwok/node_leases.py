@@ -1,7 +1,7 @@
-"""Node leases: who drives a node, since when, and how a dead driver's leases are let go.
+"""Node leases: the driver of a node, and the release of a dead driver's leases.
 
-kwok names itself anew at every start and waits for the leases of its former self to expire. Who
-knows that one to be dead can release them, each one only if nobody has touched it since.
+kwok has a new holder identity after every start, and waits until the leases of its predecessor expire. kwokfleet
+knows that the predecessor is dead, and releases its leases, each only in the version that was read.
 """
 
 from collections.abc import Iterable
@@ -14,11 +14,12 @@ from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.requests import LEASE, Request, collection
 
 NAMESPACE = "kube-node-lease"
+_GRACE = 1.04
 
 
 @dataclass(frozen=True, slots=True)
 class NodeLease:
-    """One node's lease."""
+    """The lease of a node."""
 
     node: str
     holder: str
@@ -28,16 +29,16 @@ class NodeLease:
     version: str = ""
 
     def age_s(self, now: datetime) -> float:
-        """How long ago it was renewed."""
+        """Return the time since the last renewal."""
         return (now - self.renewed).total_seconds()
 
     def is_fresh(self, now: datetime) -> bool:
-        """Return whether its holder may still count on it."""
+        """Return whether the lease is valid."""
         return self.age_s(now) <= self.duration_s
 
 
 def parse_lease(manifest: Manifest) -> NodeLease:
-    """Read a lease."""
+    """Parse a lease."""
     spec = manifest.get("spec") or {}
     text = spec.get("renewTime")
     renewed = datetime.fromisoformat(text) if text else datetime.fromtimestamp(0, UTC)
@@ -52,22 +53,22 @@ def parse_lease(manifest: Manifest) -> NodeLease:
 
 
 def path(node: str) -> str:
-    """Return where a node's lease is."""
+    """Return the path of a node's lease."""
     if not node:
-        raise ValueError("a lease without a name")
+        raise ValueError("a lease needs a name")
     return f"{collection(LEASE, NAMESPACE)}/{node}"
 
 
 def get_request(node: str) -> Request:
-    """Read a node's lease."""
+    """Return the request that reads a node's lease."""
     return Request("GET", path(node))
 
 
 def release_request(lease: NodeLease) -> Request:
-    """Remove a lease, if nobody has touched it since it was read.
+    """Return the request that deletes a lease in the version that was read.
 
-    Taking only the holder off it would not do: a kwok that starts tries to create each lease before it
-    knows which there are, and after a failure looks again only at the next renewal.
+    Removing only its holder is not enough: a starting kwok tries to create each lease before it knows the
+    existing ones, and after a failure retries only at the next renewal.
     """
     if not lease.uid or not lease.version:
         raise ValueError(f"a lease is deleted by its UID and version: {lease}")
@@ -76,7 +77,7 @@ def release_request(lease: NodeLease) -> Request:
     return Request("DELETE", path(lease.node), body)
 
 
-def lag_s(sampled: Iterable[NodeLease], duration_s: float, now: datetime) -> float:
-    """Return how far renewals are behind: 0 if each lease was renewed within its interval and some grace."""
-    interval = duration_s / 4 * 1.04
-    return max((each.age_s(now) - interval for each in sampled), default=0.0)
+def lag_s(leases: Iterable[NodeLease], duration_s: float, now: datetime) -> float:
+    """Return how late the latest renewal is; not above 0 if all are in time. kwok renews after a quarter."""
+    interval_s = duration_s / 4 * _GRACE
+    return max((lease.age_s(now) - interval_s for lease in leases), default=0.0)

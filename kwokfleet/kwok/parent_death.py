@@ -1,8 +1,8 @@
-"""Run another program that dies with its parent: `python parent_death.py PARENT PROGRAM ARGUMENTS…`.
+"""Runs a program that dies with its parent: `python parent_death.py PARENT PROGRAM ARGUMENTS…`.
 
-A supervisor that is killed cannot end its children; the kernel can, if the child asks for that.
-Asking between fork and exec is not safe in a process with threads, so this program asks, and then
-becomes the other one. It imports nothing of kwokfleet: it must start quickly.
+A killed supervisor cannot stop its children, but the kernel can, if the child requests it. A request between fork
+and exec is not safe in a process with threads. So this program makes the request and then becomes the other one.
+It imports nothing of kwokfleet, to start quickly.
 """
 
 import ctypes
@@ -14,12 +14,12 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(parent: int, command: list[str]) -> None:
-    """Become *command*, bound to the life of *parent*."""
+    """Become *command*; the kernel kills it when *parent* dies."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # it died before we asked
+        if os.getppid() != parent:  # it died before the request
             sys.exit(1)
-    os.execv(command[0], command)  # noqa: S606 - no shell wanted
+    os.execv(command[0], command)  # noqa: S606  # no shell
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""kwok in the pods of a StatefulSet: Kubernetes runs them, on any machine; we size and configure them, and look.
+"""Backend for kwok in pods of a StatefulSet: Kubernetes runs the pods, kwokfleet scales and configures them.
 
-The pods go on without us, and when another kwokfleet leads. What is written is the StatefulSet's size, its
-container's flags and its ConfigMap; a pod is deleted only when its kwok no longer does its work.
+The pods continue without kwokfleet, and when another kwokfleet leads. Only the replicas, the container's flags and
+the ConfigMap are written. A pod is deleted only if its kwok has stopped working.
 """
 
 import threading
@@ -22,303 +22,306 @@ from kwokfleet.kwok import backend, exits, flags, lease_client, lease_health, lo
 
 log = structlog.get_logger()
 
-KNOWN_S = 10.0
-"""How long it may take to learn what there is."""
-MEND_S = 2.0
-"""Between two tries to make a StatefulSet what it should be."""
-GONE_S, LOOK_S = 60.0, 0.1
-LOST_S = 10.0
-"""How much longer than its grace a pod may take to end; then its machine is taken for lost."""
-MEMORY_S, NO_ANSWER_S = 10.0, 60.0
-"""How often a pod is asked for its memory; how long it is left alone if it did not answer."""
-_MEMORY = b"\nprocess_resident_memory_bytes "
+SYNC_S = 10.0
+"""Time limit of the first list."""
+REPAIR_S = 2.0
+"""Pause between two writes to the StatefulSet."""
+STOP_TIMEOUT_S, POLL_S = 60.0, 0.1
+LOST_AFTER_S = 10.0
+"""A pod that does not end this long after its grace period is on a lost machine."""
+MEMORY_S, NO_METRICS_S = 10.0, 60.0
+"""Interval of memory reads, and the pause after a failed one."""
+_MEMORY_METRIC = b"\nprocess_resident_memory_bytes "
+_NO_POD = "the pod does not exist yet"
 
 
 class PodBackend:
-    """All pods of one StatefulSet."""
+    """All pods of a StatefulSet."""
 
     def __init__(
-        self, api: requests.RequestSender, watched: reflector.WatchApi, name: statefulset.StatefulSetName
+        self, api: requests.RequestSender, watch_api: reflector.WatchApi, name: statefulset.StatefulSetName
     ) -> None:
         self._api, self.stateful_set, self.name = api, name, str(name)
-        kinds = (requests.in_namespace(each, name.namespace) for each in (requests.STATEFUL_SET, requests.POD))
-        self._set = full_objects.FullObjectCache(watched, next(kinds), fields=f"metadata.name={name.name}")
-        self._pods = full_objects.FullObjectCache(watched, next(kinds), selector=statefulset.SELECTOR)
+        sets, pods = (requests.in_namespace(kind, name.namespace) for kind in (requests.STATEFUL_SET, requests.POD))
+        self._sets = full_objects.FullObjectCache(watch_api, sets, fields=f"metadata.name={name.name}")
+        self._pods = full_objects.FullObjectCache(watch_api, pods, selector=statefulset.SELECTOR)
         self._target: tuple[statefulset.PodConfig, int] | None = None
-        self._configured = ""
-        """The digest of the layout that the ConfigMap was last written for."""
         self._lock = threading.Lock()
-        self._next = 0.0
+        self._next_write = 0.0
 
     def open(self) -> None:
-        """Begin to look; raise if there is no such StatefulSet, or it may not be seen."""
-        self._set.__enter__()
+        """Start the watches; raise if the StatefulSet does not exist or may not be read."""
+        self._sets.__enter__()
         self._pods.__enter__()
-        trouble = self._set.wait_until_synced(KNOWN_S) or self._pods.wait_until_synced(KNOWN_S)
-        if trouble or not self._set.objects():
+        problem = self._sets.wait_until_synced(SYNC_S) or self._pods.wait_until_synced(SYNC_S)
+        if problem or not self._sets.objects():
             self.close()
-            raise _missing(self.stateful_set, trouble)
+            raise _missing_error(self.stateful_set, problem)
 
     def close(self) -> None:
-        """Look no more; the pods go on, unless there should be none: then they are waited for."""
+        """Stop the watches; after a scale to 0, wait for the end of the pods first."""
         if self._target is not None and self._target[1] == 0:
-            self._wait_until_gone()
-        self._set.__exit__()
+            self._wait_for_no_pods()
+        self._sets.__exit__()
         self._pods.__exit__()
 
-    def _wait_until_gone(self) -> None:
-        """Wait for the last pod: whoever comes next must not meet it."""
-        deadline, prefix = time.monotonic() + GONE_S, f"{self.stateful_set.name}-"
+    def _wait_for_no_pods(self) -> None:
+        """Wait for the last pod, so that the next backend does not meet it."""
+        deadline, prefix = time.monotonic() + STOP_TIMEOUT_S, f"{self.stateful_set.name}-"
         while time.monotonic() < deadline:
-            found = self._pods.objects()
-            if found is not None and not any(name.startswith(prefix) for name in found):
+            pods = self._pods.objects()
+            if pods is not None and not any(name.startswith(prefix) for name in pods):
                 return
-            self.mend()
-            time.sleep(LOOK_S)
+            self.repair()
+            time.sleep(POLL_S)
 
-    def lay_out(self, wanted: backend.DesiredKwok, count: int) -> None:
-        """Let there be so many pods, which run as the files say."""
+    def scale(self, desired: backend.DesiredKwok, count: int) -> None:
+        """Set the number of pods and their configuration."""
         with self._lock:
-            self._target = statefulset.pod_config(wanted.spec, wanted.kinds, wanted.mark), count
-            self._next = 0.0
-        self.mend()
+            self._target = statefulset.pod_config(desired.spec, desired.kinds, desired.mark), count
+            self._next_write = 0.0
+        self.repair()
 
-    def mend(self) -> None:
-        """Make the StatefulSet what it should be, unless it is; what fails is tried again."""
+    def repair(self) -> None:
+        """Write the StatefulSet if it differs from the target."""
         with self._lock:
-            found = self._set.objects()
-            if self._target is None or not found or time.monotonic() < self._next:
+            sets = self._sets.objects()
+            if self._target is None or not sets or time.monotonic() < self._next_write:
                 return
-            how, count = self._target
-            there = found[self.stateful_set.name]
-            if statefulset.replicas(there) == count and (statefulset.digest(there) == how.digest or not count):
+            config, count = self._target
+            current = sets[self.stateful_set.name]
+            if statefulset.replicas(current) == count and (statefulset.digest(current) == config.digest or not count):
                 return
-            self._next = time.monotonic() + MEND_S  # also: until the watch has told of it
+            self._next_write = time.monotonic() + REPAIR_S  # also gives the watch time to see the write
             try:
-                self._write(how, count)
+                self._write(config, count)
             except errors.ClusterError as error:
-                log.warning("kwok_pods_not_laid_out", name=self.name, error=str(error))
+                log.warning("kwok_pods_not_scaled", name=self.name, error=str(error))
 
-    def _write(self, how: statefulset.PodConfig, count: int) -> None:
-        """Write the configuration first: pods that come read it once."""
-        wanted = [("patch configmaps", statefulset.configmap_patch(self.stateful_set, how))] if count else []
-        sized = statefulset.scale_patch(self.stateful_set, count, how if count else None)
-        for what, request in (*wanted, ("patch statefulsets", sized)):
-            answer = self._api.send(request)
-            if answer.status != HTTPStatus.OK:
-                raise client.rejection_error(self._api, answer, what)
-        log.info("kwok_pods_laid_out", name=self.name, replicas=count)
+    def _write(self, config: statefulset.PodConfig, count: int) -> None:
+        """Write the ConfigMap first: new pods read it once."""
+        scale = statefulset.scale_patch(self.stateful_set, count, config if count else None)
+        writes = [("patch configmaps", statefulset.configmap_patch(self.stateful_set, config))] if count else []
+        for action, request in (*writes, ("patch statefulsets", scale)):
+            response = self._api.send(request)
+            if response.status != HTTPStatus.OK:
+                raise client.rejection_error(self._api, response, action)
+        log.info("kwok_pods_scaled", name=self.name, replicas=count)
 
-    def place(self, index: int) -> "PodShardBackend":
+    def shard_backend(self, index: int) -> "PodShardBackend":
         """Return the pod of a shard."""
         return PodShardBackend(self, index)
 
-    def life(self, index: int) -> statefulset.ContainerRun | None:
-        """Return how a pod fares, None if there is none; raise if nobody knows."""
-        found = self._pods.objects()
-        if found is None:
-            raise errors.UnreachableError(f"nobody knows of the pods of {self.name}: {self._pods.problem}")
-        pod = found.get(self.stateful_set.pod(index).name)
+    def container_run(self, index: int) -> statefulset.ContainerRun | None:
+        """Return the current run of a pod, None without a pod; raise if the pods are unknown."""
+        pods = self._pods.objects()
+        if pods is None:
+            raise errors.UnreachableError(f"the pods of {self.name} are unknown: {self._pods.problem}")
+        pod = pods.get(self.stateful_set.pod(index).name)
         return statefulset.container_run(pod) if pod and statefulset.is_configured(pod) else None
 
-    def delete(self, index: int, uid: str, grace_s: int | None = None) -> None:
-        """Let one pod be replaced."""
+    def delete_pod(self, index: int, uid: str, grace_s: int | None = None) -> None:
+        """Delete a pod; Kubernetes replaces it."""
         with suppress(errors.ClusterError):
             self._api.send(requests.delete(self.stateful_set.pod(index), uid, grace_s=grace_s))
 
-    def show(self, nodes: AbstractSet[str], address: str) -> None:
-        """Let nodes show an address."""
-        lease_client.send_all(self._api, [statefulset.node_address_patch(each, address) for each in sorted(nodes)])
+    def write_node_addresses(self, nodes: AbstractSet[str], address: str) -> None:
+        """Write an address to nodes."""
+        lease_client.send_all(self._api, [statefulset.node_address_patch(name, address) for name in sorted(nodes)])
 
 
 class PodShardBackend:
-    """One pod of a StatefulSet, whichever it is at the moment."""
+    """The pod of one shard."""
 
-    renews = True
+    restarts_itself = True
 
-    def __init__(self, site: PodBackend, index: int) -> None:
-        self._site, self._index = site, index
+    def __init__(self, pods: PodBackend, index: int) -> None:
+        self._pods, self._index = pods, index
 
-    def leftover(self) -> str:
-        """Leave the pod alone: it goes on from one of our lives to the next."""
+    def stop_orphan(self) -> str:
+        """Do nothing: a pod continues across kwokfleet processes."""
         return ""
 
-    def start(self, wanted: backend.DesiredKwok, shard: sharding.ShardSpec, listener: backend.LogListener) -> "PodKwok":
-        """Return the pod that is there, or the next one that comes."""
+    def start(
+        self, desired: backend.DesiredKwok, shard: sharding.ShardSpec, listener: backend.LogListener
+    ) -> "PodKwok":
+        """Return the current pod, or the next one."""
         del shard, listener
-        return PodKwok(self._site, self._index, wanted.spec.port)
+        return PodKwok(self._pods, self._index, desired.spec.port)
 
-    def note(self, pid: int, identity: str) -> None:
-        """Write nothing down: a pod's kwok is known by the pod's name."""
+    def record_identity(self, pid: int, identity: str) -> None:
+        """Do nothing: the pod's name identifies its kwok."""
 
-    def names(self, holder: str) -> bool:
-        """Tell by the pod's name, which kwok's own begins with."""
-        return holder.startswith(f"{self._site.stateful_set.pod(self._index).name}_")
+    def owns_holder(self, holder: str) -> bool:
+        """Compare pod names: a holder identity of kwok starts with it."""
+        return holder.startswith(f"{self._pods.stateful_set.pod(self._index).name}_")
 
 
 class PodKwok:
-    """One life of a pod's kwok: from when it is first seen to its end."""
+    """One run of the kwok container of a pod."""
 
     pid = 0
 
-    def __init__(self, site: PodBackend, index: int, shown_port: int | None) -> None:
-        self._site, self._index, self._shown_port = site, index, shown_port
-        self.port = shown_port or flags.POD_PORT
-        self.pod = site.stateful_set.pod(index).name
-        self._life: statefulset.ContainerRun | None = None
-        """The life that this is about, as it was last seen; None before its beginning."""
-        self._next: statefulset.ContainerRun | None = None
-        """What came after it, or is there before it has begun."""
-        self._asked = False
-        self._lost = 0.0
-        """From when on a pod that should be gone is taken for lost."""
-        self._memory, self._ask_at = 0, 0.0
-        self.ended()
+    def __init__(self, pods: PodBackend, index: int, node_port: int | None) -> None:
+        self._pods, self._index, self._node_port = pods, index, node_port
+        self.port = node_port or flags.POD_PORT
+        self.pod = pods.stateful_set.pod(index).name
+        self._run: statefulset.ContainerRun | None = None
+        """The run as it was last seen; None before its start."""
+        self._other_run: statefulset.ContainerRun | None = None
+        """The run after it, or the container before its start."""
+        self._stop_requested = False
+        self._lost_at = 0.0
+        """The time from which a terminating pod counts as lost."""
+        self._memory, self._next_memory_read = 0, 0.0
+        self.exit_reason()
 
-    def ended(self) -> exits.ExitReason | None:
-        """Look at the pod; return why its kwok ended, None while it lives, has not begun, or nobody knows."""
+    def exit_reason(self) -> exits.ExitReason | None:
+        """Check the pod; return why its kwok exited, None while it runs, has not started, or is unknown."""
         try:
-            now = self._site.life(self._index)
+            current = self._pods.container_run(self._index)
         except errors.UnreachableError:
             return None
-        if self._life is None:
-            self._next = now
-            if now is not None and now.began is not None:
-                self._life = now
+        if self._run is None:
+            self._other_run = current
+            if current is not None and current.started_at is not None:
+                self._run = current
             return None
-        if now is not None and now.is_same(self._life) and now.began is not None:
-            self._life = now
-            self._hurry(now)
+        if current is not None and current.is_same(self._run) and current.started_at is not None:
+            self._run = current
+            self._delete_if_lost(current)
             return None
-        self._next = now
-        if self._asked or self._life.deleting or now is None or now.uid != self._life.uid:
+        self._other_run = current
+        if self._stop_requested or self._run.deleting or current is None or current.uid != self._run.uid:
             return exits.ExitReason.ASKED
-        return exits.exit_reason(now.code, now.last_words, asked=False)
+        return exits.exit_reason(current.last_exit_code, current.last_log, asked=False)
 
-    def _hurry(self, now: statefulset.ContainerRun) -> None:
-        """Do not wait for a machine that is lost to tell of a pod's end: leases keep its kwok from its nodes."""
-        if not now.deleting:
+    def _delete_if_lost(self, run: statefulset.ContainerRun) -> None:
+        """Force the deletion of a pod on a lost machine; the leases keep its kwok away from the nodes."""
+        if not run.deleting:
             return
-        self._lost = self._lost or time.monotonic() + now.grace_s + LOST_S
-        if time.monotonic() > self._lost:
+        self._lost_at = self._lost_at or time.monotonic() + run.grace_s + LOST_AFTER_S
+        if time.monotonic() > self._lost_at:
             log.warning("kwok_pod_lost", pod=self.pod)
-            self._site.delete(self._index, now.uid, grace_s=0)
-            self._lost = 0.0
+            self._pods.delete_pod(self._index, run.uid, grace_s=0)
+            self._lost_at = 0.0
 
     @property
-    def since(self) -> datetime:
-        """When its container started."""
-        return (self._life and self._life.began) or datetime.now(UTC)
+    def started_at(self) -> datetime:
+        """The start of its container."""
+        return (self._run and self._run.started_at) or datetime.now(UTC)
 
     @property
-    def until(self) -> datetime:
-        """When the container started that came after it."""
-        return (self._next and self._next.began) or datetime.now(UTC)
+    def replaced_at(self) -> datetime:
+        """The start of the next container."""
+        return (self._other_run and self._other_run.started_at) or datetime.now(UTC)
 
     @property
     def ran_s(self) -> float:
-        """How long its container has run; 0 if it does not yet, or by its machine's clock."""
-        return max(0.0, (datetime.now(UTC) - self.since).total_seconds())
+        """The run time of its container; 0 before its start, or if the clocks differ."""
+        return max(0.0, (datetime.now(UTC) - self.started_at).total_seconds())
 
-    def last_words(self) -> str:
-        """Return the end of its log, as far as Kubernetes has it."""
-        lines = (self._next.last_words if self._next else "").splitlines()
-        return log_lines.last_error(lines)
+    def last_error(self) -> str:
+        """Return the last error of the log that Kubernetes keeps."""
+        return log_lines.last_error((self._other_run.last_log if self._other_run else "").splitlines())
 
-    def lacks(self) -> str:
+    def not_running_reason(self) -> str:
         """Return why its container does not run."""
-        if self._life is not None:
+        if self._run is not None:
             return ""
-        return self._next.lacks if self._next else "there is no pod yet"
+        return self._other_run.not_running_reason if self._other_run else _NO_POD
 
     def is_healthy(self) -> bool:
-        """Return whether its probes say so."""
-        return self._life is not None and self._life.ready
+        """Return whether its probes succeed."""
+        return self._run is not None and self._run.ready
 
-    def memory(self) -> int:
-        """Return what it holds, as it says itself: asked for now and then."""
-        if self._life is None or not self._life.address or time.monotonic() < self._ask_at:
+    def memory_bytes(self) -> int:
+        """Return its memory by its own metrics, read from time to time."""
+        if self._run is None or not self._run.address or time.monotonic() < self._next_memory_read:
             return self._memory
-        self._ask_at = time.monotonic() + MEMORY_S
+        self._next_memory_read = time.monotonic() + MEMORY_S
         try:
-            url = f"http://{flags.ServerAddress(self._life.address, self.port).text}/metrics"
-            with urllib.request.urlopen(url, timeout=1) as answer:
-                _, _, rest = answer.read().partition(_MEMORY)
+            url = f"http://{flags.ServerAddress(self._run.address, self.port).text}/metrics"
+            with urllib.request.urlopen(url, timeout=1) as response:
+                _, _, rest = response.read().partition(_MEMORY_METRIC)
             self._memory = int(float(rest.split(b"\n", 1)[0] or 0))
         except (urllib.error.URLError, OSError, ValueError):
-            self._ask_at = time.monotonic() + NO_ANSWER_S
+            self._next_memory_read = time.monotonic() + NO_METRICS_S
         return self._memory
 
-    def place(self, nodes: AbstractSet[str]) -> None:
-        """Let nodes show the pod's address, if the files give them a port there."""
-        if self._shown_port and self._life is not None and self._life.address:
-            self._site.show(nodes, self._life.address)
+    def publish_address(self, nodes: AbstractSet[str]) -> None:
+        """Write the pod's address to nodes, if the files set a port."""
+        if self._node_port and self._run is not None and self._run.address:
+            self._pods.write_node_addresses(nodes, self._run.address)
 
     def stop(self) -> None:
-        """Let Kubernetes end it, and wait for that: while it lives, it drives its nodes."""
-        self._asked = True
-        if self._life is not None:
-            self._site.delete(self._index, self._life.uid)
-        deadline = time.monotonic() + GONE_S
-        while self._life is not None and self.ended() is None and time.monotonic() < deadline:
-            time.sleep(LOOK_S)
+        """Delete the pod and wait: until its end it drives its nodes."""
+        self._stop_requested = True
+        if self._run is not None:
+            self._pods.delete_pod(self._index, self._run.uid)
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while self._run is not None and self.exit_reason() is None and time.monotonic() < deadline:
+            time.sleep(POLL_S)
 
 
 def statuses(
-    api: requests.RequestSender, name: statefulset.StatefulSetName, now: lease_health.DriverHealth, late_s: float
+    api: requests.RequestSender, name: statefulset.StatefulSetName, health: lease_health.DriverHealth, max_lag_s: float
 ) -> list[shard.ShardStatus]:
-    """Return how each pod fares as anybody can see it, who drives the nodes being known; *late_s* behind is lagging."""
-    found = client.list_objects(api, requests.POD, statefulset.SELECTOR, namespace=name.namespace)
-    there = {each["metadata"]["name"]: statefulset.container_run(each) for each in found}
-    answer = api.send(_asking(name))
-    if answer.status != HTTPStatus.OK:
-        raise client.rejection_error(api, answer, f"list statefulsets {name.name}")
-    sets = answer.json()["items"]
+    """Return the status of each pod, without a supervisor; a larger lag than *max_lag_s* is LAGGING."""
+    pods = client.list_objects(api, requests.POD, statefulset.SELECTOR, namespace=name.namespace)
+    runs = {pod["metadata"]["name"]: statefulset.container_run(pod) for pod in pods}
+    response = api.send(_list_request(name))
+    if response.status != HTTPStatus.OK:
+        raise client.rejection_error(api, response, f"list statefulsets {name.name}")
+    sets = response.json()["items"]
     if not sets:
-        raise _missing(name)
-    names = [name.pod(index).name for index in range(statefulset.replicas(sets[0]))]
-    return [_status(index, pod, there.get(pod), now, late_s) for index, pod in enumerate(names)]
+        raise _missing_error(name)
+    pod_names = [name.pod(index).name for index in range(statefulset.replicas(sets[0]))]
+    return [_status(index, pod, runs.get(pod), health, max_lag_s) for index, pod in enumerate(pod_names)]
 
 
 def _status(
-    index: int, pod: str, life: statefulset.ContainerRun | None, now: lease_health.DriverHealth, late_s: float
+    index: int, pod: str, run: statefulset.ContainerRun | None, health: lease_health.DriverHealth, max_lag_s: float
 ) -> shard.ShardStatus:
-    mine = [each for each in now.drivers if each.holder.startswith(f"{pod}_") and each.fresh]
-    if life is None or not life.ready:
-        why = life.lacks or life.last_words if life else "there is no pod yet"
-        return shard.ShardStatus(index, restarts=life.restarts if life else 0, why=why, pod=pod)
-    lag = max((each.lag_s for each in mine), default=0.0)
-    state = shard.ShardState.LAGGING if lag > late_s else shard.ShardState.READY
-    holder = mine[0].holder if mine else ""
-    return shard.ShardStatus(
-        index, state, restarts=life.restarts, why=life.last_words, identity=holder, lag_s=lag, pod=pod
-    )
+    if run is None or not run.ready:
+        why = run.not_running_reason or run.last_log if run else _NO_POD
+        return shard.ShardStatus(index, restarts=run.restarts if run else 0, why=why, pod=pod)
+    drivers = [driver for driver in health.drivers if driver.holder.startswith(f"{pod}_") and driver.fresh]
+    lag = max((driver.lag_s for driver in drivers), default=0.0)
+    state = shard.ShardState.LAGGING if lag > max_lag_s else shard.ShardState.READY
+    holder = drivers[0].holder if drivers else ""
+    return shard.ShardStatus(index, state, restarts=run.restarts, why=run.last_log, identity=holder, lag_s=lag, pod=pod)
 
 
 def scale_down_former(api: requests.RequestSender, name: statefulset.StatefulSetName, stop: threading.Event) -> bool:
-    """End the pods of a StatefulSet that kwok ran as before the files said otherwise; return whether it was one."""
-    answer = api.send(_asking(name))
-    found = answer.json()["items"] if answer.status == HTTPStatus.OK else ()
-    if not any(statefulset.digest(each) and statefulset.replicas(each) for each in found):
+    """Scale a StatefulSet that kwok ran as to 0 and wait; return whether it was running."""
+    response = api.send(_list_request(name))
+    sets = response.json()["items"] if response.status == HTTPStatus.OK else ()
+    if not any(statefulset.digest(each) and statefulset.replicas(each) for each in sets):
         return False
-    sized = api.send(statefulset.scale_patch(name, 0))
-    if sized.status != HTTPStatus.OK:
-        raise client.rejection_error(api, sized, "patch statefulsets")
-    log.info("kwok_pods_ended", name=str(name))
-    deadline = time.monotonic() + GONE_S
-    while any((each.get("status") or {}).get("replicas") for each in api.send(_asking(name)).json().get("items") or ()):
-        if time.monotonic() > deadline or stop.wait(LOOK_S):
-            raise errors.DeadlineError(f"{name} still has pods after {GONE_S:g} s", hint="kubectl describe it")
+    scaled = api.send(statefulset.scale_patch(name, 0))
+    if scaled.status != HTTPStatus.OK:
+        raise client.rejection_error(api, scaled, "patch statefulsets")
+    log.info("kwok_pods_scaled", name=str(name), replicas=0)
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    while any(
+        (each.get("status") or {}).get("replicas") for each in api.send(_list_request(name)).json().get("items") or ()
+    ):
+        if time.monotonic() > deadline or stop.wait(POLL_S):
+            raise errors.DeadlineError(
+                f"{name} still has pods after {STOP_TIMEOUT_S:g} s",
+                hint=f"check `kubectl describe statefulset {name.name} -n {name.namespace}`",
+            )
     return True
 
 
-def _missing(name: statefulset.StatefulSetName, trouble: str = "") -> errors.ClusterError:
+def _missing_error(name: statefulset.StatefulSetName, problem: str = "") -> errors.ClusterError:
     return errors.ClusterError(
-        f"kwok cannot run as {name}: {trouble or 'there is none'}",
-        hint="install it: kubectl apply -k deploy/overlays/shards; or take statefulSet out of the document",
+        f"kwok cannot run as {name}: {problem or 'it does not exist'}",
+        hint="install it: kubectl apply -k deploy/overlays/shards; or remove statefulSet from the document",
     )
 
 
-def _asking(name: statefulset.StatefulSetName) -> requests.Request:
-    """Return the request for one StatefulSet: a list, for which the right that it takes to watch it is enough."""
+def _list_request(name: statefulset.StatefulSetName) -> requests.Request:
+    """Return the request for one StatefulSet: a list, because it needs the same right as the watch."""
     return requests.list_page(requests.STATEFUL_SET, namespace=name.namespace, fields=f"metadata.name={name.name}")

@@ -1,4 +1,4 @@
-"""A kwok process: started in a folder of its own, tied to our life, listened to, and ended in good order."""
+"""A kwok process: starts in its own folder, ends with its parent, and its log is read."""
 
 import fcntl
 import json
@@ -25,42 +25,42 @@ import psutil
 from kwokfleet import errors, settings
 from kwokfleet.kwok import exits, flags, log_lines, parent_death
 
-STOP_S = 5.0
-LOOK_S = 0.1
+STOP_TIMEOUT_S = 5.0
+LOCK_RETRY_S = 0.1
 LOCK_FILE = "keeper.lock"
 LAST_LOG_LINES = 40
-"""Lines that are kept to tell why it ended."""
-MOST_LOG_BYTES = 4 * 1024 * 1024
-_KEPT_ENVIRONMENT = ("PATH", "HOME", "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "TZ")
-_ANYWHERE = flags.ServerAddress("127.0.0.1", 0)
+"""Log lines that are kept for the exit reason."""
+MAX_LOG_BYTES = 4 * 1024 * 1024
+_PASSED_ENVIRONMENT = ("PATH", "HOME", "SSL_CERT_FILE", "SSL_CERT_DIR", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "TZ")
+_ANY_PORT = flags.ServerAddress("127.0.0.1", 0)
 
 LogListener = Callable[[log_lines.LogLine], None]
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessFolder:
-    """Where a process keeps its files."""
+    """Files of a process."""
 
     root: Path
 
     @property
     def config(self) -> Path:
-        """Its configuration."""
+        """The configuration file."""
         return self.root / "kwok.yaml"
 
     @property
     def log(self) -> Path:
-        """What it said."""
+        """The log file."""
         return self.root / "kwok.log"
 
     @property
     def pid(self) -> Path:
-        """Who it is."""
+        """The process record."""
         return self.root / "kwok.pid"
 
 
 class KwokProcess:
-    """A running kwok."""
+    """A local kwok process."""
 
     def __init__(
         self,
@@ -71,15 +71,15 @@ class KwokProcess:
     ) -> None:
         self._popen, self.folder, self.address, self.port = popen, folder, address, address.port
         self.pid, self.pod = popen.pid, ""
-        self.began, self.since = time.monotonic(), datetime.now(UTC)
-        self._last: deque[str] = deque(maxlen=LAST_LOG_LINES)
-        self._asked = False
+        self._began, self.started_at = time.monotonic(), datetime.now(UTC)
+        self._last_lines: deque[str] = deque(maxlen=LAST_LOG_LINES)
+        self._stop_requested = False
         self._listener = listener
-        self._reader = threading.Thread(target=self._listen, name=f"kwok-log-{popen.pid}", daemon=True)
+        self._reader = threading.Thread(target=self._read_log, name=f"kwok-log-{popen.pid}", daemon=True)
         self._reader.start()
 
-    def _listen(self) -> None:
-        """Read all that it says for as long as it lives: a pipe that nobody reads would stop it."""
+    def _read_log(self) -> None:
+        """Read the log until the process exits: a full pipe would block it."""
         stream = self._popen.stderr
         if stream is None:
             return
@@ -87,73 +87,73 @@ class KwokProcess:
             for raw in stream:
                 log.write(raw)
                 text = raw.decode(errors="replace").rstrip("\n")
-                self._last.append(text)
+                self._last_lines.append(text)
                 self._listener(log_lines.parse_log_line(text))
 
     @property
-    def until(self) -> datetime:
-        """Now: the next one begins when somebody starts it."""
+    def replaced_at(self) -> datetime:
+        """Now: the next process has not started."""
         return datetime.now(UTC)
 
     @property
     def ran_s(self) -> float:
-        """How long it has run."""
-        return time.monotonic() - self.began
+        """The run time."""
+        return time.monotonic() - self._began
 
-    def ended(self) -> exits.ExitReason | None:
-        """Return why it ended, None while it lives."""
+    def exit_reason(self) -> exits.ExitReason | None:
+        """Return why it exited; None while it runs."""
         code = self._popen.poll()
         if code is None:
             return None
-        self._reader.join(STOP_S)
-        return exits.exit_reason(code, "\n".join(self._last), asked=self._asked)
+        self._reader.join(STOP_TIMEOUT_S)
+        return exits.exit_reason(code, "\n".join(self._last_lines), asked=self._stop_requested)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for its end; return whether it came."""
+        """Wait for its exit; return False at the timeout."""
         try:
             self._popen.wait(timeout_s)
         except subprocess.TimeoutExpired:
             return False
         return True
 
-    def last_words(self) -> str:
-        """Return the last thing it said that sounds like an error, or the last at all."""
-        return log_lines.last_error(self._last)
+    def last_error(self) -> str:
+        """Return the last error of its log."""
+        return log_lines.last_error(self._last_lines)
 
-    def lacks(self) -> str:
-        """Return nothing: a process is there at once."""
+    def not_running_reason(self) -> str:
+        """Return "": a process runs at once."""
         return ""
 
-    def place(self, nodes: AbstractSet[str]) -> None:
-        """Do nothing: the files say where processes of this machine answer."""
+    def publish_address(self, nodes: AbstractSet[str]) -> None:
+        """Do nothing: the files fix the address of local processes."""
 
     def is_healthy(self) -> bool:
-        """Return whether its server answers: it says ok from its start on, whatever happens later."""
+        """Return whether its server responds; it always reports ok after the start."""
         try:
-            with urllib.request.urlopen(f"http://{self.address.near.text}/healthz", timeout=2) as answer:
-                return bool(answer.status == 200)  # noqa: PLR2004 - OK
+            with urllib.request.urlopen(f"http://{self.address.local.text}/healthz", timeout=2) as response:
+                return bool(response.status == 200)  # noqa: PLR2004 - OK
         except (urllib.error.URLError, OSError, ValueError):
             return False
 
-    def memory(self) -> int:
-        """Return the bytes it holds, 0 if it is gone."""
+    def memory_bytes(self) -> int:
+        """Return its resident memory; 0 after its exit."""
         with suppress(psutil.Error):
             return int(psutil.Process(self.pid).memory_info().rss)
         return 0
 
     def stop(self) -> None:
-        """End it: by one signal, and if it does not listen, by force."""
-        self._asked = True
-        for number in (signal.SIGTERM, signal.SIGKILL):
+        """Stop it with SIGTERM, and after a timeout with SIGKILL."""
+        self._stop_requested = True
+        for stop_signal in (signal.SIGTERM, signal.SIGKILL):
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, number)
-            if self.wait(STOP_S):
+                os.killpg(self.pid, stop_signal)
+            if self.wait(STOP_TIMEOUT_S):
                 break
-        self._reader.join(STOP_S)
+        self._reader.join(STOP_TIMEOUT_S)
         self.folder.pid.unlink(missing_ok=True)
 
 
-def start(  # noqa: PLR0913 - what a process is made of
+def start(  # noqa: PLR0913  # program, files, address
     program: Path,
     arguments: Sequence[str],
     *,
@@ -161,13 +161,13 @@ def start(  # noqa: PLR0913 - what a process is made of
     folder: ProcessFolder,
     config: str,
     listener: LogListener,
-    address: flags.ServerAddress = _ANYWHERE,
+    address: flags.ServerAddress = _ANY_PORT,
 ) -> KwokProcess:
-    """Start kwok in a folder of its own, with nothing of the user's mixed in."""
+    """Start kwok in its folder, without the user's own kwok configuration."""
     folder.root.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder.config.write_text(config)
-    at = address if address.port else flags.ServerAddress(address.host, free_port())
-    command = [str(program), *arguments, f"--config={folder.config}", f"--server-address={at.text}"]
+    bound = address if address.port else flags.ServerAddress(address.host, free_port())
+    command = [str(program), *arguments, f"--config={folder.config}", f"--server-address={bound.text}"]
     command += [f"--kubeconfig={kubeconfig.absolute()}"] if kubeconfig else []
     try:
         popen = subprocess.Popen(
@@ -176,44 +176,46 @@ def start(  # noqa: PLR0913 - what a process is made of
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            start_new_session=True,  # a group of its own: Ctrl-C is ours to handle
+            start_new_session=True,  # its own process group: kwokfleet handles Ctrl-C
         )
     except OSError as error:
-        raise errors.HostError(f"cannot run {program}: {error.strerror}", hint="kwokfleet cluster binaries") from error
+        raise errors.HostError(
+            f"cannot run {program}: {error.strerror}", hint="install it: kwokfleet cluster binaries"
+        ) from error
     write_record(folder, popen.pid)
-    return KwokProcess(popen, folder, at, listener)
+    return KwokProcess(popen, folder, bound, listener)
 
 
 def _environment(folder: ProcessFolder, kubeconfig: Path | None) -> dict[str, str]:
-    """Return what kwok may know of the world: a kwok.yaml in the user's home would be merged in, unasked."""
+    """Return the environment of kwok; KWOK_WORKDIR, because kwok would merge a kwok.yaml of the user's home."""
     in_pod = kubeconfig is None
     inherited = settings.child_environment(
-        lambda name: name.upper() in _KEPT_ENVIRONMENT or (in_pod and name.startswith("KUBERNETES_SERVICE_"))
+        lambda name: name.upper() in _PASSED_ENVIRONMENT or (in_pod and name.startswith("KUBERNETES_SERVICE_"))
     )
     return inherited | {"KWOK_WORKDIR": str(folder.root)}
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessRecord:
-    """What is written down of a process, for a later life of ours."""
+    """Record of a process for a later kwokfleet process."""
 
     pid: int
     began: float
-    """When it began: tells it from a stranger of the same number."""
+    """Its creation time: a PID may be used again."""
     identity: str = ""
-    """The name under which it holds leases."""
+    """Its lease holder identity."""
 
     def is_alive(self) -> bool:
-        """Return whether that very process still runs."""
+        """Return whether this process still runs."""
         try:
-            found = psutil.Process(self.pid)
-            return abs(found.create_time() - self.began) < 1 and found.status() != psutil.STATUS_ZOMBIE
+            process = psutil.Process(self.pid)
+            return abs(process.create_time() - self.began) < 1 and process.status() != psutil.STATUS_ZOMBIE
         except psutil.Error:
             return False
 
 
 def write_record(folder: ProcessFolder, pid: int, identity: str = "") -> None:
-    """Write down who runs here."""
+    """Write the record of a process."""
     with suppress(psutil.Error, OSError):
         began = psutil.Process(pid).create_time()
         part = folder.pid.with_suffix(".part")
@@ -222,30 +224,30 @@ def write_record(folder: ProcessFolder, pid: int, identity: str = "") -> None:
 
 
 def read_record(folder: ProcessFolder) -> ProcessRecord | None:
-    """Return what was written down last, None if nothing was."""
+    """Return the last record; None without one."""
     try:
-        found = json.loads(folder.pid.read_text())
-        return ProcessRecord(int(found["pid"]), float(found["began"]), str(found.get("identity", "")))
+        record = json.loads(folder.pid.read_text())
+        return ProcessRecord(int(record["pid"]), float(record["began"]), str(record.get("identity", "")))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def kill_orphan(folder: ProcessFolder) -> str:
-    """End the process of a former life of ours, if it still runs; return the name under which it held leases."""
-    left = read_record(folder)
-    if left is None:
+    """Kill the process of an earlier kwokfleet process, if it still runs; return its lease holder identity."""
+    record = read_record(folder)
+    if record is None:
         return ""
-    if left.is_alive():
+    if record.is_alive():
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(left.pid, signal.SIGKILL)
-        deadline = time.monotonic() + STOP_S
-        while left.is_alive() and time.monotonic() < deadline:
+            os.killpg(record.pid, signal.SIGKILL)
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while record.is_alive() and time.monotonic() < deadline:
             time.sleep(0.05)
-    return left.identity
+    return record.identity
 
 
 def lock_folder(root: Path) -> IO[str]:
-    """Take a folder for ourselves until the file this returns is closed; raise if another kwokfleet has it."""
+    """Lock a folder until the returned file is closed; raise if another kwokfleet has locked it."""
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = (root / LOCK_FILE).open("a+")
     try:
@@ -255,8 +257,8 @@ def lock_folder(root: Path) -> IO[str]:
         holder = lock.read().strip() or "?"
         lock.close()
         raise errors.NotOursError(
-            f"another kwokfleet (pid {holder}) looks after kwok for this cluster on this machine",
-            hint="kwokfleet kwok status shows it; end it first",
+            f"another kwokfleet (pid {holder}) runs kwok for this cluster on this machine",
+            hint="stop it first; `kwokfleet kwok status` shows it",
         ) from error
     lock.truncate(0)
     lock.write(str(os.getpid()))
@@ -265,16 +267,16 @@ def lock_folder(root: Path) -> IO[str]:
 
 
 def _lock(file: IO[str]) -> None:
-    """Lock a file; raise if somebody else has it. Whoever only looks has it for a moment."""
+    """Lock a file; raise if it is locked. `is_locked` holds the lock for a moment, so try twice."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        time.sleep(LOOK_S)
+        time.sleep(LOCK_RETRY_S)
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def is_locked(root: Path) -> bool:
-    """Tell whether somebody who lives has claimed a folder."""
+    """Return whether a running kwokfleet has locked a folder."""
     try:
         with (root / LOCK_FILE).open() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -286,13 +288,13 @@ def is_locked(root: Path) -> bool:
 
 
 def free_port() -> int:
-    """Return a port of loopback that nobody uses now; kwok says so if somebody took it meanwhile."""
+    """Return a free loopback port; if another program takes it first, kwok exits with that reason."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 
 
 class _Log:
-    """A file that begins anew when it has grown too large; the one before is kept."""
+    """Log file with one rotation."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -305,7 +307,7 @@ class _Log:
         self._sink.close()
 
     def write(self, line: bytes) -> None:
-        if self._sink.tell() > MOST_LOG_BYTES:
+        if self._sink.tell() > MAX_LOG_BYTES:
             self._sink.close()
             self._path.replace(self._path.with_suffix(".old.log"))
             self._sink = self._path.open("ab")

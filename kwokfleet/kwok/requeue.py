@@ -1,8 +1,7 @@
-"""Objects that kwok must look at again after a Stage has changed: it does so only when they change themselves.
+"""Requeue: kwok processes an object again only when the object changes, not when a Stage changes.
 
-One annotation is written on each object that a changed Stage may act on: found by the labels that the
-Stage asks for, and by nothing finer, for that is kwok's to judge. An object that no changed Stage can
-concern is left alone, because any change of an object starts its pending delays again.
+kwokfleet writes one annotation to each object that a changed Stage may match. Only labels decide; the finer
+selectors are kwok's task. Other objects are not touched, because any change restarts their pending delays.
 """
 
 import hashlib
@@ -16,69 +15,69 @@ from kwokfleet.kube.observed import Observed, is_finished
 from kwokfleet.kube.requests import NODE, POD, Patch, Request
 
 JSON_PATCH = "application/json-patch+json"
-_LENGTH = 12
+_DIGEST_LENGTH = 12
 
 
-def _pointer(part: str, name: str) -> str:
-    """Return where in an object a label or annotation is."""
-    return f"/metadata/{part}/{name.replace('/', '~1')}"
+def _pointer(section: str, name: str) -> str:
+    """Return the JSON pointer of a label or annotation."""
+    return f"/metadata/{section}/{name.replace('/', '~1')}"
 
 
 _SHARD = _pointer("labels", objects.SHARD)
 
 
 def of_kind(stages: Iterable[Manifest], kind: str) -> list[Manifest]:
-    """Return the Stages that act on objects of a kind."""
-    return [each for each in stages if (each["spec"].get("resourceRef") or {}).get("kind") == kind]
+    """Return the Stages for a kind."""
+    return [stage for stage in stages if (stage["spec"].get("resourceRef") or {}).get("kind") == kind]
 
 
 def affected(stages: Sequence[Manifest], candidates: Iterable[Observed]) -> Iterator[Observed]:
-    """Yield the objects that one of some Stages may act on."""
-    asked = [_asked(stage) for stage in stages]
-    for each in candidates:
-        if each.key.kind == "Pod" and is_finished(each):
+    """Yield the objects that one of the Stages may match."""
+    selectors = [_known_labels(stage) for stage in stages]
+    for candidate in candidates:
+        if candidate.key.kind == "Pod" and is_finished(candidate):
             continue
-        found = objects.labels(each.manifest)
-        if any(all(found.get(key) == value for key, value in wanted.items()) for wanted in asked):
-            yield each
+        labels = objects.labels(candidate.manifest)
+        if any(all(labels.get(key) == value for key, value in selector.items()) for selector in selectors):
+            yield candidate
 
 
-def _asked(stage: Manifest) -> dict[str, str]:
-    """Return the labels that a Stage asks for; of pods, only ours are known, so only those can rule one out."""
+def _known_labels(stage: Manifest) -> dict[str, str]:
+    """Return the labels that a Stage matches; for pods only kwokfleet's labels, as the informer keeps no others."""
     labels = (stage["spec"].get("selector") or {}).get("matchLabels") or {}
     if (stage["spec"].get("resourceRef") or {}).get("kind") != "Pod":
         return dict(labels)
     return {key: value for key, value in labels.items() if key.startswith(objects.PREFIX)}
 
 
+def requeue_patch(target: Observed, stages: Sequence[Manifest]) -> Patch:
+    """Return the patch that requeues an object for changed Stages."""
+    digest = hashlib.sha256(orjson.dumps(list(stages), option=orjson.OPT_SORT_KEYS)).hexdigest()[:_DIGEST_LENGTH]
+    return Patch("", {"metadata": {"uid": target.uid, "annotations": {objects.REQUEUE: digest}}})
+
+
 def requeue_request(metadata: Manifest, stamp: str) -> Request:
-    """Return the request that lets kwok look again at a pod."""
+    """Return the request that requeues a pod."""
     key = ObjectKey(POD.api_version, POD.kind, metadata["namespace"], metadata["name"])
     body = {"metadata": {"uid": metadata["uid"], "annotations": {objects.REQUEUE: stamp}}}
     return requests.patch(key, Patch("", body))
 
 
 def unassign_request(node: str, shard: str) -> Request:
-    """Return the request that takes a node from the kwok of a shard, if it is ours and that one's."""
-    return _relabelled(node, {"op": "test", "path": _SHARD, "value": shard}, {"op": "remove", "path": _SHARD})
+    """Return the request that removes a managed node from a shard, if it belongs to it."""
+    return _label_request(node, {"op": "test", "path": _SHARD, "value": shard}, {"op": "remove", "path": _SHARD})
 
 
 def assign_request(node: str, shard: str) -> Request:
-    """Return the request that gives a node to the kwok of a shard, if it is ours."""
-    return _relabelled(node, {"op": "add", "path": _SHARD, "value": shard})
+    """Return the request that adds a managed node to a shard."""
+    return _label_request(node, {"op": "add", "path": _SHARD, "value": shard})
 
 
-def _relabelled(node: str, *steps: Manifest) -> Request:
-    """Return a request that the API server refuses for a node of somebody else, whatever it is called."""
-    ours = (
+def _label_request(node: str, *operations: Manifest) -> Request:
+    """Return a JSON patch that the API server rejects for a node that is not managed."""
+    is_managed = (
         {"op": "test", "path": _pointer("labels", objects.MANAGED_BY), "value": objects.KWOKFLEET},
         {"op": "test", "path": _pointer("annotations", objects.FAKE_NODE_KEY), "value": objects.FAKE_NODE_VALUE},
     )
-    where = requests.path(ObjectKey(NODE.api_version, NODE.kind, "", node))
-    return Request("PATCH", f"{where}?{requests.write_query()}", orjson.dumps((*ours, *steps)), JSON_PATCH)
-
-
-def requeue_patch(each: Observed, stages: Sequence[Manifest]) -> Patch:
-    """Return the patch that lets kwok look again."""
-    digest = hashlib.sha256(orjson.dumps(list(stages), option=orjson.OPT_SORT_KEYS)).hexdigest()[:_LENGTH]
-    return Patch("", {"metadata": {"uid": each.uid, "annotations": {objects.REQUEUE: digest}}})
+    path = requests.path(ObjectKey(NODE.api_version, NODE.kind, "", node))
+    return Request("PATCH", f"{path}?{requests.write_query()}", orjson.dumps((*is_managed, *operations)), JSON_PATCH)

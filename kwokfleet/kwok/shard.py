@@ -1,9 +1,8 @@
-"""One kwok's life: started, watched, started again, and shown what it has passed over.
+"""ShardRunner: runs the kwok of one shard, restarts it, and requeues what it has skipped.
 
-A process that ends is started again: at once the first times, then after longer and longer pauses. What
-only a person can mend (a configuration that kwok refuses) is said and tried again rarely. Before a new
-process starts, the leases of the dead one are released, so that it drives its nodes at once instead of
-after they have expired. A kwok in a pod is started again by Kubernetes; all else is the same.
+A process that exits is restarted: at once the first times, then after growing pauses. A configuration that kwok
+rejects is reported and retried rarely. Before a restart the leases of the dead process are released, so that the
+new one drives its nodes at once and not after they expire. Kubernetes restarts a kwok in a pod; the rest is the same.
 """
 
 import threading
@@ -23,40 +22,40 @@ from kwokfleet.kwok import backend, exits, lease_client, lease_watch, log_lines,
 
 log = structlog.get_logger()
 
-LOOK_S = 0.2
-"""How often a shard looks at its process."""
+POLL_S = 0.2
+"""Interval of checks whether the process runs."""
 CHECK_S = 2.0
-"""How often it looks at memory and leases."""
+"""Interval of checks of memory and leases."""
 READY_S = 30.0
-REFUSED_PAUSE_S = 30.0
-"""Before a configuration that was refused is tried again: somebody may have mended what it names."""
-AWAY_PAUSE_S = 1.0
-"""Between two questions to an API server that does not answer."""
-NUDGE_S = 2.0
-"""How long a new process may get hold of no more nodes before they are shown to it once more."""
-SAMPLE = 4
-"""Leases that are looked at to tell how far renewals are behind."""
-STUCK_AFTER = 3.0
-"""Lease durations without a renewal after which a living process counts as stuck."""
-_MOST_LINES_PER_S = 20
+REJECTED_PAUSE_S = 30.0
+"""Pause after a rejected configuration; the user may have fixed a file that it names."""
+UNREACHABLE_PAUSE_S = 1.0
+"""Pause between requests while the API server does not respond."""
+REQUEUE_NODES_S = 2.0
+"""A new process without new leases for this time gets its nodes assigned again."""
+SAMPLE_SIZE = 4
+"""Number of leases that are checked for lag."""
+STUCK_FACTOR = 3.0
+"""A running process without renewals for this multiple of the lease duration is stuck."""
+_MAX_LINES_PER_S = 20
 
 
 class ShardState(StrEnum):
-    """How a shard fares."""
+    """State of a shard."""
 
     STARTING = "starting"
     READY = "ready"
     LAGGING = "lagging"
     WAITING = "waiting"
-    """Between an ending and the next start."""
+    """Between an exit and the next start."""
     REFUSED = "refused"
-    """kwok does not take its configuration."""
+    """kwok rejects its configuration."""
     STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True)
 class ShardStatus:
-    """What is known of one shard."""
+    """Status of a shard; the field names are JSON keys."""
 
     shard: int
     state: ShardState = ShardState.STARTING
@@ -64,351 +63,334 @@ class ShardStatus:
     port: int = 0
     restarts: int = 0
     why: str = ""
-    """Why the last process ended, if nobody asked it to."""
+    """Reason of the last unrequested exit."""
     identity: str = ""
+    """Lease holder identity."""
     memory: int = 0
     lag_s: float = 0.0
     pause_s: float = 0.0
     pod: str = ""
-    """What its pod is called, if it runs in one."""
 
 
 class ShardRunner(threading.Thread):
-    """Keeps one kwok process going."""
+    """Keeps the kwok of one shard running."""
 
-    def __init__(  # noqa: PLR0913, PLR0917  # what a process is kept going with
+    def __init__(  # noqa: PLR0913, PLR0917  # the cluster, the configuration and the backend
         self,
         api: requests.RequestSender,
-        wanted: backend.DesiredKwok,
+        desired: backend.DesiredKwok,
         shard: sharding.ShardSpec,
-        place: backend.ShardBackend,
+        shard_backend: backend.ShardBackend,
         nodes: backend.ListNodes,
-        heard: lease_watch.LeaseWatch,
+        lease_watch: lease_watch.LeaseWatch,
     ) -> None:
         super().__init__(name=f"kwok-{shard.index}", daemon=True)
-        self._api, self._wanted, self.shard, self._place, self._nodes = api, wanted, shard, place, nodes
-        self._beats = heard
+        self._api, self._desired, self.shard, self._backend, self._nodes = api, desired, shard, shard_backend, nodes
+        self._lease_watch = lease_watch
         self.runs_as = shard
-        """What the present process was started as, until its leases are released."""
-        self._stopping, self._again = threading.Event(), threading.Event()
+        """The ShardSpec of the running process, until its leases are released."""
+        self._stop_requested, self._restart_requested = threading.Event(), threading.Event()
         self._leaving = False
-        """Whether its kwok goes on without us."""
-        self._why = ""
-        """Why the last kwok ended, if nobody asked it to."""
+        """Whether kwok continues without this thread."""
+        self._exit_text = ""
+        """Reason of the last unrequested exit."""
         self._record = exits.RestartRecord()
-        self._said = _Throttle()
-        self._reachable = 0.0
-        """Since when the API server has answered."""
+        self._throttle = _LineThrottle()
+        self._last_unreachable = 0.0
+        """Last time without a response of the API server."""
         self._new_since: float | None = None
-        """Since when a new process has been at it, until it has been shown all its pods."""
-        self._shown: set[str] = set()
-        """The nodes whose pods it has been shown."""
-        self._met = False
-        """Whether it ran long before we came: another one has shown it what it must see."""
-        self._lacking, self._lacking_at = set[str](), 0.0
-        """The nodes whose leases nobody held at the last look, and when to look again."""
-        self._placed: frozenset[str] = frozenset()
-        """The nodes that show where it answers."""
-        self._began = datetime.now(UTC)
-        """When the present process began."""
-        self._left: str | None = None
-        """Under which name the last process held leases, until they are released; empty if nobody learnt it."""
-        self._dead: set[str] = set()
-        """The names of processes that are dead: a last request of one may still take a lease after its end."""
+        """Start of a new process, until the pods of all its nodes are requeued."""
+        self._requeued_nodes: set[str] = set()
+        self._adopted = False
+        """Whether the process was already running: its pods need no requeue."""
+        self._unleased_nodes, self._next_lease_check = set[str](), 0.0
+        """Nodes without a lease at the last check, and the time of the next one."""
+        self._addressed_nodes: frozenset[str] = frozenset()
+        """Nodes with the address of this kwok."""
+        self._process_start = datetime.now(UTC)
+        self._held_by: str | None = None
+        """Identity of the last process until its leases are released; empty if it is unknown."""
+        self._dead_identities: set[str] = set()
+        """Identities of dead processes: a last request of one may take a lease after its exit."""
         self.status = ShardStatus(shard.index)
 
-    # what others ask of it
-
     def stop(self) -> None:
-        """Ask it to end its process and itself."""
-        self._stopping.set()
-        self._again.set()
+        """Request the end of the process and of this thread."""
+        self._stop_requested.set()
+        self._restart_requested.set()
 
     def leave(self) -> None:
-        """Ask it to end itself; its kwok goes on, if it can without us."""
-        self._leaving = self._place.renews
+        """Request the end of this thread; a kwok that its backend restarts continues."""
+        self._leaving = self._backend.restarts_itself
         self.stop()
 
     def restart(self) -> None:
-        """Ask for a new process."""
-        self._again.set()
+        """Request a new process."""
+        self._restart_requested.set()
 
-    def follow(self, wanted: backend.DesiredKwok) -> bool:
-        """Go by another wish from now on; return whether that takes a new process, which is then asked for."""
-        if wanted is self._wanted:
+    def update(self, desired: backend.DesiredKwok) -> bool:
+        """Apply another configuration; return whether it needs a new process, which is then requested."""
+        if desired is self._desired:
             return False
-        stale = wanted.differs(self._wanted, self.shard.index)
-        self._wanted = wanted
-        self.shard = sharding.shard_spec(wanted.spec, self.shard.index)
-        if stale and not self._place.renews:
+        differs = desired.differs(self._desired, self.shard.index)
+        self._desired = desired
+        self.shard = sharding.shard_spec(desired.spec, self.shard.index)
+        if differs and not self._backend.restarts_itself:
             self.restart()
-        return stale
-
-    # its life
+        return differs
 
     def run(self) -> None:
-        """Start, watch, start again, until it is asked to stop."""
-        self._left = self._place.leftover() or None
-        while self._let_go():
-            self._again.clear()
+        """Start kwok, watch it and restart it until stopped."""
+        self._held_by = self._backend.stop_orphan() or None
+        while self._release_former():
+            self._restart_requested.clear()
             try:
-                self._life()
+                self._run_once()
             except errors.KwokfleetError as error:
-                self._tell(state=ShardState.REFUSED, why=str(error))
-                self._stopping.wait(REFUSED_PAUSE_S)
-        self._beats.close()
-        self._tell(state=ShardState.STOPPED, pid=0)
+                self._set_status(state=ShardState.REFUSED, why=str(error))
+                self._stop_requested.wait(REJECTED_PAUSE_S)
+        self._lease_watch.close()
+        self._set_status(state=ShardState.STOPPED, pid=0)
 
-    def _let_go(self) -> bool:
-        """Release what the last process held, however long the API server is away; return whether to start the next.
+    def _release_former(self) -> bool:
+        """Release the leases of the last process, and retry while there is no response; return whether to start.
 
-        A kwok that finds a lease held tries it again only after a quarter of its duration.
+        A kwok that finds a held lease retries only after a quarter of its duration.
         """
-        while self._left is not None and not self._stopping.is_set():
-            if self.release(self._left, all_of_ours=True) is not None:
-                self._left = None
+        while self._held_by is not None and not self._stop_requested.is_set():
+            if self.release(self._held_by, all_of_ours=True) is not None:
+                self._held_by = None
             else:
-                self._tell(
-                    state=ShardState.WAITING, pid=0, why="the API server is away: kwok is started when it answers"
-                )
-                self._stopping.wait(AWAY_PAUSE_S)
-        return not self._stopping.is_set()
+                why = "no response from the API server: kwok starts when it responds"
+                self._set_status(state=ShardState.WAITING, pid=0, why=why)
+                self._stop_requested.wait(UNREACHABLE_PAUSE_S)
+        return not self._stop_requested.is_set()
 
-    def _life(self) -> None:
+    def _run_once(self) -> None:
         self.runs_as = self.shard
-        process = self._place.start(self._wanted, self.runs_as, self._listen)
-        self._began, self._placed, self._lacking = process.since, frozenset(), set()
-        log.info("kwok_started", shard=self.shard.index, **_who(process), port=process.port)
-        self._tell(
-            state=ShardState.STARTING, identity="", pause_s=0.0, port=process.port, pid=process.pid, pod=process.pod
+        kwok = self._backend.start(self._desired, self.runs_as, self._log_line)
+        self._process_start, self._addressed_nodes, self._unleased_nodes = kwok.started_at, frozenset(), set()
+        origin: dict[str, object] = {"pod": kwok.pod} if kwok.pod else {"pid": kwok.pid}
+        log.info("kwok_started", shard=self.shard.index, **origin, port=kwok.port)
+        self._set_status(
+            state=ShardState.STARTING, identity="", pause_s=0.0, port=kwok.port, pid=kwok.pid, pod=kwok.pod
         )
-        planned = ""
+        stop_reason = ""
         try:
-            planned = self._watch(process)
+            stop_reason = self._watch(kwok)
         finally:
-            asked = self._again.is_set() or self._stopping.is_set()
-            if not self._leaving and process.ended() is None:
-                process.stop()
+            requested = self._restart_requested.is_set() or self._stop_requested.is_set()
+            if not self._leaving and kwok.exit_reason() is None:
+                kwok.stop()
         if not self._leaving:
-            self._ended(process, planned, asked=asked)
+            self._handle_exit(kwok, stop_reason, requested=requested)
 
-    def _watch(self, process: backend.RunningKwok) -> str:
-        """Look after a process until it ends or is to end; return why, if we decided that."""
-        checked, self._met = 0.0, process.ran_s > READY_S
-        while process.ended() is None and not self._again.wait(LOOK_S):
-            hurried = self.status.state is ShardState.STARTING or self._new_since is not None
-            if time.monotonic() - checked < CHECK_S and not hurried:
+    def _watch(self, kwok: backend.RunningKwok) -> str:
+        """Watch kwok until it exits or must stop; return why it must stop."""
+        checked, self._adopted = 0.0, kwok.ran_s > READY_S
+        while kwok.exit_reason() is None and not self._restart_requested.wait(POLL_S):
+            is_new = self.status.state is ShardState.STARTING or self._new_since is not None
+            if time.monotonic() - checked < CHECK_S and not is_new:
                 continue
             checked = time.monotonic()
-            self._began = process.since
-            memory = process.memory()
-            self._tell(memory=memory, why=process.lacks() or self._why)
-            limit = self._wanted.spec.memory_limit
-            if limit is not None and memory > _bytes(limit):
-                return f"it held {memory >> 20} MB, more than {limit}"
-            if self._is_stuck(process):
-                return "it stopped driving its nodes"
+            self._process_start = kwok.started_at
+            memory = kwok.memory_bytes()
+            self._set_status(memory=memory, why=kwok.not_running_reason() or self._exit_text)
+            limit = self._desired.spec.memory_limit
+            if limit is not None and memory > int(units.quantity_value(limit)):
+                return f"memory {memory >> 20} MB exceeds the limit {limit}"
+            if self._is_stuck(kwok):
+                return "it stopped renewing node leases"
         return ""
 
-    def _ended(self, process: backend.RunningKwok, planned: str, *, asked: bool) -> None:
-        """Note how a process ended, let its leases go, and wait for the next start."""
-        ending = process.ended()
-        self._began = process.until  # whatever was renewed before is not the next one's doing
-        freed = self.release(self.status.identity, all_of_ours=True)
-        self._left = self.status.identity if freed is None else None
+    def _handle_exit(self, kwok: backend.RunningKwok, stop_reason: str, *, requested: bool) -> None:
+        """Record an exit, release the leases, and wait for the next start."""
+        reason = kwok.exit_reason()
+        self._process_start = kwok.replaced_at  # earlier renewals are of the dead process
+        released = self.release(self.status.identity, all_of_ours=True)
+        self._held_by = self.status.identity if released is None else None
         self.runs_as = self.shard
-        if asked or (ending is exits.ExitReason.ASKED and not planned):
-            self._why = ""
-            self._tell(why="")
+        if requested or (reason is exits.ExitReason.ASKED and not stop_reason):
+            self._exit_text = ""
+            self._set_status(why="")
             return
-        self._record = self._record.after(process.ran_s)
-        self._why = why = planned or f"{ending}: {process.last_words()}"
-        pause = REFUSED_PAUSE_S if ending is exits.ExitReason.CONFIGURATION else self._record.pause_s
-        state = ShardState.REFUSED if ending is exits.ExitReason.CONFIGURATION else ShardState.WAITING
+        self._record = self._record.after(kwok.ran_s)
+        self._exit_text = why = stop_reason or f"{reason}: {kwok.last_error()}"
+        is_rejected = reason is exits.ExitReason.CONFIGURATION
+        pause = REJECTED_PAUSE_S if is_rejected else self._record.pause_s
         log.warning("kwok_ended", shard=self.shard.index, why=why, pause_s=pause, restarts=self._record.restarts)
-        pause = 0.0 if self._place.renews else pause
-        self._tell(state=state, pid=0, why=why, restarts=self._record.restarts, pause_s=pause)
-        self._again.wait(pause)
+        pause = 0.0 if self._backend.restarts_itself else pause
+        state = ShardState.REFUSED if is_rejected else ShardState.WAITING
+        self._set_status(state=state, pid=0, why=why, restarts=self._record.restarts, pause_s=pause)
+        self._restart_requested.wait(pause)
 
-    # whether it drives
-
-    def _is_stuck(self, process: backend.RunningKwok) -> bool:
-        """Look whether nodes are driven; return whether a process that lives has stopped doing its work."""
-        duration = self._wanted.spec.lease_duration.total_seconds()
-        healthy = self.status.state is not ShardState.STARTING or process.is_healthy()
-        if not healthy:
-            return process.ran_s > READY_S * 2
-        self._show_the_way(process)
+    def _is_stuck(self, kwok: backend.RunningKwok) -> bool:
+        """Check the leases and set the state; return whether a running process has stopped its work."""
+        duration = self._desired.spec.lease_duration.total_seconds()
+        if self.status.state is ShardState.STARTING and not kwok.is_healthy():
+            return kwok.ran_s > READY_S * 2
+        self._publish_address(kwok)
         if not duration:
-            self._tell(state=ShardState.READY)
+            self._set_status(state=ShardState.READY)
             return False
         now = datetime.now(UTC)
-        sampled = self._sampled()
-        if sampled is None:
-            self._reachable = time.monotonic()
-            return False  # the API server is away: kwok comes back by itself when it does
-        mine = [each for each in sampled if each.renewed >= process.since and each.holder not in self._dead]
-        lag = node_leases.lag_s(sampled, duration, now)
-        if mine and mine[0].holder != self.status.identity:
-            self._tell(identity=mine[0].holder)
-            self._place.note(process.pid, mine[0].holder)
-            self._new_since, self._shown = None if self._met else time.monotonic(), set()
-            self._met = False
-        elif not mine and any(map(self._is_dead, sampled)):
-            self.release("", all_of_ours=True)  # a last request of the dead one came after its leases were let go
-        driving = bool(mine) or not (sampled or (self.status.state is ShardState.STARTING and self._mine()))
-        state = (
-            ShardState.LAGGING
-            if driving and lag > duration / 4
-            else ShardState.READY
-            if driving
-            else ShardState.STARTING
-        )
-        self._pass_over_nobody()
-        self._show_nodes_again(process)
+        sample = self._sample_leases()
+        if sample is None:
+            self._last_unreachable = time.monotonic()
+            return False  # kwok reconnects by itself when the API server responds
+        own = [
+            lease for lease in sample if lease.renewed >= kwok.started_at and lease.holder not in self._dead_identities
+        ]
+        if own and own[0].holder != self.status.identity:
+            self._set_identity(kwok, own[0].holder)
+        elif not own and any(map(self._is_dead, sample)):
+            self.release("", all_of_ours=True)  # a last request of the dead process came after the release
+        lag = node_leases.lag_s(sample, duration, now)
+        is_driving = bool(own) or not (sample or (self.status.state is ShardState.STARTING and self._own_nodes()))
+        state = ShardState.STARTING
+        if is_driving:
+            state = ShardState.LAGGING if lag > duration / 4 else ShardState.READY
+        self._requeue_pods()
+        self._requeue_nodes(kwok)
         if state is ShardState.READY and self.status.state is ShardState.STARTING:
-            log.info("kwok_ready", shard=self.shard.index, after_s=round(process.ran_s, 2))
-        self._tell(state=state, lag_s=round(max(lag, 0.0), 1))
-        could = min(process.ran_s, time.monotonic() - self._reachable)
-        return lag > STUCK_AFTER * duration and could > STUCK_AFTER * duration
+            log.info("kwok_ready", shard=self.shard.index, after_s=round(kwok.ran_s, 2))
+        self._set_status(state=state, lag_s=round(max(lag, 0.0), 1))
+        connected_s = min(kwok.ran_s, time.monotonic() - self._last_unreachable)
+        return lag > STUCK_FACTOR * duration and connected_s > STUCK_FACTOR * duration
 
-    def _pass_over_nobody(self) -> None:
-        """As a new process gets hold of its nodes, show it the pods on them that it has passed over."""
+    def _set_identity(self, kwok: backend.RunningKwok, identity: str) -> None:
+        self._set_status(identity=identity)
+        self._backend.record_identity(kwok.pid, identity)
+        self._new_since, self._requeued_nodes = None if self._adopted else time.monotonic(), set()
+        self._adopted = False
+
+    def _requeue_pods(self) -> None:
+        """Requeue the pods of nodes whose leases a new process got: it has skipped them."""
         if self._new_since is None:
             return
-        mine = {name for name, _ in self._mine()}
+        nodes = self._own_nodes()
         try:
-            leased = lease_client.held_leases(self._api)
-            lease_client.release_leases(
-                self._api, [lease for lease in leased if lease.node in mine and self._is_dead(lease)]
-            )
-            held = {lease.node for lease in leased if lease.holder == self.status.identity}
-            fresh = (mine & held) - self._shown
-            if fresh:
-                self._stopping.wait(lease_client.WATCH_DELAY_S)
-                count = lease_client.requeue_pods(self._api, fresh, f"kwok-{self.status.identity.rpartition('_')[2]}")
-                log.debug("pods_shown_again", shard=self.shard.index, nodes=len(fresh), pods=count)
-            self._shown |= fresh
+            leases = lease_client.held_leases(self._api)
+            dead = [lease for lease in leases if lease.node in nodes and self._is_dead(lease)]
+            lease_client.release_leases(self._api, dead)
+            leased = {lease.node for lease in leases if lease.holder == self.status.identity}
+            pending = (nodes & leased) - self._requeued_nodes
+            if pending:
+                self._stop_requested.wait(lease_client.WATCH_DELAY_S)
+                count = lease_client.requeue_pods(self._api, pending, f"kwok-{self.status.identity.rpartition('_')[2]}")
+                log.debug("pods_requeued", shard=self.shard.index, nodes=len(pending), pods=count)
+            self._requeued_nodes |= pending
         except errors.ClusterError as error:
-            log.debug("pods_not_shown_again", shard=self.shard.index, error=str(error))
-        if mine <= self._shown or time.monotonic() - self._new_since > READY_S:
+            log.debug("pods_not_requeued", shard=self.shard.index, error=str(error))
+        if nodes <= self._requeued_nodes or time.monotonic() - self._new_since > READY_S:
             self._new_since = None
 
-    def _show_nodes_again(self, process: backend.RunningKwok) -> None:
-        """Show nodes once more to a new process that has not got hold of them, and gets hold of no others either."""
-        new = self.status.state is ShardState.STARTING or self._new_since is not None
-        if self.shard.drives_all or not new or process.ran_s < NUDGE_S or time.monotonic() < self._lacking_at:
+    def _requeue_nodes(self, kwok: backend.RunningKwok) -> None:
+        """Assign nodes again to a new process that got no further leases since the last check."""
+        is_new = self.status.state is ShardState.STARTING or self._new_since is not None
+        is_due = kwok.ran_s >= REQUEUE_NODES_S and time.monotonic() >= self._next_lease_check
+        if self.shard.drives_all or not is_new or not is_due:
             return
-        self._lacking_at = time.monotonic() + NUDGE_S
+        self._next_lease_check = time.monotonic() + REQUEUE_NODES_S
         try:
-            lacking = {name for name, _ in self._mine()} - {each.node for each in lease_client.held_leases(self._api)}
-            if lacking and lacking == self._lacking:
-                log.debug("nodes_shown_again", shard=self.shard.index, nodes=len(lacking))
-                lease_client.requeue_nodes(self._api, lacking, self.shard.name, self._stopping.wait)
-            self._lacking = lacking
+            unleased = self._own_nodes() - {lease.node for lease in lease_client.held_leases(self._api)}
+            if unleased and unleased == self._unleased_nodes:
+                log.debug("nodes_requeued", shard=self.shard.index, nodes=len(unleased))
+                lease_client.requeue_nodes(self._api, unleased, self.shard.name, self._stop_requested.wait)
+            self._unleased_nodes = unleased
         except errors.ClusterError as error:
-            log.debug("nodes_not_shown_again", shard=self.shard.index, error=str(error))
+            log.debug("nodes_not_requeued", shard=self.shard.index, error=str(error))
 
-    def _show_the_way(self, process: backend.RunningKwok) -> None:
-        """Let nodes that have come since the last look show where their kwok answers."""
-        mine = frozenset(name for name, _ in self._mine())
-        if mine != self._placed:
-            process.place(mine - self._placed)
-            self._placed = mine
+    def _publish_address(self, kwok: backend.RunningKwok) -> None:
+        """Write the address of kwok to new nodes."""
+        nodes = frozenset(self._own_nodes())
+        if nodes != self._addressed_nodes:
+            kwok.publish_address(nodes - self._addressed_nodes)
+            self._addressed_nodes = nodes
 
     def _is_dead(self, lease: node_leases.NodeLease) -> bool:
-        """Return whether a lease of our nodes is held by a process of ours that is no more.
+        """Return whether the holder of a lease is a dead process of ours.
 
-        That is so of one we saw end, and of any from its place that was last heard of before the present one
-        began: it may have ended before anybody learnt its name, or its last request arrived after its end.
+        That is a process whose exit was seen, or one of this backend without a renewal since the present process
+        started: its identity may be unknown, or its last request arrived after its exit.
         """
-        from_here = self._place.names(lease.holder)
-        unheard = from_here and lease.holder != self.status.identity and lease.renewed < self._began
-        return lease.holder in self._dead or unheard
+        is_former = self._backend.owns_holder(lease.holder) and lease.holder != self.status.identity
+        return lease.holder in self._dead_identities or (is_former and lease.renewed < self._process_start)
 
-    def _mine(self) -> list[tuple[str, str]]:
-        return [each for each in self._nodes() if self.shard.drives_all or each[1] == self.shard.name]
+    def _own_nodes(self) -> set[str]:
+        return {name for name, shard in self._nodes() if self.shard.drives_all or shard == self.shard.name}
 
-    def _sampled(self) -> list[node_leases.NodeLease] | None:
-        """Return the leases of a few of its nodes; None if the API server does not answer."""
-        names = [name for name, _ in self._mine()]
-        chosen = names[:: max(1, len(names) // SAMPLE)][:SAMPLE]
-        if (heard := self._heard(chosen)) is not None:
-            return heard
-        found = []
-        for name in chosen:
+    def _sample_leases(self) -> list[node_leases.NodeLease] | None:
+        """Return the leases of a few nodes; None if the API server does not respond."""
+        names = [name for name, shard in self._nodes() if self.shard.drives_all or shard == self.shard.name]
+        sample = names[:: max(1, len(names) // SAMPLE_SIZE)][:SAMPLE_SIZE]
+        if (watched := self._watched_leases(sample)) is not None:
+            return watched
+        leases = []
+        for name in sample:
             try:
-                answer = self._api.send(node_leases.get_request(name))
+                response = self._api.send(node_leases.get_request(name))
             except errors.ClusterError:
                 return None
-            if answer.status == HTTPStatus.OK:
-                found.append(node_leases.parse_lease(answer.json()))
-        return found
+            if response.status == HTTPStatus.OK:
+                leases.append(node_leases.parse_lease(response.json()))
+        return leases
 
-    def _heard(self, chosen: Sequence[str]) -> list[node_leases.NodeLease] | None:
-        """Return what was heard of some leases, if that is enough: all is well, and nothing has just begun."""
+    def _watched_leases(self, nodes: Sequence[str]) -> list[node_leases.NodeLease] | None:
+        """Return the leases from the watch if they prove that kwok is healthy; else None."""
         if self.status.state is not ShardState.READY or self._new_since is not None:
             return None
-        heard = self._beats.heard(chosen)
-        late_s = self._wanted.spec.lease_duration.total_seconds() / 4
-        well = heard is not None and node_leases.lag_s(heard, 4 * late_s, datetime.now(UTC)) <= late_s
-        return heard if well and all(each.holder == self.status.identity for each in heard or ()) else None
+        leases = self._lease_watch.leases(nodes)
+        if leases is None or any(lease.holder != self.status.identity for lease in leases):
+            return None
+        duration = self._desired.spec.lease_duration.total_seconds()
+        return leases if node_leases.lag_s(leases, duration, datetime.now(UTC)) <= duration / 4 else None
 
     def release(self, identity: str, *, all_of_ours: bool = False) -> int | None:
-        """Let go of the leases that a process which is dead still holds; return how many, None if nobody answers.
+        """Release the leases of a dead process; return their number, None without a response of the API server.
 
-        *all_of_ours*: also what else was held from its place before the present process began.
+        *all_of_ours*: also leases that other dead processes of the backend hold.
         """
-        if not (identity or all_of_ours) or not self._wanted.spec.lease_duration:
+        if not (identity or all_of_ours) or not self._desired.spec.lease_duration:
             return 0
-        self._dead.add(identity)
-        mine = {name for name, _ in self._mine()} if all_of_ours else set()
+        self._dead_identities.add(identity)
+        nodes = self._own_nodes() if all_of_ours else set()
         try:
-            held = [
-                each
-                for each in lease_client.held_leases(self._api)
-                if each.holder == identity or (each.node in mine and self._is_dead(each))
+            leases = [
+                lease
+                for lease in lease_client.held_leases(self._api)
+                if lease.holder == identity or (lease.node in nodes and self._is_dead(lease))
             ]
         except errors.ClusterError:
             return None
-        lease_client.release_leases(self._api, held)
-        log.info("leases_released", shard=self.shard.index, count=len(held))
-        return len(held)
+        lease_client.release_leases(self._api, leases)
+        log.info("leases_released", shard=self.shard.index, count=len(leases))
+        return len(leases)
 
-    # what it tells
+    def _set_status(self, **fields: object) -> None:
+        self.status = replace(self.status, **fields)  # type: ignore[arg-type]  # fields of ShardStatus
 
-    def _tell(self, **fields: object) -> None:
-        self.status = replace(self.status, **fields)  # type: ignore[arg-type]  # fields of Status
-
-    def _listen(self, line: log_lines.LogLine) -> None:
-        if self._said.may_speak():
-            ending = line.keys.get("err") == "context canceled"  # what it says when it was told to end
-            level = getattr(log, line.level if line.level != "info" and not ending else "debug")
-            level("kwok_said", shard=self.shard.index, said=line.event, **_safe(line.keys))
+    def _log_line(self, line: log_lines.LogLine) -> None:
+        if self._throttle.allows_line():
+            is_shutdown = line.keys.get("err") == "context canceled"  # logged after SIGTERM
+            level = getattr(log, line.level if line.level != "info" and not is_shutdown else "debug")
+            level("kwok_log", shard=self.shard.index, message=line.event, **_prefixed(line.keys))
 
 
-def _who(process: backend.RunningKwok) -> dict[str, object]:
-    return {"pod": process.pod} if process.pod else {"pid": process.pid}
-
-
-def _safe(keys: Mapping[str, object]) -> dict[str, object]:
-    """Return keys that do not hide those of the log line itself."""
+def _prefixed(keys: Mapping[str, object]) -> dict[str, object]:
+    """Return keys that do not collide with those of our log line."""
     return {f"kwok_{key}": value for key, value in keys.items()}
 
 
-def _bytes(quantity: str) -> int:
-    return int(units.quantity_value(quantity))
-
-
 @dataclass(slots=True)
-class _Throttle:
-    """Lets so many lines through each second."""
+class _LineThrottle:
+    """Limits log lines per second."""
 
     second: int = 0
     count: int = 0
 
-    def may_speak(self) -> bool:
+    def allows_line(self) -> bool:
         now = int(time.monotonic())
         self.count = self.count + 1 if now == self.second else 1
         self.second = now
-        return self.count <= _MOST_LINES_PER_S
+        return self.count <= _MAX_LINES_PER_S

@@ -49,7 +49,7 @@ class SupervisedKwok:
 
     def change(self, **fields: Any) -> bool:  # noqa: ANN401 - fields of the spec
         """Let kwok run in another way."""
-        wanted = self.keeper.wanted
+        wanted = self.keeper.desired
         return self.keeper.change(replace(wanted, spec=wanted.spec.model_copy(update=fields)))
 
     def sync(self, text: str) -> sync.SyncReport:

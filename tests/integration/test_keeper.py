@@ -225,12 +225,12 @@ def test_one_shard_becomes_two_and_two_become_one_without_waiting_for_leases(
         kept.wait_ready()
         pid = kept.status().pid
         assert not kept.change(shards=2)
-        assert not kept.keeper.retire()
+        assert not kept.keeper.finish_change()
         assert [each.pid for each in kept.keeper.statuses()] == [pid], "no node says yet whose it is"
         for count in (2, 1):
             kept.change(shards=count)
             kept.sync(fleet(name, 24, count))
-            waiting.until(kept.keeper.retire)
+            waiting.until(kept.keeper.finish_change)
             kept.wait_ready()
             waiting.until(lambda: len(kept.leases()) == 24 and set(kept.leases().values()) == kept.identities())
             assert len(kept.identities()) == count
@@ -245,7 +245,7 @@ def test_nodes_that_move_to_a_kwok_that_runs_are_driven_at_once_and_so_are_their
         for count in (3, 2):
             kept.change(shards=count)
             kept.sync(fleet(name, 60, count).replace("taint: false}", "taint: false}" + lifecycle))
-            waiting.until(kept.keeper.retire)
+            waiting.until(kept.keeper.finish_change)
             if count == 3:
                 kept.wait_ready()
                 run_job(cluster, name, 60)

@@ -68,7 +68,7 @@ def test_shards_in_pods_share_the_nodes_and_none_is_lost_when_they_become_more_o
             for count in (3, 1):
                 kept.change(shards=count)
                 kept.sync(fleet(name, count))
-                waiting.until(kept.keeper.retire)
+                waiting.until(kept.keeper.finish_change)
                 wait_driven(kept, count)
                 pods = cluster.get("pods", "--namespace", name)["items"]
                 assert {each["metadata"]["name"] for each in pods} == {f"kwokfleet-kwok-{n}" for n in range(count)}

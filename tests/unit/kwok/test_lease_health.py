@@ -22,7 +22,7 @@ def driving(*held: NodeLease) -> lease_health.DriverHealth:
 
 def events(before: lease_health.DriverHealth | None, now: lease_health.DriverHealth) -> list[str]:
     """Return what is said."""
-    return [event for _, event, _ in lease_health.changes(before, now, lagging_s=10)]
+    return [event for _, event, _ in lease_health.changes(before, now, max_lag_s=10)]
 
 
 def all_of(holder: str, age_s: float = 1) -> Iterable[NodeLease]:

@@ -81,8 +81,8 @@ def test_a_pod_that_runs() -> None:
         "state": {"running": {"startedAt": "2026-03-02T08:00:00Z"}},
     }
     life = statefulset.container_run(pod(podIP="192.0.2.1", containerStatuses=[running]))
-    assert (life.ready, life.address, life.restarts, life.lacks) == (True, "192.0.2.1", 2, "")
-    assert life.began is not None
+    assert (life.ready, life.address, life.restarts, life.not_running_reason) == (True, "192.0.2.1", 2, "")
+    assert life.started_at is not None
     again = statefulset.container_run(pod(containerStatuses=[{**running, "restartCount": 3}]))
     assert not life.is_same(again)
 
@@ -107,7 +107,7 @@ def test_a_pod_that_runs() -> None:
 )
 def test_a_pod_that_does_not_run_says_why(status: dict[str, Any], why: str) -> None:
     """In Kubernetes' own words."""
-    assert statefulset.container_run(pod(**status)).lacks == why
+    assert statefulset.container_run(pod(**status)).not_running_reason == why
 
 
 def test_the_last_words_of_a_container_are_kept() -> None:
@@ -119,8 +119,8 @@ def test_the_last_words_of_a_container_are_kept() -> None:
     life = statefulset.container_run(
         pod(containerStatuses=[{"name": "kwok", "restartCount": 1, "state": waiting, "lastState": ended}])
     )
-    assert exits.exit_reason(life.code, life.last_words, asked=False) is exits.ExitReason.CONFIGURATION
-    assert log_lines.last_error(life.last_words.splitlines()) == "Execute exit: no stages found"
+    assert exits.exit_reason(life.last_exit_code, life.last_log, asked=False) is exits.ExitReason.CONFIGURATION
+    assert log_lines.last_error(life.last_log.splitlines()) == "Execute exit: no stages found"
 
 
 def test_nodes_of_pods_always_say_whose_they_are_and_leave_their_address_to_kwok() -> None:

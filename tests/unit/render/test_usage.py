@@ -153,8 +153,8 @@ def test_kwok_listens_on_loopback_unless_told_otherwise(fields: Manifest, at: tu
 
 def test_who_listens_everywhere_is_found_on_loopback() -> None:
     """Also by IPv6, whose addresses are put in brackets."""
-    assert flags.ServerAddress("0.0.0.0", 80).near.text == "127.0.0.1:80"  # noqa: S104  # what is asked for
-    assert flags.ServerAddress("::", 80).near.text == "[::1]:80"
+    assert flags.ServerAddress("0.0.0.0", 80).local.text == "127.0.0.1:80"  # noqa: S104  # what is asked for
+    assert flags.ServerAddress("::", 80).local.text == "[::1]:80"
 
 
 # kwok's own objects
