@@ -191,7 +191,7 @@ def _take(study: "LifecycleLearner", lines: "Iterable[str]", invalid_records: "_
             invalid_records.add(str(each))
             continue
         try:
-            study.take(each.what, each.pod)
+            study.observe(each.what, each.pod)
         except ValueError as error:
             invalid_records.add(f"{each.line}:1: {error}")
 
@@ -227,7 +227,7 @@ def _learn(study: "LifecycleLearner", source: str) -> "LearnedLifecycle":
             f"no pods in {source}",
             hint=f"check kubectl get pods with the same selector and namespace, or record with: {_RECORD}",
         )
-    lesson = study.lesson()
+    lesson = study.result()
     if not lesson.steps:
         raise errors.InputError(
             f"cannot learn from {model.pod_count_text(lesson.pods)} of {source}: no pod completed a step",

@@ -58,7 +58,7 @@ class _Listener:
     def event(self, _kind: Kind, event_type: str, manifest: Manifest, received: float) -> None:
         """Record an event; listed objects have no event time."""
         with self.lock:
-            self.study.take(event_type, manifest, None if event_type == timed_events.LISTED else received)
+            self.study.observe(event_type, manifest, None if event_type == timed_events.LISTED else received)
 
     def list_started(self, _kind: Kind) -> None:
         """Do nothing: listed objects arrive as events."""
@@ -142,7 +142,7 @@ def _wait(listener: _Listener, where: PodSelection, lasting_s: float, pods: int 
     with _progress_line(f"watching pods in {where}; Ctrl-C ends the watch, and the data up to then is used") as show:
         while (left := deadline - time.monotonic()) > 0 and not stop.is_set():
             with listener.lock:
-                seen, through = listener.study.pods, listener.study.through
+                seen, through = listener.study.pods, listener.study.finished
             if pods is not None and through >= pods:
                 return
             show(f"{model.pod_count_text(seen)}, {through:,} finished; {output.age_of(left)} left")

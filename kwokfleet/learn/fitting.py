@@ -1,14 +1,12 @@
-"""Which distribution durations come from, of those that a Lifecycle can say; and how well it fits.
+"""Fits the distributions of a Lifecycle to durations, and measures the fit.
 
-Times are seen through a grid: API timestamps are whole seconds, and what a watch receives is late by
-some hundredths. A duration is the difference of two such times, so one of d seconds is seen as one of
-two neighbouring numbers, and as which depends on where in its second it began. What is seen of a
-distribution is therefore known exactly: with A the integral of its distribution function and w the
-width of the grid, n is seen with probability (A(n+w) - 2 A(n) + A(n-w)) / w. That is what is fitted
-and judged. No value is taken for more exact than it is, and a constant is found to be one.
+Times are rounded to a grid: API timestamps are whole seconds, watch events some hundredths. A duration is the
+difference of two rounded times, so d seconds appear as one of two neighbouring numbers. The distribution of
+rounded durations is known exactly: with A the integral of the distribution function and w the width of the grid, n is
+observed with probability (A(n+w) - 2 A(n) + A(n-w)) / w. Fitting uses this probability, so no value counts as more
+exact than it is, and a constant is recognized.
 
-Now and then a pod takes twenty times as long as all others, for a reason that is no part of the
-distribution. One in a thousand is therefore allowed to lie anywhere.
+Rarely a pod takes much longer than all others, for an unrelated reason. So one value in a thousand may lie anywhere.
 """
 
 import bisect
@@ -23,41 +21,41 @@ from kwokfleet.render import distributions
 from kwokfleet.render.distributions import Distribution
 
 MIN_SAMPLES = 8
-"""Below it no distribution can be told from another."""
+"""With fewer samples, distributions cannot be distinguished."""
 OUTLIER_SHARE = 0.001
 POOR_DISTANCE = 0.1
-"""A Kolmogorov-Smirnov distance that people would see in a plot."""
+"""A Kolmogorov-Smirnov distance that is visible in a plot."""
 _SIGNIFICANT = 1.36
-"""By the square root of the number of values: the distance that chance alone exceeds once in twenty times."""
+"""Divided by the square root of the sample size: the distance at the 5 % significance level."""
 _MOST_VALUES = 5_000
 _CELLS = 100
-"""A grid finer than this part of the spread of the values tells nothing more."""
+"""A grid finer than this fraction of the interquartile range adds no information."""
 _EQUAL = 0.1
-"""Two distributions that differ by less are equally good (AIC)."""
+"""AIC difference below which two distributions are equally good."""
 _TINY = 1e-6
-"""A time that stands on the grid stays there, whatever division makes of it."""
+"""Tolerance for times on the grid."""
 _STEPS = 200
 _CLOSE = 1e-4
 _FENCE = 3.0
-"""Quartile distances from the quartiles, beyond which values are left out to find where to begin."""
+"""Interquartile ranges beyond the quartiles; values farther out are ignored for the start values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Durations, in whole units of a grid."""
+    """Durations, in units of a grid."""
 
     counts: Mapping[int, int]
-    """How often each was seen."""
+    """Count of each duration."""
     width: float
-    """The unit, in seconds."""
+    """Unit in seconds."""
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """Number of durations."""
         return sum(self.counts.values())
 
     def quantile(self, share: float) -> float:
-        """Return the duration that a share does not exceed; those that look equal are spread over their unit."""
+        """Return the duration that a share does not exceed; equal ones are spread over their unit."""
         left = share * self.size
         for number in sorted(self.counts):
             if left <= self.counts[number]:
@@ -66,7 +64,7 @@ class Sample:
         return _spread(max(self.counts), 1.0, self.width)
 
     def spread(self) -> list[float]:
-        """Return all durations in order; those that look equal are spread evenly over their unit."""
+        """Return all durations in order; equal ones are spread evenly over their unit."""
         return [
             _spread(number, (index + 0.5) / count, self.width)
             for number, count in sorted(self.counts.items())
@@ -80,65 +78,65 @@ def _spread(number: int, share: float, width: float) -> float:
 
 
 def make_sample(pairs: Iterable[tuple[float, float]], width: float) -> Sample:
-    """Return the durations between times, as a grid of this width shows them; none is below zero."""
+    """Return the durations between pairs of times, rounded to a grid; negative ones become 0."""
     numbers = (math.floor(end / width + _TINY) - math.floor(start / width + _TINY) for start, end in pairs)
     return Sample(Counter(max(0, number) for number in numbers), width)
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A distribution, and how well it says what was seen."""
+    """A fitted distribution and its quality."""
 
     shape: Distribution
     sample: Sample
     distance: float
-    """Kolmogorov-Smirnov: the greatest difference between the share of values seen up to a time, and the expected."""
-    rivals: Mapping[str, float]
-    """By how much each other distribution is worse (AIC); empty if there were too few values to choose."""
+    """Kolmogorov-Smirnov distance: the largest difference of observed and expected cumulative share."""
+    alternatives: Mapping[str, float]
+    """AIC difference of each other distribution; empty with too few samples."""
 
     def quantile(self, share: float) -> float:
-        """Return what `sample.quantile` would be if the distribution were the true one: seen through the same grid."""
+        """Return the expected value of `sample.quantile`, rounded to the same grid."""
         width = self.sample.width
-        near = math.floor(self.shape.quantile(share) / width)  # what is seen is this number, or a neighbour
-        found = (number for number in (near - 1, near) if _share(self.shape, number, width) >= share - _TINY)
-        number = max(0, next(found, near + 1))
+        near = math.floor(self.shape.quantile(share) / width)  # this number or a neighbour is observed
+        candidates = (number for number in (near - 1, near) if _share(self.shape, number, width) >= share - _TINY)
+        number = max(0, next(candidates, near + 1))
         before, upto = (_share(self.shape, each, width) for each in (number - 1, number))
         return _spread(number, (share - before) / (upto - before) if upto > before else 1.0, width)
 
     @property
     def is_poor(self) -> bool:
-        """Whether the values come from none of the distributions that a Lifecycle can say."""
+        """Whether no distribution of a Lifecycle fits."""
         return self.distance > max(POOR_DISTANCE, _SIGNIFICANT / math.sqrt(self.sample.size))
 
     @property
     def is_guess(self) -> bool:
-        """Whether there were too few values to tell."""
+        """Whether there are too few samples."""
         return self.sample.size < MIN_SAMPLES
 
 
 def fit(seen: Sample) -> Fit:
-    """Return the distribution that says best what was seen."""
+    """Return the best distribution for a sample."""
     if not seen.counts:
-        raise ValueError("nothing was seen")
+        raise ValueError("the sample is empty")
     if seen.size < MIN_SAMPLES:
-        return _fitted(_of_few(seen), seen, {})
+        return _fitted(_guess(seen), seen, {})
     coarse = _coarser(seen)
     scores = {shape: _score(shape, coarse) for shape in (find(coarse) for find in _FINDERS)}
     least = min(scores.values())
     best = next(shape for shape, score in scores.items() if score < least + _EQUAL)  # of equals the simplest
-    rivals = {each.name: score - least for each, score in scores.items() if each is not best}
-    return _fitted(best, seen, rivals)
+    alternatives = {each.name: score - least for each, score in scores.items() if each is not best}
+    return _fitted(best, seen, alternatives)
 
 
-def _fitted(shape: Distribution, seen: Sample, rivals: Mapping[str, float]) -> Fit:
-    """Return a fit, judged as it will be written down: with the digits that the grid lets one know."""
+def _fitted(shape: Distribution, seen: Sample, alternatives: Mapping[str, float]) -> Fit:
+    """Return a fit with rounded parameters, as they are written."""
     places = math.ceil(math.log10(math.sqrt(seen.size) / seen.width))
     tidy = distributions.rounded(shape, places)
-    return Fit(tidy, seen, distance(tidy, seen), rivals)
+    return Fit(tidy, seen, distance(tidy, seen), alternatives)
 
 
 def distance(shape: Distribution, seen: Sample) -> float:
-    """Return the Kolmogorov-Smirnov distance of what was seen from what would be seen of a distribution."""
+    """Return the Kolmogorov-Smirnov distance between a sample and a distribution, both on the grid."""
     size, below, greatest = seen.size, 0, 0.0
     for number in sorted(seen.counts):
         greatest = max(greatest, abs(below / size - _share(shape, number - 1, seen.width)))
@@ -148,9 +146,9 @@ def distance(shape: Distribution, seen: Sample) -> float:
 
 
 def histogram(made: Fit, bins: int) -> tuple[list[float], list[float]]:
-    """Return which share of the values lies in each of some equal parts of their range: seen, and expected.
+    """Return the observed and the expected share of values in each bin.
 
-    What lies beyond 99 % of the values is in the last part.
+    The last bin contains the values above the 99th percentile.
     """
     seen, shape, width = made.sample, made.shape, made.sample.width
     low = seen.quantile(0.0)
@@ -167,19 +165,19 @@ def _parts(shares: Sequence[float]) -> list[float]:
 
 
 def _share(shape: Distribution, number: int, width: float) -> float:
-    """Return the probability that at most *number* is seen."""
+    """Return the probability to observe at most *number*."""
     return (shape.area((number + 1) * width) - shape.area(number * width)) / width
 
 
 def _chance(shape: Distribution, number: int, width: float) -> float:
-    """Return the probability that *number* is seen."""
+    """Return the probability to observe *number*."""
     around = shape.area((number + 1) * width) + shape.area((number - 1) * width)
     return max(0.0, around - 2 * shape.area(number * width)) / width
 
 
-def _of_few(seen: Sample) -> Distribution:
+def _guess(seen: Sample) -> Distribution:
     low, high = min(seen.counts), max(seen.counts)
-    if high - low <= 1:  # as one and the same duration is seen, begun here or there in a second
+    if high - low <= 1:  # a constant duration, rounded up or down
         return distributions.ConstantDistribution(_mean(seen.counts) * seen.width)
     return distributions.UniformDistribution(low * seen.width, high * seen.width)
 
@@ -189,7 +187,7 @@ def _mean(counts: Mapping[int, int]) -> float:
 
 
 def _coarser(seen: Sample) -> Sample:
-    """Return a sample with what a choice needs: at most some thousand values, on a grid that is not too fine."""
+    """Return a smaller sample for fitting: fewer values, and a grid that is not too fine."""
     values = seen.spread()
     if len(values) > _MOST_VALUES:
         values = [values[round(index * (len(values) - 1) / (_MOST_VALUES - 1))] for index in range(_MOST_VALUES)]
@@ -202,11 +200,11 @@ def _coarser(seen: Sample) -> Sample:
 
 
 # ----------------------------------------------------------------------------------------
-# the best of each kind
+# fitting each distribution
 
 
 def _likelihood(shape: Distribution, seen: Sample) -> float:
-    """Return the logarithm of the probability of all that was seen."""
+    """Return the log-likelihood of a sample."""
     anywhere = OUTLIER_SHARE / (max(seen.counts) - min(seen.counts) + 1)
     return sum(
         count * math.log((1 - OUTLIER_SHARE) * _chance(shape, number, seen.width) + anywhere)
@@ -215,7 +213,7 @@ def _likelihood(shape: Distribution, seen: Sample) -> float:
 
 
 def _score(shape: Distribution, seen: Sample) -> float:
-    """Return Akaike's criterion: with more numbers to choose, a better fit means less."""
+    """Return the Akaike information criterion."""
     return 2 * shape.freedom - 2 * _likelihood(shape, seen)
 
 
@@ -263,7 +261,7 @@ def _normal(seen: Sample) -> Distribution:
     for counts in (seen.counts, _inner(seen)):
         mean = _mean(counts)
         variance = sum(count * (number - mean) ** 2 for number, count in counts.items()) / sum(counts.values())
-        spread = math.sqrt(max(0.04, variance - 1 / 6)) * seen.width  # a sixth: what the grid adds
+        spread = math.sqrt(max(0.04, variance - 1 / 6)) * seen.width  # 1/6: the variance of rounding
         starts.append((mean * seen.width, _log(spread, seen.width)))
     return _best(seen, made, starts, (_exp(starts[0][1]) / 4, 0.2))
 
@@ -285,7 +283,7 @@ _FINDERS = (_constant, _exponential, _uniform, _normal, _lognormal)
 
 
 def _exp(value: float) -> float:
-    """Return a positive number that no step can make too large or too small to go on with."""
+    """Return exp of a value, limited against overflow."""
     return math.exp(min(30.0, max(-15.0, value)))
 
 
@@ -294,7 +292,7 @@ def _log(value: float, least: float) -> float:
 
 
 def _inner(seen: Sample) -> Mapping[int, int]:
-    """Return what is left without values that lie far from most."""
+    """Return the counts without outliers."""
     values = sorted(Counter(seen.counts).elements())
     first, _, third = statistics.quantiles(values, n=4)
     reach = _FENCE * max(1.0, third - first)
@@ -302,30 +300,32 @@ def _inner(seen: Sample) -> Mapping[int, int]:
 
 
 def minimize(cost: Callable[[Point], float], start: Point, steps: Point) -> Point:
-    """Return a place near *start* where *cost* is least, by the method of Nelder and Mead."""
+    """Return a local minimum of *cost* near *start* (Nelder-Mead)."""
     corners = [start, *(_moved(start, index, step) for index, step in enumerate(steps))]
-    found = sorted((cost(corner), corner) for corner in corners)
+    simplex = sorted((cost(corner), corner) for corner in corners)
     for _ in range(_STEPS):
-        if found[-1][0] - found[0][0] < _CLOSE and _is_small(found, steps):
+        if simplex[-1][0] - simplex[0][0] < _CLOSE and _is_small(simplex, steps):
             break
-        centre = tuple(statistics.fmean(axis) for axis in zip(*(corner for _, corner in found[:-1]), strict=True))
-        found[-1:] = [_next(cost, centre, found)]
-        if found[-1][0] > found[-2][0]:  # nothing better that way: draw all corners nearer to the best
-            best = found[0][1]
-            found[1:] = [(cost(near), near) for near in (_between(best, corner, 0.5) for _, corner in found[1:])]
-        found.sort()
-    return found[0][1]
+        centre = tuple(statistics.fmean(axis) for axis in zip(*(corner for _, corner in simplex[:-1]), strict=True))
+        simplex[-1:] = [_replacement(cost, centre, simplex)]
+        if simplex[-1][0] > simplex[-2][0]:  # no improvement: shrink towards the best corner
+            best = simplex[0][1]
+            simplex[1:] = [(cost(near), near) for near in (_between(best, corner, 0.5) for _, corner in simplex[1:])]
+        simplex.sort()
+    return simplex[0][1]
 
 
-def _next(cost: Callable[[Point], float], centre: Point, found: Sequence[tuple[float, Point]]) -> tuple[float, Point]:
-    """Return what takes the place of the worst corner: its mirror image, or one farther out or nearer."""
-    worst = found[-1]
-    mirrored = _valued(cost, _between(centre, worst[1], -1.0))
-    if mirrored[0] < found[0][0]:
-        return min(mirrored, _valued(cost, _between(centre, worst[1], -2.0)))
-    if mirrored[0] < found[-2][0]:
-        return mirrored
-    return min(worst, _valued(cost, _between(centre, min(worst, mirrored)[1], 0.5)))
+def _replacement(
+    cost: Callable[[Point], float], centre: Point, simplex: Sequence[tuple[float, Point]]
+) -> tuple[float, Point]:
+    """Return the replacement of the worst corner: reflected, expanded or contracted."""
+    worst = simplex[-1]
+    reflected = _valued(cost, _between(centre, worst[1], -1.0))
+    if reflected[0] < simplex[0][0]:
+        return min(reflected, _valued(cost, _between(centre, worst[1], -2.0)))
+    if reflected[0] < simplex[-2][0]:
+        return reflected
+    return min(worst, _valued(cost, _between(centre, min(worst, reflected)[1], 0.5)))
 
 
 def _valued(cost: Callable[[Point], float], point: Point) -> tuple[float, Point]:
@@ -340,8 +340,8 @@ def _between(one: Point, other: Point, part: float) -> Point:
     return tuple(a + part * (b - a) for a, b in zip(one, other, strict=True))
 
 
-def _is_small(found: Sequence[tuple[float, Point]], steps: Point) -> bool:
-    best = found[0][1]
+def _is_small(simplex: Sequence[tuple[float, Point]], steps: Point) -> bool:
+    best = simplex[0][1]
     return all(
-        abs(corner[index] - best[index]) < step / 100 for _, corner in found[1:] for index, step in enumerate(steps)
+        abs(corner[index] - best[index]) < step / 100 for _, corner in simplex[1:] for index, step in enumerate(steps)
     )

@@ -1,4 +1,4 @@
-"""What was learnt, written down: a Lifecycle for a Fleet file, with what it was made from in comments."""
+"""Writes a learned Lifecycle as YAML for a Fleet file, with its samples in comments."""
 
 import re
 import textwrap
@@ -15,37 +15,37 @@ from kwokfleet.render import distributions
 
 PERCENTILES = (0.5, 0.9, 0.99)
 QUANTILES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
-"""What is told of values that come from no distribution."""
+"""Reported for values that fit no distribution."""
 MAX_NAME_LENGTH = 30
-"""With the name of a Fleet of the same length it still fits into a label."""
+"""With a Fleet name of the same length it still fits into a label."""
 _WIDTH = 110
 _PLAIN_STEPS = ("create", "init", "ready", "delete")
 _MOST_EXIT_CODE = 255
 _MOST_PODS = 100
-"""Of a whole Fleet's Wave: enough to look at."""
+"""Pods of the example Wave."""
 
 
 class HasQuantiles(Protocol):
-    """What is known by its quantiles: durations that were seen, or a distribution."""
+    """A sample of durations, or a distribution."""
 
     def quantile(self, share: float) -> float:
-        """Return what a share does not exceed."""
+        """Return the value that a share does not exceed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where a lesson comes from."""
+    """The origin of a learned Lifecycle."""
 
     name: str
-    """Of the Lifecycle."""
+    """Name of the Lifecycle."""
     source: str
-    """Which pods."""
+    """Description of the pods."""
     version: str
-    """Of kwokfleet."""
+    """Version of kwokfleet."""
 
 
 def lifecycle_name(text: str) -> str:
-    """Return a Lifecycle's name made of any text."""
+    """Return a valid name for a Lifecycle, derived from any text."""
     plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     return plain[:MAX_NAME_LENGTH].strip("-") or "learnt"
 
@@ -75,13 +75,13 @@ def _fail(fails: FailureStats) -> Manifest:
 
 
 def _said(trouble: FailureStats, *, least: int) -> Manifest:
-    """Return why, as kwok can say it: exit codes beyond those of Unix become the most common one."""
+    """Return reason and exit code; an exit code out of range becomes 1."""
     code = trouble.exit_code if least <= trouble.exit_code <= _MOST_EXIT_CODE else 1
     return {"reason": " ".join(trouble.reason.split()) or "Error", "exitCode": code}
 
 
 def result_value(lesson: LearnedLifecycle, about: Provenance) -> Manifest:
-    """Return everything that was learnt, for programs."""
+    """Return everything learned, for JSON output."""
     return {
         "lifecycle": lifecycle(lesson, about.name),
         "source": about.source,
@@ -104,7 +104,7 @@ def _step_value(step: LearnedStep) -> Manifest:
         "kolmogorovSmirnov": round(fit.distance, 4),
         "poor": fit.is_poor,
         "tooFewToTell": fit.is_guess,
-        "worseByAic": {each: round(worse, 1) for each, worse in sorted(fit.rivals.items())},
+        "worseByAic": {each: round(worse, 1) for each, worse in sorted(fit.alternatives.items())},
         "seen": {f"p{share * 100:g}": round(fit.sample.quantile(share), 3) for share in QUANTILES},
         "expected": {f"p{share * 100:g}": round(fit.quantile(share), 3) for share in QUANTILES},
         "fitted": {f"p{share * 100:g}": round(fit.shape.quantile(share), 3) for share in QUANTILES},
@@ -125,7 +125,7 @@ def lifecycle_text(lesson: LearnedLifecycle, about: Provenance) -> str:
 
 
 def fleet_text(lesson: LearnedLifecycle, about: Provenance, called: str) -> str:
-    """Return a whole Fleet file: some nodes, the Lifecycle, and a Wave of pods that go through it."""
+    """Return a Fleet file with nodes, the Lifecycle, and a Wave of pods that use it."""
     whole = writer.to_yaml(
         {
             "apiVersion": fleet_api.API_VERSION,
@@ -218,29 +218,29 @@ def _commented(lesson: LearnedLifecycle, part: str, pad: str) -> Iterator[str]:
 
 
 def detail(step: LearnedStep) -> str:
-    """Return how the durations were distributed, for what no distribution says."""
+    """Return the quantiles of the sample."""
     sample = step.fit.sample
     return ", ".join(f"{share * 100:g} % {percentile_text(step, sample, share)}" for share in QUANTILES)
 
 
 def measured(step: LearnedStep) -> str:
-    """Return how many durations there are, and how exact."""
+    """Return the sample size, the clock and its resolution."""
     clock = "API timestamps" if step.clock.value == "api" else "watch"
     return f"{step.fit.sample.size:,} by {clock} ({GRID_S[step.clock]:g} s)"
 
 
 def fit_summary(step: LearnedStep) -> str:
-    """Return how far a fit can be trusted."""
+    """Return the quality of a fit."""
     fit = step.fit
     words = [f"{fit.shape.name}, KS {fit.distance:.3f}"]
-    words += ["too few to tell a distribution"] * fit.is_guess
-    words += ["fits poorly, the best of what a lifecycle can say"] * fit.is_poor
-    words += [f"{step.backwards:,} ended before they began: clocks differ"] * bool(step.backwards)
+    words += ["too few samples to choose a distribution"] * fit.is_guess
+    words += ["poor fit; no better distribution is available"] * fit.is_poor
+    words += [f"{step.backwards:,} negative durations: clocks differ"] * bool(step.backwards)
     return "; ".join(words)
 
 
 def percentile_text(step: LearnedStep, known: HasQuantiles, share: float) -> str:
-    """Return a percentile with no more digits than its grid gives it."""
+    """Return a percentile, rounded to the resolution of its clock."""
     width = GRID_S[step.clock]
     return distributions.duration_text(round(known.quantile(share) / width, 1) * width)
 
@@ -253,10 +253,10 @@ def flow_yaml(said: object) -> str:
     if isinstance(said, Mapping):
         return "{" + ", ".join(f"{key}: {flow_yaml(each)}" for key, each in said.items()) + "}"
     if isinstance(said, str) and _DELAY.fullmatch(said):
-        return said  # a duration needs no quotes, though it begins like a number
+        return said  # a duration needs no quotes
     return writer.to_yaml({"a": said}).removeprefix("a:").strip()
 
 
 def _line(said: str) -> str:
-    """Return a text that cannot end a comment."""
+    """Return a text as one line, safe in a comment."""
     return " ".join("".join(char if char.isprintable() else " " for char in said).split())

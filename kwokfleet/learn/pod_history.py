@@ -1,7 +1,7 @@
-"""One real pod: what each of its states says, and what is known when all of them have been told.
+"""The history of one real pod, collected from its states.
 
-A state says what is so by now, and of most that it says since when. The first state in which something
-is so tells more: if it was received while we looked, that is when it happened, to hundredths of a second.
+A state contains the moments that the pod has reached, most with a timestamp. The first state with a moment also
+gives the time at which the watch received it, exact to hundredths of a second.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,13 +11,13 @@ from datetime import datetime
 from kwokfleet.kube.objects import Manifest
 
 _OVER = {"Succeeded", "Failed"}
-_WRITTEN_LATER = {"bound", "over"}
-"""Moments whose time may be written only in a later state; of others a later time is of another occasion."""
+_LATE_TIMESTAMPS = {"bound", "over"}
+"""Moments whose timestamp may appear only in a later state; for others, a later one is a repetition."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerExit:
-    """A container that ended."""
+    """The exit of a container."""
 
     container: str
     started: float
@@ -28,10 +28,10 @@ class ContainerExit:
 
 @dataclass(frozen=True, slots=True)
 class PodState:
-    """What one state of a pod says."""
+    """One state of a pod."""
 
     moments: Mapping[str, float | None]
-    """What is so by now, and since when it says it is."""
+    """Moments reached, with their timestamps if there are any."""
     phase: str
     has_init: bool
     is_job: bool
@@ -44,7 +44,7 @@ class PodState:
 
 @dataclass(slots=True)
 class PodHistory:
-    """What is known of a pod."""
+    """Everything known about a pod."""
 
     api: dict[str, float] = field(default_factory=dict)
     seen: dict[str, float] = field(default_factory=dict)
@@ -53,47 +53,47 @@ class PodHistory:
     ends: set[ContainerExit] = field(default_factory=set)
     phase: str = ""
     killed: bool = False
-    """Whether it was over only because somebody deleted it."""
+    """Whether it ended because it was deleted."""
     has_init: bool = False
     is_job: bool = False
     stays: bool = False
-    """Whether its containers are started again whenever they end."""
+    """Whether its containers always restart."""
     failure: tuple[str, int] = ("", 0)
 
-    def take(self, said: PodState, received: float | None) -> None:
-        """Take in a state. In the first one much may be so already: what is seen then has not happened then."""
-        moments = said.moments
+    def add(self, state: PodState, received: float | None) -> None:
+        """Add a state. Moments of the first state may have happened earlier: it gives no receive times."""
+        moments = state.moments
         if not self.known and "creating" in moments:
             received = None
-            if said.restarted:  # then its containers have started, and it has been Ready, more than once
+            if state.restarted:  # then it has started and been Ready more than once
                 moments = {**moments, "started": None, "ready": None}
         for moment, written in moments.items():
             if moment not in self.known and received is not None:
                 self.seen[moment] = received
-            if written is not None and (moment not in self.known or moment in _WRITTEN_LATER):
+            if written is not None and (moment not in self.known or moment in _LATE_TIMESTAMPS):
                 self.api.setdefault(moment, written)
         if "over" in moments and "over" not in self.known:
             self.killed = "deleting" in {*self.known, *moments} and not self._was_over_first()
-        self.known |= said.moments.keys()
-        self.phase, self.has_init, self.is_job, self.stays = said.phase, said.has_init, said.is_job, said.stays
-        self.starts |= said.starts
-        self.ends |= said.ends
-        self.failure = said.failure if said.phase == "Failed" else self.failure
+        self.known |= state.moments.keys()
+        self.phase, self.has_init, self.is_job, self.stays = state.phase, state.has_init, state.is_job, state.stays
+        self.starts |= state.starts
+        self.ends |= state.ends
+        self.failure = state.failure if state.phase == "Failed" else self.failure
 
     def crashes(self) -> list[ContainerExit]:
-        """Return the ends of containers that were to go on, or did."""
-        asked = self.api.get("deleting")
+        """Return the exits of containers that should restart, or did."""
+        deleting = self.api.get("deleting")
         return [
             crash
             for crash in self.ends
-            if (asked is None or crash.ended < asked) and (self.stays or self.again(crash) is not None)
+            if (deleting is None or crash.ended < deleting) and (self.stays or self.restarted_at(crash) is not None)
         ]
 
-    def again(self, crash: ContainerExit) -> float | None:
-        """Return when a container started again, if that is known."""
-        own = [at for container, at in self.starts if container == crash.container]
-        starts = [at for at in own if at >= crash.ended and at > crash.started]
-        later = [each.ended for each in self.ends if each.container == crash.container and each.ended > crash.ended]
+    def restarted_at(self, crash: ContainerExit) -> float | None:
+        """Return the restart time of a container, if known."""
+        own_starts = [at for container, at in self.starts if container == crash.container]
+        starts = [at for at in own_starts if at >= crash.ended and at > crash.started]
+        later = [other.ended for other in self.ends if other.container == crash.container and other.ended > crash.ended]
         first = min(starts, default=None)
         return first if first is not None and not any(at < first for at in later) else None
 
@@ -102,21 +102,21 @@ class PodHistory:
 
     @property
     def is_over(self) -> bool:
-        """Whether it came to its own end."""
+        """Whether it completed or failed by itself."""
         return "over" in self.known and not self.killed
 
     @property
-    def is_through(self) -> bool:
-        """Whether it has nothing more to teach."""
+    def is_finished(self) -> bool:
+        """Whether it has no further steps."""
         return bool({"over", "gone"} & self.known) or (self.stays and "ready" in self.known)
 
-    def up(self, times: Mapping[str, float]) -> float | None:
-        """Return when it was up: Ready or, if it was over before anybody saw that, started."""
+    def ready_time(self, times: Mapping[str, float]) -> float | None:
+        """Return when it was Ready, or when it started if it ended before Ready was seen."""
         return times.get("ready", times.get("started") if "over" in self.known else None)
 
 
 def parse_state(pod: Manifest, *, gone: bool) -> PodState:
-    """Return what a state of a pod says; *gone*: it is the last one. Whatever is not as it should be raises."""
+    """Parse a state of a pod; *gone*: it is deleted. An invalid pod raises any exception."""
     spec, status, metadata = pod.get("spec") or {}, pod.get("status") or {}, pod["metadata"]
     containers = status.get("containerStatuses") or []
     conditions = {each["type"]: each for each in status.get("conditions") or ()}
@@ -145,7 +145,7 @@ def parse_state(pod: Manifest, *, gone: bool) -> PodState:
 def _moments(
     spec: Manifest, status: Manifest, conditions: Mapping[str, Manifest], count: int
 ) -> Iterable[tuple[str, float | None]]:
-    """Yield what is so by now, with the time since when that is written somewhere."""
+    """Yield the moments reached, with their timestamps."""
     if spec.get("nodeName"):
         yield "bound", _since(conditions.get("PodScheduled"))
     if status.get("startTime"):
@@ -172,13 +172,13 @@ def _time(text: str) -> float:
 
 
 def _starts(container: Manifest) -> list[float]:
-    """Return when a container started, as often as that is still written."""
+    """Return the recorded starts of a container."""
     parts = [*(container.get("state") or {}).values(), *(container.get("lastState") or {}).values()]
     return [_time(part["startedAt"]) for part in parts if part.get("startedAt")]
 
 
 def _ends(container: Manifest) -> Iterable[ContainerExit]:
-    """Yield how a container ended, as often as that is still written."""
+    """Yield the recorded exits of a container."""
     for state in ("state", "lastState"):
         part = (container.get(state) or {}).get("terminated") or {}
         if part.get("startedAt") and part.get("finishedAt"):
@@ -189,7 +189,7 @@ def _ends(container: Manifest) -> Iterable[ContainerExit]:
 
 
 def _failure(status: Manifest, containers: Sequence[Manifest]) -> tuple[str, int]:
-    """Return why a pod failed: what the first container says that did, or else the pod."""
+    """Return reason and exit code of a failed pod: of its first failed container, or else of the pod."""
     for each in containers:
         part = (each.get("state") or {}).get("terminated") or {}
         if part.get("exitCode"):

@@ -1,8 +1,7 @@
-"""Recorded pods: the output of `kubectl get pods --output-watch-events --watch -o json`, or of one `get`.
+"""Parses recorded pods: the output of `kubectl get pods --output-watch-events --watch -o json`, or of one `get`.
 
-kubectl writes one JSON value after the other, over many lines each, and nothing around them. Each
-begins at the start of a line and nothing inside one does, so a record that broke off, because somebody
-pressed Ctrl-C or a disk was full, costs no other record.
+kubectl writes JSON values of many lines each. Only a new value starts in the first column, so a truncated record
+(Ctrl-C, full disk) does not affect the others.
 """
 
 import json
@@ -14,10 +13,10 @@ from typing import Any
 from kwokfleet.kube.objects import Manifest
 
 _BETWEEN = re.compile(r"[\s,\[\]]*")
-"""Also what is around the values of a JSON list, as other programs write them."""
+"""Also the punctuation of a JSON list, as other programs write."""
 _DECODER = json.JSONDecoder()
-_HAPPENED = ("ADDED", "MODIFIED", "DELETED")
-_RECORD = "record with: kubectl get pods --watch --output-watch-events -o json"
+_EVENT_TYPES = ("ADDED", "MODIFIED", "DELETED")
+_HOW_TO_RECORD = "record with: kubectl get pods --watch --output-watch-events -o json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +25,13 @@ class PodEvent:
 
     line: int
     what: str
-    """ADDED, MODIFIED or DELETED; LISTED if nothing says what had happened."""
+    """ADDED, MODIFIED or DELETED; LISTED without an event."""
     pod: Manifest
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadableEvent:
-    """Something that is no state of a pod."""
+    """A value that is not a state of a pod."""
 
     line: int
     column: int
@@ -43,18 +42,18 @@ class UnreadableEvent:
 
 
 def read(lines: Iterable[str]) -> Iterator[PodEvent | UnreadableEvent]:
-    """Yield the states in a recording, in their order, and what cannot be read; no more than one is held at a time."""
-    first, held = 1, list[str]()
+    """Yield the states in a recording, and the values that cannot be read; one value is in memory at a time."""
+    first, pending = 1, list[str]()
     for number, line in enumerate(lines, start=1):
         if line.startswith("{"):
-            yield from _values("".join(held), first)
-            first, held = number, []
-        held.append(line)
-    yield from _values("".join(held), first)
+            yield from _values("".join(pending), first)
+            first, pending = number, []
+        pending.append(line)
+    yield from _values("".join(pending), first)
 
 
 def _values(text: str, first: int) -> Iterator[PodEvent | UnreadableEvent]:
-    """Yield what the values in a piece of text stand for, up to the first that cannot be read."""
+    """Yield the states in a text, up to the first value that cannot be read."""
     at = _skip(text, 0)
     while at < len(text):
         line = first + text.count("\n", 0, at)
@@ -68,36 +67,36 @@ def _values(text: str, first: int) -> Iterator[PodEvent | UnreadableEvent]:
 
 
 def _skip(text: str, at: int) -> int:
-    found = _BETWEEN.match(text, at)
-    return found.end() if found else at
+    match = _BETWEEN.match(text, at)
+    return match.end() if match else at
 
 
 def _broken(text: str, at: int, first: int, error: Exception) -> UnreadableEvent:
     place = error.pos if isinstance(error, json.JSONDecodeError) else at
     line, column = first + text.count("\n", 0, place), place - text.rfind("\n", 0, place)
     if text[at] != "{":
-        return UnreadableEvent(first + text.count("\n", 0, at), 1, f"not JSON; {_RECORD}")
+        return UnreadableEvent(first + text.count("\n", 0, at), 1, f"not JSON; {_HOW_TO_RECORD}")
     if place >= len(text.rstrip()):
-        return UnreadableEvent(line, column, f"the record that begins in line {first} breaks off")
+        return UnreadableEvent(line, column, f"the record that starts in line {first} is truncated")
     why = error.msg if isinstance(error, json.JSONDecodeError) else type(error).__name__
-    return UnreadableEvent(line, column, f"the record that begins in line {first} is not JSON: {why}")
+    return UnreadableEvent(line, column, f"the record that starts in line {first} is not JSON: {why}")
 
 
-def _states(value: Any, line: int) -> Iterator[PodEvent | UnreadableEvent]:  # noqa: ANN401  # whatever JSON can be
-    """Yield the states that a value stands for: an event, a pod, or a list of either."""
+def _states(value: Any, line: int) -> Iterator[PodEvent | UnreadableEvent]:  # noqa: ANN401  # any JSON
+    """Yield the states in a value: an event, a pod, or a list of either."""
     match value:
         case {"type": "BOOKMARK"}:
             return
-        case {"type": str(what), "object": {"kind": "Pod", "metadata": dict()} as pod} if what in _HAPPENED:
+        case {"type": str(what), "object": {"kind": "Pod", "metadata": dict()} as pod} if what in _EVENT_TYPES:
             yield PodEvent(line, what, pod)
         case {"type": "ERROR", "object": {"message": str(why)}}:
-            yield UnreadableEvent(line, 1, f"the watch had ended here: {' '.join(why.split())}")
+            yield UnreadableEvent(line, 1, f"the watch ended here: {' '.join(why.split())}")
         case {"kind": "Pod", "metadata": dict()}:
             yield PodEvent(line, "LISTED", value)
         case {"kind": "List" | "PodList", "items": list(items)}:
-            for item in items:  # the items of a PodList do not say what they are
+            for item in items:  # the items of a PodList have no kind
                 yield from _states({"kind": "Pod", **item} if isinstance(item, dict) else item, line)
         case {"kind": str(kind)} | {"object": {"kind": str(kind)}}:
-            yield UnreadableEvent(line, 1, f"a {kind}, not a pod; {_RECORD}")
+            yield UnreadableEvent(line, 1, f"a {kind}, not a pod; {_HOW_TO_RECORD}")
         case _:
-            yield UnreadableEvent(line, 1, f"neither an event nor a pod; {_RECORD}")
+            yield UnreadableEvent(line, 1, f"neither an event nor a pod; {_HOW_TO_RECORD}")

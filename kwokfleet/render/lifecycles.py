@@ -1,13 +1,11 @@
-"""Lifecycles into kwok Stages: the short form says how long and how likely, the library says how.
+"""Compiles Lifecycles to kwok Stages.
 
-The patches come from the library in stages/, so a pod driven by a Lifecycle goes through the same
-statuses as one driven by pod-general. What is replaced: the name, whom it acts on (the label that
-pools and Waves put on their objects), the delay and the weight.
+A Lifecycle declares delays and probabilities. The patches come from the library in stages/, so pods of a Lifecycle
+have the same statuses as pods of pod-general. Name, selector (the Lifecycle label), delay and weight are replaced.
 
-kwok forgets a pending delay when it restarts or when the object changes. Delays of ten seconds and
-more are therefore reckoned from a time that the status keeps; shorter ones of pods are left
-relative, since those times are whole seconds. Nodes are changed by the controller manager whenever
-they come or go, so their delays are all reckoned.
+kwok loses a pending delay when it restarts or when the object changes. Delays from ten seconds are therefore absolute:
+they count from a timestamp in the status. Shorter delays of pods stay relative, because timestamps are whole seconds.
+All delays of nodes are absolute, because the controller manager changes nodes often.
 """
 
 from collections.abc import Mapping
@@ -23,7 +21,7 @@ from kwokfleet.render.distributions import Distribution
 from kwokfleet.render.seeded_random import SeededRandom
 
 Library = Mapping[str, Manifest]
-"""The library's Stages by their names."""
+"""Library Stages by name."""
 STAGE_SETS = (
     "node-chaos",
     "node-fast",
@@ -33,33 +31,33 @@ STAGE_SETS = (
     "pod-general",
     "pod-recover",
 )
-"""The sets of the library whose Stages Lifecycles are made of."""
+"""Library sets that Lifecycles are compiled from."""
 
 TOTAL_WEIGHT = 10_000
-"""The weights of Stages between which a die decides add up to this."""
+"""Sum of the weights of alternative Stages."""
 ABSOLUTE_FROM = timedelta(seconds=10)
 HEARTBEAT_WITH_LEASE = timedelta(seconds=605)
 HEARTBEAT_WITHOUT_LEASE = timedelta(seconds=22.5)
 SPARED_ANNOTATION = f"{objects.PREFIX}/spared"
-"""The annotation of a pod for which the die said that it does not fail."""
+"""Annotation of a pod that was chosen not to fail."""
 
 _ANNOTATIONS = "or .metadata.annotations dict"
-"""What the library's templates read their reason, message and exit code from."""
+"""Expression from which the library's templates read reason, message and exit code."""
 _STARTED = "[.status.containerStatuses[].state.running.startedAt // empty] | max"
 _CREATED = 'first(.status.conditions[]? | select(.type == "Initialized") | .lastTransitionTime) // .status.startTime'
 _CRASHED = "[.status.containerStatuses[].lastState.terminated.finishedAt // empty] | max"
 _BORN = ".metadata.creationTimestamp"
 _READY = '.status.conditions[] | select(.type == "Ready")'
 _FAILED = f'select(.status.phase == "Running") | {_READY} | select(.status == "False") | .reason'
-"""Why a node is away that has been Ready; one that boots gives the same reason, but has yet to run."""
+"""Reason of a node that was Ready and failed. A booting node has the same reason, but another phase."""
 
 _LEFT = (
     "def left($s): (now - fromdate) as $age "
     '| "\\(($s - (if $age < 1.25 then 0 else $age - 0.5 end)) * 1000 | round | . / 1000)s";'
 )
-"""What is left of so many seconds since a time of whole seconds; one that is fresh is taken as now.
+"""Remaining part of $s seconds since a timestamp of whole seconds; a recent timestamp counts as now.
 
-Rounded, since Go reads no 1e-07s.
+Rounded, because Go cannot parse 1e-07s.
 """
 _SECONDS = (
     'def seconds: [scan("([0-9.]+)(ms|[smhd])?") '
@@ -71,7 +69,7 @@ _SLEEPS = (
 )
 
 _SLEEPS_ON = '.spec.containers[] | [.command[]?, .args[]?] | join(" ") | test("(^|[^[:alnum:]])sleep +inf")'
-"""Whether a container of a pod sleeps for ever."""
+"""Whether a container of a pod sleeps forever."""
 
 
 def label(fleet: str, lifecycle: str) -> str:
@@ -80,12 +78,12 @@ def label(fleet: str, lifecycle: str) -> str:
 
 
 def delay_annotation(part: str) -> str:
-    """Return the annotation that carries a duration drawn for one object."""
+    """Return the annotation with the drawn delay of one object."""
     return f"{objects.PREFIX}/{part}-after"
 
 
 def stages(fleet: str, lifecycle: fleet_api.Lifecycle, library: Library, *, lease: bool) -> list[Manifest]:
-    """Return the Stages that a Lifecycle stands for."""
+    """Return the Stages of a Lifecycle."""
     scope = _Scope(fleet, lifecycle.name, library)
     if lifecycle.pod is not None:
         return _pod_stages(scope, lifecycle.pod)
@@ -117,7 +115,7 @@ def draw_delay(distribution: Distribution, random: SeededRandom, index: int) -> 
 
 
 def starts_not_ready(lifecycle: fleet_api.Lifecycle | None) -> bool:
-    """Return whether nodes with this Lifecycle are born not ready."""
+    """Return whether nodes with this Lifecycle are created not Ready."""
     return lifecycle is not None and lifecycle.node is not None and lifecycle.node.boot is not None
 
 
@@ -126,7 +124,7 @@ def starts_not_ready(lifecycle: fleet_api.Lifecycle | None) -> bool:
 
 
 def _pod_stages(scope: "_Scope", pod: fleet_api.PodLifecycle) -> list[Manifest]:
-    made = [
+    stages = [
         scope.stage("create", "pod-general-create", _delay(pod.create, "create", None)),
         scope.stage("init-running", "pod-general-init-running", {"durationMilliseconds": 0}),
         scope.stage("init-completed", "pod-general-init-completed", _delay(pod.init, "init", None)),
@@ -136,50 +134,52 @@ def _pod_stages(scope: "_Scope", pod: fleet_api.PodLifecycle) -> list[Manifest]:
         scope.stage("recover", "pod-recover-ready", None, weight=100 * TOTAL_WEIGHT),
         scope.stage("delete", "pod-general-delete", _delay(pod.delete, "delete", None)),
     ]
-    return [stage for stage in made if stage["spec"].get("weight") != 0]
+    return [stage for stage in stages if stage["spec"].get("weight") != 0]
 
 
 def _endings(scope: "_Scope", pod: fleet_api.PodLifecycle) -> list[Manifest]:
-    """Return how a pod completes or fails: two Stages that match at once, and kwok throws the die."""
-    made: list[Manifest] = []
+    """Return the Stages that complete or fail a pod: both match, and kwok chooses by weight."""
+    stages: list[Manifest] = []
     failing = _weight(pod.fail.probability) if pod.fail else 0
     any_owner = pod.complete is None or pod.complete.when == "always"
     if pod.complete is not None:
         delay = _delay(pod.complete.after, "complete", _STARTED)
-        made.append(
+        stages.append(
             scope.stage("complete", "pod-general-complete", delay, weight=TOTAL_WEIGHT - failing, any_owner=any_owner)
         )
         if pod.complete.after.args:
-            made[-1]["spec"]["selector"]["matchExpressions"].append(_jq(_SLEEPS_ON, "NotIn", ["true"]))
+            stages[-1]["spec"]["selector"]["matchExpressions"].append(_jq(_SLEEPS_ON, "NotIn", ["true"]))
     if pod.fail is None or not failing:
-        return made
+        return stages
     after = pod.fail.after or (pod.complete.after if pod.complete else delays.fixed_delay("0s"))
     part = "fail" if pod.fail.after else "complete"
-    said = {
+    failure = {
         "reason": pod.fail.reason,
         "exit-code": str(pod.fail.exit_code),
         "message": pod.fail.message or pod.fail.reason,
     }
-    failed = scope.stage("fail", "pod-chaos-container-failed", _delay(after, part, _STARTED), weight=failing, said=said)
+    failed = scope.stage(
+        "fail", "pod-chaos-container-failed", _delay(after, part, _STARTED), weight=failing, failure=failure
+    )
     if not any_owner:
         failed["spec"]["selector"]["matchExpressions"] += _owner_requirements(scope.library["pod-general-complete"])
-    made.append(failed)
+    stages.append(failed)
     if pod.complete is None and failing < TOTAL_WEIGHT:
         failed["spec"]["selector"]["matchExpressions"].append(_absent(f'.metadata.annotations["{SPARED_ANNOTATION}"]'))
-        made.append(_spare(scope, failed, TOTAL_WEIGHT - failing))
-    return made
+        stages.append(_spare(scope, failed, TOTAL_WEIGHT - failing))
+    return stages
 
 
 def _weight(probability: float) -> int:
-    """Return a probability as a weight; however small, it is not never."""
+    """Return a probability as a weight; a small one is at least 1."""
     return max(1, round(probability * TOTAL_WEIGHT)) if probability > 0 else 0
 
 
 def _spare(scope: "_Scope", failed: Manifest, weight: int) -> Manifest:
-    """Return the Stage that lets a pod live on: kwok has no way to choose that nothing happens.
+    """Return the Stage for pods that do not fail: kwok cannot choose to do nothing.
 
-    It comes when the failure would. Sooner, a change of the pod on the way would throw the die again
-    for those that are to fail, but not for those that were spared.
+    It has the delay of the failure. With a shorter one, a change of the pod would repeat the choice only for pods
+    that are to fail.
     """
     patch = {"root": "metadata", "template": f'annotations:\n  {SPARED_ANNOTATION}: "true"\n', "type": "merge"}
     spec = {**failed["spec"], "weight": weight, "steps": [{"patch": patch}]}
@@ -189,9 +189,9 @@ def _spare(scope: "_Scope", failed: Manifest, weight: int) -> Manifest:
 def _restarts(scope: "_Scope", restart: fleet_api.Restart | None) -> list[Manifest]:
     if restart is None:
         return []
-    said = {"reason": restart.reason, "exit-code": str(restart.exit_code), "message": restart.reason}
+    failure = {"reason": restart.reason, "exit-code": str(restart.exit_code), "message": restart.reason}
     return [
-        scope.stage("crash", "pod-chaos-crash", _delay(restart.every, "crash", _STARTED), said=said),
+        scope.stage("crash", "pod-chaos-crash", _delay(restart.every, "crash", _STARTED), failure=failure),
         scope.stage("restart", "pod-chaos-restart", _delay(restart.backoff, "restart", _CRASHED)),
     ]
 
@@ -205,7 +205,7 @@ def _owner_requirements(stage: Manifest) -> list[Manifest]:
 
 
 def _node_stages(scope: "_Scope", node: fleet_api.NodeLifecycle, *, lease: bool) -> list[Manifest]:
-    boot = _delay(node.boot, "boot", _BORN, reckon_from=units.ZERO) if node.boot else None
+    boot = _delay(node.boot, "boot", _BORN, absolute_from=units.ZERO) if node.boot else None
     beat = "node-heartbeat-with-lease-beat" if lease else "node-heartbeat-beat"
     fails = node.not_ready
     initialize = scope.stage("initialize", "node-fast-initialize", boot)
@@ -214,10 +214,10 @@ def _node_stages(scope: "_Scope", node: fleet_api.NodeLifecycle, *, lease: bool)
     initialize["spec"]["selector"]["matchExpressions"].append(_jq(_FAILED, "NotIn", [fails.reason]))
     period = HEARTBEAT_WITH_LEASE if lease else HEARTBEAT_WITHOUT_LEASE
     weight, delay = _failing(fails.every, period)
-    said = {"reason": fails.reason, "message": fails.message}
-    fail = scope.stage("fail", "node-chaos-not-ready", delay, weight=weight, said=said)
+    failure = {"reason": fails.reason, "message": fails.message}
+    fail = scope.stage("fail", "node-chaos-not-ready", delay, weight=weight, failure=failure)
     fail["spec"]["selector"]["matchExpressions"] = [_ready("In", "True")]
-    away = _delay(fails.for_, "recover", f"{_READY} | .lastTransitionTime", reckon_from=units.ZERO)
+    away = _delay(fails.for_, "recover", f"{_READY} | .lastTransitionTime", absolute_from=units.ZERO)
     recover = scope.stage("recover", "node-fast-initialize", away)
     recover["spec"]["selector"]["matchExpressions"].append(_jq(_FAILED, "In", [fails.reason]))
     beats = [] if weight == TOTAL_WEIGHT else [scope.stage("beat", beat, None, weight=TOTAL_WEIGHT - weight)]
@@ -225,10 +225,10 @@ def _node_stages(scope: "_Scope", node: fleet_api.NodeLifecycle, *, lease: bool)
 
 
 def _failing(every: timedelta, period: timedelta) -> tuple[int, Manifest]:
-    """Return the weight and delay with which a node fails once in *every*, on average.
+    """Return the weight and delay of a failure once in *every*, on average.
 
-    With each heartbeat kwok throws the die between the next heartbeat and a failure, so failures
-    come without memory, as real ones do. What is due more often than heartbeats replaces them.
+    At each heartbeat kwok chooses between the next heartbeat and a failure, so failures are memoryless, like
+    real ones. Failures that are more frequent than heartbeats replace them.
     """
     if every <= period:
         low, high = every / 2, every * 3 / 2
@@ -246,7 +246,7 @@ def _ready(operator: str, status: str) -> Manifest:
 
 
 class _Scope:
-    """Makes Stages that act on the objects of one Lifecycle only."""
+    """Creates Stages for the objects of one Lifecycle."""
 
     def __init__(self, fleet: str, lifecycle: str, library: Library) -> None:
         self.fleet, self.lifecycle, self.library = fleet, lifecycle, library
@@ -257,7 +257,7 @@ class _Scope:
             "labels": {objects.MANAGED_BY: objects.KWOKFLEET, objects.FLEET: self.fleet},
         }
 
-    def stage(  # noqa: PLR0913  # what a Stage is made of
+    def stage(  # noqa: PLR0913  # the parts of a Stage
         self,
         part: str,
         source: str,
@@ -265,9 +265,9 @@ class _Scope:
         *,
         weight: int = 1,
         any_owner: bool = False,
-        said: Mapping[str, str] | None = None,
+        failure: Mapping[str, str] | None = None,
     ) -> Manifest:
-        """Return the library's Stage *source*, acting for this Lifecycle; without a *delay*, at its own."""
+        """Return the library Stage *source* for this Lifecycle; *delay* None keeps its delay."""
         spec = dict(self.library[source]["spec"])
         entries = [
             entry for entry in spec["selector"].get("matchExpressions", ()) if objects.LIFECYCLE not in _key(entry)
@@ -280,8 +280,8 @@ class _Scope:
         spec["weight"] = weight
         if delay is not None:
             spec["delay"] = delay
-        if said:
-            spec["steps"] = [_saying(step, said) for step in spec["steps"]]
+        if failure:
+            spec["steps"] = [_with_failure(step, failure) for step in spec["steps"]]
         return {
             "apiVersion": objects.STAGE_API_VERSION,
             "kind": "Stage",
@@ -290,19 +290,19 @@ class _Scope:
         }
 
 
-def _saying(step: Manifest, said: Mapping[str, str]) -> Manifest:
-    """Return a step whose template finds *said* where it looks for the object's annotations."""
+def _with_failure(step: Manifest, failure: Mapping[str, str]) -> Manifest:
+    """Return a step whose template reads *failure* instead of the object's annotations."""
     patch = step.get("patch")
     if not patch or _ANNOTATIONS not in patch["template"]:
         return step
     keys = {line.split('"')[1] for line in patch["template"].splitlines() if "index $annotations" in line}
     prefix = min(keys).rpartition("/")[0]
-    pairs = " ".join(f"{_quoted(f'{prefix}/{name}')} {_quoted(text)}" for name, text in sorted(said.items()))
+    pairs = " ".join(f"{_quoted(f'{prefix}/{name}')} {_quoted(text)}" for name, text in sorted(failure.items()))
     return {**step, "patch": {**patch, "template": patch["template"].replace(_ANNOTATIONS, f"dict {pairs}")}}
 
 
 def _quoted(text: str) -> str:
-    """Return *text* as a string of Go's templates, with nothing in it that could end it or open an action."""
+    """Return *text* as a Go template string, escaped so that it cannot end the string or open an action."""
     escaped = "".join(char if char.isalnum() or char in " -_./" else f"\\U{ord(char):08x}" for char in text)
     return f'"{escaped}"'
 
@@ -323,33 +323,33 @@ def _ms(value: timedelta) -> int:
     return round(value / timedelta(milliseconds=1))
 
 
-def _delay(delay: delays.Delay, part: str, since: str | None, reckon_from: timedelta = ABSOLUTE_FROM) -> Manifest:
-    """Return a Stage's delay; *since* is the jq path of the time it counts from, if the status keeps one."""
+def _delay(delay: delays.Delay, part: str, since: str | None, absolute_from: timedelta = ABSOLUTE_FROM) -> Manifest:
+    """Return a Stage's delay; *since* is the jq expression of its start time, if the status has one."""
     if delay.span is not None:
-        return _span_delay(delay.span, since if delay.span.low >= reckon_from else None)
-    fallback = {"durationMilliseconds": _ms(_usual(delay))}
+        return _span_delay(delay.span, since if delay.span.low >= absolute_from else None)
+    fallback = {"durationMilliseconds": _ms(_typical(delay))}
     if delay.args:
         return {**fallback, **_from(f"({_SLEEPS}) as $s", since, seconds=True)}
     key = delay.annotation or delay_annotation(part)
     given = f'(.metadata.annotations["{key}"] | select(. != null and . != "")) as $given'
     if since is None:
         return {**fallback, "durationFrom": _expression(f"{given} | $given")}
-    is_instant = '$given | test("^[0-9]{4}-[0-9]{2}-[0-9]{2}T")'  # fromdate knows no parts of seconds
-    reckoned = f"($given | seconds) as $s | ({since}) | left($s)"
-    lines = [_LEFT, _SECONDS, given, f"| if ({is_instant}) then $given else {reckoned} end"]
+    is_instant = '$given | test("^[0-9]{4}-[0-9]{2}-[0-9]{2}T")'  # fromdate cannot parse fractions of seconds
+    remaining = f"($given | seconds) as $s | ({since}) | left($s)"
+    lines = [_LEFT, _SECONDS, given, f"| if ({is_instant}) then $given else {remaining} end"]
     return {**fallback, "durationFrom": _expression(*lines)}
 
 
 def _span_delay(span: units.Span, since: str | None) -> Manifest:
-    made: Manifest = {"durationMilliseconds": _ms(span.low)}
+    delay: Manifest = {"durationMilliseconds": _ms(span.low)}
     if not span.fixed:
-        made["jitterDurationMilliseconds"] = _ms(span.high)
+        delay["jitterDurationMilliseconds"] = _ms(span.high)
     if since is not None:
-        made |= _from(f"{_number(span.low)} as $s", since)
+        delay |= _from(f"{_number(span.low)} as $s", since)
         if not span.fixed:
             later = _from(f"{_number(span.high)} as $s", since)
-            made["jitterDurationFrom"] = later["durationFrom"]
-    return made
+            delay["jitterDurationFrom"] = later["durationFrom"]
+    return delay
 
 
 def _from(bind: str, since: str | None, *, seconds: bool = False) -> Manifest:
@@ -368,8 +368,8 @@ def _number(value: timedelta) -> str:
     return f"{value.total_seconds():.10g}"
 
 
-def _usual(delay: delays.Delay) -> timedelta:
-    """Return the delay of an object for which none was drawn or told."""
+def _typical(delay: delays.Delay) -> timedelta:
+    """Return the delay of an object without a drawn or annotated one."""
     if delay.exponential is not None:
         return delay.exponential.mean
     if delay.normal is not None:

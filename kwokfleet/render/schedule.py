@@ -1,8 +1,7 @@
-"""What is due when: pool sizes, windows, Runs and the instants of their objects. `now` is an argument.
+"""Schedules: pool sizes, change windows, Runs and the arrival times of their objects. `now` is an argument.
 
-Everything follows from the files, the seed and the time alone, so that a restart, a second daemon
-or another machine comes to the same answer. A cron time that a clock change skips comes true right
-after the gap; one that occurs twice comes true once (as in crontab(5) of Debian).
+Results depend only on files, seed and time, so a restarted daemon or another machine gets the same. A cron
+time that a clock change skips fires right after the gap; one that occurs twice fires once (as in Debian's crontab(5)).
 """
 
 import math
@@ -21,7 +20,7 @@ from kwokfleet.render.seeded_random import SeededRandom
 _MINUTE = timedelta(minutes=1)
 _INSTANT = timedelta(microseconds=1)
 _REPEATED = timedelta(hours=3)
-"""More than clocks are ever set back."""
+"""More than any clock change."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -30,12 +29,12 @@ class ScheduledRun:
 
     start: datetime
     name: str
-    """What tells it from the Wave's other Runs: part of its objects' names."""
+    """Unique within the Wave; part of the objects' names."""
 
 
 def last_fire_time(cron: str, time_zone: str, at_or_before: datetime) -> datetime | None:
-    """Return the last time *cron* came true."""
-    # Begun later and sifted: in an hour that clocks repeat, a wall time alone does not tell before from after.
+    """Return the last time that *cron* fired."""
+    # Start later and filter: in a repeated hour, local time alone is ambiguous.
     later = (at_or_before + _REPEATED).astimezone(ZoneInfo(time_zone))
     for moment in cronsim.CronSim(cron, later, reverse=True):
         if moment.astimezone(UTC) <= at_or_before:
@@ -44,7 +43,7 @@ def last_fire_time(cron: str, time_zone: str, at_or_before: datetime) -> datetim
 
 
 def fire_times(cron: str, time_zone: str, after: datetime) -> Iterator[datetime]:
-    """Yield the times *cron* comes true, in order, from the first one after *after* on."""
+    """Yield the times at which *cron* fires after *after*."""
     last = after
     for moment in cronsim.CronSim(cron, (after - _REPEATED).astimezone(ZoneInfo(time_zone))):
         if moment.astimezone(UTC) > last:
@@ -53,7 +52,7 @@ def fire_times(cron: str, time_zone: str, after: datetime) -> Iterator[datetime]
 
 
 def scheduled_replicas(pool: NodePool, now: datetime) -> int:
-    """Return how many nodes a pool should have: what the latest entry of its schedule says."""
+    """Return the number of nodes of a pool, by the latest entry of its schedule."""
     latest: tuple[datetime, int] | None = None
     for entry in pool.schedule:
         moment = last_fire_time(entry.cron, entry.time_zone, now) if entry.cron else entry.at
@@ -63,13 +62,13 @@ def scheduled_replicas(pool: NodePool, now: datetime) -> int:
 
 
 def max_replicas(pool: NodePool) -> int:
-    """Return the greatest number of nodes a pool may ever have."""
-    most = pool.autoscaler.max if pool.autoscaler else 0
-    return max(most, pool.replicas or 0, *(entry.replicas for entry in pool.schedule))
+    """Return the largest number of nodes that a pool may have."""
+    autoscaled = pool.autoscaler.max if pool.autoscaler else 0
+    return max(autoscaled, pool.replicas or 0, *(entry.replicas for entry in pool.schedule))
 
 
 def is_open(windows: Sequence[Window], now: datetime) -> bool:
-    """Return whether changes may be made."""
+    """Return whether changes are allowed at *now*."""
     if any(_within(window.deny, window.time_zone, now) for window in windows if window.deny):
         return False
     allowed = [window for window in windows if window.allow]
@@ -77,7 +76,7 @@ def is_open(windows: Sequence[Window], now: datetime) -> bool:
 
 
 def _within(cron: str, time_zone: str, now: datetime) -> bool:
-    """Return whether the minute of *now* is one that *cron* names, by the clock on the wall."""
+    """Return whether *cron* fires in the minute of *now*, in local time."""
     minute = now.astimezone(ZoneInfo(time_zone)).replace(second=0, microsecond=0, tzinfo=None)
     return next(cronsim.CronSim(cron, minute - _MINUTE), None) == minute
 
@@ -85,7 +84,7 @@ def _within(cron: str, time_zone: str, now: datetime) -> bool:
 def runs_between(start: wave_api.Start, anchor: datetime, after: datetime, until: datetime) -> Iterator[ScheduledRun]:
     """Yield the Runs that start after *after*, up to and including *until*.
 
-    *anchor* is when the Wave was first seen: `after` and `every` count from it.
+    *anchor* is the time at which the Wave was first seen; `after` and `every` count from it.
     """
     if start.after is not None or start.at is not None:
         moment = start.at if start.at is not None else anchor + (start.after or timedelta())
@@ -106,10 +105,9 @@ def runs_between(start: wave_api.Start, anchor: datetime, after: datetime, until
 def due_runs(
     start: wave_api.Start, anchor: datetime, last: datetime, now: datetime, *, grace: timedelta
 ) -> list[ScheduledRun]:
-    """Return the Runs to start now, none of which has been seen at *last*.
+    """Return the Runs to start now that were not due at *last*.
 
-    A Run that is late by more than *grace* was missed: the Wave says whether the latest such one
-    is made up for.
+    A Run that is late by more than *grace* is missed. `missed: run` starts the latest missed one.
     """
     on_time = list(runs_between(start, anchor, max(last, now - grace - _INSTANT), now))
     if on_time or start.missed == "skip":
@@ -118,7 +116,7 @@ def due_runs(
 
 
 def _latest(start: wave_api.Start, anchor: datetime, last: datetime, now: datetime) -> Iterator[ScheduledRun]:
-    """Yield the latest Run after *last*, without counting all that a long absence has missed."""
+    """Yield the latest Run after *last*, without iterating over all missed ones."""
     if start.cron is not None:
         moment = last_fire_time(start.cron, start.time_zone, now)
         last = max(last, moment - _INSTANT) if moment else now
@@ -128,11 +126,11 @@ def _latest(start: wave_api.Start, anchor: datetime, last: datetime, now: dateti
 
 
 # ----------------------------------------------------------------------------------------
-# instants
+# arrivals
 
 
 def arrival_offsets(wave: wave_api.Wave, random: SeededRandom, trace: Sequence[float] = ()) -> Iterator[timedelta]:
-    """Yield when each object of a Run is due, counted from the Run's start, in order."""
+    """Yield the due time of each object, relative to the start of the Run."""
     endless = wave.arrivals is not None and (wave.duration is not None or wave.arrivals.trace is not None)
     limit = wave.count if wave.count is not None else (None if endless else 1)
     end = wave.duration.total_seconds() if wave.duration else math.inf
@@ -143,39 +141,39 @@ def arrival_offsets(wave: wave_api.Wave, random: SeededRandom, trace: Sequence[f
 
 
 def object_count(wave: wave_api.Wave, random: SeededRandom, trace: Sequence[float] = ()) -> int:
-    """Return how many objects a Run has: quickly, if a count, a trace or an even rate decides that alone."""
+    """Return the number of objects of a Run; fast for a count, a trace or a constant rate."""
     if wave.duration is None:
         recorded = wave.arrivals is not None and wave.arrivals.trace is not None
         most = len(trace) if recorded else max(1, wave.count or 1)
         return min(most, wave.count or most)
     if wave.arrivals is not None and wave.arrivals.rate is not None:
         end = wave.duration.total_seconds()
-        found = max(0, int(end * wave.arrivals.rate) - 1)
-        while found / wave.arrivals.rate < end:  # as the instants are reckoned, to the last digit
-            found += 1
-        return min(found, wave.count or found)
+        count = max(0, int(end * wave.arrivals.rate) - 1)
+        while count / wave.arrivals.rate < end:  # the same arithmetic as the arrivals, to the last digit
+            count += 1
+        return min(count, wave.count or count)
     return sum(1 for _ in arrival_offsets(wave, random, trace))
 
 
 def expected_arrivals(arrivals: wave_api.Arrivals, seconds: float) -> float:
-    """Return about how many objects arrive within so many seconds; a trace is what its file says."""
+    """Return the expected number of arrivals within a time; not for traces."""
     rate = arrivals.rate or arrivals.poisson
     if rate is not None:
         return rate * seconds
     if arrivals.burst is not None:
         return arrivals.burst.size * math.ceil(seconds / arrivals.burst.every.total_seconds())
     total = 0.0
-    for piece in _stretches(arrivals):
-        part = min(seconds, piece.seconds)
-        slope = (piece.last - piece.first) / piece.seconds if math.isfinite(piece.seconds) else 0.0
-        total += (piece.first + slope * part / 2) * part
+    for segment in _segments(arrivals):
+        part = min(seconds, segment.seconds)
+        slope = (segment.last - segment.first) / segment.seconds if math.isfinite(segment.seconds) else 0.0
+        total += (segment.first + slope * part / 2) * part
         seconds -= part
     return total
 
 
 def _seconds(arrivals: wave_api.Arrivals | None, random: SeededRandom, trace: Sequence[float]) -> Iterable[float]:
     if arrivals is None:
-        return _endlessly(0.0)
+        return _repeat(0.0)
     if arrivals.rate is not None:
         return _constant(arrivals.rate)
     if arrivals.poisson is not None:
@@ -185,10 +183,10 @@ def _seconds(arrivals: wave_api.Arrivals | None, random: SeededRandom, trace: Se
     if arrivals.trace is not None:
         speed = arrivals.trace.speed
         return (at / speed for at in trace)
-    return _pieces(arrivals, _poisson(1.0, random) if arrivals.random else _constant(1.0))
+    return _changing_rate(arrivals, _poisson(1.0, random) if arrivals.random else _constant(1.0))
 
 
-def _endlessly(value: float) -> Iterator[float]:
+def _repeat(value: float) -> Iterator[float]:
     while True:
         yield value
 
@@ -218,8 +216,8 @@ def _bursts(burst: wave_api.Burst) -> Iterator[float]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
-    """A stretch of time in which the rate changes evenly from one value to another."""
+class _RateSegment:
+    """A time segment with a linear rate."""
 
     seconds: float
     first: float
@@ -230,33 +228,36 @@ class _Piece:
         return (self.first + self.last) / 2 * self.seconds
 
     def at(self, objects: float) -> float:
-        """Return when this many objects have arrived."""
+        """Return the time at which this many objects have arrived."""
         slope = (self.last - self.first) / self.seconds if math.isfinite(self.seconds) else 0.0
-        if abs(slope) < 1e-12:  # noqa: PLR2004  # as good as constant
+        if abs(slope) < 1e-12:  # noqa: PLR2004  # practically constant
             return objects / self.first
         return (math.sqrt(max(0.0, self.first**2 + 2 * slope * objects)) - self.first) / slope
 
 
-def _stretches(arrivals: wave_api.Arrivals) -> list[_Piece]:
-    """Return a rate that changes, piece by piece; the last one stays for ever."""
-    pieces: list[_Piece] = []
+def _segments(arrivals: wave_api.Arrivals) -> list[_RateSegment]:
+    """Return a changing rate in segments; the last one is endless."""
+    segments: list[_RateSegment] = []
     if arrivals.ramp is not None:
         ramp = arrivals.ramp
-        pieces = [_Piece(ramp.over.total_seconds(), ramp.from_, ramp.to), _Piece(math.inf, ramp.to, ramp.to)]
+        segments = [
+            _RateSegment(ramp.over.total_seconds(), ramp.from_, ramp.to),
+            _RateSegment(math.inf, ramp.to, ramp.to),
+        ]
     elif arrivals.steps is not None:
-        pieces = [_Piece(step.for_.total_seconds(), step.rate, step.rate) for step in arrivals.steps]
-        pieces.append(_Piece(math.inf, pieces[-1].last, pieces[-1].last))
-    return pieces
+        segments = [_RateSegment(step.for_.total_seconds(), step.rate, step.rate) for step in arrivals.steps]
+        segments.append(_RateSegment(math.inf, segments[-1].last, segments[-1].last))
+    return segments
 
 
-def _pieces(arrivals: wave_api.Arrivals, marks: Iterator[float]) -> Iterator[float]:
-    """Yield the instants of a rate that changes: an object arrives when the rate's integral reaches its mark.
+def _changing_rate(arrivals: wave_api.Arrivals, marks: Iterator[float]) -> Iterator[float]:
+    """Yield the arrivals of a changing rate: an object arrives when the rate's integral reaches its mark.
 
-    Marks of even distance give an even rate, those of a Poisson process a random one.
+    Equidistant marks give regular arrivals, marks of a Poisson process random ones.
     """
     begun, before, mark = 0.0, 0.0, next(marks)
-    for piece in _stretches(arrivals):
-        while mark < before + piece.objects:
-            yield begun + piece.at(mark - before)
+    for segment in _segments(arrivals):
+        while mark < before + segment.objects:
+            yield begun + segment.at(mark - before)
             mark = next(marks)
-        begun, before = begun + piece.seconds, before + piece.objects
+        begun, before = begun + segment.seconds, before + segment.objects

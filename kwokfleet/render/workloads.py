@@ -1,7 +1,6 @@
-"""Waves into objects: a template, variables drawn from the seed, and what brings pods onto the fake nodes.
+"""Renders the objects of a Run: the Wave's template with seeded variables, and affinity for the fake nodes.
 
-A template is prepared once for each Run and then filled in for each object: parts without a
-variable are shared by all of them.
+A template is compiled once per Run and filled in for each object. Objects share the parts without variables.
 """
 
 import math
@@ -19,7 +18,7 @@ from kwokfleet.render import distributions, lifecycles, schedule, usage
 from kwokfleet.render.seeded_random import SeededRandom
 
 VARIABLE = re.compile(r"\\?\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
-"""`{{name}}`; with a backslash before it, it is left alone."""
+"""`{{name}}`; a backslash before it escapes it."""
 BUILT_IN = ("index", "run", "fleet", "wave", "name")
 DEFAULT_NAME = "{{fleet}}-{{wave}}-{{run}}-{{index}}"
 DEFAULT_NAMESPACE = "default"
@@ -37,11 +36,11 @@ TEXTS = {
     "annotations", "args", "command", "data", "image", "labels", "matchLabels", "name", "namespace", "nodeSelector",
     "priorityClassName", "schedulerName", "stringData", "value", "values",
 }  # fmt: skip
-"""Fields under which the API server takes texts only, even if they look like numbers."""
+"""Fields that must be strings, even if they look like numbers."""
 
 Variables = Mapping[str, Any]
 Row = Mapping[str, Any]
-"""What a trace says about one object."""
+"""The variables of one object in a trace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class RecordedArrivals:
 
 @dataclass(frozen=True, slots=True)
 class DueObject:
-    """One object of a Run, and when it is due."""
+    """An object of a Run, and its due time."""
 
     at: datetime
     run: str
@@ -64,48 +63,48 @@ class DueObject:
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """What a Wave's objects depend on beside the Wave."""
+    """Inputs of a Run's objects."""
 
     fleet: fleet_api.Fleet
     wave: Wave
     run: str
     trace: RecordedArrivals | None = None
     taints: Mapping[str, Sequence[Manifest]] = field(default_factory=dict)
-    """The taints of the Fleet's pools, by pool; templates may bring some."""
+    """Taints of the Fleet's pools, with those of node templates."""
 
 
 def due_objects(context: RunContext, start: datetime) -> Iterator[DueObject]:
-    """Yield when each object of a Run is due, in order."""
+    """Yield the objects of a Run by due time."""
     wave = context.wave
     for index, offset in enumerate(schedule.arrival_offsets(wave, *_arrivals(context))):
         yield DueObject(start + offset, context.run, index, wave.name)
 
 
 def object_count(context: RunContext) -> int:
-    """Return how many objects a Run has."""
+    """Return the number of objects of a Run."""
     return schedule.object_count(context.wave, *_arrivals(context))
 
 
 def _arrivals(context: RunContext) -> tuple[SeededRandom, tuple[float, ...]]:
-    """Return the chance and the recorded times that a Run's instants follow from."""
+    """Return the random numbers and recorded times for a Run's arrivals."""
     random = SeededRandom(context.fleet.spec.seed, context.fleet.name, context.wave.name, context.run, "arrivals")
     return random, context.trace.at if context.trace else ()
 
 
 def object_factory(context: RunContext) -> Callable[[int], Manifest]:
-    """Return what makes the object of a Run with a given index."""
+    """Return a function from an index to the object of a Run."""
     fill = _compiled(_prepared(context))
     draw = _drawing(context)
-    return lambda index: _made(fill, draw(index))
 
+    def create(index: int) -> Manifest:
+        manifest: Manifest = fill(draw(index))
+        return manifest
 
-def _made(fill: "_Fill", variables: Variables) -> Manifest:
-    made: Manifest = fill(variables)
-    return made
+    return create
 
 
 def template_variables(value: Any) -> set[str]:  # noqa: ANN401  # any part of a manifest
-    """Return the variables that a template mentions."""
+    """Return the names of a template's variables."""
     if isinstance(value, str):
         return {match[1] for match in VARIABLE.finditer(value) if not match[0].startswith("\\")}
     if isinstance(value, Mapping):
@@ -114,32 +113,32 @@ def template_variables(value: Any) -> set[str]:  # noqa: ANN401  # any part of a
 
 
 def namespace(context: RunContext) -> str:
-    """Return the namespace of a Wave's objects, variables and all."""
-    given = (context.wave.template.get("metadata") or {}).get("namespace")
-    return context.wave.namespace or given or DEFAULT_NAMESPACE
+    """Return the namespace of a Wave's objects; it may contain variables."""
+    in_template = (context.wave.template.get("metadata") or {}).get("namespace")
+    return context.wave.namespace or in_template or DEFAULT_NAMESPACE
 
 
 def completes(context: RunContext) -> bool:
-    """Return whether a Wave's objects complete by themselves; of others, Ready is all that can be waited for.
+    """Return whether a Wave's objects complete; others are done when Ready.
 
-    A Lifecycle decides, if there is one. Without it Jobs do, and pods that need not start again for ever where the
-    Fleet has Stages by which a pod that belongs to no Job can end.
+    A Lifecycle decides. Without one, Jobs complete, and pods whose restartPolicy is not Always, if the Fleet has
+    Stages that complete pods without a Job.
     """
     template, spec = context.wave.template, context.fleet.spec
     job = template["kind"] == "Job" and template["apiVersion"].startswith("batch/")
     if not job and template["kind"] != "Pod":
         return False
-    pod = next((each.pod for each in spec.lifecycles if each.name == context.wave.lifecycle), None)
+    pod = next((entry.pod for entry in spec.lifecycles if entry.name == context.wave.lifecycle), None)
     if pod is not None:
-        meant = job or pod.complete is None or pod.complete.when == "always"
-        return meant and (pod.complete is not None or (pod.fail is not None and pod.fail.probability >= 1))
-    inside = template.get("spec")
-    policy = inside.get("restartPolicy", "Always") if isinstance(inside, Mapping) else "Always"
+        applies = job or pod.complete is None or pod.complete.when == "always"
+        return applies and (pod.complete is not None or (pod.fail is not None and pod.fail.probability >= 1))
+    pod_spec = template.get("spec")
+    policy = pod_spec.get("restartPolicy", "Always") if isinstance(pod_spec, Mapping) else "Always"
     return job or (policy != "Always" and any(use.file or use.name == "job" for use in spec.stages))
 
 
 def variable_names(wave: Wave, trace: RecordedArrivals | None = None) -> set[str]:
-    """Return the variables that a Wave's template may mention."""
+    """Return the variables that a Wave's template may use."""
     return {*BUILT_IN, *wave.vary, *(trace.rows[0] if trace and trace.rows else ())}
 
 
@@ -154,7 +153,7 @@ def _drawing(context: RunContext) -> Callable[[int], Variables]:
         name: _variable_drawer(variable, SeededRandom(*purpose, "vary", name))
         for name, variable in sorted(wave.vary.items())
     }
-    lifecycle = next((each for each in fleet.spec.lifecycles if each.name == wave.lifecycle), None)
+    lifecycle = next((entry for entry in fleet.spec.lifecycles if entry.name == wave.lifecycle), None)
     delays = lifecycles.drawn_delays(lifecycle) if lifecycle else {}
     durations = [
         (_hidden(part), delay, SeededRandom(*purpose, "delay", part)) for part, delay in sorted(delays.items())
@@ -194,7 +193,7 @@ def _variable_drawer(variable: Variable, random: SeededRandom) -> Callable[[int]
 
 
 def _hidden(part: str) -> str:
-    """Return the name of a variable that no template can mention by accident."""
+    """Return the name of an internal variable."""
     return f"kwokfleet_{part}"
 
 
@@ -203,12 +202,12 @@ def _hidden(part: str) -> str:
 
 
 def _name(context: RunContext) -> str:
-    given = (context.wave.template.get("metadata") or {}).get("name")
-    return str(given) if given else DEFAULT_NAME
+    name = (context.wave.template.get("metadata") or {}).get("name")
+    return str(name) if name else DEFAULT_NAME
 
 
 def _prepared(context: RunContext) -> Manifest:
-    """Return a Wave's template with everything of ours in it, variables still open."""
+    """Return a Wave's template with our labels, annotations and placement; variables are not filled in."""
     wave, template = context.wave, context.wave.template
     metadata = dict(template.get("metadata") or {})
     labels = owner_labels(context)
@@ -238,12 +237,12 @@ def _prepared(context: RunContext) -> Manifest:
 
 
 def owner_labels(context: RunContext) -> dict[str, str]:
-    """Return the labels by which all that belongs to a Run is found again."""
+    """Return the labels that select all objects of a Run."""
     return {objects.FLEET: context.fleet.name, objects.WAVE: context.wave.name, objects.RUN: context.run}
 
 
 def _placed(part: Any, context: RunContext, labels: Mapping[str, str]) -> Any:  # noqa: ANN401  # any part of a manifest
-    """Return a part of a template with every pod template in it made ours, whatever kind it belongs to."""
+    """Return a part of a template with labels and placement in every pod template, of any kind."""
     if isinstance(part, Mapping):
         spec = part.get("spec")
         if isinstance(spec, Mapping) and isinstance(spec.get("containers"), list):
@@ -253,11 +252,11 @@ def _placed(part: Any, context: RunContext, labels: Mapping[str, str]) -> Any:  
 
 
 def _placed_pod(pod: Mapping[str, Any], context: RunContext, labels: Mapping[str, str]) -> Manifest:
-    """Return a pod template with the owner's labels, its Lifecycle, and a way onto the Fleet's nodes."""
+    """Return a pod template with owner labels, Lifecycle, usage, affinity and tolerations."""
     wave, fleet = context.wave, context.fleet
     metadata = dict(pod.get("metadata") or {})
     added = {**wave.labels, **labels}
-    lifecycle = next((each for each in fleet.spec.lifecycles if each.name == wave.lifecycle), None)
+    lifecycle = next((entry for entry in fleet.spec.lifecycles if entry.name == wave.lifecycle), None)
     if lifecycle is not None:
         added[objects.LIFECYCLE] = lifecycles.label(fleet.name, lifecycle.name)
         drawn = {
@@ -279,47 +278,47 @@ def _placed_pod(pod: Mapping[str, Any], context: RunContext, labels: Mapping[str
     }
 
 
-def _tolerations(given: Sequence[Manifest], context: RunContext) -> list[Manifest]:
-    """Return tolerations for the fake taint, the autoscaler's, and all of the pools that the Wave names."""
+def _tolerations(existing: Sequence[Manifest], context: RunContext) -> list[Manifest]:
+    """Return tolerations for the fake taint, the autoscaler's, and the taints of the Wave's pools."""
     fleet, wave = context.fleet, context.wave
-    wanted = [{"key": objects.FAKE_NODE_KEY, "operator": "Exists", "effect": "NoSchedule"}]
+    added = [{"key": objects.FAKE_NODE_KEY, "operator": "Exists", "effect": "NoSchedule"}]
     pools = [pool for pool in fleet.spec.node_pools if not wave.pools or pool.name in wave.pools]
     if any(pool.autoscaler for pool in pools):
-        wanted.append({"key": objects.AUTOSCALER_TAINT_KEY, "operator": "Exists", "effect": "NoSchedule"})
+        added.append({"key": objects.AUTOSCALER_TAINT_KEY, "operator": "Exists", "effect": "NoSchedule"})
     for taint in (taint for pool in pools if pool.name in wave.pools for taint in context.taints.get(pool.name, ())):
         value = {"operator": "Equal", "value": taint["value"]} if taint.get("value") else {"operator": "Exists"}
-        own = {"key": taint["key"], **value, "effect": taint["effect"]}
-        if own not in wanted and taint["key"] != objects.FAKE_NODE_KEY:
-            wanted.append(own)
-    have = {(each.get("key"), each.get("effect")) for each in given}
-    return [*given, *(each for each in wanted if (each["key"], each["effect"]) not in have)]
+        toleration = {"key": taint["key"], **value, "effect": taint["effect"]}
+        if toleration not in added and taint["key"] != objects.FAKE_NODE_KEY:
+            added.append(toleration)
+    tolerated = {(entry.get("key"), entry.get("effect")) for entry in existing}
+    return [*existing, *(entry for entry in added if (entry["key"], entry["effect"]) not in tolerated)]
 
 
-def _affinity(given: Mapping[str, Any], fleet: fleet_api.Fleet, wave: Wave) -> Manifest:
-    """Return an affinity that also asks for the Fleet's nodes: its terms are alternatives, so each must."""
-    asks: list[Manifest] = [{"key": objects.FLEET, "operator": "In", "values": [fleet.name]}]
+def _affinity(existing: Mapping[str, Any], fleet: fleet_api.Fleet, wave: Wave) -> Manifest:
+    """Return an affinity that also requires the Fleet's nodes, in every term: terms are alternatives."""
+    required_nodes: list[Manifest] = [{"key": objects.FLEET, "operator": "In", "values": [fleet.name]}]
     if wave.pools:
-        asks.append({"key": objects.POOL, "operator": "In", "values": list(wave.pools)})
-    node = dict(given.get("nodeAffinity") or {})
+        required_nodes.append({"key": objects.POOL, "operator": "In", "values": list(wave.pools)})
+    node = dict(existing.get("nodeAffinity") or {})
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     terms = (node.get(required) or {}).get("nodeSelectorTerms") or [{}]
     node[required] = {
         "nodeSelectorTerms": [
-            {**term, "matchExpressions": [*(term.get("matchExpressions") or []), *asks]} for term in terms
+            {**term, "matchExpressions": [*(term.get("matchExpressions") or []), *required_nodes]} for term in terms
         ]
     }
-    return {**given, "nodeAffinity": node}
+    return {**existing, "nodeAffinity": node}
 
 
 # ----------------------------------------------------------------------------------------
 # filling in
 
 _Fill = Callable[[Variables], Any]
-"""Makes a value of a template, given the variables."""
+"""Returns a part of a template, filled in with variables."""
 
 
 def _compiled(part: Any, *, text: bool = False) -> _Fill:  # noqa: ANN401  # any part of a manifest
-    """Return what fills in one part of a template; what holds no variable is made once and shared."""
+    """Compile one part of a template; a part without variables is created once and shared."""
     if not template_variables(part):
         constant = _unescaped(part)
         return lambda _variables: constant
@@ -332,7 +331,7 @@ def _compiled(part: Any, *, text: bool = False) -> _Fill:  # noqa: ANN401  # any
 
 
 def _compiled_mapping(part: Mapping[str, Any], *, text: bool) -> _Fill:
-    """Return what fills in a mapping: a copy of what is constant, with the rest put in its place."""
+    """Compile a mapping: a copy of the constant items, with the others filled in."""
     if any(template_variables(key) for key in part):
         items = [(_compiled(key, text=True), _compiled(item, text=text or key in TEXTS)) for key, item in part.items()]
         return lambda variables: {key(variables): item(variables) for key, item in items}
@@ -342,16 +341,16 @@ def _compiled_mapping(part: Mapping[str, Any], *, text: bool) -> _Fill:
     ]
 
     def fill(variables: Variables) -> Manifest:
-        made = constant.copy()
+        filled = constant.copy()
         for key, item in varying:
-            made[key] = item(variables)
-        return made
+            filled[key] = item(variables)
+        return filled
 
     return fill
 
 
 def _compiled_text(text_with_variables: str, *, text: bool) -> _Fill:
-    """Return what fills in a text; a variable that is all of it keeps its type, where a number may stand."""
+    """Compile a string; a single variable keeps its type, unless the field must be a string."""
     whole = VARIABLE.fullmatch(text_with_variables)
     if whole and not text:
         name = whole[1]
@@ -363,7 +362,7 @@ def _compiled_text(text_with_variables: str, *, text: bool) -> _Fill:
 
 
 def _shown(value: Any) -> Any:  # noqa: ANN401  # a variable's value
-    """Return a value as it is written in a manifest: true, not True."""
+    """Return a value as YAML writes it: true, not True."""
     return str(value).lower() if isinstance(value, bool) else value
 
 

@@ -80,7 +80,7 @@ def test_broken_records_are_said_with_their_line_and_the_rest_is_used(kwokfleet:
     done = kwokfleet.run("learn", str(recording))
     assert done.returncode == 0
     line = text.count("\n") + 1
-    assert f"pods.json:{line + 2}:1: the record that begins in line {line} breaks off" in done.stderr
+    assert f"pods.json:{line + 2}:1: the record that starts in line {line} is truncated" in done.stderr
     assert "1 invalid record skipped" in done.stderr
     assert f"from {PODS} pods" in done.stdout
 

@@ -120,7 +120,7 @@ def test_whatever_is_chosen_says_what_was_seen(shape: Distribution, seed: int, w
     chance = math.sqrt(math.log(2e6) / (2 * size))  # Dvoretzky, Kiefer, Wolfowitz: once in a million
     assert fitting.distance(shape, sample) <= chance
     assert found.distance <= 2 * chance
-    assert all(worse >= 0 for worse in found.rivals.values())
+    assert all(worse >= 0 for worse in found.alternatives.values())
 
 
 # what cannot be told
@@ -140,12 +140,12 @@ def test_a_few_values_make_a_constant_or_a_range(counts: dict[int, int], shape: 
     found = fitting.fit(fitting.Sample(counts, 1.0))
     assert found.shape == shape
     assert found.is_guess
-    assert not found.rivals
+    assert not found.alternatives
 
 
 def test_no_value_is_no_fit() -> None:
     """Nothing is made of nothing."""
-    with pytest.raises(ValueError, match="nothing was seen"):
+    with pytest.raises(ValueError, match="the sample is empty"):
         fitting.fit(fitting.Sample({}, 1.0))
 
 

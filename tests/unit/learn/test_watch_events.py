@@ -69,7 +69,7 @@ def test_a_record_that_breaks_off_costs_no_other(kinds: list[str], indented: boo
     assert [each.pod["metadata"]["name"] for each in records] == [f"pod-{i}" for i in range(len(kinds)) if i != cut]
     [trouble] = broken
     assert before < trouble.line <= before + broken_text.count("\n") + 1
-    assert f"begins in line {before + 1}" in trouble.what
+    assert f"starts in line {before + 1}" in trouble.what
 
 
 @given(st.text(max_size=200))
@@ -88,9 +88,9 @@ def test_any_text_is_read_or_told(text: str) -> None:
         ('\n\n{"type": "WHAT", "object": 3}', "3:1: neither an event nor a pod"),
         (
             '{"type": "ERROR", "object": {"kind": "Status", "message": "too\\nold"}}',
-            "had ended here: too old",
+            "the watch ended here: too old",
         ),
-        ('{"a": }', "1:7: the record that begins in line 1 is not JSON"),
+        ('{"a": }', "1:7: the record that starts in line 1 is not JSON"),
         ('{"kind": "List", "items": [3]}', "1:1: neither an event nor a pod"),
         ("[" * 100_000, ""),
     ],
