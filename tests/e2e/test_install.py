@@ -172,7 +172,7 @@ def test_what_is_in_the_way_of_an_upgrade_is_said(plane: ControlPlane, program: 
     assert plane.get("deployment/kwokfleet", "-n", "kwokfleet")["spec"]["replicas"] == 1
     assert "name them again" in refused(program, 2, "install", "--no-wait")
     said = refused(program, 5, *again, "--namespace=elsewhere")
-    assert "installed in namespace kwokfleet already" in said
+    assert "already installed in namespace kwokfleet" in said
     plane.kubectl("delete", "deployment,service", "kwokfleet", "-n", "kwokfleet")  # half of it is missing
     program.ok("uninstall", "--delete-fleet")
     assert plane.try_kubectl("get", "namespace/kwokfleet").returncode == 1
