@@ -91,10 +91,10 @@ class Applier:
         ]
         if self.dry_run or not moves:
             return self.run_all(title, changes, self.change)
-        move = shard_handover.ShardHandover(self.sender, moves, inventory)
-        move.leave()
+        handover = shard_handover.ShardHandover(self.sender, moves, inventory)
+        handover.release()
         outcomes = self.run_all(title, changes, self.change)
-        move.arrive(
+        handover.complete(
             {each.change.key.name for each in outcomes if each.result in (ChangeResult.DONE, ChangeResult.ALREADY)}
         )
         return outcomes

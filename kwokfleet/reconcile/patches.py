@@ -1,9 +1,8 @@
-"""From differences to requests: the smallest JSON merge patches that mend an object and touch nothing else.
+"""Differences to minimal JSON merge patches.
 
-Why not server-side apply: a third slower for creations, and wrong for taints, which are one field
-there: applying ours would take away the node controllers'. Patches name single fields, carry the
-UID so that they never reach a namesake, and, where a whole list must be sent, the version of the
-object that the list was read from.
+Why not server-side apply: creations are a third slower, and taints are one field there, so applying ours would
+remove those of the node controllers. A patch names single fields and the UID, so that it never reaches another object
+of the same name. A patch with a whole list also names the resourceVersion that the list was read at.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,52 +15,52 @@ from kwokfleet.reconcile import diff
 from kwokfleet.reconcile.diff import ABSENT, Difference, Path
 
 
-def build_patches(have: Observed, found: Iterable[Difference]) -> list[Patch]:
-    """Return the patches that take *found* away; a node's status is another place than the rest of it."""
+def build_patches(live_object: Observed, differences: Iterable[Difference]) -> list[Patch]:
+    """Return the patches that remove the differences; status is a subresource with a patch of its own."""
     split: dict[str, list[Difference]] = {"": [], "status": []}
-    for each in found:
-        split["status" if each.path[0] == "status" else ""].append(each)
-    return [Patch(name, _body(have, part)) for name, part in split.items() if part]
+    for difference in differences:
+        split["status" if difference.path[0] == "status" else ""].append(difference)
+    return [Patch(name, _body(live_object, part)) for name, part in split.items() if part]
 
 
-def cordon(have: Observed) -> Patch:
-    """Return the patch that keeps new pods away from a node."""
-    return Patch("", {"metadata": {"uid": have.uid}, "spec": {"unschedulable": True}})
+def cordon(live_object: Observed) -> Patch:
+    """Return the patch that makes a node unschedulable."""
+    return Patch("", {"metadata": {"uid": live_object.uid}, "spec": {"unschedulable": True}})
 
 
 def remove_not_ready_taint(node: Manifest, version: int) -> Patch:
-    """Return the patch that lets pods onto a node which was born Ready.
+    """Return the patch that removes the not-ready taint of a node created Ready.
 
-    The API server taints every new node not-ready, and the controller manager takes that off again with two
-    requests for each. This is one, and holds only for the very version that was created.
+    The API server adds the taint to every new node, and the controller manager removes it with two requests per node.
+    This patch is one request, valid only for the created version.
     """
     taints = node["spec"].get("taints")
     return Patch("", {"metadata": {"resourceVersion": str(version)}, "spec": {"taints": taints}})
 
 
-def _body(have: Observed, found: Sequence[Difference]) -> Manifest:
-    metadata: Manifest = {"uid": have.uid}
+def _body(live_object: Observed, differences: Sequence[Difference]) -> Manifest:
+    metadata: Manifest = {"uid": live_object.uid}
     body: Manifest = {"metadata": metadata}
     for path in (diff.TAINTS, diff.ADDRESSES):
-        entries = [each for each in found if each.path[:2] == path]
+        entries = [difference for difference in differences if difference.path[:2] == path]
         if entries:
-            metadata["resourceVersion"] = str(have.resource_version)
-            _put(body, path, _list(have, path, entries) or None)
-    for each in found:
-        if each.path[:2] not in (diff.TAINTS, diff.ADDRESSES):
-            _put(body, each.path, None if each.desired is ABSENT else each.desired)
+            metadata["resourceVersion"] = str(live_object.resource_version)
+            _put(body, path, _list(live_object, path, entries) or None)
+    for difference in differences:
+        if difference.path[:2] not in (diff.TAINTS, diff.ADDRESSES):
+            _put(body, difference.path, None if difference.desired is ABSENT else difference.desired)
     return body
 
 
-def _list(have: Observed, path: Path, found: Sequence[Difference]) -> list[Any]:
-    """Return a list as it should be: the live one without what goes, with what comes."""
-    live = have.manifest.get(path[0], {}).get(path[1]) or []
+def _list(live_object: Observed, path: Path, differences: Sequence[Difference]) -> list[Any]:
+    """Return the live list with the differences applied."""
+    live = live_object.manifest.get(path[0], {}).get(path[1]) or []
     mark = _taint_mark if path == diff.TAINTS else _address_mark
-    changed = {each.path[2]: each.desired for each in found}
-    kept = [changed.get(mark(entry), entry) for entry in live]
-    there = {mark(entry) for entry in live}
-    return [each for each in kept if each is not ABSENT] + [
-        want for name, want in changed.items() if name not in there and want is not ABSENT
+    changed = {difference.path[2]: difference.desired for difference in differences}
+    changed_entries = [changed.get(mark(entry), entry) for entry in live]
+    live_marks = {mark(entry) for entry in live}
+    return [entry for entry in changed_entries if entry is not ABSENT] + [
+        desired for name, desired in changed.items() if name not in live_marks and desired is not ABSENT
     ]
 
 

@@ -1,4 +1,4 @@
-"""Plans for others to read: JSON for programs, Markdown for pull requests, unified diffs for eyes and diff tools."""
+"""Plan formats: JSON, Markdown for pull requests, unified diffs."""
 
 import difflib
 from collections.abc import Iterator
@@ -14,25 +14,25 @@ from kwokfleet.reconcile.diff import ABSENT
 
 SIGNS = {ChangeAction.CREATE: "+", ChangeAction.UPDATE: "~", ChangeAction.REPLACE: "±", ChangeAction.DELETE: "-"}
 MOST_IN_MARKDOWN = 200
-"""Objects that a Markdown report lists one by one: a comment has 65,536 characters."""
+"""Most objects listed in Markdown: a GitHub comment has at most 65,536 characters."""
 
 
-def to_json(made: Plan, *, whole: bool) -> str:
-    """Return a plan as JSON; *whole* manifests of what is created, if wanted."""
+def to_json(plan: Plan, *, whole: bool) -> str:
+    """Return a Plan as JSON; *whole*: with the desired manifests."""
     document = {
-        "differs": not made.empty,
-        "digest": digest(made.changes),
-        "summary": _counts(made),
-        "groups": [_group(group) for group in outcomes.groups(made.changes)],
-        "changes": [_change(change, whole=whole) for change in made.changes],
-        "withheld": [_withheld(each, whole=whole) for each in made.withheld],
+        "differs": not plan.empty,
+        "digest": digest(plan.changes),
+        "summary": _counts(plan),
+        "groups": [_group(group) for group in outcomes.groups(plan.changes)],
+        "changes": [_change(change, whole=whole) for change in plan.changes],
+        "withheld": [_withheld(each, whole=whole) for each in plan.withheld],
     }
     return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()
 
 
-def _counts(made: Plan) -> dict[str, int]:
-    counts = {action.value: sum(change.action is action for change in made.changes) for action in ChangeAction}
-    return counts | {"withheld": sum(len(each.changes) for each in made.withheld)}
+def _counts(plan: Plan) -> dict[str, int]:
+    counts = {action.value: sum(change.action is action for change in plan.changes) for action in ChangeAction}
+    return counts | {"withheld": sum(len(each.changes) for each in plan.withheld)}
 
 
 def _group(group: outcomes.ChangeGroup) -> dict[str, Any]:
@@ -79,24 +79,24 @@ def _withheld(each: Withheld, *, whole: bool) -> dict[str, Any]:
 
 
 # ----------------------------------------------------------------------------------------
-# for people
+# text
 
 
 def object_name(change: Change) -> str:
-    """Return what an object is called, with its kind."""
+    """Return kind, namespace and name of an object."""
     inside = f"{change.key.namespace}/" if change.key.namespace else ""
     return f"{change.key.kind.lower()} {inside}{change.key.name}"
 
 
 def change_lines(change: Change) -> Iterator[str]:
-    """Yield a change, and below it each field that differs."""
+    """Yield a line for a change, and one for each difference."""
     yield f"{SIGNS[change.action]} {object_name(change)}: {change.reason}"
     for each in change.differences:
         yield f"    {field_text(each.path)}: {value_text(each.live)} -> {value_text(each.desired)}"
 
 
 def field_text(path: diff.Path) -> str:
-    """Return a field as people write it: `metadata.labels["a.b/c"]`."""
+    """Return a field path: `metadata.labels["a.b/c"]`."""
     plain = all(step.replace("-", "").replace("_", "").isalnum() for step in path)
     if plain:
         return ".".join(path)
@@ -108,16 +108,16 @@ def field_text(path: diff.Path) -> str:
 
 
 def value_text(what: Any) -> str:  # noqa: ANN401  # any part of a manifest
-    """Return one side of a difference on one line."""
+    """Return one side of a difference as JSON."""
     return "(none)" if what is ABSENT else orjson.dumps(what).decode()
 
 
-def to_markdown(made: Plan) -> str:
-    """Return a plan as Markdown."""
-    if made.empty:
+def to_markdown(plan: Plan) -> str:
+    """Return a Plan as Markdown."""
+    if plan.empty:
         return "**kwokfleet:** no differences\n"
-    out = [f"**kwokfleet:** {outcomes.summary(made)}", ""]
-    shown = outcomes.groups(made.changes)
+    out = [f"**kwokfleet:** {outcomes.summary(plan)}", ""]
+    shown = outcomes.groups(plan.changes)
     if shown:
         out += ["| fleet | what | create | change | replace | delete |", "|---|---|--:|--:|--:|--:|"]
         out += [
@@ -126,13 +126,13 @@ def to_markdown(made: Plan) -> str:
             for group in shown
         ]
         out.append("")
-    for each in made.withheld:
-        release = f" Release it with `kwokfleet approve {each.digest}`." if each.digest else ""
+    for each in plan.withheld:
+        release = f" To allow it: `kwokfleet approve {each.digest}`." if each.digest else ""
         out.append(f"> **withheld** ({each.cause}, {len(each.changes)}): {each.why}.{release}")
         out.append("")
-    listed = [line for change in made.changes[:MOST_IN_MARKDOWN] for line in change_lines(change)]
+    listed = [line for change in plan.changes[:MOST_IN_MARKDOWN] for line in change_lines(change)]
     if listed:
-        more = len(made.changes) - MOST_IN_MARKDOWN
+        more = len(plan.changes) - MOST_IN_MARKDOWN
         out += ["<details><summary>objects</summary>", "", "```", *listed]
         out += [f"… and {more} more"] if more > 0 else []
         out += ["```", "", "</details>", ""]
@@ -144,28 +144,28 @@ def _fields(group: outcomes.ChangeGroup) -> str:
 
 
 def file_name(change: Change) -> str:
-    """Return the name under which diff tools are shown an object, as kubectl has it."""
+    """Return the file name of an object for diff tools, as kubectl diff has it."""
     parts = (change.key.api_version.replace("/", "."), change.key.kind, change.key.namespace, change.key.name)
     return ".".join(parts)
 
 
 def before_and_after(change: Change) -> tuple[str, str]:
-    """Return an object as YAML before and after a change."""
+    """Return the YAML of an object before and after a change."""
     live = "" if change.live is None else writer.to_yaml(_sorted(change.live.manifest))
     return live, "" if change.action is ChangeAction.DELETE else writer.to_yaml(_sorted(merged_manifest(change)))
 
 
 def _sorted(manifest: Manifest) -> Manifest:
-    """Return an object in the order of its names: the API server and kubectl each have their own."""
+    """Return an object with sorted keys: the API server and kubectl order them differently."""
     made: Manifest = orjson.loads(orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS))
     return made
 
 
 def merged_manifest(change: Change) -> Manifest:
-    """Return an object as it would be after a change."""
+    """Return an object after a change."""
     if change.live is None:
         return change.desired or {}
-    # Not deepcopy: equal parts of a live object are one, and would stay one, so that a change of one showed in both.
+    # Not deepcopy: live objects share equal parts, and a change of one would appear in both.
     made: Manifest = orjson.loads(orjson.dumps(change.live.manifest))
     for each in change.differences:
         if each.path[:2] in (diff.TAINTS, diff.ADDRESSES):
@@ -186,7 +186,7 @@ def merged_manifest(change: Change) -> Manifest:
 
 
 def unified_diff(change: Change) -> str:
-    """Return a change as a unified diff of YAML."""
+    """Return the unified diff of a change."""
     live, after = before_and_after(change)
     title = file_name(change)
     found = difflib.unified_diff(

@@ -1,9 +1,8 @@
-"""Which of its nodes a pool keeps when it shrinks, and which it gets when it grows.
+"""Scaling of pools: which nodes stay, and which indices new nodes get.
 
-By default they are the first so many: the highest index goes first, and gaps are filled. A pool may
-rather part with its emptiest or its newest nodes; then the ones that stay keep their indices, and
-what is missing is made with the lowest that are free. Either way nothing is remembered: asked again
-about the cluster that comes of it, the answer is the same nodes.
+By default a pool has the lowest indices: the highest index is removed first, and gaps are filled. With `scaleDown`
+emptiest or newest, remaining nodes keep their indices, and new nodes get the lowest free ones. The result depends only
+on the live nodes: planned again after the change, it is the same.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,46 +14,46 @@ from kwokfleet.kube.observed import Inventory, Observed
 from kwokfleet.render import desired, nodes
 
 Present = Mapping[desired.PartName, Sequence[tuple[int, Observed]]]
-"""The live nodes of pools that choose, with their indices."""
+"""Live nodes of pools with `scaleDown` emptiest or newest, with their indices."""
 
 
 def live_members(tree: desired.Tree, inventory: Inventory) -> Present:
-    """Return the live nodes of all pools that do not simply keep the first so many."""
-    choosy = {(fleet.name, pool.name): pool for fleet, pool in _choosy(tree)}
-    found: dict[desired.PartName, list[tuple[int, Observed]]] = {name: [] for name in choosy}
-    for node in inventory.values() if choosy else ():
+    """Return the live nodes of pools with `scaleDown` emptiest or newest."""
+    pools = {(fleet.name, pool.name): pool for fleet, pool in _selective_pools(tree)}
+    by_pool: dict[desired.PartName, list[tuple[int, Observed]]] = {name: [] for name in pools}
+    for node in inventory.values() if pools else ():
         name = (node.fleet, node.pool)
-        if node.key.kind == "Node" and name in choosy and not node.deleting and objects.is_fake_node(node.manifest):
-            index = _index(node, choosy[name])
+        if node.key.kind == "Node" and name in pools and not node.deleting and objects.is_fake_node(node.manifest):
+            index = _index(node, pools[name])
             if index is not None:
-                found[name].append((index, node))
-    return found
+                by_pool[name].append((index, node))
+    return by_pool
 
 
-def nodes_to_count(tree: desired.Tree, there: Present, now: datetime) -> list[str]:
-    """Return the nodes whose pods must be counted before it can be said which ones go."""
+def nodes_to_count(tree: desired.Tree, members: Present, now: datetime) -> list[str]:
+    """Return the nodes whose pods must be counted to scale down."""
     return [
         node.key.name
-        for fleet, pool in _choosy(tree)
-        if pool.scale_down == "emptiest" and len(there[fleet.name, pool.name]) > desired.pool_size(pool, now)
-        for _, node in there[fleet.name, pool.name]
+        for fleet, pool in _selective_pools(tree)
+        if pool.scale_down == "emptiest" and len(members[fleet.name, pool.name]) > desired.pool_size(pool, now)
+        for _, node in members[fleet.name, pool.name]
     ]
 
 
 def desired_indices(
-    tree: desired.Tree, there: Present, pods: Mapping[str, int], now: datetime
+    tree: desired.Tree, members: Present, pods: Mapping[str, int], now: datetime
 ) -> dict[desired.PartName, Sequence[int]]:
-    """Return the indices of the nodes that each such pool should have."""
-    found: dict[desired.PartName, Sequence[int]] = {}
-    for fleet, pool in _choosy(tree):
+    """Return the desired indices of each such pool."""
+    by_pool: dict[desired.PartName, Sequence[int]] = {}
+    for fleet, pool in _selective_pools(tree):
         name = (fleet.name, pool.name)
         size = desired.pool_size(pool, now)
-        kept = sorted(there[name], key=lambda each, pool=pool: _parting(pool, each, pods))[:size]  # type: ignore[misc]
-        found[name] = _filled({index for index, _ in kept}, size)
-    return found
+        kept = sorted(members[name], key=lambda each, pool=pool: _retention_key(pool, each, pods))[:size]  # type: ignore[misc]
+        by_pool[name] = _filled({index for index, _ in kept}, size)
+    return by_pool
 
 
-def _choosy(tree: desired.Tree) -> Iterable[tuple[Fleet, NodePool]]:
+def _selective_pools(tree: desired.Tree) -> Iterable[tuple[Fleet, NodePool]]:
     for fleet in tree.fleets:
         for pool in fleet.spec.node_pools:
             if pool.scale_down != "highestIndex":
@@ -67,8 +66,8 @@ def _index(node: Observed, pool: NodePool) -> int | None:
     return index if index is not None and nodes.node_name(pool, node.fleet, index) == node.key.name else None
 
 
-def _parting(pool: NodePool, member: tuple[int, Observed], pods: Mapping[str, int]) -> tuple[object, ...]:
-    """Return what sorts the nodes that stay before those that go."""
+def _retention_key(pool: NodePool, member: tuple[int, Observed], pods: Mapping[str, int]) -> tuple[object, ...]:
+    """Return a sort key: nodes that stay come first."""
     index, node = member
     if pool.scale_down == "emptiest":
         return -pods.get(node.key.name, 0), index
