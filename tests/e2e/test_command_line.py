@@ -73,7 +73,7 @@ def test_wrong_usage_is_exit_code_2(program: cli.Cli) -> None:
         (["cluster", "up", "--kube-scheduler-config", "/no/such/file"], "/no/such/file"),
         (["cluster", "up", "--kube-scheduler-config", str(program.data_dir.parent)], "Is a directory"),
         (["cluster", "up", "--kube-scheduler-config", str(broken)], f"{broken}:3:1: invalid YAML"),
-        (["cluster", "up", "--kube-scheduler-config", str(no_manifest)], "it is not a manifest with a kind"),
+        (["cluster", "up", "--kube-scheduler-config", str(no_manifest)], "not a manifest with a kind"),
         (["cluster", "up", "--bin-dir", "/no/such/folder"], "/no/such/folder"),
         (["cluster", "restart", "kubelet"], "kube-scheduler"),
     ):

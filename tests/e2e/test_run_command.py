@@ -28,7 +28,7 @@ def test_two_sources_are_refused(tmp_path: Path) -> None:
 def test_a_duration_without_its_unit_is_refused_by_its_own_name(tmp_path: Path) -> None:
     """The option that was typed is the one that is named."""
     for option in ("--interval", "--git-interval"):
-        assert f"{option} 5 " in run_rejected(tmp_path, "run", option, "5")
+        assert f"{option} 5: " in run_rejected(tmp_path, "run", option, "5")
 
 
 def test_a_secret_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
