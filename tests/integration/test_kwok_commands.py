@@ -1,4 +1,4 @@
-"""`kwokfleet kwok` as a user meets it: run, killed, refused, taking over and giving back."""
+"""The `kwokfleet kwok` commands."""
 
 import json
 import os
@@ -63,15 +63,15 @@ class Lab:
         self.write()
 
     def write(self, controller: str = "", fleet: str = "") -> None:
-        """Write the files, with more fields of the KwokController and the Fleet."""
+        """Write the fleet file, with more fields of the KwokController and the Fleet."""
         self.file.write_text(FILES.format(name=self.name, controller=controller, fleet=fleet))
 
     def write_stage(self, key: str) -> None:
-        """Write the Stage of the author's own, by its jq."""
+        """Write a Stage file with a jq expression."""
         self.file.with_name("own.yaml").write_text(STAGE.replace("NAME", self.name).replace("KEY", key))
 
     def status(self) -> Manifest:
-        """Return what `kwok status` tells programs."""
+        """Return `kwok status --json`."""
         found: Manifest = json.loads(self.program.run("kwok", "status", "--json").stdout)
         return found
 
@@ -88,18 +88,18 @@ class Lab:
             _, self.said = process.communicate(timeout=60)
 
     def is_ready(self) -> bool:
-        """Return whether the one process drives its nodes."""
+        """Return whether the process drives its nodes."""
         return any(each["state"] == "ready" and each["identity"] for each in self.status()["processes"])
 
     def replicas(self) -> tuple[int, dict[str, str]]:
-        """Return how many replicas the other kwok should have, and its annotations."""
+        """Return the replicas of the other kwok and its annotations of kwokfleet."""
         found = self.cluster.get("deployment", "kwok-controller", "-n", self.name)
         ours = {key: value for key, value in found["metadata"].get("annotations", {}).items() if "kwokfleet" in key}
         return found["spec"]["replicas"], ours
 
 
-def heard(process: "Popen[str]", text: str) -> list[str]:
-    """Return what a program says up to a line with some text."""
+def read_until(process: "Popen[str]", text: str) -> list[str]:
+    """Return the log of a program up to a line with a text."""
     assert process.stderr is not None
     lines = []
     for line in process.stderr:
@@ -111,7 +111,7 @@ def heard(process: "Popen[str]", text: str) -> list[str]:
 
 @pytest.fixture
 def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[Lab]:
-    """Give a test nodes of its own, and remove them in the end."""
+    """Return a testbed with its own nodes; delete them at the end."""
     kwok.install_crds(cluster)
     program = cli.Cli(kwokfleet.data_dir, kwokfleet.environment | {"KUBECONFIG": str(cluster.kubeconfig)})
     made = Lab(cluster, program, tmp_path)
@@ -123,8 +123,8 @@ def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[L
 
 
 @pytest.fixture
-def rival(lab: Lab) -> Iterator[None]:
-    """Put another kwok controller into the cluster; its pods find no node, which does not matter here."""
+def foreign_kwok(lab: Lab) -> Iterator[None]:
+    """Create another kwok Deployment; its pods need not run."""
     labels = {"app": "kwok-controller"}
     container = {"name": "kwok", "image": "registry.k8s.io/kwok/kwok:v0.8.0"}
     spec = {
@@ -139,8 +139,8 @@ def rival(lab: Lab) -> Iterator[None]:
     lab.cluster.kubectl("delete", "deployment", "kwok-controller", "-n", lab.name)
 
 
-def test_it_runs_restarts_and_leaves_nothing(lab: Lab) -> None:
-    """status, logs and restart tell of the process that runs; after a stop there is none."""
+def test_run_status_logs_restart_and_stop(lab: Lab) -> None:
+    """After a stop no process is left."""
     with lab.running() as process:
         [before] = lab.status()["processes"]
         assert lab.program.run("kwok", "run", str(lab.file)).returncode == 5
@@ -156,7 +156,7 @@ def test_it_runs_restarts_and_leaves_nothing(lab: Lab) -> None:
 
 
 def test_kwok_does_not_outlive_a_killed_kwokfleet(lab: Lab) -> None:
-    """After kill -9 of kwokfleet there is no orphan, and the next one drives the nodes without waiting for leases."""
+    """After kill -9 of kwokfleet no orphan is left, and the next run drives the nodes without waiting for leases."""
     with lab.running() as process:
         [before] = lab.status()["processes"]
         os.kill(process.pid, signal.SIGKILL)
@@ -167,24 +167,24 @@ def test_kwok_does_not_outlive_a_killed_kwokfleet(lab: Lab) -> None:
         waiting.until(lambda: before["identity"] not in {each["holder"] for each in lab.status()["holders"]})
 
 
-def test_another_kwok_is_refused_by_name(lab: Lab, rival: None) -> None:
-    """By default nobody else's controller is touched."""
+def test_another_kwok_is_an_error_by_default(lab: Lab, foreign_kwok: None) -> None:
+    """The error names its Deployment, which is not changed."""
     done = lab.program.run("kwok", "run", str(lab.file))
     assert done.returncode == 5
     assert f"Deployment {lab.name}/kwok-controller (2 replicas)" in done.stderr
     assert lab.replicas() == (2, {})
 
 
-def test_another_kwok_is_put_to_rest_and_given_back_its_replicas(lab: Lab, rival: None) -> None:
-    """With scaleDown it goes to 0 while ours runs, and back to exactly what it had when ours ends."""
+def test_scale_down_policy_restores_the_replicas_on_exit(lab: Lab, foreign_kwok: None) -> None:
+    """The other kwok has 0 replicas while ours runs."""
     lab.write("takeover: {policy: scaleDown}")
     with lab.running():
         assert lab.replicas() == (0, {"kwokfleet.dev/replicas": "2"})
     assert lab.replicas() == (2, {}), lab.said
 
 
-def test_what_was_put_to_rest_is_restored_after_a_crash(lab: Lab, rival: None) -> None:
-    """How many replicas it had is remembered in the cluster, not in the process that was killed."""
+def test_replicas_can_be_restored_after_a_crash(lab: Lab, foreign_kwok: None) -> None:
+    """An annotation in the cluster keeps their number."""
     lab.write("takeover: {policy: scaleDown}")
     with lab.running() as process:
         os.kill(process.pid, signal.SIGKILL)
@@ -195,41 +195,41 @@ def test_what_was_put_to_rest_is_restored_after_a_crash(lab: Lab, rival: None) -
 
 
 @pytest.mark.parametrize("stages_as", ["resources", "file"])
-def test_a_wrong_stage_never_reaches_kwok(lab: Lab, stages_as: str) -> None:
-    """Its line is named, once; the last good one stays, and kwok is left alone until the file is mended."""
+def test_an_invalid_stage_never_reaches_kwok(lab: Lab, stages_as: str) -> None:
+    """The error is logged once with its line; the last valid Stage stays until the file is fixed."""
     lab.write(f"stagesAs: {stages_as}", "stages: [{file: own.yaml}]")
     lab.write_stage(".status.good")
     lab.program.ok("sync", str(lab.file))
     with lab.running() as process:
-        heard(process, "Ctrl-C stops it")
+        read_until(process, "Ctrl-C stops it")
         [before] = lab.status()["processes"]
         lab.write_stage(".status.bad[")
-        said = heard(process, "continues with the last valid files")
+        said = read_until(process, "continues with the last valid files")
         refused = lab.program.run("sync", str(lab.file))
         assert refused.returncode == 2
         assert WRONG in refused.stderr
-        played = kwok_reads(lab, stages_as)
+        played = current_stages(lab, stages_as)
         assert ".status.good" in played
         assert ".status.bad" not in played
         lab.write_stage(".status.better")
-        said += heard(process, "valid again")
+        said += read_until(process, "valid again")
         assert sum(WRONG in line for line in said) == 1
         lab.program.ok("sync", str(lab.file))
-        waiting.until(lambda: ".status.better" in kwok_reads(lab, stages_as))
+        waiting.until(lambda: ".status.better" in current_stages(lab, stages_as))
         waiting.until(lambda: (lab.status()["processes"][0]["pid"] == before["pid"]) == (stages_as == "resources"))
         assert lab.status()["processes"][0]["restarts"] == 0
 
 
-def kwok_reads(lab: Lab, stages_as: str) -> str:
-    """Return the Stages that kwok has, as text."""
+def current_stages(lab: Lab, stages_as: str) -> str:
+    """Return the Stages that kwok uses, as text."""
     if stages_as == "resources":
         return lab.cluster.kubectl("get", "stage", lab.name, "-o", "yaml")
     [config] = lab.program.data_dir.glob("kwok/*/shard-0/kwok.yaml")
     return config.read_text()
 
 
-def test_with_stages_in_its_file_kwok_has_everything_there(lab: Lab) -> None:
-    """Its other kinds, too: nothing of it is in the cluster, and it is played all the same."""
+def test_stages_as_file_puts_all_kinds_into_the_file(lab: Lab) -> None:
+    """Nothing of it is in the cluster, and kwok uses it."""
     lab.write("stagesAs: file", "kwokResources: [{file: own.yaml}]")
     lab.file.with_name("own.yaml").write_text(METRIC.replace("NAME", lab.name))
     lab.program.ok("sync", str(lab.file))
@@ -242,21 +242,21 @@ def test_with_stages_in_its_file_kwok_has_everything_there(lab: Lab) -> None:
         assert lab.program.run("diff", str(lab.file)).returncode == 0
 
 
-def test_a_kwok_of_somebody_else_is_observed(lab: Lab, tmp_path: Path) -> None:
-    """It is said who drives the nodes, and that nobody does any more; nothing is started."""
+def test_an_external_kwok_is_observed(lab: Lab, tmp_path: Path) -> None:
+    """Found and vanished drivers are logged; no process is started."""
     lab.write("mode: external, leaseDuration: 4s")
     with kwok.running(lab.cluster, tmp_path / "other", selector=f"kwokfleet.dev/fleet={lab.name}", lease_s=4) as other:
         waiting.until(lambda: lab.program.run("kwok", "status", str(lab.file)).returncode == 0)
         process = lab.program.start("kwok", "run", str(lab.file))
         try:
-            found = json.loads(heard(process, "driver_found")[-1])
+            found = json.loads(read_until(process, "driver_found")[-1])
             status = json.loads(lab.program.ok("kwok", "status", str(lab.file), "--json"))
             assert (status["mode"], status["processes"], status["nodes"]["undriven"]) == ("external", [], [])
             assert [(each["holder"], each["fresh"]) for each in status["holders"]] == [(found["holder"], 3)]
             other.kill()
-            vanished = json.loads(heard(process, "driver_vanished")[-1])
+            vanished = json.loads(read_until(process, "driver_vanished")[-1])
             assert (vanished["holder"], vanished["nodes"]) == (found["holder"], 3)
-            heard(process, "nodes_not_driven")
+            read_until(process, "nodes_not_driven")
             after = lab.program.run("kwok", "status", str(lab.file))
             assert (after.returncode, "kwokfleet does not run kwok" in after.stderr) == (1, True)
             assert f"0 of 3 nodes driven; not driven: {lab.name}-pool-0" in after.stdout

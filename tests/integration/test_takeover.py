@@ -1,4 +1,4 @@
-"""Another kwok in the cluster, put to rest while somebody else is at work on it."""
+"""Takeover of another kwok Deployment."""
 
 import threading
 from pathlib import Path
@@ -14,45 +14,45 @@ from tests.harness.sandbox import Sandbox
 
 
 @pytest.fixture
-def rival(box: Sandbox) -> str:
-    """Put another kwok controller into the cluster, and return where it is."""
+def foreign_kwok(box: Sandbox) -> str:
+    """Create another kwok Deployment, and return its namespace and name."""
     labels = box.labels
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "kwok", "image": "kwok/kwok:v0"}]}}
     spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
-    box.cluster.apply(box.manifest("apps/v1", "Deployment", "rival", spec=spec))
-    return f"{box.name}/{box.name}-rival"
+    box.cluster.apply(box.manifest("apps/v1", "Deployment", "foreign", spec=spec))
+    return f"{box.name}/{box.name}-foreign"
 
 
-def test_one_that_is_deleted_meanwhile_is_at_rest(
-    box: Sandbox, cluster: ControlPlane, rival: str, tmp_path: Path
+def test_a_deployment_deleted_during_the_takeover_counts_as_scaled_down(
+    box: Sandbox, cluster: ControlPlane, foreign_kwok: str, tmp_path: Path
 ) -> None:
-    """It was there when it was scaled down, and is gone when its pods are counted."""
-    namespace, _, name = rival.partition("/")
+    """It is deleted between the scale-down and the check of its pods."""
+    namespace, _, name = foreign_kwok.partition("/")
     delete = ("delete", "deployment", name, "--namespace", namespace, "--cascade=orphan")
-    spec = KwokControllerSpec.model_validate({"takeover": {"deployment": rival, "policy": "scaleDown"}})
+    spec = KwokControllerSpec.model_validate({"takeover": {"deployment": foreign_kwok, "policy": "scaleDown"}})
     with faulty_proxy.proxy_to(cluster) as proxy:
         proxy.rule = lambda asked: (
             faulty_proxy.ForwardThen(lambda: cluster.kubectl(*delete)) if asked.method == "PATCH" else None
         )
         api = client.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "through.json")))
         try:
-            [rested] = takeover.take_over(api, spec, bool, list, threading.Event(), "kwokfleet")
+            [scaled_down] = takeover.take_over(api, spec, bool, list, threading.Event(), "kwokfleet")
         finally:
             api.close()
-    assert (rested.name, rested.replicas) == (name, 2)
+    assert (scaled_down.name, scaled_down.replicas) == (name, 2)
     assert cluster.try_kubectl("get", "deployment", name, "--namespace", namespace).returncode == 1
 
 
-def test_one_that_another_kwokfleet_has_put_to_rest_is_ours_to_restore(
-    box: Sandbox, cluster: ControlPlane, rival: str
+def test_a_deployment_scaled_down_by_an_earlier_kwokfleet_is_restored(
+    box: Sandbox, cluster: ControlPlane, foreign_kwok: str
 ) -> None:
-    """Whoever put it to rest was killed; who goes on finds it at rest, and gives it back what it had."""
-    namespace, _, name = rival.partition("/")
-    spec = KwokControllerSpec.model_validate({"takeover": {"deployment": rival, "policy": "scaleDown"}})
+    """The earlier kwokfleet was killed before it could restore it."""
+    namespace, _, name = foreign_kwok.partition("/")
+    spec = KwokControllerSpec.model_validate({"takeover": {"deployment": foreign_kwok, "policy": "scaleDown"}})
     api = client.connect(kubeconfig=cluster.kubeconfig)
     try:
-        how = (api, spec, bool, list, threading.Event(), "kwokfleet")
-        first, second = takeover.take_over(*how), takeover.take_over(*how)
+        arguments = (api, spec, bool, list, threading.Event(), "kwokfleet")
+        first, second = takeover.take_over(*arguments), takeover.take_over(*arguments)
         assert [each.key for each in first] == [each.key for each in second]
         takeover.restore(api)
     finally:

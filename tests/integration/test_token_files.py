@@ -1,4 +1,4 @@
-"""Token files at the moment that somebody writes them: nobody goes on as nobody."""
+"""Token files that are read while they are written."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -19,7 +19,7 @@ ASK = Request("GET", "/version")
 
 @pytest.fixture
 def proxy(cluster: ControlPlane) -> Iterator[faulty_proxy.FaultyProxy]:
-    """Stand where an API server would that knows one token, `fresh`, and refuses all others."""
+    """Return a server that accepts only the token `fresh`."""
 
     def rule(request: ProxiedRequest) -> Fault:
         known = request.headers.get("authorization", "").lower() == "bearer fresh"
@@ -38,28 +38,26 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def seen(proxy: faulty_proxy.FaultyProxy) -> list[str]:
-    """Return by which tokens somebody asked."""
+def used_tokens(proxy: faulty_proxy.FaultyProxy) -> list[str]:
+    """Return the tokens of all requests."""
     return [request.headers.get("authorization", "nobody").lower() for request in proxy.requests]
 
 
-def test_a_token_file_that_is_empty_when_the_token_expires_is_read_again_later(
-    proxy: faulty_proxy.FaultyProxy, file: Path, tmp_path: Path
-) -> None:
-    """The refusal is told, with the token that was; once the file is written, that is used."""
+def test_an_empty_token_file_is_read_again_later(proxy: faulty_proxy.FaultyProxy, file: Path, tmp_path: Path) -> None:
+    """The old token is used until the file has a new one."""
     api = edge.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "config.json", tokenFile=str(file))))
     file.write_text("")
     assert api.send(ASK).status == 401
     file.write_text("fresh")
     assert api.send(ASK).status == 200
-    assert seen(proxy) == ["bearer old", "bearer old", "bearer fresh"]
+    assert used_tokens(proxy) == ["bearer old", "bearer old", "bearer fresh"]
     api.close()
 
 
-def test_a_pods_token_file_that_is_empty_for_a_moment_costs_nothing(
+def test_an_empty_token_file_of_a_pod_keeps_the_last_token(
     proxy: faulty_proxy.FaultyProxy, file: Path, tmp_path: Path
 ) -> None:
-    """The token is read again every minute; if there is none, the last one is good for another look."""
+    """The file is read again every minute."""
     file.write_text("fresh")
     authority = tmp_path / "ca.crt"
     authority.write_text("unused")
@@ -73,14 +71,14 @@ def test_a_pods_token_file_that_is_empty_for_a_moment_costs_nothing(
     file.write_text("")
     loader.token_expires_at = datetime.now() - timedelta(minutes=1)  # noqa: DTZ005  # as the client reckons
     assert api.send(ASK).status == 200
-    assert seen(proxy) == ["bearer fresh"] * 2
+    assert used_tokens(proxy) == ["bearer fresh"] * 2
     api.close()
 
 
-def test_a_token_file_without_a_token_is_named(
+def test_an_empty_token_file_is_an_error_with_its_path(
     proxy: faulty_proxy.FaultyProxy, kwokfleet: cli.Cli, file: Path, tmp_path: Path
 ) -> None:
-    """Exit code 4, and which file; the API server is not asked by nobody."""
+    """Exit code 4; no anonymous request is sent."""
     file.write_text("")
     done = kwokfleet.run("get", KUBECONFIG=proxy.kubeconfig(tmp_path / "config.json", tokenFile=str(file)))
     assert (done.returncode, done.stdout) == (4, "")

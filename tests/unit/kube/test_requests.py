@@ -1,4 +1,4 @@
-"""The requests that are ever sent: each names one object, and a delete its UID."""
+"""Requests: each names one object, and a delete its UID."""
 
 import json
 from urllib.parse import parse_qs, urlsplit
@@ -19,7 +19,7 @@ def query(request: requests.Request) -> dict[str, str]:
     return {name: values[0] for name, values in parse_qs(urlsplit(request.path).query).items()}
 
 
-def where(request: requests.Request) -> str:
+def path(request: requests.Request) -> str:
     """Return a request's path without its query."""
     return urlsplit(request.path).path
 
@@ -45,24 +45,24 @@ def test_a_name_is_never_empty(key: ObjectKey) -> None:
             make(key)
 
 
-def test_names_cannot_leave_their_place_in_a_path() -> None:
-    """Slashes and dots are only letters of a name."""
-    assert where(requests.get(NODE._replace(name="a/../b?c"))) == "/api/v1/nodes/a%2F..%2Fb%3Fc"
+def test_names_are_quoted_in_paths() -> None:
+    """Slashes and dots are part of the name."""
+    assert path(requests.get(NODE._replace(name="a/../b?c"))) == "/api/v1/nodes/a%2F..%2Fb%3Fc"
 
 
 def test_a_delete_names_the_uid() -> None:
-    """No namesake is ever deleted, and nothing without one."""
+    """Another object of the same name is never deleted."""
     request = requests.delete(NODE, "uid-1")
-    assert (request.method, where(request)) == ("DELETE", "/api/v1/nodes/lab-gpu-0")
+    assert (request.method, path(request)) == ("DELETE", "/api/v1/nodes/lab-gpu-0")
     assert json.loads(request.body or b"")["preconditions"] == {"uid": "uid-1"}
     with pytest.raises(ValueError, match="needs a UID"):
         requests.delete(NODE, "")
 
 
 def test_a_pool_is_deleted_by_labels_that_cannot_be_empty() -> None:
-    """And only as it was at a version: a node that is labelled later is not in it."""
+    """Only in one version: a node that is labelled later is not deleted."""
     request = requests.delete_pool("lab", "gpu", 42)
-    assert where(request) == "/api/v1/nodes"
+    assert path(request) == "/api/v1/nodes"
     assert query(request) == {
         "labelSelector": "app.kubernetes.io/managed-by=kwokfleet,kwokfleet.dev/fleet=lab,kwokfleet.dev/pool=gpu",
         "resourceVersion": "42",
@@ -73,17 +73,17 @@ def test_a_pool_is_deleted_by_labels_that_cannot_be_empty() -> None:
             requests.delete_pool(*wrong)
 
 
-def test_every_write_is_ours_and_strict() -> None:
-    """The field manager is what ownership is read from later; a field that is unknown is an error."""
+def test_every_write_has_our_field_manager_and_strict_validation() -> None:
+    """An unknown field is an error."""
     patch = Patch("status", {"status": {}})
     for request in (requests.create(manifests.node()), requests.patch(NODE, patch)):
         assert query(request) == {"fieldManager": "kwokfleet", "fieldValidation": "Strict"}
-    assert where(requests.patch(NODE, patch)) == "/api/v1/nodes/lab-gpu-0/status"
+    assert path(requests.patch(NODE, patch)) == "/api/v1/nodes/lab-gpu-0/status"
     assert requests.patch(NODE, patch).content_type == "application/merge-patch+json"
 
 
-def test_a_dry_run_is_said_in_every_write() -> None:
-    """In the query, or in the body where the API server wants it there."""
+def test_every_write_can_be_a_dry_run() -> None:
+    """In the query, or in the body where the API server expects it."""
     assert query(requests.create(manifests.node(), dry_run=True))["dryRun"] == "All"
     assert query(requests.patch(NODE, Patch("", {}), dry_run=True))["dryRun"] == "All"
     assert json.loads(requests.delete(NODE, "uid", dry_run=True).body or b"")["dryRun"] == ["All"]
@@ -93,13 +93,13 @@ def test_a_dry_run_is_said_in_every_write() -> None:
 def test_paths_are_those_of_the_api() -> None:
     """Core kinds, custom kinds, namespaced kinds."""
     stage = objects.key(manifests.stage("a"))
-    assert where(requests.get(stage)) == "/apis/kwok.x-k8s.io/v1alpha1/stages/a"
-    assert where(requests.get(POD)) == "/api/v1/namespaces/work/pods/web"
-    assert where(requests.evict(POD, "uid")) == "/api/v1/namespaces/work/pods/web/eviction"
+    assert path(requests.get(stage)) == "/apis/kwok.x-k8s.io/v1alpha1/stages/a"
+    assert path(requests.get(POD)) == "/api/v1/namespaces/work/pods/web"
+    assert path(requests.evict(POD, "uid")) == "/api/v1/namespaces/work/pods/web/eviction"
 
 
-def test_a_watch_without_a_version_begins_with_what_is_there() -> None:
-    """With one, it goes on from there."""
+def test_a_watch_without_a_version_begins_with_the_current_objects() -> None:
+    """With a version, it continues from there."""
     first, later = (requests.watch(requests.NODE, requests.MANAGED_SELECTOR, since, 60) for since in ("", "42"))
     assert query(first)["sendInitialEvents"] == "true"
     assert "resourceVersion" not in query(first)
@@ -109,8 +109,8 @@ def test_a_watch_without_a_version_begins_with_what_is_there() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"no json", b"[1]", b"\xff", b'{"message": 5}'])
-def test_any_answer_can_be_read(body: bytes) -> None:
-    """A proxy may say anything; the message is some text."""
+def test_any_response_body_can_be_parsed(body: bytes) -> None:
+    """A proxy may send anything; the message is a text."""
     answer = requests.Response(502, body)
     assert isinstance(answer.json(), dict)
     assert isinstance(answer.message, str)

@@ -1,4 +1,4 @@
-"""Who drives nodes, and what of it is worth saying."""
+"""Drivers of nodes, and the log events about their changes."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -15,43 +15,43 @@ def lease(node: str, holder: str = "one", age_s: float = 1) -> NodeLease:
     return NodeLease(node, holder, NOW - timedelta(seconds=age_s), 40)
 
 
-def driving(*held: NodeLease) -> lease_health.DriverHealth:
-    """Return who drives our nodes."""
+def health(*held: NodeLease) -> lease_health.DriverHealth:
+    """Return the drivers of our nodes."""
     return lease_health.driver_health(NODES, held, NOW)
 
 
 def events(before: lease_health.DriverHealth | None, now: lease_health.DriverHealth) -> list[str]:
-    """Return what is said."""
+    """Return the names of the log events."""
     return [event for _, event, _ in lease_health.changes(before, now, max_lag_s=10)]
 
 
 def all_of(holder: str, age_s: float = 1) -> Iterable[NodeLease]:
-    """Return the leases of all our nodes."""
+    """Return leases of all our nodes."""
     return (lease(node, holder, age_s) for node in NODES)
 
 
-def test_a_node_is_driven_while_its_lease_is_fresh() -> None:
-    """Others' nodes do not count; an old lease and none at all come to the same."""
-    found = driving(lease("a"), lease("b", age_s=41), lease("stranger", "two"))
+def test_a_node_is_driven_while_its_lease_is_valid() -> None:
+    """Leases of other nodes do not count."""
+    found = health(lease("a"), lease("b", age_s=41), lease("stranger", "two"))
     assert found.undriven == ("b", "c")
     assert [(each.holder, each.nodes, each.fresh, each.oldest_s) for each in found.drivers] == [("one", 2, 1, 41)]
     assert not found.is_complete
-    assert driving(*all_of("one")).is_complete
+    assert health(*all_of("one")).is_complete
 
 
-def test_lag_is_counted_from_the_renewal_that_was_due() -> None:
-    """Renewals come after a quarter of the duration, and a little later at random."""
-    assert driving(*all_of("one", 10)).lag_s == 0
-    assert driving(lease("a"), lease("b", "two", 20.4)).lag_s == 10
+def test_lag_counts_from_the_due_renewal() -> None:
+    """Renewals are due after a quarter of the duration, with some grace."""
+    assert health(*all_of("one", 10)).lag_s == 0
+    assert health(lease("a"), lease("b", "two", 20.4)).lag_s == 10
 
 
-def test_each_change_is_said_once() -> None:
-    """A driver appears, lags, catches up, is replaced and vanishes; between them, nothing is said."""
+def test_each_change_is_logged_once() -> None:
+    """A driver appears, lags, catches up, is replaced and vanishes."""
     well, late, other, nobody = (
-        driving(*all_of("one")),
-        driving(*all_of("one", 30)),
-        driving(*all_of("two")),
-        driving(*all_of("two", 50)),
+        health(*all_of("one")),
+        health(*all_of("one", 30)),
+        health(*all_of("two")),
+        health(*all_of("two", 50)),
     )
     assert events(None, well) == ["driver_found"]
     assert events(well, well) == []
@@ -61,13 +61,13 @@ def test_each_change_is_said_once() -> None:
     assert events(well, other) == ["driver_found", "driver_vanished"]
     assert events(other, nobody) == ["driver_vanished", "nodes_not_driven"]
     assert events(nobody, nobody) == []
-    assert events(nobody, driving()) == []
+    assert events(nobody, health()) == []
     assert events(nobody, other) == ["driver_found", "driver_caught_up", "nodes_driven"]
-    assert events(None, driving()) == ["nodes_not_driven"]
+    assert events(None, health()) == ["nodes_not_driven"]
 
 
-def test_heartbeats_stand_in_for_leases() -> None:
-    """The Ready condition tells when a node was heard of; one without was never."""
+def test_heartbeats_replace_leases() -> None:
+    """A node without a Ready condition is not driven."""
     beat = {"type": "Ready", "lastHeartbeatTime": (NOW - timedelta(seconds=20)).isoformat()}
     heard = lease_health.heartbeat_lease({"metadata": {"name": "a"}, "status": {"conditions": [beat]}})
     silent = lease_health.heartbeat_lease({"metadata": {"name": "b"}})

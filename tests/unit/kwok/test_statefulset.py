@@ -41,13 +41,13 @@ def test_a_name_without_a_namespace_is_at_home() -> None:
         ("kwok-controller-7d9f-x2v_2f1c", False),
     ],
 )
-def test_a_pod_is_known_by_the_name_it_holds_leases_under(holder: str, ours: bool) -> None:  # noqa: FBT001 - a parameter
-    """Which begins with its host's, and that is the pod's."""
+def test_a_holder_identity_names_its_pod(holder: str, ours: bool) -> None:  # noqa: FBT001 - a parameter
+    """The identity starts with the host name, which is the pod's name."""
     assert NAME.holds(holder) is ours
 
 
-def test_pods_differ_by_their_variables_alone() -> None:
-    """One set of flags for all of them, also if there is only one."""
+def test_all_pods_have_the_same_flags() -> None:
+    """Environment variables are the only difference, also for a single pod."""
     arguments = flags.pod_arguments(spec(shards=1), ())
     assert "--manage-nodes-with-label-selector=kwokfleet.dev/shard=$(POD_INDEX)" in arguments
     assert "--node-ip=10.0.0.1" in arguments
@@ -59,21 +59,21 @@ def test_pods_differ_by_their_variables_alone() -> None:
 @pytest.mark.parametrize(
     "change", [{"leaseDuration": "80s"}, {"parallelism": {"pods": 8}}, {"port": 10250}, {"logLevel": "debug"}]
 )
-def test_what_kwok_is_told_changes_the_digest(change: dict[str, Any]) -> None:
-    """So that Kubernetes replaces the pods; how many there are does not."""
+def test_the_configuration_changes_the_digest(change: dict[str, Any]) -> None:
+    """A new digest replaces the pods; the number of pods does not change it."""
     before = statefulset.pod_config(spec(), (), "")
     assert statefulset.pod_config(spec(**change), (), "").digest != before.digest
     assert statefulset.pod_config(spec(shards=3, memoryLimit="1Gi"), (), "").digest == before.digest
     assert statefulset.pod_config(spec(), (), "metrics").digest != before.digest
 
 
-def test_a_size_alone_leaves_the_pods_as_they_are() -> None:
-    """Who ends them says nothing of how they would run."""
+def test_a_scale_to_zero_keeps_the_configuration() -> None:
+    """Only the replicas are written."""
     assert json.loads(statefulset.scale_patch(NAME, 0).body or b"") == {"spec": {"replicas": 0}}
 
 
-def test_a_pod_that_runs() -> None:
-    """Since when, where, and whether it is another life than before."""
+def test_the_run_of_a_running_pod() -> None:
+    """A restart is another run."""
     running = {
         "name": "kwok",
         "ready": True,
@@ -105,13 +105,13 @@ def test_a_pod_that_runs() -> None:
         ),
     ],
 )
-def test_a_pod_that_does_not_run_says_why(status: dict[str, Any], why: str) -> None:
-    """In Kubernetes' own words."""
+def test_a_pod_that_does_not_run_has_a_reason(status: dict[str, Any], why: str) -> None:
+    """It is the text of Kubernetes."""
     assert statefulset.container_run(pod(**status)).not_running_reason == why
 
 
-def test_the_last_words_of_a_container_are_kept() -> None:
-    """They tell a configuration that kwok refuses from a crash."""
+def test_the_end_of_the_last_log_is_kept() -> None:
+    """It tells a rejected configuration from a crash."""
     ended = {
         "terminated": {"exitCode": 1, "message": '{"level":"ERROR","msg":"Execute exit","err":"no stages found"}\n'}
     }
@@ -123,8 +123,8 @@ def test_the_last_words_of_a_container_are_kept() -> None:
     assert log_lines.last_error(life.last_log.splitlines()) == "Execute exit: no stages found"
 
 
-def test_nodes_of_pods_always_say_whose_they_are_and_leave_their_address_to_kwok() -> None:
-    """The port is the same for all; where the pod is, only the cluster knows."""
+def test_nodes_of_pods_have_a_shard_label_and_no_address() -> None:
+    """Kwokfleet writes the address when the pod is known; the port is the same for all."""
     pool = NodePool.model_validate({"name": "pool", "replicas": 1})
     [node] = nodes.render(pool, [0], [], nodes.NodeContext("lab", in_pods=True, port=10250))
     assert node["metadata"]["labels"]["kwokfleet.dev/shard"] == "0"

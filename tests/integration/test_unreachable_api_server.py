@@ -1,4 +1,4 @@
-"""The first word with the API server: one that restarts just then is waited for, one that is not there is not."""
+"""The first request of a command: retried for a moment, then an error."""
 
 import json
 import socket
@@ -12,10 +12,10 @@ from tests.harness.faulty_proxy import Reset
 
 
 @pytest.mark.parametrize("fault", [Reset(), Reset(0)], ids=["unheard", "unanswered"])
-def test_a_first_connection_that_dies_is_tried_again(
+def test_a_broken_first_connection_is_retried(
     cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path, fault: Reset
 ) -> None:
-    """It is said once, and the command goes on."""
+    """It is reported once, and the command continues."""
     with faulty_proxy.proxy_to(cluster) as proxy:
         proxy.rule = lambda asked: fault if asked.number <= 3 else None
         done = kwokfleet.run("get", "nodes", "-o", "json", KUBECONFIG=proxy.kubeconfig(tmp_path / "through.json"))
@@ -25,8 +25,8 @@ def test_a_first_connection_that_dies_is_tried_again(
     assert done.stderr.count("retrying") == 1
 
 
-def test_a_server_that_stays_away_is_an_error_that_names_it(kwokfleet: cli.Cli, tmp_path: Path) -> None:
-    """Nobody listens at its port: exit code 4, where that was, and what to look at."""
+def test_an_unreachable_server_is_an_error_with_its_address(kwokfleet: cli.Cli, tmp_path: Path) -> None:
+    """Exit code 4, the address, and the next step."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     done = kwokfleet.run("get", KUBECONFIG=faulty_proxy.FaultyProxy(port).kubeconfig(tmp_path / "nowhere.json"))

@@ -1,4 +1,4 @@
-"""Answers as they come over the wire: whole, in pieces, broken off, or no answers at all."""
+"""HTTP responses: complete, chunked, incomplete, or not HTTP at all."""
 
 import socket
 import threading
@@ -11,7 +11,7 @@ import urllib3
 from kwokfleet.kube import http_connection
 from tests.harness import waiting
 
-ASKED = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
+GET = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\n"
 
 
@@ -46,17 +46,17 @@ class Server:
 
 
 @contextmanager
-def opened(*connections: Sequence[bytes]) -> Iterator[tuple[http_connection.ConnectionPool, Server]]:
-    """Open a way to a server that answers so."""
+def open_pool(*connections: Sequence[bytes]) -> Iterator[tuple[http_connection.ConnectionPool, Server]]:
+    """Open a pool to a server with prepared responses."""
     with closing(Server(*connections)) as server:
         pool = urllib3.HTTPConnectionPool("127.0.0.1", server.port)
         with closing(http_connection.ConnectionPool(pool)) as made, closing(pool):
             yield made, server
 
 
-def asked(made: http_connection.ConnectionPool) -> tuple[int, bytes]:
-    """Return what a request is answered with."""
-    status, body, _ = made.exchange(ASKED, 5, 5, None)
+def get(made: http_connection.ConnectionPool) -> tuple[int, bytes]:
+    """Return status and body of the response to a GET."""
+    status, body, _ = made.exchange(GET, 5, 5, None)
     return status, body
 
 
@@ -71,52 +71,52 @@ def asked(made: http_connection.ConnectionPool) -> tuple[int, bytes]:
     ],
     ids=["of known length", "in pieces", "until it closes", "after another", "empty"],
 )
-def test_an_answer_is_read_whole(answer: bytes, body: bytes) -> None:
-    """However the server marks its end."""
-    with opened([answer]) as (made, _):
-        assert asked(made) == (200, body)
+def test_a_response_is_read_to_its_end(answer: bytes, body: bytes) -> None:
+    """However the server marks the end."""
+    with open_pool([answer]) as (made, _):
+        assert get(made) == (200, body)
 
 
-def test_an_answer_without_a_body_is_one() -> None:
+def test_a_204_has_no_body() -> None:
     """Whatever its headers say."""
-    with opened([b"HTTP/1.1 204 No Content\r\nContent-Length: 9\r\n\r\n"]) as (made, _):
-        assert asked(made) == (204, b"")
+    with open_pool([b"HTTP/1.1 204 No Content\r\nContent-Length: 9\r\n\r\n"]) as (made, _):
+        assert get(made) == (204, b"")
 
 
-def test_headers_are_known_by_one_spelling() -> None:
-    """As the server may write them in any."""
+def test_header_names_are_normalised() -> None:
+    """The server may use any case."""
     answer = b"HTTP/1.1 429 Too Many Requests\r\nretry-AFTER:  7 \r\nContent-Length: 0\r\n\r\n"
-    with opened([answer]) as (made, _):
-        assert made.exchange(ASKED, 5, 5, None)[2]["Retry-After"] == "7"
+    with open_pool([answer]) as (made, _):
+        assert made.exchange(GET, 5, 5, None)[2]["Retry-After"] == "7"
 
 
 def test_a_connection_is_used_again_unless_the_server_closes_it() -> None:
-    """By word or by deed; then there is another one, and nobody notices."""
+    """After a close by the server, announced or not, a new connection is opened."""
     said = OK + b"Content-Length: 2\r\n\r\nok"
     last = OK + b"Content-Length: 2\r\nConnection: close\r\n\r\nok"
-    with opened([said, last], [said], [said]) as (made, server):
-        assert [asked(made) for _ in range(3)] == [(200, b"ok")] * 3
+    with open_pool([said, last], [said], [said]) as (made, server):
+        assert [get(made) for _ in range(3)] == [(200, b"ok")] * 3
         assert server.met == 2
         waiting.until(lambda: server.left == 2)
-        assert asked(made) == (200, b"ok"), "the server closed the second connection"
+        assert get(made) == (200, b"ok"), "the server closed the second connection"
         assert server.met == 3
 
 
-def test_a_question_on_a_connection_that_closes_just_then_is_asked_again() -> None:
-    """Servers and what stands before them close what is idle; a question may be asked twice."""
+def test_a_get_on_a_closing_connection_is_sent_again() -> None:
+    """Servers and load balancers close idle connections."""
     said = OK + b"Content-Length: 2\r\n\r\nok"
-    with opened([said, b""], [said]) as (made, server):
-        assert [asked(made), asked(made)] == [(200, b"ok")] * 2
+    with open_pool([said, b""], [said]) as (made, server):
+        assert [get(made), get(made)] == [(200, b"ok")] * 2
         assert server.met == 2
 
 
-def test_a_write_on_a_connection_that_closes_just_then_is_not_sent_twice() -> None:
-    """It may have been done: who sent it has to look."""
+def test_a_write_on_a_closing_connection_is_not_sent_again() -> None:
+    """It may have been executed: the caller has to check."""
     said = OK + b"Content-Length: 2\r\n\r\nok"
-    with opened([said, b""], [said]) as (made, server):
-        asked(made)
+    with open_pool([said, b""], [said]) as (made, server):
+        get(made)
         with pytest.raises(http_connection.BrokenConnectionError):
-            made.exchange(ASKED.replace(b"GET", b"POST"), 5, 5, None)
+            made.exchange(GET.replace(b"GET", b"POST"), 5, 5, None)
         assert server.met == 1
 
 
@@ -134,27 +134,27 @@ def test_a_write_on_a_connection_that_closes_just_then_is_not_sent_twice() -> No
     ],
     ids=["nothing", "no end of headers", "too short", "no last piece", "no size", "no length", "ssh", "many headers"],
 )
-def test_what_is_no_whole_answer_is_said(answer: bytes, why: str) -> None:
-    """Half an answer is never taken for one."""
-    with opened([answer]) as (made, _), pytest.raises(http_connection.BrokenConnectionError, match=why):
-        asked(made)
+def test_an_incomplete_response_is_an_error(answer: bytes, why: str) -> None:
+    """The message gives the reason."""
+    with open_pool([answer]) as (made, _), pytest.raises(http_connection.BrokenConnectionError, match=why):
+        get(made)
 
 
-def test_who_may_not_send_any_more_does_not() -> None:
-    """Asked at the last moment, when the connection is there."""
+def test_before_send_can_prevent_the_request() -> None:
+    """It is called after the connection is open."""
 
     def refuse() -> None:
         raise PermissionError("no longer")
 
-    with opened([OK]) as (made, server):
+    with open_pool([OK]) as (made, server):
         with pytest.raises(PermissionError):
-            made.exchange(ASKED, 5, 5, refuse)
+            made.exchange(GET, 5, 5, refuse)
         waiting.until(lambda: server.met == 1)
 
 
-def test_a_server_that_says_nothing_is_not_waited_for_for_ever() -> None:
-    """The time for an answer runs from the request on."""
+def test_a_silent_server_is_a_timeout() -> None:
+    """The time counts from the request."""
     with closing(socket.create_server(("127.0.0.1", 0))) as silent:
         pool = urllib3.HTTPConnectionPool("127.0.0.1", silent.getsockname()[1])
         with closing(http_connection.ConnectionPool(pool)) as made, pytest.raises(TimeoutError):
-            made.exchange(ASKED, 5, 0.05, None)
+            made.exchange(GET, 5, 0.05, None)

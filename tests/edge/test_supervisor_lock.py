@@ -1,4 +1,4 @@
-"""Who looks after kwok: one at a time, and the books of one that was killed are nobody's."""
+"""The lock and the status file of a Supervisor."""
 
 from pathlib import Path
 
@@ -8,8 +8,8 @@ from kwokfleet import errors
 from kwokfleet.kwok import process, supervisor
 
 
-def test_a_claim_is_seen_while_it_lasts(tmp_path: Path) -> None:
-    """Not before, not after, and looking takes it from nobody."""
+def test_a_folder_is_locked_once(tmp_path: Path) -> None:
+    """`is_locked` does not take the lock."""
     assert not process.is_locked(tmp_path / "nowhere")
     with process.lock_folder(tmp_path):
         assert process.is_locked(tmp_path)
@@ -19,8 +19,8 @@ def test_a_claim_is_seen_while_it_lasts(tmp_path: Path) -> None:
     process.lock_folder(tmp_path).close()
 
 
-def test_the_books_of_one_that_was_killed_tell_nothing(tmp_path: Path) -> None:
-    """They say that kwok is ready, and nothing runs."""
+def test_the_status_file_of_a_killed_supervisor_is_ignored(tmp_path: Path) -> None:
+    """It may say that kwok is ready."""
     with process.lock_folder(tmp_path):
         supervisor.write_status(tmp_path, [])
         assert supervisor.read_status(tmp_path) == []

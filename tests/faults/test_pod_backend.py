@@ -1,4 +1,4 @@
-"""kwok in pods under daemons that die, and files that change their mind about where kwok runs."""
+"""kwok in pods, with killed daemons and changes of the backend."""
 
 import itertools
 import json
@@ -23,7 +23,7 @@ from tests.harness import (
 from tests.harness.control_plane import ControlPlane
 from tests.harness.daemon_testbed import DaemonTestbed
 from tests.harness.watch import RecordedWatch, watching
-from tests.integration.test_keeper import went_down
+from tests.integration.test_supervisor import unready_nodes
 
 NODES = 30
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -38,13 +38,13 @@ IN_PODS = "shards: 2, statefulSet: kwokfleet-kwok"
 
 @pytest.fixture(scope="module")
 def session_cluster() -> Iterator[ControlPlane]:
-    """Keep a control plane of these tests' own, in which nodes that nobody drives become NotReady."""
+    """Return a control plane for these tests, in which undriven nodes become NotReady."""
     yield from control_plane.running("kwok-pods")
 
 
 @pytest.fixture
 def testbed(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[DaemonTestbed]:
-    """Give a test a folder and a namespace with kwok's StatefulSet, with nothing of ours in the cluster."""
+    """Return a testbed with a namespace and kwok's StatefulSet."""
     for made in daemon_testbed.opened(cluster, kwokfleet, tmp_path):
         cluster.kubectl("create", "namespace", made.name)
         kwok_pods.install(cluster, made.name)
@@ -61,12 +61,12 @@ def machine(testbed: DaemonTestbed, tmp_path: Path) -> Iterator[kubelet.Kubelet]
 
 
 def save(testbed: DaemonTestbed, how: str) -> None:
-    """Say how kwok runs."""
+    """Write the fleet file with fields of the KwokController."""
     (testbed.files / "fleet.yaml").write_text(testbed.text(NODES) + CONTROLLER.format(how=how))
 
 
 def daemon(testbed: DaemonTestbed) -> Any:  # noqa: ANN401  # a context manager
-    """Run a daemon that is at home in the namespace."""
+    """Run a daemon in the namespace."""
     return testbed.run(kwok=True, through={"POD_NAMESPACE": testbed.name})
 
 
@@ -76,7 +76,7 @@ def kwoks(one: daemon_process.DaemonProcess) -> list[tuple[bool, bool]]:
 
 
 def holders(testbed: DaemonTestbed) -> set[str]:
-    """Return who holds the nodes' leases; nobody unless each is held."""
+    """Return the lease holders of the nodes; empty unless each node has one."""
     there = testbed.cluster.get("leases", "-n", "kube-node-lease")["items"]
     held = [each for each in there if each["metadata"]["name"].startswith(testbed.name)]
     found = [each["spec"].get("holderIdentity") or "" for each in held]
@@ -88,8 +88,8 @@ def pods(testbed: DaemonTestbed) -> list[str]:
     return sorted(each["metadata"]["name"] for each in testbed.cluster.get("pods", "-n", testbed.name)["items"])
 
 
-def came_back(seen: RecordedWatch) -> list[str]:
-    """Return nodes whose lease somebody held again after another one did: two drove it."""
+def driven_twice(seen: RecordedWatch) -> list[str]:
+    """Return the nodes whose former lease holder came back: two kwoks drove it."""
     by_node: dict[str, list[str]] = {}
     for _, kind, lease in list(seen.seen):
         if kind != "DELETED":
@@ -98,8 +98,8 @@ def came_back(seen: RecordedWatch) -> list[str]:
     return [name for name, held in turns.items() if len(held) != len(set(held))]
 
 
-def test_pods_do_not_notice_that_their_daemon_was_killed(testbed: DaemonTestbed, machine: kubelet.Kubelet) -> None:
-    """Another one leads, shows them as they are, and neither replaces nor restarts any."""
+def test_pods_continue_after_their_daemon_was_killed(testbed: DaemonTestbed, machine: kubelet.Kubelet) -> None:
+    """The next leader adopts them and restarts none."""
     save(testbed, IN_PODS)
     with ExitStack() as stack:
         daemons = [stack.enter_context(daemon(testbed)) for _ in range(2)]
@@ -119,7 +119,7 @@ def test_pods_do_not_notice_that_their_daemon_was_killed(testbed: DaemonTestbed,
 def test_kwok_moves_between_pods_and_processes_and_no_node_is_driven_twice(
     testbed: DaemonTestbed, machine: kubelet.Kubelet
 ) -> None:
-    """As the files say, there and back, also when they change while no daemon runs; no node leaves Ready."""
+    """The files change with and without a running daemon; no node leaves Ready."""
     save(testbed, "shards: 1")
     with (
         watching(testbed.cluster, "/api/v1/nodes", f"kwokfleet.dev/fleet={testbed.name}") as nodes,
@@ -139,14 +139,14 @@ def test_kwok_moves_between_pods_and_processes_and_no_node_is_driven_twice(
         with daemon(testbed) as one:
             waiting.until(lambda: kwoks(one) == [(True, False)] and len(holders(testbed)) == 1)
             assert not pods(testbed)
-        assert not went_down(nodes.seen)
-        assert not came_back(leases)
+        assert not unready_nodes(nodes.seen)
+        assert not driven_twice(leases)
 
 
-def test_a_pod_whose_machine_is_lost_is_not_waited_for(
+def test_a_pod_on_a_lost_machine_is_deleted_by_force(
     testbed: DaemonTestbed, machine: kubelet.Kubelet, tmp_path: Path
 ) -> None:
-    """Nobody will ever say that it has ended; another machine runs the next one, which drives the nodes."""
+    """The next pod drives the nodes."""
     save(testbed, IN_PODS)
     with daemon(testbed) as one:
         waiting.until(lambda: kwoks(one) == [(True, True)] * 2 and len(holders(testbed)) == 2)
@@ -160,8 +160,8 @@ def test_a_pod_whose_machine_is_lost_is_not_waited_for(
             waiting.until(lambda: kwoks(one) == [(True, True)] * 2)
 
 
-def test_the_overlay_of_shards_works_with_no_more_rights_than_it_brings(cluster: ControlPlane, tmp_path: Path) -> None:
-    """Daemon and kwoks in pods, each with the token of its own account: all nodes are driven, by two pods."""
+def test_the_shards_overlay_works_with_its_own_rights(cluster: ControlPlane, tmp_path: Path) -> None:
+    """Daemon and kwoks run in pods with their service accounts; two pods drive all nodes."""
     kwok.install_crds(cluster)
     wanted = deploy_manifests.kustomize("overlays/shards", tmp_path)
     files = next(each for each in wanted if each["metadata"]["name"] == "kwokfleet-fleets")
@@ -170,7 +170,7 @@ def test_the_overlay_of_shards_works_with_no_more_rights_than_it_brings(cluster:
     cluster.kubectl("apply", "--server-side", "--filename=-", stdin=text)
     try:
         with kubelet.running(cluster, tmp_path / "machine", deploy_manifests.NAMESPACE) as machine:
-            waiting.until(lambda: driven(cluster) == NODES, deadline_s=120)
+            waiting.until(lambda: driven_nodes(cluster) == NODES, deadline_s=120)
             kubelet.wait_ready(cluster, deploy_manifests.NAMESPACE, "statefulset", kwok_pods.NAME)
             kubelet.wait_ready(cluster, deploy_manifests.NAMESPACE, "deployment", "kwokfleet")
             pids = machine.pids()
@@ -182,14 +182,14 @@ def test_the_overlay_of_shards_works_with_no_more_rights_than_it_brings(cluster:
         cluster.kubectl("delete", "--filename=-", "--wait=false", stdin=text)
 
 
-def driven(cluster: ControlPlane) -> int:
-    """Count the nodes that kwok's pods drive."""
+def driven_nodes(cluster: ControlPlane) -> int:
+    """Return the number of nodes that pods of kwok drive."""
     held = ("get", "leases", "-n", "kube-node-lease", "-o", "jsonpath={.items[*].spec.holderIdentity}")
     return sum(each.startswith(kwok_pods.NAME) for each in cluster.kubectl(*held).split())
 
 
-def test_pods_end_when_somebody_else_runs_kwok(testbed: DaemonTestbed, machine: kubelet.Kubelet) -> None:
-    """And a StatefulSet that is scaled by hand is put right."""
+def test_external_mode_removes_the_pods(testbed: DaemonTestbed, machine: kubelet.Kubelet) -> None:
+    """A StatefulSet that was scaled by hand is repaired before."""
     save(testbed, IN_PODS)
     with daemon(testbed) as one:
         waiting.until(lambda: kwoks(one) == [(True, True)] * 2)
