@@ -177,7 +177,7 @@ def test_watching_survives_a_cluster_that_goes_away(kwokfleet: cli.Cli) -> None:
             kwokfleet.ok("sync", str(EXAMPLE), KUBECONFIG=kubeconfig)
             waiting.until(lambda: any("pool quickstart/general: 10 desired, 10 nodes" in line for line in lines))
             kwokfleet.ok("cluster", "down")
-            waiting.until(lambda: any("cluster: the API server" in line for line in lines))
+            waiting.until(lambda: any("cluster: no response from the API server" in line for line in lines))
         finally:
             process.send_signal(signal.SIGINT)
             assert process.wait(30) == 130
