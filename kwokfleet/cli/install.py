@@ -248,7 +248,7 @@ def _require_files(survey: "installer.InstallState", options: "InstallOptions") 
     """Raise if an upgrade would remove the file source of a running daemon."""
     from kwokfleet.install import manifests
 
-    if options.source is not None or any(wanted["metadata"]["name"] == manifests.FILES for wanted in survey.desired):
+    if options.source is not None or any(desired["metadata"]["name"] == manifests.FILES for desired in survey.desired):
         return
     packed = any(surplus["metadata"]["name"] == manifests.FILES for _, surplus in survey.surplus)
     if packed or manifests.reads_git(survey.live.values()):

@@ -115,9 +115,9 @@ def _supervise(
             if backend_selection.must_move(declared.loaded.tree.controller, _home(), running):
                 running.end()
                 return
-            wanted = kwok_manager.desired_kwok(declared.loaded, running.desired)
-            if wanted != running.desired:
-                running.change(wanted)
+            desired_kwok = kwok_manager.desired_kwok(declared.loaded, running.desired)
+            if desired_kwok != running.desired:
+                running.change(desired_kwok)
             running.finish_change()
             time.sleep(RELOAD_S)
 
@@ -176,18 +176,18 @@ def _running_supervisor(
             labelled = ((node.key.name, objects.labels(node.manifest)) for node in managed.view().objects.values())
             return sorted((name, labels.get(objects.SHARD, "")) for name, labels in labelled if manage.matches(labels))
 
-        known = backend_selection.own_holders(spec, _home(), folder)
-        scaled_down = takeover.take_over(sender, spec, known, nodes, stop, _home())
+        own_holders = backend_selection.own_holders(spec, _home(), folder)
+        scaled_down = takeover.take_over(sender, spec, own_holders, nodes, stop, _home())
         if not desired.cluster_kinds(loaded.tree) <= _kinds(sender):
             definitions = composition.kwok_definitions(output.read_settings(), progress.on_stderr)
             for name in applier.ensure_definitions(sender, definitions, composition.ESTABLISHED_S):
                 output.print_line(f"installed {name}")
-        wanted = kwok_manager.desired_kwok(
+        desired_kwok = kwok_manager.desired_kwok(
             loaded, backend.DesiredKwok(program, spec, client.write_kubeconfig(context, kubeconfig, folder))
         )
-        where = backend_selection.select_backend(spec, _home(), folder, sender, api)
+        kwok_backend = backend_selection.select_backend(spec, _home(), folder, sender, api)
         try:
-            with supervisor.Supervisor(sender, wanted, folder, nodes, api, where) as running:
+            with supervisor.Supervisor(sender, desired_kwok, folder, nodes, api, kwok_backend) as running:
                 yield running
         finally:
             if scaled_down:

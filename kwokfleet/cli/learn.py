@@ -186,14 +186,14 @@ def _lines(stream: "IO[bytes]") -> "Iterator[str]":
 def _take(study: "LifecycleLearner", lines: "Iterable[str]", invalid_records: "_InvalidRecords") -> None:
     from kwokfleet.learn import watch_events
 
-    for each in watch_events.read(lines):
-        if isinstance(each, watch_events.UnreadableEvent):
-            invalid_records.add(str(each))
+    for event in watch_events.read(lines):
+        if isinstance(event, watch_events.UnreadableEvent):
+            invalid_records.add(str(event))
             continue
         try:
-            study.observe(each.what, each.pod)
+            study.observe(event.what, event.pod)
         except ValueError as error:
-            invalid_records.add(f"{each.line}:1: {error}")
+            invalid_records.add(f"{event.line}:1: {error}")
 
 
 @dataclass(slots=True)

@@ -88,20 +88,20 @@ def show(
     from kwokfleet.report import writer
 
     arguments = [name for name in names or () if name]
-    shelf = _shelf(results_dir)
-    runs, one = _select_runs(arguments, shelf)
+    store = _result_store(results_dir)
+    runs, one = _select_runs(arguments, store)
     if report_dir is not None:
         written = writer.write_all(runs, report_dir)
         output.print_line(f"wrote {len(written)} files about {len(runs)} Runs to {report_dir}; open report.html")
     elif not runs and form is ReportFormat.TABLE:
-        output.print_line(f"no results in {shelf.root}: {_START_DAEMON}")
+        output.print_line(f"no results in {store.root}: {_START_DAEMON}")
     elif one:
         _print_one(runs[0], form)
     else:
         _print_many(runs, form)
 
 
-def _shelf(results_dir: Path | None) -> "ResultStore":
+def _result_store(results_dir: Path | None) -> "ResultStore":
     from kwokfleet.measure.result_store import ResultStore
 
     return ResultStore(results_dir or output.read_settings().data_dir / _RESULTS)
@@ -117,39 +117,39 @@ def _split(names: Sequence[str]) -> list[str]:
     return parts
 
 
-def _select_runs(wanted: Sequence[str], shelf: "ResultStore") -> "tuple[list[writer.ReportInput], bool]":
+def _select_runs(arguments: Sequence[str], store: "ResultStore") -> "tuple[list[writer.ReportInput], bool]":
     """Return the selected Runs, and whether the arguments name exactly one: a path, a Run, or the latest of a Wave."""
     from kwokfleet.report import writer
 
-    if len(wanted) == 1 and _is_path(wanted[0], shelf):
-        return [writer.input_from_path(Path(wanted[0]))], True
-    parts = _split(wanted)
-    found = shelf.find(*parts)
-    if parts and not found:
-        known = ", ".join(dict.fromkeys(f"{each.fleet}/{each.wave}" for each in shelf.find())) or "none"
+    if len(arguments) == 1 and _is_path(arguments[0], store):
+        return [writer.input_from_path(Path(arguments[0]))], True
+    parts = _split(arguments)
+    stored = store.find(*parts)
+    if parts and not stored:
+        known = ", ".join(dict.fromkeys(f"{result.fleet}/{result.wave}" for result in store.find())) or "none"
         raise errors.InputError(
-            f"no results of {'/'.join(parts)} in {shelf.root}; stored: {known}",
+            f"no results of {'/'.join(parts)} in {store.root}; stored: {known}",
             hint="list all Runs: kwokfleet report; another folder: --results-dir",
         )
-    one = len(parts) > 1
-    runs = list(itertools.islice(_readable(found), 1 if one else None))
-    return runs, one and bool(runs)
+    is_single = len(parts) > 1
+    runs = list(itertools.islice(_readable(stored), 1 if is_single else None))
+    return runs, is_single and bool(runs)
 
 
-def _readable(found: "Sequence[StoredResult]") -> "Iterator[writer.ReportInput]":
+def _readable(stored: "Sequence[StoredResult]") -> "Iterator[writer.ReportInput]":
     """Yield readable Runs; skip the others with a note."""
     from kwokfleet.report import writer
 
-    for each in found:
+    for result in stored:
         try:
-            yield writer.open_source(each)
+            yield writer.open_source(result)
         except errors.InputError as error:
             output.print_line(f"note: skipped: {error}")
 
 
-def _is_path(name: str, shelf: "ResultStore") -> bool:
+def _is_path(name: str, store: "ResultStore") -> bool:
     """Return whether a name is a file or folder; a Fleet with results has priority."""
-    return Path(name).exists() and ("/" in name or not (shelf.root / name).is_dir())
+    return Path(name).exists() and ("/" in name or not (store.root / name).is_dir())
 
 
 # ----------------------------------------------------------------------------------------
@@ -180,9 +180,9 @@ def _print_many(runs: "Sequence[writer.ReportInput]", form: ReportFormat) -> Non
 
     results = [run.result for run in runs]
     if form is ReportFormat.TABLE:
-        typer.echo(output.table([_row(each) for each in results]))
+        typer.echo(output.table([_row(result) for result in results]))
     elif form is ReportFormat.JSON:
-        typer.echo(json.dumps([each.model_dump(mode="json", by_alias=True) for each in results], indent=1))
+        typer.echo(json.dumps([result.model_dump(mode="json", by_alias=True) for result in results], indent=1))
     elif form is ReportFormat.CSV:
         _print_parts(csv_tables.latencies(results))
     elif form is ReportFormat.JUNIT:
@@ -197,23 +197,23 @@ def _print_many(runs: "Sequence[writer.ReportInput]", form: ReportFormat) -> Non
 
 
 def _oldest_first(runs: "Sequence[writer.ReportInput]") -> "list[writer.ReportInput]":
-    return sorted(runs, key=lambda each: each.result.start)
+    return sorted(runs, key=lambda run: run.result.start)
 
 
-def _row(made: "Result") -> dict[str, object]:
+def _row(result: "Result") -> dict[str, object]:
     from kwokfleet.report import numbers
 
-    startup = numbers.main_latency(made, "podStartup")
+    startup = numbers.main_latency(result, "podStartup")
     return {
-        "fleet": made.fleet,
-        "wave": made.wave,
-        "run": made.run,
-        "started": numbers.instant(made.start),
-        "state": made.state,
-        "objects": f"{made.objects.created:,}/{made.objects.total:,}",
+        "fleet": result.fleet,
+        "wave": result.wave,
+        "run": result.run,
+        "started": numbers.instant(result.start),
+        "state": result.state,
+        "objects": f"{result.objects.created:,}/{result.objects.total:,}",
         "podstartup p50": numbers.duration(startup.p50 if startup else None),
         "p99": numbers.duration(startup.p99 if startup else None),
-        "verdict": numbers.verdict(made),
+        "verdict": numbers.verdict(result),
     }
 
 
@@ -256,21 +256,21 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
     from kwokfleet.measure import compare
 
     limits = _limits(max_regression, min_delta)
-    shelf = _shelf(results_dir)
-    runs = [_one(name, shelf) for name in (before, after)]
-    found = compare.compare(runs[0].result, runs[1].result, limits)
-    _print_comparison(found, limits, runs, form)
-    raise typer.Exit(errors.ExitCode.NO if found.regressions else errors.ExitCode.DONE)
+    store = _result_store(results_dir)
+    runs = [_one(name, store) for name in (before, after)]
+    comparison = compare.compare(runs[0].result, runs[1].result, limits)
+    _print_comparison(comparison, limits, runs, form)
+    raise typer.Exit(errors.ExitCode.NO if comparison.regressions else errors.ExitCode.DONE)
 
 
-def _one(name: str, shelf: "ResultStore") -> "writer.ReportInput":
-    found, one = _select_runs([name], shelf)
-    if not one:
+def _one(name: str, store: "ResultStore") -> "writer.ReportInput":
+    runs, is_single = _select_runs([name], store)
+    if not is_single:
         raise errors.InputError(
-            f"{name!r} names {len(found)} Runs; a comparison needs exactly one",
+            f"{name!r} names {len(runs)} Runs; a comparison needs exactly one",
             hint="use FLEET/WAVE for the latest Run, or FLEET/WAVE/RUN",
         )
-    return found[0]
+    return runs[0]
 
 
 def _limits(max_regression: str, min_delta: str) -> "compare.RegressionLimits":
@@ -284,7 +284,7 @@ def _limits(max_regression: str, min_delta: str) -> "compare.RegressionLimits":
 
 
 def _print_comparison(
-    found: "compare.Comparison",
+    comparison: "compare.Comparison",
     limits: "compare.RegressionLimits",
     runs: "Sequence[writer.ReportInput]",
     form: ComparisonFormat,
@@ -292,13 +292,13 @@ def _print_comparison(
     from kwokfleet.report import comparisons, writer
 
     if form is ComparisonFormat.JSON:
-        typer.echo(comparisons.to_json(found))
+        typer.echo(comparisons.to_json(comparison))
     elif form is ComparisonFormat.MARKDOWN:
-        typer.echo(comparisons.to_markdown(found, limits), nl=False)
+        typer.echo(comparisons.to_markdown(comparison, limits), nl=False)
     elif form is ComparisonFormat.HTML:
         typer.echo(writer.html_page(runs, compare=True), nl=False)
     else:
-        typer.echo(output.table(list(comparisons.rows(found))))
-        for note in found.notes:
+        typer.echo(output.table(list(comparisons.rows(comparison))))
+        for note in comparison.notes:
             output.print_line(f"note: {note}")
-        output.print_line(comparisons.summary(found, limits))
+        output.print_line(comparisons.summary(comparison, limits))

@@ -26,51 +26,57 @@ def can_print(text: str) -> bool:
     return True
 
 
-def lines(made: Result) -> Iterator[str]:
+def lines(result: Result) -> Iterator[str]:
     """Yield the lines of the report of a Run."""
-    yield f"{_bold(made.name)}   {_verdict(numbers.verdict(made))}"
-    yield ", ".join(_about(made))
+    yield f"{_bold(result.name)}   {_verdict(numbers.verdict(result))}"
+    yield ", ".join(_about(result))
     yield ""
-    yield f"{made.template_kind or 'object'}s: {numbers.sentence(made.objects)}"
-    if made.template_kind != "Pod":
-        yield f"pods: {numbers.sentence(made.pods)}"
-    for part in (_latencies, _rates, _over_time, _gates, _warnings):
-        found = list(part(made))
-        yield from ("", *found) if found else ()
+    yield f"{result.template_kind or 'object'}s: {numbers.sentence(result.objects)}"
+    if result.template_kind != "Pod":
+        yield f"pods: {numbers.sentence(result.pods)}"
+    for build in (_latencies, _rates, _over_time, _gates, _warnings):
+        section = list(build(result))
+        yield from ("", *section) if section else ()
 
 
-def _about(made: Result) -> Iterator[str]:
-    yield f"started {numbers.instant(made.start)}"
-    took = f" after {numbers.duration(numbers.length(made))}" if made.end else ""
-    yield {"Done": f"complete{took}", "Running": "still running", "Cancelled": f"cancelled{took}"}[made.state]
-    yield from (f"{name} {value}" for name, value in (("on", made.cluster), ("files", made.revision)) if value)
+def _about(result: Result) -> Iterator[str]:
+    yield f"started {numbers.instant(result.start)}"
+    took = f" after {numbers.duration(numbers.length(result))}" if result.end else ""
+    yield {"Done": f"complete{took}", "Running": "still running", "Cancelled": f"cancelled{took}"}[result.state]
+    yield from (f"{name} {value}" for name, value in (("on", result.cluster), ("files", result.revision)) if value)
 
 
-def _latencies(made: Result) -> Iterator[str]:
-    rows = [_latency(each) for each in made.latencies if _listed(each)]
+def _latencies(result: Result) -> Iterator[str]:
+    rows = [_latency_row(latency) for latency in result.latencies if _is_shown(latency)]
     if rows:
         yield output.table(rows)
 
 
-def _latency(each: Latency) -> dict[str, object]:
-    row: dict[str, object] = {"latency": each.name, "of": each.of, "clock": each.clock.value}
-    row |= {"known": f"{each.count:,}", "missing": f"{each.missing:,}"}
-    return row | {name: numbers.duration(getattr(each, name)) for name in numbers.STATISTICS}
+def _latency_row(latency: Latency) -> dict[str, object]:
+    row: dict[str, object] = {"latency": latency.name, "of": latency.of, "clock": latency.clock.value}
+    row |= {"known": f"{latency.count:,}", "missing": f"{latency.missing:,}"}
+    return row | {name: numbers.duration(getattr(latency, name)) for name in numbers.STATISTICS}
 
 
-def _listed(each: Latency) -> bool:
+def _is_shown(latency: Latency) -> bool:
     """Return whether a latency is in the text report; other formats have all latencies."""
-    theirs = each.clock in (Clock.CL2_2024, Clock.CL2_2026)
-    return (each.of, each.name) == ("pods", "pod_startup") if theirs else not each.of.startswith("pods/state")
+    is_clusterloader2 = latency.clock in (Clock.CL2_2024, Clock.CL2_2026)
+    return (
+        (latency.of, latency.name) == ("pods", "pod_startup")
+        if is_clusterloader2
+        else not latency.of.startswith("pods/state")
+    )
 
 
-def _rates(made: Result) -> Iterator[str]:
-    for each in made.throughput:
-        of = f" by {each.scheduler}" if each.scheduler else ""
-        told = ", ".join(f"{name} {numbers.rate(getattr(each, name))}" for name in ("mean", "p50", "p99", "max"))
-        window = f"{each.windows:,} windows of {each.window_s:g} s"
-        yield f"scheduled{of}: {f'{told} ({window})' if each.windows else numbers.NO_DATA}"
-    pacing = made.pacing
+def _rates(result: Result) -> Iterator[str]:
+    for throughput in result.throughput:
+        of = f" by {throughput.scheduler}" if throughput.scheduler else ""
+        statistics = ", ".join(
+            f"{name} {numbers.rate(getattr(throughput, name))}" for name in ("mean", "p50", "p99", "max")
+        )
+        window = f"{throughput.windows:,} windows of {throughput.window_s:g} s"
+        yield f"scheduled{of}: {f'{statistics} ({window})' if throughput.windows else numbers.NO_DATA}"
+    pacing = result.pacing
     if pacing.count:
         late = ", ".join(f"{name} {numbers.duration(getattr(pacing, name))}" for name in ("p50", "p99", "max"))
         rates = f"{numbers.rate(pacing.rate)}, planned {numbers.rate(pacing.planned_rate)}"
@@ -79,40 +85,42 @@ def _rates(made: Result) -> Iterator[str]:
         yield f"submitted: {numbers.NO_DATA}"
 
 
-def _over_time(made: Result) -> Iterator[str]:
-    if not made.series:
+def _over_time(result: Result) -> Iterator[str]:
+    if not result.series:
         return
-    columns = made.series.columns
+    columns = result.series.columns
     shown = [name for name in _SPARKS if name in columns]
     shown += sorted(name for name in columns if name.startswith("utilisation/"))
     width = max(map(len, shown), default=0)
-    seconds = max((len(columns[name]) for name in shown), default=0) * made.series.step_s
+    seconds = max((len(columns[name]) for name in shown), default=0) * result.series.step_s
     yield f"{'over time'.ljust(width)}  0{svg_plot.elapsed(seconds).rjust(WIDTH - 1)}"
     for name in shown:
-        known = [each for each in columns[name] if each is not None]
+        samples = [value for value in columns[name] if value is not None]
         form = numbers.share if name.startswith("utilisation/") else numbers.count
-        told = f"mean {form(sum(known) / len(known))}, peak {form(max(known))}" if known else numbers.NO_DATA
-        yield f"{name.ljust(width)}  {spark(columns[name])}  {told}"
+        statistics = (
+            f"mean {form(sum(samples) / len(samples))}, peak {form(max(samples))}" if samples else numbers.NO_DATA
+        )
+        yield f"{name.ljust(width)}  {spark(columns[name])}  {statistics}"
 
 
 def spark(values: Sequence[float | None], width: int = WIDTH) -> str:
     """Return a sparkline: each block is the maximum of its time; blank without data."""
     blocks = _BLOCKS if can_print(_BLOCKS) else _ASCII
-    most = max((each for each in values if each is not None), default=0.0)
+    most = max((value for value in values if value is not None), default=0.0)
     text = ""
     for place in range(width if values else 0):
-        first, last = (len(values) * each // width for each in (place, place + 1))
-        known = [each for each in values[first : max(last, first + 1)] if each is not None]
-        text += blocks[int(max(known) / most * 7.999) if most else 0] if known else " "
+        first, last = (len(values) * index // width for index in (place, place + 1))
+        samples = [value for value in values[first : max(last, first + 1)] if value is not None]
+        text += blocks[int(max(samples) / most * 7.999) if most else 0] if samples else " "
     return text.ljust(width)
 
 
-def _gates(made: Result) -> Iterator[str]:
-    if not made.gates:
+def _gates(result: Result) -> Iterator[str]:
+    if not result.gates:
         yield "gates: none"
         return
-    names = max(len(each.name) for each in made.gates)
-    for gate in made.gates:
+    names = max(len(gate.name) for gate in result.gates)
+    for gate in result.gates:
         verdict = numbers.NO_DATA if gate.no_data else "passed" if gate.passed else "failed"
         clock = f" ({gate.clock})" if gate.clock else ""
         got = "" if gate.got == verdict else f", got {gate.got}{clock}"
@@ -120,10 +128,10 @@ def _gates(made: Result) -> Iterator[str]:
         yield f"{_verdict(verdict)}  {gate.name.ljust(names)}  wanted {gate.want}{got}{why}"
 
 
-def _warnings(made: Result) -> Iterator[str]:
-    for note in tables.notes(made):
+def _warnings(result: Result) -> Iterator[str]:
+    for note in tables.notes(result):
         yield f"{_styled('note', typer.colors.YELLOW)}: {note}"
-    for trouble in made.troubles:
+    for trouble in result.troubles:
         label = _styled("trouble", typer.colors.RED)
         yield f"{label}: {trouble.what}: {trouble.count:,} times, first {trouble.example}"
 
