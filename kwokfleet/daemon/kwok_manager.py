@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from kwokfleet import errors, settings
+from kwokfleet import errors
 from kwokfleet.api.kwok_controller import Manage
 from kwokfleet.kube import objects, throttled_client
 from kwokfleet.kube.informer import informer, reflector
@@ -49,7 +49,7 @@ class KwokEnvironment:
     kubeconfig: Path | None
     folder: Path
     """Configuration, logs and process records."""
-    namespace: str = settings.INSTALL_NAMESPACE
+    namespace: str
     """Namespace of a StatefulSet that is named without one."""
 
 
