@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from kwokfleet.install import installer
     from kwokfleet.install.fleet_configmap import FleetConfigMap
-    from kwokfleet.install.manifests import GitSource, InstallOptions
+    from kwokfleet.install.manifests import InstallGitSource, InstallOptions
     from kwokfleet.kube import throttled_client
     from kwokfleet.kube.objects import Manifest, ObjectKey
     from kwokfleet.source import loader
@@ -103,12 +103,12 @@ def install(  # noqa: PLR0913, PLR0917  # one for each option
     With the same options nothing changes. Objects of an older version that this version does not have are deleted.
     The manifests are those of deploy/; --dry-run=client prints them for kubectl.
     """
-    from kwokfleet.install.manifests import GitSource, InstallOptions
+    from kwokfleet.install.manifests import InstallGitSource, InstallOptions
 
     output.start_logging(quiet=True)
     timeout_s = sync.seconds(timeout)
     _check_options(from_path, git_url, form, dry_run, git_sync=git_sync)
-    git = GitSource(git_url, git_ref, git_path, git_sync) if git_url else None
+    git = InstallGitSource(git_url, git_ref, git_path, git_sync) if git_url else None
     if shards and from_path is None:
         output.print_line(f"note: kwok pods start when the fleet files contain {_document(shards)}")
     options = InstallOptions(
@@ -175,7 +175,7 @@ class _InstallRequest:
         from kwokfleet.cli import progress
         from kwokfleet.install import bundle, installer, manifests, ownership
 
-        files: FleetConfigMap | GitSource | None = self._options.source
+        files: FleetConfigMap | InstallGitSource | None = self._options.source
         goal = installer.ReadinessGoal(self._options.namespace, None if files else frozenset())
         if self._path is not None:
             files, goal = self._packed(self._path, connected)

@@ -32,7 +32,7 @@ _CHECKOUT = "/git/current"
 
 
 @dataclass(frozen=True, slots=True)
-class GitSource:
+class InstallGitSource:
     """A git repository of fleet files."""
 
     url: str
@@ -50,7 +50,7 @@ class InstallOptions:
     image: str = ""
     """Empty: the image of deploy/."""
     replicas: int = 1
-    source: FleetConfigMap | GitSource | None = None
+    source: FleetConfigMap | InstallGitSource | None = None
     """None: a ConfigMap that is created later."""
     kwok_pods: bool = False
     monitoring: bool = False
@@ -76,7 +76,7 @@ def build(bundle: Bundle, options: InstallOptions) -> list[Manifest]:
 def _layers(options: InstallOptions) -> list[str]:
     """Return the layers of the bundle; objects of a later layer replace those of an earlier one."""
     layers = ["base"]
-    if isinstance(options.source, GitSource):
+    if isinstance(options.source, InstallGitSource):
         layers.append("git-sync" if options.source.sidecar else "git")
     if options.kwok_pods:
         layers += ["kwok-pods", f"{layers[-1]}+kwok-pods"]
@@ -144,15 +144,15 @@ def _everywhere(part: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN401
 # source of the files
 
 
-def _read_from(deployment: Manifest, source: FleetConfigMap | GitSource | None) -> None:
+def _read_from(deployment: Manifest, source: FleetConfigMap | InstallGitSource | None) -> None:
     containers = {each["name"]: each for each in _containers(deployment)}
     daemon = containers[NAME]
     match source:
-        case GitSource(sidecar=True):
+        case InstallGitSource(sidecar=True):
             said = {"--repo": source.url, "--ref": source.ref}
             containers["git-sync"]["args"] = _with(containers["git-sync"]["args"], said)
             daemon["args"][1] = normpath(join(_CHECKOUT, source.path))
-        case GitSource():
+        case InstallGitSource():
             said = {"--git-url": source.url, "--git-ref": source.ref, "--git-path": source.path}
             daemon["args"] = _with(daemon["args"], said)
         case FleetConfigMap():

@@ -7,7 +7,7 @@ import pytest
 from kwokfleet.api import kwok_controller
 from kwokfleet.documents import parser
 from kwokfleet.install import bundle, fleet_configmap, manifests, ownership, rollout
-from kwokfleet.install.manifests import GitSource, InstallOptions
+from kwokfleet.install.manifests import InstallGitSource, InstallOptions
 from kwokfleet.install.ownership import Ownership
 from kwokfleet.kube import objects
 
@@ -92,9 +92,9 @@ def _volume(whole: dict[str, Manifest]) -> Manifest:
 
 def test_a_repository_is_named_to_the_daemon_or_to_its_sidecar() -> None:
     """Address, branch and folder are those that were asked for; no ConfigMap is mounted."""
-    arguments = daemon(source=GitSource("https://x/y.git", "v1", "sim/fleets"))["args"]
+    arguments = daemon(source=InstallGitSource("https://x/y.git", "v1", "sim/fleets"))["args"]
     assert {"--git-url=https://x/y.git", "--git-ref=v1", "--git-path=sim/fleets"} <= set(arguments)
-    source = GitSource("ssh://x/y.git", "v1", "sim/fleets", sidecar=True)
+    source = InstallGitSource("ssh://x/y.git", "v1", "sim/fleets", sidecar=True)
     pod = made(source=source)["Deployment/kwokfleet"]["spec"]["template"]["spec"]
     assert {"--repo=ssh://x/y.git", "--ref=v1"} <= set(pod["initContainers"][0]["args"])
     assert daemon(source=source)["args"][:2] == ["run", "/git/current/sim/fleets"]
@@ -104,14 +104,16 @@ def test_a_repository_is_named_to_the_daemon_or_to_its_sidecar() -> None:
 def test_one_installation_does_not_change_another() -> None:
     """What was read from deploy/ stays as it was, whatever options ask for."""
     before = made()
-    made(namespace="sim", image="x/y:1", replicas=5, source=GitSource("https://x/y"))
+    made(namespace="sim", image="x/y:1", replicas=5, source=InstallGitSource("https://x/y"))
     assert made() == before
 
 
 def test_a_git_source_and_kwok_pods_both_change_the_network_policy() -> None:
     """The combination has a layer in the bundle: ssh for git, and the metrics port of kwok."""
     for sidecar in (False, True):
-        policy = made(source=GitSource("https://x/y", sidecar=sidecar), kwok_pods=True)["NetworkPolicy/kwokfleet"]
+        policy = made(source=InstallGitSource("https://x/y", sidecar=sidecar), kwok_pods=True)[
+            "NetworkPolicy/kwokfleet"
+        ]
         ports = [port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]]
         assert {22, "http"} <= set(ports)
 
