@@ -159,7 +159,9 @@ def _source(api: leader.LeaderGuardedClient, config: DaemonConfig) -> "sources.S
         return sources.FolderSource(config.path, files, events=not config.poll)
     name = hashlib.sha256(f"{git.url}\n{git.ref}".encode()).hexdigest()[:12]
     repository = git_repository.Repository(git.url, git.ref, git.path, config.settings.data_dir / "git" / name)
-    return sources.GitSource(repository, files, interval_s=git.interval_s, ref=git.ref, secret=git.hook_secret)
+    return sources.GitRepositorySource(
+        repository, files, interval_s=git.interval_s, ref=git.ref, secret=git.hook_secret
+    )
 
 
 def _kwok_manager(

@@ -106,7 +106,7 @@ class FolderSource:
             self._watcher.close()
 
 
-class GitSource:
+class GitRepositorySource:
     """A remote git repository, fetched periodically and after a webhook."""
 
     def __init__(
