@@ -28,26 +28,26 @@ def pack_files(path: Path, loaded: loader.Loaded, extra: dict[str, str] | None =
     References into a sibling folder (`../stages/chaos.yaml`) are packed too.
     """
     folder = _whole(path if path.is_dir() else path.parent)
-    found = {_whole(each) for each in (*(file.path for file in loaded.snapshot.files), *loaded.references)}
-    beside = sorted(each for each in found if not each.is_relative_to(folder))
-    root, start = (folder.parent, folder.name) if beside else (folder, "")
-    for each in beside:
-        if not each.is_relative_to(root):
+    paths = {_whole(file_path) for file_path in (*(file.path for file in loaded.snapshot.files), *loaded.references)}
+    outside = sorted(file_path for file_path in paths if not file_path.is_relative_to(folder))
+    root, start = (folder.parent, folder.name) if outside else (folder, "")
+    for file_path in outside:
+        if not file_path.is_relative_to(root):
             raise errors.InputError(
-                f"{each} is referenced by the fleet files, but is outside the parent folder of {folder.name}/",
+                f"{file_path} is referenced by the fleet files, but is outside the parent folder of {folder.name}/",
                 hint="move it there, or let the daemon read the whole repository with --git-url",
             )
-    texts = {each.relative_to(root).as_posix(): _text(each) for each in sorted(found)}
+    texts = {file_path.relative_to(root).as_posix(): _text(file_path) for file_path in sorted(paths)}
     texts |= {(Path(start) / name).as_posix(): text for name, text in (extra or {}).items()}
-    made = fleet_configmap.build(texts, start)
-    _refuse_large(made)
-    return made
+    packed = fleet_configmap.build(texts, start)
+    _refuse_large(packed)
+    return packed
 
 
 def declares_kwok(loaded: loader.Loaded) -> bool:
     """Return whether a file declares a KwokController."""
-    found = (each.value for file in loaded.snapshot.files for each in parser.parse(file.path, file.text)[0])
-    return any(isinstance(each, dict) and each.get("kind") == "KwokController" for each in found)
+    documents = (document.value for file in loaded.snapshot.files for document in parser.parse(file.path, file.text)[0])
+    return any(isinstance(document, dict) and document.get("kind") == "KwokController" for document in documents)
 
 
 def _whole(path: Path | str) -> Path:
@@ -62,22 +62,22 @@ def _text(path: Path) -> str:
         raise errors.InputError(f"{path} cannot be read: {error}", hint="run the command again") from error
 
 
-def _refuse_large(made: FleetConfigMap) -> None:
-    if made.size <= fleet_configmap.MAX_BYTES:
+def _refuse_large(packed: FleetConfigMap) -> None:
+    if packed.size <= fleet_configmap.MAX_BYTES:
         return
-    largest = ", ".join(f"{path} ({size / _KIB:,.0f} KiB)" for path, size in made.largest(3))
+    largest = ", ".join(f"{path} ({size / _KIB:,.0f} KiB)" for path, size in packed.largest(3))
     limit = f"{fleet_configmap.MAX_BYTES // _KIB:,} KiB"
     raise errors.InputError(
-        f"the files have {made.size / _KIB:,.0f} KiB, but a ConfigMap holds at most {limit}; the largest: {largest}",
+        f"the files have {packed.size / _KIB:,.0f} KiB, but a ConfigMap holds at most {limit}; the largest: {largest}",
         hint="put them into a git repository and install with --git-url",
     )
 
 
-def digest(made: FleetConfigMap) -> str:
+def digest(packed: FleetConfigMap) -> str:
     """Return the source digest that the daemon reports for these files."""
-    inside = f"{made.start}/" if made.start else ""
+    prefix = f"{packed.start}/" if packed.start else ""
     return revision.tree_digest(
-        (path.removeprefix(inside), hashlib.sha256(made.data[key].encode()).hexdigest())
-        for key, path in made.paths.items()
-        if path.startswith(inside) and path.endswith(files.SUFFIXES)
+        (path.removeprefix(prefix), hashlib.sha256(packed.data[key].encode()).hexdigest())
+        for key, path in packed.paths.items()
+        if path.startswith(prefix) and path.endswith(files.SUFFIXES)
     )

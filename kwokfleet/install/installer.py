@@ -149,14 +149,14 @@ class Installer:
 def list_installed(api: requests.RequestSender, namespace: str = "") -> list[tuple[requests.Kind, Manifest]]:
     """Return the objects of all installations, or of the one in a namespace, in apply order."""
     selector = f"{ownership.INSTALL_LABEL}={namespace}" if namespace else ownership.INSTALL_LABEL
-    found: list[tuple[requests.Kind, Manifest]] = []
+    installed: list[tuple[requests.Kind, Manifest]] = []
     for kind in ownership.KINDS:
         try:
-            found += [(kind, each) for each in client.list_objects(api, kind, selector, metadata_only=True)]
+            installed += [(kind, manifest) for manifest in client.list_objects(api, kind, selector, metadata_only=True)]
         except errors.ClusterError as error:
             if error.status != HTTPStatus.NOT_FOUND:  # without its CRD a kind has no objects
                 raise
-    return found
+    return installed
 
 
 def key_of(kind: requests.Kind, manifest: Manifest) -> ObjectKey:
@@ -167,34 +167,34 @@ def key_of(kind: requests.Kind, manifest: Manifest) -> ObjectKey:
 
 def delete_object(api: requests.RequestSender, kind: requests.Kind, manifest: Manifest) -> None:
     """Delete one object, if it still exists."""
-    answer = api.send(requests.delete_any(kind, manifest, manifest["metadata"]["uid"]))
-    if answer.status not in (*_SUCCESS, HTTPStatus.ACCEPTED, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
-        raise client.rejection_error(api, answer, f"delete {kind.plural}")
+    response = api.send(requests.delete_any(kind, manifest, manifest["metadata"]["uid"]))
+    if response.status not in (*_SUCCESS, HTTPStatus.ACCEPTED, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
+        raise client.rejection_error(api, response, f"delete {kind.plural}")
 
 
 # conflicts and rejections
 
 
-def _raise_conflicts(found: Sequence[ownership.OwnershipConflict]) -> None:
-    if not found:
+def _raise_conflicts(conflicts: Sequence[ownership.OwnershipConflict]) -> None:
+    if not conflicts:
         return
-    first = found[0]
+    first = conflicts[0]
     match first.whose:
         case Ownership.OTHER_INSTALLATION:
-            what = f"kwokfleet is already installed in namespace {first.where}: it owns {display_name(first.key)}"
+            message = f"kwokfleet is already installed in namespace {first.where}: it owns {display_name(first.key)}"
             hint = f"upgrade it with --namespace {first.where}, or run kwokfleet uninstall first"
         case Ownership.OTHER_TOOL:
-            what = f"{_some(found)} was installed by another tool, for example kubectl apply -k or Helm"
+            message = f"{_some(conflicts)} was installed by another tool, for example kubectl apply -k or Helm"
             hint = "upgrade or remove it with that tool, or take it over with --force"
         case _:
-            what = f"{_some(found)} already exists and does not belong to kwokfleet"
+            message = f"{_some(conflicts)} already exists and does not belong to kwokfleet"
             hint = "rename or delete it, or choose another --namespace"
-    raise errors.NotOursError(what, hint=hint)
+    raise errors.NotOursError(message, hint=hint)
 
 
-def _some(found: Sequence[ownership.OwnershipConflict]) -> str:
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return f"{display_name(found[0].key)}{more}"
+def _some(conflicts: Sequence[ownership.OwnershipConflict]) -> str:
+    more = f" (and {len(conflicts) - 1} more)" if len(conflicts) > 1 else ""
+    return f"{display_name(conflicts[0].key)}{more}"
 
 
 def display_name(key: ObjectKey) -> str:
@@ -202,31 +202,31 @@ def display_name(key: ObjectKey) -> str:
     return f"{key.kind.lower()}/{key.name}" + (f" in {key.namespace}" if key.namespace else "")
 
 
-def _waits_for_namespace(answer: Response) -> bool:
+def _waits_for_namespace(response: Response) -> bool:
     """Return whether a dry run failed only because the namespace does not exist yet."""
-    about = answer.json().get("details") or {}
-    return answer.status == HTTPStatus.NOT_FOUND and about.get("kind") == "namespaces"
+    details = response.json().get("details") or {}
+    return response.status == HTTPStatus.NOT_FOUND and details.get("kind") == "namespaces"
 
 
-def _rejection(key: ObjectKey, answer: Response) -> str:
-    if answer.status == HTTPStatus.NOT_FOUND:
+def _rejection(key: ObjectKey, response: Response) -> str:
+    if response.status == HTTPStatus.NOT_FOUND:
         return f"{display_name(key)}: the cluster has no kind {key.kind} in {key.api_version}"
-    return f"{display_name(key)}: {answer.status} {answer.message}"
+    return f"{display_name(key)}: {response.status} {response.message}"
 
 
-def _rejection_error(sender: throttled_client.ThrottledClient, refused: Sequence[str]) -> errors.ClusterError:
+def _rejection_error(sender: throttled_client.ThrottledClient, rejections: Sequence[str]) -> errors.ClusterError:
     """Return all rejections as one error."""
-    whole = "; ".join(refused[:_FEW]) + (f"; and {len(refused) - _FEW} more" if len(refused) > _FEW else "")
+    text = "; ".join(rejections[:_FEW]) + (f"; and {len(rejections) - _FEW} more" if len(rejections) > _FEW else "")
     hint = "applied objects stay; run install again to continue"
-    if any(f": {HTTPStatus.FORBIDDEN.value} " in each for each in refused):
+    if any(f": {HTTPStatus.FORBIDDEN.value} " in rejection for rejection in rejections):
         hint = "ask a cluster administrator to run it: install creates ClusterRoles and CustomResourceDefinitions"
-    elif any(f": {HTTPStatus.CONFLICT.value} " in each for each in refused):
+    elif any(f": {HTTPStatus.CONFLICT.value} " in rejection for rejection in rejections):
         hint = (
             "another field manager changed these fields: set the same values by options, or overwrite them with --force"
         )
-    elif any("the cluster has no kind " in each for each in refused):
+    elif any("the cluster has no kind " in rejection for rejection in rejections):
         hint = "install the Prometheus Operator first, or omit --monitoring"
-    return errors.ClusterError(f"the API server at {sender.host} rejected: {whole}", hint=hint)
+    return errors.ClusterError(f"the API server at {sender.host} rejected: {text}", hint=hint)
 
 
 # waiting
@@ -247,15 +247,15 @@ def wait_until_ready(
     sender: throttled_client.ThrottledClient, goal: ReadinessGoal, timeout_s: float, report: Callable[[str], None]
 ) -> None:
     """Wait until the daemon runs and its Fleets are Ready; report each reason to wait once."""
-    deadline, told = time.monotonic() + timeout_s, set[str]()
-    while lacking := _lacking(sender, goal):
-        if lacking not in told:  # a crash loop is reported once
-            report(lacking)
-            told.add(lacking)
+    deadline, reported = time.monotonic() + timeout_s, set[str]()
+    while reason := _lacking(sender, goal):
+        if reason not in reported:  # a crash loop is reported once
+            report(reason)
+            reported.add(reason)
         if time.monotonic() > deadline:
             raise errors.DeadlineError(
-                f"not ready after {timeout_s:g} s: {lacking}",
-                hint=f"{_where_to_look(lacking, goal)}; run the same command again to wait longer",
+                f"not ready after {timeout_s:g} s: {reason}",
+                hint=f"{_where_to_look(reason, goal)}; run the same command again to wait longer",
             )
         if sender.stop.wait(POLL_S):
             return
@@ -269,11 +269,11 @@ def _where_to_look(lacking: str, goal: ReadinessGoal) -> str:
 
 def _lacking(sender: throttled_client.ThrottledClient, goal: ReadinessGoal) -> str:
     key = ObjectKey("apps/v1", "Deployment", goal.namespace, manifests.NAME)
-    answer = sender.send(requests.get(key))
-    if answer.status != HTTPStatus.OK:
-        raise client.rejection_error(sender.api, answer, "get deployments")
-    if lacking := rollout.daemon_pending(answer.json(), daemon_pods(sender, goal.namespace)):
-        return f"deployment {manifests.NAME}: {lacking}"
+    response = sender.send(requests.get(key))
+    if response.status != HTTPStatus.OK:
+        raise client.rejection_error(sender.api, response, "get deployments")
+    if reason := rollout.daemon_pending(response.json(), daemon_pods(sender, goal.namespace)):
+        return f"deployment {manifests.NAME}: {reason}"
     if goal.fleets is not None and not goal.fleets:
         return ""
     return rollout.fleets_pending(_fleets(sender), goal.fleets, goal.digest)

@@ -137,7 +137,7 @@ def _everywhere(part: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN401
     if isinstance(part, dict):
         return {name: _everywhere(value, change) for name, value in part.items()}
     if isinstance(part, list):
-        return [_everywhere(each, change) for each in part]
+        return [_everywhere(entry, change) for entry in part]
     return change(part) if isinstance(part, str) else part
 
 
@@ -145,27 +145,30 @@ def _everywhere(part: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN401
 
 
 def _read_from(deployment: Manifest, source: FleetConfigMap | InstallGitSource | None) -> None:
-    containers = {each["name"]: each for each in _containers(deployment)}
+    containers = {entry["name"]: entry for entry in _containers(deployment)}
     daemon = containers[NAME]
     match source:
         case InstallGitSource(sidecar=True):
-            said = {"--repo": source.url, "--ref": source.ref}
-            containers["git-sync"]["args"] = _with(containers["git-sync"]["args"], said)
+            values = {"--repo": source.url, "--ref": source.ref}
+            containers["git-sync"]["args"] = _with(containers["git-sync"]["args"], values)
             daemon["args"][1] = normpath(join(_CHECKOUT, source.path))
         case InstallGitSource():
-            said = {"--git-url": source.url, "--git-ref": source.ref, "--git-path": source.path}
-            daemon["args"] = _with(daemon["args"], said)
+            values = {"--git-url": source.url, "--git-ref": source.ref, "--git-path": source.path}
+            daemon["args"] = _with(daemon["args"], values)
         case FleetConfigMap():
             daemon["args"][1] = normpath(join(MOUNTED, source.start))
             if source.items:
                 volumes = deployment["spec"]["template"]["spec"]["volumes"]
-                volume = next(each["configMap"] for each in volumes if each["name"] == "fleets")
+                volume = next(entry["configMap"] for entry in volumes if entry["name"] == "fleets")
                 volume["items"] = source.items
 
 
 def _with(arguments: Sequence[str], values: dict[str, str]) -> list[str]:
     """Return arguments with other values for the given flags."""
-    return [f"{flag}={values[flag]}" if (flag := each.partition("=")[0]) in values else each for each in arguments]
+    return [
+        f"{flag}={values[flag]}" if (flag := argument.partition("=")[0]) in values else argument
+        for argument in arguments
+    ]
 
 
 def kwok_document(shards: int) -> str:
@@ -186,8 +189,8 @@ def reads_git(live: Iterable[Manifest]) -> bool:
     """Return whether a live daemon reads its files from git."""
     return any(
         argument.startswith(("--git-url=", f"{_CHECKOUT}"))
-        for each in live
-        if each["metadata"]["name"] == NAME
-        for container in _containers(each)
+        for manifest in live
+        if manifest["metadata"]["name"] == NAME
+        for container in _containers(manifest)
         for argument in container.get("args") or ()
     )

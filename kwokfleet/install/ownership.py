@@ -113,21 +113,25 @@ def is_left_unchanged(manifest: Manifest, live: Manifest | None, namespace: str)
 
 
 def ownership_conflicts(
-    wanted: Iterable[Manifest], live: Mapping[ObjectKey, Manifest], namespace: str, *, force: bool
+    desired: Iterable[Manifest], live: Mapping[ObjectKey, Manifest], namespace: str, *, force: bool
 ) -> list[OwnershipConflict]:
     """Return the objects that block an installation; *force*: those of other tools do not."""
-    found: list[OwnershipConflict] = []
-    for each in wanted:
-        there = live.get(objects.key(each))
-        owner = ownership_of(there, namespace)
+    conflicts: list[OwnershipConflict] = []
+    for manifest in desired:
+        live_object = live.get(objects.key(manifest))
+        owner = ownership_of(live_object, namespace)
         if (
             owner in (Ownership.ABSENT, Ownership.OURS)
-            or is_left_unchanged(each, there, namespace)
+            or is_left_unchanged(manifest, live_object, namespace)
             or (force and owner is Ownership.OTHER_TOOL)
         ):
             continue
-        found.append(OwnershipConflict(objects.key(each), owner, objects.labels(there or each).get(INSTALL_LABEL, "")))
-    return found
+        conflicts.append(
+            OwnershipConflict(
+                objects.key(manifest), owner, objects.labels(live_object or manifest).get(INSTALL_LABEL, "")
+            )
+        )
+    return conflicts
 
 
 def is_aggregated(of: Kind, manifest: Manifest) -> bool:
@@ -138,7 +142,7 @@ def is_aggregated(of: Kind, manifest: Manifest) -> bool:
 def is_recreated(live: Manifest) -> bool:
     """Return whether the aggregation controller recreated the role after its deletion."""
     entries = live["metadata"].get("managedFields") or ()
-    return {each.get("manager") for each in entries} == {_AGGREGATOR} and INSTALL_LABEL not in objects.labels(live)
+    return {entry.get("manager") for entry in entries} == {_AGGREGATOR} and INSTALL_LABEL not in objects.labels(live)
 
 
 def is_unchanged(before: Manifest, after: Manifest) -> bool:
@@ -148,8 +152,8 @@ def is_unchanged(before: Manifest, after: Manifest) -> bool:
 
 def _timeless(manifest: Manifest) -> Manifest:
     metadata = {name: value for name, value in manifest["metadata"].items() if name not in _COUNTERS}
-    entries = [{**each, "time": None} for each in metadata.get("managedFields") or ()]
-    metadata["managedFields"] = sorted(entries, key=lambda each: json.dumps(each, sort_keys=True))
+    entries = [{**entry, "time": None} for entry in metadata.get("managedFields") or ()]
+    metadata["managedFields"] = sorted(entries, key=lambda entry: json.dumps(entry, sort_keys=True))
     return {**manifest, "metadata": metadata}
 
 
@@ -161,37 +165,37 @@ def without_managed_fields(manifest: Manifest, live: Manifest | None) -> Manifes
     if "aggregationRule" in manifest:
         manifest = {name: value for name, value in manifest.items() if name != "rules"}
     entries = ((live or {}).get("metadata") or {}).get("managedFields") or ()
-    kept = observed.merge_fields(
-        each.get("fieldsV1") or {}
-        for each in entries
-        if each.get("manager") == objects.FIELD_MANAGER and not each.get("subresource")
+    managed = observed.merge_fields(
+        entry.get("fieldsV1") or {}
+        for entry in entries
+        if entry.get("manager") == objects.FIELD_MANAGER and not entry.get("subresource")
     )
-    whole: Manifest = _without(manifest, kept)
+    remaining: Manifest = _without(manifest, managed)
     identity = {name: manifest[name] for name in ("apiVersion", "kind")}
-    return {**whole, **identity, "metadata": {**whole["metadata"], "name": manifest["metadata"]["name"]}}
+    return {**remaining, **identity, "metadata": {**remaining["metadata"], "name": manifest["metadata"]["name"]}}
 
 
-def _without(part: Any, kept: Mapping[str, Any]) -> Any:  # noqa: ANN401  # any part of a manifest
+def _without(part: Any, managed: Mapping[str, Any]) -> Any:  # noqa: ANN401  # any part of a manifest
     """Return a part without the managed fields."""
     if isinstance(part, Mapping):
-        made = {}
+        remaining = {}
         for name, value in part.items():
-            inner = kept.get(f"f:{name}")
+            inner = managed.get(f"f:{name}")
             if inner is None:
-                made[name] = value
+                remaining[name] = value
             elif inner:
-                made[name] = _without(value, inner)
-        return made
+                remaining[name] = _without(value, inner)
+        return remaining
     if isinstance(part, list):
-        return [_without(each, _entry(each, kept)) for each in part]
+        return [_without(entry, _entry(entry, managed)) for entry in part]
     return part
 
 
-def _entry(entry: Any, kept: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ANN401  # any part of a manifest
+def _entry(entry: Any, managed: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ANN401  # any part of a manifest
     """Return the managed fields of a list entry, without its merge keys."""
-    for name, inner in kept.items():
+    for name, inner in managed.items():
         if name.startswith("k:") and isinstance(entry, Mapping):
-            named = json.loads(name.removeprefix("k:"))
-            if all(entry.get(key) == value for key, value in named.items()):
-                return {field: below for field, below in inner.items() if field.removeprefix("f:") not in named}
+            merge_keys = json.loads(name.removeprefix("k:"))
+            if all(entry.get(key) == value for key, value in merge_keys.items()):
+                return {field: below for field, below in inner.items() if field.removeprefix("f:") not in merge_keys}
     return {}

@@ -14,37 +14,39 @@ _FEW = 3
 
 def is_established(definition: Manifest) -> bool:
     """Return whether the API server serves the kind of a definition."""
-    return any(each["type"] == "Established" and each["status"] == "True" for each in _conditions(definition))
+    return any(
+        condition["type"] == "Established" and condition["status"] == "True" for condition in _conditions(definition)
+    )
 
 
 def daemon_pending(deployment: Manifest, pods: Sequence[Manifest]) -> str:
     """Return why a Deployment is not rolled out; empty if it is."""
-    wanted, status = deployment["spec"].get("replicas", 1), deployment.get("status") or {}
+    desired, status = deployment["spec"].get("replicas", 1), deployment.get("status") or {}
     if status.get("observedGeneration", 0) < deployment["metadata"]["generation"]:
         return "not observed by the Deployment controller yet; check that the controller manager is running"
     available, updated, total = (
         int(status.get(name) or 0) for name in ("availableReplicas", "updatedReplicas", "replicas")
     )
-    if updated == wanted == available and total == wanted:
+    if updated == desired == available and total == desired:
         return ""
-    count = f"{min(available, updated)} of {wanted} pods available"
-    if total > updated == wanted:
+    count = f"{min(available, updated)} of {desired} pods available"
+    if total > updated == desired:
         count = f"{total - updated} pods of the previous version still terminating"
-    why = [each["message"] for each in _conditions(deployment) if each["type"] == "ReplicaFailure"]
-    why += [trouble for pod in pods if (trouble := pod_problem(pod))]
-    return ": ".join([count, *(["; ".join(sorted(set(why))[:_FEW])] if why else [])])[:_WORDS]
+    reasons = [condition["message"] for condition in _conditions(deployment) if condition["type"] == "ReplicaFailure"]
+    reasons += [problem for pod in pods if (problem := pod_problem(pod))]
+    return ": ".join([count, *(["; ".join(sorted(set(reasons))[:_FEW])] if reasons else [])])[:_WORDS]
 
 
 def pod_problem(pod: Manifest) -> str:
     """Return why a pod does not run; empty if it runs or starts."""
     status = pod.get("status") or {}
-    said = f"pod {pod['metadata']['name']}"
-    for each in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
-        if why := _container_trouble(each):
-            return f"{said}: {why}"
-    for each in _conditions(pod):
-        if each["type"] == "PodScheduled" and each["status"] == "False":
-            return f"{said} is not scheduled: {each.get('message') or each.get('reason', '')}"
+    name = f"pod {pod['metadata']['name']}"
+    for entry in [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]:
+        if problem := _container_trouble(entry):
+            return f"{name}: {problem}"
+    for entry in _conditions(pod):
+        if entry["type"] == "PodScheduled" and entry["status"] == "False":
+            return f"{name} is not scheduled: {entry.get('message') or entry.get('reason', '')}"
     return ""
 
 
@@ -65,27 +67,27 @@ def fleets_pending(fleets: Iterable[Manifest], wanted: AbstractSet[str] | None, 
     *wanted*: names of the Fleets; None: every Fleet, at least one. *digest*: of the files that they must have been
     synced from; empty: any.
     """
-    found = {each["metadata"]["name"]: each for each in fleets}
-    if wanted is None and not found:
+    by_name = {fleet["metadata"]["name"]: fleet for fleet in fleets}
+    if wanted is None and not by_name:
         return "no fleet exists yet"
-    lacking = [
+    pending = [
         f"fleet {name}: {why}"
-        for name in sorted(found if wanted is None else wanted)
-        if (why := _fleet_lacks(found.get(name), digest))
+        for name in sorted(by_name if wanted is None else wanted)
+        if (why := _fleet_lacks(by_name.get(name), digest))
     ]
-    more = f"; and {len(lacking) - _FEW} more" if len(lacking) > _FEW else ""
-    return "; ".join(lacking[:_FEW]) + more
+    more = f"; and {len(pending) - _FEW} more" if len(pending) > _FEW else ""
+    return "; ".join(pending[:_FEW]) + more
 
 
 def _fleet_lacks(fleet: Manifest | None, digest: str) -> str:
     if fleet is None:
         return "does not exist yet"
-    ready = next((each for each in _conditions(fleet) if each["type"] == "Ready"), {})
+    ready = next((condition for condition in _conditions(fleet) if condition["type"] == "Ready"), {})
     if digest and ((fleet.get("status") or {}).get("source") or {}).get("digest") != digest:
         return (
             "the daemon has not read the new files yet; a changed ConfigMap takes one to two minutes to reach the pod"
         )
-    degraded = next((each for each in _conditions(fleet) if each["type"] == "Degraded"), {})
+    degraded = next((condition for condition in _conditions(fleet) if condition["type"] == "Degraded"), {})
     if degraded.get("status") == "True":
         return str(degraded.get("message") or "kwok does not drive its nodes")[:_WORDS]
     if ready.get("status") == "True":

@@ -67,13 +67,13 @@ class Applier:
                 outcomes += drain.NodeDrainer(self, self._pools, inventory).remove(phase_changes)
             else:
                 outcomes += self._replace(
-                    [each for each in phase_changes if each.action is ChangeAction.REPLACE], inventory
+                    [change for change in phase_changes if change.action is ChangeAction.REPLACE], inventory
                 )
                 title = f"{report.plural(kind)} {'deleted' if deletes else 'applied'}"
-                made = self._apply_with_handover(
-                    title, [each for each in phase_changes if each.action is not ChangeAction.REPLACE], inventory
+                applied = self._apply_with_handover(
+                    title, [change for change in phase_changes if change.action is not ChangeAction.REPLACE], inventory
                 )
-                outcomes += self._remove_taints(made) if kind == "Node" and not deletes else made
+                outcomes += self._remove_taints(applied) if kind == "Node" and not deletes else applied
         for outcome in outcomes:
             log.debug(
                 "changed", action=outcome.change.action.value, key="/".join(outcome.change.key), result=outcome.result
@@ -101,15 +101,17 @@ class Applier:
 
     def _remove_taints(self, outcomes: list[Outcome]) -> list[Outcome]:
         """Remove the not-ready taint of nodes created Ready, newest first: the controller works oldest first."""
-        born = [
-            each for each in outcomes if each.change.action is ChangeAction.CREATE and each.result is ChangeResult.DONE
+        created = [
+            outcome
+            for outcome in outcomes
+            if outcome.change.action is ChangeAction.CREATE and outcome.result is ChangeResult.DONE
         ]
-        if self.dry_run or not born:
+        if self.dry_run or not created:
             return outcomes
         work = [
-            requests.patch(each.change.key, patches.remove_not_ready_taint(each.change.desired, each.version))
-            for each in reversed(born)
-            if each.change.desired is not None and each.version and self._is_ready(each.change.desired)
+            requests.patch(outcome.change.key, patches.remove_not_ready_taint(outcome.change.desired, outcome.version))
+            for outcome in reversed(created)
+            if outcome.change.desired is not None and outcome.version and self._is_ready(outcome.change.desired)
         ]
         throttled_client.send_all(self.sender, work, lambda done: self.watch("nodes opened", done, len(work)))
         return outcomes
@@ -122,11 +124,11 @@ class Applier:
         if not changes:
             return []
         removed = drain.NodeDrainer(self, self._pools, inventory).remove(changes)
-        gone = [each.change for each in removed if each.result in (ChangeResult.DONE, ChangeResult.ALREADY)]
-        kept = [each for each in removed if each.result not in (ChangeResult.DONE, ChangeResult.ALREADY)]
+        deleted = [outcome.change for outcome in removed if outcome.result in (ChangeResult.DONE, ChangeResult.ALREADY)]
+        failed = [outcome for outcome in removed if outcome.result not in (ChangeResult.DONE, ChangeResult.ALREADY)]
         if self.dry_run:  # the old nodes still exist, so a creation would conflict
             return removed
-        return [*kept, *self.run_all("nodes replaced", gone, self.create)]
+        return [*failed, *self.run_all("nodes replaced", deleted, self.create)]
 
     def run_all(self, title: str, changes: Sequence[Change], act: Callable[[Change], Outcome]) -> list[Outcome]:
         """Run *act* on all changes in parallel; an exception stops all of them."""
@@ -161,79 +163,79 @@ class Applier:
         """Create an object; an existing one is updated if it is managed by us."""
         if change.desired is None:
             raise ValueError(f"no desired object: {change.key}")
-        answer = self.sender.send(requests.create(self._new_object(change.desired), dry_run=self.dry_run))
-        if answer.status in _SUCCESS:
-            return Outcome(change, ChangeResult.DONE, version=_version(answer))
-        if answer.status == HTTPStatus.CONFLICT:
+        response = self.sender.send(requests.create(self._new_object(change.desired), dry_run=self.dry_run))
+        if response.status in _SUCCESS:
+            return Outcome(change, ChangeResult.DONE, version=_version(response))
+        if response.status == HTTPStatus.CONFLICT:
             return self.resolve_conflict(change)
-        return _rejected_outcome(change, answer)
+        return _rejected_outcome(change, response)
 
     def resolve_conflict(self, change: Change) -> Outcome:
         """Handle a creation whose object exists: from a repeated request, another sync, or another owner."""
-        there = self.fetch(change.key)
-        if there is None or there.deleting:
+        live = self.fetch(change.key)
+        if live is None or live.deleting:
             return Outcome(change, ChangeResult.AGAIN, "an object with this name is being deleted")
-        if not objects.is_managed(there.manifest) or there.fleet != change.fleet:
+        if not objects.is_managed(live.manifest) or live.fleet != change.fleet:
             return Outcome(
                 change, ChangeResult.CONFLICT, "an object with this name exists and is not managed by kwokfleet"
             )
-        found = diff.differences(change.desired or {}, there)
-        return self.update(change, there, found) if found else Outcome(change, ChangeResult.ALREADY)
+        differences = diff.differences(change.desired or {}, live)
+        return self.update(change, live, differences) if differences else Outcome(change, ChangeResult.ALREADY)
 
     def update(  # noqa: PLR0911  # one for each state of the live object
-        self, change: Change, live: Observed | None, found: Sequence[diff.Difference]
+        self, change: Change, live: Observed | None, differences: Sequence[diff.Difference]
     ) -> Outcome:
         """Patch an object; compute the patch again if the object changed meanwhile."""
         for _ in range(MAX_PATCH_ATTEMPTS):
             if live is None:
                 return Outcome(change, ChangeResult.AGAIN, "the object was deleted meanwhile")
-            if not found:
+            if not differences:
                 return Outcome(change, ChangeResult.ALREADY)
             if not _may_change(change, live):
                 return Outcome(change, ChangeResult.CONFLICT, "the object is no longer managed by kwokfleet")
-            if diff.needs_replacement(change.key.kind, found):
+            if diff.needs_replacement(change.key.kind, differences):
                 return Outcome(change, ChangeResult.AGAIN, "the object must be replaced")
-            answer = self._patch(change.key, live, found)
-            if answer.status in _SUCCESS:
-                return Outcome(change, ChangeResult.DONE, version=_version(answer))
-            if not _is_stale(answer):
-                return _rejected_outcome(change, answer)
+            response = self._patch(change.key, live, differences)
+            if response.status in _SUCCESS:
+                return Outcome(change, ChangeResult.DONE, version=_version(response))
+            if not _is_stale(response):
+                return _rejected_outcome(change, response)
             live = self.fetch(change.key)
-            found = diff.differences(change.desired or {}, live) if live else ()
+            differences = diff.differences(change.desired or {}, live) if live else ()
         return Outcome(change, ChangeResult.FAILED, f"gave up after {MAX_PATCH_ATTEMPTS} write conflicts")
 
-    def _patch(self, key: ObjectKey, live: Observed, found: Sequence[diff.Difference]) -> Response:
-        answer = Response(HTTPStatus.OK)
-        for each in patches.build_patches(live, found):
-            answer = self.sender.send(requests.patch(key, each, dry_run=self.dry_run))
-            if answer.status not in _SUCCESS:
+    def _patch(self, key: ObjectKey, live: Observed, differences: Sequence[diff.Difference]) -> Response:
+        response = Response(HTTPStatus.OK)
+        for patch in patches.build_patches(live, differences):
+            response = self.sender.send(requests.patch(key, patch, dry_run=self.dry_run))
+            if response.status not in _SUCCESS:
                 break
-            if "resourceVersion" in each.body["metadata"]:  # the next patch needs the new version
-                live = self._observed(key, answer.json())
-        return answer
+            if "resourceVersion" in patch.body["metadata"]:  # the next patch needs the new version
+                live = self._observed(key, response.json())
+        return response
 
     def delete(self, change: Change) -> Outcome:
         """Delete one object, by UID."""
         live = change.live
         if live is None or not objects.is_managed(live.manifest):
             return Outcome(change, ChangeResult.CONFLICT, "the object is not managed by kwokfleet")
-        answer = self.sender.send(requests.delete(change.key, live.uid, dry_run=self.dry_run))
-        if answer.status in _SUCCESS:
+        response = self.sender.send(requests.delete(change.key, live.uid, dry_run=self.dry_run))
+        if response.status in _SUCCESS:
             return Outcome(change, ChangeResult.DONE)
-        if answer.status == HTTPStatus.NOT_FOUND:
+        if response.status == HTTPStatus.NOT_FOUND:
             return Outcome(change, ChangeResult.ALREADY)
-        if answer.status == HTTPStatus.CONFLICT:
+        if response.status == HTTPStatus.CONFLICT:
             return Outcome(change, ChangeResult.AGAIN, "the object was recreated meanwhile")
-        return _rejected_outcome(change, answer)
+        return _rejected_outcome(change, response)
 
     def fetch(self, key: ObjectKey) -> Observed | None:
         """Return the live object; None if it does not exist."""
-        answer = self.sender.send(requests.get(key))
-        if answer.status == HTTPStatus.NOT_FOUND:
+        response = self.sender.send(requests.get(key))
+        if response.status == HTTPStatus.NOT_FOUND:
             return None
-        if answer.status != HTTPStatus.OK:
-            raise client.rejection_error(self.sender.api, answer, f"get {key.kind.lower()}s")
-        return self._observed(key, answer.json())
+        if response.status != HTTPStatus.OK:
+            raise client.rejection_error(self.sender.api, response, f"get {key.kind.lower()}s")
+        return self._observed(key, response.json())
 
     def _observed(self, key: ObjectKey, manifest: Manifest) -> Observed:
         with self._projecting:
@@ -252,26 +254,28 @@ def _may_change(change: Change, live: Observed) -> bool:
     return adopting and live.uid == change.live.uid and (live.key.kind != "Node" or objects.is_fake_node(live.manifest))  # type: ignore[union-attr]
 
 
-def _is_stale(answer: Response) -> bool:
+def _is_stale(response: Response) -> bool:
     """Return whether a patch was rejected because the object changed since it was read."""
-    if answer.status in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
+    if response.status in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
         return True
-    return answer.status == HTTPStatus.UNPROCESSABLE_ENTITY and "metadata.uid" in answer.message
+    return response.status == HTTPStatus.UNPROCESSABLE_ENTITY and "metadata.uid" in response.message
 
 
-def _rejected_outcome(change: Change, answer: Response) -> Outcome:
-    later = answer.status in throttled_client.RETRYABLE_STATUSES
-    return Outcome(change, ChangeResult.FAILED if later else ChangeResult.REFUSED, f"{answer.status} {answer.message}")
+def _rejected_outcome(change: Change, response: Response) -> Outcome:
+    retryable = response.status in throttled_client.RETRYABLE_STATUSES
+    return Outcome(
+        change, ChangeResult.FAILED if retryable else ChangeResult.REFUSED, f"{response.status} {response.message}"
+    )
 
 
-def _version(answer: Response) -> int:
+def _version(response: Response) -> int:
     # Parsing a whole node for its version costs more than sending it.
-    mark = b'"resourceVersion":"'
-    start = answer.body.find(mark)
+    prefix = b'"resourceVersion":"'
+    start = response.body.find(prefix)
     if start < 0:
         return 0
-    start += len(mark)
-    return int(answer.body[start : answer.body.index(b'"', start)] or 0)
+    start += len(prefix)
+    return int(response.body[start : response.body.index(b'"', start)] or 0)
 
 
 def ensure_definitions(
@@ -284,13 +288,13 @@ def ensure_definitions(
     waiting: list[ObjectKey] = []
     for manifest in definitions:
         key = objects.key(manifest)
-        answer = sender.send(requests.get(key))
-        if answer.status == HTTPStatus.OK:
-            _replace_outdated(sender, manifest, answer.json())
+        response = sender.send(requests.get(key))
+        if response.status == HTTPStatus.OK:
+            _replace_outdated(sender, manifest, response.json())
             continue
-        answer = sender.send(requests.create(manifest))
-        if answer.status not in (*_SUCCESS, HTTPStatus.CONFLICT):
-            error = client.rejection_error(sender.api, answer, "create customresourcedefinitions")
+        response = sender.send(requests.create(manifest))
+        if response.status not in (*_SUCCESS, HTTPStatus.CONFLICT):
+            error = client.rejection_error(sender.api, response, "create customresourcedefinitions")
             error.hint = "ask a cluster administrator to run kwokfleet install"
             raise error
         waiting.append(key)
@@ -320,4 +324,4 @@ def _replace_outdated(sender: throttled_client.ThrottledClient, manifest: Manife
 
 def _established(definition: Manifest) -> bool:
     conditions = (definition.get("status") or {}).get("conditions") or ()
-    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+    return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)

@@ -35,27 +35,27 @@ class LiveCluster:
 
     def foreign_objects(self, keys: Iterable[ObjectKey]) -> Mapping[ObjectKey, Observed]:
         """Return the objects among *keys* that exist and are not managed."""
-        wanted: dict[str, set[ObjectKey]] = {}
+        by_kind: dict[str, set[ObjectKey]] = {}
         for key in keys:
-            wanted.setdefault(key.kind, set()).add(key)
-        found: dict[ObjectKey, Observed] = {}
-        for name, mine in wanted.items():
-            found |= {each.key: each for each in self._unmanaged(_KINDS[name], mine)}
-        return found
+            by_kind.setdefault(key.kind, set()).add(key)
+        foreign: dict[ObjectKey, Observed] = {}
+        for name, kind_keys in by_kind.items():
+            foreign |= {live.key: live for live in self._unmanaged(_KINDS[name], kind_keys)}
+        return foreign
 
-    def _unmanaged(self, kind: requests.Kind, wanted: set[ObjectKey]) -> Iterable[Observed]:
+    def _unmanaged(self, kind: requests.Kind, keys: set[ObjectKey]) -> Iterable[Observed]:
         """Yield the unmanaged objects of a kind with one of the given keys."""
-        if len(wanted) <= FEW:  # a list of thousands of nodes takes longer
-            yield from (each for key in sorted(wanted) if (each := self._get(key)) and not _has_our_label(each))
+        if len(keys) <= FEW:  # a list of thousands of nodes takes longer
+            yield from (live for key in sorted(keys) if (live := self._get(key)) and not _has_our_label(live))
             return
         try:
             for item in client.list_objects(self._api, kind, requests.UNMANAGED_SELECTOR, metadata_only=True):
                 metadata = item["metadata"]
                 key = ObjectKey(kind.api_version, kind.kind, metadata.get("namespace", ""), metadata["name"])
-                if key in wanted:
-                    whole = self._get(key)
-                    if whole is not None:
-                        yield whole
+                if key in keys:
+                    live = self._get(key)
+                    if live is not None:
+                        yield live
         except errors.UnreachableError:
             raise
         except errors.ClusterError:
@@ -63,17 +63,17 @@ class LiveCluster:
                 raise
 
     def _get(self, key: ObjectKey) -> Observed | None:
-        answer = self._api.send(requests.get(key))
-        if answer.status == HTTPStatus.NOT_FOUND:
+        response = self._api.send(requests.get(key))
+        if response.status == HTTPStatus.NOT_FOUND:
             return None
-        if answer.status != HTTPStatus.OK:
-            raise client.rejection_error(self._api, answer, f"get {key.kind.lower()}s")
-        return self._projector.from_manifest(key.api_version, key.kind, answer.json())
+        if response.status != HTTPStatus.OK:
+            raise client.rejection_error(self._api, response, f"get {key.kind.lower()}s")
+        return self._projector.from_manifest(key.api_version, key.kind, response.json())
 
     def foreign_occupants(self, namespaces: Iterable[str]) -> Mapping[str, str]:
         """Return the namespaces that contain foreign objects, with one of them."""
-        found = discovery.occupied_namespaces(self._api, set(namespaces), requests.UNMANAGED_SELECTOR)
-        return {name: f"{what}, which is not managed by kwokfleet" for name, what in found.items()}
+        occupied = discovery.occupied_namespaces(self._api, set(namespaces), requests.UNMANAGED_SELECTOR)
+        return {name: f"{occupant}, which is not managed by kwokfleet" for name, occupant in occupied.items()}
 
     def pod_counts(self, nodes: Sequence[str]) -> Mapping[str, int]:
         """Return the number of running pods on each node."""
@@ -88,8 +88,8 @@ class LiveCluster:
 
     def pods_on(self, nodes: AbstractSet[str]) -> list[Observed]:
         """Return all pods bound to *nodes*."""
-        found = (self._projector.from_manifest("v1", "Pod", item) for item in self._bound_pods())
-        return [each for each in found if observed.node_name(each) in nodes]
+        pods = (self._projector.from_manifest("v1", "Pod", item) for item in self._bound_pods())
+        return [pod for pod in pods if observed.node_name(pod) in nodes]
 
     def _bound_pods(self) -> Iterable[Manifest]:
         return client.list_objects(self._api, requests.POD, fields="spec.nodeName!=")
@@ -97,26 +97,26 @@ class LiveCluster:
     def approved_digests(self) -> frozenset[str]:
         """Return the digests of approved plans."""
         try:
-            found = list_fleets(self._api)
+            fleets = list_fleets(self._api)
         except errors.UnreachableError:
             raise
         except errors.ClusterError:  # without the right to list Fleets there are no approvals
             return frozenset()
-        marks = [(each["metadata"].get("annotations") or {}).get(objects.APPROVED) for each in found]
-        return frozenset(each for each in marks if each)
+        digests = [(entry["metadata"].get("annotations") or {}).get(objects.APPROVED) for entry in fleets]
+        return frozenset(entry for entry in digests if entry)
 
     def field_manager(self, key: ObjectKey, path: diff.Path) -> str:
         """Return the field manager that wrote a field last."""
-        answer = self._api.send(requests.get(key))
-        entries = (answer.json().get("metadata") or {}).get("managedFields") or ()
-        for entry in sorted(entries, key=lambda each: each.get("time") or "", reverse=True):
+        response = self._api.send(requests.get(key))
+        entries = (response.json().get("metadata") or {}).get("managedFields") or ()
+        for entry in sorted(entries, key=lambda entry: entry.get("time") or "", reverse=True):
             if entry.get("manager") != objects.FIELD_MANAGER and _holds(entry.get("fieldsV1") or {}, path):
                 return f"manager {entry['manager']!r}"
         return "the API server"
 
 
-def _has_our_label(each: Observed) -> bool:
-    return objects.labels(each.manifest).get(objects.MANAGED_BY) == objects.KWOKFLEET
+def _has_our_label(live: Observed) -> bool:
+    return objects.labels(live.manifest).get(objects.MANAGED_BY) == objects.KWOKFLEET
 
 
 def _holds(fields: Mapping[str, Any], path: diff.Path) -> bool:

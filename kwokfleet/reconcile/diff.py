@@ -69,9 +69,16 @@ def differences(desired: Manifest, live: Observed) -> tuple[Difference, ...]:
     return tuple(_Comparison(live).of(desired))
 
 
-def needs_replacement(kind: str, found: Iterable[Difference]) -> Difference | None:
+def needs_replacement(kind: str, differences: Iterable[Difference]) -> Difference | None:
     """Return the first difference that needs a new object."""
-    return next((each for each in found if (kind, each.path) in _FIXED and each.live is not ABSENT), None)
+    return next(
+        (
+            difference
+            for difference in differences
+            if (kind, difference.path) in _FIXED and difference.live is not ABSENT
+        ),
+        None,
+    )
 
 
 def _taint(taint: Mapping[str, Any]) -> tuple[str, str]:
@@ -163,12 +170,13 @@ class _Comparison:
                 yield Difference(path, live, ABSENT)
                 return
             parts = {
-                name: list(self.removal((*path, name), found, owned.get(f"f:{name}"))) for name, found in live.items()
+                name: list(self.removal((*path, name), live_value, owned.get(f"f:{name}")))
+                for name, live_value in live.items()
             }
-            if all(found == [Difference((*path, name), live[name], ABSENT)] for name, found in parts.items()):
+            if all(inner == [Difference((*path, name), live[name], ABSENT)] for name, inner in parts.items()):
                 yield Difference(path, live, ABSENT)  # an empty map differs from an absent one
             else:
-                yield from (each for found in parts.values() for each in found)
+                yield from (difference for inner in parts.values() for difference in inner)
 
     def unclaimed(self, path: Path, live: Any) -> Iterator[Difference]:  # noqa: ANN401  # any part of a manifest
         """Yield status fields that no other manager claims, except zero values, which the API server adds."""
@@ -179,33 +187,33 @@ class _Comparison:
             if _is_nonzero(live):
                 yield Difference(path, live, ABSENT)
         elif claimed and isinstance(live, dict):
-            for name, found in live.items():
-                yield from self.unclaimed((*path, name), found)
+            for name, live_value in live.items():
+                yield from self.unclaimed((*path, name), live_value)
 
     def taints(self, desired: Any, live: Any) -> Iterator[Difference]:  # noqa: ANN401  # lists, or absent
-        wanted = {_taint(each): each for each in (desired if isinstance(desired, list) else ())}
-        there = {_taint(each): each for each in (live if isinstance(live, list) else ())}
-        for mark, each in wanted.items():
-            found = there.get(mark)
-            if found is None or (found.get("value") or "") != (each.get("value") or ""):
-                yield Difference((*TAINTS, ":".join(mark)), ABSENT if found is None else found, each)
+        desired_taints = {_taint(taint): taint for taint in (desired if isinstance(desired, list) else ())}
+        live_taints = {_taint(taint): taint for taint in (live if isinstance(live, list) else ())}
+        for identity, taint in desired_taints.items():
+            live_taint = live_taints.get(identity)
+            if live_taint is None or (live_taint.get("value") or "") != (taint.get("value") or ""):
+                yield Difference((*TAINTS, ":".join(identity)), ABSENT if live_taint is None else live_taint, taint)
         ours = self.observed.manifest["metadata"]["annotations"].get(objects.OWN_TAINTS, "").split(",")
-        for mark, found in there.items():
-            if mark not in wanted and (":".join(mark) in ours or mark[0] == objects.FAKE_NODE_KEY):
-                yield Difference((*TAINTS, ":".join(mark)), found, ABSENT)
+        for identity, live_taint in live_taints.items():
+            if identity not in desired_taints and (":".join(identity) in ours or identity[0] == objects.FAKE_NODE_KEY):
+                yield Difference((*TAINTS, ":".join(identity)), live_taint, ABSENT)
 
     def addresses(self, desired: Any, live: Any) -> Iterator[Difference]:  # noqa: ANN401  # lists, or absent
-        wanted = {each["type"]: each for each in (desired if isinstance(desired, list) else ())}
-        there = {each["type"]: each for each in (live if isinstance(live, list) else ())}
-        for kind, each in wanted.items():
-            found = there.get(kind, ABSENT)
-            if found != each:
-                yield Difference((*ADDRESSES, kind), found, each)
+        desired_addresses = {address["type"]: address for address in (desired if isinstance(desired, list) else ())}
+        live_addresses = {address["type"]: address for address in (live if isinstance(live, list) else ())}
+        for kind, address in desired_addresses.items():
+            live_address = live_addresses.get(kind, ABSENT)
+            if live_address != address:
+                yield Difference((*ADDRESSES, kind), live_address, address)
         status = self.observed.claimed.get("f:status") or {}
         claimed = status.get("f:addresses") or {}
-        for kind, found in there.items():
-            if kind not in wanted and f'k:{{"type":"{kind}"}}' not in claimed:
-                yield Difference((*ADDRESSES, kind), found, ABSENT)
+        for kind, live_address in live_addresses.items():
+            if kind not in desired_addresses and f'k:{{"type":"{kind}"}}' not in claimed:
+                yield Difference((*ADDRESSES, kind), live_address, ABSENT)
 
 
 def _same_amount(desired: Any, live: Any) -> bool:  # noqa: ANN401  # quantities: texts or numbers

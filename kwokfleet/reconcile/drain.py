@@ -52,17 +52,21 @@ class NodeDrainer:
             view = pods.wait_until_synced(LISTING_S)
             if view.unknown:
                 why = f"cannot list its pods: {view.unknown['Pod']}"
-                return [Outcome(each, ChangeResult.REFUSED, why) for each in changes]
-            return [outcome for name, mine in pools.items() for outcome in self._pool(name, mine, pods)]
+                return [Outcome(change, ChangeResult.REFUSED, why) for change in changes]
+            return [outcome for name, pool_changes in pools.items() for outcome in self._pool(name, pool_changes, pods)]
 
     def _pool(self, name: tuple[str, str], changes: list[Change], pods: informer.Informer) -> list[Outcome]:
         busy = {observed.node_name(pod) for pod in pods.view().objects.values() if not observed.is_finished(pod)}
-        idle = not any(change.key.name in busy for change in changes)
-        if idle and not self._applier.dry_run and self._is_whole(name, changes):
+        is_idle = not any(change.key.name in busy for change in changes)
+        if is_idle and not self._applier.dry_run and self._is_whole(name, changes):
             outcomes = self._collection(name, changes)
         else:
             outcomes = self._one_by_one(changes, pods, self._policy(name))
-        gone = {each.change.key.name for each in outcomes if each.result in (ChangeResult.DONE, ChangeResult.ALREADY)}
+        gone = {
+            outcome.change.key.name
+            for outcome in outcomes
+            if outcome.result in (ChangeResult.DONE, ChangeResult.ALREADY)
+        }
         if self._policy(name).policy != "none" and not self._applier.dry_run:
             self._sweep(gone, pods)
         return outcomes
@@ -77,13 +81,13 @@ class NodeDrainer:
     def _is_whole(self, name: tuple[str, str], changes: Sequence[Change]) -> bool:
         """Return whether these are all nodes with the labels of a pool, and all are fake."""
         members = [
-            each for each in self._inventory.values() if each.key.kind == "Node" and (each.fleet, each.pool) == name
+            node for node in self._inventory.values() if node.key.kind == "Node" and (node.fleet, node.pool) == name
         ]
-        named = {change.key for change in changes}
+        keys = {change.key for change in changes}
         return (
             all(name)
             and len(members) > FEW
-            and all(each.key in named and objects.is_managed(each.manifest) for each in members)
+            and all(node.key in keys and objects.is_managed(node.manifest) for node in members)
             and len(members) == len(changes)
         )
 
@@ -93,100 +97,102 @@ class NodeDrainer:
         expected = {change.key.name: change.live.uid for change in changes if change.live}
         title = f"nodes of pool {name[1]} deleted"
         while True:
-            there = self._listed(name)
-            if there is None or not all(expected.get(node) == uid for node, uid in there[1].items()):
+            listed = self._listed(name)
+            if listed is None or not all(expected.get(node) == uid for node, uid in listed[1].items()):
                 return self._applier.run_all(
                     title, changes, self._applier.delete
                 )  # not the planned nodes: check each one
-            self._applier.watch(title, len(expected) - len(there[1]), len(expected))
-            if not there[1]:
+            self._applier.watch(title, len(expected) - len(listed[1]), len(expected))
+            if not listed[1]:
                 return [Outcome(change, ChangeResult.DONE) for change in changes]
-            answer = self._sender.send(requests.delete_pool(*name, there[0]))
-            if answer.status not in (HTTPStatus.OK, HTTPStatus.GATEWAY_TIMEOUT) or time.monotonic() > deadline:
+            response = self._sender.send(requests.delete_pool(*name, listed[0]))
+            if response.status not in (HTTPStatus.OK, HTTPStatus.GATEWAY_TIMEOUT) or time.monotonic() > deadline:
                 return self._applier.run_all(title, changes, self._applier.delete)
 
     def _listed(self, name: tuple[str, str]) -> tuple[int, dict[str, str]] | None:
         """Return the resourceVersion of a pool's list, and the UIDs of its nodes; None if one is not fake."""
         selector = f"{requests.MANAGED_SELECTOR},{objects.FLEET}={name[0]},{objects.POOL}={name[1]}"
-        found: dict[str, str] = {}
+        uids: dict[str, str] = {}
         token, version = "", 0
         while True:
-            answer = self._sender.send(requests.list_page(requests.NODE, selector, token, metadata_only=True))
-            if answer.status != HTTPStatus.OK:
+            response = self._sender.send(requests.list_page(requests.NODE, selector, token, metadata_only=True))
+            if response.status != HTTPStatus.OK:
                 return None
-            page = answer.json()
+            page = response.json()
             for item in page.get("items") or ():
                 if not objects.is_fake_node(item):
                     return None
-                found[item["metadata"]["name"]] = item["metadata"]["uid"]
+                uids[item["metadata"]["name"]] = item["metadata"]["uid"]
             version = int(page["metadata"]["resourceVersion"])
             token = page["metadata"].get("continue") or ""
             if not token:
-                return version, found
+                return version, uids
 
     # node by node
 
     def _one_by_one(self, changes: Sequence[Change], pods: informer.Informer, policy: fleet_api.Drain) -> list[Outcome]:
         cordoned = self._applier.run_all("nodes cordoned", changes, self._cordon)
-        stays = {
-            each.change.key: each for each in cordoned if each.result not in (ChangeResult.DONE, ChangeResult.ALREADY)
+        remaining = {
+            outcome.change.key: outcome
+            for outcome in cordoned
+            if outcome.result not in (ChangeResult.DONE, ChangeResult.ALREADY)
         }
-        open_ones = [change for change in changes if change.key not in stays]
+        cordoned_changes = [change for change in changes if change.key not in remaining]
         if policy.policy != "none" and not self._applier.dry_run:
-            left = self._emptied({change.key.name for change in open_ones}, pods, policy)
-            for change in open_ones:
-                if change.key.name in left:
-                    stays[change.key] = Outcome(change, ChangeResult.DEADLINE, left[change.key.name])
-        leaving = [change for change in open_ones if change.key not in stays]
+            reasons = self._emptied({change.key.name for change in cordoned_changes}, pods, policy)
+            for change in cordoned_changes:
+                if change.key.name in reasons:
+                    remaining[change.key] = Outcome(change, ChangeResult.DEADLINE, reasons[change.key.name])
+        leaving = [change for change in cordoned_changes if change.key not in remaining]
         deleted = self._applier.run_all("nodes deleted", leaving, self._applier.delete)
-        return [*stays.values(), *deleted]
+        return [*remaining.values(), *deleted]
 
     def _cordon(self, change: Change) -> Outcome:
-        have = change.live
-        if have is None or not objects.is_managed(have.manifest):
+        live = change.live
+        if live is None or not objects.is_managed(live.manifest):
             return Outcome(change, ChangeResult.CONFLICT, "the node is not managed by kwokfleet")
-        if have.manifest["spec"].get("unschedulable"):
+        if live.manifest["spec"].get("unschedulable"):
             return Outcome(change, ChangeResult.ALREADY)
-        answer = self._sender.send(requests.patch(change.key, patches.cordon(have), dry_run=self._applier.dry_run))
-        if answer.status == HTTPStatus.OK:
+        response = self._sender.send(requests.patch(change.key, patches.cordon(live), dry_run=self._applier.dry_run))
+        if response.status == HTTPStatus.OK:
             return Outcome(change, ChangeResult.DONE)
-        if answer.status == HTTPStatus.NOT_FOUND:
+        if response.status == HTTPStatus.NOT_FOUND:
             return Outcome(change, ChangeResult.ALREADY)
-        if "metadata.uid" in answer.message:
+        if "metadata.uid" in response.message:
             return Outcome(change, ChangeResult.AGAIN, "the node was recreated meanwhile")
-        return Outcome(change, ChangeResult.REFUSED, f"{answer.status} {answer.message}")
+        return Outcome(change, ChangeResult.REFUSED, f"{response.status} {response.message}")
 
     def _emptied(self, nodes: set[str], pods: informer.Informer, policy: fleet_api.Drain) -> dict[str, str]:
         """Evict or delete all pods of *nodes*; return the nodes that are not empty in time, with the reason."""
         deadline = time.monotonic() + policy.timeout.total_seconds()
-        said: dict[str, str] = {}
-        asked: set[str] = set()
+        reasons: dict[str, str] = {}
+        requested: set[str] = set()
         while True:
-            staying = [each for each in pods.view().objects.values() if _must_go(each, nodes)]
-            self._applier.watch("pods evicted", len(asked) - len(staying), max(len(asked), len(staying)))
-            if not staying or time.monotonic() >= deadline or self._sender.stop.is_set():
+            remaining = [pod for pod in pods.view().objects.values() if _must_go(pod, nodes)]
+            self._applier.watch("pods evicted", len(requested) - len(remaining), max(len(requested), len(remaining)))
+            if not remaining or time.monotonic() >= deadline or self._sender.stop.is_set():
                 return {
-                    observed.node_name(pod): said.get(pod.uid)
+                    observed.node_name(pod): reasons.get(pod.uid)
                     or f"pod {_name(pod)} has not terminated; check that kwok is running"
-                    for pod in staying
+                    for pod in remaining
                 }
-            for pod in staying:
-                if not pod.deleting and (pod.uid not in asked or pod.uid in said):
-                    asked.add(pod.uid)
-                    self._ask(pod, policy.policy, said)
-            left = min(RETRY_S, max(0.0, deadline - time.monotonic()))
-            here = {pod.key for pod in staying}
-            pods.wait(lambda view, here=here: not here <= view.objects.keys(), left)  # type: ignore[misc]
+            for pod in remaining:
+                if not pod.deleting and (pod.uid not in requested or pod.uid in reasons):
+                    requested.add(pod.uid)
+                    self._ask(pod, policy.policy, reasons)
+            wait_s = min(RETRY_S, max(0.0, deadline - time.monotonic()))
+            keys = {pod.key for pod in remaining}
+            pods.wait(lambda view, keys=keys: not keys <= view.objects.keys(), wait_s)  # type: ignore[misc]
 
-    def _ask(self, pod: Observed, policy: str, said: dict[str, str]) -> None:
+    def _ask(self, pod: Observed, policy: str, reasons: dict[str, str]) -> None:
         request = requests.evict(pod.key, pod.uid) if policy == "evict" else requests.delete(pod.key, pod.uid)
-        answer = self._sender.send(request)
-        said.pop(pod.uid, None)
-        if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
-            details = " ".join([answer.message, *rejections.budget_messages(answer)])
-            said[pod.uid] = f"pod {_name(pod)} cannot be evicted now: {details}"
-        elif answer.status not in (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.ACCEPTED, HTTPStatus.NOT_FOUND):
-            said[pod.uid] = f"pod {_name(pod)} cannot be evicted: {answer.status} {answer.message}"
+        response = self._sender.send(request)
+        reasons.pop(pod.uid, None)
+        if response.status == HTTPStatus.TOO_MANY_REQUESTS:
+            details = " ".join([response.message, *rejections.budget_messages(response)])
+            reasons[pod.uid] = f"pod {_name(pod)} cannot be evicted now: {details}"
+        elif response.status not in (HTTPStatus.OK, HTTPStatus.CREATED, HTTPStatus.ACCEPTED, HTTPStatus.NOT_FOUND):
+            reasons[pod.uid] = f"pod {_name(pod)} cannot be evicted: {response.status} {response.message}"
 
     def _sweep(self, gone: set[str], pods: informer.Informer) -> None:
         """Delete late and DaemonSet pods of deleted nodes; the pod garbage collector takes a minute."""

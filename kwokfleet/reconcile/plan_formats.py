@@ -25,14 +25,14 @@ def to_json(plan: Plan, *, whole: bool) -> str:
         "summary": _counts(plan),
         "groups": [_group(group) for group in outcomes.groups(plan.changes)],
         "changes": [_change(change, whole=whole) for change in plan.changes],
-        "withheld": [_withheld(each, whole=whole) for each in plan.withheld],
+        "withheld": [_withheld(group, whole=whole) for group in plan.withheld],
     }
     return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()
 
 
 def _counts(plan: Plan) -> dict[str, int]:
     counts = {action.value: sum(change.action is action for change in plan.changes) for action in ChangeAction}
-    return counts | {"withheld": sum(len(each.changes) for each in plan.withheld)}
+    return counts | {"withheld": sum(len(group.changes) for group in plan.withheld)}
 
 
 def _group(group: outcomes.ChangeGroup) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def _group(group: outcomes.ChangeGroup) -> dict[str, Any]:
 
 
 def _change(change: Change, *, whole: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "action": change.action.value,
         "apiVersion": change.key.api_version,
         "kind": change.key.kind,
@@ -58,24 +58,24 @@ def _change(change: Change, *, whole: bool) -> dict[str, Any]:
         "reason": change.reason,
     }
     if change.key.namespace:
-        found["namespace"] = change.key.namespace
+        fields["namespace"] = change.key.namespace
     if change.differences:
-        found["differences"] = [
-            {"path": list(each.path)}
-            | ({} if each.live is ABSENT else {"live": each.live})
-            | ({} if each.desired is ABSENT else {"want": each.desired})
-            for each in change.differences
+        fields["differences"] = [
+            {"path": list(difference.path)}
+            | ({} if difference.live is ABSENT else {"live": difference.live})
+            | ({} if difference.desired is ABSENT else {"want": difference.desired})
+            for difference in change.differences
         ]
     if whole and change.desired is not None:
-        found["want"] = change.desired
-    return found
+        fields["want"] = change.desired
+    return fields
 
 
-def _withheld(each: Withheld, *, whole: bool) -> dict[str, Any]:
-    found = {"cause": each.cause.value, "fleet": each.fleet, "why": each.why}
-    if each.digest:
-        found["digest"] = each.digest
-    return found | {"changes": [_change(change, whole=whole) for change in each.changes]}
+def _withheld(group: Withheld, *, whole: bool) -> dict[str, Any]:
+    fields = {"cause": group.cause.value, "fleet": group.fleet, "why": group.why}
+    if group.digest:
+        fields["digest"] = group.digest
+    return fields | {"changes": [_change(change, whole=whole) for change in group.changes]}
 
 
 # ----------------------------------------------------------------------------------------
@@ -91,8 +91,8 @@ def object_name(change: Change) -> str:
 def change_lines(change: Change) -> Iterator[str]:
     """Yield a line for a change, and one for each difference."""
     yield f"{SIGNS[change.action]} {object_name(change)}: {change.reason}"
-    for each in change.differences:
-        yield f"    {field_text(each.path)}: {value_text(each.live)} -> {value_text(each.desired)}"
+    for difference in change.differences:
+        yield f"    {field_text(difference.path)}: {value_text(difference.live)} -> {value_text(difference.desired)}"
 
 
 def field_text(path: diff.Path) -> str:
@@ -117,18 +117,18 @@ def to_markdown(plan: Plan) -> str:
     if plan.empty:
         return "**kwokfleet:** no differences\n"
     out = [f"**kwokfleet:** {outcomes.summary(plan)}", ""]
-    shown = outcomes.groups(plan.changes)
-    if shown:
+    groups = outcomes.groups(plan.changes)
+    if groups:
         out += ["| fleet | what | create | change | replace | delete |", "|---|---|--:|--:|--:|--:|"]
         out += [
             f"| {group.fleet or '(shared)'} | {group.title} | {group.created} | {_fields(group)} "
             f"| {group.replaced} | {group.deleted} |"
-            for group in shown
+            for group in groups
         ]
         out.append("")
-    for each in plan.withheld:
-        release = f" To allow it: `kwokfleet approve {each.digest}`." if each.digest else ""
-        out.append(f"> **withheld** ({each.cause}, {len(each.changes)}): {each.why}.{release}")
+    for withheld in plan.withheld:
+        release = f" To allow it: `kwokfleet approve {withheld.digest}`." if withheld.digest else ""
+        out.append(f"> **withheld** ({withheld.cause}, {len(withheld.changes)}): {withheld.why}.{release}")
         out.append("")
     listed = [line for change in plan.changes[:MOST_IN_MARKDOWN] for line in change_lines(change)]
     if listed:
@@ -157,8 +157,8 @@ def before_and_after(change: Change) -> tuple[str, str]:
 
 def _sorted(manifest: Manifest) -> Manifest:
     """Return an object with sorted keys: the API server and kubectl order them differently."""
-    made: Manifest = orjson.loads(orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS))
-    return made
+    ordered: Manifest = orjson.loads(orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS))
+    return ordered
 
 
 def merged_manifest(change: Change) -> Manifest:
@@ -166,30 +166,30 @@ def merged_manifest(change: Change) -> Manifest:
     if change.live is None:
         return change.desired or {}
     # Not deepcopy: live objects share equal parts, and a change of one would appear in both.
-    made: Manifest = orjson.loads(orjson.dumps(change.live.manifest))
-    for each in change.differences:
-        if each.path[:2] in (diff.TAINTS, diff.ADDRESSES):
-            entries = made.setdefault(each.path[0], {}).setdefault(each.path[1], [])
-            if each.live is not ABSENT:
-                entries.remove(each.live)
-            if each.desired is not ABSENT:
-                entries.append(each.desired)
+    merged: Manifest = orjson.loads(orjson.dumps(change.live.manifest))
+    for difference in change.differences:
+        if difference.path[:2] in (diff.TAINTS, diff.ADDRESSES):
+            entries = merged.setdefault(difference.path[0], {}).setdefault(difference.path[1], [])
+            if difference.live is not ABSENT:
+                entries.remove(difference.live)
+            if difference.desired is not ABSENT:
+                entries.append(difference.desired)
             continue
-        part = made
-        for step in each.path[:-1]:
+        part = merged
+        for step in difference.path[:-1]:
             part = part.setdefault(step, {})
-        if each.desired is ABSENT:
-            part.pop(each.path[-1], None)
+        if difference.desired is ABSENT:
+            part.pop(difference.path[-1], None)
         else:
-            part[each.path[-1]] = each.desired
-    return made
+            part[difference.path[-1]] = difference.desired
+    return merged
 
 
 def unified_diff(change: Change) -> str:
     """Return the unified diff of a change."""
     live, after = before_and_after(change)
     title = file_name(change)
-    found = difflib.unified_diff(
+    lines = difflib.unified_diff(
         live.splitlines(keepends=True), after.splitlines(keepends=True), f"LIVE/{title}", f"MERGED/{title}"
     )
-    return "".join(found)
+    return "".join(lines)

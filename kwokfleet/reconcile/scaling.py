@@ -48,7 +48,7 @@ def desired_indices(
     for fleet, pool in _selective_pools(tree):
         name = (fleet.name, pool.name)
         size = desired.pool_size(pool, now)
-        kept = sorted(members[name], key=lambda each, pool=pool: _retention_key(pool, each, pods))[:size]  # type: ignore[misc]
+        kept = sorted(members[name], key=lambda member, pool=pool: _retention_key(pool, member, pods))[:size]  # type: ignore[misc]
         by_pool[name] = _filled({index for index, _ in kept}, size)
     return by_pool
 

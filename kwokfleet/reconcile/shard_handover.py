@@ -36,7 +36,7 @@ POLL_S, REQUEUE_AFTER_S, TIMEOUT_S = 0.25, 2.0, 15.0
 def changes_shard(change: Change) -> bool:
     """Return whether a change moves a node to another shard."""
     return change.action is ChangeAction.UPDATE and any(
-        each.path == SHARD and each.live is not ABSENT for each in change.differences
+        difference.path == SHARD and difference.live is not ABSENT for difference in change.differences
     )
 
 
@@ -47,8 +47,8 @@ class ShardHandover:
         self, sender: throttled_client.ThrottledClient, changes: Sequence[Change], inventory: observed.Inventory
     ) -> None:
         self._sender = sender
-        self._nodes = {each.key.name: each for each in changes}
-        self._shards = {each.key.name: _shard(each.manifest) for each in inventory.values() if each.key.kind == "Node"}
+        self._nodes = {change.key.name: change for change in changes}
+        self._shards = {live.key.name: _shard(live.manifest) for live in inventory.values() if live.key.kind == "Node"}
         self._active: set[str] = set()
         """Shards whose kwok renewed leases before the handover."""
 
@@ -68,8 +68,8 @@ class ShardHandover:
         for turn in range(ROUNDS):
             held = lease_client.held_leases(self._sender)
             if turn == 0:
-                self._active = self._active_shards([each for each in held if each.node not in self._nodes])
-            leases = [each for each in held if each.node in self._nodes]
+                self._active = self._active_shards([lease for lease in held if lease.node not in self._nodes])
+            leases = [lease for lease in held if lease.node in self._nodes]
             if not leases:
                 return
             lease_client.release_leases(self._sender, leases)
@@ -89,7 +89,7 @@ class ShardHandover:
         began, waiting = time.monotonic(), nodes
         looked, before = began, nodes
         while waiting and time.monotonic() < began + TIMEOUT_S and not self._sender.stop.is_set():
-            waiting = nodes - {each.node for each in lease_client.held_leases(self._sender)}
+            waiting = nodes - {lease.node for lease in lease_client.held_leases(self._sender)}
             self._sender.stop.wait(POLL_S if waiting else lease_client.WATCH_DELAY_S)
             if waiting and time.monotonic() > looked + REQUEUE_AFTER_S:
                 if waiting == before:  # no progress
@@ -109,7 +109,7 @@ class ShardHandover:
 
     def _active_shards(self, held: Sequence[node_leases.NodeLease]) -> set[str]:
         now = datetime.now(UTC)
-        return {self._shards[each.node] for each in held if each.node in self._shards and each.is_fresh(now)} - {""}
+        return {self._shards[lease.node] for lease in held if lease.node in self._shards and lease.is_fresh(now)} - {""}
 
 
 def _shard(node: objects.Manifest | None) -> str:

@@ -35,13 +35,13 @@ def annotate(api: requests.RequestSender, fleet: str, annotations: Manifest, ver
     *version*: the resourceVersion that the Fleet must still have.
     """
     metadata = {"annotations": annotations} | ({"resourceVersion": version} if version else {})
-    answer = api.send(requests.patch(fleet_key(fleet), Patch("", {"metadata": metadata})))
-    if answer.status == HTTPStatus.NOT_FOUND:
+    response = api.send(requests.patch(fleet_key(fleet), Patch("", {"metadata": metadata})))
+    if response.status == HTTPStatus.NOT_FOUND:
         raise errors.InputError(
             f"Fleet {fleet!r} not found in the cluster", hint="kubectl get fleets lists every synced Fleet"
         )
-    if answer.status != HTTPStatus.OK:
-        raise client.rejection_error(api, answer, "patch fleets")
+    if response.status != HTTPStatus.OK:
+        raise client.rejection_error(api, response, "patch fleets")
 
 
 def submit_run_command(  # noqa: PLR0913  # parts of a command
@@ -55,11 +55,13 @@ def submit_run_command(  # noqa: PLR0913  # parts of a command
 ) -> int:
     """Add a run command to the Fleet's annotation; return its number."""
     for _ in range(MAX_WRITE_ATTEMPTS):
-        there = api.send(requests.get(fleet_key(fleet))).json()
-        metadata = there.get("metadata") or {}
+        live = api.send(requests.get(fleet_key(fleet))).json()
+        metadata = live.get("metadata") or {}
         if metadata.get("uid"):  # annotate raises if the Fleet does not exist
-            check(there)
-        heeded = max((int(each.get("heeded", 0)) for each in (there.get("status") or {}).get("waves") or ()), default=0)
+            check(live)
+        heeded = max(
+            (int(entry.get("heeded", 0)) for entry in (live.get("status") or {}).get("waves") or ()), default=0
+        )
         text = run_commands.with_command(
             (metadata.get("annotations") or {}).get(objects.RUN_COMMANDS, ""), what, wave, run, above=heeded
         )
@@ -87,7 +89,7 @@ class StatusWriter:
     def load(self) -> bool:
         """Read the Fleet resources; return whether the cluster has the CRD and lets us list them."""
         listed = self._api.send(requests.list_page(requests.FLEET))
-        self.fleets = {each["metadata"]["name"]: each for each in listed.json().get("items") or ()}
+        self.fleets = {fleet["metadata"]["name"]: fleet for fleet in listed.json().get("items") or ()}
         return listed.status == HTTPStatus.OK
 
     def status_of(self, fleet: str) -> Manifest:
@@ -102,8 +104,8 @@ class StatusWriter:
         """
         now = datetime.now(UTC)
         for name, status in statuses.items():
-            made = fleet_status.status_update(status, self.status_of(name), now)
-            if made is not None and not self._write_one(name, made):
+            update = fleet_status.status_update(status, self.status_of(name), now)
+            if update is not None and not self._write_one(name, update):
                 return False
         if alive is not None:
             for name in self.fleets.keys() - statuses.keys() - alive:
@@ -112,32 +114,32 @@ class StatusWriter:
 
     def _write_one(self, name: str, status: Manifest) -> bool:
         if name not in self.fleets:
-            answer = self._api.send(requests.create(fleet_status.fleet_resource(name)))
-            if answer.status not in (HTTPStatus.CREATED, HTTPStatus.CONFLICT):
+            response = self._api.send(requests.create(fleet_status.fleet_resource(name)))
+            if response.status not in (HTTPStatus.CREATED, HTTPStatus.CONFLICT):
                 return False
-        answer = self._api.send(requests.patch(fleet_key(name), Patch("status", {"status": status})))
-        if answer.status == HTTPStatus.OK:
-            self.fleets[name] = answer.json()
-        elif answer.status == HTTPStatus.NOT_FOUND:
+        response = self._api.send(requests.patch(fleet_key(name), Patch("status", {"status": status})))
+        if response.status == HTTPStatus.OK:
+            self.fleets[name] = response.json()
+        elif response.status == HTTPStatus.NOT_FOUND:
             self.fleets.pop(name, None)  # deleted by someone else: created again at the next write
-        return answer.status == HTTPStatus.OK
+        return response.status == HTTPStatus.OK
 
     def delete(self, fleet: str) -> None:
         """Delete a Fleet resource."""
-        there = self._api.send(requests.get(fleet_key(fleet))).json().get("metadata") or {}
-        if there.get("uid"):
-            self._api.send(requests.delete(fleet_key(fleet), there["uid"]))
+        metadata = self._api.send(requests.get(fleet_key(fleet))).json().get("metadata") or {}
+        if metadata.get("uid"):
+            self._api.send(requests.delete(fleet_key(fleet), metadata["uid"]))
         self.fleets.pop(fleet, None)
 
     def emit_event(self, fleet: str, reason: str, message: str, *, kind: str = events.NORMAL) -> None:
         """Create an Event. A failure is only logged."""
         uid = ((self.fleets.get(fleet) or {}).get("metadata") or {}).get("uid", "")
-        made = events.fleet_event(fleet, uid, reason, message, kind=kind, me=self._me, now=datetime.now(UTC))
-        made["metadata"]["name"] += f".{next(self._marks):x}"
+        event = events.fleet_event(fleet, uid, reason, message, kind=kind, me=self._me, now=datetime.now(UTC))
+        event["metadata"]["name"] += f".{next(self._marks):x}"
         try:
-            answer = self._api.send(requests.create(made))
+            response = self._api.send(requests.create(event))
         except errors.ClusterError as error:
             log.debug("event_not_sent", fleet=fleet, reason=reason, error=str(error))
         else:
-            if answer.status != HTTPStatus.CREATED:
-                log.debug("event_rejected", fleet=fleet, reason=reason, error=answer.message)
+            if response.status != HTTPStatus.CREATED:
+                log.debug("event_rejected", fleet=fleet, reason=reason, error=response.message)
