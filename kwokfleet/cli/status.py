@@ -64,7 +64,7 @@ def get(
     observed = [item for item in view.objects.values() if not fleet or item.fleet in fleet]
     from kwokfleet.daemon import listing
 
-    _print(listing.LISTS[kind.value](observed), form, f"no {kind} in this cluster")
+    _print(listing.LISTS[kind.value](observed), form, f"no {kind} of kwokfleet in this cluster")
 
 
 def _list_runs(api: "client.KubeClient", kind: ListedKind, fleet: list[str] | None) -> list[dict[str, object]]:

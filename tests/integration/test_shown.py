@@ -162,7 +162,7 @@ def test_get_lists_what_is_there(fleets: fleet_folder.FleetFolder) -> None:
     """Fleets, pools, nodes and stages, as tables, JSON and names; no files are needed."""
     nothing = fleets.run("get")
     assert (nothing.returncode, nothing.stdout) == (0, "")
-    assert "no pools of ours" in nothing.stderr
+    assert "no pools of kwokfleet" in nothing.stderr
     fleets.write(fleets.a, p=2, q=1)
     fleets.write(fleets.b, p=1)
     fleets.sync()
