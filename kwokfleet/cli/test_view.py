@@ -1,4 +1,4 @@
-"""Display of a test: relive_display on a terminal, lines otherwise; and the table of results."""
+"""Display of a test: redrawn on a terminal, lines otherwise; and the table of results."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
