@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from kwokfleet.embedded import state
 
 app = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Run a Kubernetes control plane on this machine (loopback only).",
+    no_args_is_help=True, rich_markup_mode=None, help="Run a Kubernetes control plane on this machine (loopback only)."
 )
 
 
@@ -38,14 +36,9 @@ Name = Annotated[
 ]
 BinDir = Annotated[
     Path | None,
-    typer.Option(
-        help="Prefer the binaries in this folder to the cache, releases and builds. [env: KWOKFLEET_BIN_DIR]",
-        show_default=False,
-    ),
+    typer.Option(help="Prefer the binaries in this folder to the cache, releases and builds. [env: KWOKFLEET_BIN_DIR]"),
 ]
-SchedulerConfig = Annotated[
-    Path | None, typer.Option(help="File with a KubeSchedulerConfiguration.", show_default=False)
-]
+SchedulerConfig = Annotated[Path | None, typer.Option(help="File with a KubeSchedulerConfiguration.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -60,7 +53,6 @@ def up(
         typer.Option(
             metavar="COMPONENT=FLAG=VALUE",
             help="Flag of a component, as for kwokctl: kube-scheduler=v=4. May be repeated.",
-            show_default=False,
         ),
     ] = None,
 ) -> None:
@@ -163,7 +155,6 @@ def logs(
             metavar="[COMPONENT]...",
             help=f"Components to show; default: all of {', '.join(versions.COMPONENTS)}.",
             autocompletion=lambda: list(versions.COMPONENTS),
-            show_default=False,
         ),
     ] = None,
     name: Name = "default",

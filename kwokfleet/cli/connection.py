@@ -24,13 +24,8 @@ FIRST_RESPONSE_S, RETRY_S = 3.0, 0.2
 LIST_S = 60.0
 """Time limit for the first list of all managed objects."""
 
-Context = Annotated[
-    str | None, typer.Option(help="Kubeconfig context; default: the current context.", show_default=False)
-]
-Kubeconfig = Annotated[
-    Path | None,
-    typer.Option(help="Path of the kubeconfig. [env: KUBECONFIG, else ~/.kube/config]", show_default=False),
-]
+Context = Annotated[str | None, typer.Option(help="Kubeconfig context; default: the current context.")]
+Kubeconfig = Annotated[Path | None, typer.Option(help="Path of the kubeconfig. [env: KUBECONFIG, else ~/.kube/config]")]
 
 
 def connect(context: str | None, kubeconfig: Path | None) -> "client.KubeClient":

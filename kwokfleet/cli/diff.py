@@ -33,17 +33,14 @@ class PlanFormat(StrEnum):
 
 def diff(  # noqa: PLR0913, PLR0917  # one for each option
     path: files.OnePath = None,
-    form: Annotated[
-        PlanFormat | None, typer.Option("--output", "-o", help="Output format. [default: text]", show_default=False)
-    ] = None,
+    form: Annotated[PlanFormat | None, typer.Option("--output", "-o", help="Output format. [default: text]")] = None,
     details: session.Details = False,
     fleet: session.Fleet = None,
     live: Annotated[
         Path | None,
         typer.Option(
             help="Compare with the objects in this file instead of a cluster: "
-            "kubectl get nodes,namespaces,configmaps,storageclasses,stages -A -o json --show-managed-fields",
-            show_default=False,
+            "kubectl get nodes,namespaces,configmaps,storageclasses,stages -A -o json --show-managed-fields"
         ),
     ] = None,
     no_prune: session.NoPrune = False,

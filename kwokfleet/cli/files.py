@@ -25,16 +25,11 @@ Paths = Annotated[
     typer.Argument(
         metavar="[PATH]...",
         help="Fleet files or folders; - for standard input. Default: fleets/, else the current folder.",
-        show_default=False,
     ),
 ]
 OnePath = Annotated[
     Path | None,
-    typer.Argument(
-        metavar="[PATH]",
-        help="A fleet file or a folder. Default: fleets/, else the current folder.",
-        show_default=False,
-    ),
+    typer.Argument(metavar="[PATH]", help="A fleet file or a folder. Default: fleets/, else the current folder."),
 ]
 
 
@@ -254,9 +249,7 @@ def _write_formatted(file: "files.File", formatted: str, *, write: bool, diff: b
         typer.echo(file.path)
 
 
-def init(
-    folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Target folder.")] = Path(),
-) -> None:
+def init(folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Target folder.")] = Path()) -> None:
     """Create example files: a fleet, a KwokController, and the schema for your editor."""
     from kwokfleet.source import files, library
 

@@ -24,24 +24,16 @@ _NEXT_RUN = "applied objects stay; the next install continues, uninstall removes
 
 From = Annotated[
     Path | None,
-    typer.Option(
-        "--from",
-        metavar="PATH",
-        help="Fleet files: a folder or a file. They are stored in a ConfigMap.",
-        show_default=False,
-    ),
+    typer.Option("--from", metavar="PATH", help="Fleet files: a folder or a file. They are stored in a ConfigMap."),
 ]
-GitUrl = Annotated[str | None, typer.Option(help="Read the fleet files from this git repository.", show_default=False)]
+GitUrl = Annotated[str | None, typer.Option(help="Read the fleet files from this git repository.")]
 GitRef = Annotated[str, typer.Option(help="Branch, tag or commit.")]
 GitPath = Annotated[str, typer.Option(help="Folder of the files in the repository.")]
 GitSync = Annotated[
     bool, typer.Option("--git-sync", help="Fetch with a git-sync sidecar: for ssh, submodules, proxies.")
 ]
 Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Target namespace; created if it does not exist.")]
-Image = Annotated[
-    str | None,
-    typer.Option(help="Container image. [default: the published image of this version]", show_default=False),
-]
+Image = Annotated[str | None, typer.Option(help="Container image. [default: the published image of this version]")]
 Replicas = Annotated[int, typer.Option(min=1, max=9, help="Number of daemons; one is the leader.")]
 Shards = Annotated[
     int, typer.Option(min=0, max=100, help="Number of kwok pods; 0: one kwok process beside the daemon.")
@@ -60,10 +52,7 @@ Admission = Annotated[
 Network = Annotated[
     bool, typer.Option("--network-policy/--no-network-policy", help="Restrict the network traffic of the pods.")
 ]
-KwokKinds = Annotated[
-    bool,
-    typer.Option("--kwok-crds/--no-kwok-crds", help="Also install missing CRDs of kwok."),
-]
+KwokKinds = Annotated[bool, typer.Option("--kwok-crds/--no-kwok-crds", help="Also install missing CRDs of kwok.")]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the daemon runs and its Fleets are Ready.")]
 Force = Annotated[
     bool, typer.Option("--force", help="Take over fields of other managers, and objects installed by kubectl or Helm.")
@@ -90,7 +79,7 @@ def install(  # noqa: PLR0913, PLR0917  # one for each option
     ] = sync.DryRun.NONE,
     form: Annotated[
         render.ManifestFormat | None,
-        typer.Option("--output", "-o", help="Output format of --dry-run=client. [default: yaml]", show_default=False),
+        typer.Option("--output", "-o", help="Output format of --dry-run=client. [default: yaml]"),
     ] = None,
     wait: Wait = True,
     timeout: sync.Timeout = sync.WAIT_TIMEOUT,

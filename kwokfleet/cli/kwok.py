@@ -325,9 +325,7 @@ def logs(
 
 @app.command()
 def restart(
-    shard: ShardNumber = None,
-    context: connection.Context = None,
-    kubeconfig: connection.Kubeconfig = None,
+    shard: ShardNumber = None, context: connection.Context = None, kubeconfig: connection.Kubeconfig = None
 ) -> None:
     """Restart kwok, and wait until it drives its nodes."""
     from kwokfleet.kwok import supervisor
@@ -337,8 +335,7 @@ def restart(
     before = supervisor.read_status(folder)
     if not before:
         raise errors.ClusterError(
-            "no kwok runs here",
-            hint="start it: kwokfleet kwok run; restart pods: kubectl rollout restart statefulset",
+            "no kwok runs here", hint="start it: kwokfleet kwok run; restart pods: kubectl rollout restart statefulset"
         )
     old_processes = {(status.pid, status.identity) for status in before if shard in (None, status.shard)}
     (folder / supervisor.RESTART_FILE).write_text("" if shard is None else str(shard))

@@ -46,15 +46,10 @@ def _duration(text: str) -> float:
 def learn(  # noqa: PLR0913, PLR0917  # one for each option
     recorded: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="[FILE]",
-            help="Recording of kubectl, - for standard input. Default: watch pods.",
-            show_default=False,
-        ),
+        typer.Argument(metavar="[FILE]", help="Recording of kubectl, - for standard input. Default: watch pods."),
     ] = None,
     selector: Annotated[
-        str | None,
-        typer.Option("--selector", "-l", help="Watch pods with these labels, for example app=web.", show_default=False),
+        str | None, typer.Option("--selector", "-l", help="Watch pods with these labels, for example app=web.")
     ] = None,
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Watch pods in this namespace.")] = "default",
     all_namespaces: Annotated[
@@ -65,22 +60,14 @@ def learn(  # noqa: PLR0913, PLR0917  # one for each option
     ] = "10m",  # type: ignore[assignment]  # parsed like the option
     pods: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            help="Stop when this many pods have finished or, if they never finish, are Ready.",
-            show_default=False,
-        ),
+        typer.Option(min=1, help="Stop when this many pods have finished or, if they never finish, are Ready."),
     ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="Name of the lifecycle. Default: from the selector.", show_default=False)
-    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the lifecycle. Default: from the selector.")] = None,
     fleet: Annotated[
-        str | None,
-        typer.Option(help="Write a complete Fleet with this name: nodes, the lifecycle, a wave.", show_default=False),
+        str | None, typer.Option(help="Write a complete Fleet with this name: nodes, the lifecycle, a wave.")
     ] = None,
     to: Annotated[
-        Path | None,
-        typer.Option("--to", metavar="FILE", help="Write to this file, which must not exist.", show_default=False),
+        Path | None, typer.Option("--to", metavar="FILE", help="Write to this file, which must not exist.")
     ] = None,
     form: Annotated[
         LifecycleFormat, typer.Option("--output", "-o", help="Output format; json: with all details of the fit.")

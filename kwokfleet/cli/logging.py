@@ -16,11 +16,7 @@ _LEVELS = logging.getLevelNamesMapping()
 
 
 def configure(
-    level: settings.LogLevel,
-    log_format: settings.LogFormat,
-    *,
-    stream: TextIO | None = None,
-    colors: bool = True,
+    level: settings.LogLevel, log_format: settings.LogFormat, *, stream: TextIO | None = None, colors: bool = True
 ) -> None:
     """Send log lines of *level* and above to *stream* (standard error) in *log_format*."""
     out = stream or sys.stderr

@@ -62,15 +62,11 @@ def _print_version(*, requested: bool) -> None:
 @app.callback()
 def root(
     log_level: Annotated[
-        settings.LogLevel | None,
-        typer.Option(help="Lowest level to log. [env: KWOKFLEET_LOG_LEVEL, else info]", show_default=False),
+        settings.LogLevel | None, typer.Option(help="Lowest level to log. [env: KWOKFLEET_LOG_LEVEL, else info]")
     ] = None,
     log_format: Annotated[
         settings.LogFormat | None,
-        typer.Option(
-            help="Log format; auto: console on a terminal, else JSON. [env: KWOKFLEET_LOG_FORMAT, else auto]",
-            show_default=False,
-        ),
+        typer.Option(help="Log format; auto: console on a terminal, else JSON. [env: KWOKFLEET_LOG_FORMAT, else auto]"),
     ] = None,
     version: Annotated[  # noqa: ARG001 - read by its callback
         bool,

@@ -57,31 +57,19 @@ def render(  # noqa: PLR0913, PLR0917  # one for each option
     path: files.OnePath = None,
     now: Annotated[
         datetime | None,
-        typer.Option(
-            parser=_instant,
-            metavar="TIME",
-            help="Render for this time, for example 2026-03-01T08:00:00Z.",
-            show_default=False,
-        ),
+        typer.Option(parser=_instant, metavar="TIME", help="Render for this time, for example 2026-03-01T08:00:00Z."),
     ] = None,
     waves: Annotated[
         bool, typer.Option("--waves", help="Also print the objects of the next run of each wave.")
     ] = False,
-    fleet: Annotated[
-        str | None,
-        typer.Option(help="Only objects of this Fleet.", show_default=False, autocompletion=fleet_names),
-    ] = None,
+    fleet: Annotated[str | None, typer.Option(help="Only objects of this Fleet.", autocompletion=fleet_names)] = None,
     kind: Annotated[
         str | None,
-        typer.Option(
-            help="Only objects of this kind, for example Node.", show_default=False, autocompletion=lambda: list(KINDS)
-        ),
+        typer.Option(help="Only objects of this kind, for example Node.", autocompletion=lambda: list(KINDS)),
     ] = None,
     live: Annotated[
         Path | None,
-        typer.Option(
-            help="Read live nodes from this file (kubectl get nodes -o json) instead of a cluster.", show_default=False
-        ),
+        typer.Option(help="Read live nodes from this file (kubectl get nodes -o json) instead of a cluster."),
     ] = None,
     form: Annotated[
         ManifestFormat, typer.Option("--output", "-o", help="Output format; json: one object per line.")

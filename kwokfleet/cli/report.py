@@ -62,9 +62,7 @@ class _ShowUnlessNamed(typer.core.TyperGroup):
 
 app = typer.Typer(cls=_ShowUnlessNamed, help="Show results of Runs, or compare two Runs.")
 
-ResultsDir = Annotated[
-    Path | None, typer.Option(help="Folder of results. [default: results in the data folder]", show_default=False)
-]
+ResultsDir = Annotated[Path | None, typer.Option(help="Folder of results. [default: results in the data folder]")]
 
 
 @app.command()
@@ -77,7 +75,7 @@ def show(
     ] = None,
     form: Annotated[ReportFormat, typer.Option("--output", "-o", help="Output format.")] = ReportFormat.TABLE,
     report_dir: Annotated[
-        Path | None, typer.Option(help="Write all formats to this folder instead of printing.", show_default=False)
+        Path | None, typer.Option(help="Write all formats to this folder instead of printing.")
     ] = None,
     results_dir: ResultsDir = None,
 ) -> None:

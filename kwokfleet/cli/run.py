@@ -22,10 +22,7 @@ GIT_INTERVAL = output.duration_text(settings.GIT_INTERVAL)
 RESYNC_INTERVAL = output.duration_text(settings.RESYNC_INTERVAL)
 _LAST_PORT = 65535
 
-GitUrl = Annotated[
-    str | None,
-    typer.Option("--git-url", help="Read the fleet files from this git repository.", show_default=False),
-]
+GitUrl = Annotated[str | None, typer.Option("--git-url", help="Read the fleet files from this git repository.")]
 GitRef = Annotated[str, typer.Option("--git-ref", help="Branch, tag or commit.")]
 GitPath = Annotated[str, typer.Option("--git-path", help="Folder of the files in the repository.")]
 GitInterval = Annotated[str, typer.Option("--git-interval", metavar="DURATION", help="Interval between fetches.")]
@@ -34,35 +31,24 @@ Listen = Annotated[
     str, typer.Option(metavar="HOST:PORT", help="Address of the HTTP server (status, metrics, API); empty: no server.")
 ]
 TokenFile = Annotated[
-    Path | None,
-    typer.Option(
-        help="File with the token that writing requests to the API need. [env: KWOKFLEET_TOKEN]",
-        show_default=False,
-    ),
+    Path | None, typer.Option(help="File with the token that writing requests to the API need. [env: KWOKFLEET_TOKEN]")
 ]
 HookSecretFile = Annotated[
     Path | None,
-    typer.Option(
-        help="File with the secret that signs webhooks to POST /hooks/git. [env: KWOKFLEET_HOOK_SECRET]",
-        show_default=False,
-    ),
+    typer.Option(help="File with the secret that signs webhooks to POST /hooks/git. [env: KWOKFLEET_HOOK_SECRET]"),
 ]
 Kwok = Annotated[bool, typer.Option("--kwok/--no-kwok", help="Also run kwok, as the KwokController document declares.")]
 LeaderElect = Annotated[
     bool, typer.Option("--leader-elect/--no-leader-elect", help="Elect one leader among several daemons, with a Lease.")
 ]
 LeaseNamespace = Annotated[
-    str | None,
-    typer.Option(
-        help=f"Namespace of the Lease. [env: POD_NAMESPACE, else {settings.LEASE_NAMESPACE}]", show_default=False
-    ),
+    str | None, typer.Option(help=f"Namespace of the Lease. [env: POD_NAMESPACE, else {settings.LEASE_NAMESPACE}]")
 ]
 Poll = Annotated[
     bool, typer.Option("--poll", help="Poll the files instead of waiting for file events: for network folders.")
 ]
 ResultsDir = Annotated[
-    Path | None,
-    typer.Option(help="Folder of measured results. [default: results in the data folder]", show_default=False),
+    Path | None, typer.Option(help="Folder of measured results. [default: results in the data folder]")
 ]
 
 
@@ -103,8 +89,7 @@ def run(  # noqa: PLR0913, PLR0917  # one for each option
     output.start_logging()
     if git_url is not None and path is not None:
         raise errors.InputError(
-            f"{path} and --git-url exclude each other",
-            hint="for a folder in the repository: --git-path",
+            f"{path} and --git-url exclude each other", hint="for a folder in the repository: --git-path"
         )
     config = replace(
         default_config(path or files.default_path(), _address(listen), bin_dir),

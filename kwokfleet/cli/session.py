@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from kwokfleet.source import loader
 
 Fleet = Annotated[
-    list[str] | None,
-    typer.Option(help="Only this Fleet. May be repeated.", show_default=False, autocompletion=render.fleet_names),
+    list[str] | None, typer.Option(help="Only this Fleet. May be repeated.", autocompletion=render.fleet_names)
 ]
 NoPrune = Annotated[
     bool,

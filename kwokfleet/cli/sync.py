@@ -52,8 +52,7 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
     yes: Yes = False,
     no_prune: session.NoPrune = False,
     approve: Annotated[
-        list[str] | None,
-        typer.Option(metavar="DIGEST", help="Also apply the withheld plan with this digest.", show_default=False),
+        list[str] | None, typer.Option(metavar="DIGEST", help="Also apply the withheld plan with this digest.")
     ] = None,
     dry_run: Annotated[
         DryRun, typer.Option(help="client: only show the plan; server: the API server also validates every write.")

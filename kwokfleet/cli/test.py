@@ -36,8 +36,7 @@ Until = Annotated[
 ]
 Timeout = Annotated[str, typer.Option(metavar="DURATION", help="Time limit, counted from when the cluster is up.")]
 ReportDir = Annotated[
-    Path | None,
-    typer.Option(help="Write reports to this folder: HTML, JUnit, CSV, JSON, ClusterLoader2.", show_default=False),
+    Path | None, typer.Option(help="Write reports to this folder: HTML, JUnit, CSV, JSON, ClusterLoader2.")
 ]
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the cluster after the test.")]
 

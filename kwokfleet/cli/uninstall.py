@@ -18,7 +18,6 @@ KeepFleet = Annotated[
     typer.Option(
         "--keep-fleet/--delete-fleet",
         help="Keep or delete the fake nodes, Stages, workloads and namespaces of kwokfleet.",
-        show_default=False,
     ),
 ]
 
@@ -26,10 +25,7 @@ KeepFleet = Annotated[
 def uninstall(
     keep_fleet: KeepFleet = None,
     namespace: Annotated[
-        str | None,
-        typer.Option(
-            "--namespace", "-n", help="Namespace of the installation. [default: detected]", show_default=False
-        ),
+        str | None, typer.Option("--namespace", "-n", help="Namespace of the installation. [default: detected]")
     ] = None,
     timeout: sync.Timeout = sync.WAIT_TIMEOUT,
     context: connection.Context = None,

@@ -57,10 +57,7 @@ def retry(
 
 @app.command()
 def run(
-    fleet: FleetName,
-    wave: WaveName,
-    context: connection.Context = None,
-    kubeconfig: connection.Kubeconfig = None,
+    fleet: FleetName, wave: WaveName, context: connection.Context = None, kubeconfig: connection.Kubeconfig = None
 ) -> None:
     """Start a run of a wave now, independent of its schedule."""
     from kwokfleet.waves.run_commands import RunAction
