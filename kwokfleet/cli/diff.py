@@ -3,9 +3,8 @@
 import gc
 import sys
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -21,14 +20,7 @@ if TYPE_CHECKING:
     from kwokfleet.reconcile.plan_input import FleetPolicy
     from kwokfleet.source import loader
 
-
-class PlanFormat(StrEnum):
-    """Output formats of a plan."""
-
-    TEXT = "text"
-    JSON = "json"
-    MARKDOWN = "markdown"
-    UNIFIED = "unified"
+PlanFormat = Literal["text", "json", "markdown", "unified"]
 
 
 def diff(  # noqa: PLR0913, PLR0917  # one for each option
@@ -61,7 +53,7 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
     )
     session.require_known_fleets(fleet, loaded, plan)
     external = settings.external_diff()
-    if external and form in (None, PlanFormat.UNIFIED):
+    if external and form in (None, "unified"):
         from kwokfleet.cli import difftool
         from kwokfleet.reconcile import plan_formats
 
@@ -70,7 +62,7 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
         )
         _print_withheld(plan)
     else:
-        print_plan(plan, loaded, form or PlanFormat.TEXT, details=details)
+        print_plan(plan, loaded, form or "text", details=details)
     raise typer.Exit(exit_code(plan, loaded))
 
 
@@ -121,11 +113,11 @@ def print_plan(plan: "Plan", loaded: "loader.Loaded", form: PlanFormat, *, detai
     from kwokfleet.cli import plan_view
     from kwokfleet.reconcile import plan_formats
 
-    if form is PlanFormat.JSON:
+    if form == "json":
         typer.echo(plan_formats.to_json(plan, whole=details))
-    elif form is PlanFormat.MARKDOWN:
+    elif form == "markdown":
         typer.echo(plan_formats.to_markdown(plan), nl=False)
-    elif form is PlanFormat.UNIFIED:
+    elif form == "unified":
         sys.stdout.writelines(_unified(plan))
     else:
         plan_view.echo(plan_view.lines(plan, details=details))

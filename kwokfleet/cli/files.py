@@ -3,9 +3,8 @@
 import gc
 import json
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -32,14 +31,7 @@ OnePath = Annotated[
     typer.Argument(metavar="[PATH]", help="A fleet file or a folder. Default: fleets/, else the current folder."),
 ]
 
-
-class ProblemFormat(StrEnum):
-    """Output formats of problems."""
-
-    TEXT = "text"
-    JSON = "json"
-    GITHUB = "github"
-    SARIF = "sarif"
+ProblemFormat = Literal["text", "json", "github", "sarif"]
 
 
 def register(app: typer.Typer) -> None:
@@ -70,7 +62,7 @@ def load(file_loader: "loader.Loader", path: Path) -> "loader.Loaded":
 
 def validate(
     paths: Paths = None,
-    report: Annotated[ProblemFormat, typer.Option("--output", "-o", help="Output format.")] = ProblemFormat.TEXT,
+    report: Annotated[ProblemFormat, typer.Option("--output", "-o", help="Output format.")] = "text",
     strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")] = False,
 ) -> None:
     """Check fleet files; print all problems with their lines.
@@ -88,23 +80,23 @@ def validate(
     file_count = sum(len(tree.snapshot.files) for tree in loaded)
     is_invalid = bool(problems.errors(all_problems) or (strict and all_problems))
     _print_problems(report, all_problems, {"ok": not is_invalid, "files": file_count, "fleets": fleets})
-    if report is ProblemFormat.TEXT:
+    if report == "text":
         output.print_line(_summary(all_problems, file_count, len(fleets)))
     if is_invalid:
         raise typer.Exit(errors.ExitCode.INPUT)
 
 
 def _print_problems(report: ProblemFormat, problems: "list[Problem]", summary: dict[str, object]) -> None:
-    if report is ProblemFormat.TEXT:
+    if report == "text":
         use_color = sys.stdout.isatty() and output.read_settings().color
         for problem in problems:
             typer.echo(problem_line(problem, use_color=use_color))
         return
     from kwokfleet.validate import problem_formats
 
-    if report is ProblemFormat.JSON:
+    if report == "json":
         typer.echo(problem_formats.to_json(problems, summary))
-    elif report is ProblemFormat.SARIF:
+    elif report == "sarif":
         typer.echo(problem_formats.to_sarif(problems, kwokfleet.__version__))
     elif problems:
         typer.echo(problem_formats.to_github(problems))

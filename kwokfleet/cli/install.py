@@ -76,7 +76,7 @@ def install(  # noqa: PLR0913, PLR0917  # one for each option
     kwok_crds: KwokKinds = True,
     dry_run: Annotated[
         sync.DryRun, typer.Option(help="client: print the manifests; server: the API server validates them.")
-    ] = sync.DryRun.NONE,
+    ] = "none",
     form: Annotated[
         render.ManifestFormat | None,
         typer.Option("--output", "-o", help="Output format of --dry-run=client. [default: yaml]"),
@@ -112,9 +112,9 @@ def install(  # noqa: PLR0913, PLR0917  # one for each option
         network_policy=network_policy,
     )
     request = _InstallRequest(options, from_path, shards, kwok_crds)
-    if dry_run is sync.DryRun.CLIENT:
+    if dry_run == "client":
         objects, _ = request.manifests(None)
-        render.print_manifests((("", manifest) for manifest in objects), form or render.ManifestFormat.YAML)
+        render.print_manifests((("", manifest) for manifest in objects), form or "yaml")
         return
     with ExitStack() as stack:
         connected = functools.cache(lambda: stack.enter_context(connection.connect_throttled(context, kubeconfig)))
@@ -123,7 +123,7 @@ def install(  # noqa: PLR0913, PLR0917  # one for each option
         try:
             _apply(sender, options, objects, goal if wait else None, dry_run=dry_run, timeout_s=timeout_s, force=force)
         except BaseException as error:
-            if not isinstance(error, errors.KwokfleetError | typer.Exit) and dry_run is sync.DryRun.NONE:
+            if not isinstance(error, errors.KwokfleetError | typer.Exit) and dry_run == "none":
                 output.print_line(_NEXT_RUN)
             raise
 
@@ -144,7 +144,7 @@ def _check_options(
         raise errors.InputError("--from and --git-url exclude each other", hint="use one of them")
     if git_sync and git_url is None:
         raise errors.InputError("--git-sync needs --git-url", hint="name the repository: --git-url URL")
-    if form is not None and dry_run is not sync.DryRun.CLIENT:
+    if form is not None and dry_run != "client":
         raise errors.InputError("--output needs --dry-run=client", hint="add --dry-run=client to print the manifests")
 
 
@@ -223,7 +223,7 @@ def _apply(  # noqa: PLR0913  # the options of the command
     work = installer.Installer(sender, force=force)
     survey = work.inspect(objects, options.namespace)
     _require_files(survey, options)
-    if dry_run is sync.DryRun.SERVER:
+    if dry_run == "server":
         work.dry_run(survey, lambda key, what: _print_result(key, what, " (server dry run)"))
         return
     work.dry_run(survey)

@@ -4,9 +4,8 @@ import codecs
 import json
 import sys
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -26,12 +25,7 @@ MAX_REPORTED = 10
 """Invalid records that are printed; the others are counted."""
 _RECORD = "kubectl get pods --watch --output-watch-events -o json > FILE"
 
-
-class LifecycleFormat(StrEnum):
-    """Output formats of a Lifecycle."""
-
-    YAML = "yaml"
-    JSON = "json"
+LifecycleFormat = Literal["yaml", "json"]
 
 
 def _duration(text: str) -> float:
@@ -71,7 +65,7 @@ def learn(  # noqa: PLR0913, PLR0917  # one for each option
     ] = None,
     form: Annotated[
         LifecycleFormat, typer.Option("--output", "-o", help="Output format; json: with all details of the fit.")
-    ] = LifecycleFormat.YAML,
+    ] = "yaml",
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
@@ -226,7 +220,7 @@ def _learn(study: "LifecycleLearner", source: str) -> "LearnedLifecycle":
 def _render(lesson: "LearnedLifecycle", about: "Provenance", fleet: str | None, form: LifecycleFormat) -> str:
     from kwokfleet.learn import lifecycle_writer
 
-    if form is LifecycleFormat.JSON:
+    if form == "json":
         return json.dumps(lifecycle_writer.result_value(lesson, about), indent=2) + "\n"
     return (
         lifecycle_writer.fleet_text(lesson, about, fleet) if fleet else lifecycle_writer.lifecycle_text(lesson, about)

@@ -4,9 +4,8 @@ import gc
 import itertools
 import sys
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -28,13 +27,7 @@ KINDS = ("ConfigMap", "Deployment", "Job", "Namespace", "Node", "Pod", "Stage")
 CHUNK_SIZE = 1 << 20
 """Characters per write."""
 
-
-class ManifestFormat(StrEnum):
-    """Output formats of objects."""
-
-    YAML = "yaml"
-    JSON = "json"
-    NAME = "name"
+ManifestFormat = Literal["yaml", "json", "name"]
 
 
 def _instant(text: str) -> datetime:
@@ -73,7 +66,7 @@ def render(  # noqa: PLR0913, PLR0917  # one for each option
     ] = None,
     form: Annotated[
         ManifestFormat, typer.Option("--output", "-o", help="Output format; json: one object per line.")
-    ] = ManifestFormat.YAML,
+    ] = "yaml",
 ) -> None:
     """Print the objects that fleet files declare: Stages, nodes, namespaces; with --waves also workloads.
 
@@ -96,7 +89,7 @@ def render(  # noqa: PLR0913, PLR0917  # one for each option
     if waves:
         manifests = itertools.chain(manifests, _workload(loaded.tree, render_time))
     print_manifests(_select(manifests, fleet, kind), form)
-    if form is ManifestFormat.YAML and not waves and kind is None:
+    if form == "yaml" and not waves and kind is None:
         for line in _wave_comments(loaded.tree, render_time, fleet):
             typer.echo(line)
 
@@ -204,7 +197,7 @@ def _select(
 
 def print_manifests(manifests: "Iterator[tuple[str, Manifest]]", form: ManifestFormat) -> None:
     """Print objects in large chunks: one write per object would take longer than rendering it."""
-    texts = {ManifestFormat.NAME: _names, ManifestFormat.JSON: _json_lines, ManifestFormat.YAML: _yaml_documents}[form]
+    texts = {"name": _names, "json": _json_lines, "yaml": _yaml_documents}[form]
     chunk: list[str] = []
     size = 0
     for text in texts(manifests):

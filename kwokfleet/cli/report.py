@@ -3,9 +3,8 @@
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 import typer.core
@@ -24,26 +23,9 @@ _START_DAEMON = "kwokfleet run runs waves and stores their results"
 _PARTS = 3
 """Fleet, Wave, Run."""
 
+ReportFormat = Literal["table", "json", "csv", "clusterloader2", "kube-burner", "junit", "html"]
 
-class ReportFormat(StrEnum):
-    """Output formats of a report."""
-
-    TABLE = "table"
-    JSON = "json"
-    CSV = "csv"
-    CLUSTERLOADER2 = "clusterloader2"
-    KUBE_BURNER = "kube-burner"
-    JUNIT = "junit"
-    HTML = "html"
-
-
-class ComparisonFormat(StrEnum):
-    """Output formats of a comparison."""
-
-    TABLE = "table"
-    JSON = "json"
-    MARKDOWN = "markdown"
-    HTML = "html"
+ComparisonFormat = Literal["table", "json", "markdown", "html"]
 
 
 class _ShowUnlessNamed(typer.core.TyperGroup):
@@ -73,7 +55,7 @@ def show(
             metavar="[FLEET [WAVE [RUN]]]", help="Name of a Fleet, Wave or Run; or a result.json or its folder."
         ),
     ] = None,
-    form: Annotated[ReportFormat, typer.Option("--output", "-o", help="Output format.")] = ReportFormat.TABLE,
+    form: Annotated[ReportFormat, typer.Option("--output", "-o", help="Output format.")] = "table",
     report_dir: Annotated[
         Path | None, typer.Option(help="Write all formats to this folder instead of printing.")
     ] = None,
@@ -91,7 +73,7 @@ def show(
     if report_dir is not None:
         written = writer.write_all(runs, report_dir)
         output.print_line(f"wrote {len(written)} files about {len(runs)} Runs to {report_dir}; open report.html")
-    elif not runs and form is ReportFormat.TABLE:
+    elif not runs and form == "table":
         output.print_line(f"no results in {store.root}: {_START_DAEMON}")
     elif one:
         _print_one(runs[0], form)
@@ -159,15 +141,15 @@ def _print_one(run: "writer.ReportInput", form: ReportFormat) -> None:
     from kwokfleet.measure import result
     from kwokfleet.report import clusterloader2, csv_tables, kube_burner
 
-    if form is ReportFormat.TABLE:
+    if form == "table":
         plan_view.echo(report_view.lines(run.result))
-    elif form is ReportFormat.JSON:
+    elif form == "json":
         typer.echo(result.serialize(run.result), nl=False)
-    elif form is ReportFormat.CSV:
+    elif form == "csv":
         _print_parts(csv_tables.pods(run.pods))
-    elif form is ReportFormat.CLUSTERLOADER2:
+    elif form == "clusterloader2":
         _print_files({name: [text] for name, text in clusterloader2.files(run.result, run.workloads).items()})
-    elif form is ReportFormat.KUBE_BURNER:
+    elif form == "kube-burner":
         _print_files(kube_burner.files(run.result, run.pods, run.workloads))
     else:
         _print_many([run], form)
@@ -177,15 +159,15 @@ def _print_many(runs: "Sequence[writer.ReportInput]", form: ReportFormat) -> Non
     from kwokfleet.report import csv_tables, junit, writer
 
     results = [run.result for run in runs]
-    if form is ReportFormat.TABLE:
+    if form == "table":
         typer.echo(output.table([_row(result) for result in results]))
-    elif form is ReportFormat.JSON:
+    elif form == "json":
         typer.echo(json.dumps([result.model_dump(mode="json", by_alias=True) for result in results], indent=1))
-    elif form is ReportFormat.CSV:
+    elif form == "csv":
         _print_parts(csv_tables.latencies(results))
-    elif form is ReportFormat.JUNIT:
+    elif form == "junit":
         typer.echo(junit.to_xml(results), nl=False)
-    elif form is ReportFormat.HTML:
+    elif form == "html":
         typer.echo(writer.html_page(_oldest_first(runs)), nl=False)
     else:
         raise errors.InputError(
@@ -244,7 +226,7 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
     min_delta: Annotated[
         str, typer.Option(metavar="DURATION", help="Latency differences up to this are ignored as noise.")
     ] = "50ms",
-    form: Annotated[ComparisonFormat, typer.Option("--output", "-o", help="Output format.")] = ComparisonFormat.TABLE,
+    form: Annotated[ComparisonFormat, typer.Option("--output", "-o", help="Output format.")] = "table",
     results_dir: ResultsDir = None,
 ) -> None:
     """Compare two Runs: all latencies, throughputs and counts.
@@ -289,11 +271,11 @@ def _print_comparison(
 ) -> None:
     from kwokfleet.report import comparisons, writer
 
-    if form is ComparisonFormat.JSON:
+    if form == "json":
         typer.echo(comparisons.to_json(comparison))
-    elif form is ComparisonFormat.MARKDOWN:
+    elif form == "markdown":
         typer.echo(comparisons.to_markdown(comparison, limits), nl=False)
-    elif form is ComparisonFormat.HTML:
+    elif form == "html":
         typer.echo(writer.html_page(runs, compare=True), nl=False)
     else:
         typer.echo(output.table(list(comparisons.rows(comparison))))

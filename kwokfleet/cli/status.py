@@ -1,8 +1,7 @@
 """`kwokfleet get` and `kwokfleet status`: managed objects in the cluster, compared with the files."""
 
 import json
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -18,24 +17,9 @@ if TYPE_CHECKING:
 
 _START_DAEMON = "start a daemon: kwokfleet run"
 
+ListedKind = Literal["fleets", "pools", "nodes", "stages", "waves", "runs"]
 
-class ListedKind(StrEnum):
-    """Arguments of `kwokfleet get`."""
-
-    FLEETS = "fleets"
-    POOLS = "pools"
-    NODES = "nodes"
-    STAGES = "stages"
-    WAVES = "waves"
-    RUNS = "runs"
-
-
-class TableFormat(StrEnum):
-    """Output formats of a list."""
-
-    TABLE = "table"
-    JSON = "json"
-    NAME = "name"
+TableFormat = Literal["table", "json", "name"]
 
 
 Form = Annotated[TableFormat, typer.Option("--output", "-o", help="Output format.")]
@@ -48,15 +32,15 @@ def register(app: typer.Typer) -> None:
 
 
 def get(
-    kind: Annotated[ListedKind, typer.Argument(help="What to list.")] = ListedKind.POOLS,
+    kind: Annotated[ListedKind, typer.Argument(help="What to list.")] = "pools",
     fleet: session.Fleet = None,
-    form: Form = TableFormat.TABLE,
+    form: Form = "table",
     context: connection.Context = None,
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
     """List managed objects in the cluster. Needs no fleet files."""
     api = connection.connect(context, kubeconfig)
-    if kind in (ListedKind.WAVES, ListedKind.RUNS):
+    if kind in ("waves", "runs"):
         _print(_list_runs(api, kind, fleet), form, f"no {kind} in this cluster; {_START_DAEMON}")
         return
     with connection.run_informer(api) as managed:
@@ -64,7 +48,7 @@ def get(
     observed = [item for item in view.objects.values() if not fleet or item.fleet in fleet]
     from kwokfleet.daemon import listing
 
-    _print(listing.LISTS[kind.value](observed), form, f"no {kind} of kwokfleet in this cluster")
+    _print(listing.LISTS[kind](observed), form, f"no {kind} of kwokfleet in this cluster")
 
 
 def _list_runs(api: "client.KubeClient", kind: ListedKind, fleet: list[str] | None) -> list[dict[str, object]]:
@@ -72,13 +56,13 @@ def _list_runs(api: "client.KubeClient", kind: ListedKind, fleet: list[str] | No
     from kwokfleet.reconcile import cluster_state
 
     fleets = [item for item in cluster_state.list_fleets(api) if not fleet or item["metadata"]["name"] in fleet]
-    return list(overview.waves(fleets) if kind is ListedKind.WAVES else overview.runs(fleets))
+    return list(overview.waves(fleets) if kind == "waves" else overview.runs(fleets))
 
 
 def status(  # noqa: PLR0913, PLR0917  # one for each option
     path: files.OnePath = None,
     fleet: session.Fleet = None,
-    form: Form = TableFormat.TABLE,
+    form: Form = "table",
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Watch the status of all fleets in the cluster until Ctrl-C.")
     ] = False,
@@ -120,7 +104,7 @@ def status(  # noqa: PLR0913, PLR0917  # one for each option
         if not fleet or name[0] in fleet
     ]
     _print(rows, form, "neither the files nor the cluster have pools")
-    if form is TableFormat.TABLE:
+    if form == "table":
         from kwokfleet.cli import plan_view
 
         for held in plan.withheld:
@@ -136,7 +120,7 @@ def _check_watch_options(path: "Path | None", form: TableFormat) -> None:
             "status --watch reads no files: it shows the status in the cluster",
             hint=f"omit {path}; for one fleet: --fleet NAME",
         )
-    if form is not TableFormat.TABLE:
+    if form != "table":
         raise errors.InputError(
             f"status --watch does not support --output {form}",
             hint="for programs: GET /api/v1/events of the daemon, or kubectl get fleets --watch -o json",
@@ -144,9 +128,9 @@ def _check_watch_options(path: "Path | None", form: TableFormat) -> None:
 
 
 def _print(rows: "Sequence[dict[str, object]]", form: TableFormat, empty_message: str) -> None:
-    if form is TableFormat.JSON:
+    if form == "json":
         typer.echo(json.dumps(rows, indent=2))
-    elif form is TableFormat.NAME:
+    elif form == "name":
         for row in rows:
             typer.echo(
                 str(

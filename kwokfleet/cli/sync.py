@@ -1,8 +1,7 @@
 """`kwokfleet sync` and `kwokfleet delete`: apply the plan that `diff` shows."""
 
 import sys
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -22,13 +21,7 @@ _NEXT_SYNC = "applied changes stay; the next sync continues"
 
 WAIT_TIMEOUT = output.duration_text(settings.WAIT_TIMEOUT)
 
-
-class DryRun(StrEnum):
-    """Values of --dry-run."""
-
-    NONE = "none"
-    CLIENT = "client"
-    SERVER = "server"
+DryRun = Literal["none", "client", "server"]
 
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Delete without confirmation.")]
@@ -56,7 +49,7 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
     ] = None,
     dry_run: Annotated[
         DryRun, typer.Option(help="client: only show the plan; server: the API server also validates every write.")
-    ] = DryRun.NONE,
+    ] = "none",
     details: session.Details = False,
     qps: Qps = 0,
     max_inflight: MaxInflight = settings.MAX_INFLIGHT,
@@ -72,7 +65,7 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
     from kwokfleet.render import desired
 
     output.start_logging()
-    limits = throttled_client.ClientLimits(max_inflight, qps, dry_run=dry_run is DryRun.SERVER)
+    limits = throttled_client.ClientLimits(max_inflight, qps, dry_run=dry_run == "server")
     options = session.sync_options(fleet, no_prune=no_prune, approved=approve)
     deadline_s = seconds(timeout)
     where = path or files.default_path()
@@ -80,16 +73,16 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
         loaded = session.keep_suspended(
             syncer, session.load_files(where, render.live_nodes(None, syncer.sender), stable=True)
         )
-        _prepare(syncer, desired.cluster_kinds(loaded.tree), write=dry_run is DryRun.NONE)
+        _prepare(syncer, desired.cluster_kinds(loaded.tree), write=dry_run == "none")
         plan = syncer.plan(loaded)
         session.require_known_fleets(fleet, loaded, plan)
-        diff.print_plan(plan, loaded, diff.PlanFormat.TEXT, details=details)
-        if dry_run is DryRun.CLIENT:
+        diff.print_plan(plan, loaded, "text", details=details)
+        if dry_run == "client":
             raise typer.Exit(diff.exit_code(plan, loaded))
-        _confirm_deletions(plan, yes=yes or dry_run is DryRun.SERVER)
-        report = _apply(syncer, loaded, plan, deadline_s if wait and dry_run is DryRun.NONE else 0)
+        _confirm_deletions(plan, yes=yes or dry_run == "server")
+        report = _apply(syncer, loaded, plan, deadline_s if wait and dry_run == "none" else 0)
         code = _print_result(syncer, loaded, report)
-        if dry_run is DryRun.NONE:
+        if dry_run == "none":
             _record_status(syncer, loaded, report, where)
         raise typer.Exit(code)
 
@@ -234,7 +227,7 @@ def delete(  # noqa: PLR0913, PLR0917  # one for each option
             raise errors.InputError(
                 f"Fleet {fleet!r} has no objects in the cluster", hint="list the fleets: kwokfleet get fleets"
             )
-        diff.print_plan(plan, empty, diff.PlanFormat.TEXT, details=details)
+        diff.print_plan(plan, empty, "text", details=details)
         if plan.changes and not yes:
             _confirm_delete(fleet, len(plan.changes))
         report = _apply(syncer, empty, plan, 0)
