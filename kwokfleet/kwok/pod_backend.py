@@ -4,9 +4,9 @@ The pods continue without kwokfleet, and when another kwokfleet leads. Only the 
 the ConfigMap are written. A pod is deleted only if its kwok has stopped working.
 """
 
+import http.client
 import threading
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -240,13 +240,11 @@ class PodKwok:
         if self._run is None or not self._run.address or time.monotonic() < self._next_memory_read:
             return self._memory
         self._next_memory_read = time.monotonic() + MEMORY_S
-        try:
-            url = f"http://{flags.ServerAddress(self._run.address, self.port).text}/metrics"
-            with urllib.request.urlopen(url, timeout=1) as response:
-                _, _, rest = response.read().partition(_MEMORY_METRIC)
-            self._memory = int(float(rest.split(b"\n", 1)[0] or 0))
-        except (urllib.error.URLError, OSError, ValueError):
+        memory = read_memory_bytes(flags.ServerAddress(self._run.address, self.port))
+        if memory is None:
             self._next_memory_read = time.monotonic() + NO_METRICS_S
+        else:
+            self._memory = memory
         return self._memory
 
     def publish_address(self, nodes: AbstractSet[str]) -> None:
@@ -262,6 +260,15 @@ class PodKwok:
         deadline = time.monotonic() + STOP_TIMEOUT_S
         while self._run is not None and self.exit_reason() is None and time.monotonic() < deadline:
             time.sleep(POLL_S)
+
+
+def read_memory_bytes(address: flags.ServerAddress) -> int | None:
+    """Return the memory of a kwok by its own metrics; None if it cannot be read, e.g. while kwok exits."""
+    with suppress(OSError, http.client.HTTPException, ValueError):
+        with urllib.request.urlopen(f"http://{address.text}/metrics", timeout=1) as response:
+            _, _, rest = response.read().partition(_MEMORY_METRIC)
+        return int(float(rest.split(b"\n", 1)[0] or 0))
+    return None
 
 
 def statuses(

@@ -1,6 +1,7 @@
 """A kwok process: starts in its own folder, ends with its parent, and its log is read."""
 
 import fcntl
+import http.client
 import json
 import os
 import signal
@@ -9,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
 import urllib.request
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -132,7 +132,7 @@ class KwokProcess:
         try:
             with urllib.request.urlopen(f"http://{self.address.local.text}/healthz", timeout=2) as response:
                 return bool(response.status == 200)  # noqa: PLR2004 - OK
-        except (urllib.error.URLError, OSError, ValueError):
+        except (OSError, http.client.HTTPException, ValueError):
             return False
 
     def memory_bytes(self) -> int:

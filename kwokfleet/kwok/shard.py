@@ -142,8 +142,7 @@ class ShardRunner(threading.Thread):
     def run(self) -> None:
         """Start kwok, watch it and restart it until stopped."""
         self._held_by = self._backend.stop_orphan() or None
-        while self._release_former():
-            self._restart_requested.clear()
+        while self._may_start():
             try:
                 self._run_once()
             except errors.KwokfleetError as error:
@@ -152,11 +151,12 @@ class ShardRunner(threading.Thread):
         self._lease_watch.close()
         self._set_status(state=ShardState.STOPPED, pid=0)
 
-    def _release_former(self) -> bool:
+    def _may_start(self) -> bool:
         """Release the leases of the last process, and retry while there is no response; return whether to start.
 
         A kwok that finds a held lease retries only after a quarter of its duration.
         """
+        self._restart_requested.clear()  # before the last check of _stop_requested: stop() sets both
         while self._held_by is not None and not self._stop_requested.is_set():
             if self.release(self._held_by, all_of_ours=True) is not None:
                 self._held_by = None

@@ -91,5 +91,6 @@ def watching(cluster: ControlPlane, path: str, selector: str = "") -> Iterator[R
         yield watch
     finally:
         ended.set()
-        processes[-1].kill()
-        thread.join()
+        while thread.is_alive():  # it may be starting the next process
+            processes[-1].kill()
+            thread.join(0.5)
