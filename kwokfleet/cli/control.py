@@ -15,12 +15,6 @@ FleetName = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add these commands to the program."""
-    for command in (approve, suspend, resume):
-        app.command()(command)
-
-
 def approve(
     digest: Annotated[str, typer.Argument(metavar="DIGEST", help="Digest of the plan, as diff and sync print it.")],
     context: connection.Context = None,

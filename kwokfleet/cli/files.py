@@ -34,13 +34,6 @@ OnePath = Annotated[
 ProblemFormat = Literal["text", "json", "github", "sarif"]
 
 
-def register(app: typer.Typer) -> None:
-    """Add these commands to the program."""
-    for command in (init, validate, schema):
-        app.command()(command)
-    app.command(name="fmt")(format_files)
-
-
 def default_path() -> Path:
     """Return the default folder of fleet files: fleets/, else the current folder."""
     return Path("fleets") if Path("fleets").is_dir() else Path()
@@ -54,10 +47,6 @@ def load(file_loader: "loader.Loader", path: Path) -> "loader.Loaded":
             f"no fleet file in {path}", hint="name a folder with *.yaml files, or create one: kwokfleet init"
         )
     return loaded
-
-
-# ----------------------------------------------------------------------------------------
-# validate
 
 
 def validate(
@@ -171,10 +160,6 @@ def _items(value: object) -> "list[Manifest]":
 def _is_object(value: "Manifest") -> bool:
     metadata = value.get("metadata")
     return bool(value.get("kind") and value.get("apiVersion")) and isinstance(metadata, dict) and "name" in metadata
-
-
-# ----------------------------------------------------------------------------------------
-# schema, fmt, init
 
 
 def schema() -> None:

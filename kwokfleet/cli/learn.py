@@ -129,10 +129,6 @@ def _default_name(recorded: Path | None, selector: str | None) -> str:
     return (selector or "").split(",")[0].replace("==", "=").rpartition("=")[2]
 
 
-# ----------------------------------------------------------------------------------------
-# a recording
-
-
 def _read(path: Path) -> "LifecycleLearner":
     """Read a recording; print and skip invalid records."""
     from kwokfleet.learn import model
@@ -194,10 +190,6 @@ class _InvalidRecords:
         """Print the total."""
         if self.count:
             output.print_line(f"{self.count:,} invalid record{'s' * (self.count > 1)} skipped")
-
-
-# ----------------------------------------------------------------------------------------
-# what comes of it
 
 
 def _learn(study: "LifecycleLearner", source: str) -> "LearnedLifecycle":

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Callable
 from typing import Annotated, NoReturn
 
 import typer
@@ -11,6 +12,7 @@ from kwokfleet import errors, settings
 from kwokfleet.cli import (
     cluster,
     control,
+    diff,
     files,
     install,
     kwok,
@@ -37,20 +39,17 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     rich_markup_mode=None,  # drawing boxes takes longer than the rest of --help
 )
-files.register(app)
-app.command()(render.render)
-sync.register(app)
-control.register(app)
-status.register(app)
-run.register(app)
-app.command(name="test")(test.run_test)
-app.command()(learn.learn)
-app.command()(install.install)
-app.command()(uninstall.uninstall)
-app.add_typer(wave.app, name="wave")
-app.add_typer(report.app, name="report")
-app.add_typer(kwok.app, name="kwok")
-app.add_typer(cluster.app, name="cluster")
+_COMMANDS: dict[str, Callable[..., None]] = {
+    "init": files.init, "validate": files.validate, "schema": files.schema, "fmt": files.format_files,
+    "render": render.render, "diff": diff.diff, "sync": sync.sync, "delete": sync.delete,
+    "approve": control.approve, "suspend": control.suspend, "resume": control.resume,
+    "get": status.get, "status": status.status, "run": run.run, "up": run.up, "test": test.run_test,
+    "learn": learn.learn, "install": install.install, "uninstall": uninstall.uninstall,
+}  # fmt: skip
+for _name, _command in _COMMANDS.items():
+    app.command(_name)(_command)
+for _name, _group in {"wave": wave, "report": report, "kwok": kwok, "cluster": cluster}.items():
+    app.add_typer(_group.app, name=_name)
 
 
 def _print_version(*, requested: bool) -> None:

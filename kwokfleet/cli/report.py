@@ -132,10 +132,6 @@ def _is_path(name: str, store: "ResultStore") -> bool:
     return Path(name).exists() and ("/" in name or not (store.root / name).is_dir())
 
 
-# ----------------------------------------------------------------------------------------
-# printing
-
-
 def _print_one(run: "writer.ReportInput", form: ReportFormat) -> None:
     from kwokfleet.cli import plan_view, report_view
     from kwokfleet.measure import result
@@ -210,10 +206,6 @@ def _print_files(files: "dict[str, Iterable[str]]") -> None:
 def _print_parts(parts: Iterable[str]) -> None:
     for part in parts:
         typer.echo(part, nl=False)
-
-
-# ----------------------------------------------------------------------------------------
-# comparing
 
 
 @app.command()

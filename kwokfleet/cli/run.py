@@ -52,12 +52,6 @@ ResultsDir = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add these commands to the program."""
-    app.command()(run)
-    app.command()(up)
-
-
 def run(  # noqa: PLR0913, PLR0917  # one for each option
     path: files.OnePath = None,
     git_url: GitUrl = None,

@@ -25,12 +25,6 @@ TableFormat = Literal["table", "json", "name"]
 Form = Annotated[TableFormat, typer.Option("--output", "-o", help="Output format.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add these commands to the program."""
-    app.command()(get)
-    app.command()(status)
-
-
 def get(
     kind: Annotated[ListedKind, typer.Argument(help="What to list.")] = "pools",
     fleet: session.Fleet = None,

@@ -31,12 +31,6 @@ Qps = Annotated[float, typer.Option(min=0, help="Maximum requests per second; 0:
 MaxInflight = Annotated[int, typer.Option(min=1, max=256, help="Maximum concurrent requests.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add these commands to the program."""
-    for command in (diff.diff, sync, delete):
-        app.command()(command)
-
-
 def sync(  # noqa: PLR0913, PLR0917  # one for each option
     path: files.OnePath = None,
     fleet: session.Fleet = None,
@@ -190,10 +184,6 @@ def seconds(text: str, option: str = "--timeout") -> float:
         return units.duration(text).total_seconds()
     except ValueError as error:
         raise errors.InputError(f"{option} {text}: {error}", hint=f"for example: {option} 5m") from None
-
-
-# ----------------------------------------------------------------------------------------
-# delete
 
 
 def delete(  # noqa: PLR0913, PLR0917  # one for each option

@@ -123,10 +123,6 @@ def _duration_text(seconds: float) -> str:
     return units.format_duration(timedelta(seconds=seconds))
 
 
-# ----------------------------------------------------------------------------------------
-# checks before the start
-
-
 def _plan_test(options: _Options) -> _Plan:
     """Check the files; return the expected runs; raise if there are none, or if a wave would never start."""
     from kwokfleet.documents import problems
@@ -176,10 +172,6 @@ def _check_start_times(selection: "WaveSelection", options: _Options) -> None:
         )
 
 
-# ----------------------------------------------------------------------------------------
-# the cluster
-
-
 @contextmanager
 def _temporary_cluster(options: _Options) -> "Iterator[embedded.ClusterStatus]":
     """Start a temporary cluster; delete it when the block ends."""
@@ -213,10 +205,6 @@ def _print_next_steps(started: "embedded.ClusterStatus", path: Path) -> None:
         f"kwok has ended with the test, so the nodes become NotReady. To continue with the same files:\n\n"
         f"  {output.program()} up {path} --name {started.name}\n"
     )
-
-
-# ----------------------------------------------------------------------------------------
-# the test
 
 
 def _test_on_existing_cluster(
