@@ -60,7 +60,6 @@ def up(
 
     The command can be repeated: it changes nothing in a running cluster, and restarts components that have ended.
     """
-    from kwokfleet.cli import progress
     from kwokfleet.embedded import cluster, state
 
     output.start_logging()
@@ -69,7 +68,7 @@ def up(
         scheduler_config=str(kube_scheduler_config or ""),
         extra_args=tuple(_extra_arg(text) for text in extra_args or ()),
     )
-    with progress.show(output.console(stderr=True)) as report:
+    with output.show_progress() as report:
         status = cluster.up(settings_with(bin_dir), name, spec, report)
     print_usage(status)
 
@@ -90,24 +89,22 @@ def restart(
 
     They get the same flags, and run their current binaries.
     """
-    from kwokfleet.cli import progress
     from kwokfleet.embedded import cluster
 
     output.start_logging()
     for component in components:
         _require_component(component)
     _require_folder(name)
-    with progress.show(output.console(stderr=True)) as report:
+    with output.show_progress() as report:
         cluster.restart(output.read_settings(), name, components, report)
 
 
 @app.command()
 def down(name: Name = "default") -> None:
     """Stop the cluster and delete its files."""
-    from kwokfleet.cli import progress
     from kwokfleet.embedded import cluster
 
-    with progress.show(output.console(stderr=True)) as report:
+    with output.show_progress() as report:
         existed = cluster.down(output.read_settings(), name, report)
     output.print_line(f"cluster {name} deleted" if existed else f"cluster {name} not found")
 
@@ -186,12 +183,11 @@ def kubectl(context: typer.Context, name: Name = "default", bin_dir: BinDir = No
 
     The arguments go to a kubectl of the same version: kwokfleet cluster kubectl get nodes
     """
-    from kwokfleet.cli import progress
     from kwokfleet.embedded import cluster
 
     output.start_logging()
     where = _require_folder(name)
-    with progress.show(output.console(stderr=True)) as report:
+    with output.show_progress() as report:
         program = cluster.cluster_binaries(settings_with(bin_dir), where, report).path("kubectl")
     variables = {"KUBECONFIG": str(where.kubeconfig), "KUBECACHEDIR": str(where.root / "kubectl-cache")}
     sys.stdout.flush()
@@ -204,11 +200,10 @@ def get_binaries(bin_dir: BinDir = None) -> None:
 
     `cluster up` does the same when binaries are missing.
     """
-    from kwokfleet.cli import progress
     from kwokfleet.embedded import binaries
 
     output.start_logging()
-    with progress.show(output.console(stderr=True)) as report:
+    with output.show_progress() as report:
         by_name = binaries.ensure(settings_with(bin_dir), report).by_name
     width = max(map(len, by_name))
     for name, binary in by_name.items():

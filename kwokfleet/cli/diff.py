@@ -12,11 +12,11 @@ from kwokfleet import errors, settings
 from kwokfleet.cli import connection, files, output, render, session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from kwokfleet.kube.observed import Inventory
     from kwokfleet.reconcile import reconciler
-    from kwokfleet.reconcile.changes import Plan
+    from kwokfleet.reconcile.changes import Plan, Withheld
     from kwokfleet.reconcile.plan_input import FleetPolicy
     from kwokfleet.source import loader
 
@@ -60,7 +60,7 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
         difftool.show(
             external, {plan_formats.file_name(change): plan_formats.before_and_after(change) for change in plan.changes}
         )
-        _print_withheld(plan)
+        print_withheld(plan.withheld)
     else:
         print_plan(plan, loaded, form or "text", details=details)
     raise typer.Exit(exit_code(plan, loaded))
@@ -137,22 +137,21 @@ def _summary(plan: "Plan", loaded: "loader.Loaded") -> str:
 
 
 def _unified(plan: "Plan") -> "Iterator[str]":
-    from kwokfleet.cli import plan_view
     from kwokfleet.reconcile import plan_formats
 
-    use_color = plan_view.use_color()
+    use_color = output.use_color()
     for change in plan.changes:
         text = plan_formats.unified_diff(change)
         yield "".join(map(_diff_line, text.splitlines(keepends=True))) if use_color else text
-    _print_withheld(plan)
+    print_withheld(plan.withheld)
 
 
-def _print_withheld(plan: "Plan") -> None:
+def print_withheld(withheld: "Iterable[Withheld]") -> None:
+    """Print withheld changes to standard error."""
     from kwokfleet.cli import plan_view
 
-    for held in plan.withheld:
-        for line in plan_view.withheld(held):
-            output.print_line(line)
+    for held in withheld:
+        output.print_lines(plan_view.withheld(held))
 
 
 def _diff_line(line: str) -> str:

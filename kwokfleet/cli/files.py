@@ -2,7 +2,6 @@
 
 import gc
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -77,7 +76,7 @@ def validate(
 
 def _print_problems(report: ProblemFormat, problems: "list[Problem]", summary: dict[str, object]) -> None:
     if report == "text":
-        use_color = sys.stdout.isatty() and output.read_settings().color
+        use_color = output.use_color()
         for problem in problems:
             typer.echo(problem_line(problem, use_color=use_color))
         return
@@ -123,8 +122,7 @@ def count(number: int, noun: str) -> str:
 
 def require_valid(loaded: "loader.Loaded") -> None:
     """Print the problems of the files; raise if there are errors."""
-    for problem in loaded.problems:
-        output.print_line(problem_line(problem))
+    output.print_lines(map(problem_line, loaded.problems))
     if not loaded.usable:
         raise errors.InputError("the fleet files have errors", hint="fix the lines above")
 
@@ -201,8 +199,7 @@ def format_files(
             elif formatted != file.text:
                 changed += 1
                 _write_formatted(file, formatted, write=not (check or diff), diff=diff)
-    for problem in problems:
-        output.print_line(str(problem))
+    output.print_lines(map(str, problems))
     output.print_line(f"{count(changed, 'file')} {'would be ' if check or diff else ''}formatted")
     if problems:
         raise typer.Exit(errors.ExitCode.INPUT)

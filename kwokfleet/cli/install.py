@@ -161,7 +161,6 @@ class _InstallRequest:
         from dataclasses import replace
 
         from kwokfleet import app
-        from kwokfleet.cli import progress
         from kwokfleet.install import bundle, installer, manifests, ownership
 
         files: FleetConfigMap | InstallGitSource | None = self._options.source
@@ -169,7 +168,7 @@ class _InstallRequest:
         if self._path is not None:
             files, goal = self._packed(self._path, connected)
         objects = manifests.build(bundle.manifests(), replace(self._options, source=files))
-        objects += app.kwok_definitions(output.read_settings(), progress.on_stderr) if self._kwok_kinds else []
+        objects += app.kwok_definitions(output.read_settings(), output.show_progress) if self._kwok_kinds else []
         return sorted(objects, key=ownership.rank), goal
 
     def _packed(

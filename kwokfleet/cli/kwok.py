@@ -60,8 +60,7 @@ class _DeclaredController:
         """Load the files again; keep the last valid ones if there are errors, and print these once."""
         file_errors, loaded = self._load()
         if file_errors and file_errors != self._errors:
-            for line in file_errors:
-                output.print_line(line)
+            output.print_lines(file_errors)
             output.print_line("kwok continues with the last valid files")
         if self._errors and not file_errors:
             output.print_line("the files are valid again")
@@ -152,7 +151,6 @@ def _running_supervisor(
     import threading
 
     from kwokfleet import app as composition
-    from kwokfleet.cli import progress
     from kwokfleet.daemon import kwok_manager
     from kwokfleet.embedded import binaries
     from kwokfleet.kube import client, objects, requests, throttled_client
@@ -162,7 +160,7 @@ def _running_supervisor(
 
     loaded = declared.loaded
     spec = loaded.tree.controller
-    with progress.show(output.console(stderr=True)) as report:
+    with output.show_progress() as report:
         program = binaries.ensure(cluster_commands.settings_with(bin_dir), report, "kwok").path("kwok")
     api = connection.connect(context, kubeconfig)
     stop = threading.Event()
@@ -179,7 +177,7 @@ def _running_supervisor(
         own_holders = backend_selection.own_holders(spec, _home(), folder)
         scaled_down = takeover.take_over(sender, spec, own_holders, nodes, stop, _home())
         if not desired.cluster_kinds(loaded.tree) <= _kinds(sender):
-            definitions = composition.kwok_definitions(output.read_settings(), progress.on_stderr)
+            definitions = composition.kwok_definitions(output.read_settings(), output.show_progress)
             for name in applier.ensure_definitions(sender, definitions, composition.ESTABLISHED_S):
                 output.print_line(f"installed {name}")
         desired_kwok = kwok_manager.desired_kwok(

@@ -235,7 +235,5 @@ def _show(lesson: "LearnedLifecycle", source: str) -> None:
     from kwokfleet.learn import model
 
     output.print_line(f"\n{model.pod_count_text(lesson.pods)} of {source}\n")
-    blocks = learn_view.can_draw(sys.stderr.encoding)
-    output.print_line(learn_view.table(lesson, blocks=blocks))
-    for line in learn_view.remarks(lesson):
-        output.print_line(line)
+    output.print_line(learn_view.table(lesson))
+    output.print_lines(learn_view.remarks(lesson))

@@ -1,5 +1,6 @@
 """Fits of `kwokfleet learn` as a table with histograms."""
 
+import sys
 from collections.abc import Iterator, Sequence
 
 from kwokfleet.cli import output
@@ -12,51 +13,28 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 _ASCII = " .:-=+*#@"
 
 
-def can_draw(encoding: str | None) -> bool:
-    """Return whether an encoding supports block characters."""
-    try:
-        _BLOCKS.encode(encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True
-
-
-def table(lesson: LearnedLifecycle, *, blocks: bool) -> str:
+def table(lesson: LearnedLifecycle) -> str:
     """Return two rows for each step: the observed and the fitted distribution."""
-    return output.table([row for name, step in lesson.steps.items() for row in _rows(name, step, blocks=blocks)])
+    return output.table([row for name, step in lesson.steps.items() for row in _rows(name, step)])
 
 
-def _rows(name: str, step: LearnedStep, *, blocks: bool) -> Iterator[dict[str, object]]:
+def _rows(name: str, step: LearnedStep) -> Iterator[dict[str, object]]:
     fit = step.fit
     seen, expected = fitting.histogram(fit, BINS)
     top = max(*seen, *expected)
-    yield {
-        "step": name,
-        "seen": f"{fit.sample.size:,} ({GRID_S[step.clock]:g} s)",
-        **{
-            f"p{share * 100:g}": lifecycle_writer.percentile_text(step, fit.sample, share)
-            for share in lifecycle_writer.PERCENTILES
-        },
-        "distribution": _bars(seen, top, blocks=blocks),
-        "KS": "",
-        "lifecycle": "",
-    }
-    yield {
-        "step": "",
-        "seen": "fitted",
-        **{
-            f"p{share * 100:g}": lifecycle_writer.percentile_text(step, fit, share)
-            for share in lifecycle_writer.PERCENTILES
-        },
-        "distribution": _bars(expected, top, blocks=blocks),
-        "KS": f"{fit.distance:.3f}{'!' * fit.is_poor}{'?' * fit.is_guess}",
-        "lifecycle": lifecycle_writer.flow_yaml(fit.shape.written()),
-    }
+    observed = (name, f"{fit.sample.size:,} ({GRID_S[step.clock]:g} s)", fit.sample, seen, "", "")
+    distance = f"{fit.distance:.3f}{'!' * fit.is_poor}{'?' * fit.is_guess}"
+    fitted = ("", "fitted", fit, expected, distance, lifecycle_writer.flow_yaml(fit.shape.written()))
+    for title, size, known, shares, ks, written in (observed, fitted):
+        row: dict[str, object] = {"step": title, "seen": size}
+        for share in lifecycle_writer.PERCENTILES:
+            row[f"p{share * 100:g}"] = lifecycle_writer.percentile_text(step, known, share)
+        yield row | {"distribution": _bars(shares, top), "KS": ks, "lifecycle": written}
 
 
-def _bars(shares: Sequence[float], top: float, *, blocks: bool) -> str:
+def _bars(shares: Sequence[float], top: float) -> str:
     """Return a histogram on one line; shares above 0.1 % are visible."""
-    marks = _BLOCKS if blocks else _ASCII
+    marks = _BLOCKS if output.can_print(_BLOCKS, sys.stderr.encoding) else _ASCII
     most = len(marks) - 1
     levels = (max(round(most * share / top), int(share > 0.001)) for share in shares)  # noqa: PLR2004  # one in a thousand
     return f"|{''.join(marks[level] for level in levels)}|"

@@ -11,11 +11,13 @@ import typer
 from kwokfleet import errors, settings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+    from contextlib import AbstractContextManager
     from datetime import timedelta
 
     from rich.console import Console
 
+    from kwokfleet.embedded.progress import ProgressReporter
 
 _log_options: tuple[settings.LogLevel | None, settings.LogFormat | None] = (None, None)
 
@@ -55,6 +57,32 @@ def console(*, stderr: bool = False) -> "Console":
     return Console(stderr=stderr, width=width, highlight=False, emoji=False)
 
 
+def show_progress() -> "AbstractContextManager[ProgressReporter]":
+    """Show the progress of downloads, builds and starts on standard error until the block ends."""
+    from kwokfleet.cli import progress
+
+    return progress.show(console(stderr=True))
+
+
+def use_color() -> bool:
+    """Return whether standard output is a terminal, and colors are allowed."""
+    return sys.stdout.isatty() and read_settings().color
+
+
+def styled(text: str, color: str | None = None, *, bold: bool | None = None) -> str:
+    """Return a text for standard output, with a style if colors are used."""
+    return typer.style(text, fg=color, bold=bold) if use_color() else text
+
+
+def can_print(text: str, encoding: str | None) -> bool:
+    """Return whether the encoding of a stream supports a text."""
+    try:
+        text.encode(encoding or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
 def program() -> str:
     """Return the command that runs kwokfleet in this shell."""
     if "kubectl-kwokfleet" in sys.argv[0]:
@@ -67,6 +95,12 @@ def program() -> str:
 def print_line(text: str) -> None:
     """Print a line to standard error."""
     typer.echo(text, err=True)
+
+
+def print_lines(lines: "Iterable[str]") -> None:
+    """Print lines to standard error."""
+    for line in lines:
+        print_line(line)
 
 
 def print_error(error: errors.KwokfleetError) -> None:

@@ -1,6 +1,5 @@
 """Plans and their outcomes as text, grouped by fleet and pool, with colors on a terminal."""
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 import typer
@@ -16,17 +15,12 @@ MAX_LISTED = 10
 _COLORS = {"+": typer.colors.GREEN, "-": typer.colors.RED, "~": typer.colors.YELLOW, "±": typer.colors.MAGENTA}
 
 
-def use_color() -> bool:
-    """Return whether standard output is a terminal, and colors are allowed."""
-    return sys.stdout.isatty() and output.read_settings().color
-
-
 def lines(plan: Plan, *, details: bool) -> Iterator[str]:
     """Yield the lines of a plan."""
     last_fleet = None
     for group in report.groups(plan.changes):
         if group.fleet != last_fleet:
-            yield _bold(f"fleet {group.fleet}" if group.fleet else "shared by all fleets")
+            yield output.styled(f"fleet {group.fleet}" if group.fleet else "shared by all fleets", bold=True)
             last_fleet = group.fleet
         yield f"  {_colored_signs(report.group_line(group))}"
     if details:
@@ -42,7 +36,7 @@ def withheld(held: Withheld, *, details: bool = False) -> Iterator[str]:
     """Yield the lines of withheld changes: the reason, and the next step."""
     count = files.count(len(held.changes), "change")
     prefix = f"fleet {held.fleet}: " if held.fleet else ""
-    yield f"{_styled('withheld', typer.colors.YELLOW)}: {prefix}{count}: {held.why}"
+    yield f"{output.styled('withheld', typer.colors.YELLOW)}: {prefix}{count}: {held.why}"
     next_step = guards.next_step(held, output.program())
     if next_step:
         yield f"    next: {next_step}"
@@ -61,29 +55,20 @@ def outcomes(bad: Sequence[Outcome]) -> Iterator[str]:
     for (result, action), failed in kinds.items():
         for outcome in failed[:MAX_LISTED]:
             object_name = plan_formats.object_name(outcome.change)
-            yield f"{_styled(result, typer.colors.RED)}: {action} {object_name}: {outcome.message}"
+            yield f"{output.styled(result, typer.colors.RED)}: {action} {object_name}: {outcome.message}"
         if len(failed) > MAX_LISTED:
-            yield f"{_styled(result, typer.colors.RED)}: … and {len(failed) - MAX_LISTED:,} more of this kind"
+            yield f"{output.styled(result, typer.colors.RED)}: … and {len(failed) - MAX_LISTED:,} more of this kind"
 
 
 def _colored_signs(line: str) -> str:
-    if not use_color():
+    if not output.use_color():
         return line
     title, _, rest = line.partition(": ")
     return f"{title}: " + ", ".join(_colored(part) if part[1:2] != "0" else part for part in rest.split(", "))
 
 
 def _colored(text: str) -> str:
-    color = _COLORS.get(text[:1])
-    return _styled(text, color) if color else text
-
-
-def _bold(text: str) -> str:
-    return typer.style(text, bold=True) if use_color() else text
-
-
-def _styled(text: str, color: str) -> str:
-    return typer.style(text, fg=color) if use_color() else text
+    return output.styled(text, _COLORS.get(text[:1]))
 
 
 def echo(texts: Iterable[str]) -> None:

@@ -6,7 +6,7 @@
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rich.console import Console, RenderableType
@@ -15,7 +15,6 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from kwokfleet.cli import output
 from kwokfleet.embedded import progress
 
 PLAIN_EVERY_S = 30
@@ -183,8 +182,3 @@ def show_changes(console: Console) -> Iterator[_ChangeBars]:
         return
     with Live(get_renderable=bars.render, console=console, refresh_per_second=_REFRESH_PER_S):
         yield bars
-
-
-def on_stderr() -> AbstractContextManager[progress.ProgressReporter]:
-    """Show progress on standard error."""
-    return show(output.console(stderr=True))

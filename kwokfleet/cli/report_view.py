@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import typer
 
-from kwokfleet.cli import output, plan_view
+from kwokfleet.cli import output
 from kwokfleet.measure.result import Clock, Latency, Result
 from kwokfleet.report import numbers
 from kwokfleet.report.html import svg_plot, tables
@@ -17,18 +17,9 @@ _ASCII = "_.-:=+*#"
 _SPARKS = ("pending", "running", "queued", "submitted/s", "scheduled/s", "completed/s")
 
 
-def can_print(text: str) -> bool:
-    """Return whether the encoding of standard output supports a text."""
-    try:
-        text.encode(sys.stdout.encoding or "utf-8")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True
-
-
 def lines(result: Result) -> Iterator[str]:
     """Yield the lines of the report of a Run."""
-    yield f"{_bold(result.name)}   {_verdict(numbers.verdict(result))}"
+    yield f"{output.styled(result.name, bold=True)}   {_verdict(numbers.verdict(result))}"
     yield ", ".join(_about(result))
     yield ""
     yield f"{result.template_kind or 'object'}s: {numbers.sentence(result.objects)}"
@@ -105,7 +96,7 @@ def _over_time(result: Result) -> Iterator[str]:
 
 def spark(values: Sequence[float | None], width: int = WIDTH) -> str:
     """Return a sparkline: each block is the maximum of its time; blank without data."""
-    blocks = _BLOCKS if can_print(_BLOCKS) else _ASCII
+    blocks = _BLOCKS if output.can_print(_BLOCKS, sys.stdout.encoding) else _ASCII
     most = max((value for value in values if value is not None), default=0.0)
     text = ""
     for place in range(width if values else 0):
@@ -130,20 +121,12 @@ def _gates(result: Result) -> Iterator[str]:
 
 def _warnings(result: Result) -> Iterator[str]:
     for note in tables.notes(result):
-        yield f"{_styled('note', typer.colors.YELLOW)}: {note}"
+        yield f"{output.styled('note', typer.colors.YELLOW)}: {note}"
     for trouble in result.troubles:
-        label = _styled("trouble", typer.colors.RED)
+        label = output.styled("trouble", typer.colors.RED)
         yield f"{label}: {trouble.what}: {trouble.count:,} times, first {trouble.example}"
 
 
 def _verdict(text: str) -> str:
-    colours = {"passed": typer.colors.GREEN, "failed": typer.colors.RED, numbers.NO_DATA: typer.colors.YELLOW}
-    return _styled(text, colours[text]) if text in colours else text
-
-
-def _bold(text: str) -> str:
-    return typer.style(text, bold=True) if plan_view.use_color() else text
-
-
-def _styled(text: str, colour: str) -> str:
-    return typer.style(text, fg=colour) if plan_view.use_color() else text
+    colors = {"passed": typer.colors.GREEN, "failed": typer.colors.RED, numbers.NO_DATA: typer.colors.YELLOW}
+    return output.styled(text, colors.get(text))

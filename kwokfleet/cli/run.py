@@ -10,7 +10,7 @@ import typer
 
 from kwokfleet import errors, settings
 from kwokfleet.cli import cluster as cluster_commands
-from kwokfleet.cli import connection, files, output, progress, signals, sync
+from kwokfleet.cli import connection, files, output, signals, sync
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -116,7 +116,7 @@ def up(
 
     output.start_logging()
     where, address = require_exists(path or files.default_path()), _address(listen)
-    with progress.show(output.console(stderr=True)) as report:
+    with output.show_progress() as report:
         status = cluster.up(cluster_commands.settings_with(bin_dir), name, state.Spec(), report)
     cluster_commands.print_usage(status)
     _run_until_stopped(replace(default_config(where, address, bin_dir), kubeconfig=status.kubeconfig))
@@ -133,7 +133,7 @@ def default_config(path: Path, listen: tuple[str, int] | None, bin_dir: Path | N
         listen=listen,
         token=settings.api_token(),
         pod_namespace=settings.pod_namespace(settings.INSTALL_NAMESPACE),
-        progress_display=progress.on_stderr,
+        progress_display=output.show_progress,
     )
 
 

@@ -67,8 +67,7 @@ def load_files(
     from kwokfleet.source import loader
 
     loaded = loader.Loader(live_nodes).load(where, stable=stable)
-    for problem in loaded.problems:
-        output.print_line(files.problem_line(problem))
+    output.print_lines(map(files.problem_line, loaded.problems))
     if not loaded.snapshot.files:
         raise errors.InputError(
             f"no readable fleet file in {where}; nothing was changed",

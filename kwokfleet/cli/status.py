@@ -99,11 +99,7 @@ def status(  # noqa: PLR0913, PLR0917  # one for each option
     ]
     _print(rows, form, "neither the files nor the cluster have pools")
     if form == "table":
-        from kwokfleet.cli import plan_view
-
-        for held in plan.withheld:
-            for line in plan_view.withheld(held):
-                output.print_line(line)
+        diff.print_withheld(plan.withheld)
     settled = plan.empty and loaded.usable and all(row["ready"] == row["desired"] == row["nodes"] for row in rows)
     raise typer.Exit(errors.ExitCode.DONE if settled else errors.ExitCode.NO)
 

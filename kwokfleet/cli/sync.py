@@ -84,14 +84,13 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
 def _prepare(syncer: "Sync", kinds: "AbstractSet[str]", *, write: bool) -> None:
     """Install the CRDs of kwokfleet, and those of kwok if the files need them."""
     from kwokfleet import app
-    from kwokfleet.cli import progress
 
     view = connection.wait_until_listed(syncer.informer)
     if not write:
         session.print_missing_kinds(view, kinds)
         return
     try:
-        for name in app.install_definitions(syncer, kinds, output.read_settings(), progress.on_stderr):
+        for name in app.install_definitions(syncer, kinds, output.read_settings(), output.show_progress):
             output.print_line(f"installed {name}")
     except errors.UnreachableError:
         raise
@@ -141,12 +140,8 @@ def _print_result(syncer: "Sync", loaded: "loader.Loaded", report: "SyncReport")
     from kwokfleet.reconcile import sync as reconcile_sync
     from kwokfleet.reconcile.changes import WithheldCause
 
-    for line in plan_view.outcomes(outcomes.failures(report.outcomes)):
-        output.print_line(line)
-    for held in report.left.withheld:
-        if held.cause is WithheldCause.STALLED:
-            for line in plan_view.withheld(held):
-                output.print_line(line)
+    output.print_lines(plan_view.outcomes(outcomes.failures(report.outcomes)))
+    diff.print_withheld(held for held in report.left.withheld if held.cause is WithheldCause.STALLED)
     applied = sum(outcome.result in outcomes.SUCCESSFUL for outcome in report.outcomes)
     code = reconcile_sync.exit_code(report, usable=loaded.usable)
     if syncer.sender.limits.dry_run:

@@ -130,8 +130,7 @@ def _plan_test(options: _Options) -> _Plan:
     from kwokfleet.source import loader
 
     loaded = files.load(loader.Loader(), options.path)
-    for problem in loaded.problems:
-        output.print_line(files.problem_line(problem))
+    output.print_lines(map(files.problem_line, loaded.problems))
     file_errors = problems.errors(loaded.problems)
     if file_errors:
         raise errors.InputError(
@@ -175,7 +174,6 @@ def _check_start_times(selection: "WaveSelection", options: _Options) -> None:
 @contextmanager
 def _temporary_cluster(options: _Options) -> "Iterator[embedded.ClusterStatus]":
     """Start a temporary cluster; delete it when the block ends."""
-    from kwokfleet.cli import progress
     from kwokfleet.embedded import cluster, state
     from kwokfleet.embedded import progress as embedded_progress
 
@@ -183,7 +181,7 @@ def _temporary_cluster(options: _Options) -> "Iterator[embedded.ClusterStatus]":
     spec = state.Spec(scheduler_config=str(options.scheduler_config or ""))
     started = None
     try:
-        with progress.show(output.console(stderr=True)) as report:
+        with output.show_progress() as report:
             started = cluster.up(config, name, spec, report)
         yield started
     finally:
@@ -262,8 +260,7 @@ def _print_results(test_runner: "runner.ExperimentRunner", options: _Options, to
     if rows:
         typer.echo(output.table(rows))
     failures = _failures(runs)
-    for line in failures:
-        output.print_line(line)
+    output.print_lines(failures)
     if options.report_dir is not None:
         output.print_line(_write_reports(test_runner, options.report_dir))
     output.print_line(f"{_summary(runs, failures)} in {took_s:.0f} s")

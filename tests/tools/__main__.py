@@ -4,7 +4,7 @@ import os
 import sys
 
 from kwokfleet import errors, settings
-from kwokfleet.cli import output, progress, signals
+from kwokfleet.cli import output, signals
 from kwokfleet.embedded import crds
 from tests import tools
 
@@ -14,7 +14,7 @@ def main() -> int:
     signals.install_handlers()
     output.start_logging()
     try:
-        with progress.show(output.console(stderr=True)) as report:
+        with output.show_progress() as report:
             config = settings.from_environment(os.environ)
             paths = tools.ensure(config, report)
             crds.files(config, report, tools.PROMETHEUS_OPERATOR)
