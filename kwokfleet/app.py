@@ -147,7 +147,7 @@ def _leader(api: client.KubeClient, config: DaemonConfig) -> leader.LeaderElecto
     if not config.leader_elect:
         return None
     seat = election.LeaseCandidate(config.lease_namespace, LEASE_NAME, leader_identity.process_identity())
-    return leader.LeaderElector(api, seat, election.LeaseTiming(), leader_identity.is_dead_process)
+    return leader.LeaderElector(api, seat)
 
 
 def _source(api: leader.LeaderGuardedClient, config: DaemonConfig) -> "sources.Source":

@@ -7,33 +7,17 @@ successful renewal.
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 
-import orjson
+from kwokfleet.kube import requests
+from kwokfleet.kube.objects import Manifest, ObjectKey
+from kwokfleet.kube.requests import LEASE, Request
 
-from kwokfleet.kube.objects import Manifest
-from kwokfleet.kube.requests import LEASE, Request, collection, write_query
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseTiming:
-    """Durations of leader election."""
-
-    lease_s: float = 15.0
-    """A candidate takes the Lease this long after the last renewal that it saw."""
-    renew_s: float = 10.0
-    """The leader stops leading this long after its last renewal."""
-    retry_s: float = 2.0
-    """Interval of renewals and checks."""
-
-
-class ElectionStep(StrEnum):
-    """Next action of a candidate."""
-
-    CREATE = "create"
-    TAKE = "take"
-    RENEW = "renew"
-    WAIT = "wait"
+LEASE_S = 15.0
+"""A candidate takes the Lease this long after the last renewal that it saw."""
+RENEW_S = 10.0
+"""The leader stops leading this long after its last renewal."""
+RETRY_S = 2.0
+"""Interval of renewals and checks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +56,10 @@ class LeaseObservation:
         """Return the observation after another read."""
         return self if self.lease == lease else LeaseObservation(lease, now)
 
-
-def next_step(observation: LeaseObservation, identity: str, now: float) -> ElectionStep:
-    """Decide the next action of a candidate."""
-    lease = observation.lease
-    if lease is None:
-        return ElectionStep.CREATE
-    if lease.holder == identity:
-        return ElectionStep.RENEW
-    if not lease.holder or now - observation.since > lease.duration_s:
-        return ElectionStep.TAKE
-    return ElectionStep.WAIT
+    def allows(self, identity: str, now: float) -> bool:
+        """Return whether a candidate may create, take or renew the Lease."""
+        lease = self.lease
+        return lease is None or lease.holder in ("", identity) or now - self.since > lease.duration_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,22 +70,17 @@ class LeaseCandidate:
     name: str
     identity: str
 
-    @property
-    def path(self) -> str:
-        """The path of the Lease."""
-        return f"{collection(LEASE, self.namespace)}/{self.name}"
-
     def get_request(self) -> Request:
         """Return the request that reads the Lease."""
-        return Request("GET", self.path)
+        return requests.get(ObjectKey(LEASE.api_version, LEASE.kind, self.namespace, self.name))
 
-    def hold_request(self, lease: LeaderLease | None, timing: LeaseTiming, now: datetime) -> Request:
+    def hold_request(self, lease: LeaderLease | None, now: datetime) -> Request:
         """Return the request that creates, takes or renews the Lease; it fails if the Lease changed since."""
         stamp = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         is_holder = lease is not None and lease.holder == self.identity
         spec = {
             "holderIdentity": self.identity,
-            "leaseDurationSeconds": int(timing.lease_s),
+            "leaseDurationSeconds": int(LEASE_S),
             "renewTime": stamp,
             "acquireTime": lease.acquired if lease is not None and is_holder else stamp,
             "leaseTransitions": 0 if lease is None else lease.transitions + (not is_holder),
@@ -117,17 +89,12 @@ class LeaseCandidate:
 
     def release_request(self, lease: LeaderLease) -> Request:
         """Return the request that gives up the Lease, so that no candidate has to wait for its end."""
-        return self._write_request(
-            lease, {"holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": lease.transitions}
-        )
+        spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": lease.transitions}
+        return self._write_request(lease, spec)
 
     def _write_request(self, lease: LeaderLease | None, spec: Manifest) -> Request:
         metadata = {"name": self.name, "namespace": self.namespace}
         manifest = {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": metadata, "spec": spec}
         if lease is None:
-            return Request("POST", f"{collection(LEASE, self.namespace)}?{write_query()}", orjson.dumps(manifest))
-        return Request(
-            "PUT",
-            f"{self.path}?{write_query()}",
-            orjson.dumps({**manifest, "metadata": {**metadata, "resourceVersion": lease.version}}),
-        )
+            return requests.create(manifest)
+        return requests.replace({**manifest, "metadata": {**metadata, "resourceVersion": lease.version}})

@@ -4,13 +4,14 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from http import HTTPStatus
 
 import structlog
 
 from kwokfleet import errors
-from kwokfleet.kube import client, election
-from kwokfleet.kube.election import ElectionStep, LeaderLease, LeaseCandidate, LeaseObservation, LeaseTiming
+from kwokfleet.kube import client, election, leader_identity
+from kwokfleet.kube.election import LeaderLease, LeaseCandidate, LeaseObservation
 from kwokfleet.kube.informer import reflector
 from kwokfleet.kube.requests import Request, Response
 
@@ -29,27 +30,16 @@ def _clock() -> float:
 class LeaderElector(threading.Thread):
     """Acquires and renews the Lease, and knows whether this process leads *now*."""
 
-    def __init__(
-        self,
-        api: client.KubeClient,
-        candidate: LeaseCandidate,
-        timing: LeaseTiming,
-        is_dead: Callable[[str], bool] = lambda _holder: False,
-    ) -> None:
+    def __init__(self, api: client.KubeClient, candidate: LeaseCandidate) -> None:
         super().__init__(name="leader", daemon=True)
-        self._is_dead = is_dead
-        self._api, self._candidate, self._timing = api, candidate, timing
-        self._on_change: Callable[[bool], None] = lambda _leads: None
+        self._api, self._candidate = api, candidate
+        self.on_change: Callable[[bool], None] = lambda _leads: None
+        """Called whenever leadership is gained or lost."""
         self._stopping = threading.Event()
         self._observation = LeaseObservation()
         self._leads_until = 0.0
         self._published = False
-        """The leadership that `on_change` was last called with."""
-
-    def start_election(self, on_change: Callable[[bool], None]) -> None:
-        """Start the thread; *on_change* is called whenever leadership is gained or lost."""
-        self._on_change = on_change
-        self.start()
+        """Leadership at the last call of `on_change`."""
 
     @property
     def leads(self) -> bool:
@@ -80,15 +70,14 @@ class LeaderElector(threading.Thread):
             self._publish()
             # Never sleep beyond the end of leadership: on_change must be called then.
             remaining = self.remaining_s
-            self._stopping.wait(min(self._timing.retry_s, remaining) if remaining > 0 else self._timing.retry_s)
+            self._stopping.wait(min(election.RETRY_S, remaining) if remaining > 0 else election.RETRY_S)
             self._publish()
 
     def _acquire_or_renew(self) -> None:
         if not self.leads or self._observation.lease is None:
             self._read()
         now = _clock()
-        step = election.next_step(self._observation, self._candidate.identity, now)
-        if step is not ElectionStep.WAIT or self._is_dead(self.holder):
+        if self._observation.allows(self._candidate.identity, now) or leader_identity.is_dead_process(self.holder):
             self._hold(now)
 
     def _read(self) -> None:
@@ -101,12 +90,12 @@ class LeaderElector(threading.Thread):
             raise client.rejection_error(self._api, response, "get leases")
 
     def _hold(self, began: float) -> None:
-        request = self._candidate.hold_request(self._observation.lease, self._timing, datetime.now(UTC))
+        request = self._candidate.hold_request(self._observation.lease, datetime.now(UTC))
         response = self._api.send(request, timeout_s=_REQUEST_S)
         if response.status in (HTTPStatus.OK, HTTPStatus.CREATED):
             self._observe(election.parse_lease(response.json()))
             self._publish()  # a short loss, too: writes were rejected meanwhile
-            self._leads_until = began + self._timing.renew_s
+            self._leads_until = began + election.RENEW_S
         elif response.status in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
             self._read()
             if self.holder != self._candidate.identity:
@@ -123,7 +112,7 @@ class LeaderElector(threading.Thread):
             candidate = self._candidate
             log.info("leading" if self._published else "not_leading", lease=f"{candidate.namespace}/{candidate.name}",
                      me=candidate.identity, holder=self.holder)  # fmt: skip
-            self._on_change(self._published)
+            self.on_change(self._published)
 
     def resign(self) -> None:
         """Stop and release the Lease, so that another daemon leads at once. No write is allowed after this."""
@@ -142,12 +131,7 @@ class LeaderElector(threading.Thread):
 class LeaderGuardedClient:
     """Client that rejects writes without the leader Lease; a write never lasts longer than the leadership."""
 
-    def __init__(
-        self,
-        api: client.KubeClient,
-        leader: LeaderElector | None = None,
-        count: Callable[[str, int], None] = lambda _method, _status: None,
-    ) -> None:
+    def __init__(self, api: client.KubeClient, leader: LeaderElector | None, count: Callable[[str, int], None]) -> None:
         self._api, self._leader, self._count = api, leader, count
 
     @property
@@ -165,24 +149,16 @@ class LeaderGuardedClient:
         if self._leader is not None and request.is_write:
             self._assert_leading()
             timeout_s = max(_MIN_TIMEOUT_S, min(timeout_s, self._leader.remaining_s))
-            before_send = self._checking(before_send)
+            before_send = partial(self._assert_leading, before_send)
         response = self._api.send(request, timeout_s, before_send)
         self._count(request.method, response.status)
         return response
 
-    def _checking(self, before_send: Callable[[], None] | None) -> Callable[[], None]:
-        if before_send is None:
-            return self._assert_leading
-
-        def check() -> None:
-            self._assert_leading()
-            before_send()
-
-        return check
-
-    def _assert_leading(self) -> None:
+    def _assert_leading(self, before_send: Callable[[], None] | None = None) -> None:
         if not self.leads:
             raise errors.NotLeadingError("not the leader: nothing was written")
+        if before_send is not None:
+            before_send()
 
     @property
     def leads(self) -> bool:
@@ -197,7 +173,8 @@ class LeaderGuardedClient:
     def start_election(self, on_change: Callable[[bool], None]) -> None:
         """Start leader election; without one, writes are always allowed and *on_change* is never called."""
         if self._leader is not None:
-            self._leader.start_election(on_change)
+            self._leader.on_change = on_change
+            self._leader.start()
 
     def resign(self) -> None:
         """Stop all writes and let another daemon lead."""
@@ -207,7 +184,3 @@ class LeaderGuardedClient:
     def stream(self, request: Request, silence_s: float) -> reflector.WatchStream:
         """Open a watch."""
         return self._api.stream(request, silence_s)
-
-    def close(self) -> None:
-        """Close all connections."""
-        self._api.close()

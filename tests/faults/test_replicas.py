@@ -18,7 +18,7 @@ from tests.harness.control_plane import ControlPlane
 KILLS = 10
 NODES = 500
 JOBS_PER_S = 2
-HANDOVER_S = election.LeaseTiming().lease_s + 2 * election.LeaseTiming().retry_s
+HANDOVER_S = election.LEASE_S + 2 * election.RETRY_S
 """A candidate sees the last renewal late and polls at intervals."""
 AS_IN_CLUSTERS = state.Spec(
     extra_args=(

@@ -5,10 +5,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kwokfleet.kube import election
-from kwokfleet.kube.election import ElectionStep, LeaderLease, LeaseCandidate, LeaseObservation, LeaseTiming
+from kwokfleet.kube.election import LeaderLease, LeaseCandidate, LeaseObservation
 from kwokfleet.kube.requests import Request
 
-TIMING = LeaseTiming()
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 ME, OTHER = LeaseCandidate("kube-system", "kwokfleet", "me"), LeaseCandidate("kube-system", "kwokfleet", "other")
 
@@ -45,9 +44,9 @@ class LeaseServer:
 def test_of_two_candidates_one_creates_the_lease() -> None:
     """The second request conflicts."""
     server = LeaseServer()
-    assert election.next_step(LeaseObservation().updated(server.read(), 0.0), "me", 0.0) is ElectionStep.CREATE
-    assert server.write(ME.hold_request(None, TIMING, NOON))
-    assert not server.write(OTHER.hold_request(None, TIMING, NOON))
+    assert LeaseObservation().updated(server.read(), 0.0).allows("me", 0.0)
+    assert server.write(ME.hold_request(None, NOON))
+    assert not server.write(OTHER.hold_request(None, NOON))
     lease = server.lease()
     assert (lease.holder, lease.duration_s, lease.transitions) == ("me", 15.0, 0)
 
@@ -55,13 +54,13 @@ def test_of_two_candidates_one_creates_the_lease() -> None:
 def test_the_leader_renews_and_others_wait() -> None:
     """Others wait while they see renewals."""
     server = LeaseServer()
-    server.write(ME.hold_request(None, TIMING, NOON))
+    server.write(ME.hold_request(None, NOON))
     observation = LeaseObservation()
     for second in range(0, 120, 2):
         observation = observation.updated(server.read(), float(second))
-        assert election.next_step(observation, "me", float(second)) is ElectionStep.RENEW
-        assert election.next_step(observation, "other", float(second)) is ElectionStep.WAIT
-        assert server.write(ME.hold_request(server.read(), TIMING, NOON + timedelta(seconds=second)))
+        assert observation.allows("me", float(second))
+        assert not observation.allows("other", float(second))
+        assert server.write(ME.hold_request(server.read(), NOON + timedelta(seconds=second)))
     assert server.lease().acquired == "2026-03-02T12:00:00.000000Z"
     assert server.lease().transitions == 0
 
@@ -69,13 +68,13 @@ def test_the_leader_renews_and_others_wait() -> None:
 def test_an_expired_lease_is_taken_by_one_candidate() -> None:
     """It was seen unchanged for its duration; the second candidate conflicts."""
     server = LeaseServer()
-    server.write(ME.hold_request(None, TIMING, NOON))
+    server.write(ME.hold_request(None, NOON))
     observation = LeaseObservation().updated(server.read(), 50.0)
-    assert election.next_step(observation.updated(server.read(), 65.0), "other", 65.0) is ElectionStep.WAIT
-    assert election.next_step(observation.updated(server.read(), 65.1), "other", 65.1) is ElectionStep.TAKE
+    assert not observation.updated(server.read(), 65.0).allows("other", 65.0)
+    assert observation.updated(server.read(), 65.1).allows("other", 65.1)
     expired = server.read()
-    assert server.write(OTHER.hold_request(expired, TIMING, NOON))
-    assert not server.write(LeaseCandidate("kube-system", "kwokfleet", "third").hold_request(expired, TIMING, NOON))
+    assert server.write(OTHER.hold_request(expired, NOON))
+    assert not server.write(LeaseCandidate("kube-system", "kwokfleet", "third").hold_request(expired, NOON))
     assert (server.lease().holder, server.lease().transitions) == ("other", 1)
 
 
@@ -83,36 +82,36 @@ def test_a_wrong_clock_neither_takes_nor_keeps_the_lease() -> None:
     """A renewal with a timestamp of last or next year counts from the time it was seen."""
     for skew in (timedelta(days=-365), timedelta(days=365)):
         server = LeaseServer()
-        server.write(ME.hold_request(None, TIMING, NOON + skew))
+        server.write(ME.hold_request(None, NOON + skew))
         observation = LeaseObservation().updated(server.read(), 0.0)
-        assert election.next_step(observation, "other", 14.0) is ElectionStep.WAIT
-        server.write(ME.hold_request(server.read(), TIMING, NOON + skew))
-        server.write(ME.hold_request(server.read(), TIMING, NOON + skew))  # same timestamp, new version
+        assert not observation.allows("other", 14.0)
+        server.write(ME.hold_request(server.read(), NOON + skew))
+        server.write(ME.hold_request(server.read(), NOON + skew))  # same timestamp, new version
         observation = observation.updated(server.read(), 14.0)
-        assert election.next_step(observation, "other", 28.0) is ElectionStep.WAIT
-        assert election.next_step(observation, "other", 29.1) is ElectionStep.TAKE
+        assert not observation.allows("other", 28.0)
+        assert observation.allows("other", 29.1)
 
 
 def test_a_leader_stops_before_another_may_take_over() -> None:
     """Others see a renewal after it was sent, and wait longer than the leader leads."""
     server = LeaseServer()
     for sent in range(0, 40, 2):
-        server.write(ME.hold_request(server.read(), TIMING, NOON + timedelta(seconds=sent)))
-        leads_until = sent + TIMING.renew_s
+        server.write(ME.hold_request(server.read(), NOON + timedelta(seconds=sent)))
+        leads_until = sent + election.RENEW_S
         observation = LeaseObservation().updated(server.read(), float(sent))  # the earliest possible
-        steps = {second: election.next_step(observation, "other", second) for second in range(sent, sent + 30)}
-        assert {step for second, step in steps.items() if second <= leads_until} == {ElectionStep.WAIT}
-        assert ElectionStep.TAKE in steps.values()
+        allowed = {second: observation.allows("other", second) for second in range(sent, sent + 30)}
+        assert not any(may_take for second, may_take in allowed.items() if second <= leads_until)
+        assert any(allowed.values())
 
 
 def test_a_released_lease_is_taken_at_once() -> None:
     """The count of transitions continues."""
     server = LeaseServer()
-    server.write(ME.hold_request(None, TIMING, NOON))
+    server.write(ME.hold_request(None, NOON))
     assert server.write(ME.release_request(server.lease()))
     released = server.lease()
-    assert election.next_step(LeaseObservation().updated(released, 7.0), "other", 7.0) is ElectionStep.TAKE
-    assert server.write(OTHER.hold_request(released, TIMING, NOON))
+    assert LeaseObservation().updated(released, 7.0).allows("other", 7.0)
+    assert server.write(OTHER.hold_request(released, NOON))
     assert (server.lease().holder, server.lease().transitions) == ("other", 1)
 
 
@@ -120,4 +119,4 @@ def test_a_lease_without_fields_is_free() -> None:
     """A user may have created it empty, or removed the fields."""
     for spec in ({}, {"spec": None}, {"spec": {"holderIdentity": None}}):
         lease = election.parse_lease({"metadata": {"name": "kwokfleet"}, **spec})
-        assert election.next_step(LeaseObservation().updated(lease, 0.0), "me", 0.0) is ElectionStep.TAKE
+        assert LeaseObservation().updated(lease, 0.0).allows("me", 0.0)
