@@ -129,6 +129,12 @@ def labels(manifest: Manifest) -> Mapping[str, str]:
     return mapping
 
 
+def has_condition(manifest: Manifest, name: str) -> bool:
+    """Return whether a condition of an object is True."""
+    conditions = (manifest.get("status") or {}).get("conditions") or ()
+    return any(condition["type"] == name and condition["status"] == "True" for condition in conditions)
+
+
 def run_of(manifest: Manifest) -> tuple[str, str, str]:
     """Return the Fleet, Wave and Run of an object."""
     mapping = labels(manifest)

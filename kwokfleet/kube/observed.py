@@ -88,9 +88,7 @@ class ObservedFactory:
         if kind == "Pod":
             return self._pod(key, raw)
         owned, claimed = self._managers(metadata.get("managedFields") or ())
-        status = raw.get("status") or {}
-        conditions = status.get("conditions") or () if kind == "Node" else ()
-        ready = kind != "Node" or _has_ready(conditions)
+        ready = kind != "Node" or objects.has_condition(raw, "Ready")
         return Observed(
             key,
             metadata.get("uid", ""),
@@ -110,9 +108,7 @@ class ObservedFactory:
             metadata["namespace"] = key.namespace
         metadata["labels"] = raw["metadata"].get("labels") or {}
         annotations = raw["metadata"].get("annotations") or {}
-        if LAST_APPLIED in annotations or TTL in annotations:
-            annotations = {name: value for name, value in annotations.items() if name not in (LAST_APPLIED, TTL)}
-        metadata["annotations"] = annotations
+        metadata["annotations"] = {name: text for name, text in annotations.items() if name not in (LAST_APPLIED, TTL)}
         reduced: Manifest = {"apiVersion": key.api_version, "kind": key.kind, "metadata": metadata}
         for name, part in raw.items():
             if name not in _NEVER_COMPARED:
@@ -130,24 +126,21 @@ class ObservedFactory:
 
     def _pod(self, key: ObjectKey, raw: Manifest) -> Observed:
         """Reduce a pod to few fields: a cluster may have very many."""
-        metadata, status = raw["metadata"], raw.get("status") or {}
-        labels = metadata.get("labels") or {}
+        metadata = raw["metadata"]
+        labels = {name: text for name, text in objects.labels(raw).items() if name.startswith(objects.PREFIX)}
         owners = [{"kind": owner["kind"]} for owner in metadata.get("ownerReferences") or () if owner.get("controller")]
-        node = (raw.get("spec") or {}).get("nodeName", "")
-        phase = status.get("phase", "")
+        phase = (raw.get("status") or {}).get("phase", "")
         reduced = {
             "apiVersion": key.api_version,
             "kind": key.kind,
             "metadata": {
                 "name": key.name,
                 "namespace": key.namespace,
-                "labels": self._shared(
-                    {name: value for name, value in labels.items() if name.startswith(objects.PREFIX)}
-                ),
+                "labels": self._shared(labels),
                 "ownerReferences": self._shared(owners),
                 "mirror": "kubernetes.io/config.mirror" in (metadata.get("annotations") or {}),
             },
-            "spec": self._shared({"nodeName": node}),
+            "spec": self._shared({"nodeName": (raw.get("spec") or {}).get("nodeName", "")}),
             "status": self._shared({"phase": phase}),
         }
         return Observed(
@@ -157,7 +150,7 @@ class ObservedFactory:
             reduced,
             created=metadata.get("creationTimestamp") or "",
             deleting="deletionTimestamp" in metadata,
-            ready=_has_ready(status.get("conditions") or ()),
+            ready=objects.has_condition(raw, "Ready"),
             schedulable=phase not in _FINISHED,
         )
 
@@ -178,26 +171,18 @@ class ObservedFactory:
         if owners is None:
             if len(self._owners) > _MAX_SHARED:
                 self._owners.clear()
-            owned, others = (
-                merge_fields(
-                    entry.get("fieldsV1") or {}
-                    for entry in relevant
-                    if (entry["manager"] == objects.FIELD_MANAGER) is is_ours
-                )
-                for is_ours in (True, False)
-            )
+            entries_of: dict[bool, list[Fields]] = {True: [], False: []}  # ours, others
+            for entry in relevant:
+                entries_of[entry["manager"] == objects.FIELD_MANAGER].append(entry.get("fieldsV1") or {})
+            others = merge_fields(entries_of[False])
             claimed = {"f:status": others["f:status"]} if "f:status" in others else NO_FIELDS
-            owners = self._owners[digest] = owned, claimed
+            owners = self._owners[digest] = merge_fields(entries_of[True]), claimed
         return owners
 
 
 def _is_relevant(entry: Manifest) -> bool:
     """Return whether an entry is of our manager, or about the status."""
     return entry.get("manager") == objects.FIELD_MANAGER or "f:status" in (entry.get("fieldsV1") or {})
-
-
-def _has_ready(conditions: Iterable[Manifest]) -> bool:
-    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 def _accepts_pods(spec: Manifest) -> bool:

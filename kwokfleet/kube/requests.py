@@ -116,11 +116,6 @@ class Response:
         text = self.headers.get("Retry-After") or ""
         return min(float(text), MAX_RETRY_AFTER_S) if text.isascii() and text.isdigit() else 0.0
 
-    @property
-    def reason(self) -> str:
-        """The machine-readable reason of an error."""
-        return str(self.json().get("reason", ""))
-
 
 class RequestSender(Protocol):
     """Sends requests: a KubeClient once, a ThrottledClient with retries."""
@@ -145,13 +140,19 @@ def collection(kind: Kind, namespace: str = "") -> str:
     return f"{group}{inside}/{kind.plural}"
 
 
-def path(key: ObjectKey, subresource: str = "") -> str:
+def item_key(kind: Kind, item: Manifest) -> ObjectKey:
+    """Return the key of a list item; items do not name their kind."""
+    metadata = item["metadata"]
+    return ObjectKey(kind.api_version, kind.kind, metadata.get("namespace", ""), metadata["name"])
+
+
+def path(key: ObjectKey, subresource: str = "", kind: Kind | None = None) -> str:
     """Return the path of one object. An empty name is an error, because its path would mean all objects."""
-    kind = _KINDS[key.api_version, key.kind]
+    kind = kind or _KINDS[key.api_version, key.kind]
     if not key.name or (kind.namespaced and not key.namespace):
         raise ValueError(f"an object needs a name, and a namespace if it is namespaced: {key}")
     below = f"/{subresource}" if subresource else ""
-    return f"{collection(kind, key.namespace)}/{quote(key.name, safe='')}{below}"
+    return f"{collection(kind, key.namespace if kind.namespaced else '')}/{quote(key.name, safe='')}{below}"
 
 
 def get(key: ObjectKey) -> Request:
@@ -176,10 +177,9 @@ def list_page(  # noqa: PLR0913  # the filters of a list
 def watch(kind: Kind, selector: str, since: str, timeout_s: int, *, fields: str = "") -> Request:
     """Return the request for a watch from a version on; without one, the current objects come first."""
     query = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(timeout_s)}
-    query |= {"labelSelector": selector, "fieldSelector": fields}
-    query |= (
-        {"resourceVersion": since} if since else {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-    )
+    query |= {"labelSelector": selector, "fieldSelector": fields, "resourceVersion": since}
+    if not since:
+        query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
     return Request("GET", _with(collection(kind), query))
 
 
@@ -187,51 +187,36 @@ def list_access_review(kind: Kind, namespace: str = "") -> Request:
     """Return the access review for listing a kind in a namespace; without one, in all."""
     group = kind.api_version.rpartition("/")[0]
     attributes = {"verb": "list", "group": group, "resource": kind.plural, "namespace": namespace}
-    body = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": attributes},
-    }
-    return Request("POST", _ACCESS_REVIEWS, orjson.dumps(body))
+    body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+    return Request("POST", _ACCESS_REVIEWS, orjson.dumps(body | {"spec": {"resourceAttributes": attributes}}))
 
 
 def create(manifest: Manifest, *, dry_run: bool = False) -> Request:
     """Return the request that creates an object."""
-    key = objects.key(manifest)
-    kind = _KINDS[key.api_version, key.kind]
-    return Request("POST", _with(collection(kind, key.namespace), _write_options(dry_run)), orjson.dumps(manifest))
+    return create_any(_KINDS[manifest["apiVersion"], manifest["kind"]], manifest, dry_run=dry_run)
 
 
-def create_any(kind: Kind, manifest: Manifest) -> Request:
+def create_any(kind: Kind, manifest: Manifest, *, dry_run: bool = False) -> Request:
     """Return the request that creates an object of a discovered kind."""
     parent = collection(kind, manifest["metadata"].get("namespace", "") if kind.namespaced else "")
-    return Request("POST", _with(parent, _write_options(dry_run=False)), orjson.dumps(manifest))
+    return Request("POST", _with(parent, _write_options(dry_run)), orjson.dumps(manifest))
 
 
 def get_any(kind: Kind, manifest: Manifest) -> Request:
     """Return the request that reads the object with a manifest's name."""
-    return Request("GET", _path_any(kind, manifest))
+    return Request("GET", path(item_key(kind, manifest), kind=kind))
 
 
 def delete_any(kind: Kind, manifest: Manifest, uid: str) -> Request:
     """Return the request that deletes the object of a discovered kind with this UID."""
-    if not uid:
-        raise ValueError("a delete needs a UID")
-    options = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
-    return Request("DELETE", _path_any(kind, manifest), _delete_options(options))
+    return delete(item_key(kind, manifest), uid, kind=kind)
 
 
 def apply_any(kind: Kind, manifest: Manifest, manager: str, *, force: bool = False, dry_run: bool = False) -> Request:
     """Return the server-side apply of an object; a field of another manager is a conflict without *force*."""
     query = {**_write_options(dry_run), "fieldManager": manager} | ({"force": "true"} if force else {})
-    return Request("PATCH", _with(_path_any(kind, manifest), query), orjson.dumps(manifest), APPLY_PATCH)
-
-
-def _path_any(kind: Kind, manifest: Manifest) -> str:
-    name, namespace = manifest["metadata"]["name"], manifest["metadata"].get("namespace", "")
-    if not name or (kind.namespaced and not namespace):
-        raise ValueError("an object needs a name, and a namespace if it is namespaced")
-    return f"{collection(kind, namespace if kind.namespaced else '')}/{quote(name, safe='')}"
+    target = path(item_key(kind, manifest), kind=kind)
+    return Request("PATCH", _with(target, query), orjson.dumps(manifest), APPLY_PATCH)
 
 
 def patch(key: ObjectKey, change: Patch, *, dry_run: bool = False) -> Request:
@@ -245,7 +230,9 @@ def replace(manifest: Manifest) -> Request:
     return Request("PUT", _with(path(objects.key(manifest)), _write_options(dry_run=False)), orjson.dumps(manifest))
 
 
-def delete(key: ObjectKey, uid: str, *, dry_run: bool = False, grace_s: int | None = None) -> Request:
+def delete(
+    key: ObjectKey, uid: str, *, kind: Kind | None = None, dry_run: bool = False, grace_s: int | None = None
+) -> Request:
     """Return the request that deletes the object with this UID."""
     if not uid:
         raise ValueError(f"a delete needs a UID: {key}")
@@ -254,7 +241,7 @@ def delete(key: ObjectKey, uid: str, *, dry_run: bool = False, grace_s: int | No
         options["gracePeriodSeconds"] = grace_s
     if dry_run:
         options["dryRun"] = ["All"]
-    return Request("DELETE", path(key), _delete_options(options))
+    return Request("DELETE", path(key, kind=kind), _delete_options(options))
 
 
 def delete_pool(fleet: str, pool: str, resource_version: int) -> Request:
@@ -269,15 +256,10 @@ def delete_pool(fleet: str, pool: str, resource_version: int) -> Request:
     return Request("DELETE", _with(collection(NODE), query), _delete_options({}))
 
 
-def evict(key: ObjectKey, uid: str, *, dry_run: bool = False) -> Request:
+def evict(key: ObjectKey, uid: str) -> Request:
     """Return the eviction of a pod; PodDisruptionBudgets may reject it."""
-    options = {"preconditions": {"uid": uid}} | ({"dryRun": ["All"]} if dry_run else {})
-    body = {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": key.name, "namespace": key.namespace},
-        "deleteOptions": options,
-    }
+    metadata, options = {"name": key.name, "namespace": key.namespace}, {"preconditions": {"uid": uid}}
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options}
     return Request("POST", path(key, "eviction"), orjson.dumps(body))
 
 
