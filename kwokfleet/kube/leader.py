@@ -12,7 +12,7 @@ import structlog
 from kwokfleet import errors
 from kwokfleet.kube import client, election, leader_identity
 from kwokfleet.kube.election import LeaderLease, LeaseCandidate, LeaseObservation
-from kwokfleet.kube.informer import reflector
+from kwokfleet.kube.http_stream import HttpStream
 from kwokfleet.kube.requests import Request, Response
 
 log = structlog.get_logger()
@@ -181,6 +181,6 @@ class LeaderGuardedClient:
         if self._leader is not None:
             self._leader.resign()
 
-    def stream(self, request: Request, silence_s: float) -> reflector.WatchStream:
+    def stream(self, request: Request, silence_s: float) -> HttpStream:
         """Open a watch."""
         return self._api.stream(request, silence_s)

@@ -51,8 +51,8 @@ class PodBackend:
 
     def open(self) -> None:
         """Start the watches; raise if the StatefulSet does not exist or may not be read."""
-        self._sets.__enter__()
-        self._pods.__enter__()
+        self._sets.start()
+        self._pods.start()
         problem = self._sets.wait_until_synced(SYNC_S) or self._pods.wait_until_synced(SYNC_S)
         if problem or not self._sets.objects():
             self.close()
@@ -62,8 +62,8 @@ class PodBackend:
         """Stop the watches; after a scale to 0, wait for the end of the pods first."""
         if self._target is not None and self._target[1] == 0:
             self._wait_for_no_pods()
-        self._sets.__exit__()
-        self._pods.__exit__()
+        self._sets.close()
+        self._pods.close()
 
     def _wait_for_no_pods(self) -> None:
         """Wait for the last pod, so that the next backend does not meet it."""

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Mapping
-from typing import Self
 
 from kwokfleet.kube.informer import reflector
 from kwokfleet.kube.objects import Manifest
@@ -10,7 +9,7 @@ from kwokfleet.kube.requests import Kind
 
 
 class FullObjectCache(reflector.Reflector):
-    """Keeps the objects of one namespace by name. Close it, or use it in a `with` block."""
+    """Keeps the objects of one namespace by name. Start it, and close it."""
 
     def __init__(self, api: reflector.WatchApi, kind: Kind, *, selector: str = "", fields: str = "") -> None:
         super().__init__(api, kind, (selector, fields), threading.Event())
@@ -19,17 +18,6 @@ class FullObjectCache(reflector.Reflector):
         self._settled = threading.Event()
         self.problem = "has not been listed yet"
         """Why the objects are unknown; empty if they are known."""
-
-    def __enter__(self) -> Self:
-        """Start to list and watch."""
-        self.start()
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        """Stop the watch."""
-        self._stopping.set()
-        self.interrupt()
-        self.join(reflector.MAX_PAUSE_S)
 
     def objects(self) -> Mapping[str, Manifest] | None:
         """Return the objects by name; None if they are unknown."""
@@ -59,10 +47,6 @@ class FullObjectCache(reflector.Reflector):
         name = manifest["metadata"]["name"]
         others = {other: value for other, value in self._objects.items() if other != name}
         self._objects = others if event_type == "DELETED" else {**others, name: manifest}
-
-    def on_kind_missing(self) -> None:
-        """Keep no objects."""
-        self._objects = {}
 
     def on_state(self, problem: str, *, settled: bool = True) -> None:
         """Record the state."""

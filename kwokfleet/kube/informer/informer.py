@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from typing import Self
 
 from kwokfleet.kube import requests
-from kwokfleet.kube.informer.reflector import WatchApi
+from kwokfleet.kube.informer.reflector import STOP_TIMEOUT_S, RestartListener, WatchApi
 from kwokfleet.kube.informer.store import RARE_KINDS, ChangeListener, Poller, Store
 from kwokfleet.kube.objects import ObjectKey
 from kwokfleet.kube.observed import Observed
 from kwokfleet.kube.requests import Kind
 
-STOP_TIMEOUT_S = 2.0
 MAX_WAIT_S = 1.0
 """Longest single wait, so that signals are handled."""
 POLLERS = 3
@@ -64,13 +63,12 @@ class Informer:
         for store in self._stores:
             store.on_change = listener
 
-    def on_watch_restart(self, listener: Callable[[str], None]) -> None:
+    def on_watch_restart(self, listener: RestartListener) -> None:
         """Call *listener* with the reason whenever a watch is restarted."""
         for store in self._stores:
             store.on_restart = listener
 
     def __enter__(self) -> Self:
-        """Start to list and watch."""
         for store in self._stores:
             if store.kind not in RARE_KINDS:
                 store.start_watch()
@@ -85,7 +83,6 @@ class Informer:
                 store.start_watch()
 
     def __exit__(self, *_exc: object) -> None:
-        """Close the Informer."""
         self.close()
 
     def close(self) -> None:
@@ -93,12 +90,8 @@ class Informer:
         self._stop.set()
         for store in self._stores:
             store.interrupt()
-        # A thread that waits for the first byte of a response cannot be interrupted: join with a timeout.
-        for poller in self._pollers:
-            poller.join(STOP_TIMEOUT_S)
-        for store in self._stores:
-            if store.is_watching:
-                store.join(STOP_TIMEOUT_S)
+        for thread in (*self._pollers, *(store for store in self._stores if store.is_watching)):
+            thread.join(STOP_TIMEOUT_S)
 
     def view(self) -> CacheView:
         """Return the current content."""

@@ -6,7 +6,7 @@ Subclasses handle the objects: a Store keeps them, an EventWatcher passes on eac
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from http import HTTPStatus
 from typing import Protocol
@@ -17,6 +17,7 @@ import structlog
 from kwokfleet import errors
 from kwokfleet.kube import requests
 from kwokfleet.kube.backoff import Backoff
+from kwokfleet.kube.http_stream import HttpStream
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.requests import Kind, Request, Response
 
@@ -27,39 +28,18 @@ SILENCE_S = 100.0
 WATCH_S = 290
 """Duration of one watch request; the next one continues from its last version."""
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 5.0
+STOP_TIMEOUT_S = 2.0
+"""A thread that waits for the first byte of a response cannot be interrupted."""
+RestartListener = Callable[[str], None]
+"""Gets the reason of a watch restart."""
 _END_OF_LIST = "k8s.io/initial-events-end"
 _CANNOT_STREAM = {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.METHOD_NOT_ALLOWED}
 
 
-class WatchStream(Protocol):
-    """A response that is read while it arrives."""
-
-    status: int
-
-    def chunks(self) -> Iterator[bytes]:
-        """Yield the chunks of the body."""
-
-    def read(self) -> Response:
-        """Return the whole response."""
-
-    def stop(self) -> None:
-        """End chunks(), from another thread."""
-
-    def close(self) -> None:
-        """Close the connection."""
-
-
-class WatchApi(Protocol):
+class WatchApi(requests.RequestSender, Protocol):
     """API client that can watch."""
 
-    @property
-    def host(self) -> str:
-        """The API server's address."""
-
-    def send(self, request: Request) -> Response:
-        """Send a request."""
-
-    def stream(self, request: Request, silence_s: float) -> WatchStream:
+    def stream(self, request: Request, silence_s: float) -> HttpStream:
         """Open a watch."""
 
 
@@ -80,15 +60,14 @@ class Reflector(threading.Thread, ABC):
 
     def __init__(self, api: WatchApi, kind: Kind, selectors: tuple[str, str], stop: threading.Event) -> None:
         super().__init__(name=f"reflector-{kind.plural}", daemon=True)
-        self._api, self.kind = api, kind
+        self._api, self.kind, self._stopping = api, kind, stop
         self._selector, self._fields = selectors
-        self._stopping = stop
-        self._stream: WatchStream | None = None
+        self._stream: HttpStream | None = None
         self._streams_lists = True
         self._resume_version, self._partial_line = "", b""
         self._listing = False
         """Whether the events belong to a list that is not complete yet."""
-        self.on_restart: Callable[[str], None] = lambda _reason: None
+        self.on_restart: RestartListener = lambda _reason: None
         self.version = 0
 
     @abstractmethod
@@ -107,9 +86,10 @@ class Reflector(threading.Thread, ABC):
     def on_event(self, event_type: str, manifest: Manifest, received: float) -> None:
         """Handle a watch event after the list."""
 
-    @abstractmethod
     def on_kind_missing(self) -> None:
-        """Handle that the cluster does not have the kind."""
+        """Handle that the cluster does not have the kind: an empty list."""
+        self.on_list_start()
+        self.on_list_end()
 
     @abstractmethod
     def on_state(self, problem: str, *, settled: bool = True) -> None:
@@ -134,6 +114,12 @@ class Reflector(threading.Thread, ABC):
         stream = self._stream
         if stream is not None:
             stream.stop()
+
+    def close(self) -> None:
+        """Stop the watch and close the connection."""
+        self._stopping.set()
+        self.interrupt()
+        self.join(STOP_TIMEOUT_S)
 
     def run(self) -> None:
         """List and watch until stopped."""
@@ -237,40 +223,29 @@ class Reflector(threading.Thread, ABC):
         """Handle the events of a chunk; the last one may continue in the next chunk."""
         lines = (self._partial_line + chunk).split(b"\n")
         self._partial_line = lines.pop()
-        self._listing = self._handle_lines(lines, received, listing=self._listing)
-
-    def _handle_lines(self, lines: Sequence[bytes], received: float, *, listing: bool) -> bool:
-        """Handle events, one per line; return whether the list continues."""
         with self.batch_lock():
             for line in lines:
-                event = _parse_event(line)
-                event_type, manifest = event["type"], event["object"]
-                if event_type == "ERROR":
-                    raise (
-                        _GoneError
-                        if manifest.get("code") == HTTPStatus.GONE
-                        else _RejectedError(Response(int(manifest.get("code") or 0), orjson.dumps(manifest)))
-                    )
-                metadata = manifest["metadata"]
-                if event_type == "BOOKMARK":
-                    if listing and _END_OF_LIST in (metadata.get("annotations") or {}):
-                        self._complete_list(metadata["resourceVersion"])
-                        listing = False
-                elif listing:
-                    self.on_list_item(manifest, received)
-                    continue
-                else:
-                    self.on_event(event_type, manifest, received)
-                if not listing:
-                    self._resume_version = metadata["resourceVersion"]
-                    self.version = max(self.version, int(self._resume_version))
+                try:
+                    event = orjson.loads(line)
+                except orjson.JSONDecodeError as error:
+                    raise errors.UnreachableError("a watch event is not valid JSON") from error
+                self._handle_event(event["type"], event["object"], received)
         self.on_batch_end(received)
-        return listing
 
-
-def _parse_event(line: bytes) -> Manifest:
-    try:
-        event: Manifest = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        raise errors.UnreachableError("a watch event is not valid JSON") from error
-    return event
+    def _handle_event(self, event_type: str, manifest: Manifest, received: float) -> None:
+        if event_type == "ERROR":
+            if manifest.get("code") == HTTPStatus.GONE:
+                raise _GoneError
+            raise _RejectedError(Response(int(manifest.get("code") or 0), orjson.dumps(manifest)))
+        metadata = manifest["metadata"]
+        if event_type == "BOOKMARK":
+            if self._listing and _END_OF_LIST in (metadata.get("annotations") or {}):
+                self._complete_list(metadata["resourceVersion"])
+                self._listing = False
+        elif self._listing:
+            self.on_list_item(manifest, received)
+        else:
+            self.on_event(event_type, manifest, received)
+        if not self._listing:
+            self._resume_version = metadata["resourceVersion"]
+            self.version = max(self.version, int(self._resume_version))

@@ -105,8 +105,7 @@ class Store(reflector.Reflector):
     def on_state(self, problem: str, *, settled: bool = True) -> None:
         """Record the state and wake up waiting threads."""
         with self._changed:
-            self.problem = problem
-            self.is_settled = settled
+            self.problem, self.is_settled = problem, settled
             self._changed.notify_all()
         if settled:
             self.on_change(self.kind.kind, {""})
@@ -114,8 +113,8 @@ class Store(reflector.Reflector):
     def on_kind_missing(self) -> None:
         """Keep no objects: a missing kind has none."""
         with self._changed:
-            self.objects, self.is_missing = {}, True
-            self.changes += 1
+            super().on_kind_missing()
+            self.is_missing = True
 
     def on_list_start(self) -> None:
         """Collect the list beside the known objects."""
@@ -130,9 +129,8 @@ class Store(reflector.Reflector):
     def on_list_end(self) -> None:
         """Replace the objects by the list."""
         with self._changed:
-            self.objects = {
-                key: self._unless_equivalent(self.objects.get(key), new) for key, new in self._listed.items()
-            }
+            old = self.objects
+            self.objects = {key: self._unless_equivalent(old.get(key), new) for key, new in self._listed.items()}
             self.changes += 1
             self.is_missing, self._listed = False, {}
 
@@ -158,11 +156,9 @@ class Store(reflector.Reflector):
         old = self.objects.get(new.key)
         if event_type == "DELETED":
             self.objects.pop(new.key, None)
-            changed = old is not None
         else:
             self.objects[new.key] = self._unless_equivalent(old, new)
-            changed = self.objects[new.key] is not old
-        if changed:
+        if self.objects.get(new.key) is not old:
             self._has_changes = True
             self.changes += 1
             self._changed_fleets |= {version.fleet for version in (old, new) if version is not None}

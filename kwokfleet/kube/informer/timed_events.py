@@ -14,7 +14,6 @@ from kwokfleet.kube.informer.reflector import WatchApi
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.kube.requests import Kind
 
-STOP_TIMEOUT_S = 2.0
 LISTED = "LISTED"
 """Event type of an object in the initial list."""
 
@@ -60,12 +59,6 @@ class EventWatcher(reflector.Reflector):
         self._lost: bool | None = None
         self.settled = threading.Event()
         """Set once the objects are listed or rejected."""
-
-    def close(self) -> None:
-        """Stop the watch and close the connection."""
-        self._stopping.set()
-        self.interrupt()
-        self.join(STOP_TIMEOUT_S)
 
     def on_chunk(self, chunk: bytes, received: float) -> None:
         """Buffer a chunk; parse the chunks of a list at once."""
@@ -121,9 +114,9 @@ class EventWatcher(reflector.Reflector):
         self._last_received = received
 
     def on_kind_missing(self) -> None:
-        """Pass on an empty list: a missing kind has no objects."""
-        self._handler.list_started(self.kind)
-        self._handler.list_completed(self.kind, time.time())
+        """Pass on an empty list, at this time."""
+        self._last_received = time.time()
+        super().on_kind_missing()
 
     def on_state(self, problem: str, *, settled: bool = True) -> None:
         """Pass on a lost or restored watch, once per change."""
