@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kwokfleet.daemon import daemon, kwok_manager
     from kwokfleet.daemon.options import DaemonOptions
     from kwokfleet.daemon.trigger import Trigger
-    from kwokfleet.source import sources
+    from kwokfleet.source.source import Source
 
 log = structlog.get_logger()
 
@@ -150,18 +150,16 @@ def _leader(api: client.KubeClient, config: DaemonConfig) -> leader.LeaderElecto
     return leader.LeaderElector(api, seat)
 
 
-def _source(api: leader.LeaderGuardedClient, config: DaemonConfig) -> "sources.Source":
-    from kwokfleet.source import git_repository, loader, sources
+def _source(api: leader.LeaderGuardedClient, config: DaemonConfig) -> "Source":
+    from kwokfleet.source import folder_source, git_repository, git_source, loader
 
     files = loader.Loader(lambda context: client.list_nodes(context, api))
     git = config.git
     if git is None:
-        return sources.FolderSource(config.path, files, events=not config.poll)
+        return folder_source.FolderSource(config.path, files, events=not config.poll)
     name = hashlib.sha256(f"{git.url}\n{git.ref}".encode()).hexdigest()[:12]
     repository = git_repository.Repository(git.url, git.ref, git.path, config.settings.data_dir / "git" / name)
-    return sources.GitRepositorySource(
-        repository, files, interval_s=git.interval_s, ref=git.ref, secret=git.hook_secret
-    )
+    return git_source.GitSource(repository, files, interval_s=git.interval_s, ref=git.ref, secret=git.hook_secret)
 
 
 def _kwok_manager(

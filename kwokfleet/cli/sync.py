@@ -160,9 +160,9 @@ def _record_status(syncer: "Sync", loaded: "loader.Loaded", report: "SyncReport"
     """Write the status of the Fleets, with the commit of the files."""
     from kwokfleet.reconcile import fleet_status, outcomes
     from kwokfleet.reconcile.changes import WithheldCause
-    from kwokfleet.source import sources
+    from kwokfleet.source import folder_source
 
-    about = fleet_status.StatusContext(sources.folder_description(where, loaded.snapshot.digest))
+    about = fleet_status.StatusContext(folder_source.folder_description(where, loaded.snapshot.digest))
     if not syncer.write_status(loaded, report, about) and outcomes.of_cause(
         report.left.withheld, WithheldCause.APPROVAL
     ):

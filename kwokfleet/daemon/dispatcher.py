@@ -12,7 +12,7 @@ from queue import SimpleQueue
 from typing import Protocol
 
 from kwokfleet.api import fleet as fleet_api
-from kwokfleet.daemon import backoff, event_log, fleet_worker, snapshot, trigger
+from kwokfleet.daemon import event_log, fleet_backoff, fleet_worker, snapshot, trigger
 from kwokfleet.daemon.trigger import PassReason
 from kwokfleet.reconcile import outcomes as plan_outcomes
 from kwokfleet.reconcile import status_writer, sync
@@ -74,7 +74,7 @@ class Dispatcher:
         self._workers: dict[str, fleet_worker.FleetWorker] = {}
         self._finished: SimpleQueue[fleet_worker.FleetWorker] = SimpleQueue()
         self._progress: dict[str, PassProgress] = {}
-        self._backoffs: dict[str, backoff.BackoffState] = {}
+        self._backoffs: dict[str, fleet_backoff.BackoffState] = {}
         self._failed: dict[str, list[Outcome]] = {}
         self.plans: dict[str, list[dict[str, object]]] = {}
         """The last applied Plans of each Fleet."""
@@ -100,7 +100,7 @@ class Dispatcher:
 
     def back_off_all(self, error: str) -> None:
         """Back off from every Fleet after a failed pass."""
-        self._backoffs[ALL_FLEETS] = backoff.after(self._backoffs.get(ALL_FLEETS), time.monotonic(), error)
+        self._backoffs[ALL_FLEETS] = fleet_backoff.after(self._backoffs.get(ALL_FLEETS), time.monotonic(), error)
         self._event_log.record("trouble", error, warning=True)
 
     def recover(self) -> None:
@@ -123,7 +123,7 @@ class Dispatcher:
             return False
         return requested or any(state.is_over(now) for state in self._waiting())
 
-    def _waiting(self) -> list[backoff.BackoffState]:
+    def _waiting(self) -> list[fleet_backoff.BackoffState]:
         """Return the backoffs that no active worker delays; a finished worker requests a pass."""
         delayed = {*self._workers, *([SHARED] if self._workers else [])}
         return [state for name, state in self._backoffs.items() if name not in delayed]
@@ -206,7 +206,7 @@ class Dispatcher:
             self._clear_failures([fleet])
             return
         cause = error or (f"{failed[0].change.key.name}: {failed[0].message}" if failed else outcomes[0].message)
-        self._backoffs[fleet] = backoff.after(self._backoffs.get(fleet), time.monotonic(), cause)
+        self._backoffs[fleet] = fleet_backoff.after(self._backoffs.get(fleet), time.monotonic(), cause)
         self._failed[fleet] = failed
         if not blocked:
             self._event_log.record("failed", cause, fleet=fleet, warning=True, failures=len(failed))

@@ -7,7 +7,8 @@ from kwokfleet.daemon import event_log
 from kwokfleet.documents import problems
 from kwokfleet.kube.informer import informer
 from kwokfleet.reconcile import fleet_status, reconciler
-from kwokfleet.source import loader, sources
+from kwokfleet.source import loader
+from kwokfleet.source.source import Source
 
 LOGGED_PROBLEMS = 10
 
@@ -15,7 +16,7 @@ LOGGED_PROBLEMS = 10
 class FleetFiles:
     """Loads files from a source. Used by the worker thread only."""
 
-    def __init__(self, source: sources.Source, fleets: informer.Informer, events: event_log.EventLog) -> None:
+    def __init__(self, source: Source, fleets: informer.Informer, events: event_log.EventLog) -> None:
         self._source, self._fleets, self._event_log = source, fleets, events
         self.loaded: loader.Loaded | None = None
         self.loaded_at: datetime | None = None

@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import islice
 
 from kwokfleet.api.fleet import Fleet, NodePool, Window
-from kwokfleet.render import schedule, seeded_random
+from kwokfleet.render import cron, schedule, seeded_random
 
 _MINUTE = timedelta(minutes=1)
 _HORIZON = timedelta(days=1)
@@ -34,7 +34,7 @@ def _times(fleet: Fleet, now: datetime) -> Iterator[datetime]:
 def _sizes(pool: NodePool, now: datetime) -> Iterator[datetime]:
     for entry in pool.schedule:
         if entry.cron:
-            yield from islice(schedule.fire_times(entry.cron, entry.time_zone, now), 1)
+            yield from islice(cron.fire_times(entry.cron, entry.time_zone, now), 1)
         elif entry.at is not None and entry.at > now:
             yield entry.at
 

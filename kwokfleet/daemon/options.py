@@ -12,7 +12,7 @@ from kwokfleet.daemon.trigger import Trigger
 from kwokfleet.kube import leader
 from kwokfleet.kube.informer import informer
 from kwokfleet.reconcile import sync
-from kwokfleet.source import sources
+from kwokfleet.source.source import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Dependencies:
 
     client: leader.LeaderGuardedClient
     sync: sync.Sync
-    source: sources.Source
+    source: Source
     managed: informer.Informer
     """Cache of our objects."""
     fleets: informer.Informer

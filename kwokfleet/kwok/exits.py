@@ -1,20 +1,11 @@
-"""Exits of kwok: the reason of an exit, and the pause before the next start.
+"""Reasons of exits of kwok.
 
 kwok exits with code 1 for every error. Only the end of its log tells a rejected configuration from an
 unreachable API server.
 """
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
-
-from kwokfleet.kube import backoff
-
-FIRST_PAUSE_S, MAX_PAUSE_S = 0.25, 30.0
-FREE_RESTARTS = 2
-"""Restarts in a row without a pause."""
-STABLE_AFTER_S = 60.0
-"""A process that ran longer than this starts with a new count."""
 
 
 class ExitReason(StrEnum):
@@ -55,20 +46,3 @@ def exit_reason(code: int, log_end: str, *, asked: bool) -> ExitReason:
     if _AWAY.search(log_end):
         return ExitReason.AWAY
     return ExitReason.CONFIGURATION if _CONFIGURATION.search(log_end) else ExitReason.CRASHED
-
-
-@dataclass(frozen=True, slots=True)
-class RestartRecord:
-    """Counts restarts, in total and in a row."""
-
-    restarts: int = 0
-    in_a_row: int = 0
-
-    def after(self, ran_s: float) -> "RestartRecord":
-        """Return the record after one more exit."""
-        return RestartRecord(self.restarts + 1, 1 if ran_s > STABLE_AFTER_S else self.in_a_row + 1)
-
-    @property
-    def pause_s(self) -> float:
-        """The pause before the next start."""
-        return backoff.pause_s(self.in_a_row - FREE_RESTARTS, FIRST_PAUSE_S, MAX_PAUSE_S)

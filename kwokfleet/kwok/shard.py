@@ -18,7 +18,7 @@ import structlog
 from kwokfleet import errors
 from kwokfleet.api import units
 from kwokfleet.kube import requests
-from kwokfleet.kwok import backend, exits, lease_client, lease_watch, log_lines, node_leases, sharding
+from kwokfleet.kwok import backend, exits, lease_client, lease_watch, log_lines, node_leases, restart_policy, sharding
 
 log = structlog.get_logger()
 
@@ -27,8 +27,6 @@ POLL_S = 0.2
 CHECK_S = 2.0
 """Interval of checks of memory and leases."""
 READY_S = 30.0
-REJECTED_PAUSE_S = 30.0
-"""Pause after a rejected configuration; the user may have fixed a file that it names."""
 UNREACHABLE_PAUSE_S = 1.0
 """Pause between requests while the API server does not respond."""
 REQUEUE_NODES_S = 2.0
@@ -94,7 +92,7 @@ class ShardRunner(threading.Thread):
         """Whether kwok continues without this thread."""
         self._exit_text = ""
         """Reason of the last unrequested exit."""
-        self._record = exits.RestartRecord()
+        self._record = restart_policy.RestartRecord()
         self._throttle = _LineThrottle()
         self._last_unreachable = 0.0
         """Last time without a response of the API server."""
@@ -147,7 +145,7 @@ class ShardRunner(threading.Thread):
                 self._run_once()
             except errors.KwokfleetError as error:
                 self._set_status(state=ShardState.REFUSED, why=str(error))
-                self._stop_requested.wait(REJECTED_PAUSE_S)
+                self._stop_requested.wait(restart_policy.REJECTED_PAUSE_S)
         self._lease_watch.close()
         self._set_status(state=ShardState.STOPPED, pid=0)
 
@@ -217,7 +215,7 @@ class ShardRunner(threading.Thread):
         self._record = self._record.after(kwok.ran_s)
         self._exit_text = why = stop_reason or f"{reason}: {kwok.last_error()}"
         is_rejected = reason is exits.ExitReason.CONFIGURATION
-        pause = REJECTED_PAUSE_S if is_rejected else self._record.pause_s
+        pause = restart_policy.REJECTED_PAUSE_S if is_rejected else self._record.pause_s
         log.warning("kwok_ended", shard=self.shard.index, why=why, pause_s=pause, restarts=self._record.restarts)
         pause = 0.0 if self._backend.restarts_itself else pause
         state = ShardState.REFUSED if is_rejected else ShardState.WAITING

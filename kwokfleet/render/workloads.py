@@ -14,7 +14,7 @@ from kwokfleet.api import fleet as fleet_api
 from kwokfleet.api.wave import Scalar, Variable, Wave
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
-from kwokfleet.render import distributions, lifecycles, schedule, usage
+from kwokfleet.render import arrivals, distributions, lifecycles, usage
 from kwokfleet.render.seeded_random import SeededRandom
 
 VARIABLE = re.compile(r"\\?\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
@@ -76,13 +76,13 @@ class RunContext:
 def due_objects(context: RunContext, start: datetime) -> Iterator[DueObject]:
     """Yield the objects of a Run by due time."""
     wave = context.wave
-    for index, offset in enumerate(schedule.arrival_offsets(wave, *_arrivals(context))):
+    for index, offset in enumerate(arrivals.arrival_offsets(wave, *_arrivals(context))):
         yield DueObject(start + offset, context.run, index, wave.name)
 
 
 def object_count(context: RunContext) -> int:
     """Return the number of objects of a Run."""
-    return schedule.object_count(context.wave, *_arrivals(context))
+    return arrivals.object_count(context.wave, *_arrivals(context))
 
 
 def _arrivals(context: RunContext) -> tuple[SeededRandom, tuple[float, ...]]:

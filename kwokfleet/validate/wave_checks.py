@@ -13,7 +13,7 @@ from kwokfleet.api.wave import Wave
 from kwokfleet.documents import problems
 from kwokfleet.documents.problems import FieldPath, Finding, Severity
 from kwokfleet.kube.objects import Manifest
-from kwokfleet.render import schedule, workloads
+from kwokfleet.render import arrivals, workloads
 from kwokfleet.validate import fleet_checks
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -82,13 +82,13 @@ def _amount(wave: Wave, where: FieldPath, trace: workloads.RecordedArrivals | No
     if wave.arrivals.trace is not None:
         too_long = trace is not None and trace.at[-1] / wave.arrivals.trace.speed > longest
     elif wave.duration is not None:
-        most = schedule.expected_arrivals(wave.arrivals, wave.duration.total_seconds())
+        most = arrivals.expected_arrivals(wave.arrivals, wave.duration.total_seconds())
         if min(most, wave.count or most) > wave_api.MAX_COUNT:
             what = f"causes about {most:,.0f} objects; the limit is {wave_api.MAX_COUNT:,}"
             yield Finding((*where, "duration"), what, "reduce the duration or the rate, or add count", rule="too-many")
         return
     else:
-        too_long = schedule.expected_arrivals(wave.arrivals, longest) < (wave.count or 1) - 1
+        too_long = arrivals.expected_arrivals(wave.arrivals, longest) < (wave.count or 1) - 1
     if too_long:
         what = f"the last object arrives after more than {units.MAX_DURATION.days} days"
         yield Finding((*where, "arrivals"), what, "increase the rate, or reduce count", rule="too-long", at_key=True)

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from kwokfleet.daemon import backoff
+from kwokfleet.daemon import fleet_backoff
 from tests.harness import cli, daemon_process, daemon_testbed, faulty_proxy, waiting
 from tests.harness.control_plane import ControlPlane
 from tests.harness.daemon_testbed import DaemonTestbed
@@ -216,7 +216,7 @@ def test_a_failing_fleet_backs_off_and_delays_no_other(
     with testbed.run(through=through) as daemon:
         waiting.until(lambda: len(attempts) >= 5, deadline_s=90)
         gaps = [after - before for before, after in itertools.pairwise(attempts)]
-        assert all(gap >= backoff.FIRST_S * 2**number for number, gap in enumerate(gaps)), gaps
+        assert all(gap >= fleet_backoff.FIRST_S * 2**number for number, gap in enumerate(gaps)), gaps
         testbed.wait_for_reason("Failed", bad)
         testbed.save(5)
         testbed.wait_for_nodes(5)

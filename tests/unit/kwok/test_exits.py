@@ -1,4 +1,4 @@
-"""Exit reasons and restart pauses of kwok."""
+"""Exit reasons of kwok."""
 
 import pytest
 
@@ -21,15 +21,3 @@ def test_the_end_of_the_log_tells_the_reason(code: int, log_end: str, reason: Ex
     """The exit code of kwok is 1 for every error."""
     assert exits.exit_reason(code, log_end, asked=False) is reason
     assert exits.exit_reason(code, log_end, asked=True) is ExitReason.ASKED
-
-
-def test_pauses_double_up_to_a_limit_and_a_stable_process_resets_them() -> None:
-    """The first two restarts are immediate."""
-    record, pauses = exits.RestartRecord(), []
-    for _ in range(15):
-        record = record.after(ran_s=1)
-        pauses.append(record.pause_s)
-    assert pauses[:4] == [0, 0, 0.25, 0.5]
-    assert pauses[-1] == exits.MAX_PAUSE_S
-    assert record.after(ran_s=61).pause_s == 0
-    assert record.after(ran_s=61).restarts == 16

@@ -1,18 +1,12 @@
-"""What is due when, from the files and the time alone."""
+"""Pool sizes, change windows and Runs, from the files and the time alone."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import islice, pairwise
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kwokfleet.api import fleet as fleet_api
 from kwokfleet.api import wave as wave_api
-from kwokfleet.render import schedule
-from kwokfleet.render.seeded_random import SeededRandom
+from kwokfleet.render import cron, schedule
 
 
 def at(text: str) -> datetime:
@@ -23,15 +17,6 @@ def at(text: str) -> datetime:
 def start(**fields: str) -> wave_api.Start:
     """Return a Wave's start as a file has it."""
     return wave_api.Start.model_validate(fields)
-
-
-def seconds(trace: Sequence[float] = (), **fields: Any) -> list[float]:  # noqa: ANN401  # any part of a file
-    """Return when a Wave's objects are due."""
-    wave = wave_api.Wave.model_validate({"name": "w", "template": {}, **fields})
-    return [
-        round(offset.total_seconds(), 3)
-        for offset in islice(schedule.arrival_offsets(wave, SeededRandom("x"), trace), 100_000)
-    ]
 
 
 OFFICE = fleet_api.NodePool.model_validate(
@@ -75,7 +60,7 @@ def test_replicas_hold_until_the_first_entry() -> None:
 def test_sunday_is_zero_and_seven() -> None:
     """Weekdays count as in crontab(5), not from Monday."""
     for sunday in ("0", "7", "sun"):
-        fired = schedule.last_fire_time(f"0 0 * * {sunday}", "UTC", at("2026-11-18T12:00:00Z"))
+        fired = cron.last_fire_time(f"0 0 * * {sunday}", "UTC", at("2026-11-18T12:00:00Z"))
         assert fired == at("2026-11-15T00:00:00Z")
 
 
@@ -178,50 +163,6 @@ def test_without_windows_it_is_always_open() -> None:
     assert schedule.is_open([], at("2026-01-01T00:00:00Z"))
 
 
-def test_arrivals() -> None:
-    """Each kind, to the instant."""
-    assert seconds(count=3) == [0, 0, 0]
-    assert seconds() == [0]
-    assert seconds(count=4, arrivals={"rate": "2/s"}) == [0, 0.5, 1, 1.5]
-    assert seconds(count=5, arrivals={"burst": {"size": 2, "every": "3s"}}) == [0, 0, 3, 3, 6]
-    assert seconds(duration="3s", arrivals={"rate": "1/s"}) == [0, 1, 2]
-    assert seconds(duration="5s", arrivals={"steps": [{"rate": "1/s", "for": "2s"}, {"rate": "2/s", "for": "1s"}]}) == [
-        0, 1, 2, 2.5, 3, 3.5, 4, 4.5,
-    ]  # fmt: skip
-    assert seconds([0.0, 2.0, 5.0], arrivals={"trace": {"file": "x", "speed": 2}}) == [0, 1, 2.5]
-
-
-def test_a_ramp_s_rate_grows_evenly() -> None:
-    """From 0.1 to 10 per second over 100 seconds: the area under the line has arrived, and then 10 go on per second."""
-    found = seconds(duration="110s", arrivals={"ramp": {"from": "0.1/s", "to": "10/s", "over": "100s"}})
-    assert len([each for each in found if each < 50]) == pytest.approx((0.1 + 5.05) / 2 * 50, abs=1)
-    assert len([each for each in found if each < 100]) == pytest.approx((0.1 + 10) / 2 * 100, abs=1)
-    assert len([each for each in found if each >= 100]) == 100
-    falling = seconds(duration="100s", arrivals={"ramp": {"from": "10/s", "to": "0.1/s", "over": "100s"}})
-    assert len(falling) == pytest.approx(505, abs=1)
-
-
-def test_poisson_arrivals_have_the_rate_and_no_memory() -> None:
-    """Mean and variance of the gaps are those of an exponential distribution."""
-    found = seconds(count=20_000, arrivals={"poisson": "20/s"})
-    gaps = [second - first for first, second in pairwise(found)]
-    mean = sum(gaps) / len(gaps)
-    assert mean == pytest.approx(0.05, rel=0.03)
-    assert sum((gap - mean) ** 2 for gap in gaps) / len(gaps) == pytest.approx(0.05**2, rel=0.08)
-
-
-def test_arrivals_never_go_back() -> None:
-    """Instants come in order."""
-    for arrivals in (
-        {"poisson": "5/s"},
-        {"ramp": {"from": "9/s", "to": "1/s", "over": "20s"}},
-        {"burst": {"size": 3, "every": "1s"}},
-    ):
-        found = seconds(count=500, arrivals=arrivals)
-        assert found == sorted(found)
-        assert len(found) == 500
-
-
 @pytest.mark.parametrize("now", ["00:29", "00:30", "00:59", "01:00", "01:15", "01:29", "01:30", "02:00"])
 def test_an_hour_that_clocks_repeat_takes_nothing_back(now: str) -> None:
     """02:30 has come true at its first occurrence: nobody loses nodes in the second 02:15."""
@@ -237,44 +178,6 @@ def test_an_hour_that_clocks_repeat_takes_nothing_back(now: str) -> None:
     )
     moment = at(f"2026-10-25T{now}:00Z")
     assert schedule.scheduled_replicas(pool, moment) == (3 if now == "00:29" else 10)
-    later = next(schedule.fire_times("30 2 * * *", "Europe/Berlin", moment))
+    later = next(cron.fire_times("30 2 * * *", "Europe/Berlin", moment))
     assert later > moment
     assert later == at("2026-10-25T00:30:00Z" if now == "00:29" else "2026-10-26T02:30:00+01:00")
-
-
-def test_a_changing_rate_may_be_random_too() -> None:
-    """As many as without chance, in the long run, and at other times."""
-    even = seconds(duration="200s", arrivals={"ramp": {"from": "1/s", "to": "50/s", "over": "200s"}})
-    chance = seconds(duration="200s", arrivals={"ramp": {"from": "1/s", "to": "50/s", "over": "200s"}, "random": True})
-    assert len(chance) == pytest.approx(len(even), rel=0.06)
-    assert chance == sorted(chance)
-    assert chance[:100] != even[:100]
-
-
-RATES = st.floats(0.01, 300, allow_subnormal=False)
-ARRIVALS = st.one_of(
-    st.none(),
-    RATES.map(lambda rate: {"rate": f"{rate:.4f}/s"}),
-    RATES.map(lambda rate: {"poisson": f"{rate:.4f}/s"}),
-    st.just({"burst": {"size": 7, "every": "1s"}}),
-    st.just({"trace": {"file": "a.csv", "speed": 2}}),
-)
-
-
-@given(
-    ARRIVALS,
-    st.none() | st.integers(1, 500),
-    st.none() | st.integers(1, 9).map("{}s".format),
-    st.lists(st.integers(0, 30), max_size=20),
-)
-def test_the_number_of_objects_is_that_of_the_instants(
-    arrivals: dict[str, Any] | None, count: int | None, duration: str | None, recorded: list[int]
-) -> None:
-    """However it is found out: a Run is done when all of them are submitted."""
-    given_fields = {"arrivals": arrivals, "count": count, "duration": duration}
-    fields = {name: value for name, value in given_fields.items() if value is not None}
-    wave = wave_api.Wave.model_validate({"name": "w", "template": {}, **fields})
-    trace = sorted(float(each) for each in recorded)
-    assert schedule.object_count(wave, SeededRandom("x"), trace) == sum(
-        1 for _ in schedule.arrival_offsets(wave, SeededRandom("x"), trace)
-    )
