@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from kwokfleet.api import fleet as fleet_api
+from kwokfleet.api import lifecycle as lifecycle_api
 from kwokfleet.api.kwok_controller import KwokControllerSpec
 from kwokfleet.api.wave import Wave
 from kwokfleet.documents import writer
@@ -280,5 +281,5 @@ def _config_map(namespace: str, name: str, key: str, content: Manifest) -> Manif
     }
 
 
-def _lifecycle(fleet: fleet_api.Fleet, name: str | None) -> fleet_api.Lifecycle | None:
+def _lifecycle(fleet: fleet_api.Fleet, name: str | None) -> lifecycle_api.Lifecycle | None:
     return next((lifecycle for lifecycle in fleet.spec.lifecycles if lifecycle.name == name), None)

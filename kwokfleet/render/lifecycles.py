@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from kwokfleet.api import delay as delays
-from kwokfleet.api import fleet as fleet_api
+from kwokfleet.api import lifecycle as lifecycle_api
 from kwokfleet.api import units
 from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
@@ -82,7 +82,7 @@ def delay_annotation(part: str) -> str:
     return f"{objects.PREFIX}/{part}-after"
 
 
-def stages(fleet: str, lifecycle: fleet_api.Lifecycle, library: Library, *, lease: bool) -> list[Manifest]:
+def stages(fleet: str, lifecycle: lifecycle_api.Lifecycle, library: Library, *, lease: bool) -> list[Manifest]:
     """Return the Stages of a Lifecycle."""
     scope = _Scope(fleet, lifecycle.name, library)
     if lifecycle.pod is not None:
@@ -92,7 +92,7 @@ def stages(fleet: str, lifecycle: fleet_api.Lifecycle, library: Library, *, leas
     return []
 
 
-def drawn_delays(lifecycle: fleet_api.Lifecycle) -> dict[str, Distribution]:
+def drawn_delays(lifecycle: lifecycle_api.Lifecycle) -> dict[str, Distribution]:
     """Return the delays of a Lifecycle that are drawn for each object, by part."""
     parts: dict[str, delays.Delay | None] = {}
     if lifecycle.pod is not None:
@@ -114,7 +114,7 @@ def draw_delay(distribution: Distribution, random: SeededRandom, index: int) -> 
     return f"{max(0.0, random.draw(index, distribution)):.3f}s"
 
 
-def starts_not_ready(lifecycle: fleet_api.Lifecycle | None) -> bool:
+def starts_not_ready(lifecycle: lifecycle_api.Lifecycle | None) -> bool:
     """Return whether nodes with this Lifecycle are created not Ready."""
     return lifecycle is not None and lifecycle.node is not None and lifecycle.node.boot is not None
 
@@ -123,7 +123,7 @@ def starts_not_ready(lifecycle: fleet_api.Lifecycle | None) -> bool:
 # pods
 
 
-def _pod_stages(scope: "_Scope", pod: fleet_api.PodLifecycle) -> list[Manifest]:
+def _pod_stages(scope: "_Scope", pod: lifecycle_api.PodLifecycle) -> list[Manifest]:
     stages = [
         scope.stage("create", "pod-general-create", _delay(pod.create, "create", None)),
         scope.stage("init-running", "pod-general-init-running", {"durationMilliseconds": 0}),
@@ -137,7 +137,7 @@ def _pod_stages(scope: "_Scope", pod: fleet_api.PodLifecycle) -> list[Manifest]:
     return [stage for stage in stages if stage["spec"].get("weight") != 0]
 
 
-def _endings(scope: "_Scope", pod: fleet_api.PodLifecycle) -> list[Manifest]:
+def _endings(scope: "_Scope", pod: lifecycle_api.PodLifecycle) -> list[Manifest]:
     """Return the Stages that complete or fail a pod: both match, and kwok chooses by weight."""
     stages: list[Manifest] = []
     failing = _weight(pod.fail.probability) if pod.fail else 0
@@ -186,7 +186,7 @@ def _spare(scope: "_Scope", failed: Manifest, weight: int) -> Manifest:
     return {**failed, "metadata": scope.metadata("spare"), "spec": spec}
 
 
-def _restarts(scope: "_Scope", restart: fleet_api.Restart | None) -> list[Manifest]:
+def _restarts(scope: "_Scope", restart: lifecycle_api.Restart | None) -> list[Manifest]:
     if restart is None:
         return []
     failure = {"reason": restart.reason, "exit-code": str(restart.exit_code), "message": restart.reason}
@@ -204,7 +204,7 @@ def _owner_requirements(stage: Manifest) -> list[Manifest]:
 # nodes
 
 
-def _node_stages(scope: "_Scope", node: fleet_api.NodeLifecycle, *, lease: bool) -> list[Manifest]:
+def _node_stages(scope: "_Scope", node: lifecycle_api.NodeLifecycle, *, lease: bool) -> list[Manifest]:
     boot = _delay(node.boot, "boot", _BORN, absolute_from=units.ZERO) if node.boot else None
     beat = "node-heartbeat-with-lease-beat" if lease else "node-heartbeat-beat"
     fails = node.not_ready

@@ -12,6 +12,7 @@ from pydantic import ConfigDict
 
 from kwokfleet.api import decode
 from kwokfleet.api import fleet as fleet_api
+from kwokfleet.api import lifecycle as lifecycle_api
 from kwokfleet.api.fields import MAX_LABEL_LENGTH, Annotations, Items, Labels, Model, Resources
 from kwokfleet.documents import problems
 from kwokfleet.documents.problems import FieldPath, Finding, Severity
@@ -65,7 +66,7 @@ def _unique(field: str, items: Sequence[Model]) -> Iterator[Finding]:
 # lifecycles
 
 
-def _lifecycle(fleet: fleet_api.Fleet, lifecycle: fleet_api.Lifecycle, where: FieldPath) -> Iterator[Finding]:
+def _lifecycle(fleet: fleet_api.Fleet, lifecycle: lifecycle_api.Lifecycle, where: FieldPath) -> Iterator[Finding]:
     scope = lifecycles.label(fleet.name, lifecycle.name)
     if len(scope) > MAX_LABEL_LENGTH:
         what = f"the label value {scope!r} is longer than {MAX_LABEL_LENGTH} characters"

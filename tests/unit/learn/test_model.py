@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from kwokfleet.api import fleet as fleet_api
+from kwokfleet.api import lifecycle as lifecycle_api
 from kwokfleet.documents import formatter, parser
 from kwokfleet.learn import lifecycle_writer, model
 from kwokfleet.measure.result import Clock
@@ -256,7 +256,7 @@ def test_what_is_written_is_a_lifecycle_that_kwok_can_play(learned: model.Learne
     """The text says what the value says, it is valid, and its Stages pass the linter."""
     [entry] = YAML(typ="safe", pure=True).load(lifecycle_writer.lifecycle_text(learned, ABOUT))["lifecycles"]
     assert entry == lifecycle_writer.lifecycle(learned, "web")
-    made = fleet_api.Lifecycle.model_validate(entry)
+    made = lifecycle_api.Lifecycle.model_validate(entry)
     for stage in lifecycles.stages("lab", made, LIBRARY, lease=True):
         assert rules.check(stage) == []
 
@@ -289,7 +289,7 @@ def test_whatever_was_seen_can_be_written(times: list[tuple[float, float]], reas
     learned = told(*pods).result()
     text = lifecycle_writer.lifecycle_text(learned, lifecycle_writer.Provenance("web", f"{reason}\nname: x", "1"))
     [entry] = YAML(typ="safe", pure=True).load(text)["lifecycles"]
-    fleet_api.Lifecycle.model_validate(entry)
+    lifecycle_api.Lifecycle.model_validate(entry)
 
 
 @pytest.mark.parametrize(

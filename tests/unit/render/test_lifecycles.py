@@ -5,7 +5,7 @@ from typing import Any
 import jq  # type: ignore[import-not-found,unused-ignore]  # a compiled module without types
 import pytest
 
-from kwokfleet.api import fleet as fleet_api
+from kwokfleet.api import lifecycle as lifecycle_api
 from kwokfleet.documents import parser
 from kwokfleet.kube.objects import Manifest
 from kwokfleet.render import lifecycles
@@ -43,7 +43,7 @@ EVERYTHING: list[dict[str, Any]] = [
 def compiled(lifecycle: dict[str, Any], *, lease: bool = True) -> dict[str, Manifest]:
     """Return a Lifecycle's Stages by their part."""
     made = lifecycles.stages(
-        "lab", fleet_api.Lifecycle.model_validate({"name": "l", **lifecycle}), LIBRARY, lease=lease
+        "lab", lifecycle_api.Lifecycle.model_validate({"name": "l", **lifecycle}), LIBRARY, lease=lease
     )
     return {stage["metadata"]["name"].removeprefix("lab-l-"): stage for stage in made}
 
