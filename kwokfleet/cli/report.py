@@ -122,7 +122,7 @@ def _readable(stored: "Sequence[StoredResult]") -> "Iterator[writer.ReportInput]
 
     for result in stored:
         try:
-            yield writer.open_source(result)
+            yield writer.stored_input(result)
         except errors.InputError as error:
             output.print_line(f"note: skipped: {error}")
 

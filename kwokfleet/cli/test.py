@@ -286,6 +286,6 @@ def _write_reports(test_runner: "runner.ExperimentRunner", folder: Path) -> str:
     """Write the reports; return a line with their folder."""
     from kwokfleet.report import writer
 
-    written = writer.write_all(test_runner.stored_results(), folder)
+    written = writer.write_all(map(writer.stored_input, test_runner.stored_results()), folder)
     pages = [f"; open {file}" for file in written if file.suffix == ".html"]
     return f"reports: {files.count(len(written), 'file')} in {folder}{''.join(pages)}"

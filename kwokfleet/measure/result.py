@@ -38,6 +38,9 @@ class Clock(StrEnum):
     """ClusterLoader2's definition since then: the watch only."""
 
 
+CLUSTERLOADER2 = (Clock.CL2_2024, Clock.CL2_2026)
+
+
 class Latency(ResultModel):
     """A latency over all objects that reached its end, in seconds."""
 

@@ -14,17 +14,30 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Generic, TypeVar
 
 from kwokfleet import errors
 from kwokfleet.measure import result as results
-from kwokfleet.measure.result import PodTimes, Result, WorkloadTimes
+from kwokfleet.measure.result import PodTimes, Result, ResultModel, WorkloadTimes
 
 RESULT, PODS, NOTES = "result.json", "pods.ndjson", "notes.ndjson"
 WORKLOADS = "workloads.ndjson"
+Model = TypeVar("Model", bound=ResultModel)
 _TIME_FORMAT = "%Y%m%dT%H%M%SZ"
 _NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.:+]*")
 """Names of Fleets, Waves, Runs and folders: no path separator and no glob pattern."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows(Generic[Model]):
+    """Rows of a file. Can be iterated repeatedly; empty if the file does not exist."""
+
+    file: Path
+    model: type[Model]
+
+    def __iter__(self) -> Iterator[Model]:
+        with contextlib.suppress(FileNotFoundError), self.file.open("rb") as lines:
+            yield from map(self.model.model_validate_json, lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +54,13 @@ class StoredResult:
         """Load the Result; raise InputError if it cannot be read."""
         return load(self.folder / RESULT)
 
-    def pods(self) -> Iterator[PodTimes]:
-        """Yield the pods. None if the file does not exist."""
-        with contextlib.suppress(FileNotFoundError), (self.folder / PODS).open(encoding="utf-8") as lines:
-            for line in lines:
-                yield PodTimes.model_validate_json(line)
+    def pods(self) -> Iterable[PodTimes]:
+        """Return the pods."""
+        return _Rows(self.folder / PODS, PodTimes)
 
-    def workloads(self) -> Iterator[WorkloadTimes]:
-        """Yield the workloads other than pods. None if the file does not exist."""
-        with contextlib.suppress(FileNotFoundError), (self.folder / WORKLOADS).open(encoding="utf-8") as lines:
-            for line in lines:
-                yield WorkloadTimes.model_validate_json(line)
+    def workloads(self) -> Iterable[WorkloadTimes]:
+        """Return the workloads other than pods."""
+        return _Rows(self.folder / WORKLOADS, WorkloadTimes)
 
 
 def load(path: Path) -> Result:

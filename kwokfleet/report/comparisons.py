@@ -6,10 +6,10 @@ from collections.abc import Set as AbstractSet
 import orjson
 
 from kwokfleet.measure.compare import Comparison, Delta, DeltaVerdict, RegressionLimits
-from kwokfleet.measure.result import Clock
+from kwokfleet.measure.result import CLUSTERLOADER2, Clock
 from kwokfleet.report import numbers
 
-_CLUSTERLOADER2 = (Clock.CL2_2024, Clock.CL2_2026)
+_DELTA_FIELDS = ("of", "name", "statistic", "clock", "unit", "before", "after", "change", "ratio", "verdict")
 _LATENCY_STATISTICS = ("p50", "p90", "p99")
 _DISPLAYED_STATISTICS = {"throughput": ("mean", "max"), "lateness": ("p99",)}
 
@@ -20,25 +20,10 @@ def to_json(comparison: Comparison) -> str:
         "before": comparison.before.name,
         "after": comparison.after.name,
         "regressions": len(comparison.regressions),
-        "notes": list(comparison.notes),
-        "deltas": [_document(delta) for delta in comparison.deltas],
+        "notes": comparison.notes,
+        "deltas": [{name: getattr(delta, name) for name in _DELTA_FIELDS} for delta in comparison.deltas],
     }
     return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()
-
-
-def _document(delta: Delta) -> dict[str, object]:
-    return {
-        "of": delta.of,
-        "name": delta.name,
-        "statistic": delta.statistic,
-        "clock": delta.clock,
-        "unit": delta.unit.value,
-        "before": delta.before,
-        "after": delta.after,
-        "change": delta.change,
-        "ratio": delta.ratio,
-        "verdict": delta.verdict.value,
-    }
 
 
 def rows(comparison: Comparison) -> Iterator[dict[str, object]]:
@@ -61,7 +46,7 @@ def rows(comparison: Comparison) -> Iterator[dict[str, object]]:
 
 def _is_displayed(delta: Delta, exact: AbstractSet[tuple[str, str]]) -> bool:
     """Return whether a difference is displayed; *exact*: latencies that both Runs have by the watch clock."""
-    if delta.clock in _CLUSTERLOADER2 or (delta.before is None and delta.after is None):
+    if delta.clock in CLUSTERLOADER2 or (delta.before is None and delta.after is None):
         return False
     if delta.verdict is DeltaVerdict.WORSE:
         return True

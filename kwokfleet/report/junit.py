@@ -5,7 +5,7 @@ Cases have the names of ClusterLoader2's cases (`TEST overall (CONFIG)`, `TEST: 
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from xml.sax import saxutils
 
 from kwokfleet.measure.result import GateResult, Result
@@ -13,6 +13,7 @@ from kwokfleet.report import numbers
 
 SUITE = "kwokfleet"
 CLUSTERLOADER2_SUITE = "ClusterLoaderV2"
+_XML = '<?xml version="1.0" encoding="UTF-8"?>'
 _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML does not allow, even escaped."""
 
@@ -36,23 +37,20 @@ def to_xml(results: Sequence[Result], suite: str = SUITE) -> str:
     attributes = f'tests="{len(cases)}" failures="{failures}" errors="0" skipped="{skipped}" time="{total:.3f}"'
     start = min((result.start for result in results), default=None)
     timestamp = f' timestamp="{start.replace(tzinfo=None).isoformat(timespec="seconds")}"' if start else ""
-    lines = ['<?xml version="1.0" encoding="UTF-8"?>', f"<testsuites {attributes}>"]
-    lines.append(f"  <testsuite name={_attribute(suite)} {attributes}{timestamp}>")
-    lines += [line for case in cases for line in _case_lines(case, suite)]
-    return "\n".join([*lines, "  </testsuite>", "</testsuites>", ""])
+    head = f"  <testsuite name={_attribute(suite)} {attributes}{timestamp}>"
+    lines = (line for case in cases for line in _case_lines(case, suite))
+    return "\n".join([_XML, f"<testsuites {attributes}>", head, *lines, "  </testsuite>", "</testsuites>", ""])
 
 
 def _cases(result: Result) -> Iterator[_Case]:
-    seconds = numbers.length(result) or 0.0
-    title = f"{result.fleet}/{result.wave}"
-    overall = f"{title} overall ({result.run})"
-    failed = [_describe(gate) for gate in result.gates if not gate.passed]
+    title, numbers_text = f"{result.fleet}/{result.wave}", "\n".join(_facts(result))
+    overall = _Case(f"{title} overall ({result.run})", numbers.length(result) or 0.0, out=numbers_text)
     if result.state == "Running":
-        yield _Case(overall, seconds, skipped="the Run is not over", out=_numbers(result))
+        yield replace(overall, skipped="the Run is not over")
     elif result.state == "Cancelled":
-        yield _Case(overall, seconds, failure="the Run was cancelled", cause="Cancelled", out=_numbers(result))
+        yield replace(overall, failure="the Run was cancelled", cause="Cancelled")
     else:
-        yield _Case(overall, seconds, failure="\n".join(failed), out=_numbers(result))
+        yield replace(overall, failure="\n".join(_describe(gate) for gate in result.gates if not gate.passed))
     for gate in result.gates:
         cause = "NoData" if gate.no_data else "Failure"
         yield _Case(f"{title}: {gate.name} ({result.run})", 0.0, "" if gate.passed else _describe(gate), cause)
@@ -60,12 +58,7 @@ def _cases(result: Result) -> Iterator[_Case]:
 
 def _describe(gate: GateResult) -> str:
     clock = f" (clock: {gate.clock})" if gate.clock else ""
-    why = f": {gate.why}" if gate.why else ""
-    return f"{gate.name}: wanted {gate.want}, got {gate.got}{clock}{why}"
-
-
-def _numbers(result: Result) -> str:
-    return "\n".join(_facts(result))
+    return f"{gate.name}: wanted {gate.want}, got {gate.got}{clock}{gate.why and f': {gate.why}'}"
 
 
 def _facts(result: Result) -> Iterable[str]:

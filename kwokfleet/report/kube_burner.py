@@ -5,7 +5,7 @@ kube-burner writes 0.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -36,13 +36,12 @@ def files(
     *pods* and *workloads* are iterated twice, so that 100,000 documents are not in memory at once.
     """
     texts: dict[str, Iterable[str]] = {}
-    for measurement, steps, first, again in (
-        ("podLatency", _POD_STEPS, _pods(result, pods), _pods(result, pods)),
-        ("jobLatency", _JOB_STEPS, _jobs(result, workloads), _jobs(result, workloads)),
-    ):
-        if quantiles := _quantiles(result, measurement, steps, first):
-            texts[f"{measurement}Measurement"] = _text(again)
-            texts[f"{measurement}QuantilesMeasurement"] = _text(quantiles)
+    if quantiles := _quantiles(result, "podLatency", _POD_STEPS, _pods(result, pods)):
+        texts["podLatencyMeasurement"] = _text(_pods(result, pods))
+        texts["podLatencyQuantilesMeasurement"] = _text(quantiles)
+    if quantiles := _quantiles(result, "jobLatency", _JOB_STEPS, _jobs(result, workloads)):
+        texts["jobLatencyMeasurement"] = _text(_jobs(result, workloads))
+        texts["jobLatencyQuantilesMeasurement"] = _text(quantiles)
     return {f"{name}-{numbers.identifier(result)}.json": text for name, text in texts.items()}
 
 
@@ -50,54 +49,41 @@ def _pods(result: Result, pods: Iterable[PodTimes]) -> Iterator[Document]:
     """Yield a document for each pod that became Ready, as kube-burner does."""
     for pod in pods:
         if "created" in pod.api and "ready" in pod.api:
-            yield {
-                "timestamp": _time(pod.api["created"]),
-                **_latencies(pod.api, _POD_STEPS),
-                **_labels(result, "podLatencyMeasurement", pod.index),
-                "namespace": pod.namespace,
-                "podName": pod.name,
-                "nodeName": pod.node,
-            }
+            document = _document(result, "podLatencyMeasurement", pod, _POD_STEPS)
+            yield document | {"podName": pod.name, "nodeName": pod.node}
 
 
 def _jobs(result: Result, workloads: Iterable[WorkloadTimes]) -> Iterator[Document]:
     """Yield a document for each Job that completed, as kube-burner does."""
     for job in workloads:
         if job.kind == "Job" and not job.failed and "created" in job.api and "over" in job.api:
-            yield {
-                "timestamp": _time(job.api["created"]),
-                **_latencies(job.api, _JOB_STEPS),
-                **_labels(result, "jobLatencyMeasurement", job.index),
-                "namespace": job.namespace,
-                "k8sJobName": job.name,
-            }
+            yield _document(result, "jobLatencyMeasurement", job, _JOB_STEPS) | {"k8sJobName": job.name}
 
 
-def _latencies(timestamps: Mapping[str, float], steps: Steps) -> Document:
-    document: Document = {}
+def _document(result: Result, metric: str, times: PodTimes | WorkloadTimes, steps: Steps) -> Document:
+    created = times.api["created"]
+    latencies = {}
     for field, _, names in steps:
-        end = next((timestamps[name] for name in names if name in timestamps), None)
+        end = next((times.api[name] for name in names if name in times.api), None)
         if end is not None:
-            document[field] = max(0, int(round((end - timestamps["created"]) * 1000, 3)))
-    return document
-
-
-def _labels(result: Result, metric: str, index: int | None) -> Document:
+            latencies[field] = max(0, int(round((end - created) * 1000, 3)))
     return {
+        "timestamp": _time(created),
+        **latencies,
         "metricName": metric,
         "uuid": _uuid(result),
         "jobName": numbers.identifier(result),
-        "jobIteration": index or 0,
+        "jobIteration": times.index or 0,
         "replica": 1,
+        "namespace": times.namespace,
     }
 
 
 def _quantiles(result: Result, measurement: str, steps: Steps, documents: Iterable[Document]) -> list[Document]:
     values: dict[str, list[int]] = {field: [] for field, _, _ in steps}
     for document in documents:
-        for field, field_values in values.items():
-            if field in document:
-                field_values.append(document[field])
+        for field in values.keys() & document.keys():
+            values[field].append(document[field])
     return [
         _quantile(result, f"{measurement}QuantilesMeasurement", name, sorted(values[field]))
         for field, name, _ in steps
@@ -109,9 +95,7 @@ def _quantile(result: Result, metric: str, name: str, values: Sequence[int]) -> 
     return {
         "quantileName": name,
         "uuid": _uuid(result),
-        "P99": int(percentile(values, 99)),
-        "P95": int(percentile(values, 95)),
-        "P50": int(percentile(values, 50)),
+        **{f"P{percent}": int(percentile(values, percent)) for percent in (99, 95, 50)},
         "min": values[0],
         "max": values[-1],
         "avg": sum(values) // len(values),
@@ -134,8 +118,7 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
 
 
 def _time(seconds: float) -> str:
-    text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="auto")
-    return text.replace("+00:00", "Z")
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
 def _uuid(result: Result) -> str:

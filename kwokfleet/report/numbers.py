@@ -21,9 +21,9 @@ def duration(seconds: float | None) -> str:
     """Format a duration with three digits: `0.62 ms`, `62 ms`, `1.38 s`, `2m 5s`, `1h 3m`."""
     if seconds is None:
         return NO_DATA
-    sign, size = ("-" if seconds < 0 else ""), abs(seconds)
-    if size == 0:
+    if seconds == 0:
         return "0 s"
+    sign, size = ("-" if seconds < 0 else ""), abs(seconds)
     if round(size * 1000, 0) < 1000:  # noqa: PLR2004  # below a second
         return f"{sign}{_three_digits(size * 1000)} ms"
     if round(size, 1) < 60:  # noqa: PLR2004  # below a minute
@@ -63,11 +63,10 @@ def change(by: float | None, ratio: float | None, unit: Unit) -> str:
     """Format a difference: `+551 ms (+39.8 %)`."""
     if by is None:
         return NO_DATA
-    text = amount(abs(by), unit)
-    if not by or not re.search("[1-9]", text):  # below the displayed digits
+    text, sign = amount(abs(by), unit), "+" if by > 0 else "-"
+    if not re.search("[1-9]", text):  # 0, or below the displayed digits
         return "0"
-    relative = f" ({'+' if by > 0 else '-'}{share(abs(ratio))})" if ratio is not None else ""
-    return f"{'+' if by > 0 else '-'}{text}{relative}"
+    return f"{sign}{text}" + (f" ({sign}{share(abs(ratio))})" if ratio is not None else "")
 
 
 def instant(time: datetime | None) -> str:
@@ -97,12 +96,11 @@ def main_latency(result: Result, name: str, of: str = "pods") -> Latency | None:
 
 def sentence(counts: Counts) -> str:
     """Return counts as a sentence, without zero values."""
-    parts = [f"{counts.created:,} of {counts.total:,} created"]
-    parts += [f"{counts.scheduled:,} scheduled"] if counts.scheduled else []
-    parts += [f"{counts.running:,} ran"] if counts.running else []
-    parts += [f"{counts.completed:,} completed", f"{counts.failed:,} failed"]
-    parts += [f"{counts.deleted:,} deleted before their end"] if counts.deleted else []
-    return ", ".join(parts)
+    scheduled = f", {counts.scheduled:,} scheduled" if counts.scheduled else ""
+    ran = f", {counts.running:,} ran" if counts.running else ""
+    deleted = f", {counts.deleted:,} deleted before their end" if counts.deleted else ""
+    created = f"{counts.created:,} of {counts.total:,} created{scheduled}{ran}"
+    return f"{created}, {counts.completed:,} completed, {counts.failed:,} failed{deleted}"
 
 
 def identifier(result: Result) -> str:

@@ -1,5 +1,6 @@
 """Writes reports of Runs in all formats."""
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,65 +25,39 @@ class ReportInput:
     workloads: Iterable[WorkloadTimes] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _StoredPods:
-    stored: StoredResult
-
-    def __iter__(self) -> Iterator[PodTimes]:
-        return self.stored.pods()
-
-
-@dataclass(frozen=True, slots=True)
-class _StoredWorkloads:
-    stored: StoredResult
-
-    def __iter__(self) -> Iterator[WorkloadTimes]:
-        return self.stored.workloads()
-
-
-ReportSource = StoredResult | ReportInput
-"""Input of a report."""
-
-
-def open_source(source: ReportSource) -> ReportInput:
-    """Return the ReportInput of a source."""
-    if isinstance(source, ReportInput):
-        return source
-    return ReportInput(source.result(), _StoredPods(source), _StoredWorkloads(source))
+def stored_input(stored: StoredResult) -> ReportInput:
+    """Return the ReportInput of a stored Run."""
+    return ReportInput(stored.result(), stored.pods(), stored.workloads())
 
 
 def input_from_path(path: Path) -> ReportInput:
     """Return the Run of a folder or a Result file, with the pods beside it."""
     folder = path if path.is_dir() else path.parent
     result = result_store.load(path)
+    if path.name not in (result_store.RESULT, folder.name):
+        return ReportInput(result)
     stored = StoredResult(folder, result.fleet, result.wave, result.run, result.start)
-    return (
-        ReportInput(result, _StoredPods(stored), _StoredWorkloads(stored))
-        if path.name in (result_store.RESULT, folder.name)
-        else ReportInput(result)
-    )
+    return ReportInput(result, stored.pods(), stored.workloads())
 
 
-def html_page(runs: Sequence[ReportSource], *, compare: bool = False) -> str:
+def html_page(runs: Sequence[ReportInput], *, compare: bool = False) -> str:
     """Return one HTML page for all Runs. Runs of a Wave, or all with *compare*, are compared with the first."""
     style, script = ((_ASSETS / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
-    assets = report_html.PageAssets(style, script)
-    return report_html.page([(run.result, run.pods) for run in map(open_source, runs)], assets, compare=compare)
+    return report_html.page([(run.result, run.pods) for run in runs], style, script, compare=compare)
 
 
-def write_all(sources: Sequence[ReportSource], folder: Path) -> list[Path]:
+def write_all(inputs: Iterable[ReportInput], folder: Path) -> list[Path]:
     """Write all formats into a folder; return the files.
 
     report.html and junit.xml; clusterloader2/ and kube-burner/ in the formats of these tools; json/ and csv/.
     """
-    runs = sorted(map(open_source, sources), key=lambda run: run.result.start)
+    runs = sorted(inputs, key=lambda run: run.result.start)
+    files = itertools.chain(_summary_files(runs), *map(_run_files, runs))
+    return [_write(folder / name, text) for name, text in files]
+
+
+def _summary_files(runs: Sequence[ReportInput]) -> Iterator[tuple[str, Iterable[str]]]:
     results = [run.result for run in runs]
-    return [_write(folder / name, text) for name, text in _summary_files(runs, results)] + [
-        _write(folder / name, text) for run in runs for name, text in _run_files(run)
-    ]
-
-
-def _summary_files(runs: Sequence[ReportInput], results: Sequence[Result]) -> Iterator[tuple[str, Iterable[str]]]:
     if runs:
         yield "report.html", [html_page(runs)]
     yield "junit.xml", [junit.to_xml(results)]

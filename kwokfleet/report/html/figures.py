@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kwokfleet.measure.result import Clock, Latency, PodTimes, Result, Series
+from kwokfleet.measure.result import CLUSTERLOADER2, Clock, Latency, PodTimes, Result, Series
 from kwokfleet.report import numbers
 from kwokfleet.report.html import gantt, svg_plot, tables
 from kwokfleet.report.html.svg_plot import Band, PlotLine
@@ -42,11 +42,9 @@ def _charts(series: Series) -> Iterator[_Chart]:
         titles = tuple((name, name.removesuffix("/s")) for name in known)
         yield _Chart(title, kind, titles, tuple(columns[name] for name in known))
     used = [name for name in names if name.startswith("utilisation/")]
-    ordered = sorted(
-        used, key=lambda name: (not name.startswith("utilisation/*"), -_maximum(series.columns[name]), name)
-    )
+    used.sort(key=lambda name: (not name.startswith("utilisation/*"), -_maximum(series.columns[name]), name))
     more = f", the {MAX_LINES} highest of {len(used)}" if len(used) > MAX_LINES else ""
-    pools = tuple((name, _pool_title(name)) for name in ordered[:MAX_LINES])
+    pools = tuple((name, _pool_title(name)) for name in used[:MAX_LINES])
     yield _Chart(f"Requests as a share of pool capacity{more}", "share", pools)
     for prefix, title, kind in _BY_SCHEDULER:
         by_scheduler = [name for name in names if name.startswith(prefix)]
@@ -65,32 +63,23 @@ def _maximum(values: Iterable[float | None]) -> float:
 
 def over_time(results: Sequence[Result]) -> list[str]:
     """Return the time series of each Run, with common scales."""
-    charts_by_run = [list(_charts(result.series)) if result.series else [] for result in results]
-    seconds = max((length(result) for result in results), default=1.0)
+    seconds = max(map(length, results), default=1.0)
     most: dict[str, float] = {}
-    for result, charts in zip(results, charts_by_run, strict=True):
-        for chart in charts:
-            top = max(
-                (_maximum(result.series.columns[name]) for name, _ in chart.columns if result.series), default=0.0
-            )
+    for series in (result.series for result in results if result.series):
+        for chart in _charts(series):
+            top = max((_maximum(series.columns[name]) for name, _ in chart.columns), default=0.0)
             most[chart.title] = max(most.get(chart.title, 0.0), top)
-    return [
-        "".join(
-            _chart(result, chart, seconds, most[chart.title], _pointer(result)) for chart in charts if chart.columns
-        )
-        for result, charts in zip(results, charts_by_run, strict=True)
-    ]
+    return ["".join(_run_charts(result, seconds, most)) for result in results]
 
 
-def _pointer(result: Result) -> str:
-    """Return the group of plots that share a pointer."""
-    return f"{result.name} {result.start.timestamp():.0f}"
+def _run_charts(result: Result, seconds: float, most: Mapping[str, float]) -> Iterator[str]:
+    if result.series:
+        for chart in _charts(result.series):
+            if chart.columns:
+                yield _chart(result, result.series, chart, seconds, most[chart.title])
 
 
-def _chart(result: Result, chart: _Chart, seconds: float, most: float, group: str) -> str:
-    series = result.series
-    if series is None:
-        return ""
+def _chart(result: Result, series: Series, chart: _Chart, seconds: float, most: float) -> str:
     first = (series.start - result.start).total_seconds()
     scale = 100.0 if chart.kind == "share" else 1.0
     lines = [
@@ -100,6 +89,7 @@ def _chart(result: Result, chart: _Chart, seconds: float, most: float, group: st
     unit = {"share": "%", "rate": "/s"}.get(chart.kind, "")
     axis = svg_plot.value_axis(most * scale, unit)
     mark_times = [(mark.at - result.start).total_seconds() for mark in result.marks]
+    group = f"{result.name} {result.start.timestamp():.0f}"
     return svg_plot.figure(
         chart.title, lines, svg_plot.time_axis(seconds), axis, chart.kind, bands(result), mark_times, group
     )
@@ -132,25 +122,22 @@ def bands(result: Result) -> list[Band]:
 
 def distributions(result: Result) -> str:
     """Return the latency distributions of one Run, by clock."""
-    groups: dict[str, list[PlotLine]] = {}
+    groups: dict[str, list[Latency]] = {}
     for latency in result.latencies:
         if latency.cdf and (title := _title(latency)):
-            groups.setdefault(title, []).append(_by_clock(latency))
+            groups.setdefault(title, []).append(latency)
+    plots = [_distribution(title, map(_by_clock, group), group) for title, group in groups.items()]
     schedulers = [latency for latency in result.latencies if latency.of.startswith("pods/scheduler=") and latency.cdf]
     by_scheduler = [latency for latency in schedulers if latency.name == "scheduling" and latency.clock is Clock.WATCH]
     if len(by_scheduler) > 1:
-        groups["Pods: scheduling, by scheduler"] = [
-            PlotLine(latency.of.partition("=")[2], svg_plot.step_path(latency.cdf), place % MAX_LINES + 1)
-            for place, latency in enumerate(by_scheduler)
-        ]
-    tops = _tops(result.latencies)
-    tops["Pods: scheduling, by scheduler"] = max((latency.cdf[-1][0] for latency in by_scheduler), default=0.0)
-    return "".join(_distribution(title, lines, tops[title]) for title, lines in groups.items())
+        lines = _coloured([latency.of.partition("=")[2] for latency in by_scheduler], by_scheduler)
+        plots.append(_distribution("Pods: scheduling, by scheduler", lines, by_scheduler))
+    return "".join(plots)
 
 
 def _title(latency: Latency) -> str:
     """Return the title of a latency's plot; empty if it has none."""
-    if latency.clock in tables.CLUSTERLOADER2:
+    if latency.clock in CLUSTERLOADER2:
         is_startup = (latency.of, latency.name) == ("pods", "pod_startup")
         return "Pods: startup, ClusterLoader2's definitions" if is_startup else ""
     if latency.of.startswith("pods/"):
@@ -159,17 +146,14 @@ def _title(latency: Latency) -> str:
     return f"{latency.of.capitalize()}{plural}: {tables.STEPS.get(latency.name, latency.name)}"
 
 
-def _tops(latencies: Iterable[Latency]) -> dict[str, float]:
-    tops: dict[str, float] = {}
-    for latency in latencies:
-        if latency.cdf:
-            tops[_title(latency)] = max(tops.get(_title(latency), 0.0), latency.cdf[-1][0])
-    return tops
-
-
 def _by_clock(latency: Latency) -> PlotLine:
     colour = _CLOCK_COLOURS[latency.clock]
     return PlotLine(latency.clock, svg_plot.step_path(latency.cdf), colour, dashed=colour > 1)
+
+
+def _coloured(titles: Iterable[str], latencies: Iterable[Latency | None]) -> Iterator[PlotLine]:
+    for place, (title, latency) in enumerate(zip(titles, latencies, strict=True)):
+        yield PlotLine(title, svg_plot.step_path(latency.cdf if latency else ()), place % MAX_LINES + 1)
 
 
 def compared_distributions(names: Sequence[str], results: Sequence[Result]) -> str:
@@ -178,22 +162,15 @@ def compared_distributions(names: Sequence[str], results: Sequence[Result]) -> s
     for base in results[0].latencies:
         same = [result.latency(base.name, base.of, base.clock) for result in results]
         known = [latency for latency in same if latency and latency.cdf]
-        if not known or not (title := _title(base)) or not _best(results[0], base):
-            continue
-        lines = [
-            PlotLine(names[place], svg_plot.step_path(latency.cdf if latency else ()), place % MAX_LINES + 1)
-            for place, latency in enumerate(same)
-        ]
-        plots.append(_distribution(f"{title} ({base.clock})", lines, max(latency.cdf[-1][0] for latency in known)))
+        is_best = base.clock in CLUSTERLOADER2 or numbers.main_latency(results[0], base.name, base.of) is base
+        if known and is_best and (title := _title(base)):
+            plots.append(_distribution(f"{title} ({base.clock})", _coloured(names, same), known))
     return "".join(plots)
 
 
-def _best(result: Result, latency: Latency) -> bool:
-    return latency.clock in tables.CLUSTERLOADER2 or numbers.main_latency(result, latency.name, latency.of) is latency
-
-
-def _distribution(title: str, lines: Sequence[PlotLine], top: float) -> str:
-    return svg_plot.figure(title, lines, svg_plot.duration_axis(top), svg_plot.share_axis(), "cdf")
+def _distribution(title: str, lines: Iterable[PlotLine], latencies: Iterable[Latency]) -> str:
+    axis = svg_plot.duration_axis(max(latency.cdf[-1][0] for latency in latencies))
+    return svg_plot.figure(title, list(lines), axis, svg_plot.share_axis(), "cdf")
 
 
 # ----------------------------------------------------------------------------------------
@@ -226,11 +203,12 @@ def _flags(result: Result, seconds: float) -> str:
 
 def _strip(result: Result, seconds: float) -> str:
     """Return the submissions as a strip. Darker means a higher rate."""
-    rates = result.series.columns.get("submitted/s") if result.series else None
-    if not rates or not result.series or not _maximum(rates):
-        return ""
-    first, step = (result.series.start - result.start).total_seconds(), result.series.step_s
+    series = result.series
+    rates = series.columns.get("submitted/s", ()) if series else ()
     highest, scale = _maximum(rates), gantt.COLUMNS / seconds
+    if not series or not highest:
+        return ""
+    first, step = (series.start - result.start).total_seconds(), series.step_s
     column_rates = [0.0] * gantt.COLUMNS
     for step_number, rate in enumerate(rates):  # a rate belongs to the step that ends there
         start, end = (int((first + (step_number + by) * step) * scale) for by in (-1, 0))
@@ -241,10 +219,6 @@ def _strip(result: Result, seconds: float) -> str:
         if column_rate:
             level = max(1, round(_STRIP_LEVELS * column_rate / highest))
             paths[level] = paths.get(level, "") + f"M{column},0h1v1h-1z"
-    return _strip_svg(paths)
-
-
-def _strip_svg(paths: Mapping[int, str]) -> str:
     filled = "".join(f'<path class="l{level}" d="{path}"/>' for level, path in sorted(paths.items()))
     return (
         f'<svg class="strip" viewBox="0 0 {gantt.COLUMNS} 1" preserveAspectRatio="none" role="img" '

@@ -4,8 +4,7 @@ Rows are pods in the order of their creation, columns are time. With more pods t
 pods, and its colour depth their number.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from html import escape
 
 from kwokfleet.measure.result import PodTimes
@@ -19,15 +18,11 @@ _ROW_PX = 6
 _FEW_ROWS = 40
 
 
-@dataclass(slots=True)
 class _Spans:
     """Number of pods by row and column, stored as changes between columns."""
 
-    rows: int
-    changes: list[list[int]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.changes = [[0] * (COLUMNS + 1) for _ in range(self.rows)]
+    def __init__(self, rows: int) -> None:
+        self.changes = [[0] * (COLUMNS + 1) for _ in range(rows)]
 
     def add(self, row: int, first: float, last: float) -> None:
         start, end = (min(COLUMNS, max(0, column)) for column in (int(first), int(-(-last // 1))))
@@ -35,10 +30,10 @@ class _Spans:
             self.changes[row][start] += 1
             self.changes[row][end] -= 1
 
-    def paths(self, sizes: Sequence[int]) -> Mapping[int, str]:
+    def fill(self, style: str, sizes: Sequence[int]) -> str:
         """Return an SVG path for each colour depth."""
-        high = ".8" if self.rows <= _FEW_ROWS else "1"
-        paths_by_level: dict[int, list[str]] = {}
+        high = ".8" if len(self.changes) <= _FEW_ROWS else "1"
+        paths: dict[int, str] = {}
         for row, changes in enumerate(self.changes):
             level, since, total = 0, 0, 0
             for column, change in enumerate(changes):
@@ -46,32 +41,25 @@ class _Spans:
                 now = -(-_LEVELS * total // sizes[row]) if column < COLUMNS else 0
                 if now != level:
                     if level:
-                        paths_by_level.setdefault(min(level, _LEVELS), []).append(
-                            f"M{since},{row}H{column}v{high}H{since}z"
-                        )
+                        depth = min(level, _LEVELS)
+                        paths[depth] = paths.get(depth, "") + f"M{since},{row}H{column}v{high}H{since}z"
                     level, since = now, column
-        return {level: "".join(parts) for level, parts in paths_by_level.items()}
+        return "".join(f'<path class="{style} l{level}" d="{path}"/>' for level, path in sorted(paths.items()))
 
 
 def _first(pod: PodTimes, *names: str) -> float | None:
     """Return the first known time, by the watch clock or the API clock."""
-    for name in names:
-        for stamps in (pod.seen, pod.api):
-            if name in stamps:
-                return stamps[name]
-    return None
+    return next((times[name] for name in names for times in (pod.seen, pod.api) if name in times), None)
 
 
 def _spans(pods: Iterable[PodTimes], start: float, end: float) -> list[tuple[float, float, float]]:
     spans = []
     for pod in pods:
         created = _first(pod, "created", "scheduled", "running")
-        if created is None:
-            continue
-        over = _first(pod, "over", "gone")
-        last = end if over is None else over
-        ran = _first(pod, "running", "started")
-        spans.append((created - start, (last if ran is None else ran) - start, last - start))
+        if created is not None:
+            over, ran = _first(pod, "over", "gone"), _first(pod, "running", "started")
+            last = end if over is None else over
+            spans.append((created - start, (last if ran is None else ran) - start, last - start))
     return sorted(spans)
 
 
@@ -89,7 +77,7 @@ def picture(pods: Iterable[PodTimes], start: float, seconds: float, bands: Seque
         sizes[row] += 1
         waiting.add(row, created * scale, ran * scale)
         running.add(row, ran * scale, over * scale)
-    filled = _fill("waiting", waiting.paths(sizes)) + _fill("running", running.paths(sizes))
+    filled = waiting.fill("waiting", sizes) + running.fill("running", sizes)
     gaps = "".join(
         f'<rect class="gap" x="{svg_plot.number(band.start * scale)}" y="0" '
         f'width="{svg_plot.number((band.end - band.start) * scale)}" height="{rows}">'
@@ -103,10 +91,6 @@ def picture(pods: Iterable[PodTimes], start: float, seconds: float, bands: Seque
     )
     order = f"{len(spans):,} pods, the first created on top"
     note = order if len(spans) <= rows else f"{order}; one row is up to {-(-len(spans) // rows):,}"
-    names = (*(("submitted",) if "strip" in marks else ()), "waiting", "running")
+    names = ("submitted", "waiting", "running")[0 if "strip" in marks else 1 :]
     head = f'<ul class="legend">{"".join(f"<li class={name}>{name}</li>" for name in names)}</ul><p>{note}</p>'
     return svg_plot.frame("Waiting and running pods", head, body, svg_plot.time_axis(seconds), None, 'class="gantt"')
-
-
-def _fill(kind: str, paths: Mapping[int, str]) -> str:
-    return "".join(f'<path class="{kind} l{level}" d="{path}"/>' for level, path in sorted(paths.items()))

@@ -25,16 +25,23 @@ class Cell:
 Row = Sequence[Cell | str]
 
 
+def texts(*values: str) -> list[Cell]:
+    """Return cells with text, aligned to the left."""
+    return [Cell(value, "text") for value in values]
+
+
 def table(head: Row, rows: Iterable[Row], style: str = "") -> str:
-    """Return a table. A row with one cell is a group heading."""
+    """Return a table, empty without rows. A row with one cell is a group heading."""
     body_rows = "".join(_row(row, len(head)) for row in rows)
+    if not body_rows:
+        return ""
     body = f"<table><thead><tr>{_cells(head, 'th')}</tr></thead><tbody>{body_rows}</tbody></table>"
-    return f'<div class="sheet{f" {style}" if style else ""}">{body}</div>\n'
+    return f'<div class="sheet{style and f" {style}"}">{body}</div>\n'
 
 
 def _row(row: Row, width: int) -> str:
     if len(row) == 1:
-        return f'<tr class="group"><th colspan="{width}">{escape(str(_cell(row[0]).text))}</th></tr>'
+        return f'<tr class="group"><th colspan="{width}">{escape(_cell(row[0]).text)}</th></tr>'
     return f"<tr>{_cell(row[0]).html('th')}{_cells(row[1:], 'td')}</tr>"
 
 
@@ -44,6 +51,12 @@ def _cells(row: Row, tag: str) -> str:
 
 def _cell(cell: Cell | str) -> Cell:
     return Cell(cell) if isinstance(cell, str) else cell
+
+
+def notes(texts: Iterable[str]) -> str:
+    """Return notes as a list; empty without notes."""
+    items = "".join(f"<li>{escape(text)}</li>" for text in texts)
+    return f'<ul class="note">{items}</ul>' if items else ""
 
 
 def section(title: str, body: str) -> str:

@@ -6,7 +6,6 @@ Its Content-Security-Policy forbids all requests, and allows only the script ins
 import base64
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from html import escape
 
 from kwokfleet.measure.result import PodTimes, Result
@@ -17,18 +16,10 @@ MAX_RUNS = 8
 """Number of distinct colours."""
 
 
-@dataclass(frozen=True, slots=True)
-class PageAssets:
-    """Style sheet and script of the page."""
-
-    style: str
-    script: str
-
-
 Run = tuple[Result, Iterable[PodTimes]]
 
 
-def page(runs: Sequence[Run], assets: PageAssets, *, compare: bool = False) -> str:
+def page(runs: Sequence[Run], style: str, script: str, *, compare: bool = False) -> str:
     """Return the page of one Run, or of several side by side, compared with the first.
 
     Runs of different Waves follow each other, unless *compare* is set.
@@ -36,16 +27,17 @@ def page(runs: Sequence[Run], assets: PageAssets, *, compare: bool = False) -> s
     waves: dict[tuple[str, str], list[Run]] = {}
     for result, pods in runs:
         waves.setdefault(("", "") if compare else (result.fleet, result.wave), []).append((result, pods))
+    results = [result for result, _ in runs]
     parts = [_wave(wave_runs) for wave_runs in waves.values()]
-    title, body = parts[0] if len(parts) == 1 else _overview([result for result, _ in runs], parts)
-    return _document(title, f"{body}{_footer([result for result, _ in runs])}", assets)
+    title, body = parts[0] if len(parts) == 1 else _overview(results, parts)
+    return _document(title, body + _footer(results), style, script)
 
 
 def _wave(runs: Sequence[Run]) -> tuple[str, str]:
     displayed = runs[-MAX_RUNS:]
     title, body = _single(*displayed[0]) if len(displayed) == 1 else _several(displayed)
     if len(runs) > len(displayed):
-        body += f'<ul class="note"><li>The latest {len(displayed)} of {len(runs)} Runs are displayed.</li></ul>'
+        body += markup.notes([f"The latest {len(displayed)} of {len(runs)} Runs are displayed."])
     return title, body
 
 
@@ -56,8 +48,8 @@ def _overview(results: Sequence[Result], parts: Sequence[tuple[str, str]]) -> tu
     return title, head + "".join(f"<article>{body}</article>\n" for _, body in parts)
 
 
-def _document(title: str, body: str, assets: PageAssets) -> str:
-    script_hash = base64.b64encode(hashlib.sha256(assets.script.encode()).digest()).decode()
+def _document(title: str, body: str, style: str, script: str) -> str:
+    script_hash = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{script_hash}'; "
         "base-uri 'none'; form-action 'none'"
@@ -67,22 +59,21 @@ def _document(title: str, body: str, assets: PageAssets) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{assets.style}</style>\n</head>\n<body>\n{body}"
-        f"<script>{assets.script}</script>\n</body>\n</html>\n"
+        f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n{body}"
+        f"<script>{script}</script>\n</body>\n</html>\n"
     )
 
 
 def _single(result: Result, pods: Iterable[PodTimes]) -> tuple[str, str]:
     title = f"{result.fleet} / {result.wave} / {result.run}"
     facts = "".join(f"<span>{escape(fact)}</span>" for fact in _facts(result))
-    notes = "".join(f"<li>{escape(text)}</li>" for text in tables.notes(result))
     [over_time] = figures.over_time([result])
     body = (
         f"<header><div><h1>{escape(result.wave)} "
         f"<small>Run {escape(result.run)} of fleet {escape(result.fleet)}</small></h1>"
         f'<p class="lead">{facts}</p></div>{tables.badge(result)}</header>\n'
         f"{tables.cards(result)}"
-        f"{f'<ul class={chr(34)}note{chr(34)}>{notes}</ul>' if notes else ''}"
+        f"{markup.notes(tables.notes(result))}"
         f"{markup.section('Gates', tables.gates([(None, result)]))}"
         f"{markup.section('Timeline', figures.timeline(result, pods))}"
         f"{markup.section('Over time', _grid('grid2', over_time))}"
@@ -112,6 +103,9 @@ def _several(runs: Sequence[Run]) -> tuple[str, str]:
     title = f"{waves}: {len(runs)} Runs compared"
     over_time = figures.over_time(results)
     timelines = [figures.timeline(result, pods) for result, pods in runs]
+    latencies = "".join(
+        markup.details(name, tables.latencies(result)) for name, result in zip(names, results, strict=True)
+    )
     body = (
         f"<header><div><h1>{escape(waves)} <small>{len(runs)} Runs compared</small></h1>"
         f'<p class="lead"><span>differences are relative to {escape(names[0])}</span></p></div></header>\n'
@@ -121,7 +115,7 @@ def _several(runs: Sequence[Run]) -> tuple[str, str]:
         f"{markup.section('Gates', tables.gates(list(zip(tags, results, strict=True))))}"
         f"{markup.section('Timeline', _columns(tags, timelines))}"
         f"{markup.section('Over time', _columns(tags, over_time))}"
-        f"{markup.section('Latencies', _details(names, [tables.latencies(result) for result in results]))}"
+        f"{markup.section('Latencies', latencies)}"
         f"{markup.section('Failures', _columns(tags, [tables.failures(result) for result in results]))}"
     )
     return title, body
@@ -131,38 +125,28 @@ def _names(results: Sequence[Result]) -> list[str]:
     """Return short distinct names of Runs."""
     same = len({(result.fleet, result.wave) for result in results}) == 1
     short = [f"Run {result.run}" if same else result.name for result in results]
-    return (
-        short if len(set(short)) == len(short) else [f"{chr(65 + place)}: {name}" for place, name in enumerate(short)]
-    )
+    is_distinct = len(set(short)) == len(short)
+    return short if is_distinct else [f"{chr(65 + place)}: {name}" for place, name in enumerate(short)]
 
 
 def _runs_table(tags: Sequence[markup.Cell], results: Sequence[Result]) -> str:
-    head = [markup.Cell(title, "text") for title in ("run", "wave", "started", "state", "gates", "notes")]
-    rows = [
-        [name, *(markup.Cell(text, "text") for text in _about(result))]
-        for name, result in zip(tags, results, strict=True)
-    ]
-    return markup.table(head, rows)
-
-
-def _about(result: Result) -> Iterable[str]:
-    yield from (f"{result.fleet}/{result.wave}", numbers.instant(result.start), result.state, numbers.verdict(result))
-    yield " ".join(tables.notes(result))
+    rows = []
+    for tag, result in zip(tags, results, strict=True):
+        wave, notes = f"{result.fleet}/{result.wave}", " ".join(tables.notes(result))
+        about = (wave, numbers.instant(result.start), result.state, numbers.verdict(result), notes)
+        rows.append([tag, *markup.texts(*about)])
+    return markup.table(markup.texts("run", "wave", "started", "state", "gates", "notes"), rows)
 
 
 def _columns(tags: Sequence[markup.Cell], bodies: Sequence[str]) -> str:
     if not any(bodies):
         return ""
-    result = (
+    sections = (
         f'<section><h3 class="run {tag.style}">{escape(tag.text)}</h3>'
         f'<div class="stack">{body or "<p class=soft>none</p>"}</div></section>'
         for tag, body in zip(tags, bodies, strict=True)
     )
-    return f'<div class="runs">{"".join(result)}</div>'
-
-
-def _details(names: Sequence[str], bodies: Sequence[str]) -> str:
-    return "".join(markup.details(name, body) for name, body in zip(names, bodies, strict=True))
+    return f'<div class="runs">{"".join(sections)}</div>'
 
 
 def _footer(results: Sequence[Result]) -> str:

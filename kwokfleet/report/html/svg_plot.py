@@ -84,10 +84,8 @@ def duration_axis(seconds: float) -> Axis:
     """Return an axis of durations, in milliseconds, seconds or minutes."""
     if seconds < 1:
         axis = value_axis(max(seconds, 1e-6) * 1000, " ms")
-        return Axis(
-            axis.top / 1000,
-            tuple((value / 1000, text.replace("1,000 ms", "1 s")) for value, text in axis.ticks),
-        )
+        ticks = ((value / 1000, text.replace("1,000 ms", "1 s")) for value, text in axis.ticks)
+        return Axis(axis.top / 1000, tuple(ticks))
     return value_axis(seconds, " s") if seconds < 180 else time_axis(seconds)  # noqa: PLR2004  # then minutes read better
 
 
@@ -133,10 +131,8 @@ def _thinned(values: Sequence[float | None], step: float) -> list[tuple[float, f
 
 def step_path(points: Sequence[tuple[float, float]]) -> str:
     """Return the path of a cumulative distribution, in percent."""
-    if not points:
-        return ""
     steps = "".join(f"H{number(x)}V{number(y * 100)}" for x, y in points)
-    return f"M{number(points[0][0])},0{steps}"
+    return f"M{number(points[0][0])},0{steps}" if points else ""
 
 
 def figure(  # noqa: PLR0913, PLR0917  # a plot has these
@@ -161,11 +157,10 @@ def figure(  # noqa: PLR0913, PLR0917  # a plot has these
         f"{drawn}</g></svg>"
     )
     body = svg if drawn else f'<p class="none">no data</p>{svg}'
-    return frame(title, legend(lines), body, x, y, f'data-kind="{kind}" data-group="{escape(group)}"')
+    return frame(title, _legend(lines), body, x, y, f'data-kind="{kind}" data-group="{escape(group)}"')
 
 
-def legend(lines: Sequence[PlotLine]) -> str:
-    """Return the legend."""
+def _legend(lines: Sequence[PlotLine]) -> str:
     if len(lines) < 2:  # noqa: PLR2004  # the title says it
         return ""
     rows = (f'<li class="c{line.colour}{" dashed" if line.dashed else ""}">{escape(line.title)}</li>' for line in lines)

@@ -1,17 +1,15 @@
 """Tables of the HTML report: cards, gates, latencies, comparison, failures."""
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from html import escape
 
 from kwokfleet.measure import compare
 from kwokfleet.measure.compare import Comparison, Delta, DeltaVerdict, Unit
-from kwokfleet.measure.result import Clock, Counts, GateResult, Latency, Result
+from kwokfleet.measure.result import CLUSTERLOADER2, Clock, Counts, GateResult, Latency, Result
 from kwokfleet.report import numbers
 from kwokfleet.report.html import markup, svg_plot
 from kwokfleet.report.html.markup import Cell, Row
 
-CLUSTERLOADER2 = (Clock.CL2_2024, Clock.CL2_2026)
 STEPS = {
     "scheduling": "created to scheduled",
     "podStartup": "created to running",
@@ -41,29 +39,22 @@ def tag(place: int, title: str) -> Cell:
 
 def cards(result: Result) -> str:
     """Return the key figures."""
-    return f'<dl class="cards">{"".join(_card(*card) for card in _cards(result))}</dl>\n'
-
-
-def _card(title: str, value: str, below: str) -> str:
-    return f"<div><dt>{escape(title)}</dt><dd>{escape(value)}</dd><p>{escape(below)}</p></div>"
+    cards = (tuple(map(escape, card)) for card in _cards(result))
+    items = (f"<div><dt>{title}</dt><dd>{value}</dd><p>{below}</p></div>" for title, value, below in cards)
+    return f'<dl class="cards">{"".join(items)}</dl>\n'
 
 
 def _cards(result: Result) -> Iterator[tuple[str, str, str]]:
     counts, kind = result.objects, result.template_kind or "object"
     done, word = (counts.completed, "completed") if counts.completed or counts.failed else (counts.created, "created")
     yield f"{kind}s {word}", f"{done:,}", f"of {counts.total:,}; {counts.failed:,} failed"
-    yield (
-        "Time",
-        numbers.duration(numbers.length(result)),
-        "until the last object ended" if result.end else "not over yet",
-    )
+    ended = "until the last object ended" if result.end else "not over yet"
+    yield "Time", numbers.duration(numbers.length(result)), ended
     for name, title in (("podStartup", "Pod startup, p99"), ("scheduling", "Scheduling, p99")):
         latency = numbers.main_latency(result, name)
         below = f"p50 {numbers.duration(latency.p50)}, clock: {latency.clock}" if latency else "no data"
         yield title, numbers.duration(latency.p99 if latency else None), below
-    best = next(
-        (throughput for throughput in result.throughput if not throughput.scheduler and throughput.windows), None
-    )
+    best = next((item for item in result.throughput if not item.scheduler and item.windows), None)
     window = f"mean {numbers.rate(best.mean)}, windows of {best.window_s:g} s" if best else "no data"
     yield "Scheduled, peak", numbers.rate(best.max if best else None), window
     pacing = result.pacing
@@ -90,28 +81,20 @@ def notes(result: Result) -> Iterator[str]:
 
 def gates(results: Sequence[tuple[Cell | None, Result]]) -> str:
     """Return the gates of all Runs."""
-    several = len(results) > 1
-    head = [*([Cell("run", "text")] if several else []), *(Cell(name, "text") for name in _GATE_HEAD)]
+    head = markup.texts(*(["run"] if len(results) > 1 else []), "gate", "verdict", "wanted", "got", "clock", "why")
     rows = [
-        [*([name] if several and name else []), *_gate(gate)]
-        for name, result in results
+        [*([tag] if tag else []), *_gate(gate)]
+        for tag, result in results
         for gate in sorted(result.gates, key=lambda item: item.passed)
     ]
-    return (
-        markup.table(head, rows)
-        if rows
-        else '<p class="soft">The Wave has no gates: <code>expect</code> is not set.</p>'
-    )
-
-
-_GATE_HEAD = ("gate", "verdict", "wanted", "got", "clock", "why")
+    return markup.table(head, rows) or '<p class="soft">The Wave has no gates: <code>expect</code> is not set.</p>'
 
 
 def _gate(gate: GateResult) -> Iterator[Cell]:
     verdict = numbers.NO_DATA if gate.no_data else "passed" if gate.passed else "failed"
     yield Cell(gate.name, "text")
     yield Cell({"passed": "✓ passed", "failed": "✕ failed"}.get(verdict, f"? {verdict}"), f"text {_style(verdict)}")
-    yield from (Cell(text, "text") for text in (gate.want, gate.got, str(gate.clock or "")))
+    yield from markup.texts(gate.want, gate.got, gate.clock or "")
     yield Cell(gate.why, "text long")
 
 
@@ -134,7 +117,7 @@ def latencies(result: Result) -> str:
 
 
 def _latency_table(latencies: Sequence[Latency]) -> str:
-    head: Row = [Cell("latency", "text"), Cell("clock", "text"), "known", "missing", *numbers.STATISTICS]
+    head: Row = [*markup.texts("latency", "clock"), "known", "missing", *numbers.STATISTICS]
     rows: list[Row] = []
     last = None
     for latency in sorted(latencies, key=lambda item: (item.of != "pods", item.of)):
@@ -144,66 +127,51 @@ def _latency_table(latencies: Sequence[Latency]) -> str:
         values = (numbers.duration(getattr(latency, name)) for name in numbers.STATISTICS)
         title = Cell(latency.name, "text", STEPS.get(latency.name, ""))
         rows.append([title, Cell(latency.clock, "text"), f"{latency.count:,}", f"{latency.missing:,}", *values])
-    return markup.table(head, rows) if rows else ""
+    return markup.table(head, rows)
 
 
 def counts(result: Result) -> str:
     """Return the counts of objects and pods."""
     names = list(Counts.model_fields)
-    rows: list[Row] = [
-        [f"{result.template_kind or 'object'}s", *(f"{getattr(result.objects, name):,}" for name in names)]
-    ]
-    if result.template_kind != "Pod":
-        rows.append(["Pods", *(f"{getattr(result.pods, name):,}" for name in names)])
+    groups = [(f"{result.template_kind or 'object'}s", result.objects)]
+    groups += [("Pods", result.pods)] if result.template_kind != "Pod" else []
+    rows = ([title, *(f"{getattr(group, name):,}" for name in names)] for title, group in groups)
     return markup.table(["", *("ran" if name == "running" else name for name in names)], rows)
 
 
 def rates(result: Result) -> str:
     """Return the scheduling throughput and the lateness of submissions."""
-    throughput: list[Row] = [
+    statistics, pacing = ("mean", "p50", "p90", "p99", "max"), result.pacing
+    throughput = (
         [item.scheduler or "all schedulers", f"{item.windows:,}"]
-        + [numbers.rate(getattr(item, name)) for name in ("mean", "p50", "p90", "p99", "max")]
+        + [numbers.rate(getattr(item, name)) for name in statistics]
         for item in result.throughput
-    ]
-    head: Row = [Cell("scheduled per second", "text"), "windows", "mean", "p50", "p90", "p99", "max"]
-    return (markup.table(head, throughput) if throughput else "") + "<br>" + _pacing(result)
-
-
-def _pacing(result: Result) -> str:
-    pacing = result.pacing
-    head: Row = [
-        Cell("submitted", "text"),
-        "planned rate",
-        "rate",
-        "late p50",
-        "p90",
-        "p99",
-        "max",
-        "retried",
-        "rejected",
-    ]
-    late = (numbers.duration(getattr(pacing, name)) for name in ("p50", "p90", "p99", "max"))
-    sent = (numbers.rate(pacing.planned_rate), numbers.rate(pacing.rate))
-    return markup.table(head, [[f"{pacing.count:,}", *sent, *late, f"{pacing.retried:,}", f"{pacing.refused:,}"]])
+    )
+    late = (numbers.duration(getattr(pacing, name)) for name in statistics[1:])
+    sent = (f"{pacing.count:,}", numbers.rate(pacing.planned_rate), numbers.rate(pacing.rate))
+    return (
+        markup.table([*markup.texts("scheduled per second"), "windows", *statistics], throughput)
+        + "<br>"
+        + markup.table(
+            [*markup.texts("submitted"), "planned rate", "rate", "late p50", *statistics[2:], "retried", "rejected"],
+            [[*sent, *late, f"{pacing.retried:,}", f"{pacing.refused:,}"]],
+        )
+    )
 
 
 def failures(result: Result) -> str:
     """Return the failures."""
     rows: list[Row] = [
-        [Cell(failure.what, "text long"), f"{failure.count:,}", Cell(failure.example, "text")]
-        for failure in result.troubles
+        [Cell(group.what, "text long"), f"{group.count:,}", Cell(group.example, "text")] for group in result.troubles
     ]
-    return markup.table([Cell("reason", "text"), "count", Cell("first object", "text")], rows) if rows else ""
+    return markup.table([Cell("reason", "text"), "count", Cell("first object", "text")], rows)
 
 
 def marks(result: Result) -> str:
     """Return the numbered marks of the timeline."""
-    rows = (f"<li><b>{escape(mark.what)}</b> {_since(result, mark.at)}</li>" for mark in result.marks)
+    times = (svg_plot.elapsed((mark.at - result.start).total_seconds()) for mark in result.marks)
+    rows = (f"<li><b>{escape(mark.what)}</b> at {at}</li>" for mark, at in zip(result.marks, times, strict=True))
     return f'<ol class="marks">{"".join(rows)}</ol>' if result.marks else ""
-
-
-def _since(result: Result, when: datetime) -> str:
-    return f"at {svg_plot.elapsed((when - result.start).total_seconds())}"
 
 
 # ----------------------------------------------------------------------------------------
@@ -216,18 +184,14 @@ def comparison(names: Sequence[Cell], results: Sequence[Result]) -> str:
     head = [Cell("", "text"), *(Cell(name.text, name.style.replace("text ", "")) for name in names)]
     rows: list[Row] = [["time until the last object ended", *_lengths(results)]]
     for group, lines in _groups(results[0]):
-        all_deltas = [(title, [_find(item, key) for item in compared]) for title, key in lines]
-        known = [
-            (title, deltas)
-            for title, deltas in all_deltas
-            if any(delta and delta.after is not None for delta in deltas)
-        ]
-        rows += [[group]] if known else []
-        rows += [[title, *(_delta(delta, first=not at) for at, delta in enumerate(deltas))] for title, deltas in known]
+        known: list[Row] = []
+        for title, key in lines:
+            deltas = [_find(item, key) for item in compared]
+            if any(delta and delta.after is not None for delta in deltas):
+                known.append([title, *(_delta(delta, first=not at) for at, delta in enumerate(deltas))])
+        rows += [[group], *known] if known else []
     notes = {note for item in compared[1:] for note in item.notes}
-    note_items = "".join(f"<li>{escape(note)}</li>" for note in sorted(notes))
-    few = "few" if len(results) <= _FEW else ""
-    return markup.table(head, rows, few) + (f'<ul class="note">{note_items}</ul>' if note_items else "")
+    return markup.table(head, rows, "few" if len(results) <= _FEW else "") + markup.notes(sorted(notes))
 
 
 def _lengths(results: Sequence[Result]) -> Iterator[Cell]:
@@ -235,8 +199,7 @@ def _lengths(results: Sequence[Result]) -> Iterator[Cell]:
     for place, result in enumerate(results):
         seconds = numbers.length(result)
         by = seconds - base if place and seconds is not None and base is not None else None
-        ratio = by / base if by is not None and base else None
-        below = numbers.change(by, ratio, Unit.SECONDS) if by is not None else ""
+        below = numbers.change(by, by / base if base else None, Unit.SECONDS) if by is not None else ""
         yield Cell(numbers.duration(seconds), "", below)
 
 
@@ -244,10 +207,8 @@ _Key = tuple[str, str, str, Clock | None]
 
 
 def _groups(base: Result) -> Iterator[tuple[str, Sequence[tuple[str, _Key]]]]:
-    yield (
-        f"{base.template_kind or 'object'}s",
-        [(name, ("objects", "count", name, None)) for name in ("completed", "failed")],
-    )
+    counts = [(name, ("objects", "count", name, None)) for name in ("completed", "failed")]
+    yield f"{base.template_kind or 'object'}s", counts
     for of in dict.fromkeys(("pods", base.template_kind)):
         for name, statistics in _COMPARED:
             if latency := numbers.main_latency(base, name, of):
@@ -258,9 +219,8 @@ def _groups(base: Result) -> Iterator[tuple[str, Sequence[tuple[str, _Key]]]]:
 
 
 def _find(comparison: Comparison, key: _Key) -> Delta | None:
-    return next(
-        (delta for delta in comparison.deltas if (delta.of, delta.name, delta.statistic, delta.clock) == key), None
-    )
+    matching = (delta for delta in comparison.deltas if (delta.of, delta.name, delta.statistic, delta.clock) == key)
+    return next(matching, None)
 
 
 def _delta(delta: Delta | None, *, first: bool) -> Cell:
