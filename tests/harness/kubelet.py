@@ -48,6 +48,7 @@ class Kubelet:
     """By UID, including finished pods, for their logs."""
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     _stop: threading.Event = field(default_factory=threading.Event)
+    _loop: threading.Thread | None = None
 
     def pod(self, name: str) -> pod_processes.PodProcess:
         """Return the newest pod with a name prefix."""
@@ -85,8 +86,18 @@ class Kubelet:
         }
         self._send("POST", "/api/v1/nodes", node)
 
-    def live(self) -> None:
-        """Run pods until stopped."""
+    def start(self) -> None:
+        """Run pods from now on."""
+        self._loop = threading.Thread(target=self._run, name=self.name, daemon=True)
+        self._loop.start()
+
+    def _end_loop(self) -> None:
+        """End the loop before any pod is stopped: it would show the pods their old manifests again."""
+        self._stop.set()
+        if self._loop is not None:
+            self._loop.join()
+
+    def _run(self) -> None:
         beats = itertools.count()
         while not self._stop.is_set():
             if next(beats) % int(LEASE_RENEWAL_S / POLL_S) == 0:
@@ -138,7 +149,7 @@ class Kubelet:
 
     def lose(self) -> None:
         """Kill all processes without reporting it, as in a power failure."""
-        self._stop.set()
+        self._end_loop()
         for each in self.running.values():
             each.lose()
         for each in self.running.values():
@@ -146,7 +157,7 @@ class Kubelet:
 
     def stop(self) -> None:
         """Stop all pods and delete the Node."""
-        self._stop.set()
+        self._end_loop()
         for each in self.running.values():
             each.seen(None)
         for each in self.running.values():
@@ -171,8 +182,7 @@ def running(
     known = {**usual, **(programs or {})}
     machine = Kubelet(name or f"machine-{secrets.token_hex(3)}", folder, api, namespaces, known, paths)
     machine.register()
-    loop = threading.Thread(target=machine.live, name=machine.name, daemon=True)
-    loop.start()
+    machine.start()
     try:
         yield machine
     except BaseException as exc:
@@ -181,7 +191,6 @@ def running(
         raise
     finally:
         machine.stop()
-        loop.join()
         api.close()
 
 
