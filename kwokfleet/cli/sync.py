@@ -158,14 +158,13 @@ def _print_result(syncer: "Sync", loaded: "loader.Loaded", report: "SyncReport")
 
 def _record_status(syncer: "Sync", loaded: "loader.Loaded", report: "SyncReport", where: "Path") -> None:
     """Write the status of the Fleets, with the commit of the files."""
-    from kwokfleet.reconcile import fleet_status, outcomes
+    from kwokfleet.reconcile import fleet_status
     from kwokfleet.reconcile.changes import WithheldCause
     from kwokfleet.source import folder_source
 
     about = fleet_status.StatusContext(folder_source.folder_description(where, loaded.snapshot.digest))
-    if not syncer.write_status(loaded, report, about) and outcomes.of_cause(
-        report.left.withheld, WithheldCause.APPROVAL
-    ):
+    is_recorded = syncer.write_status(loaded, report, about)
+    if not is_recorded and any(group.cause is WithheldCause.APPROVAL for group in report.left.withheld):
         output.print_line(
             "note: cannot record the withheld plan in the cluster; approve it with: sync --approve DIGEST"
         )
@@ -196,7 +195,7 @@ def delete(  # noqa: PLR0913, PLR0917  # one for each option
     else the command exits with code 3.
     """
     from kwokfleet.kube import throttled_client
-    from kwokfleet.reconcile import reconciler
+    from kwokfleet.reconcile import reconciler, status_writer
     from kwokfleet.source import loader
 
     output.start_logging()
@@ -218,7 +217,7 @@ def delete(  # noqa: PLR0913, PLR0917  # one for each option
         report = _apply(syncer, empty, plan, 0)
         code = _print_result(syncer, empty, report)
         if code is errors.ExitCode.DONE:
-            syncer.delete_fleet(fleet)
+            status_writer.StatusWriter(syncer.sender).delete(fleet)
         raise typer.Exit(code)
 
 

@@ -6,9 +6,8 @@ one that rejects the credentials, ends the whole apply.
 """
 
 import itertools
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 
 import structlog
@@ -18,7 +17,7 @@ from kwokfleet.kube import client, objects, observed, parallel, requests, thrott
 from kwokfleet.kube.objects import Manifest, ObjectKey
 from kwokfleet.kube.observed import Observed
 from kwokfleet.kube.requests import Response
-from kwokfleet.reconcile import diff, drain, patches, shard_handover
+from kwokfleet.reconcile import cluster_state, diff, drain, patches, shard_handover
 from kwokfleet.reconcile import outcomes as report
 from kwokfleet.reconcile.changes import Change, ChangeAction
 from kwokfleet.reconcile.outcomes import ChangeResult, Outcome
@@ -50,8 +49,6 @@ class Applier:
         self.sender = sender
         self._new_object, self._pools = new_object, pools
         self.watch: ProgressCallback = watcher or (lambda _title, _done, _total: None)
-        self._projector = observed.ObservedFactory()
-        self._projecting = threading.Lock()
 
     @property
     def dry_run(self) -> bool:
@@ -66,18 +63,17 @@ class Applier:
             if deletes and kind == "Node":
                 outcomes += drain.NodeDrainer(self, self._pools, inventory).remove(phase_changes)
             else:
-                outcomes += self._replace(
-                    [change for change in phase_changes if change.action is ChangeAction.REPLACE], inventory
-                )
+                replaced = [change for change in phase_changes if change.action is ChangeAction.REPLACE]
+                others = [change for change in phase_changes if change.action is not ChangeAction.REPLACE]
+                outcomes += self._replace(replaced, inventory)
                 title = f"{report.plural(kind)} {'deleted' if deletes else 'applied'}"
-                applied = self._apply_with_handover(
-                    title, [change for change in phase_changes if change.action is not ChangeAction.REPLACE], inventory
-                )
-                outcomes += self._remove_taints(applied) if kind == "Node" and not deletes else applied
+                applied = self._apply_with_handover(title, others, inventory)
+                if kind == "Node" and not self.dry_run:
+                    self._remove_taints(applied)
+                outcomes += applied
         for outcome in outcomes:
-            log.debug(
-                "changed", action=outcome.change.action.value, key="/".join(outcome.change.key), result=outcome.result
-            )
+            change = outcome.change
+            log.debug("changed", action=change.action.value, key="/".join(change.key), result=outcome.result)
         return outcomes
 
     def _apply_with_handover(
@@ -85,36 +81,25 @@ class Applier:
     ) -> list[Outcome]:
         """Apply changes; nodes that move to another kwok are released by the current one first."""
         moves = [
-            each
-            for each in changes
-            if shard_handover.changes_shard(each) and each.live and _may_change(each, each.live)
+            change for change in changes if shard_handover.changes_shard(change) and _may_change(change, change.live)
         ]
         if self.dry_run or not moves:
             return self.run_all(title, changes, self.change)
         handover = shard_handover.ShardHandover(self.sender, moves, inventory)
         handover.release()
         outcomes = self.run_all(title, changes, self.change)
-        handover.complete(
-            {each.change.key.name for each in outcomes if each.result in (ChangeResult.DONE, ChangeResult.ALREADY)}
-        )
+        handover.complete({outcome.change.key.name for outcome in outcomes if outcome.is_applied})
         return outcomes
 
-    def _remove_taints(self, outcomes: list[Outcome]) -> list[Outcome]:
+    def _remove_taints(self, outcomes: Sequence[Outcome]) -> None:
         """Remove the not-ready taint of nodes created Ready, newest first: the controller works oldest first."""
-        created = [
-            outcome
-            for outcome in outcomes
-            if outcome.change.action is ChangeAction.CREATE and outcome.result is ChangeResult.DONE
-        ]
-        if self.dry_run or not created:
-            return outcomes
-        work = [
-            requests.patch(outcome.change.key, patches.remove_not_ready_taint(outcome.change.desired, outcome.version))
-            for outcome in reversed(created)
-            if outcome.change.desired is not None and outcome.version and self._is_ready(outcome.change.desired)
-        ]
+        work = []
+        for outcome in reversed(outcomes):
+            change, node = outcome.change, outcome.change.desired
+            is_created = change.action is ChangeAction.CREATE and outcome.result is ChangeResult.DONE
+            if is_created and node is not None and outcome.version and self._is_ready(node):
+                work.append(requests.patch(change.key, patches.remove_not_ready_taint(node, outcome.version)))
         throttled_client.send_all(self.sender, work, lambda done: self.watch("nodes opened", done, len(work)))
-        return outcomes
 
     def _is_ready(self, node: Manifest) -> bool:
         return bool(self._new_object(node)["status"]["phase"] == "Running") and not node["spec"].get("unschedulable")
@@ -124,10 +109,10 @@ class Applier:
         if not changes:
             return []
         removed = drain.NodeDrainer(self, self._pools, inventory).remove(changes)
-        deleted = [outcome.change for outcome in removed if outcome.result in (ChangeResult.DONE, ChangeResult.ALREADY)]
-        failed = [outcome for outcome in removed if outcome.result not in (ChangeResult.DONE, ChangeResult.ALREADY)]
         if self.dry_run:  # the old nodes still exist, so a creation would conflict
             return removed
+        deleted = [outcome.change for outcome in removed if outcome.is_applied]
+        failed = [outcome for outcome in removed if not outcome.is_applied]
         return [*failed, *self.run_all("nodes replaced", deleted, self.create)]
 
     def run_all(self, title: str, changes: Sequence[Change], act: Callable[[Change], Outcome]) -> list[Outcome]:
@@ -135,12 +120,9 @@ class Applier:
         if not changes:
             return []
         self.watch(title, 0, len(changes))
+        limits, stop = self.sender.limits, self.sender.stop
         outcomes = parallel.run_all(
-            act,
-            changes,
-            self.sender.limits.max_inflight,
-            self.sender.stop,
-            lambda done: self.watch(title, done, len(changes)),
+            act, changes, limits.max_inflight, stop, lambda done: self.watch(title, done, len(changes))
         )
         return [
             outcome or Outcome(change, ChangeResult.SKIPPED, "stopped before this change")
@@ -172,13 +154,12 @@ class Applier:
 
     def resolve_conflict(self, change: Change) -> Outcome:
         """Handle a creation whose object exists: from a repeated request, another sync, or another owner."""
-        live = self.fetch(change.key)
+        live = cluster_state.get_object(self.sender, change.key)
         if live is None or live.deleting:
             return Outcome(change, ChangeResult.AGAIN, "an object with this name is being deleted")
         if not objects.is_managed(live.manifest) or live.fleet != change.fleet:
-            return Outcome(
-                change, ChangeResult.CONFLICT, "an object with this name exists and is not managed by kwokfleet"
-            )
+            why = "an object with this name exists and is not managed by kwokfleet"
+            return Outcome(change, ChangeResult.CONFLICT, why)
         differences = diff.differences(change.desired or {}, live)
         return self.update(change, live, differences) if differences else Outcome(change, ChangeResult.ALREADY)
 
@@ -200,7 +181,7 @@ class Applier:
                 return Outcome(change, ChangeResult.DONE, version=_version(response))
             if not _is_stale(response):
                 return _rejected_outcome(change, response)
-            live = self.fetch(change.key)
+            live = cluster_state.get_object(self.sender, change.key)
             differences = diff.differences(change.desired or {}, live) if live else ()
         return Outcome(change, ChangeResult.FAILED, f"gave up after {MAX_PATCH_ATTEMPTS} write conflicts")
 
@@ -211,7 +192,7 @@ class Applier:
             if response.status not in _SUCCESS:
                 break
             if "resourceVersion" in patch.body["metadata"]:  # the next patch needs the new version
-                live = self._observed(key, response.json())
+                live = observed.ObservedFactory().from_manifest(key.api_version, key.kind, response.json())
         return response
 
     def delete(self, change: Change) -> Outcome:
@@ -228,30 +209,18 @@ class Applier:
             return Outcome(change, ChangeResult.AGAIN, "the object was recreated meanwhile")
         return _rejected_outcome(change, response)
 
-    def fetch(self, key: ObjectKey) -> Observed | None:
-        """Return the live object; None if it does not exist."""
-        response = self.sender.send(requests.get(key))
-        if response.status == HTTPStatus.NOT_FOUND:
-            return None
-        if response.status != HTTPStatus.OK:
-            raise client.rejection_error(self.sender.api, response, f"get {key.kind.lower()}s")
-        return self._observed(key, response.json())
-
-    def _observed(self, key: ObjectKey, manifest: Manifest) -> Observed:
-        with self._projecting:
-            return self._projector.from_manifest(key.api_version, key.kind, manifest)
-
 
 def _phase(change: Change) -> tuple[bool, str]:
     return change.action is ChangeAction.DELETE, change.key.kind
 
 
-def _may_change(change: Change, live: Observed) -> bool:
+def _may_change(change: Change, live: Observed | None) -> bool:
     """Return whether an object may be written: managed, or being adopted; of nodes, only fake ones."""
-    if objects.is_managed(live.manifest):
-        return True
-    adopting = change.live is not None and not objects.is_managed(change.live.manifest)
-    return adopting and live.uid == change.live.uid and (live.key.kind != "Node" or objects.is_fake_node(live.manifest))  # type: ignore[union-attr]
+    if live is None or objects.is_managed(live.manifest):
+        return live is not None
+    if change.live is None or objects.is_managed(change.live.manifest) or live.uid != change.live.uid:
+        return False
+    return live.key.kind != "Node" or objects.is_fake_node(live.manifest)
 
 
 def _is_stale(response: Response) -> bool:
@@ -262,20 +231,14 @@ def _is_stale(response: Response) -> bool:
 
 
 def _rejected_outcome(change: Change, response: Response) -> Outcome:
-    retryable = response.status in throttled_client.RETRYABLE_STATUSES
-    return Outcome(
-        change, ChangeResult.FAILED if retryable else ChangeResult.REFUSED, f"{response.status} {response.message}"
-    )
+    is_retryable = response.status in throttled_client.RETRYABLE_STATUSES
+    result = ChangeResult.FAILED if is_retryable else ChangeResult.REFUSED
+    return Outcome(change, result, f"{response.status} {response.message}")
 
 
 def _version(response: Response) -> int:
     # Parsing a whole node for its version costs more than sending it.
-    prefix = b'"resourceVersion":"'
-    start = response.body.find(prefix)
-    if start < 0:
-        return 0
-    start += len(prefix)
-    return int(response.body[start : response.body.index(b'"', start)] or 0)
+    return int(response.body.partition(b'"resourceVersion":"')[2].partition(b'"')[0] or 0)
 
 
 def ensure_definitions(
@@ -299,9 +262,16 @@ def ensure_definitions(
             raise error
         waiting.append(key)
         yield key.name
+    wait_until_established(sender, waiting, timeout_s)
+
+
+def wait_until_established(
+    sender: throttled_client.ThrottledClient, definitions: Iterable[ObjectKey], timeout_s: float
+) -> None:
+    """Wait until the API server serves the kinds of CustomResourceDefinitions."""
     deadline = time.monotonic() + timeout_s
-    for key in waiting:
-        while not _established(sender.send(requests.get(key)).json()):
+    for key in definitions:
+        while not objects.has_condition(sender.send(requests.get(key)).json(), "Established"):
             if time.monotonic() > deadline or sender.stop.wait(throttled_client.FIRST_PAUSE_S):
                 raise errors.DeadlineError(
                     f"{key.name} was not established within {timeout_s:g} s", hint="run the command again"
@@ -310,18 +280,9 @@ def ensure_definitions(
 
 def _replace_outdated(sender: throttled_client.ThrottledClient, manifest: Manifest, live: Manifest) -> None:
     """Replace a definition of ours whose digest differs."""
-    digest = manifest["metadata"].get("annotations", {}).get(objects.DIGEST)
-    live_digest = (live["metadata"].get("annotations") or {}).get(objects.DIGEST)
-    if (
-        digest
-        and live_digest
-        and digest != live_digest
-        and objects.labels(live).get(objects.MANAGED_BY) == objects.KWOKFLEET
-    ):
+    digest, live_digest = (
+        (definition["metadata"].get("annotations") or {}).get(objects.DIGEST) for definition in (manifest, live)
+    )
+    if digest and live_digest and digest != live_digest and objects.is_managed(live):
         version = live["metadata"]["resourceVersion"]
         sender.send(requests.replace({**manifest, "metadata": {**manifest["metadata"], "resourceVersion": version}}))
-
-
-def _established(definition: Manifest) -> bool:
-    conditions = (definition.get("status") or {}).get("conditions") or ()
-    return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)

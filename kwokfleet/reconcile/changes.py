@@ -91,6 +91,11 @@ class Plan:
         """Whether nothing differs."""
         return not self.changes and not self.withheld
 
+    def counts(self) -> dict[str, int]:
+        """Return the number of changes of each action, and of withheld changes."""
+        counts = {action.value: sum(change.action is action for change in self.changes) for action in ChangeAction}
+        return counts | {"withheld": sum(len(group.changes) for group in self.withheld)}
+
 
 def owner(manifest: Manifest) -> tuple[str, str]:
     """Return the Fleet and pool of an object."""
@@ -105,9 +110,5 @@ def digest(changes: Iterable[Change]) -> str:
 
 
 def _identity(change: Change) -> tuple[object, ...]:
-    content = (
-        change.desired
-        if change.action is ChangeAction.CREATE
-        else [tuple(difference) for difference in change.differences]
-    )
+    content = change.desired if change.action is ChangeAction.CREATE else list(map(tuple, change.differences))
     return change.action, tuple(change.key), change.live.uid if change.live else "", content

@@ -16,7 +16,7 @@ STALE_CACHE_GRACE_S = 60.0
 """How long a cache may be stale before its kinds count as unknown."""
 FEW = 8
 """Up to this many objects are read one by one; more are listed."""
-_KINDS = {each.kind: each for each in requests.MANAGED_KINDS}
+_KINDS = {kind.kind: kind for kind in requests.MANAGED_KINDS}
 
 
 class LiveCluster:
@@ -25,12 +25,11 @@ class LiveCluster:
     def __init__(
         self, api: requests.RequestSender, follower: informer.Informer, stale_grace_s: float = STALE_CACHE_GRACE_S
     ) -> None:
-        self._api, self._mirror, self._stale_grace_s = api, follower, stale_grace_s
-        self._projector = observed.ObservedFactory()
+        self._api, self._informer, self._stale_grace_s = api, follower, stale_grace_s
 
     def inventory(self) -> tuple[Inventory, Mapping[str, str]]:
         """Return managed objects, and the kinds that could not be listed; waits for a stale cache to recover."""
-        view = self._mirror.wait_until_synced(self._stale_grace_s)
+        view = self._informer.wait_until_synced(self._stale_grace_s)
         return view.objects, view.unknown
 
     def foreign_objects(self, keys: Iterable[ObjectKey]) -> Mapping[ObjectKey, Observed]:
@@ -46,29 +45,19 @@ class LiveCluster:
     def _unmanaged(self, kind: requests.Kind, keys: set[ObjectKey]) -> Iterable[Observed]:
         """Yield the unmanaged objects of a kind with one of the given keys."""
         if len(keys) <= FEW:  # a list of thousands of nodes takes longer
-            yield from (live for key in sorted(keys) if (live := self._get(key)) and not _has_our_label(live))
+            live_objects = (get_object(self._api, key) for key in sorted(keys))
+            yield from (live for live in live_objects if live and not _has_our_label(live))
             return
         try:
             for item in client.list_objects(self._api, kind, requests.UNMANAGED_SELECTOR, metadata_only=True):
-                metadata = item["metadata"]
-                key = ObjectKey(kind.api_version, kind.kind, metadata.get("namespace", ""), metadata["name"])
-                if key in keys:
-                    live = self._get(key)
-                    if live is not None:
-                        yield live
+                key = requests.item_key(kind, item)
+                if key in keys and (live := get_object(self._api, key)):
+                    yield live
         except errors.UnreachableError:
             raise
         except errors.ClusterError:
             if kind.api_version != objects.STAGE_API_VERSION:  # without kwok's CRDs no such object exists
                 raise
-
-    def _get(self, key: ObjectKey) -> Observed | None:
-        response = self._api.send(requests.get(key))
-        if response.status == HTTPStatus.NOT_FOUND:
-            return None
-        if response.status != HTTPStatus.OK:
-            raise client.rejection_error(self._api, response, f"get {key.kind.lower()}s")
-        return self._projector.from_manifest(key.api_version, key.kind, response.json())
 
     def foreign_occupants(self, namespaces: Iterable[str]) -> Mapping[str, str]:
         """Return the namespaces that contain foreign objects, with one of them."""
@@ -77,22 +66,17 @@ class LiveCluster:
 
     def pod_counts(self, nodes: Sequence[str]) -> Mapping[str, int]:
         """Return the number of running pods on each node."""
-        counts = dict.fromkeys(nodes, 0)
         fields = [f"spec.nodeName={name}" for name in nodes] if len(nodes) <= FEW else ["spec.nodeName!="]
-        for field in fields:
-            for item in client.list_objects(self._api, requests.POD, fields=field):
-                pod = self._projector.from_manifest("v1", "Pod", item)
-                if observed.node_name(pod) in counts and not observed.is_finished(pod):
-                    counts[observed.node_name(pod)] += 1
-        return counts
+        return _running_pods(nodes, (pod for selected in fields for pod in self._pods(selected)))
 
     def pods_on(self, nodes: AbstractSet[str]) -> list[Observed]:
         """Return all pods bound to *nodes*."""
-        pods = (self._projector.from_manifest("v1", "Pod", item) for item in self._bound_pods())
-        return [pod for pod in pods if observed.node_name(pod) in nodes]
+        return [pod for pod in self._pods("spec.nodeName!=") if observed.node_name(pod) in nodes]
 
-    def _bound_pods(self) -> Iterable[Manifest]:
-        return client.list_objects(self._api, requests.POD, fields="spec.nodeName!=")
+    def _pods(self, fields: str) -> Iterable[Observed]:
+        factory = observed.ObservedFactory()
+        for item in client.list_objects(self._api, requests.POD, fields=fields):
+            yield factory.from_manifest("v1", "Pod", item)
 
     def approved_digests(self) -> frozenset[str]:
         """Return the digests of approved plans."""
@@ -115,6 +99,24 @@ class LiveCluster:
         return "the API server"
 
 
+def get_object(api: requests.RequestSender, key: ObjectKey) -> Observed | None:
+    """Return a live object; None if it does not exist."""
+    response = api.send(requests.get(key))
+    if response.status == HTTPStatus.NOT_FOUND:
+        return None
+    if response.status != HTTPStatus.OK:
+        raise client.rejection_error(api, response, f"get {key.kind.lower()}s")
+    return observed.ObservedFactory().from_manifest(key.api_version, key.kind, response.json())
+
+
+def _running_pods(nodes: Iterable[str], pods: Iterable[Observed]) -> Mapping[str, int]:
+    counts = dict.fromkeys(nodes, 0)
+    for pod in pods:
+        if observed.node_name(pod) in counts and not observed.is_finished(pod):
+            counts[observed.node_name(pod)] += 1
+    return counts
+
+
 def _has_our_label(live: Observed) -> bool:
     return objects.labels(live.manifest).get(objects.MANAGED_BY) == objects.KWOKFLEET
 
@@ -123,7 +125,7 @@ def _holds(fields: Mapping[str, Any], path: diff.Path) -> bool:
     for step in path:
         inner = fields.get(f"f:{step}")
         if inner is None:
-            return bool(fields) is False  # a leaf: the manager owns all of it
+            return not fields  # a leaf: the manager owns all of it
         fields = inner
     return True
 
@@ -142,17 +144,16 @@ class SavedCluster:
     """A cluster saved with `kubectl get nodes,stages,… -o json`."""
 
     def __init__(self, manifests: Iterable[Manifest]) -> None:
-        projector = observed.ObservedFactory()
+        factory = observed.ObservedFactory()
         self._ours: dict[ObjectKey, Observed] = {}
         self._others: dict[ObjectKey, Observed] = {}
         self._pods: list[Observed] = []
         for manifest in manifests:
-            each = projector.from_manifest(manifest["apiVersion"], manifest["kind"], manifest)
-            if each.key.kind == "Pod":
-                self._pods.append(each)
-            elif each.key.kind in _KINDS:
-                ours = objects.labels(each.manifest).get(objects.MANAGED_BY) == objects.KWOKFLEET
-                (self._ours if ours else self._others)[each.key] = each
+            saved = factory.from_manifest(manifest["apiVersion"], manifest["kind"], manifest)
+            if saved.key.kind == "Pod":
+                self._pods.append(saved)
+            elif saved.key.kind in _KINDS:
+                (self._ours if _has_our_label(saved) else self._others)[saved.key] = saved
 
     def inventory(self) -> tuple[Inventory, Mapping[str, str]]:
         """Return managed objects; the file counts as complete."""
@@ -169,11 +170,7 @@ class SavedCluster:
 
     def pod_counts(self, nodes: Sequence[str]) -> Mapping[str, int]:
         """Return the number of running pods on each node."""
-        counts = dict.fromkeys(nodes, 0)
-        for pod in self._pods:
-            if observed.node_name(pod) in counts and not observed.is_finished(pod):
-                counts[observed.node_name(pod)] += 1
-        return counts
+        return _running_pods(nodes, self._pods)
 
     def approved_digests(self) -> frozenset[str]:
         """Return nothing: approvals are in the live cluster."""

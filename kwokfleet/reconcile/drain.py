@@ -28,18 +28,16 @@ RETRY_S = 0.5
 FEW = 8
 """Pools up to this size are deleted node by node."""
 WHOLE_POOL_S = 600.0
-_STAYING = ("DaemonSet",)
-"""Owners that recreate pods on cordoned nodes: these pods are deleted after the node."""
 
 
 class NodeDrainer:
     """Drains and deletes nodes."""
 
     def __init__(
-        self, applier: "applier.Applier", rules: Mapping[str, FleetPolicy], inventory: observed.Inventory
+        self, applier: "applier.Applier", policies: Mapping[str, FleetPolicy], inventory: observed.Inventory
     ) -> None:
         self._applier, self._sender = applier, applier.sender
-        self._rules, self._inventory = rules, inventory
+        self._policies, self._inventory = policies, inventory
 
     def remove(self, changes: Sequence[Change]) -> list[Outcome]:
         """Delete nodes, pool by pool."""
@@ -62,17 +60,12 @@ class NodeDrainer:
             outcomes = self._collection(name, changes)
         else:
             outcomes = self._one_by_one(changes, pods, self._policy(name))
-        gone = {
-            outcome.change.key.name
-            for outcome in outcomes
-            if outcome.result in (ChangeResult.DONE, ChangeResult.ALREADY)
-        }
         if self._policy(name).policy != "none" and not self._applier.dry_run:
-            self._sweep(gone, pods)
+            self._sweep({outcome.change.key.name for outcome in outcomes if outcome.is_applied}, pods)
         return outcomes
 
     def _policy(self, name: tuple[str, str]) -> fleet_api.Drain:
-        fleet = self._rules.get(name[0])
+        fleet = self._policies.get(name[0])
         pool = fleet.pools.get(name[1]) if fleet else None
         return pool.drain if pool else fleet_api.Drain()
 
@@ -80,16 +73,11 @@ class NodeDrainer:
 
     def _is_whole(self, name: tuple[str, str], changes: Sequence[Change]) -> bool:
         """Return whether these are all nodes with the labels of a pool, and all are fake."""
-        members = [
-            node for node in self._inventory.values() if node.key.kind == "Node" and (node.fleet, node.pool) == name
-        ]
+        nodes = (live for live in self._inventory.values() if live.key.kind == "Node")
+        members = [node for node in nodes if (node.fleet, node.pool) == name]
         keys = {change.key for change in changes}
-        return (
-            all(name)
-            and len(members) > FEW
-            and all(node.key in keys and objects.is_managed(node.manifest) for node in members)
-            and len(members) == len(changes)
-        )
+        is_planned = all(node.key in keys and objects.is_managed(node.manifest) for node in members)
+        return all(name) and len(members) > FEW and is_planned and len(members) == len(changes)
 
     def _collection(self, name: tuple[str, str], changes: Sequence[Change]) -> list[Outcome]:
         """Delete a pool by its labels, at the version of its list, until none of its nodes is left."""
@@ -99,15 +87,14 @@ class NodeDrainer:
         while True:
             listed = self._listed(name)
             if listed is None or not all(expected.get(node) == uid for node, uid in listed[1].items()):
-                return self._applier.run_all(
-                    title, changes, self._applier.delete
-                )  # not the planned nodes: check each one
+                break  # not the planned nodes: check each one
             self._applier.watch(title, len(expected) - len(listed[1]), len(expected))
             if not listed[1]:
                 return [Outcome(change, ChangeResult.DONE) for change in changes]
             response = self._sender.send(requests.delete_pool(*name, listed[0]))
             if response.status not in (HTTPStatus.OK, HTTPStatus.GATEWAY_TIMEOUT) or time.monotonic() > deadline:
-                return self._applier.run_all(title, changes, self._applier.delete)
+                break
+        return self._applier.run_all(title, changes, self._applier.delete)
 
     def _listed(self, name: tuple[str, str]) -> tuple[int, dict[str, str]] | None:
         """Return the resourceVersion of a pool's list, and the UIDs of its nodes; None if one is not fake."""
@@ -132,11 +119,7 @@ class NodeDrainer:
 
     def _one_by_one(self, changes: Sequence[Change], pods: informer.Informer, policy: fleet_api.Drain) -> list[Outcome]:
         cordoned = self._applier.run_all("nodes cordoned", changes, self._cordon)
-        remaining = {
-            outcome.change.key: outcome
-            for outcome in cordoned
-            if outcome.result not in (ChangeResult.DONE, ChangeResult.ALREADY)
-        }
+        remaining = {outcome.change.key: outcome for outcome in cordoned if not outcome.is_applied}
         cordoned_changes = [change for change in changes if change.key not in remaining]
         if policy.policy != "none" and not self._applier.dry_run:
             reasons = self._emptied({change.key.name for change in cordoned_changes}, pods, policy)
@@ -171,11 +154,8 @@ class NodeDrainer:
             remaining = [pod for pod in pods.view().objects.values() if _must_go(pod, nodes)]
             self._applier.watch("pods evicted", len(requested) - len(remaining), max(len(requested), len(remaining)))
             if not remaining or time.monotonic() >= deadline or self._sender.stop.is_set():
-                return {
-                    observed.node_name(pod): reasons.get(pod.uid)
-                    or f"pod {_name(pod)} has not terminated; check that kwok is running"
-                    for pod in remaining
-                }
+                why = "pod {} has not terminated; check that kwok is running"
+                return {observed.node_name(pod): reasons.get(pod.uid) or why.format(_name(pod)) for pod in remaining}
             for pod in remaining:
                 if not pod.deleting and (pod.uid not in requested or pod.uid in reasons):
                     requested.add(pod.uid)
@@ -202,13 +182,13 @@ class NodeDrainer:
 
 
 def _must_go(pod: Observed, nodes: set[str]) -> bool:
-    """Return whether a pod must be gone before its node is deleted."""
+    """Return whether a pod must be gone before its node is deleted. A DaemonSet recreates pods on cordoned nodes."""
     metadata = pod.manifest["metadata"]
     return (
         observed.node_name(pod) in nodes
         and not observed.is_finished(pod)
         and not metadata["mirror"]
-        and not any(owner["kind"] in _STAYING for owner in metadata["ownerReferences"])
+        and not any(owner["kind"] == "DaemonSet" for owner in metadata["ownerReferences"])
     )
 
 

@@ -11,10 +11,19 @@ from kwokfleet.reconcile import guards
 from kwokfleet.reconcile import outcomes as report
 from kwokfleet.reconcile.changes import Plan, Withheld, WithheldCause
 from kwokfleet.reconcile.outcomes import Outcome
-from kwokfleet.reconcile.plan_input import FleetPolicy, PoolPolicy
+from kwokfleet.reconcile.plan_input import FleetPolicy
 
 _WORDS = 1024
 """Maximum length of a condition's message."""
+_REASONS = {
+    WithheldCause.APPROVAL: "PruneWithheld",
+    WithheldCause.SUSPENDED: "Suspended",
+    WithheldCause.WINDOW: "OutsideWindow",
+    WithheldCause.BROKEN: "InvalidSource",
+    WithheldCause.STALLED: "FieldConflict",
+    WithheldCause.CONFLICT: "NotOurs",
+    WithheldCause.NOT_FAKE: "NotOurs",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,42 +44,34 @@ class StatusContext:
 
 def statuses(  # noqa: PLR0913, PLR0917  # all inputs of a status
     names: Iterable[str],
-    rules: Mapping[str, FleetPolicy],
+    policies: Mapping[str, FleetPolicy],
     inventory: Inventory,
     left: Plan,
     outcomes: Sequence[Outcome],
-    about: StatusContext | None = None,
+    about: StatusContext,
 ) -> dict[str, Manifest]:
     """Return the status of each Fleet, without timestamps."""
-    pools = {name: {pool: [rule.size, 0, 0, 0] for pool, rule in _pools(rules, name)} for name in names}
+    pools = {
+        name: {pool: [policy.size, 0, 0, 0] for pool, policy in policies.get(name, FleetPolicy()).pools.items()}
+        for name in names
+    }
     for live in inventory.values():
         if live.key.kind == "Node" and live.fleet in pools:
             counts = pools[live.fleet].setdefault(live.pool, [0, 0, 0, 0])
             counts[1] += 1
             counts[2] += live.ready
             counts[3] += live.schedulable
-    context = about or StatusContext()
-    suspended = {name for name, rule in rules.items() if rule.suspended}
+    suspended = {name for name, policy in policies.items() if policy.suspended}
     return {
-        name: _status(name, counts, left, outcomes, context, suspended=name in suspended)
-        | _context_fields(name, context)
+        name: _status(name, counts, left, outcomes, about, suspended=name in suspended) | _context_fields(name, about)
         for name, counts in pools.items()
     }
 
 
-def _pools(rules: Mapping[str, FleetPolicy], name: str) -> Iterable[tuple[str, PoolPolicy]]:
-    return rules[name].pools.items() if name in rules else ()
-
-
 def _context_fields(name: str, about: StatusContext) -> Manifest:
-    fields: Manifest = {}
-    if about.source:
-        fields["source"] = about.source
-    if name in about.plans:
-        fields["plans"] = list(about.plans[name])
-    if name in about.waves:
-        fields["waves"] = list(about.waves[name])
-    return fields
+    lists = {"plans": about.plans, "waves": about.waves}
+    source = {"source": about.source} if about.source else {}
+    return source | {field: list(by_fleet[name]) for field, by_fleet in lists.items() if name in by_fleet}
 
 
 def _node_counts(counts: Sequence[int]) -> Manifest:
@@ -91,7 +92,11 @@ def _status(  # noqa: PLR0913  # all inputs of a status
     failed = [outcome for outcome in report.failures(outcomes) if outcome.change.fleet == name]
     waiting = sum(change.fleet == name for change in left.changes)
     stalled = [group for group in withheld if group.cause in guards.NEEDS_OPERATOR]
-    why = [_why(group) for group in withheld]
+    # kubectl get shows only the Ready condition, so it names the command of an approval.
+    why = [
+        f"{group.why}; to allow it: kwokfleet approve {group.digest}" if group.digest else group.why
+        for group in withheld
+    ]
     why += [f"{outcome.change.key.name}: {outcome.message}" for outcome in failed]
     if waiting and not why:
         why = [f"{waiting} changes left to apply"]
@@ -117,11 +122,6 @@ def _status(  # noqa: PLR0913  # all inputs of a status
     }  # fmt: skip
 
 
-def _why(group: Withheld) -> str:
-    """Return the reason for the Ready condition, with the command of an approval: kubectl get shows only this."""
-    return f"{group.why}; to allow it: kwokfleet approve {group.digest}" if group.digest else group.why
-
-
 def _left(waiting: int, withheld: Sequence[Withheld]) -> str:
     # Changes of a broken file are guesses: they are not counted.
     held = sum(len(group.changes) for group in withheld if group.cause is not WithheldCause.BROKEN)
@@ -129,16 +129,7 @@ def _left(waiting: int, withheld: Sequence[Withheld]) -> str:
 
 
 def _reason(withheld: Sequence[Withheld]) -> str:
-    reasons = {
-        WithheldCause.APPROVAL: "PruneWithheld",
-        WithheldCause.SUSPENDED: "Suspended",
-        WithheldCause.WINDOW: "OutsideWindow",
-        WithheldCause.BROKEN: "InvalidSource",
-        WithheldCause.STALLED: "FieldConflict",
-        WithheldCause.CONFLICT: "NotOurs",
-        WithheldCause.NOT_FAKE: "NotOurs",
-    }
-    return next((reasons[group.cause] for group in withheld if group.cause in reasons), "Withheld")
+    return next((_REASONS[group.cause] for group in withheld if group.cause in _REASONS), "Withheld")
 
 
 def _condition(kind: str, holds: bool, reason: str, message: str) -> Manifest:  # noqa: FBT001  # status of the condition
@@ -146,13 +137,8 @@ def _condition(kind: str, holds: bool, reason: str, message: str) -> Manifest:  
 
 
 def _withheld(group: Withheld) -> Manifest:
-    fields: Manifest = {
-        "cause": group.cause.value,
-        "why": group.why,
-        "changes": len(group.changes),
-        "next": guards.next_step(group),
-    }
-    return fields | ({"digest": group.digest} if group.digest else {})
+    fields = {"cause": group.cause.value, "why": group.why, "changes": len(group.changes)}
+    return fields | {"next": guards.next_step(group)} | ({"digest": group.digest} if group.digest else {})
 
 
 def with_last_desired(status: Manifest, live: Manifest) -> Manifest:
@@ -178,16 +164,11 @@ def status_update(status: Manifest, live: Manifest, now: datetime) -> Manifest |
 
 def suspended_fleets(fleets: Iterable[Manifest]) -> frozenset[str]:
     """Return the Fleets suspended by annotation."""
-    metadata = [fleet["metadata"] for fleet in fleets]
-    return frozenset(
-        entry["name"] for entry in metadata if (entry.get("annotations") or {}).get(objects.SUSPEND) == "true"
-    )
+    annotations = {fleet["metadata"]["name"]: fleet["metadata"].get("annotations") or {} for fleet in fleets}
+    return frozenset(name for name, values in annotations.items() if values.get(objects.SUSPEND) == "true")
 
 
 def fleet_resource(name: str) -> Manifest:
     """Return the custom resource of a Fleet, without status."""
-    return {
-        "apiVersion": objects.API_VERSION,
-        "kind": "Fleet",
-        "metadata": {"name": name, "labels": {objects.MANAGED_BY: objects.KWOKFLEET}},
-    }
+    metadata = {"name": name, "labels": {objects.MANAGED_BY: objects.KWOKFLEET}}
+    return {"apiVersion": objects.API_VERSION, "kind": "Fleet", "metadata": metadata}

@@ -1,13 +1,13 @@
 """Outcomes of changes, and summaries of Plans."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from kwokfleet.kube import objects
 from kwokfleet.reconcile import diff
-from kwokfleet.reconcile.changes import Change, ChangeAction, Plan, Withheld, WithheldCause
+from kwokfleet.reconcile.changes import Change, ChangeAction, Plan
 
 
 class ChangeResult(StrEnum):
@@ -42,6 +42,11 @@ class Outcome:
     version: int = 0
     """resourceVersion after the change; 0 if unknown."""
 
+    @property
+    def is_applied(self) -> bool:
+        """Whether the object has the desired state."""
+        return self.result in (ChangeResult.DONE, ChangeResult.ALREADY)
+
 
 @dataclass(frozen=True, slots=True)
 class ChangeGroup:
@@ -50,10 +55,8 @@ class ChangeGroup:
     fleet: str
     title: str
     noun: str
-    created: int
-    changed: int
-    replaced: int
-    deleted: int
+    counts: Mapping[str, int]
+    """Number of changes of each action."""
     fields: tuple[tuple[str, int], ...]
     """Changed field categories, and the number of objects of each."""
 
@@ -63,35 +66,24 @@ def groups(changes: Iterable[Change]) -> list[ChangeGroup]:
     by_group: dict[tuple[str, str, str], list[Change]] = {}
     for change in changes:
         title = f"pool {change.pool}" if change.pool else plural(change.key.kind)
-        by_group.setdefault((change.fleet, title, change.key.kind), []).append(change)
-    return [_group(fleet, title, kind, members) for (fleet, title, kind), members in sorted(by_group.items())]
+        by_group.setdefault((change.fleet, title, plural(change.key.kind)), []).append(change)
+    return [_group(*names, members) for names, members in sorted(by_group.items())]
 
 
-def _group(fleet: str, title: str, kind: str, changes: Sequence[Change]) -> ChangeGroup:
-    actions = Counter(change.action for change in changes)
+def _group(fleet: str, title: str, noun: str, changes: Sequence[Change]) -> ChangeGroup:
+    counts = Counter(change.action.value for change in changes)
     fields = Counter(
         name
         for change in changes
         if change.action is ChangeAction.UPDATE
         for name in {category(difference.path) for difference in change.differences}
     )
-    return ChangeGroup(
-        fleet,
-        title,
-        plural(kind),
-        actions[ChangeAction.CREATE],
-        actions[ChangeAction.UPDATE],
-        actions[ChangeAction.REPLACE],
-        actions[ChangeAction.DELETE],
-        tuple(sorted(fields.items())),
-    )
+    return ChangeGroup(fleet, title, noun, counts, tuple(sorted(fields.items())))
 
 
 def category(path: diff.Path) -> str:
     """Return the category of a field: `labels`, `taints`, `capacity`."""
-    if path[0] in ("metadata", "spec", "status") and len(path) > 1:
-        return path[1]
-    return path[0]
+    return path[1] if path[0] in ("metadata", "spec", "status") and len(path) > 1 else path[0]
 
 
 def plural(kind: str) -> str:
@@ -102,28 +94,17 @@ def plural(kind: str) -> str:
 
 def group_line(group: ChangeGroup) -> str:
     """Return one line: `pool gpu: +120 nodes, ~3 labels, -0`."""
-    parts = [f"+{group.created} {group.noun}"]
+    parts = [f"+{group.counts['create']} {group.noun}"]
     parts += [f"~{count} {name}" for name, count in group.fields] or ["~0"]
-    if group.replaced:
-        parts.append(f"±{group.replaced} replaced")
-    parts.append(f"-{group.deleted}")
-    return f"{group.title}: {', '.join(parts)}"
+    parts += [f"±{group.counts['replace']} replaced"] if group.counts["replace"] else []
+    return f"{group.title}: {', '.join(parts)}, -{group.counts['delete']}"
 
 
 def summary(plan: Plan) -> str:
     """Return the counts of a Plan in one sentence."""
-    actions = Counter(change.action for change in plan.changes)
-    text = (
-        f"{actions[ChangeAction.CREATE]} to create, {actions[ChangeAction.UPDATE]} to change, "
-        f"{actions[ChangeAction.REPLACE]} to replace, {actions[ChangeAction.DELETE]} to delete"
-    )
-    withheld = sum(len(group.changes) for group in plan.withheld)
-    return f"{text}; {withheld} withheld" if withheld else text
-
-
-def of_cause(withheld: Iterable[Withheld], *causes: WithheldCause) -> list[Withheld]:
-    """Return the withheld groups with one of *causes*."""
-    return [group for group in withheld if group.cause in causes]
+    counts = plan.counts()
+    text = "{create} to create, {update} to change, {replace} to replace, {delete} to delete".format(**counts)
+    return f"{text}; {counts['withheld']} withheld" if counts["withheld"] else text
 
 
 def failures(outcomes: Iterable[Outcome]) -> list[Outcome]:

@@ -22,7 +22,7 @@ def to_json(plan: Plan, *, whole: bool) -> str:
     document = {
         "differs": not plan.empty,
         "digest": digest(plan.changes),
-        "summary": _counts(plan),
+        "summary": plan.counts(),
         "groups": [_group(group) for group in outcomes.groups(plan.changes)],
         "changes": [_change(change, whole=whole) for change in plan.changes],
         "withheld": [_withheld(group, whole=whole) for group in plan.withheld],
@@ -30,21 +30,9 @@ def to_json(plan: Plan, *, whole: bool) -> str:
     return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()
 
 
-def _counts(plan: Plan) -> dict[str, int]:
-    counts = {action.value: sum(change.action is action for change in plan.changes) for action in ChangeAction}
-    return counts | {"withheld": sum(len(group.changes) for group in plan.withheld)}
-
-
 def _group(group: outcomes.ChangeGroup) -> dict[str, Any]:
-    return {
-        "fleet": group.fleet,
-        "title": group.title,
-        "create": group.created,
-        "update": group.changed,
-        "replace": group.replaced,
-        "delete": group.deleted,
-        "fields": dict(group.fields),
-    }
+    counts = {action.value: group.counts[action] for action in ChangeAction}
+    return {"fleet": group.fleet, "title": group.title, **counts, "fields": dict(group.fields)}
 
 
 def _change(change: Change, *, whole: bool) -> dict[str, Any]:
@@ -78,10 +66,6 @@ def _withheld(group: Withheld, *, whole: bool) -> dict[str, Any]:
     return fields | {"changes": [_change(change, whole=whole) for change in group.changes]}
 
 
-# ----------------------------------------------------------------------------------------
-# text
-
-
 def object_name(change: Change) -> str:
     """Return kind, namespace and name of an object."""
     inside = f"{change.key.namespace}/" if change.key.namespace else ""
@@ -97,9 +81,6 @@ def change_lines(change: Change) -> Iterator[str]:
 
 def field_text(path: diff.Path) -> str:
     """Return a field path: `metadata.labels["a.b/c"]`."""
-    plain = all(step.replace("-", "").replace("_", "").isalnum() for step in path)
-    if plain:
-        return ".".join(path)
     text = ""
     for step in path:
         simple = step.replace("-", "").replace("_", "").isalnum()
@@ -120,16 +101,10 @@ def to_markdown(plan: Plan) -> str:
     groups = outcomes.groups(plan.changes)
     if groups:
         out += ["| fleet | what | create | change | replace | delete |", "|---|---|--:|--:|--:|--:|"]
-        out += [
-            f"| {group.fleet or '(shared)'} | {group.title} | {group.created} | {_fields(group)} "
-            f"| {group.replaced} | {group.deleted} |"
-            for group in groups
-        ]
-        out.append("")
+        out += [*map(_markdown_row, groups), ""]
     for withheld in plan.withheld:
         release = f" To allow it: `kwokfleet approve {withheld.digest}`." if withheld.digest else ""
-        out.append(f"> **withheld** ({withheld.cause}, {len(withheld.changes)}): {withheld.why}.{release}")
-        out.append("")
+        out += [f"> **withheld** ({withheld.cause}, {len(withheld.changes)}): {withheld.why}.{release}", ""]
     listed = [line for change in plan.changes[:MOST_IN_MARKDOWN] for line in change_lines(change)]
     if listed:
         more = len(plan.changes) - MOST_IN_MARKDOWN
@@ -139,26 +114,26 @@ def to_markdown(plan: Plan) -> str:
     return "\n".join(out)
 
 
-def _fields(group: outcomes.ChangeGroup) -> str:
-    return ", ".join(f"{count} {title}" for title, count in group.fields) or str(group.changed)
+def _markdown_row(group: outcomes.ChangeGroup) -> str:
+    changed = ", ".join(f"{count} {title}" for title, count in group.fields) or group.counts["update"]
+    cells = (group.title, group.counts["create"], changed, group.counts["replace"], group.counts["delete"])
+    return f"| {group.fleet or '(shared)'} | {' | '.join(map(str, cells))} |"
 
 
 def file_name(change: Change) -> str:
     """Return the file name of an object for diff tools, as kubectl diff has it."""
-    parts = (change.key.api_version.replace("/", "."), change.key.kind, change.key.namespace, change.key.name)
-    return ".".join(parts)
+    return ".".join((change.key.api_version.replace("/", "."), *change.key[1:]))
 
 
 def before_and_after(change: Change) -> tuple[str, str]:
     """Return the YAML of an object before and after a change."""
-    live = "" if change.live is None else writer.to_yaml(_sorted(change.live.manifest))
-    return live, "" if change.action is ChangeAction.DELETE else writer.to_yaml(_sorted(merged_manifest(change)))
+    live = "" if change.live is None else _sorted_yaml(change.live.manifest)
+    return live, "" if change.action is ChangeAction.DELETE else _sorted_yaml(merged_manifest(change))
 
 
-def _sorted(manifest: Manifest) -> Manifest:
+def _sorted_yaml(manifest: Manifest) -> str:
     """Return an object with sorted keys: the API server and kubectl order them differently."""
-    ordered: Manifest = orjson.loads(orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS))
-    return ordered
+    return writer.to_yaml(orjson.loads(orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS)))
 
 
 def merged_manifest(change: Change) -> Manifest:
@@ -188,8 +163,5 @@ def merged_manifest(change: Change) -> Manifest:
 def unified_diff(change: Change) -> str:
     """Return the unified diff of a change."""
     live, after = before_and_after(change)
-    title = file_name(change)
-    lines = difflib.unified_diff(
-        live.splitlines(keepends=True), after.splitlines(keepends=True), f"LIVE/{title}", f"MERGED/{title}"
-    )
-    return "".join(lines)
+    before, title = live.splitlines(keepends=True), file_name(change)
+    return "".join(difflib.unified_diff(before, after.splitlines(keepends=True), f"LIVE/{title}", f"MERGED/{title}"))

@@ -25,9 +25,8 @@ class Planner:
         if not changes:
             return Plan()
         allowed, withheld = guards.apply_guards(plan_input, changes)
-        return Plan(
-            tuple(sorted(allowed, key=_order)), tuple(sorted(withheld, key=lambda group: (group.fleet, group.cause)))
-        )
+        withheld.sort(key=lambda group: (group.fleet, group.cause))
+        return Plan(tuple(sorted(allowed, key=_order)), tuple(withheld))
 
     def _desired_changes(self, plan_input: PlanInput) -> Iterator[Change]:
         """Yield creations, updates and replacements."""
@@ -45,15 +44,6 @@ class Planner:
                 equal[key] = (desired, live)
 
 
-def plan(plan_input: PlanInput) -> Plan:
-    """Return a Plan, without memory of earlier ones."""
-    return Planner().plan(plan_input)
-
-
-# ----------------------------------------------------------------------------------------
-# changes before guards
-
-
 def _create(plan_input: PlanInput, key: ObjectKey, desired: Manifest) -> Change | None:
     fleet, pool = owner(desired)
     foreign = plan_input.foreign.get(key)
@@ -61,17 +51,9 @@ def _create(plan_input: PlanInput, key: ObjectKey, desired: Manifest) -> Change 
         return Change(ChangeAction.CREATE, key, fleet, pool, "is missing", desired)
     if key.kind == "Namespace":
         return None  # a foreign namespace is used as it is
+    reason = "exists and is not managed by kwokfleet"
     differences = diff.differences(desired, foreign)
-    return Change(
-        ChangeAction.UPDATE,
-        key,
-        fleet,
-        pool,
-        "exists and is not managed by kwokfleet",
-        desired,
-        foreign,
-        differences,
-    )
+    return Change(ChangeAction.UPDATE, key, fleet, pool, reason, desired, foreign, differences)
 
 
 def _update(plan_input: PlanInput, desired: Manifest, live: Observed) -> Change | None:
@@ -83,10 +65,9 @@ def _update(plan_input: PlanInput, desired: Manifest, live: Observed) -> Change 
     if not differences:
         return None
     if plan_input.stalled:  # stalled fields wait; other differences are applied
-        differences = (
-            tuple(difference for difference in differences if (live.key, difference.path) not in plan_input.stalled)
-            or differences
-        )
+        stalled = plan_input.stalled
+        free = tuple(difference for difference in differences if (live.key, difference.path) not in stalled)
+        differences = free or differences
     fleet, pool = owner(desired)
     fixed = diff.needs_replacement(live.key.kind, differences)
     if fixed is not None:
@@ -117,10 +98,9 @@ def _deletion_reason(plan_input: PlanInput, live: Observed) -> tuple[str, bool]:
         return f"fleet {live.fleet} is not declared", True
     if live.key.kind != "Node":
         return f"is no longer declared by fleet {live.fleet}", True
-    pool = fleet.pools.get(live.pool)
-    if pool is None:
+    if live.pool not in fleet.pools:
         return f"pool {live.pool} is not declared", True
-    return f"pool {live.pool} is scaled to {pool.size}", False
+    return f"pool {live.pool} is scaled to {fleet.pools[live.pool].size}", False
 
 
 def _order(change: Change) -> tuple[int, int]:

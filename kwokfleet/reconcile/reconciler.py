@@ -7,7 +7,7 @@ The cache holds managed objects only. Three questions need requests, and only wh
 name of a creation exist, is a namespace to delete in use, was a withheld plan approved. A synced fleet needs none.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -16,7 +16,7 @@ from typing import Protocol
 from kwokfleet.documents import problems
 from kwokfleet.kube.objects import ObjectKey
 from kwokfleet.kube.observed import Inventory, Observed
-from kwokfleet.reconcile import diff, outcomes, planner, scaling
+from kwokfleet.reconcile import diff, planner, scaling
 from kwokfleet.reconcile.changes import ChangeAction, Plan, WithheldCause
 from kwokfleet.reconcile.outcomes import ChangeResult, Outcome
 from kwokfleet.reconcile.plan_input import FleetPolicy, PlanInput, fleet_policies
@@ -91,7 +91,7 @@ class Reconciler:
         self._expire_stalled(now)
         plan_input = self._plan_input(loaded, now)
         plan = self._planner.plan(plan_input)
-        if outcomes.of_cause(plan.withheld, WithheldCause.APPROVAL):
+        if any(group.cause is WithheldCause.APPROVAL for group in plan.withheld):
             approved = self._options.approved | self._cluster.approved_digests()
             if any(group.digest in approved for group in plan.withheld):
                 plan = self._planner.plan(replace(plan_input, approved=approved))
@@ -132,7 +132,9 @@ class Reconciler:
         pods = self._cluster.pod_counts(counted) if counted else {}
         return self._renderer.desired(tree, now, scaling.desired_indices(tree, members, pods, now) if members else None)
 
-    def record_outcomes(self, outcomes: Iterable[Outcome], lookup: "FieldManagerLookup", now: datetime) -> None:
+    def record_outcomes(
+        self, outcomes: Iterable[Outcome], lookup: Callable[[ObjectKey, diff.Path], str], now: datetime
+    ) -> None:
         """Record field writes. A field that is undone every time is stalled for a while."""
         for outcome in outcomes:
             if outcome.change.action is not ChangeAction.UPDATE or outcome.result is not ChangeResult.DONE:
@@ -166,13 +168,6 @@ def with_suspended(loaded: loader.Loaded, names: AbstractSet[str]) -> loader.Loa
         for fleet in loaded.tree.fleets
     )
     return replace(loaded, tree=replace(loaded.tree, fleets=fleets))
-
-
-class FieldManagerLookup(Protocol):
-    """Finds the field manager of a field."""
-
-    def __call__(self, key: ObjectKey, path: diff.Path) -> str:
-        """Return its name."""
 
 
 def _broken(loaded: loader.Loaded, clashes: Sequence[desired.ObjectConflict]) -> dict[str, str]:

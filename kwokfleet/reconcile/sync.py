@@ -60,12 +60,12 @@ class _Written:
     def of(cls, outcomes: Iterable[Outcome]) -> "_Written":
         written = cls()
         for outcome in outcomes:
-            change, done = outcome.change, outcome.result in (ChangeResult.DONE, ChangeResult.ALREADY)
+            change = outcome.change
             if outcome.result is ChangeResult.AGAIN and change.action is ChangeAction.CREATE:
                 written.awaited.add(change.key)
-            elif done and change.action is ChangeAction.DELETE and change.live is not None:
+            elif outcome.is_applied and change.action is ChangeAction.DELETE and change.live is not None:
                 written.deleted[change.key] = change.live.uid
-            elif done and outcome.version:
+            elif outcome.is_applied and outcome.version:
                 written.versions[change.key.kind] = max(outcome.version, written.versions.get(change.key.kind, 0))
         return written
 
@@ -132,14 +132,13 @@ class Sync:
         """Apply changes, and return once the cache shows them: the next plan must not repeat them."""
         self.informer.watch_kinds({change.key.kind for change in changes})
         inventory, _ = self._cluster.inventory()
-        size = sum(key.kind == "Node" for key in inventory) + sum(
-            change.action is ChangeAction.CREATE and change.key.kind == "Node" for change in changes
-        )
-        create_transform = desired.creation_transform(loaded.tree, datetime.now(UTC), size)
-        applier = apply.Applier(sender or self.sender, create_transform, self._reconciler.policies, self.watcher)
-        outcomes = applier.apply(changes, inventory)
+        sender = sender or self.sender
+        created = (change.key for change in changes if change.action is ChangeAction.CREATE)
+        nodes = sum(key.kind == "Node" for key in (*inventory, *created))
+        new_object = desired.creation_transform(loaded.tree, datetime.now(UTC), nodes)
+        outcomes = apply.Applier(sender, new_object, self.policies, self.watcher).apply(changes, inventory)
         if not self.sender.limits.dry_run:
-            stage_requeue.requeue_objects(sender or self.sender, self._cluster, outcomes)
+            stage_requeue.requeue_objects(sender, self._cluster, outcomes)
             self._wait_until_cached(outcomes)
         return outcomes
 
@@ -153,24 +152,16 @@ class Sync:
         if not written.known_to(self.informer.wait(written.visible_in, CACHE_SYNC_TIMEOUT_S)):
             self.informer.wait(written.known_to, self.sender.limits.retry_timeout_s)
 
-    def write_status(
-        self, loaded: loader.Loaded, done: SyncReport, about: fleet_status.StatusContext | None = None
-    ) -> bool:
+    def write_status(self, loaded: loader.Loaded, done: SyncReport, about: fleet_status.StatusContext) -> bool:
         """Write Fleet.status where it changed; return whether that was possible."""
         inventory, _ = self._cluster.inventory()
         statuses = self.fleet_statuses(loaded, done.left, done.outcomes, about)
         writer = status_writer.StatusWriter(self.sender)
-        if not writer.load():
-            return False
-        complete = loaded.usable and not loaded.partial
-        return writer.write(statuses, {live.fleet for live in inventory.values()} if complete else None)
+        alive = {live.fleet for live in inventory.values()} if loaded.usable and not loaded.partial else None
+        return writer.load() and writer.write(statuses, alive)
 
     def fleet_statuses(
-        self,
-        loaded: loader.Loaded,
-        left: Plan,
-        outcomes: Sequence[Outcome],
-        about: fleet_status.StatusContext | None = None,
+        self, loaded: loader.Loaded, left: Plan, outcomes: Sequence[Outcome], about: fleet_status.StatusContext
     ) -> dict[str, Manifest]:
         """Return the status of each Fleet."""
         inventory, _ = self._cluster.inventory()
@@ -181,24 +172,16 @@ class Sync:
         """Plan only the named Fleets, without shared objects."""
         self._reconciler.limit_to(names)
 
-    def delete_fleet(self, fleet: str) -> None:
-        """Delete the Fleet resource."""
-        status_writer.StatusWriter(self.sender).delete(fleet)
-
     def wait_until_ready(self, timeout_s: float) -> None:
         """Wait until all desired nodes are Ready, and schedulable unless declared otherwise."""
         desired_nodes = self._reconciler.nodes()
 
         def not_ready(view: informer.CacheView) -> list[ObjectKey]:
-            return [key for key in desired_nodes if not _is_ready(view, key)]
+            left = [key for key in desired_nodes if not _is_ready(view, key)]
+            self.watcher("nodes ready", len(desired_nodes) - len(left), len(desired_nodes))
+            return left
 
-        def all_ready(view: informer.CacheView) -> bool:
-            left = len(not_ready(view))
-            self.watcher("nodes ready", len(desired_nodes) - left, len(desired_nodes))
-            return not left
-
-        view = self.informer.wait(all_ready, timeout_s)
-        left = not_ready(view)
+        left = not_ready(self.informer.wait(lambda view: not not_ready(view), timeout_s))
         if left:
             raise errors.DeadlineError(
                 f"{len(left)} of {len(desired_nodes)} nodes are not ready and schedulable after {timeout_s:g} s, "
@@ -218,12 +201,9 @@ def exit_code(done: SyncReport, *, usable: bool = True) -> errors.ExitCode:
     """Return the exit code of the most severe result; *usable*: no file has errors."""
     results = {outcome.result for outcome in done.outcomes}
     causes = {group.cause for group in done.left.withheld}
+    failed = results & {ChangeResult.FAILED, ChangeResult.REFUSED, ChangeResult.SKIPPED}
     for code, applies in (
-        (
-            errors.ExitCode.CLUSTER,
-            results & {ChangeResult.FAILED, ChangeResult.REFUSED, ChangeResult.SKIPPED}
-            or WithheldCause.UNKNOWN in causes,
-        ),
+        (errors.ExitCode.CLUSTER, failed or WithheldCause.UNKNOWN in causes),
         (errors.ExitCode.NOT_OURS, ChangeResult.CONFLICT in results or causes & NOT_OURS),
         (errors.ExitCode.DEADLINE, ChangeResult.DEADLINE in results),
         (errors.ExitCode.INPUT, WithheldCause.BROKEN in causes or not usable),

@@ -30,7 +30,9 @@ def status(
     there = [manifests.observe(manifests.node(f"n{number}", status=READY)) for number in range(ready)]
     inventory = {each.key: each for each in there}
     rules = {"lab": FleetPolicy(suspended=suspended, pools={"gpu": PoolPolicy(size=desired)})}
-    return fleet_status.statuses(["lab"], rules, inventory, left or Plan(), outcomes or [])["lab"]
+    return fleet_status.statuses(
+        ["lab"], rules, inventory, left or Plan(), outcomes or [], fleet_status.StatusContext()
+    )["lab"]
 
 
 def conditions(made: Manifest) -> dict[str, tuple[str, str]]:
@@ -76,7 +78,9 @@ def test_what_is_known_beside_the_objects_is_told() -> None:
 def test_a_fleet_whose_file_cannot_be_read_wants_what_it_wanted() -> None:
     """Nobody takes a broken file for the wish to have no nodes."""
     before = status(3, 3)
-    made = fleet_status.with_last_desired(fleet_status.statuses(["lab"], {}, {}, Plan(), [])["lab"], before)
+    made = fleet_status.with_last_desired(
+        fleet_status.statuses(["lab"], {}, {}, Plan(), [], fleet_status.StatusContext())["lab"], before
+    )
     assert made["nodes"]["desired"] == 3
 
 

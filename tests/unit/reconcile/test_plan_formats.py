@@ -24,7 +24,7 @@ def example() -> Plan:
     have = [manifests.node("old"), manifests.node("gone"), *(manifests.node(f"x{n}", fleet="x") for n in range(2))]
     observed = {each.key: each for each in map(manifests.observe, have)}
     rules = {"lab": FleetPolicy(pools={"gpu": PoolPolicy(size=2)})}
-    return planner.plan(PlanInput({objects.key(each): each for each in want}, observed, rules))
+    return planner.Planner().plan(PlanInput({objects.key(each): each for each in want}, observed, rules))
 
 
 def test_json_says_everything_a_program_needs() -> None:
@@ -67,7 +67,7 @@ def test_markdown_has_a_table_and_how_to_release_what_waits() -> None:
 def test_markdown_of_a_large_plan_fits_into_a_comment() -> None:
     """The rest is a number."""
     want = [manifests.node(f"lab-gpu-{number}") for number in range(5_000)]
-    text = plan_formats.to_markdown(planner.plan(PlanInput({objects.key(each): each for each in want})))
+    text = plan_formats.to_markdown(planner.Planner().plan(PlanInput({objects.key(each): each for each in want})))
     assert len(text) < 65_536
     assert "… and 4800 more" in text
 

@@ -21,14 +21,14 @@ NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
 
 def test_what_is_as_asked_for_needs_nothing() -> None:
     """The plan is empty."""
-    assert plan.plan(PlanInput(desired(*nodes(3)), inventory(*nodes(3)), fleet_rules("gpu"))) == Plan()
+    assert plan.Planner().plan(PlanInput(desired(*nodes(3)), inventory(*nodes(3)), fleet_rules("gpu"))) == Plan()
 
 
 def test_missing_changed_and_superfluous_objects_each_get_one_change() -> None:
     """With the reason, in words."""
     want = [*nodes(2), manifests.node("lab-gpu-9", labels={"a": "b"})]
     have = [*nodes(1), manifests.node("lab-gpu-9"), manifests.node("lab-gpu-7")]
-    made = plan.plan(PlanInput(desired(*want), inventory(*have), fleet_rules("gpu")))
+    made = plan.Planner().plan(PlanInput(desired(*want), inventory(*have), fleet_rules("gpu")))
     assert {(change.action.value, change.key.name): change.reason for change in made.changes} == {
         ("create", "lab-gpu-1"): "is missing",
         ("update", "lab-gpu-9"): "differs",
@@ -39,7 +39,7 @@ def test_missing_changed_and_superfluous_objects_each_get_one_change() -> None:
 def test_a_field_that_cannot_change_takes_a_new_object() -> None:
     """The node is replaced, and the field is named."""
     want, have = (manifests.node(spec={"providerID": f"kwok://{name}"}) for name in "ab")
-    [change] = plan.plan(PlanInput(desired(want), inventory(have), fleet_rules("gpu"))).changes
+    [change] = plan.Planner().plan(PlanInput(desired(want), inventory(have), fleet_rules("gpu"))).changes
     assert (change.action, change.reason) == (ChangeAction.REPLACE, "spec.providerID of a live node is immutable")
 
 
@@ -47,11 +47,11 @@ def test_changes_are_made_in_the_order_of_their_kinds() -> None:
     """Stages, namespaces, nodes; then deletes in reverse."""
     want = desired(manifests.node("new"), manifests.namespace("new"), manifests.stage("new"))
     have = inventory(manifests.stage("old"), manifests.namespace("old"), manifests.node("old"))
-    assert actions(plan.plan(PlanInput(want, have, fleet_rules("gpu")))) == [
+    assert actions(plan.Planner().plan(PlanInput(want, have, fleet_rules("gpu")))) == [
         ("create", "new"), ("create", "new"), ("create", "new"),
         ("delete", "old"), ("delete", "old"), ("delete", "old"),
     ]  # fmt: skip
-    kinds = [change.key.kind for change in plan.plan(PlanInput(want, have, fleet_rules("gpu"))).changes]
+    kinds = [change.key.kind for change in plan.Planner().plan(PlanInput(want, have, fleet_rules("gpu"))).changes]
     assert kinds == ["Stage", "Namespace", "Node", "Node", "Namespace", "Stage"]
 
 
@@ -62,7 +62,7 @@ def test_an_object_that_is_being_deleted_is_not_deleted_or_changed() -> None:
         for each in (manifests.node("a"), manifests.node("b"))
     ]
     want = desired(manifests.node("a", labels={"x": "y"}))
-    assert actions(plan.plan(PlanInput(want, inventory(*going), fleet_rules("gpu")))) == [("create", "a")]
+    assert actions(plan.Planner().plan(PlanInput(want, inventory(*going), fleet_rules("gpu")))) == [("create", "a")]
 
 
 def test_an_unchanged_pass_compares_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,9 @@ def test_addresses_are_left_alone_while_nobody_knows_them() -> None:
     """A file that may say how kwok runs cannot be read; all else goes on."""
     want = manifests.node(labels={"a": "b"}, status={"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]})
     have = manifests.node(status={"addresses": [{"type": "InternalIP", "address": "10.9.9.9"}]})
-    [change] = plan.plan(PlanInput(desired(want), inventory(have), fleet_rules("gpu"), addresses=False)).changes
+    [change] = (
+        plan.Planner().plan(PlanInput(desired(want), inventory(have), fleet_rules("gpu"), addresses=False)).changes
+    )
     assert [each.path for each in change.differences] == [("metadata", "labels", "a")]
 
 
