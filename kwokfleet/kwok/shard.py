@@ -143,7 +143,9 @@ class ShardRunner(threading.Thread):
         while self._may_start():
             try:
                 self._run_once()
-            except errors.KwokfleetError as error:
+            except Exception as error:  # the thread must survive
+                if not isinstance(error, errors.KwokfleetError):
+                    log.exception("kwok_supervision_failed", shard=self.shard.index)
                 self._set_status(state=ShardState.REFUSED, why=str(error))
                 self._stop_requested.wait(restart_policy.REJECTED_PAUSE_S)
         self._lease_watch.close()

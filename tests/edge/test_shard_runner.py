@@ -13,6 +13,7 @@ import pytest
 from kwokfleet import errors
 from kwokfleet.api.kwok_controller import KwokControllerSpec
 from kwokfleet.kwok import backend, flags, pod_backend, shard, sharding
+from tests.harness import waiting
 
 JOIN_S = 10
 
@@ -56,6 +57,24 @@ def test_a_stop_right_before_the_start_of_kwok_ends_the_thread() -> None:
         api, backend.DesiredKwok(Path("kwok"), spec, None), sharding.shard_spec(spec, 0), _Backend(), list, Mock()
     )
     runner.start()
+    runner.join(JOIN_S)
+    assert not runner.is_alive()
+
+
+def test_an_unexpected_error_does_not_end_the_thread() -> None:
+    """It is shown in the status, and kwok is started again after a pause."""
+    spec = KwokControllerSpec.model_validate({})
+    failing = Mock(spec=_Backend)
+    failing.stop_orphan.return_value = ""
+    failing.start.side_effect = KeyError("pod")
+    runner = shard.ShardRunner(
+        Mock(), backend.DesiredKwok(Path("kwok"), spec, None), sharding.shard_spec(spec, 0), failing, list, Mock()
+    )
+    runner.start()
+    waiting.until(lambda: runner.status.state is shard.ShardState.REFUSED)
+    assert runner.is_alive()
+    assert "pod" in runner.status.why
+    runner.stop()
     runner.join(JOIN_S)
     assert not runner.is_alive()
 
