@@ -63,14 +63,13 @@ def _text(path: Path) -> str:
 
 
 def _refuse_large(packed: FleetConfigMap) -> None:
-    if packed.size <= fleet_configmap.MAX_BYTES:
-        return
-    largest = ", ".join(f"{path} ({size / _KIB:,.0f} KiB)" for path, size in packed.largest(3))
-    limit = f"{fleet_configmap.MAX_BYTES // _KIB:,} KiB"
-    raise errors.InputError(
-        f"the files have {packed.size / _KIB:,.0f} KiB, but a ConfigMap holds at most {limit}; the largest: {largest}",
-        hint="put them into a git repository and install with --git-url",
-    )
+    sizes = packed.sizes()
+    total, limit = sum(sizes.values()), fleet_configmap.MAX_BYTES
+    if total > limit:
+        largest = ", ".join(f"{path} ({size / _KIB:,.0f} KiB)" for path, size in list(sizes.items())[:3])
+        kib = f"{total / _KIB:,.0f} KiB, but a ConfigMap holds at most {limit // _KIB:,} KiB"
+        hint = "put them into a git repository and install with --git-url"
+        raise errors.InputError(f"the files have {kib}; the largest: {largest}", hint=hint)
 
 
 def digest(packed: FleetConfigMap) -> str:

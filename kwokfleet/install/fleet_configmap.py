@@ -35,15 +35,10 @@ class FleetConfigMap:
             return []
         return [{"key": key, "path": path} for key, path in sorted(self.paths.items())]
 
-    @property
-    def size(self) -> int:
-        """Size of the texts in bytes."""
-        return sum(len(text.encode()) for text in self.data.values())
-
-    def largest(self, count: int) -> list[tuple[str, int]]:
-        """Return the largest files and their sizes."""
+    def sizes(self) -> dict[str, int]:
+        """Return the size of each file in bytes, by path, largest first."""
         sizes = {self.paths[key]: len(text.encode()) for key, text in self.data.items()}
-        return sorted(sizes.items(), key=lambda pair: (-pair[1], pair[0]))[:count]
+        return dict(sorted(sizes.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
 def build(files: Mapping[str, str], start: str = "") -> FleetConfigMap:

@@ -1,13 +1,14 @@
 """Removes the objects of all Fleets: nodes with their pods, Stages, workloads, Fleet resources."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from kwokfleet.install import installer
 from kwokfleet.kube import client, objects, requests, throttled_client
 from kwokfleet.kube.informer import informer
-from kwokfleet.kube.objects import Manifest, ObjectKey
+from kwokfleet.kube.objects import Manifest
+from kwokfleet.kube.observed import Observed
 from kwokfleet.kwok import node_leases
 from kwokfleet.reconcile import cluster_state, outcomes, patches, reconciler, status_writer, sync
 from kwokfleet.source import loader
@@ -28,17 +29,14 @@ class FleetRemoval:
         """Remove the objects; return whether none is left."""
         with informer.Informer(self.sender.api, requests.MANAGED_KINDS) as cache:
             view = cache.wait_until_synced(LIST_TIMEOUT_S)
-            nodes = {
-                key.name
-                for key, live in view.objects.items()
-                if key.kind == "Node" and objects.is_managed(live.manifest)
-            }
-            self._delete_pods(view, nodes)
+            live_nodes = (live for live in view.objects.values() if live.key.kind == "Node")
+            nodes = {node.key.name: node for node in live_nodes if objects.is_managed(node.manifest)}
+            self._delete_pods(nodes)
             names = {live.fleet for live in view.objects.values()}
             options = reconciler.ReconcileOptions(only=frozenset(names) | {""}, budget=False)
             session = sync.Sync(self.sender.api, cache, options, self.sender.limits)
             result = session.converge(loader.empty_tree(), session.plan(loader.empty_tree()))
-        self._delete_leases(nodes)
+        self._delete_leases(nodes.keys())
         self._delete_fleets()
         failures = outcomes.failures(result.outcomes)
         self.report(f"{len(result.outcomes) - len(failures)} objects of fleets removed")
@@ -48,19 +46,16 @@ class FleetRemoval:
             self.report_left(f"{len(group.changes)} objects of fleet {group.fleet or '(shared)'}: {group.why}")
         return not failures and not result.left.withheld
 
-    def _delete_pods(self, view: informer.CacheView, nodes: AbstractSet[str]) -> None:
+    def _delete_pods(self, nodes: Mapping[str, Observed]) -> None:
         """Cordon the nodes, and delete their pods without grace period: no kubelet and no kwok ends them."""
-        if not self._pods_on(nodes):
+        if not self._pods_on(nodes.keys()):
             return
-        cordons = [
-            requests.patch(live.key, patches.cordon(live))
-            for live in view.objects.values()
-            if live.key.kind == "Node" and live.key.name in nodes and not live.manifest["spec"].get("unschedulable")
-        ]
+        schedulable = [node for node in nodes.values() if not node.manifest["spec"].get("unschedulable")]
+        cordons = [requests.patch(node.key, patches.cordon(node)) for node in schedulable]
         throttled_client.send_all(self.sender, cordons)
 
         def are_gone() -> bool:
-            pods = self._pods_on(nodes)
+            pods = self._pods_on(nodes.keys())
             throttled_client.send_all(self.sender, [_forced_delete(pod) for pod in pods])
             return not pods
 
@@ -73,13 +68,9 @@ class FleetRemoval:
         return [pod for pod in pods if pod["spec"]["nodeName"] in nodes and not _is_daemon_set_pod(pod)]
 
     def _delete_leases(self, nodes: AbstractSet[str]) -> None:
-        leases = map(
-            node_leases.parse_lease,
-            client.list_objects(self.sender, requests.LEASE, namespace=node_leases.NAMESPACE),
-        )
-        throttled_client.send_all(
-            self.sender, [node_leases.release_request(lease) for lease in leases if lease.node in nodes]
-        )
+        listed = client.list_objects(self.sender, requests.LEASE, namespace=node_leases.NAMESPACE)
+        leases = (lease for lease in map(node_leases.parse_lease, listed) if lease.node in nodes)
+        throttled_client.send_all(self.sender, [node_leases.release_request(lease) for lease in leases])
 
     def _delete_fleets(self) -> None:
         writer = status_writer.StatusWriter(self.sender)
@@ -95,6 +86,4 @@ def _is_daemon_set_pod(pod: Manifest) -> bool:
 
 
 def _forced_delete(pod: Manifest) -> requests.Request:
-    metadata = pod["metadata"]
-    key = ObjectKey("v1", "Pod", metadata["namespace"], metadata["name"])
-    return requests.delete(key, metadata["uid"], grace_s=0)
+    return requests.delete(requests.item_key(requests.POD, pod), pod["metadata"]["uid"], grace_s=0)

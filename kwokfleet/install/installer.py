@@ -5,7 +5,7 @@ object. Every step is idempotent: the next install finishes an interrupted one, 
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from http import HTTPStatus
@@ -16,6 +16,7 @@ from kwokfleet.install.ownership import Ownership
 from kwokfleet.kube import client, objects, requests, throttled_client
 from kwokfleet.kube.objects import Manifest, ObjectKey
 from kwokfleet.kube.requests import Response
+from kwokfleet.reconcile import applier
 
 POLL_S = 0.5
 _SUCCESS = (HTTPStatus.OK, HTTPStatus.CREATED)
@@ -79,7 +80,7 @@ class Installer:
         surplus = [
             (kind, manifest)
             for kind, manifest in list_installed(self._sender, namespace)
-            if kind.kind not in ownership.PERSISTENT_KINDS and key_of(kind, manifest) not in keys
+            if kind.kind not in ownership.PERSISTENT_KINDS and requests.item_key(kind, manifest) not in keys
         ]
         return InstallState(namespace, desired, live, surplus=surplus)
 
@@ -95,9 +96,8 @@ class Installer:
                 if response.status not in _SUCCESS and not _waits_for_namespace(response):
                     rejections.append(_rejection(key, response))
                     continue
-                result = (
-                    ApplyResult.CREATED if response.status not in _SUCCESS else state.result(manifest, response.json())
-                )
+                is_accepted = response.status in _SUCCESS
+                result = state.result(manifest, response.json()) if is_accepted else ApplyResult.CREATED
                 state.same |= {key} if result is ApplyResult.SAME else set()
             if report:
                 report(key, result)
@@ -107,40 +107,28 @@ class Installer:
     def apply(self, state: InstallState, report: Report, established_s: float) -> None:
         """Apply every object in order, and delete surplus objects."""
         for manifest in state.desired:
-            if state.is_left_unchanged(manifest) or objects.key(manifest) in state.same:
-                report(
-                    objects.key(manifest), ApplyResult.LEFT if state.is_left_unchanged(manifest) else ApplyResult.SAME
-                )
-                continue
-            response = self._apply(state, manifest)
-            if response.status not in _SUCCESS:
-                raise _rejection_error(self._sender, [_rejection(objects.key(manifest), response)])
-            report(objects.key(manifest), state.result(manifest, response.json()))
+            key = objects.key(manifest)
+            if state.is_left_unchanged(manifest):
+                result = ApplyResult.LEFT
+            elif key in state.same:
+                result = ApplyResult.SAME
+            else:
+                response = self._apply(state, manifest)
+                if response.status not in _SUCCESS:
+                    raise _rejection_error(self._sender, [_rejection(key, response)])
+                result = state.result(manifest, response.json())
+            report(key, result)
         for kind, manifest in state.surplus:
             delete_object(self._sender, kind, manifest)
-            report(key_of(kind, manifest), ApplyResult.REMOVED)
-        self._wait_until_established(state, established_s)
+            report(requests.item_key(kind, manifest), ApplyResult.REMOVED)
+        definitions = [key for key in map(objects.key, state.desired) if key.kind == "CustomResourceDefinition"]
+        applier.wait_until_established(self._sender, definitions, established_s)
 
     def _apply(self, state: InstallState, manifest: Manifest, *, dry_run: bool = False) -> Response:
         live = state.live.get(objects.key(manifest))
         applied = ownership.without_managed_fields(ownership.with_install_label(manifest, state.namespace), live)
-        request = requests.apply_any(
-            ownership.kind(manifest), applied, ownership.MANAGER, force=self._force, dry_run=dry_run
-        )
-        return self._sender.send(request)
-
-    def _wait_until_established(self, state: InstallState, timeout_s: float) -> None:
-        deadline = time.monotonic() + timeout_s
-        for manifest in state.desired:
-            if manifest["kind"] != "CustomResourceDefinition":
-                continue
-            while not rollout.is_established(
-                self._sender.send(requests.get_any(ownership.kind(manifest), manifest)).json()
-            ):
-                if time.monotonic() > deadline or self._sender.stop.wait(throttled_client.FIRST_PAUSE_S):
-                    raise errors.DeadlineError(
-                        f"{manifest['metadata']['name']} was not established within {timeout_s:g} s", hint="try again"
-                    )
+        kind, options = ownership.kind(manifest), {"force": self._force, "dry_run": dry_run}
+        return self._sender.send(requests.apply_any(kind, applied, ownership.MANAGER, **options))
 
 
 # installed objects
@@ -159,12 +147,6 @@ def list_installed(api: requests.RequestSender, namespace: str = "") -> list[tup
     return installed
 
 
-def key_of(kind: requests.Kind, manifest: Manifest) -> ObjectKey:
-    """Return the key of a list item; items do not name their kind."""
-    metadata = manifest["metadata"]
-    return ObjectKey(kind.api_version, kind.kind, metadata.get("namespace", ""), metadata["name"])
-
-
 def delete_object(api: requests.RequestSender, kind: requests.Kind, manifest: Manifest) -> None:
     """Delete one object, if it still exists."""
     response = api.send(requests.delete_any(kind, manifest, manifest["metadata"]["uid"]))
@@ -178,23 +160,19 @@ def delete_object(api: requests.RequestSender, kind: requests.Kind, manifest: Ma
 def _raise_conflicts(conflicts: Sequence[ownership.OwnershipConflict]) -> None:
     if not conflicts:
         return
-    first = conflicts[0]
+    first, name = conflicts[0], display_name(conflicts[0].key)
+    more = f" (and {len(conflicts) - 1} more)" if len(conflicts) > 1 else ""
     match first.whose:
         case Ownership.OTHER_INSTALLATION:
-            message = f"kwokfleet is already installed in namespace {first.where}: it owns {display_name(first.key)}"
+            message = f"kwokfleet is already installed in namespace {first.where}: it owns {name}"
             hint = f"upgrade it with --namespace {first.where}, or run kwokfleet uninstall first"
         case Ownership.OTHER_TOOL:
-            message = f"{_some(conflicts)} was installed by another tool, for example kubectl apply -k or Helm"
+            message = f"{name}{more} was installed by another tool, for example kubectl apply -k or Helm"
             hint = "upgrade or remove it with that tool, or take it over with --force"
         case _:
-            message = f"{_some(conflicts)} already exists and does not belong to kwokfleet"
+            message = f"{name}{more} already exists and does not belong to kwokfleet"
             hint = "rename or delete it, or choose another --namespace"
     raise errors.NotOursError(message, hint=hint)
-
-
-def _some(conflicts: Sequence[ownership.OwnershipConflict]) -> str:
-    more = f" (and {len(conflicts) - 1} more)" if len(conflicts) > 1 else ""
-    return f"{display_name(conflicts[0].key)}{more}"
 
 
 def display_name(key: ObjectKey) -> str:
@@ -276,14 +254,10 @@ def _lacking(sender: throttled_client.ThrottledClient, goal: ReadinessGoal) -> s
         return f"deployment {manifests.NAME}: {reason}"
     if goal.fleets is not None and not goal.fleets:
         return ""
-    return rollout.fleets_pending(_fleets(sender), goal.fleets, goal.digest)
+    return rollout.fleets_pending(client.list_objects(sender, requests.FLEET), goal.fleets, goal.digest)
 
 
 def daemon_pods(api: requests.RequestSender, namespace: str) -> list[Manifest]:
     """Return the pods of the daemon."""
     selector = f"app.kubernetes.io/name={manifests.NAME},app.kubernetes.io/component=daemon"
     return list(client.list_objects(api, requests.POD, selector, namespace=namespace))
-
-
-def _fleets(api: requests.RequestSender) -> Iterable[Manifest]:
-    return client.list_objects(api, requests.FLEET)

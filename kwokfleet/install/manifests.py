@@ -4,7 +4,8 @@ deploy/ defines every object. Options change the namespace, image, replicas and 
 """
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from posixpath import join, normpath
 from typing import Any
@@ -80,21 +81,13 @@ def _layers(options: InstallOptions) -> list[str]:
         layers.append("git-sync" if options.source.sidecar else "git")
     if options.kwok_pods:
         layers += ["kwok-pods", f"{layers[-1]}+kwok-pods"]
-    if options.monitoring:
-        layers.append("monitoring")
-    if options.viewer:
-        layers.append("viewer")
-    return layers
+    return layers + ["monitoring"] * options.monitoring + ["viewer"] * options.viewer
 
 
-def _files(parcel: FleetConfigMap) -> Manifest:
+def _files(packed: FleetConfigMap) -> Manifest:
     labels = {"app.kubernetes.io/name": NAME, ownership.PART_OF: NAME, "app.kubernetes.io/component": "daemon"}
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": FILES, "namespace": NAMESPACE, "labels": labels},
-        "data": dict(sorted(parcel.data.items())),
-    }
+    metadata = {"name": FILES, "namespace": NAMESPACE, "labels": labels}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": dict(sorted(packed.data.items()))}
 
 
 def _edit(manifest: Manifest, options: InstallOptions) -> None:
@@ -130,15 +123,7 @@ def _move(manifest: Manifest, namespace: str) -> None:
             subject["namespace"] = namespace
     if manifest["kind"] in _ADMISSION:
         mark, moved = f"{_ACCOUNT}:{NAMESPACE}:", f"{_ACCOUNT}:{namespace}:"
-        manifest["spec"] = _everywhere(manifest["spec"], lambda text: text.replace(mark, moved))
-
-
-def _everywhere(part: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN401  # any part of a manifest
-    if isinstance(part, dict):
-        return {name: _everywhere(value, change) for name, value in part.items()}
-    if isinstance(part, list):
-        return [_everywhere(entry, change) for entry in part]
-    return change(part) if isinstance(part, str) else part
+        manifest["spec"] = json.loads(json.dumps(manifest["spec"]).replace(mark, moved))
 
 
 # source of the files
@@ -188,7 +173,7 @@ def kwok_document(shards: int) -> str:
 def reads_git(live: Iterable[Manifest]) -> bool:
     """Return whether a live daemon reads its files from git."""
     return any(
-        argument.startswith(("--git-url=", f"{_CHECKOUT}"))
+        argument.startswith(("--git-url=", _CHECKOUT))
         for manifest in live
         if manifest["metadata"]["name"] == NAME
         for container in _containers(manifest)

@@ -45,8 +45,8 @@ KINDS = (
     Kind("apps/v1", "Deployment", "deployments", namespaced=True),
 )
 """Every kind that any version installed, in apply order."""
-_BY_NAME = {(each.api_version, each.kind): each for each in KINDS}
-_RANKS = {each.kind: rank for rank, each in enumerate(KINDS)}
+_BY_NAME = {(kind.api_version, kind.kind): kind for kind in KINDS}
+_RANKS = {kind.kind: rank for rank, kind in enumerate(KINDS)}
 _COUNTERS = ("resourceVersion", "generation")
 _AGGREGATOR = "clusterrole-aggregation-controller"
 AGGREGATED: Manifest = {"apiVersion": _RBAC, "kind": "ClusterRole", "metadata": {"name": "kwokfleet-waves"}}
@@ -106,10 +106,8 @@ def ownership_of(live: Manifest | None, namespace: str) -> Ownership:
 
 def is_left_unchanged(manifest: Manifest, live: Manifest | None, namespace: str) -> bool:
     """Return whether an existing namespace or CRD of another owner is used unchanged."""
-    return manifest["kind"] in PERSISTENT_KINDS and ownership_of(live, namespace) in (
-        Ownership.OTHER_TOOL,
-        Ownership.FOREIGN,
-    )
+    others = (Ownership.OTHER_TOOL, Ownership.FOREIGN)
+    return manifest["kind"] in PERSISTENT_KINDS and ownership_of(live, namespace) in others
 
 
 def ownership_conflicts(
@@ -120,17 +118,10 @@ def ownership_conflicts(
     for manifest in desired:
         live_object = live.get(objects.key(manifest))
         owner = ownership_of(live_object, namespace)
-        if (
-            owner in (Ownership.ABSENT, Ownership.OURS)
-            or is_left_unchanged(manifest, live_object, namespace)
-            or (force and owner is Ownership.OTHER_TOOL)
-        ):
-            continue
-        conflicts.append(
-            OwnershipConflict(
-                objects.key(manifest), owner, objects.labels(live_object or manifest).get(INSTALL_LABEL, "")
-            )
-        )
+        is_allowed = owner in (Ownership.ABSENT, Ownership.OURS) or (force and owner is Ownership.OTHER_TOOL)
+        if not is_allowed and not is_left_unchanged(manifest, live_object, namespace):
+            where = objects.labels(live_object or manifest).get(INSTALL_LABEL, "")
+            conflicts.append(OwnershipConflict(objects.key(manifest), owner, where))
     return conflicts
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
+from kwokfleet.kube import objects
 from kwokfleet.kube.objects import Manifest
 
 _HARMLESS = ("ContainerCreating", "PodInitializing")
@@ -12,21 +13,13 @@ _WORDS = 300
 _FEW = 3
 
 
-def is_established(definition: Manifest) -> bool:
-    """Return whether the API server serves the kind of a definition."""
-    return any(
-        condition["type"] == "Established" and condition["status"] == "True" for condition in _conditions(definition)
-    )
-
-
 def daemon_pending(deployment: Manifest, pods: Sequence[Manifest]) -> str:
     """Return why a Deployment is not rolled out; empty if it is."""
     desired, status = deployment["spec"].get("replicas", 1), deployment.get("status") or {}
     if status.get("observedGeneration", 0) < deployment["metadata"]["generation"]:
         return "not observed by the Deployment controller yet; check that the controller manager is running"
-    available, updated, total = (
-        int(status.get(name) or 0) for name in ("availableReplicas", "updatedReplicas", "replicas")
-    )
+    counts = ("availableReplicas", "updatedReplicas", "replicas")
+    available, updated, total = (int(status.get(name) or 0) for name in counts)
     if updated == desired == available and total == desired:
         return ""
     count = f"{min(available, updated)} of {desired} pods available"
@@ -75,24 +68,19 @@ def fleets_pending(fleets: Iterable[Manifest], wanted: AbstractSet[str] | None, 
         for name in sorted(by_name if wanted is None else wanted)
         if (why := _fleet_lacks(by_name.get(name), digest))
     ]
-    more = f"; and {len(pending) - _FEW} more" if len(pending) > _FEW else ""
-    return "; ".join(pending[:_FEW]) + more
+    return "; ".join(pending[:_FEW]) + (f"; and {len(pending) - _FEW} more" if len(pending) > _FEW else "")
 
 
 def _fleet_lacks(fleet: Manifest | None, digest: str) -> str:
     if fleet is None:
         return "does not exist yet"
-    ready = next((condition for condition in _conditions(fleet) if condition["type"] == "Ready"), {})
     if digest and ((fleet.get("status") or {}).get("source") or {}).get("digest") != digest:
-        return (
-            "the daemon has not read the new files yet; a changed ConfigMap takes one to two minutes to reach the pod"
-        )
-    degraded = next((condition for condition in _conditions(fleet) if condition["type"] == "Degraded"), {})
-    if degraded.get("status") == "True":
-        return str(degraded.get("message") or "kwok does not drive its nodes")[:_WORDS]
-    if ready.get("status") == "True":
-        return ""
-    return str(ready.get("message") or "not Ready yet")[:_WORDS]
+        delay = "a changed ConfigMap takes one to two minutes to reach the pod"
+        return f"the daemon has not read the new files yet; {delay}"
+    messages = {condition["type"]: condition.get("message") for condition in _conditions(fleet)}
+    if objects.has_condition(fleet, "Degraded"):
+        return str(messages["Degraded"] or "kwok does not drive its nodes")[:_WORDS]
+    return "" if objects.has_condition(fleet, "Ready") else str(messages.get("Ready") or "not Ready yet")[:_WORDS]
 
 
 def _conditions(manifest: Manifest) -> Sequence[Mapping[str, Any]]:

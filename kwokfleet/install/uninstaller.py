@@ -38,14 +38,14 @@ class Uninstaller:
         for controller in takeover.restore(self.sender):
             name = f"deployment/{controller.name} in {controller.namespace}"
             self.report(f"{name} scaled back to {controller.remembered}")
-        is_complete = True
         if keep_fleet:
             self._report_kept_fleet()
-        else:
-            self._remove_wave_objects()
-            removal = fleet_removal.FleetRemoval(self.sender, self.report, self.report_left, self._wait)
-            is_complete = removal.run()
-        self._remove_installed(definitions=not keep_fleet and is_complete)
+            self._remove_installed(definitions=False)
+            return True
+        self._remove_wave_objects()
+        removal = fleet_removal.FleetRemoval(self.sender, self.report, self.report_left, self._wait)
+        is_complete = removal.run()
+        self._remove_installed(definitions=is_complete)
         return is_complete
 
     def _wait(self, what: str, is_done: Callable[[], bool]) -> None:
@@ -79,9 +79,8 @@ class Uninstaller:
     # objects of Fleets and Waves
 
     def _report_kept_fleet(self) -> None:
-        nodes = sum(
-            1 for _ in client.list_objects(self.sender, requests.NODE, requests.MANAGED_SELECTOR, metadata_only=True)
-        )
+        listed = client.list_objects(self.sender, requests.NODE, requests.MANAGED_SELECTOR, metadata_only=True)
+        nodes = len(list(listed))
         fleets = [fleet["metadata"]["name"] for fleet in cluster_state.list_fleets(self.sender)]
         if nodes or fleets:
             self.report_left(
@@ -97,14 +96,11 @@ class Uninstaller:
             if kind.kind in ("Event", "Namespace"):
                 continue
             try:
-                manifests_of_kind = list(client.list_objects(self.sender, kind, _WAVE_OBJECTS, metadata_only=True))
+                listed = client.list_objects(self.sender, kind, _WAVE_OBJECTS, metadata_only=True)
+                deletes += [requests.delete_any(kind, item, item["metadata"]["uid"]) for item in listed]
             except errors.ClusterError as error:
                 if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
                     self.report_left(f"{kind.plural} of waves, if any: {error}")
-                continue
-            deletes += [
-                requests.delete_any(kind, manifest, manifest["metadata"]["uid"]) for manifest in manifests_of_kind
-            ]
         throttled_client.send_all(self.sender, deletes)
         if deletes:
             self.report(f"{len(deletes)} objects of waves removed")
@@ -128,8 +124,7 @@ class Uninstaller:
         # The aggregated role comes first: its controller would write it again while its parts are deleted.
         for kind, manifest in sorted(installed, key=lambda pair: not ownership.is_aggregated(*pair)):
             if kind.kind not in ownership.PERSISTENT_KINDS:
-                installer.delete_object(self.sender, kind, manifest)
-                self.report(f"{installer.display_name(installer.key_of(kind, manifest))} removed")
+                self._delete(kind, manifest)
         self._wait("kwok to stop", lambda: not self._pods())
         persistent = installer.list_installed(self.sender, self.namespace)
         for kind, manifest in reversed([pair for pair in persistent if pair[0].kind == "CustomResourceDefinition"]):
@@ -154,13 +149,14 @@ class Uninstaller:
         name = manifest["metadata"]["name"]
         if not allowed:
             self.report_left(f"customresourcedefinition/{name}: objects of the fleet still use it")
-            return
-        names = self._objects_of(name)
-        if names:
+        elif names := self._objects_of(name):
             self.report_left(f"customresourcedefinition/{name}: used by {names[0]}, which is not managed by kwokfleet")
-            return
+        else:
+            self._delete(kind, manifest)
+
+    def _delete(self, kind: requests.Kind, manifest: Manifest) -> None:
         installer.delete_object(self.sender, kind, manifest)
-        self.report(f"customresourcedefinition/{name} removed")
+        self.report(f"{installer.display_name(requests.item_key(kind, manifest))} removed")
 
     def _objects_of(self, definition: str) -> Sequence[str]:
         """Return the names of the objects of a CustomResourceDefinition."""
@@ -185,11 +181,8 @@ class Uninstaller:
             self.report_left(_occupied_message(name, occupied[name]))
             return
         installer.delete_object(self.sender, kind, manifest)
-        key = installer.key_of(kind, manifest)
-        self._wait(
-            f"namespace {name} to be deleted",
-            lambda: self.sender.send(requests.get(key)).status == HTTPStatus.NOT_FOUND,
-        )
+        get = requests.get_any(kind, manifest)
+        self._wait(f"namespace {name} to be deleted", lambda: self.sender.send(get).status == HTTPStatus.NOT_FOUND)
         self.report(f"namespace/{name} removed")
 
 

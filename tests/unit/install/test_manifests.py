@@ -147,7 +147,7 @@ def test_a_long_path_has_a_key_that_is_not_too_long() -> None:
 
 def test_the_largest_files_are_told() -> None:
     """In bytes, not in letters."""
-    assert fleet_configmap.build({"a": "ü" * 10, "b": "xx"}).largest(1) == [("a", 20)]
+    assert list(fleet_configmap.build({"a": "ü" * 10, "b": "xx"}).sizes().items()) == [("a", 20), ("b", 2)]
 
 
 # whose
