@@ -58,16 +58,18 @@ def _first_response(api: "client.KubeClient", request: "Request") -> "Response":
 
 
 @contextmanager
-def connect_throttled(context: str | None, kubeconfig: Path | None) -> "Iterator[throttled_client.ThrottledClient]":
+def connect_throttled(
+    context: str | None, kubeconfig: Path | None, retry_timeout_s: float | None = None
+) -> "Iterator[throttled_client.ThrottledClient]":
     """Return a client with retries and limits; close it when the block ends."""
     import threading
 
     from kwokfleet.kube import throttled_client
 
-    api = connect(context, kubeconfig)
-    stop = threading.Event()
+    api, stop = connect(context, kubeconfig), threading.Event()
+    limits = throttled_client.ClientLimits(retry_timeout_s=retry_timeout_s or throttled_client.RETRY_TIMEOUT_S)
     try:
-        yield throttled_client.ThrottledClient(api, throttled_client.ClientLimits(), stop)
+        yield throttled_client.ThrottledClient(api, limits, stop)
     finally:
         stop.set()
         api.close()

@@ -14,7 +14,7 @@ from kwokfleet.cli import connection, files, output, render, session
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from kwokfleet.kube.observed import Inventory
+    from kwokfleet.kube.informer.informer import CacheView
     from kwokfleet.reconcile import reconciler
     from kwokfleet.reconcile.changes import Plan, Withheld
     from kwokfleet.reconcile.plan_input import FleetPolicy
@@ -46,11 +46,14 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
     """
     gc.disable()  # a short process that keeps nearly all its objects
     where = path or files.default_path()
-    plan, loaded = (
-        _saved_plan(where, live, session.sync_options(fleet, no_prune=no_prune))
-        if live
-        else _live_plan(where, context, kubeconfig, session.sync_options(fleet, no_prune=no_prune))
-    )
+    options = session.sync_options(fleet, no_prune=no_prune)
+    if live:
+        plan, loaded = _saved_plan(where, live, options)
+    else:
+        from kwokfleet.render import desired
+
+        plan, loaded, view, _ = live_plan(where, context, kubeconfig, options)
+        session.print_missing_kinds(view, desired.cluster_kinds(loaded.tree))
     session.require_known_fleets(fleet, loaded, plan)
     external = settings.external_diff()
     if external and form in (None, "unified"):
@@ -66,16 +69,14 @@ def diff(  # noqa: PLR0913, PLR0917  # one for each option
     raise typer.Exit(exit_code(plan, loaded))
 
 
-def _live_plan(
+def live_plan(
     where: Path, context: str | None, kubeconfig: Path | None, options: "reconciler.ReconcileOptions"
-) -> "tuple[Plan, loader.Loaded]":
-    from kwokfleet.kube import throttled_client
-    from kwokfleet.render import desired
-
-    with session.open_session(context, kubeconfig, options, throttled_client.ClientLimits()) as syncer:
-        loaded = session.keep_suspended(syncer, session.load_files(where, render.live_nodes(None, syncer.sender)))
-        session.print_missing_kinds(connection.wait_until_listed(syncer.informer), desired.cluster_kinds(loaded.tree))
-        return syncer.plan(loaded), loaded
+) -> "tuple[Plan, loader.Loaded, CacheView, Mapping[str, FleetPolicy]]":
+    """Return the plan, the loaded files, the objects in the cluster, and the rules of each Fleet."""
+    with session.open_session(context, kubeconfig, options) as syncer:
+        loaded = session.load_with_suspensions(syncer, where)
+        view = connection.wait_until_listed(syncer.informer)
+        return syncer.plan(loaded), loaded, view, syncer.policies
 
 
 def _saved_plan(where: Path, live: Path, options: "reconciler.ReconcileOptions") -> "tuple[Plan, loader.Loaded]":
@@ -90,22 +91,6 @@ def _saved_plan(where: Path, live: Path, options: "reconciler.ReconcileOptions")
         )
     saved = cluster_state.SavedCluster(manifests)
     return reconciler.Reconciler(saved, options).plan(loaded, datetime.now(UTC)), loaded
-
-
-def compare_with_cluster(
-    where: Path, context: str | None, kubeconfig: Path | None, fleet: list[str] | None
-) -> "tuple[Plan, loader.Loaded, Inventory, Mapping[str, FleetPolicy]]":
-    """Return the plan, the loaded files, the objects in the cluster, and the rules of each Fleet."""
-    from kwokfleet.kube import throttled_client
-
-    with session.open_session(
-        context, kubeconfig, session.sync_options(fleet, no_prune=False), throttled_client.ClientLimits()
-    ) as syncer:
-        loaded = session.keep_suspended(syncer, session.load_files(where, render.live_nodes(None, syncer.sender)))
-        view = connection.wait_until_listed(syncer.informer)
-        plan = syncer.plan(loaded)
-        session.require_known_fleets(fleet, loaded, plan)
-        return plan, loaded, view.objects, syncer.policies
 
 
 def print_plan(plan: "Plan", loaded: "loader.Loaded", form: PlanFormat, *, details: bool) -> None:

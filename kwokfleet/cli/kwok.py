@@ -2,7 +2,7 @@
 
 import json
 import time
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kwokfleet.api.kwok_controller import KwokControllerSpec
+    from kwokfleet.daemon.kwok_manager import DrivenNodes
     from kwokfleet.kube.requests import RequestSender
     from kwokfleet.kwok import lease_health, shard, supervisor
     from kwokfleet.source import loader
@@ -108,9 +109,10 @@ def _supervise(
     from kwokfleet.daemon import kwok_manager
     from kwokfleet.kwok import backend_selection
 
-    with _running_supervisor(declared, bin_dir, context, kubeconfig) as running:
+    with _running_supervisor(declared, bin_dir, context, kubeconfig) as (running, nodes):
         output.print_line(f"kwok runs; status: {output.program()} kwok status; Ctrl-C stops it")
         while declared.reload().tree.controller.mode == "managed":
+            nodes.manage = declared.loaded.tree.controller.manage
             if backend_selection.must_move(declared.loaded.tree.controller, _home(), running):
                 running.end()
                 return
@@ -123,15 +125,9 @@ def _supervise(
 
 def _observe(declared: _DeclaredController, context: str | None, kubeconfig: Path | None) -> None:
     """Report which controller drives the nodes while the files declare `mode: external`."""
-    import threading
-
-    from kwokfleet.kube import throttled_client
     from kwokfleet.kwok import external
 
-    with closing(connection.connect(context, kubeconfig)) as api:
-        sender = throttled_client.ThrottledClient(
-            api, throttled_client.ClientLimits(retry_timeout_s=PATIENCE_S), threading.Event()
-        )
+    with connection.connect_throttled(context, kubeconfig, PATIENCE_S) as sender:
         output.print_line(f"{EXTERNAL}; changes of the controllers that drive the nodes are logged; Ctrl-C to stop")
         spec = declared.loaded.tree.controller
         observer = external.ExternalObserver(sender, spec)
@@ -146,14 +142,14 @@ def _observe(declared: _DeclaredController, context: str | None, kubeconfig: Pat
 @contextmanager
 def _running_supervisor(
     declared: _DeclaredController, bin_dir: Path | None, context: str | None, kubeconfig: Path | None
-) -> "Iterator[supervisor.Supervisor]":
+) -> "Iterator[tuple[supervisor.Supervisor, DrivenNodes]]":
     """Run and supervise kwok until the block ends."""
     import threading
 
     from kwokfleet import app as composition
     from kwokfleet.daemon import kwok_manager
     from kwokfleet.embedded import binaries
-    from kwokfleet.kube import client, objects, requests, throttled_client
+    from kwokfleet.kube import client, requests, throttled_client
     from kwokfleet.kwok import backend, backend_selection, supervisor, takeover
     from kwokfleet.reconcile import applier
     from kwokfleet.render import desired
@@ -168,12 +164,8 @@ def _running_supervisor(
     folder = _folder(api.host)
     with connection.run_informer(api, (requests.NODE,)) as managed:
         connection.wait_until_listed(managed)
-
-        def nodes() -> list[tuple[str, str]]:
-            manage = declared.loaded.tree.controller.manage
-            labelled = ((node.key.name, objects.labels(node.manifest)) for node in managed.view().objects.values())
-            return sorted((name, labels.get(objects.SHARD, "")) for name, labels in labelled if manage.matches(labels))
-
+        nodes = kwok_manager.DrivenNodes(managed)
+        nodes.manage = spec.manage
         own_holders = backend_selection.own_holders(spec, _home(), folder)
         scaled_down = takeover.take_over(sender, spec, own_holders, nodes, stop, _home())
         if not desired.cluster_kinds(loaded.tree) <= _kinds(sender):
@@ -186,7 +178,7 @@ def _running_supervisor(
         kwok_backend = backend_selection.select_backend(spec, _home(), folder, sender, api)
         try:
             with supervisor.Supervisor(sender, desired_kwok, folder, nodes, api, kwok_backend) as running:
-                yield running
+                yield running, nodes
         finally:
             if scaled_down:
                 takeover.restore(sender)
@@ -354,16 +346,11 @@ def restart(
 @app.command()
 def restore(context: connection.Context = None, kubeconfig: connection.Kubeconfig = None) -> None:
     """Restore the replicas of kwok controllers that kwokfleet has scaled down."""
-    import threading
-
-    from kwokfleet.kube import throttled_client
     from kwokfleet.kwok import takeover
 
     output.start_logging()
-    api = connection.connect(context, kubeconfig)
-    restored = takeover.restore(
-        throttled_client.ThrottledClient(api, throttled_client.ClientLimits(), threading.Event())
-    )
+    with connection.connect_throttled(context, kubeconfig) as sender:
+        restored = takeover.restore(sender)
     for controller in restored:
         typer.echo(f"restored Deployment {controller.namespace}/{controller.name}: {controller.remembered} replicas")
     if not restored:

@@ -50,14 +50,33 @@ def open_session(
     context: str | None,
     kubeconfig: Path | None,
     options: "reconciler.ReconcileOptions",
-    limits: "throttled_client.ClientLimits",
+    limits: "throttled_client.ClientLimits | None" = None,
 ) -> "Iterator[sync.Sync]":
     """Connect and watch managed objects until the block ends."""
     from kwokfleet import app
+    from kwokfleet.kube import throttled_client
 
-    api = connection.connect(context, kubeconfig)
+    api, limits = connection.connect(context, kubeconfig), limits or throttled_client.ClientLimits()
     with connection.run_informer(api) as managed, app.one_shot_sync(api, managed, options, limits) as syncer:
         yield syncer
+
+
+@contextmanager
+def open_deletion(
+    fleet: str,
+    context: str | None,
+    kubeconfig: Path | None,
+    limits: "throttled_client.ClientLimits | None" = None,
+) -> "Iterator[tuple[sync.Sync, informer.CacheView]]":
+    """Open a session that deletes one Fleet: its plan for an empty tree."""
+    from kwokfleet.reconcile import reconciler
+
+    options = reconciler.ReconcileOptions(only=frozenset({fleet, ""}), budget=False)
+    with open_session(context, kubeconfig, options, limits) as syncer:
+        view = connection.wait_until_listed(syncer.informer)
+        if {observed.fleet for observed in view.objects.values()} - {fleet, ""}:
+            syncer.limit_to({fleet})  # other Fleets still need shared objects
+        yield syncer, view
 
 
 def load_files(
@@ -99,10 +118,11 @@ def print_missing_kinds(view: "informer.CacheView", kinds: "AbstractSet[str]") -
             output.print_line(f"note: {reason}")
 
 
-def keep_suspended(syncer: "sync.Sync", loaded: "loader.Loaded") -> "loader.Loaded":
-    """Return the files with the Fleets suspended that are suspended in the cluster."""
+def load_with_suspensions(syncer: "sync.Sync", where: Path, *, stable: bool = False) -> "loader.Loaded":
+    """Load files; Fleets that are suspended in the cluster are suspended in the result."""
     from kwokfleet.reconcile import cluster_state, fleet_status, reconciler
 
+    loaded = load_files(where, render.live_nodes(None, syncer.sender), stable=stable)
     try:
         fleets = cluster_state.list_fleets(syncer.sender)
     except errors.ClusterError as error:

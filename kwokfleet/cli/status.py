@@ -73,11 +73,11 @@ def status(  # noqa: PLR0913, PLR0917  # one for each option
         from kwokfleet.cli import status_watch
 
         status_watch.watch(fleet, context, kubeconfig)
-    plan, loaded, inventory, policies = diff.compare_with_cluster(
-        path or files.default_path(), context, kubeconfig, fleet
-    )
+    options = session.sync_options(fleet, no_prune=False)
+    plan, loaded, view, policies = diff.live_plan(path or files.default_path(), context, kubeconfig, options)
+    session.require_known_fleets(fleet, loaded, plan)
     nodes: dict[tuple[str, str], list[Observed]] = {}
-    for observed in inventory.values():
+    for observed in view.objects.values():
         if observed.key.kind == "Node":
             nodes.setdefault((observed.fleet, observed.pool), []).append(observed)
     sizes = {(name, pool): rule.size for name, policy in policies.items() for pool, rule in policy.pools.items()}

@@ -64,9 +64,7 @@ def sync(  # noqa: PLR0913, PLR0917  # one for each option
     deadline_s = seconds(timeout)
     where = path or files.default_path()
     with session.open_session(context, kubeconfig, options, limits) as syncer:
-        loaded = session.keep_suspended(
-            syncer, session.load_files(where, render.live_nodes(None, syncer.sender), stable=True)
-        )
+        loaded = session.load_with_suspensions(syncer, where, stable=True)
         _prepare(syncer, desired.cluster_kinds(loaded.tree), write=dry_run == "none")
         plan = syncer.plan(loaded)
         session.require_known_fleets(fleet, loaded, plan)
@@ -182,7 +180,7 @@ def seconds(text: str, option: str = "--timeout") -> float:
 
 def delete(  # noqa: PLR0913, PLR0917  # one for each option
     fleet: Annotated[str, typer.Argument(metavar="FLEET", help="Fleet to delete.", autocompletion=render.fleet_names)],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without confirmation.")] = False,
+    yes: Yes = False,
     qps: Qps = 0,
     max_inflight: MaxInflight = settings.MAX_INFLIGHT,
     details: session.Details = False,
@@ -195,16 +193,13 @@ def delete(  # noqa: PLR0913, PLR0917  # one for each option
     else the command exits with code 3.
     """
     from kwokfleet.kube import throttled_client
-    from kwokfleet.reconcile import reconciler, status_writer
+    from kwokfleet.reconcile import status_writer
     from kwokfleet.source import loader
 
     output.start_logging()
-    options = reconciler.ReconcileOptions(only=frozenset({fleet, ""}), budget=False)
-    with session.open_session(context, kubeconfig, options, throttled_client.ClientLimits(max_inflight, qps)) as syncer:
-        view = connection.wait_until_listed(syncer.informer)
+    limits = throttled_client.ClientLimits(max_inflight, qps)
+    with session.open_deletion(fleet, context, kubeconfig, limits) as (syncer, view):
         session.print_missing_kinds(view, {"Stage"})
-        if {observed.fleet for observed in view.objects.values()} - {fleet, ""}:
-            syncer.limit_to({fleet})  # other Fleets still need shared objects
         empty = loader.empty_tree()
         plan = syncer.plan(empty)
         if plan.empty:

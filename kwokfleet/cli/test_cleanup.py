@@ -62,8 +62,6 @@ def require_unknown_fleets(cluster: SharedCluster) -> None:
 def remove_fleets(running_daemon: "daemon.Daemon", cluster: SharedCluster) -> None:
     """Delete the Fleets while the daemon is suspended, and kwok still runs: kwok finishes the deletion of pods."""
     from kwokfleet.daemon.trigger import PassReason
-    from kwokfleet.kube import throttled_client
-    from kwokfleet.reconcile import reconciler
     from kwokfleet.source import loader
 
     running_daemon.suspended = True
@@ -71,13 +69,7 @@ def remove_fleets(running_daemon: "daemon.Daemon", cluster: SharedCluster) -> No
     with connection.connect_throttled(cluster.context, cluster.kubeconfig) as sender:
         _delete_workloads(sender, cluster)
     for name in cluster.names:
-        options = reconciler.ReconcileOptions(only=frozenset({name, ""}), budget=False)
-        with session.open_session(
-            cluster.context, cluster.kubeconfig, options, throttled_client.ClientLimits()
-        ) as syncer:
-            view = connection.wait_until_listed(syncer.informer)
-            if {observed.fleet for observed in view.objects.values()} - {name, ""}:
-                syncer.limit_to({name})  # other Fleets still need shared objects
+        with session.open_deletion(name, cluster.context, cluster.kubeconfig) as (syncer, _view):
             empty = loader.empty_tree()
             left = syncer.converge(empty, syncer.plan(empty)).left
         remaining = len(left.changes) + sum(len(held.changes) for held in left.withheld)
