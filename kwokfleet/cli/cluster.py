@@ -92,8 +92,7 @@ def restart(
     from kwokfleet.embedded import cluster
 
     output.start_logging()
-    for component in components:
-        _require_component(component)
+    _require_components(components)
     _require_folder(name)
     with output.show_progress() as report:
         cluster.restart(output.read_settings(), name, components, report)
@@ -164,8 +163,7 @@ def logs(
 
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `logs | head` is not an error
     names = list(dict.fromkeys(components or versions.COMPONENTS))
-    for component in names:
-        _require_component(component)
+    _require_components(names)
     where = _require_folder(name, allow_incomplete=True)
     files = {(where.previous_log if previous else where.log)(component): component for component in names}
     width = max(map(len, names))
@@ -226,9 +224,8 @@ def _require_folder(name: str, *, allow_incomplete: bool = False) -> "state.Clus
     folder_state, detail = state.folder_state(where)
     if folder_state is state.FolderState.ABSENT:
         raise errors.ClusterError(f"cluster {name} not found", hint=f"create it: kwokfleet cluster up --name {name}")
-    if folder_state is state.FolderState.INCOMPLETE and allow_incomplete:
-        return where
-    if folder_state is not state.FolderState.COMPLETE:
+    usable = (state.FolderState.COMPLETE, *([state.FolderState.INCOMPLETE] if allow_incomplete else []))
+    if folder_state not in usable:
         raise errors.NotOursError(
             f"{where.root} is {folder_state}{': ' if detail else ''}{detail}",
             hint=f"for details: kwokfleet cluster up --name {name}",
@@ -239,7 +236,7 @@ def _require_folder(name: str, *, allow_incomplete: bool = False) -> "state.Clus
 def _extra_arg(text: str) -> tuple[str, str, str]:
     match text.split("=", 2):
         case [component, flag, value] if component and flag.lstrip("-"):
-            _require_component(component)
+            _require_components([component])
             return component, flag.lstrip("-"), value
     raise errors.InputError(
         f"--extra-args {text} is invalid: it must be COMPONENT=FLAG=VALUE",
@@ -247,9 +244,10 @@ def _extra_arg(text: str) -> tuple[str, str, str]:
     )
 
 
-def _require_component(name: str) -> None:
-    if name not in versions.COMPONENTS:
-        raise errors.InputError(f"unknown component {name}", hint=f"use one of: {', '.join(versions.COMPONENTS)}")
+def _require_components(names: list[str]) -> None:
+    for name in names:
+        if name not in versions.COMPONENTS:
+            raise errors.InputError(f"unknown component {name}", hint=f"use one of: {', '.join(versions.COMPONENTS)}")
 
 
 def print_usage(status: "embedded.ClusterStatus") -> None:
@@ -288,23 +286,12 @@ def _components_table(status: "embedded.ClusterStatus") -> "Table":
         min_width = max(map(len, versions.COMPONENTS)) if title == "COMPONENT" else None
         table.add_column(title, justify="left" if is_text else "right", no_wrap=True, min_width=min_width)
     for component in status.components:
-        health = (
-            "[green]ok[/]"
-            if component.healthy
-            else "[red]not answering[/]"
-            if component.running
-            else "[red]not running[/]"
-        )
-        memory = f"{component.running.memory >> 20} MB" if component.running else "-"
-        since = output.age_of(time.time() - component.running.started) if component.running else "-"
-        table.add_row(
-            component.name,
-            health,
-            str(component.running.pid) if component.running else "-",
-            str(component.port),
-            memory,
-            since,
-        )
+        process = component.running
+        health = "[green]ok[/]" if component.healthy else f"[red]not {'answering' if process else 'running'}[/]"
+        pid = str(process.pid) if process else "-"
+        memory = f"{process.memory >> 20} MB" if process else "-"
+        since = output.age_of(time.time() - process.started) if process else "-"
+        table.add_row(component.name, health, pid, str(component.port), memory, since)
     return table
 
 

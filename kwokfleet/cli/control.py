@@ -51,8 +51,7 @@ def suspend(
 
     The suspension lasts until `kwokfleet resume`. In a fleet file, write `suspend: true`.
     """
-    name = _require_name(fleet, "suspend")
-    _set_suspended(name, "true", context, kubeconfig)
+    name = _set_suspended(fleet, "suspend", context, kubeconfig)
     typer.echo(f"fleet {name} is suspended; to resume it: {output.program()} resume {name}")
 
 
@@ -60,23 +59,20 @@ def resume(
     fleet: FleetName = None, context: connection.Context = None, kubeconfig: connection.Kubeconfig = None
 ) -> None:
     """Resume a suspended Fleet."""
-    name = _require_name(fleet, "resume")
-    _set_suspended(name, None, context, kubeconfig)
-    typer.echo(f"fleet {name} is resumed")
+    typer.echo(f"fleet {_set_suspended(fleet, 'resume', context, kubeconfig)} is resumed")
 
 
-def _require_name(fleet: str | None, command: str) -> str:
+def _set_suspended(fleet: str | None, command: str, context: str | None, kubeconfig: "Path | None") -> str:
+    """Add or remove the suspension of a Fleet; return its name."""
+    from kwokfleet.kube import objects
+    from kwokfleet.reconcile import status_writer
+
     if not fleet:
         raise errors.InputError(
             f"the name of the Fleet to {command} is missing",
             hint=f"{output.program()} {command} FLEET (kubectl get fleets lists them); "
             f"for all fleets of a daemon: POST /api/v1/{command} to its HTTP API",
         )
+    value = "true" if command == "suspend" else None
+    status_writer.annotate(connection.connect(context, kubeconfig), fleet, {objects.SUSPEND: value})
     return fleet
-
-
-def _set_suspended(fleet: str, suspended: str | None, context: str | None, kubeconfig: "Path | None") -> None:
-    from kwokfleet.kube import objects
-    from kwokfleet.reconcile import status_writer
-
-    status_writer.annotate(connection.connect(context, kubeconfig), fleet, {objects.SUSPEND: suspended})

@@ -198,7 +198,9 @@ def format_files(
                 typer.echo(formatted, nl=False)
             elif formatted != file.text:
                 changed += 1
-                _write_formatted(file, formatted, write=not (check or diff), diff=diff)
+                if not (check or diff):
+                    files.write(Path(file.path), formatted)
+                typer.echo(_unified_diff(file, formatted) if diff else f"{file.path}\n", nl=False)
     output.print_lines(map(str, problems))
     output.print_line(f"{count(changed, 'file')} {'would be ' if check or diff else ''}formatted")
     if problems:
@@ -207,20 +209,11 @@ def format_files(
         raise typer.Exit(errors.ExitCode.NO)
 
 
-def _write_formatted(file: "files.File", formatted: str, *, write: bool, diff: bool) -> None:
-    if write:
-        from kwokfleet.source import files
+def _unified_diff(file: "files.File", formatted: str) -> str:
+    import difflib
 
-        files.write(Path(file.path), formatted)
-    if diff:
-        import difflib
-
-        lines = difflib.unified_diff(
-            file.text.splitlines(keepends=True), formatted.splitlines(keepends=True), file.path, file.path
-        )
-        typer.echo("".join(lines), nl=False)
-    else:
-        typer.echo(file.path)
+    before, after = (text.splitlines(keepends=True) for text in (file.text, formatted))
+    return "".join(difflib.unified_diff(before, after, file.path, file.path))
 
 
 def init(folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Target folder.")] = Path()) -> None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from kwokfleet.kube.objects import Manifest, ObjectKey
     from kwokfleet.source import loader
 
+    _Connected = Callable[[], throttled_client.ThrottledClient]
+
 _NEXT_RUN = "applied objects stay; the next install continues, uninstall removes them"
 
 From = Annotated[
@@ -99,7 +101,8 @@ def install(  # noqa: PLR0913, PLR0917  # one for each option
     _check_options(from_path, git_url, form, dry_run, git_sync=git_sync)
     git = InstallGitSource(git_url, git_ref, git_path, git_sync) if git_url else None
     if shards and from_path is None:
-        output.print_line(f"note: kwok pods start when the fleet files contain {_document(shards)}")
+        document = f"a KwokController with shards: {shards}, statefulSet: kwokfleet-kwok"
+        output.print_line(f"note: kwok pods start when the fleet files contain {document}")
     options = InstallOptions(
         namespace=namespace,
         image=image or "",
@@ -111,14 +114,14 @@ def install(  # noqa: PLR0913, PLR0917  # one for each option
         admission=admission_policy,
         network_policy=network_policy,
     )
-    request = _InstallRequest(options, from_path, shards, kwok_crds)
     if dry_run == "client":
-        objects, _ = request.manifests(None)
+        objects, _ = _manifests(options, from_path, shards, None, kwok_crds=kwok_crds)
         render.print_manifests((("", manifest) for manifest in objects), form or "yaml")
         return
     with ExitStack() as stack:
         connected = functools.cache(lambda: stack.enter_context(connection.connect_throttled(context, kubeconfig)))
-        objects, goal = request.manifests(connected)  # errors in files are reported before the cluster is used
+        # Errors in files are reported before the cluster is used.
+        objects, goal = _manifests(options, from_path, shards, connected, kwok_crds=kwok_crds)
         sender = connected()
         try:
             _apply(sender, options, objects, goal if wait else None, dry_run=dry_run, timeout_s=timeout_s, force=force)
@@ -126,10 +129,6 @@ def install(  # noqa: PLR0913, PLR0917  # one for each option
             if not isinstance(error, errors.KwokfleetError | typer.Exit) and dry_run == "none":
                 output.print_line(_NEXT_RUN)
             raise
-
-
-def _document(shards: int) -> str:
-    return f"a KwokController with shards: {shards}, statefulSet: kwokfleet-kwok"
 
 
 def _check_options(
@@ -148,62 +147,56 @@ def _check_options(
         raise errors.InputError("--output needs --dry-run=client", hint="add --dry-run=client to print the manifests")
 
 
-class _InstallRequest:
-    """Options of an installation, which become manifests."""
+def _manifests(
+    options: "InstallOptions", path: Path | None, shards: int, connected: "_Connected | None", *, kwok_crds: bool
+) -> "tuple[list[Manifest], installer.ReadinessGoal]":
+    """Return the manifests and the goal to wait for; the cluster is used only if files refer to live nodes."""
+    from dataclasses import replace
 
-    def __init__(self, options: "InstallOptions", path: Path | None, shards: int, kwok_kinds: bool) -> None:  # noqa: FBT001  # passed on
-        self._options, self._path, self._shards, self._kwok_kinds = options, path, shards, kwok_kinds
+    from kwokfleet import app
+    from kwokfleet.install import bundle, installer, manifests, ownership
 
-    def manifests(
-        self, connected: "Callable[[], throttled_client.ThrottledClient] | None"
-    ) -> "tuple[list[Manifest], installer.ReadinessGoal]":
-        """Return the manifests and the goal to wait for; the cluster is used only if files refer to live nodes."""
-        from dataclasses import replace
-
-        from kwokfleet import app
-        from kwokfleet.install import bundle, installer, manifests, ownership
-
-        files: FleetConfigMap | InstallGitSource | None = self._options.source
-        goal = installer.ReadinessGoal(self._options.namespace, None if files else frozenset())
-        if self._path is not None:
-            files, goal = self._packed(self._path, connected)
-        objects = manifests.build(bundle.manifests(), replace(self._options, source=files))
-        objects += app.kwok_definitions(output.read_settings(), output.show_progress) if self._kwok_kinds else []
-        return sorted(objects, key=ownership.rank), goal
-
-    def _packed(
-        self, path: Path, connected: "Callable[[], throttled_client.ThrottledClient] | None"
-    ) -> "tuple[FleetConfigMap, installer.ReadinessGoal]":
-        from kwokfleet.install import bundle, installer
-        from kwokfleet.source import loader
-
-        def live(context: str | None) -> "list[Manifest]":
-            return render.live_nodes(None, connected() if connected else None)(context)
-
-        loaded = files.load(loader.Loader(live), path)
-        files.require_valid(loaded)
-        packed = bundle.pack_files(path, loaded, self._kwok_file(loaded))
+    source: FleetConfigMap | InstallGitSource | None = options.source
+    goal = installer.ReadinessGoal(options.namespace, None if source else frozenset())
+    if path is not None:
+        loaded = _load(path, connected)
+        source = bundle.pack_files(path, loaded, _kwok_file(loaded, shards))
         names = sorted(fleet.name for fleet in loaded.tree.fleets)
-        summary = f"{files.count(len(packed.data), 'file')} with {files.count(len(names), 'fleet')}"
+        summary = f"{files.count(len(source.data), 'file')} with {files.count(len(names), 'fleet')}"
         output.print_line(f"{summary}: {', '.join(names) or '-'}")
         active = frozenset(fleet.name for fleet in loaded.tree.fleets if not fleet.spec.suspend)
-        return packed, installer.ReadinessGoal(self._options.namespace, active, bundle.digest(packed))
+        goal = installer.ReadinessGoal(options.namespace, active, bundle.digest(source))
+    objects = manifests.build(bundle.manifests(), replace(options, source=source))
+    objects += app.kwok_definitions(output.read_settings(), output.show_progress) if kwok_crds else []
+    return sorted(objects, key=ownership.rank), goal
 
-    def _kwok_file(self, loaded: "loader.Loaded") -> dict[str, str]:
-        """Return the KwokController file for --shards, unless the fleet files have one."""
-        from kwokfleet.install import bundle, manifests
 
-        if not self._shards:
-            return {}
-        if not bundle.declares_kwok(loaded):
-            return {manifests.KWOK_FILE: manifests.kwok_document(self._shards)}
-        spec = loaded.tree.controller
-        if spec.stateful_set is None or spec.shards != self._shards:
-            raise errors.InputError(
-                f"--shards {self._shards} contradicts the KwokController document of these files",
-                hint=f"set in that document: shards: {self._shards}, statefulSet: {manifests.KWOK}",
-            )
+def _load(path: Path, connected: "_Connected | None") -> "loader.Loaded":
+    from kwokfleet.source import loader
+
+    def live_nodes(context: str | None) -> "list[Manifest]":
+        return render.live_nodes(None, connected() if connected else None)(context)
+
+    loaded = files.load(loader.Loader(live_nodes), path)
+    files.require_valid(loaded)
+    return loaded
+
+
+def _kwok_file(loaded: "loader.Loaded", shards: int) -> dict[str, str]:
+    """Return the KwokController file for --shards, unless the fleet files have one."""
+    from kwokfleet.install import bundle, manifests
+
+    if not shards:
         return {}
+    if not bundle.declares_kwok(loaded):
+        return {manifests.KWOK_FILE: manifests.kwok_document(shards)}
+    spec = loaded.tree.controller
+    if spec.stateful_set is None or spec.shards != shards:
+        raise errors.InputError(
+            f"--shards {shards} contradicts the KwokController document of these files",
+            hint=f"set in that document: shards: {shards}, statefulSet: {manifests.KWOK}",
+        )
+    return {}
 
 
 def _apply(  # noqa: PLR0913  # the options of the command

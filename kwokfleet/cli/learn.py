@@ -3,7 +3,6 @@
 import codecs
 import json
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,14 +10,15 @@ import typer
 
 import kwokfleet
 from kwokfleet import errors
-from kwokfleet.cli import connection, output
+from kwokfleet.cli import connection, files, output
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from typing import IO
 
     from kwokfleet.learn.lifecycle_writer import Provenance
     from kwokfleet.learn.model import LearnedLifecycle, LifecycleLearner
+    from kwokfleet.learn.watch_events import PodEvent, UnreadableEvent
 
 STANDARD_INPUT = "-"
 MAX_REPORTED = 10
@@ -131,22 +131,36 @@ def _default_name(recorded: Path | None, selector: str | None) -> str:
 
 def _read(path: Path) -> "LifecycleLearner":
     """Read a recording; print and skip invalid records."""
-    from kwokfleet.learn import model
+    from kwokfleet.learn import model, watch_events
 
-    study, invalid_records = model.LifecycleLearner(), _InvalidRecords(str(path))
+    study, invalid = model.LifecycleLearner(), 0
     try:
-        with _opened(path) as stream:
-            _take(study, _lines(stream), invalid_records)
+        with sys.stdin.buffer if str(path) == STANDARD_INPUT else path.open("rb") as stream:
+            for event in watch_events.read(_lines(stream)):
+                error = _observe(study, event)
+                invalid += bool(error)
+                if error and invalid <= MAX_REPORTED:
+                    output.print_line(f"{path}:{error}")
     except OSError as error:
         raise errors.InputError(
             f"cannot read {path}: {error.strerror or error}", hint=f"record with: {_RECORD}"
         ) from error
-    invalid_records.end()
+    if invalid:
+        output.print_line(f"{files.count(invalid, 'invalid record')} skipped")
     return study
 
 
-def _opened(path: Path) -> "IO[bytes]":
-    return sys.stdin.buffer if str(path) == STANDARD_INPUT else path.open("rb")
+def _observe(study: "LifecycleLearner", event: "PodEvent | UnreadableEvent") -> str:
+    """Record an event; return its error, empty if it is valid."""
+    from kwokfleet.learn.watch_events import UnreadableEvent
+
+    if isinstance(event, UnreadableEvent):
+        return str(event)
+    try:
+        study.observe(event.what, event.pod)
+    except ValueError as error:
+        return f"{event.line}:1: {error}"
+    return ""
 
 
 def _lines(stream: "IO[bytes]") -> "Iterator[str]":
@@ -158,38 +172,6 @@ def _lines(stream: "IO[bytes]") -> "Iterator[str]":
     yield first.decode("utf-8-sig", errors="replace")
     for line in stream:
         yield line.decode(errors="replace")
-
-
-def _take(study: "LifecycleLearner", lines: "Iterable[str]", invalid_records: "_InvalidRecords") -> None:
-    from kwokfleet.learn import watch_events
-
-    for event in watch_events.read(lines):
-        if isinstance(event, watch_events.UnreadableEvent):
-            invalid_records.add(str(event))
-            continue
-        try:
-            study.observe(event.what, event.pod)
-        except ValueError as error:
-            invalid_records.add(f"{event.line}:1: {error}")
-
-
-@dataclass(slots=True)
-class _InvalidRecords:
-    """Prints and counts invalid records."""
-
-    path: str
-    count: int = 0
-
-    def add(self, what: str) -> None:
-        """Print and count a record."""
-        self.count += 1
-        if self.count <= MAX_REPORTED:
-            output.print_line(f"{self.path}:{what}")
-
-    def end(self) -> None:
-        """Print the total."""
-        if self.count:
-            output.print_line(f"{self.count:,} invalid record{'s' * (self.count > 1)} skipped")
 
 
 def _learn(study: "LifecycleLearner", source: str) -> "LearnedLifecycle":

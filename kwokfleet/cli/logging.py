@@ -25,7 +25,7 @@ def configure(
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.StackInfoRenderer(),
-            *_renderers(_resolve(log_format, out), colors=colors and out.isatty()),
+            *_renderers(log_format, out, colors=colors and out.isatty()),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level.upper()]),
         logger_factory=structlog.PrintLoggerFactory(out),
@@ -33,14 +33,9 @@ def configure(
     )
 
 
-def _resolve(log_format: settings.LogFormat, out: TextIO) -> settings.LogFormat:
-    if log_format is not settings.LogFormat.AUTO:
-        return log_format
-    return settings.LogFormat.CONSOLE if out.isatty() else settings.LogFormat.JSON
-
-
-def _renderers(log_format: settings.LogFormat, *, colors: bool) -> list[structlog.typing.Processor]:
-    if log_format is settings.LogFormat.CONSOLE:
+def _renderers(log_format: settings.LogFormat, out: TextIO, *, colors: bool) -> list[structlog.typing.Processor]:
+    is_auto = log_format is settings.LogFormat.AUTO
+    if out.isatty() if is_auto else log_format is settings.LogFormat.CONSOLE:
         stamp = structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False)
         plain = structlog.dev.plain_traceback  # the default prints local variables, which may contain a token
         return [stamp, structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]

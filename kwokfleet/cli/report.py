@@ -10,7 +10,7 @@ import typer
 import typer.core
 
 from kwokfleet import errors
-from kwokfleet.cli import output
+from kwokfleet.cli import output, run
 
 if TYPE_CHECKING:
     from kwokfleet.measure import compare
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from kwokfleet.measure.result_store import ResultStore, StoredResult
     from kwokfleet.report import writer
 
-_RESULTS = "results"
 _START_DAEMON = "kwokfleet run runs waves and stores their results"
 _PARTS = 3
 """Fleet, Wave, Run."""
@@ -84,7 +83,7 @@ def show(
 def _result_store(results_dir: Path | None) -> "ResultStore":
     from kwokfleet.measure.result_store import ResultStore
 
-    return ResultStore(results_dir or output.read_settings().data_dir / _RESULTS)
+    return ResultStore(results_dir or run.default_results_dir())
 
 
 def _split(names: Sequence[str]) -> list[str]:
@@ -164,16 +163,13 @@ def _print_many(runs: "Sequence[writer.ReportInput]", form: ReportFormat) -> Non
     elif form == "junit":
         typer.echo(junit.to_xml(results), nl=False)
     elif form == "html":
-        typer.echo(writer.html_page(_oldest_first(runs)), nl=False)
+        oldest_first = sorted(runs, key=lambda run: run.result.start)
+        typer.echo(writer.html_page(oldest_first), nl=False)
     else:
         raise errors.InputError(
             f"--output {form} supports one Run, got {len(runs)}",
             hint="name one: FLEET WAVE; or write all to a folder: --report-dir DIR",
         )
-
-
-def _oldest_first(runs: "Sequence[writer.ReportInput]") -> "list[writer.ReportInput]":
-    return sorted(runs, key=lambda run: run.result.start)
 
 
 def _row(result: "Result") -> dict[str, object]:

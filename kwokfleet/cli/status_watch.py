@@ -1,10 +1,10 @@
 """`kwokfleet status --watch`: the status of all Fleets; redrawn on a terminal, appended lines otherwise."""
 
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING
 
 from rich.console import Group
 from rich.live import Live
@@ -17,6 +17,7 @@ from kwokfleet.kube import requests
 from kwokfleet.reconcile import cluster_state
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from kwokfleet.daemon.overview import Overview, Row
@@ -29,18 +30,11 @@ MIN_REFRESH_S = 0.2
 _STYLES = (("Stalled", "red"), ("NotReady", "yellow"), ("Ready", "green"))
 
 
-class StatusView(Protocol):
-    """Displays an Overview."""
-
-    def show(self, now: "Overview", error: str) -> None:
-        """Show an Overview; *error* is the reason if it is outdated."""
-
-
 def watch(fleet: list[str] | None, context: str | None, kubeconfig: "Path | None") -> None:
     """Show the status of Fleets until a signal arrives."""
     api = connection.connect(context, kubeconfig)
     only = frozenset(fleet) if fleet else None
-    with connection.run_informer(api, (requests.NODE,)) as nodes, _status_view() as view:
+    with connection.run_informer(api, (requests.NODE,)) as nodes, _display() as show:
         connection.wait_until_listed(nodes)
         now, error = overview.Overview(), ""
         while True:
@@ -48,7 +42,7 @@ def watch(fleet: list[str] | None, context: str | None, kubeconfig: "Path | None
                 now, error = overview.overview(cluster_state.list_fleets(api), nodes.view().objects, only), ""
             except errors.ClusterError as exc:
                 error = str(exc)
-            view.show(now, error)
+            show(now, error)
             _wait(nodes)
 
 
@@ -60,12 +54,13 @@ def _wait(nodes: "informer.Informer") -> None:
 
 
 @contextmanager
-def _status_view() -> Iterator[StatusView]:
+def _display() -> "Iterator[Callable[[Overview, str], None]]":
+    """Yield a function that shows an Overview, and the error if it is outdated."""
     if not sys.stdout.isatty():
-        yield _Lines()
+        yield _Lines().show
         return
     with Live(console=output.console(), auto_refresh=False, vertical_overflow="ellipsis") as live:
-        yield _Tables(live)
+        yield partial(_show_tables, live)
 
 
 class _Lines:
@@ -86,22 +81,14 @@ class _Lines:
         self._last_lines = lines
 
 
-class _Tables:
-    """Redraws tables in place."""
-
-    def __init__(self, live: Live) -> None:
-        self._live = live
-
-    def show(self, now: "Overview", error: str) -> None:
-        """Redraw the tables."""
-        parts = [Text(f"outdated: {error}\n", "red")] if error else []
-        parts += [_fleets(now.fleets)] if now.fleets else [Text("no fleets in this cluster")]
-        for rows in (now.pools, _current_runs(now.runs)):
-            if rows:
-                parts.append(Text(f"\n{output.table(rows)}"))
-        parts += [Text(f"\n{subject}: {text}") for subject, text in now.lines() if subject.startswith("withheld ")]
-        parts.append(Text(f"\n{datetime.now().astimezone():%H:%M:%S}  Ctrl-C to stop", "dim"))
-        self._live.update(Group(*parts), refresh=True)
+def _show_tables(live: Live, now: "Overview", error: str) -> None:
+    """Redraw the tables in place."""
+    parts = [Text(f"outdated: {error}\n", "red")] if error else []
+    parts += [_fleets(now.fleets)] if now.fleets else [Text("no fleets in this cluster")]
+    parts += [Text(f"\n{output.table(rows)}") for rows in (now.pools, _current_runs(now.runs)) if rows]
+    parts += [Text(f"\n{subject}: {text}") for subject, text in now.lines() if subject.startswith("withheld ")]
+    parts.append(Text(f"\n{datetime.now().astimezone():%H:%M:%S}  Ctrl-C to stop", "dim"))
+    live.update(Group(*parts), refresh=True)
 
 
 def _fleets(rows: "tuple[Row, ...]") -> Text:

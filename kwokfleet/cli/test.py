@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kwokfleet.daemon import daemon
     from kwokfleet.embedded import cluster as embedded
     from kwokfleet.experiment import runner
-    from kwokfleet.experiment.progress import ExpectedWave, RunProgress, WaveSelection
+    from kwokfleet.experiment.progress import ExpectedWave, WaveSelection
 
 DONE = "done"
 TEST_TIMEOUT = output.duration_text(settings.TEST_TIMEOUT)
@@ -60,14 +60,6 @@ class _Options:
         return timedelta(seconds=self.timeout_s if self.play_s is None else self.play_s)
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """Fleets of the files, and the runs that the test waits for."""
-
-    fleets: "Sequence[Fleet]"
-    expected: "Sequence[ExpectedWave]"
-
-
 def run_test(  # noqa: PLR0913, PLR0917  # one for each option
     path: files.OnePath = None,
     until: Until = DONE,
@@ -91,16 +83,17 @@ def run_test(  # noqa: PLR0913, PLR0917  # one for each option
     )  # fmt: skip
     foreign = context is not None or kubeconfig is not None
     _check_options(options, foreign=foreign)
-    plan = _plan_test(options)
+    fleets, expected = _plan_test(options)
     if report_dir is not None:
         report_dir.mkdir(parents=True, exist_ok=True)
     output.start_logging(quiet=True)
     if foreign:
-        code = _test_on_existing_cluster(options, plan, context, kubeconfig)
+        site = test_cleanup.SharedCluster(fleets, context, kubeconfig)
+        code = _test_on_existing_cluster(options, expected, site)
     else:
         with _temporary_cluster(options) as started:
             label = f"{started.name}, Kubernetes {started.version}"
-            code = _run_test(options, plan, (None, started.kubeconfig), label, lambda _daemon: None)
+            code = _run_test(options, expected, (None, started.kubeconfig), label)
     raise typer.Exit(code)
 
 
@@ -123,8 +116,8 @@ def _duration_text(seconds: float) -> str:
     return units.format_duration(timedelta(seconds=seconds))
 
 
-def _plan_test(options: _Options) -> _Plan:
-    """Check the files; return the expected runs; raise if there are none, or if a wave would never start."""
+def _plan_test(options: _Options) -> "tuple[Sequence[Fleet], Sequence[ExpectedWave]]":
+    """Return the Fleets of the files and the Waves to wait for; raise if none would run, or one would never start."""
     from kwokfleet.documents import problems
     from kwokfleet.experiment import progress
     from kwokfleet.source import loader
@@ -149,7 +142,7 @@ def _plan_test(options: _Options) -> _Plan:
         output.print_line(f"note: suspended waves do not run: {progress.abbreviate(selection.suspended)}")
     if not any(wave.has_gates for wave in selection.expected):
         output.print_line("note: no wave has gates, so the test cannot fail; see docs/testing.md")
-    return _Plan(loaded.tree.fleets, selection.expected)
+    return loaded.tree.fleets, selection.expected
 
 
 def _check_start_times(selection: "WaveSelection", options: _Options) -> None:
@@ -206,26 +199,24 @@ def _print_next_steps(started: "embedded.ClusterStatus", path: Path) -> None:
 
 
 def _test_on_existing_cluster(
-    options: _Options, plan: _Plan, context: str | None, kubeconfig: Path | None
+    options: _Options, expected: "Sequence[ExpectedWave]", site: test_cleanup.SharedCluster
 ) -> errors.ExitCode:
     """Test on an existing cluster; remove the Fleets at the end, unless --keep is set."""
-    site = test_cleanup.SharedCluster(plan.fleets, context, kubeconfig)
-    label = f"context {context}" if context else str(kubeconfig)
+    label = f"context {site.context}" if site.context else str(site.kubeconfig)
+    where = (site.context, site.kubeconfig)
     test_cleanup.require_unknown_fleets(site)
     if options.keep:
-        return _run_test(options, plan, (context, kubeconfig), label, lambda _daemon: None)
+        return _run_test(options, expected, where, label)
     with test_cleanup.removed_at_exit(site):
-        return _run_test(
-            options, plan, (context, kubeconfig), label, lambda started: test_cleanup.remove_fleets(started, site)
-        )
+        return _run_test(options, expected, where, label, lambda started: test_cleanup.remove_fleets(started, site))
 
 
 def _run_test(
     options: _Options,
-    plan: _Plan,
+    expected: "Sequence[ExpectedWave]",
     where: tuple[str | None, Path | None],
     cluster: str,
-    clean_up: "Callable[[daemon.Daemon], None]",
+    clean_up: "Callable[[daemon.Daemon], None]" = lambda _daemon: None,
 ) -> errors.ExitCode:
     """Run a daemon until the test ends; print the results, also after a timeout."""
     from kwokfleet.cli import test_view
@@ -234,7 +225,7 @@ def _run_test(
     start, timeout = time.monotonic(), None
     config = replace(run.default_config(options.path, None, options.bin_dir), context=where[0], kubeconfig=where[1])
     with run.running(config) as started:
-        test_runner = runner.ExperimentRunner(started, plan.expected, config.results_dir)
+        test_runner = runner.ExperimentRunner(started, expected, config.results_dir)
         try:
             with test_view.display(output.console(stderr=True), cluster) as show:
                 output.start_logging(quiet=True)  # logs above the live display
@@ -254,38 +245,22 @@ def _run_test(
 def _print_results(test_runner: "runner.ExperimentRunner", options: _Options, took_s: float) -> errors.ExitCode:
     """Print the result of each Run, write the reports, return the exit code."""
     from kwokfleet.cli import test_view
+    from kwokfleet.experiment.progress import RunStep
 
-    runs = test_runner.snapshot.runs
-    rows = test_view.rows(runs)
+    rows = test_view.rows(test_runner.snapshot.runs)
     if rows:
         typer.echo(output.table(rows))
-    failures = _failures(runs)
+    finished = [run for run in test_runner.snapshot.runs if run.step is RunStep.FINISHED]
+    failures = [f"{run.name}: {failure}" for run in finished for failure in run.failures]
     output.print_lines(failures)
     if options.report_dir is not None:
-        output.print_line(_write_reports(test_runner, options.report_dir))
-    output.print_line(f"{_summary(runs, failures)} in {took_s:.0f} s")
-    return errors.ExitCode.NO if failures else errors.ExitCode.DONE
+        from kwokfleet.report import writer
 
-
-def _failures(runs: "Sequence[RunProgress]") -> list[str]:
-    from kwokfleet.experiment.progress import RunStep
-
-    return [f"{run.name}: {failure}" for run in runs if run.step is RunStep.FINISHED for failure in run.failures]
-
-
-def _summary(runs: "Sequence[RunProgress]", failures: "Sequence[str]") -> str:
-    from kwokfleet.experiment.progress import RunStep
-
-    finished = [run for run in runs if run.step is RunStep.FINISHED]
+        written = writer.write_all(map(writer.stored_input, test_runner.stored_results()), options.report_dir)
+        pages = [f"; open {file}" for file in written if file.suffix == ".html"]
+        output.print_line(f"reports: {files.count(len(written), 'file')} in {options.report_dir}{''.join(pages)}")
     gates = sum(len(run.result.gates) for run in finished if run.result)
     verdict = files.count(len(failures), "failure") if failures else "all passed" if gates else "nothing to check"
-    return f"{files.count(len(finished), 'run')} finished, {files.count(gates, 'gate')}: {verdict}"
-
-
-def _write_reports(test_runner: "runner.ExperimentRunner", folder: Path) -> str:
-    """Write the reports; return a line with their folder."""
-    from kwokfleet.report import writer
-
-    written = writer.write_all(map(writer.stored_input, test_runner.stored_results()), folder)
-    pages = [f"; open {file}" for file in written if file.suffix == ".html"]
-    return f"reports: {files.count(len(written), 'file')} in {folder}{''.join(pages)}"
+    summary = f"{files.count(len(finished), 'run')} finished, {files.count(gates, 'gate')}: {verdict}"
+    output.print_line(f"{summary} in {took_s:.0f} s")
+    return errors.ExitCode.NO if failures else errors.ExitCode.DONE

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kwokfleet.kube.objects import Manifest
-    from kwokfleet.waves.run_commands import RunAction
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -34,9 +33,7 @@ def cancel(
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
     """Cancel a run: no more objects are submitted. Existing objects stay, unless the wave has a `cleanup`."""
-    from kwokfleet.waves.run_commands import RunAction
-
-    _submit(RunAction.CANCEL, (fleet, wave, run), context, kubeconfig)
+    _submit("cancel", (fleet, wave, run), context, kubeconfig)
     typer.echo(f"run {run} of wave {wave} is cancelled" if run else f"all active runs of wave {wave} are cancelled")
 
 
@@ -49,9 +46,7 @@ def retry(
     kubeconfig: connection.Kubeconfig = None,
 ) -> None:
     """Submit the rejected objects of a run again; a cancelled run continues."""
-    from kwokfleet.waves.run_commands import RunAction
-
-    _submit(RunAction.RETRY, (fleet, wave, run), context, kubeconfig)
+    _submit("retry", (fleet, wave, run), context, kubeconfig)
     typer.echo(f"run {run} of wave {wave} continues")
 
 
@@ -60,21 +55,20 @@ def run(
     fleet: FleetName, wave: WaveName, context: connection.Context = None, kubeconfig: connection.Kubeconfig = None
 ) -> None:
     """Start a run of a wave now, independent of its schedule."""
-    from kwokfleet.waves.run_commands import RunAction
-
-    number = _submit(RunAction.RUN, (fleet, wave, ""), context, kubeconfig)
+    number = _submit("run", (fleet, wave, ""), context, kubeconfig)
     typer.echo(f"run m{number} of wave {wave} starts")
     output.print_line(f"next: {output.program()} get runs")
 
 
-def _submit(what: "RunAction", target: tuple[str, str, str], context: str | None, kubeconfig: "Path | None") -> int:
+def _submit(action: str, target: tuple[str, str, str], context: str | None, kubeconfig: "Path | None") -> int:
     """Write a run command to a Fleet; return its number."""
     from kwokfleet.reconcile import status_writer
+    from kwokfleet.waves.run_commands import RunAction
 
     fleet, wave, run = target
     api = connection.connect(context, kubeconfig)
     return status_writer.submit_run_command(
-        api, fleet, what, wave, run, check=lambda manifest: _require_run(manifest, wave, run)
+        api, fleet, RunAction(action), wave, run, check=lambda manifest: _require_run(manifest, wave, run)
     )
 
 
