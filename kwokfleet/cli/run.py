@@ -214,5 +214,5 @@ def _wait_for_signal(started: "daemon.Daemon") -> None:
     """Wait for SIGINT or SIGTERM; SIGHUP loads the files again."""
     from kwokfleet.daemon.trigger import PassReason
 
-    signal.signal(signal.SIGHUP, lambda _number, _frame: started.request(PassReason.FILES))
+    signal.signal(signal.SIGHUP, lambda _number, _frame: started.trigger.request(PassReason.FILES))
     signals.wait_for(signal.SIGINT, signal.SIGTERM)

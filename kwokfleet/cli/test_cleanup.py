@@ -65,7 +65,7 @@ def remove_fleets(running_daemon: "daemon.Daemon", cluster: SharedCluster) -> No
     from kwokfleet.source import loader
 
     running_daemon.suspended = True
-    running_daemon.request(PassReason.ASKED)
+    running_daemon.trigger.request(PassReason.ASKED)
     with connection.connect_throttled(cluster.context, cluster.kubeconfig) as sender:
         _delete_workloads(sender, cluster)
     for name in cluster.names:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
+from functools import partial
 from typing import Self
 
 import structlog
@@ -19,7 +20,7 @@ from kwokfleet.daemon import dispatcher, fleet_files, gc_tuning, status_publishe
 from kwokfleet.daemon.options import DaemonOptions, Dependencies
 from kwokfleet.daemon.trigger import PassReason
 from kwokfleet.reconcile import fleet_status, status_writer
-from kwokfleet.reconcile.changes import SHARED, Plan
+from kwokfleet.reconcile.changes import SHARED, Plan, digest
 from kwokfleet.render import desired
 from kwokfleet.source import loader
 
@@ -31,7 +32,7 @@ STALE_GRACE_S = 3.0
 """Grace period before a stale cache is reported."""
 STATUS_PATIENCE_S = 2.0
 """Retry limit of status writes while the API server does not answer."""
-MAX_WAIT_S = 5.0
+MAX_WAIT_S, STOP_TIMEOUT_S = 5.0, 20.0
 
 
 class Daemon:
@@ -45,13 +46,13 @@ class Daemon:
         status_client = self.sync.sender.with_stop(self.sync.stop, STATUS_PATIENCE_S)
         self.status_writer = status_writer.StatusWriter(status_client, options.identity)
         self.files = fleet_files.FleetFiles(self.source, self.fleets, self.event_log)
-        self.dispatcher = dispatcher.Dispatcher(
-            self.sync, self.event_log, self.status_writer, self._worker_finished, self._metrics
-        )
+        on_finish = partial(self.trigger.request, PassReason.DONE)
+        self.dispatcher = dispatcher.Dispatcher(self.sync, self.event_log, self.status_writer, on_finish, self._metrics)
         self.runs = wave_runs.WaveRuns(dependencies, self.status_writer, self._request_status, options.results)
         self._publisher = status_publisher.StatusPublisher(self.status_writer, self.sync, self.managed, self.event_log)
         self._idle_collector = gc_tuning.IdleCollector()
-        self._timer = timer.PassTimer(options.interval, options.identity, self._time_reached)
+        on_time = partial(self.trigger.request, PassReason.TIME)
+        self._timer = timer.PassTimer(options.interval, options.identity, on_time)
         self.worker = threading.Thread(target=self._work, name="worker", daemon=True)
         self.started_at = datetime.now(UTC)
         self.worker_active_at = time.monotonic()
@@ -72,20 +73,20 @@ class Daemon:
     def __enter__(self) -> Self:
         """Start the worker, then stand for election."""
         self.managed.on_change(self._objects_changed)
-        self.fleets.on_change(lambda _kind, _names: self.request(PassReason.FLEETS))
-        self.source.start(lambda: self.request(PassReason.FILES))
-        self.request(PassReason.START)
+        self.fleets.on_change(lambda _kind, _names: self.trigger.request(PassReason.FLEETS))
+        self.source.start(partial(self.trigger.request, PassReason.FILES))
+        self.trigger.request(PassReason.START)
         self.worker.start()
         self.client.start_election(self._leadership_changed)
         return self
 
     def __exit__(self, *_exc: object) -> None:
         """Stop in order: new work, running work, kwok, and the leader lease last."""
-        deadline = time.monotonic() + self.options.stop_timeout_s
+        deadline = time.monotonic() + STOP_TIMEOUT_S
         self.source.close()
         self._timer.close()
         self.sync.stop.set()
-        self.request(PassReason.ASKED)
+        self.trigger.request(PassReason.ASKED)
         for thread in (*self.dispatcher.cancel_all(), self.worker):
             thread.join(max(0.0, deadline - time.monotonic()))
         self.runs.stop()
@@ -96,10 +97,6 @@ class Daemon:
 
     # requests
 
-    def request(self, reason: PassReason) -> None:
-        """Request a pass; do not wait for it."""
-        self.trigger.request(reason)
-
     def _leadership_changed(self, leads: bool) -> None:  # noqa: FBT001  # callback of the election
         if not leads:
             self.dispatcher.cancel_all()
@@ -107,26 +104,20 @@ class Daemon:
             if self.kwok is not None:
                 threading.Thread(target=self.kwok.stop, name="kwok-stop", daemon=True).start()
         self.event_log.record("leader", "this daemon leads" if leads else "this daemon is on standby", leading=leads)
-        self.request(PassReason.LEADING)
-
-    def _worker_finished(self) -> None:
-        self.request(PassReason.DONE)
-
-    def _time_reached(self) -> None:
-        self.request(PassReason.TIME)
+        self.trigger.request(PassReason.LEADING)
 
     def _request_status(self) -> None:
         """Request a status write; wake the worker once, not for each request."""
         if not self._publisher.requested:
-            self._publisher.request()
-            self.request(PassReason.NEWS)
+            self._publisher.requested = True
+            self.trigger.request(PassReason.NEWS)
 
     def _objects_changed(self, _kind: str, fleets: AbstractSet[str]) -> None:
         """Handle changed objects; those of a Fleet with an active worker are its own writes."""
         if fleets <= self.dispatcher.busy:
-            self._publisher.request()
+            self._publisher.requested = True
         else:
-            self.request(PassReason.CLUSTER)
+            self.trigger.request(PassReason.CLUSTER)
 
     # the worker
 
@@ -166,7 +157,9 @@ class Daemon:
         """Load, render, observe, plan, dispatch, publish status. Every pass comes through here."""
         self.dispatcher.collect_finished()
         self._load_files(reasons)
-        self._reset_after_lost_lease()
+        if self._lost_lease:
+            self._lost_lease = self._definitions_installed = False
+            self.runs.reset()
         self._check_cache()
         loaded = self.files.loaded
         if loaded is None or not self.client.leads:
@@ -180,15 +173,18 @@ class Daemon:
             effective = self.files.effective(loaded)
             self.plan = self.sync.plan(effective)
             self._dispatch(effective, progress)
-            self._manage_kwok(loaded)
+            if self.kwok is not None and loaded.controller_known and not loaded.frozen:
+                self.kwok.reconcile(loaded)
             new_runs = self._schedule_runs(effective)
-            self.dispatcher.recover()
+            self.dispatcher.reset_backoff(dispatcher.ALL_FLEETS)
         if new_runs:
             self._persist_ledger(loaded)
         else:
             self._publish_status(loaded, requested=bool(reasons))
-        self._start_persisted_runs(loaded)
-        self._timer.set_next(loaded.tree.fleets, self.runs.next_start(loaded.tree, datetime.now(UTC)))
+        if self._definitions_installed and not self.suspended:
+            tree = self.files.effective(loaded).tree
+            self.runs.controller.start_persisted_runs(tree, self.status_writer.status_of)
+        self._timer.set_next(loaded.tree.fleets, self.runs.controller.next_start(loaded.tree, datetime.now(UTC)))
 
     # the steps of a pass
 
@@ -198,11 +194,6 @@ class Daemon:
         changed = self.files.load()
         for fleet in (*changed, SHARED) if changed is not None else ():
             self.dispatcher.reset_backoff(fleet)
-
-    def _reset_after_lost_lease(self) -> None:
-        if self._lost_lease:
-            self._lost_lease = self._definitions_installed = False
-            self.runs.reset()
 
     def _check_cache(self) -> None:
         """Report a cache that stays stale, and its recovery."""
@@ -233,7 +224,7 @@ class Daemon:
     def _dispatch(self, effective: loader.Loaded, progress: dispatcher.PassProgress) -> None:
         """Apply the Plan, unless the daemon is suspended."""
         self.dispatcher.cancel_outdated(effective)
-        progress.planned(self.plan)
+        progress.digest, progress.withheld = digest(self.plan.changes), len(self.plan.withheld)
         if not self.suspended:
             self.dispatcher.dispatch(effective, self.plan, progress)
             if progress.reasons == {PassReason.CLUSTER} and progress.open and self.synced:
@@ -243,16 +234,12 @@ class Daemon:
         self.synced |= not self.plan.changes and bool(self.source.revision)  # without files, nothing differs
         self._passed_at = time.monotonic()
 
-    def _manage_kwok(self, loaded: loader.Loaded) -> None:
-        if self.kwok is not None and loaded.controller_known and not loaded.frozen:
-            self.kwok.reconcile(loaded)
-
     def _schedule_runs(self, effective: loader.Loaded) -> bool:
         """Enter due Runs into the Ledger in memory; return whether there are new ones."""
         if not self._definitions_installed:
             return False
         if self.suspended:
-            self.runs.suspend_all()
+            self.runs.controller.suspend_all(datetime.now(UTC))
             return False
         unfinished = {change.fleet for change in self.plan.changes} | self.dispatcher.busy
         fleets = [observed.manifest for observed in self.fleets.view().objects.values()]
@@ -270,20 +257,13 @@ class Daemon:
             self._write_status(loaded)
 
     def _write_status(self, loaded: loader.Loaded) -> None:
+        source, ledgers = self.source.description(), self.runs.ledgers()
         details = fleet_status.StatusContext(
-            self.source.description(),
-            self.kwok_problem,
-            self.dispatcher.plans,
-            self.runs.ledgers(),
-            self.runs.conditions(loaded),
+            source, self.kwok_problem, self.dispatcher.plans, ledgers, self.runs.conditions(loaded)
         )
         effective = self.files.effective(loaded)
         self._publisher.publish(loaded, effective, self.plan, self.dispatcher.failed_outcomes, details)
         self.runs.report_verdicts()
-
-    def _start_persisted_runs(self, loaded: loader.Loaded) -> None:
-        if self._definitions_installed and not self.suspended:
-            self.runs.start_persisted(self.files.effective(loaded).tree, self.status_writer.status_of)
 
     @property
     def kwok_problem(self) -> str:

@@ -5,14 +5,13 @@ once, and a worker that still applies the old file is cancelled.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from queue import SimpleQueue
-from typing import Protocol
 
 from kwokfleet.api import fleet as fleet_api
-from kwokfleet.daemon import event_log, fleet_backoff, fleet_worker, snapshot, trigger
+from kwokfleet.daemon import event_log, fleet_backoff, fleet_worker, metrics, snapshot, trigger
 from kwokfleet.daemon.trigger import PassReason
 from kwokfleet.reconcile import outcomes as plan_outcomes
 from kwokfleet.reconcile import status_writer, sync
@@ -43,20 +42,6 @@ class PassProgress:
     failures: int = 0
     cancelled: bool = False
 
-    def planned(self, plan: Plan) -> None:
-        """Record the Plan of the pass."""
-        self.digest, self.withheld = digest(plan.changes), len(plan.withheld)
-
-
-class PassListener(Protocol):
-    """Counts passes and drift: the metrics."""
-
-    def passed(self, finished: snapshot.Pass) -> None:
-        """Record a finished pass."""
-
-    def drifted(self, count: int = 1) -> None:
-        """Record objects that another client changed."""
-
 
 class Dispatcher:
     """Starts workers and evaluates their outcomes. Used by the worker thread only, except `busy`."""
@@ -67,10 +52,10 @@ class Dispatcher:
         events: event_log.EventLog,
         writer: status_writer.StatusWriter,
         on_finish: Callable[[], None],
-        listener: PassListener,
+        recorded_metrics: metrics.Metrics,
     ) -> None:
         self._sync, self._event_log, self._status_writer = session, events, writer
-        self._on_finish, self._listener = on_finish, listener
+        self._on_finish, self._metrics = on_finish, recorded_metrics
         self._workers: dict[str, fleet_worker.FleetWorker] = {}
         self._finished: SimpleQueue[fleet_worker.FleetWorker] = SimpleQueue()
         self._progress: dict[str, PassProgress] = {}
@@ -103,12 +88,8 @@ class Dispatcher:
         self._backoffs[ALL_FLEETS] = fleet_backoff.after(self._backoffs.get(ALL_FLEETS), time.monotonic(), error)
         self._event_log.record("trouble", error, warning=True)
 
-    def recover(self) -> None:
-        """End the backoff from every Fleet after a pass."""
-        self._backoffs.pop(ALL_FLEETS, None)
-
     def reset_backoff(self, fleet: str) -> None:
-        """Try a Fleet again at once: its file changed."""
+        """Try a Fleet again at once: its file changed, or a pass succeeded."""
         self._backoffs.pop(fleet, None)
 
     def next_retry_at(self) -> float | None:
@@ -133,7 +114,7 @@ class Dispatcher:
     def cancel_outdated(self, loaded: loader.Loaded) -> None:
         """Cancel workers whose Fleet has changed: they may wait for a state that never comes."""
         for name, worker in self._workers.items():
-            if find_fleet(worker.loaded, name) != find_fleet(loaded, name):
+            if _find_fleet(worker.loaded, name) != _find_fleet(loaded, name):
                 worker.cancel()
 
     def dispatch(self, loaded: loader.Loaded, plan: Plan, progress: PassProgress) -> None:
@@ -180,7 +161,7 @@ class Dispatcher:
             progress = self._progress.pop(worker.fleet)
             progress.open.discard(worker.fleet)
             progress.cancelled |= worker.cancelled
-            self._evaluate(worker.fleet, worker.outcomes, progress, error=worker.error, cancelled=worker.cancelled)
+            self._evaluate(worker.fleet, worker.outcomes, progress, worker.error, cancelled=worker.cancelled)
             self._record_plan(worker, progress)
             if not progress.open:
                 self.finish(progress)
@@ -190,8 +171,8 @@ class Dispatcher:
         fleet: str,
         outcomes: Sequence[Outcome],
         progress: PassProgress,
-        *,
         error: str = "",
+        *,
         cancelled: bool = False,
     ) -> None:
         """Record outcomes, and back off from a Fleet whose changes failed."""
@@ -217,21 +198,20 @@ class Dispatcher:
         result = _pass_result(progress, changed=bool(done))
         counts = ((action, sum(outcome.change.action is action for outcome in done)) for action in ChangeAction)
         changes = {action.value: count for action, count in counts if count}
-        duration_s = time.monotonic() - progress.started
+        duration_s = round(time.monotonic() - progress.started, 6)
+        why, revision = trigger.join(progress.reasons), progress.revision
         finished = snapshot.Pass(
-            progress.started_at, trigger.join(progress.reasons), duration_s, result, changes, progress.failures,
-            progress.digest, progress.revision,
-        )  # fmt: skip
-        self._listener.passed(finished)
+            progress.started_at, why, duration_s, result, changes, progress.failures, progress.digest, revision
+        )
+        self._metrics.passed(finished)
         last = self._event_log.passes[-1] if self._event_log.passes else None
         eventful = bool(changes or progress.failures)
-        if eventful or last is None or last.result is not result or last.revision != progress.revision:
+        if eventful or last is None or last.result is not result or last.revision != revision:
             self._event_log.record_pass(finished)
         if eventful:
-            self._event_log.record(
-                "pass", f"{_count_text(changes)} in {duration_s:.2f} s", why=trigger.join(progress.reasons),
-                failures=progress.failures, revision=progress.revision, changes=changes,
-            )  # fmt: skip
+            counted = ", ".join(f"{count} {action}d" for action, count in changes.items()) or "no changes"
+            message, failures = f"{counted} in {duration_s:.2f} s", progress.failures
+            self._event_log.record("pass", message, why=why, failures=failures, revision=revision, changes=changes)
 
     def _record_plan(self, worker: fleet_worker.FleetWorker, progress: PassProgress) -> None:
         done = [outcome.change for outcome in worker.outcomes if outcome.result is ChangeResult.DONE]
@@ -245,9 +225,8 @@ class Dispatcher:
         self.plans[worker.fleet] = [*self.plans.get(worker.fleet, ()), plan][-MAX_PLANS:]
         if done:
             summary = "; ".join(plan_outcomes.group_line(group) for group in plan_outcomes.groups(done))
-            self._status_writer.emit_event(
-                worker.fleet, "Reconciled", f"{summary}: {trigger.describe(progress.reasons)}"
-            )
+            message = f"{summary}: {trigger.describe(progress.reasons)}"
+            self._status_writer.emit_event(worker.fleet, "Reconciled", message)
 
     def report_drift(self, plan: Plan) -> None:
         """Report objects that another client changed."""
@@ -256,7 +235,7 @@ class Dispatcher:
             key = changes[0].key
             message = f"{len(changes)} objects differ from the files, for example {key.kind} {key.name}"
             self._event_log.record("drift", message, fleet=name, count=len(changes))
-            self._listener.drifted(len(changes))
+            self._metrics.drifted(len(changes))
 
 
 def _pass_result(progress: PassProgress, *, changed: bool) -> snapshot.PassResult:
@@ -269,10 +248,5 @@ def _pass_result(progress: PassProgress, *, changed: bool) -> snapshot.PassResul
     return snapshot.PassResult.WITHHELD if progress.withheld else snapshot.PassResult.UNCHANGED
 
 
-def find_fleet(loaded: loader.Loaded, name: str) -> fleet_api.Fleet | None:
-    """Return the Fleet of that name in the files, None if there is none."""
+def _find_fleet(loaded: loader.Loaded, name: str) -> fleet_api.Fleet | None:
     return next((fleet for fleet in loaded.tree.fleets if fleet.name == name), None)
-
-
-def _count_text(changes: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {action}d" for action, count in changes.items()) or "no changes"

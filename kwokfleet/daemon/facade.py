@@ -1,7 +1,9 @@
 """Thread-safe view of a running daemon: the HTTP API, `kwokfleet status` and `kwokfleet test` use it."""
 
 import time
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,25 +14,15 @@ from kwokfleet.daemon import daemon, listing, next_wakeup, overview
 from kwokfleet.daemon.snapshot import Event, ScheduledTime, ShardSnapshot, Snapshot, SourceSnapshot, fleet_snapshots
 from kwokfleet.daemon.trigger import PassReason
 from kwokfleet.kube import objects
+from kwokfleet.kwok import shard
 from kwokfleet.measure import result_store
 from kwokfleet.reconcile import plan_formats, status_writer
 
 HUNG_S = 180.0
 """A worker without an iteration for this long counts as hung."""
 _RESULT_FIELDS = (
-    "fleet",
-    "wave",
-    "run",
-    "start",
-    "end",
-    "state",
-    "templateKind",
-    "revision",
-    "objects",
-    "pods",
-    "gaps",
-    "gates",
-)
+    "fleet", "wave", "run", "start", "end", "state", "templateKind", "revision", "objects", "pods", "gaps", "gates",
+)  # fmt: skip
 """Fields of a Result that a list shows."""
 
 
@@ -49,10 +41,10 @@ class DaemonFacade:
         running = self._daemon
         view, writer = running.managed.view(), running.status_writer
         statuses = {name: writer.status_of(name) for name in tuple(writer.fleets)}
-        counts: dict[tuple[str, str], int] = {}
+        counts: dict[str, Counter[str]] = {}
         for observed in view.objects.values():
             state = "deleting" if observed.deleting else "ready" if observed.ready else "unready"
-            counts[observed.key.kind, state] = counts.get((observed.key.kind, state), 0) + 1
+            counts.setdefault(observed.key.kind, Counter())[state] += 1
         return Snapshot(
             version=kwokfleet.__version__,
             identity=running.options.identity,
@@ -65,8 +57,8 @@ class DaemonFacade:
             passes=running.event_log.passes,
             waiting=running.trigger.pending(),
             fleets=fleet_snapshots(running.sync.policies, view.objects, statuses, self._scheduled()),
-            kwok=self._kwok(),
-            objects=counts,
+            kwok=tuple(map(_shard_snapshot, running.kwok.statuses() if running.kwok else ())),
+            objects={kind: dict(sorted(states.items())) for kind, states in sorted(counts.items())},
             newest_event=running.event_log.newest,
             measured=running.runs.measured(),
         )
@@ -99,23 +91,6 @@ class DaemonFacade:
                 scheduled[fleet.name] = [ScheduledTime(due, "pool schedule or window")]
         return scheduled
 
-    def _kwok(self) -> tuple[ShardSnapshot, ...]:
-        manager = self._daemon.kwok
-        return tuple(
-            ShardSnapshot(
-                status.shard,
-                status.state.value,
-                status.pid,
-                status.port,
-                status.restarts,
-                status.why,
-                status.memory,
-                status.lag_s,
-                status.pod,
-            )
-            for status in (manager.statuses() if manager else ())
-        )
-
     def plan(self) -> str:
         """Return the last Plan as JSON."""
         return plan_formats.to_json(self._daemon.plan, whole=False)
@@ -140,8 +115,7 @@ class DaemonFacade:
         return next((str(path) for path in paths if path.is_file()), "")
 
     def _stored_results(self, *names: str) -> list[result_store.StoredResult]:
-        folder = self._daemon.options.results
-        return result_store.ResultStore(folder).find(*names) if folder is not None else []
+        return result_store.ResultStore(self._daemon.options.results).find(*names)
 
     def events(self, after: int, timeout_s: float) -> list[Event]:
         """Return the events after a number; wait for one if there are none."""
@@ -171,7 +145,7 @@ class DaemonFacade:
 
     def request_pass(self, reason: PassReason) -> None:
         """Request a pass."""
-        self._daemon.request(reason)
+        self._daemon.trigger.request(reason)
 
     def handle_push(self, headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
         """Handle a webhook of a git host."""
@@ -185,7 +159,7 @@ class DaemonFacade:
             self._daemon.suspended = on
         state = "suspended" if on else "resumed"
         self._daemon.event_log.record("suspended", f"{fleet or 'the daemon'} is {state}", fleet=fleet, on=on)
-        self._daemon.request(PassReason.ASKED)
+        self._daemon.trigger.request(PassReason.ASKED)
 
     def approve(self, digest: str) -> bool:
         """Approve a withheld Plan; return whether there is one with that digest."""
@@ -193,9 +167,13 @@ class DaemonFacade:
             if digest and withheld.digest == digest:
                 status_writer.annotate(self._daemon.sync.sender, withheld.fleet, {objects.APPROVED: digest})
                 self._daemon.event_log.record("approved", f"plan {digest} was approved", fleet=withheld.fleet)
-                self._daemon.request(PassReason.ASKED)
+                self._daemon.trigger.request(PassReason.ASKED)
                 return True
         return False
+
+
+def _shard_snapshot(status: shard.ShardStatus) -> ShardSnapshot:
+    return ShardSnapshot(*(getattr(status, field.name) for field in fields(ShardSnapshot)))
 
 
 def _summary(stored: result_store.StoredResult) -> dict[str, Any] | None:

@@ -4,10 +4,10 @@ Each daemon has its own registry, so that two daemons in one process do not add 
 are bounded: values from files or other programs beyond the bound become `other`.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import prometheus_client
-from prometheus_client import Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector, CollectorRegistry
@@ -17,14 +17,8 @@ from kwokfleet.measure.result import ResultSummary
 from kwokfleet.reconcile.changes import ChangeAction, WithheldCause
 
 OTHER = "other"
-NO_RESPONSE = "none"
-"""Code of a request without a response."""
-MAX_POOLS = 2000
-MAX_FLEETS = 500
-MAX_KINDS = 50
-MAX_REASONS = 20
-MAX_ROUTES = 50
-MAX_WAVES = 500
+MAX_POOLS, MAX_FLEETS, MAX_WAVES = 2000, 500, 500
+MAX_KINDS, MAX_REASONS, MAX_ROUTES = 50, 20, 50
 _VERBS = ("GET", "LIST", "WATCH", "POST", "PUT", "PATCH", "DELETE", "DELETECOLLECTION")
 _PASS_BUCKETS_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _TRIGGER_BUCKETS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1, 5, 30)
@@ -52,18 +46,9 @@ class Metrics:
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]  # has no types
         self.registry = CollectorRegistry(auto_describe=False)
         self._reasons, self._routes = _BoundedLabel(MAX_REASONS), _BoundedLabel(MAX_ROUTES)
-        self._duration = Histogram(
-            "kwokfleet_reconcile_duration_seconds",
-            "Duration of passes.",
-            buckets=_PASS_BUCKETS_S,
-            registry=self.registry,
-        )
-        self._latency = Histogram(
-            "kwokfleet_trigger_latency_seconds",
-            "Time from the request of a pass to its start.",
-            buckets=_TRIGGER_BUCKETS_S,
-            registry=self.registry,
-        )
+        self._duration = self._histogram("reconcile_duration", "Duration of passes.", _PASS_BUCKETS_S)
+        latency_text = "Time from the request of a pass to its start."
+        self._latency = self._histogram("trigger_latency", latency_text, _TRIGGER_BUCKETS_S)
         self._passes = self._counter("reconcile", "Passes, by result.", "result")
         self._changes = self._counter("changes", "Changes made, by action.", "action")
         self._failures = self._counter("change_failures", "Changes that failed.")
@@ -80,8 +65,12 @@ class Metrics:
             self._changes.labels(action.value)
         prometheus_client.ProcessCollector(registry=self.registry)
 
-    def _counter(self, name: str, what: str, *labels: str) -> Counter:
-        return Counter(f"kwokfleet_{name}", what, labels, registry=self.registry)
+    def _counter(self, name: str, what: str, *labels: str) -> prometheus_client.Counter:
+        return prometheus_client.Counter(f"kwokfleet_{name}", what, labels, registry=self.registry)
+
+    def _histogram(self, name: str, what: str, buckets: tuple[float, ...]) -> prometheus_client.Histogram:
+        name = f"kwokfleet_{name}_seconds"
+        return prometheus_client.Histogram(name, what, buckets=buckets, registry=self.registry)
 
     # events
 
@@ -97,7 +86,7 @@ class Metrics:
         """Record the time between the request of a pass and its start."""
         self._latency.observe(max(0.0, latency_s))
 
-    def drifted(self, count: int = 1) -> None:
+    def drifted(self, count: int) -> None:
         """Record objects that another client changed or deleted."""
         self._drift.inc(count)
 
@@ -109,8 +98,7 @@ class Metrics:
 
     def api_request(self, verb: str, code: int) -> None:
         """Record a request to the API server; code 0: no response."""
-        name = verb.upper()
-        self._requests.labels(name if name in _VERBS else OTHER, _code(code)).inc()
+        self._requests.labels(_verb(verb.upper()), _code(code)).inc()
 
     def watch_restarted(self, reason: str) -> None:
         """Record a restarted watch."""
@@ -118,7 +106,7 @@ class Metrics:
 
     def served(self, route: str, method: str, code: int) -> None:
         """Record a request to the HTTP API; *route* is the pattern, not the path."""
-        self._served.labels(self._routes(route), method if method in _VERBS else OTHER, _code(code)).inc()
+        self._served.labels(self._routes(route), _verb(method), _code(code)).inc()
 
     # exposition
 
@@ -128,8 +116,12 @@ class Metrics:
         return encode(self.registry), content_type
 
 
+def _verb(verb: str) -> str:
+    return verb if verb in _VERBS else OTHER
+
+
 def _code(code: int) -> str:
-    return str(code) if 100 <= code < 600 else NO_RESPONSE  # noqa: PLR2004  # valid HTTP codes
+    return str(code) if 100 <= code < 600 else "none"  # noqa: PLR2004  # valid HTTP codes
 
 
 class SnapshotGauges(Collector):
@@ -156,32 +148,28 @@ class SnapshotGauges(Collector):
         yield from _kwok(state)
 
     def _objects(self, state: Snapshot) -> Metric:
-        counts: dict[tuple[str, str], int] = {}
-        for (kind, object_state), count in sorted(state.objects.items()):
-            name = self._kinds(kind), object_state
-            counts[name] = counts.get(name, 0) + count
-        family = GaugeMetricFamily("kwokfleet_objects", "Managed objects, by kind and state.", labels=("kind", "state"))
+        counts = Counter[tuple[str, str]]()
+        for kind, by_state in state.objects.items():
+            for object_state, count in by_state.items():
+                counts[self._kinds(kind), object_state] += count
+        family = _labelled("objects", "Managed objects, by kind and state.", "kind", "state")
         for labels, count in counts.items():
             family.add_metric(labels, count)
         return family
 
     def _fleets(self, fleets: tuple[FleetSnapshot, ...]) -> Iterator[Metric]:
-        conditions = GaugeMetricFamily(
-            "kwokfleet_fleet_condition", "Whether a condition of a Fleet is True.", labels=("fleet", "type")
-        )
-        suspended = GaugeMetricFamily("kwokfleet_fleet_suspended", "Whether a Fleet is suspended.", labels=("fleet",))
-        withheld = GaugeMetricFamily(
-            "kwokfleet_withheld_changes", "Withheld changes, by cause.", labels=("fleet", "cause")
-        )
+        conditions = _labelled("fleet_condition", "Whether a condition of a Fleet is True.", "fleet", "type")
+        suspended = _labelled("fleet_suspended", "Whether a Fleet is suspended.", "fleet")
+        withheld = _labelled("withheld_changes", "Withheld changes, by cause.", "fleet", "cause")
         for fleet in fleets:
             suspended.add_metric((fleet.name,), fleet.suspended)
             # A mapping: two samples with the same labels would make the whole page invalid.
             values = {self._types(item["type"]): float(item["status"] == "True") for item in fleet.conditions}
             for condition, value in values.items():
                 conditions.add_metric((fleet.name, condition), value)
-            causes: dict[str, int] = {}
+            causes = Counter[str]()
             for held in fleet.withheld:
-                causes[held.cause] = causes.get(held.cause, 0) + held.changes
+                causes[held.cause] += held.changes
             for cause, count in causes.items():
                 withheld.add_metric((fleet.name, cause), count)
         yield from (conditions, suspended, withheld)
@@ -189,6 +177,10 @@ class SnapshotGauges(Collector):
 
 def _gauge(name: str, what: str, value: float) -> Metric:
     return GaugeMetricFamily(f"kwokfleet_{name}", what, value)
+
+
+def _labelled(name: str, what: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"kwokfleet_{name}", what, labels=labels)
 
 
 def _process(state: Snapshot) -> Iterator[Metric]:
@@ -206,20 +198,16 @@ def _process(state: Snapshot) -> Iterator[Metric]:
 
 def _source(state: Snapshot) -> Iterator[Metric]:
     yield _gauge("source_invalid_files", "Files with errors.", state.source.invalid_files)
-    yield _gauge(
-        "source_frozen", "Whether the source is frozen, so that nothing is changed.", bool(state.source.frozen)
-    )
+    frozen = bool(state.source.frozen)
+    yield _gauge("source_frozen", "Whether the source is frozen, so that nothing is changed.", frozen)
     if state.source.succeeded is not None:
         stamp = state.source.succeeded.timestamp()
         yield _gauge("source_last_success_timestamp_seconds", "Time of the last load without an error.", stamp)
 
 
 def _pools(pools: list[tuple[FleetSnapshot, PoolSnapshot]]) -> Metric:
-    family = GaugeMetricFamily(
-        "kwokfleet_pool_nodes",
-        "Nodes of a pool: desired, present, ready, schedulable.",
-        labels=("fleet", "pool", "state"),
-    )
+    what = "Nodes of a pool: desired, present, ready, schedulable."
+    family = _labelled("pool_nodes", what, "fleet", "pool", "state")
     for fleet, pool in pools:
         for state in ("desired", "present", "ready", "schedulable"):
             family.add_metric((fleet.name, pool.name, state), getattr(pool.nodes, state))
@@ -227,13 +215,9 @@ def _pools(pools: list[tuple[FleetSnapshot, PoolSnapshot]]) -> Metric:
 
 
 def _measured(waves: tuple[ResultSummary, ...]) -> Iterator[Metric]:
-    gates = GaugeMetricFamily(
-        "kwokfleet_gate_passed", "Whether a gate passed in the last Run of its Wave.", labels=("fleet", "wave", "gate")
-    )
+    gates = _labelled("gate_passed", "Whether a gate passed in the last Run of its Wave.", "fleet", "wave", "gate")
     names = ("fleet", "wave", "latency", "of", "clock", "quantile")
-    latencies = GaugeMetricFamily(
-        "kwokfleet_run_latency_seconds", "Quantiles of latencies in the last Run of a Wave.", labels=names
-    )
+    latencies = _labelled("run_latency_seconds", "Quantiles of latencies in the last Run of a Wave.", *names)
     for summary in waves:
         for gate, passed in summary.gates.items():
             gates.add_metric((summary.fleet, summary.wave, gate), passed)
@@ -244,9 +228,9 @@ def _measured(waves: tuple[ResultSummary, ...]) -> Iterator[Metric]:
 
 
 def _kwok(state: Snapshot) -> Iterator[Metric]:
-    up = GaugeMetricFamily("kwokfleet_kwok_up", "Whether a kwok shard drives its nodes.", labels=("shard",))
-    lag = GaugeMetricFamily("kwokfleet_kwok_lag_seconds", "Delay of lease renewals.", labels=("shard",))
-    memory = GaugeMetricFamily("kwokfleet_kwok_memory_bytes", "Memory of a kwok process.", labels=("shard",))
+    up = _labelled("kwok_up", "Whether a kwok shard drives its nodes.", "shard")
+    lag = _labelled("kwok_lag_seconds", "Delay of lease renewals.", "shard")
+    memory = _labelled("kwok_memory_bytes", "Memory of a kwok process.", "shard")
     restarts = CounterMetricFamily("kwokfleet_kwok_restarts", "Restarts of a kwok process.", labels=("shard",))
     for shard in state.kwok:
         label = (str(shard.shard),)

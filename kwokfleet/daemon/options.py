@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from kwokfleet import settings
 from kwokfleet.daemon import event_log, kwok_manager, metrics
 from kwokfleet.daemon.trigger import Trigger
 from kwokfleet.kube import leader
@@ -20,12 +19,11 @@ class DaemonOptions:
     """How a daemon runs."""
 
     identity: str
-    interval: timedelta = settings.RESYNC_INTERVAL
+    interval: timedelta
     """Time between passes that nothing else requests."""
-    results: Path | None = None
-    """Folder of Results; without it, Runs are not measured."""
-    stop_timeout_s: float = 20.0
-    install_definitions: Callable[[sync.Sync, AbstractSet[str]], object] = lambda _sync, _kinds: None
+    results: Path
+    """Folder of Results."""
+    install_definitions: Callable[[sync.Sync, AbstractSet[str]], object]
     """Installs the CustomResourceDefinitions of some kinds."""
 
 

@@ -4,7 +4,7 @@ Status, metrics and the HTTP API all read a Snapshot. Building one sends no requ
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, fields, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -16,8 +16,6 @@ from kwokfleet.kube.observed import Inventory
 from kwokfleet.measure.result import ResultSummary
 from kwokfleet.reconcile.plan_input import FleetPolicy
 
-MAX_PASSES = 10
-"""Passes that the event log keeps."""
 DRIVING_STATES = ("ready", "lagging")
 """States of a kwok shard that drives its nodes."""
 
@@ -90,7 +88,7 @@ class PoolSnapshot:
     """State of a NodePool."""
 
     name: str
-    nodes: Nodes = field(default_factory=Nodes)
+    nodes: Nodes = Nodes()
     suspended: bool = False
 
 
@@ -98,8 +96,8 @@ class PoolSnapshot:
 class WithheldSummary:
     """Changes that are withheld, and why."""
 
-    cause: str
-    why: str
+    cause: str = ""
+    why: str = ""
     digest: str = ""
     """The digest that an approval names."""
     changes: int = 0
@@ -120,7 +118,7 @@ class FleetSnapshot:
     """State of a Fleet."""
 
     name: str
-    nodes: Nodes = field(default_factory=Nodes)
+    nodes: Nodes = Nodes()
     pools: tuple[PoolSnapshot, ...] = ()
     conditions: tuple[Manifest, ...] = ()
     """Kubernetes conditions: type, status, reason, message, lastTransitionTime."""
@@ -164,7 +162,7 @@ class Snapshot:
     """Whether the daemon changes nothing."""
     synced: bool = False
     """Whether a pass found nothing to do since the start."""
-    source: SourceSnapshot = field(default_factory=SourceSnapshot)
+    source: SourceSnapshot = SourceSnapshot()
     passes: tuple[Pass, ...] = ()
     """Last passes, newest last."""
     waiting: tuple[str, ...] = ()
@@ -172,8 +170,8 @@ class Snapshot:
     fleets: tuple[FleetSnapshot, ...] = ()
     """Sorted by name."""
     kwok: tuple[ShardSnapshot, ...] = ()
-    objects: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """Number of objects by kind and state: `("Node", "ready"): 200`."""
+    objects: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Number of objects by kind and state: `{"Node": {"ready": 200}}`."""
     newest_event: int = 0
     """Number of the last Event, 0 before the first."""
     measured: tuple[ResultSummary, ...] = ()
@@ -193,11 +191,6 @@ class Event:
     message: str
     keys: Mapping[str, Any] = field(default_factory=dict)
     """Details as JSON values."""
-
-
-def append_pass(passes: Sequence[Pass], last: Pass) -> tuple[Pass, ...]:
-    """Return the last passes with one more."""
-    return (*passes, last)[-MAX_PASSES:]
 
 
 def nodes_by_pool(inventory: Inventory) -> dict[tuple[str, str], Nodes]:
@@ -250,16 +243,9 @@ def _pools(fleet: str, rule: FleetPolicy, nodes: Mapping[tuple[str, str], Nodes]
 
 def _withheld(entry: Manifest) -> WithheldSummary:
     """Return an entry of a Fleet's status, which a daemon of another version may have written."""
-    return WithheldSummary(
-        entry.get("cause", ""),
-        entry.get("why", ""),
-        entry.get("digest", ""),
-        entry.get("changes", 0),
-        entry.get("next", ""),
-    )
+    return WithheldSummary(**{field.name: entry.get(field.name, field.default) for field in fields(WithheldSummary)})
 
 
 def total_nodes(counts: Iterable[Nodes]) -> Nodes:
     """Return the sum of several counts."""
-    rows = [(nodes.desired, nodes.present, nodes.ready, nodes.schedulable) for nodes in counts]
-    return Nodes(*map(sum, zip(*rows, strict=True))) if rows else Nodes()
+    return Nodes(*map(sum, zip(*map(astuple, counts), strict=True)))

@@ -5,7 +5,6 @@ The Ledger of Runs is part of Fleet.status, so a publication also persists it.
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from kwokfleet.daemon import event_log
 from kwokfleet.kube import events
@@ -15,14 +14,11 @@ from kwokfleet.reconcile.changes import Plan
 from kwokfleet.reconcile.outcomes import Outcome
 from kwokfleet.source import loader
 
-if TYPE_CHECKING:
-    from kwokfleet.kube.observed import Inventory
-
 INTERVAL_S = 0.5
 
 
 class StatusPublisher:
-    """Publishes the status of all Fleets. Used by the worker thread, except `request`."""
+    """Publishes the status of all Fleets. Used by the worker thread, except `requested`."""
 
     def __init__(
         self,
@@ -33,26 +29,23 @@ class StatusPublisher:
     ) -> None:
         self._writer, self._sync, self._managed, self._event_log = writer, session, managed, log
         self._published_at = 0.0
-        self._published: tuple[Inventory | None, str] = (None, "")
+        self._published: tuple[object, str] = (None, "")
         """Objects and kwok problem at the last publication."""
         self.requested = False
+        """Whether to publish at the next opportunity."""
 
     @property
     def due_at(self) -> float:
         """Earliest time of the next publication, on the monotonic clock."""
         return self._published_at + INTERVAL_S
 
-    def request(self) -> None:
-        """Publish at the next opportunity."""
-        self.requested = True
-
     def is_due(self, kwok_problem: str, *, requested: bool) -> bool:
         """Return whether the status has to be published now; a throttled request stays pending."""
         if time.monotonic() < self.due_at:
             self.requested = True
             return False
-        objects = self._managed.view().objects
-        unchanged = self._published[0] is objects and self._published[1] == kwok_problem
+        objects, problem = self._published
+        unchanged = objects is self._managed.view().objects and problem == kwok_problem
         return requested or self.requested or not unchanged
 
     def publish(

@@ -66,12 +66,12 @@ class OneShotTimer:
         self._scheduler.shutdown(wait=True)
 
 
-class PassTimer:
+class PassTimer(OneShotTimer):
     """Fires when the next pass is due: a resync, a scheduled pool size, a window, a Run."""
 
     def __init__(self, interval: timedelta, identity: str, fire: Callable[[], None]) -> None:
+        super().__init__(fire)
         self._interval, self._identity = interval, identity
-        self._timer = OneShotTimer(fire)
         self._resyncs = 0
         self._resync_at = datetime.now(UTC)
 
@@ -82,8 +82,4 @@ class PassTimer:
             self._resyncs += 1
             self._resync_at = now + next_wakeup.resync(self._interval, self._identity, self._resyncs)
         due_times = (self._resync_at, next_wakeup.next_change(fleets, now), next_run)
-        self._timer.set(min(due for due in due_times if due is not None))
-
-    def close(self) -> None:
-        """Do not fire any more."""
-        self._timer.close()
+        self.set(min(due for due in due_times if due is not None))

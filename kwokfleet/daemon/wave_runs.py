@@ -12,7 +12,6 @@ from kwokfleet.measure import measurer, result_store, verdicts
 from kwokfleet.measure.result import ResultSummary
 from kwokfleet.reconcile import status_writer
 from kwokfleet.reconcile.changes import SHARED
-from kwokfleet.render import desired
 from kwokfleet.source import loader
 from kwokfleet.waves import controller, run_commands
 from kwokfleet.waves.ledger import RunVerdict
@@ -34,7 +33,7 @@ class WaveRuns:
         dependencies: Dependencies,
         writer: status_writer.StatusWriter,
         on_change: Callable[[], None],
-        results: Path | None,
+        results: Path,
     ) -> None:
         self._event_log, self._status_writer = dependencies.event_log, writer
         sender = dependencies.sync.sender
@@ -44,65 +43,47 @@ class WaveRuns:
             on_change,
             dependencies.metrics.submitted,
         )
-        store = result_store.ResultStore(results) if results is not None else None
-        self._measurer = measurer.Measurer(dependencies.client, sender, store, context) if store is not None else None
-        self._controller = controller.WaveController(sender, on_change, self._measurer)
+        store = result_store.ResultStore(results)
+        self._measurer = measurer.Measurer(dependencies.client, sender, store, context)
+        self.controller = controller.WaveController(sender, on_change, self._measurer)
 
     def measured(self) -> tuple[ResultSummary, ...]:
         """Return a summary of the last Result of each Wave."""
-        last = self._measurer.summaries.last() if self._measurer is not None else {}
-        return tuple(last[name] for name in sorted(last))
+        return tuple(summary for _, summary in sorted(self._measurer.summaries.last().items()))
 
     @property
     def busy(self) -> bool:
         """Whether a Run is being executed or measured."""
-        return self._controller.is_running or (self._measurer is not None and self._measurer.busy)
-
-    def suspend_all(self) -> None:
-        """Suspend all Runs until they are scheduled again."""
-        self._controller.suspend_all(datetime.now(UTC))
+        return self.controller.is_running or self._measurer.busy
 
     def schedule(self, loaded: loader.Loaded, unfinished: AbstractSet[str], fleets: Iterable[Manifest]) -> bool:
         """Enter due Runs into the Ledger in memory and apply commands; return whether there are new Runs.
 
-        A Fleet with *unfinished* changes starts no new Wave. `start_persisted` starts the Runs once the Ledger is
-        in the cluster.
+        A Fleet with *unfinished* changes starts no new Wave. The controller starts the Runs once the Ledger is in
+        the cluster.
         """
         for fleet in loaded.tree.fleets:
-            self._controller.load_ledger(fleet.name, self._status_writer.status_of(fleet.name))
+            self.controller.load_ledger(fleet.name, self._status_writer.status_of(fleet.name))
         ready = (lambda _name: False) if SHARED in unfinished else (lambda name: name not in unfinished)
-        new_runs = self._controller.schedule_due_runs(
-            loaded.tree, ready, datetime.now(UTC), run_commands.by_fleet(fleets)
-        )
+        commands = run_commands.by_fleet(fleets)
+        new_runs = self.controller.schedule_due_runs(loaded.tree, ready, datetime.now(UTC), commands)
         for fleet_name, wave, run in new_runs:
-            if self._measurer is not None:
-                self._measurer.expect_run((fleet_name, wave, run.name))
+            self._measurer.expect_run((fleet_name, wave, run.name))
             title = f"run {run.name} of wave {wave}"
             self._event_log.record("wave", f"{title} starts", fleet=fleet_name, wave=wave, run=run.name)
             self._status_writer.emit_event(fleet_name, "RunStarted", title)
-        if self._measurer is not None:
-            self._measurer.reconcile(loaded.tree, self._controller.wave_ledgers(), whole=loaded.whole)
+        self._measurer.reconcile(loaded.tree, self.controller.wave_ledgers(), whole=loaded.whole)
         return bool(new_runs)
-
-    def start_persisted(self, tree: desired.Tree, status: Callable[[str], Manifest]) -> None:
-        """Start, or resume, the Runs that the Ledger in the cluster contains."""
-        self._controller.start_persisted_runs(tree, status)
-
-    def next_start(self, tree: desired.Tree, now: datetime) -> datetime | None:
-        """Return when the next Run has to be scheduled, None if none is near."""
-        return self._controller.next_start(tree, now)
 
     def ledgers(self) -> dict[str, list[Manifest]]:
         """Return the Ledger of each Fleet, with the latest verdicts."""
-        if self._measurer is not None:
-            self._controller.record_verdicts(self._measurer.summaries.verdicts())
-            self._measurer.update_records(self._controller.wave_ledgers())
-        return self._controller.serialized_ledgers()
+        self.controller.record_verdicts(self._measurer.summaries.verdicts())
+        self._measurer.update_records(self.controller.wave_ledgers())
+        return self.controller.serialized_ledgers()
 
     def conditions(self, loaded: loader.Loaded) -> dict[str, Manifest]:
         """Return the gate condition of each Fleet with gates."""
-        wave_ledgers = self._controller.wave_ledgers()
-        last = self._measurer.summaries.last() if self._measurer is not None else {}
+        wave_ledgers, last = self.controller.wave_ledgers(), self._measurer.summaries.last()
         conditions = {
             fleet.name: verdicts.condition(fleet.spec.waves, wave_ledgers.get(fleet.name, {}), last, fleet.name)
             for fleet in loaded.tree.fleets
@@ -111,23 +92,19 @@ class WaveRuns:
 
     def report_verdicts(self) -> None:
         """Log and emit an Event for each Run judged since the last call."""
-        for run in self._measurer.summaries.take_new() if self._measurer is not None else ():
+        for run in self._measurer.summaries.take_new():
             reason, kind, text = _CANCELLED if run.cancelled else _REASONS[RunVerdict(run.verdict)]
             message = f"run {run.run} of wave {run.wave}: {run.why or text}"
-            self._event_log.record(
-                "wave", message, fleet=run.fleet, warning=kind == events.WARNING, wave=run.wave, run=run.run,
-                verdict=run.verdict,
-            )  # fmt: skip
+            details = {"wave": run.wave, "run": run.run, "verdict": run.verdict}
+            self._event_log.record("wave", message, fleet=run.fleet, warning=kind == events.WARNING, **details)
             self._status_writer.emit_event(run.fleet, reason, message, kind=kind)
 
     def reset(self) -> None:
         """Stop everything and clear all state: another daemon leads."""
-        self._controller.reset()
-        if self._measurer is not None:
-            self._measurer.reset()
+        self.controller.reset()
+        self._measurer.reset()
 
     def stop(self) -> None:
         """Stop, and wait for requests in flight."""
-        self._controller.stop()
-        if self._measurer is not None:
-            self._measurer.stop()
+        self.controller.stop()
+        self._measurer.stop()

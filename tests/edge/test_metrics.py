@@ -163,7 +163,7 @@ def test_series_are_bounded() -> None:
         FleetSnapshot(f"f{number}", Nodes(), (PoolSnapshot("a"), PoolSnapshot("b")))
         for number in range(metrics.MAX_POOLS)
     )
-    kinds = {(f"Kind{number}", "present"): 1 for number in range(metrics.MAX_KINDS + 10)}
+    kinds = {f"Kind{number}": {"present": 1} for number in range(metrics.MAX_KINDS + 10)}
     crowded = replace(fake_daemon.SNAPSHOT, fleets=fleets, objects=kinds)
     recorded = metrics_of(crowded)
     for number in range(100):
@@ -187,7 +187,7 @@ def test_series_are_bounded() -> None:
 def test_two_daemons_have_separate_metrics() -> None:
     """Each has its registry."""
     first, second = filled_metrics(), filled_metrics()
-    first.drifted()
+    first.drifted(1)
     assert samples(second)["kwokfleet_drift_total", ()] == 4
 
 

@@ -65,7 +65,7 @@ SNAPSHOT = Snapshot(
         FleetSnapshot("other", suspended=True),
     ),
     kwok=(ShardSnapshot(0, "ready", 11, 10247, 2, "", 1 << 20, 0.5), ShardSnapshot(1, "waiting", why="it ended")),
-    objects={("Node", "present"): 4, ("Node", "ready"): 3, ("Stage", "present"): 9},
+    objects={"Node": {"present": 4, "ready": 3}, "Stage": {"present": 9}},
     measured=(
         ResultSummary("lab", "load", "1", "Failed", "deadline: wanted 1m, got 2m",
                       {"deadline": False, "failures": True}, {("podStartup", "pods", "watch", "p99"): 1.5}),

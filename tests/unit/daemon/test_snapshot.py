@@ -7,7 +7,6 @@ import pytest
 from kwokfleet.daemon import snapshot
 from kwokfleet.daemon.snapshot import (
     Nodes,
-    Pass,
     PoolSnapshot,
     ScheduledTime,
     ShardSnapshot,
@@ -20,14 +19,6 @@ from tests.harness import manifests
 
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}
-
-
-def test_the_last_ten_passes_are_stored() -> None:
-    """The newest is the last."""
-    passes: tuple[Pass, ...] = ()
-    for number in range(13):
-        passes = snapshot.append_pass(passes, Pass(NOW, f"{number}", 0.1))
-    assert [item.why for item in passes] == [str(number) for number in range(3, 13)]
 
 
 def test_a_file_with_many_errors_is_one_invalid_file() -> None:
