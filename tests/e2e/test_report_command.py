@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[2]
 def home(tmp_path: Path) -> Path:
     """Return a home with the results of three Runs, of two Waves, in their usual place."""
     kept = tmp_path / ".local/share/kwokfleet/results"
-    sample_results.sample_run(60).keep(kept)
-    sample_results.sample_run(60, name="2", slower=1.5, at=sample_results.START + timedelta(hours=1)).keep(kept)
-    sample_results.sample_run(20, wave="pods", job=False).keep(kept)
+    sample_results.sample_run(60).store(kept)
+    sample_results.sample_run(60, name="2", slower=1.5, at=sample_results.START + timedelta(hours=1)).store(kept)
+    sample_results.sample_run(20, wave="pods", job=False).store(kept)
     return tmp_path
 
 
@@ -156,7 +156,7 @@ def test_a_fleet_may_be_called_diff(home: Path) -> None:
     """With a slash it is no command."""
     made = sample_results.sample_run(5)
     there = home / ".local/share/kwokfleet/results"
-    sample_results.SampleRun(made.result.model_copy(update={"fleet": "diff"}), made.pods, ()).keep(there)
+    sample_results.SampleRun(made.result.model_copy(update={"fleet": "diff"}), made.pods, ()).store(there)
     assert ok(home, "diff/").splitlines()[1].startswith("diff ")
     assert ok(home, "diff/stress").startswith("diff/stress/1 ")
 

@@ -66,7 +66,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
 
 def _play(cluster: ControlPlane, folder: Path) -> None:
     for program in cli.isolated(folder):
-        rights_scenario.RightsScenario(cluster, program, folder).play()
+        rights_scenario.RightsScenario(cluster, program, folder).run()
 
 
 @pytest.fixture(scope="module")

@@ -97,7 +97,7 @@ def test_the_index_lists_every_route(client: HttpClient) -> None:
     named = {(method, path.replace("{name}", "lab")) for method, path, *_ in lines}
     assert len(named) == 24
     for method, path in named - {("GET", "/api/v1/events")}:
-        response = client.ask(method, path)
+        response = client.request(method, path)
         assert response.status != 405
         assert b"path not found" not in response.body
 
@@ -123,7 +123,7 @@ def test_every_response_has_the_security_headers(client: HttpClient, path: str) 
 )
 def test_a_write_without_the_token_is_rejected(client: HttpClient, daemon: FakeDaemon, path: str, header: str) -> None:
     """401, with a challenge and a hint."""
-    response = client.ask("POST", f"/api/v1/{path}", {"digest": "w1"}, authorization=header)
+    response = client.request("POST", f"/api/v1/{path}", {"digest": "w1"}, authorization=header)
     assert response.status == 401
     assert response.headers["www-authenticate"].startswith("Bearer")
     assert "Authorization: Bearer" in response.json["hint"]
@@ -135,7 +135,7 @@ def test_a_write_without_the_token_is_rejected(client: HttpClient, daemon: FakeD
 def test_writes_are_disabled_without_a_configured_token(daemon: FakeDaemon, path: str, header: str) -> None:
     """403, and how to enable them; an empty token is not accepted."""
     with fake_daemon.serving(daemon, http_server.HttpOptions()) as client:
-        response = client.ask("POST", f"/api/v1/{path}", authorization=header)
+        response = client.request("POST", f"/api/v1/{path}", authorization=header)
         assert response.status == 403
         assert "--token-file" in response.json["hint"]
     assert not daemon.calls
@@ -159,7 +159,7 @@ def test_a_write_with_the_token_reaches_the_daemon(client: HttpClient, daemon: F
 
 def test_a_standby_rejects_writes_and_names_the_leader(client: HttpClient, daemon: FakeDaemon) -> None:
     """Reads are served."""
-    daemon.shown = replace(daemon.shown, leading=False, leader="host_b")
+    daemon.current = replace(daemon.current, leading=False, leader="host_b")
     response = client.post("/api/v1/sync")
     assert (response.status, response.json["hint"]) == (503, "send it to the leader: host_b")
     assert client.get("/api/v1/status").json["role"] == "standby"
@@ -169,8 +169,8 @@ def test_a_standby_rejects_writes_and_names_the_leader(client: HttpClient, daemo
 def test_a_webhook_needs_a_signature_and_no_token(client: HttpClient, daemon: FakeDaemon) -> None:
     """The daemon checks the signature of the unchanged body."""
     body = b'{"ref":  "refs/heads/main"}'
-    assert client.ask("POST", "/hooks/git", body).status == 401
-    assert client.ask("POST", "/hooks/git", body, X_Hub_Signature_256="right").status == 202
+    assert client.request("POST", "/hooks/git", body).status == 401
+    assert client.request("POST", "/hooks/git", body, X_Hub_Signature_256="right").status == 202
     assert daemon.calls == [("pushed", body)]
 
 
@@ -207,7 +207,7 @@ def test_an_invalid_request_gets_an_error_with_a_hint(  # noqa: PLR0913, PLR0917
     client: HttpClient, daemon: FakeDaemon, method: str, path: str, body: bytes, kind: str, status: int
 ) -> None:
     """The response has a status code, an error and a hint."""
-    response = client.ask(method, path, body, authorization=f"Bearer {TOKEN}", content_type=kind)
+    response = client.request(method, path, body, authorization=f"Bearer {TOKEN}", content_type=kind)
     assert response.status == status
     assert response.json["error"]
     assert response.json["hint"]
@@ -318,25 +318,25 @@ def test_an_unexpected_exception_is_a_500(client: HttpClient, daemon: FakeDaemon
 
 def test_a_daemon_that_does_not_answer_is_a_503(daemon: FakeDaemon) -> None:
     """After a deadline; the probes are served."""
-    daemon.gate.clear()
+    daemon.plan_allowed.clear()
     with fake_daemon.serving(daemon, http_server.HttpOptions(limits=routes.RequestLimits(slow_s=0.05))) as client:
         assert [client.get("/api/v1/plan").status for _ in range(6)] == [503] * 6
         assert client.get("/healthz").status == 200
-        daemon.gate.set()
+        daemon.plan_allowed.set()
 
 
 def test_too_many_concurrent_requests_are_rejected(daemon: FakeDaemon) -> None:
     """503 with Retry-After; active requests and probes are served."""
-    daemon.gate.clear()
+    daemon.plan_allowed.clear()
     statuses: list[int] = []
     with fake_daemon.serving(daemon, http_server.HttpOptions(max_concurrent=1)) as client:
         waiter = threading.Thread(target=lambda: statuses.append(client.get("/api/v1/plan").status))
         waiter.start()
-        assert daemon.inside.wait(30)
+        assert daemon.plan_called.wait(30)
         response = client.get("/api/v1/status")
         assert (response.status, response.headers["retry-after"]) == (503, "1")
         assert client.get("/healthz").status == client.get("/readyz").status == 200
-        daemon.gate.set()
+        daemon.plan_allowed.set()
         waiter.join()
         assert client.get("/api/v1/status").status == 200
     assert statuses == [200]
@@ -350,7 +350,10 @@ def test_no_secret_is_logged_or_returned(client: HttpClient, daemon: FakeDaemon,
     bodies = [client.get(f"/api/v1/{path}", authorization=f"Bearer {TOKEN}").body for path in READ_PATHS]
     bodies += [client.post(f"/api/v1/{path}", token=wrong).body for path in WRITE_PATHS]
     bodies += [client.post(f"/api/v1/{path}?token={TOKEN}", b"{").body for path in WRITE_PATHS]
-    bodies += [client.ask("POST", "/hooks/git", b"{}", X_Hub_Signature_256="right").body, client.get("/healthz").body]
+    bodies += [
+        client.request("POST", "/hooks/git", b"{}", X_Hub_Signature_256="right").body,
+        client.get("/healthz").body,
+    ]
     bodies += [client.get("/metrics").body, raw(client, f"GET /{TOKEN} HTTP/9\r\nA: {TOKEN}\r\n\r\n".encode())]
     everything = b"".join(bodies).decode() + log.getvalue() + repr(http_server.HttpOptions(token=TOKEN))
     assert "http_failed" in everything
@@ -396,7 +399,7 @@ def test_a_result_and_its_pods_are_served_as_stored(client: HttpClient, daemon: 
     """JSON, and one line of JSON per pod; a missing file is a 404."""
     for name, text in (("result.json", '{"run": "1"}'), ("pods.ndjson", '{"name": "a"}\n{"name": "b"}\n')):
         (tmp_path / name).write_text(text)
-        daemon.kept["lab", "load", "1", name] = str(tmp_path / name)
+        daemon.result_files["lab", "load", "1", name] = str(tmp_path / name)
     whole = client.get("/api/v1/results/lab/load/1")
     assert (whole.headers["content-type"], whole.json) == ("application/json", {"run": "1"})
     pods = client.get("/api/v1/results/lab/load/1/pods")

@@ -107,7 +107,7 @@ def test_missed_events_are_reported() -> None:
             assert message["event"] == "missed"
             assert json.loads(message["data"]) == {"why": "8 events are no longer kept"}
             assert follower.message() == "change 11"
-        daemon.shown = replace(daemon.shown, started=fake_daemon.NOW + timedelta(days=1))
+        daemon.current = replace(daemon.current, started=fake_daemon.NOW + timedelta(days=1))
         with following(client, Last_Event_ID=f"{START_ID}-105") as follower:
             assert "was restarted" in json.loads(follower.next()["data"])["why"]
 
@@ -178,6 +178,6 @@ def test_a_stop_ends_the_streams() -> None:
 def test_a_head_request_opens_no_stream() -> None:
     """The response ends at once."""
     with fake_daemon.serving(FakeDaemon(), http_server.HttpOptions(max_streams=1)) as client:
-        assert client.ask("HEAD", "/api/v1/events").status == 200
+        assert client.request("HEAD", "/api/v1/events").status == 200
         with following(client) as follower:
             assert follower.status == 200

@@ -39,7 +39,7 @@ def test_an_open_connection_does_not_delay_the_stop(sent: bytes) -> None:
 
 def test_an_unread_response_does_not_delay_the_stop() -> None:
     """The connection is aborted."""
-    daemon = FakeDaemon(answer=" " * 30_000_000)
+    daemon = FakeDaemon(plan_json=" " * 30_000_000)
     with fake_daemon.serving(
         daemon, http_server.HttpOptions(deadlines=uvicorn_thread.ConnectionDeadlines(stop_s=1))
     ) as client:
@@ -47,7 +47,7 @@ def test_an_unread_response_does_not_delay_the_stop() -> None:
         connection.sendall(b"GET /api/v1/plan HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert connection.recv(1) == b"H"
     with connection, connection.makefile("rb") as response:
-        assert len(response.read()) < len(daemon.answer)
+        assert len(response.read()) < len(daemon.plan_json)
 
 
 def test_a_used_port_is_an_error() -> None:

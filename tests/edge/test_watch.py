@@ -64,9 +64,9 @@ def test_every_way_to_save_is_seen(tree: Path, write: Callable[[Path], None], *,
     with watch_tree(reader.path, reader):
         for _ in range(2):
             write(path)
-            reader.sees("second")
+            reader.wait_for("second")
             path.write_text("first")
-            reader.sees("first")
+            reader.wait_for("first")
 
 
 @pytest.mark.usefixtures("by_events")
@@ -76,14 +76,14 @@ def test_files_and_folders_come_and_go(tree: Path) -> None:
     with watch_tree(tree, reader):
         (tree / "b" / "c" / "d").mkdir(parents=True)
         (tree / "b" / "c" / "d" / "x.yaml").write_text("deep")
-        reader.sees("first", "deep")
+        reader.wait_for("first", "deep")
         (tree / "b" / "c" / "d" / "x.yaml").write_text("deeper")
-        reader.sees("first", "deeper")
+        reader.wait_for("first", "deeper")
         (tree / "b" / "c").rename(tree / "e")
         (tree / "e" / "d" / "x.yaml").write_text("moved")
-        reader.sees("first", "moved")
+        reader.wait_for("first", "moved")
         shutil.rmtree(tree / "e")
-        reader.sees("first")
+        reader.wait_for("first")
 
 
 @pytest.mark.usefixtures("by_events")
@@ -101,8 +101,8 @@ def test_reading_is_no_change(tree: Path) -> None:
     reader = TreeReader(tree)
     with watch_tree(tree, reader):
         (tree / "a.yaml").write_text("second")
-        reader.sees("second")
-        reader.is_left_in_peace()
+        reader.wait_for("second")
+        reader.wait_until_quiet()
 
 
 # links
@@ -128,7 +128,7 @@ def test_a_config_map_volume_is_followed(tmp_path: Path, *, single: bool) -> Non
     with watch_tree(reader.path, reader):
         for version in range(1, 4):
             swap(tmp_path / "..data", f"..v{version}")
-            reader.sees(f"version {version}")
+            reader.wait_for(f"version {version}")
             shutil.rmtree(tmp_path / f"..v{version - 1}")
 
 
@@ -148,9 +148,9 @@ def test_a_swapped_link_on_the_way_is_followed(tmp_path: Path, inside: str, *, a
     with watch_tree(reader.path, reader):
         for version in range(1, 4):
             swap(tmp_path / "links" / "current", f"{prefix or '../'}v{version}")
-            reader.sees(f"version {version}")
+            reader.wait_for(f"version {version}")
             (tmp_path / f"v{version}" / inside / "a.yaml").write_text("edited")
-            reader.sees("edited")
+            reader.wait_for("edited")
             shutil.rmtree(tmp_path / f"v{version - 1}")
 
 
@@ -162,7 +162,7 @@ def test_links_that_lead_round_in_circles_do_no_harm(tmp_path: Path) -> None:
         (tmp_path / "new" / "x").mkdir(parents=True)
         (tmp_path / "new" / "x" / "a.yaml").write_text("there")
         swap(tmp_path / "loop", "new")
-        reader.sees("there")
+        reader.wait_for("there")
 
 
 # what comes and goes
@@ -175,9 +175,9 @@ def test_a_folder_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
     with watch_tree(reader.path, reader):
         reader.path.mkdir(parents=True)
         (reader.path / "x.yaml").write_text("there")
-        reader.sees("there")
+        reader.wait_for("there")
         (reader.path / "x.yaml").write_text("still")
-        reader.sees("still")
+        reader.wait_for("still")
 
 
 @pytest.mark.usefixtures("by_events")
@@ -188,7 +188,7 @@ def test_a_folder_that_is_deleted_and_comes_back_is_seen(tmp_path: Path) -> None
     with watch_tree(reader.path, reader):
         for number in range(4):
             (reader.path / "x.yaml").write_text(f"life {number}")
-            reader.sees(f"life {number}")
+            reader.wait_for(f"life {number}")
             gone = reader.path.parent if number % 2 else reader.path
             shutil.rmtree(gone)
             waiting.until(lambda: reader.texts is None, deadline_s=DEADLINE_S)
@@ -207,7 +207,7 @@ def test_a_folder_that_is_made_anew_at_once_is_seen(tmp_path: Path) -> None:
             reader.path.mkdir()
             waiting.until(lambda before=before: reader.calls > before, deadline_s=DEADLINE_S)  # type: ignore[misc]
             (reader.path / "x.yaml").write_text(f"life {number}")
-            reader.sees(f"life {number}")
+            reader.wait_for(f"life {number}")
 
 
 def test_a_folder_further_up_that_is_moved_away_and_back_is_seen(tmp_path: Path, tree: Path) -> None:
@@ -221,9 +221,9 @@ def test_a_folder_further_up_that_is_moved_away_and_back_is_seen(tmp_path: Path,
         waiting.until(lambda: reader.calls and reader.texts is None, deadline_s=DEADLINE_S)
         (tmp_path / "away" / "x" / "y" / "tree" / "a.yaml").write_text("second")
         (tmp_path / "away").rename(tmp_path / "up")
-        reader.sees("second")
+        reader.wait_for("second")
         (reader.path / "a.yaml").write_text("third")
-        reader.sees("third")
+        reader.wait_for("third")
 
 
 # files that others refer to
@@ -239,12 +239,12 @@ def test_files_outside_are_watched_when_asked_for(tmp_path: Path, tree: Path) ->
     calls = TreeReader(other)
     with watch_tree(tree, calls, also=[other]) as watching:
         other.write_text("second")
-        calls.sees("second")
+        calls.wait_for("second")
         watching.retarget([other, third])
         calls.path = third
-        calls.sees("first")  # it may have changed before it was watched
+        calls.wait_for("first")  # it may have changed before it was watched
         third.write_text("second")
-        calls.sees("second")
+        calls.wait_for("second")
 
 
 # storms
@@ -261,5 +261,5 @@ def test_a_storm_is_few_calls_and_its_last_word_is_heard(tree: Path) -> None:
             replaced.write_text(f"save {number}")
             replaced.replace(tree / "a.yaml")
             time.sleep(0.002)
-        reader.sees(f"save {saves - 1}")
+        reader.wait_for(f"save {saves - 1}")
     assert 1 <= reader.calls <= (time.monotonic() - began) / debounce.QUIET_S + 1

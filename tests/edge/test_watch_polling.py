@@ -28,19 +28,19 @@ def test_without_events_files_are_looked_at(tree: Path) -> None:
     with watch_tree(tree, reader, poll_s=0.05, events=False) as watching:
         assert watching.polling == "requested"
         (tree / "a.yaml").write_text("second")
-        reader.sees("second")
+        reader.wait_for("second")
         times = (tree / "a.yaml").stat()
         (tree / "a.yaml").write_text("SECOND")
         os.utime(tree / "a.yaml", ns=(times.st_atime_ns, times.st_mtime_ns))
-        reader.sees("SECOND")
+        reader.wait_for("SECOND")
         (tree / "sub").mkdir()
         (tree / "sub" / "b.yaml").write_text("deep")
-        reader.sees("SECOND", "deep")
+        reader.wait_for("SECOND", "deep")
         shutil.rmtree(tree)
         waiting.until(lambda: reader.texts is None, deadline_s=DEADLINE_S)
         tree.mkdir()
         (tree / "a.yaml").write_text("back")
-        reader.sees("back")
+        reader.wait_for("back")
 
 
 def test_looking_does_not_follow_links_out_of_the_folder(
@@ -62,7 +62,7 @@ def test_looking_does_not_follow_links_out_of_the_folder(
     reader = TreeReader(tree)
     with watch_tree(tree, reader, poll_s=0.05, events=False):
         (tree / ".hidden" / "b.yaml").write_text("second")
-        reader.sees("first", "second")
+        reader.wait_for("first", "second")
     assert str(tree / "inside") in listed
     assert str(tree / "link") not in listed
 
@@ -71,7 +71,7 @@ def test_a_quiet_folder_without_events_is_left_in_peace(tree: Path) -> None:
     """Looking finds nothing new, so nobody is called, once the files are a little older."""
     reader = TreeReader(tree)
     with watch_tree(tree, reader, poll_s=0.02, events=False):
-        reader.is_left_in_peace()
+        reader.wait_until_quiet()
 
 
 inotify = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
@@ -92,11 +92,11 @@ def test_a_full_table_of_watches_is_said_and_done_without(tree: Path, monkeypatc
     with structlog.testing.capture_logs() as logged, watch_tree(tree, reader) as watching:
         assert watching.polling == "inotify watch limit reached"
         (tree / "a.yaml").write_text("second")
-        reader.sees("second")
+        reader.wait_for("second")
         monkeypatch.setattr(file_watcher, "Observer", observers.Observer)
         waiting.until(lambda: not watching.polling, deadline_s=DEADLINE_S)
         (tree / "a.yaml").write_text("third")
-        reader.sees("third")
+        reader.wait_for("third")
     assert [each["event"] for each in logged] == ["file_events_unavailable", "file_events_available"]
     assert logged[0]["reason"] == "inotify watch limit reached"
 
@@ -121,7 +121,7 @@ def test_a_table_that_becomes_full_further_down_is_noticed(tree: Path, monkeypat
     with watch_tree(tree, reader) as watching:
         assert "limit" in watching.polling
         (tree / "b" / "c" / "x.yaml").write_text("deep")
-        reader.sees("first", "deep")
+        reader.wait_for("first", "deep")
 
 
 @inotify
@@ -134,7 +134,7 @@ def test_a_listener_that_dies_is_replaced(tree: Path) -> None:
             next(each for each in threading.enumerate() if type(each).__name__ == "InotifyFD").stop()  # type: ignore[attr-defined]
             waiting.until(lambda before=before: reader.calls > before, deadline_s=DEADLINE_S)  # type: ignore[misc]
             (tree / "a.yaml").write_text(f"life {number}")
-            reader.sees(f"life {number}")
+            reader.wait_for(f"life {number}")
 
 
 # ends

@@ -91,7 +91,7 @@ def pods(testbed: DaemonTestbed) -> list[str]:
 def driven_twice(seen: RecordedWatch) -> list[str]:
     """Return the nodes whose former lease holder came back: two kwoks drove it."""
     by_node: dict[str, list[str]] = {}
-    for _, kind, lease in list(seen.seen):
+    for _, kind, lease in list(seen.events):
         if kind != "DELETED":
             by_node.setdefault(lease["metadata"]["name"], []).append(lease["spec"].get("holderIdentity") or "")
     turns = {name: [who for who, _ in itertools.groupby(held)] for name, held in by_node.items()}
@@ -139,7 +139,7 @@ def test_kwok_moves_between_pods_and_processes_and_no_node_is_driven_twice(
         with daemon(testbed) as one:
             waiting.until(lambda: kwoks(one) == [(True, False)] and len(holders(testbed)) == 1)
             assert not pods(testbed)
-        assert not unready_nodes(nodes.seen)
+        assert not unready_nodes(nodes.events)
         assert not driven_twice(leases)
 
 
@@ -151,7 +151,7 @@ def test_a_pod_on_a_lost_machine_is_deleted_by_force(
     with daemon(testbed) as one:
         waiting.until(lambda: kwoks(one) == [(True, True)] * 2 and len(holders(testbed)) == 2)
         before = holders(testbed)
-        machine.lose()
+        machine.power_off()
         with kubelet.running(testbed.cluster, tmp_path / "other", testbed.name):
             testbed.cluster.kubectl(
                 "delete", "pods", "--all", "-n", testbed.name, "--wait=false"

@@ -120,8 +120,8 @@ def test_the_leader_is_killed_again_and_again_under_load(
         nodes = stack.enter_context(watch.watching(replicas_cluster, "/api/v1/nodes"))
         jobs = stack.enter_context(watch.watching(replicas_cluster, "/apis/batch/v1/namespaces/busy-load/jobs"))
         for _ in range(KILLS):
-            before = len(jobs.seen)
-            waiting.until(lambda before=before: len(jobs.seen) > before)  # type: ignore[misc]  # the wave goes on
+            before = len(jobs.events)
+            waiting.until(lambda before=before: len(jobs.events) > before)  # type: ignore[misc]  # the wave goes on
             lead = replicas.leader
             assert lead is not None
             replicas.alive.remove(lead)
@@ -130,14 +130,14 @@ def test_the_leader_is_killed_again_and_again_under_load(
             waiting.until(lambda: replicas.leader, deadline_s=HANDOVER_S)
             waiting.until(lambda: (found := replicas.leader) and serves(found))
             waiting.until(lambda: is_driven_by_one(replicas_cluster))
-        assert {thing["metadata"]["name"] for _, _, thing in nodes.seen if not is_ready(thing)} == set()
-        assert len({thing["metadata"]["name"] for _, _, thing in nodes.seen}) == NODES
+        assert {thing["metadata"]["name"] for _, _, thing in nodes.events if not is_ready(thing)} == set()
+        assert len({thing["metadata"]["name"] for _, _, thing in nodes.events}) == NODES
         waiting.until(lambda: whole(jobs))
-        made = {(thing["metadata"]["name"], thing["metadata"]["uid"]) for _, _, thing in jobs.seen}
+        made = {(thing["metadata"]["name"], thing["metadata"]["uid"]) for _, _, thing in jobs.events}
         assert len(made) == len({name for name, _ in made}) > KILLS * JOBS_PER_S
 
 
 def whole(jobs: watch.RecordedWatch) -> bool:
     """Return whether there is no gap in the Job indexes."""
-    numbers = {int(thing["metadata"]["annotations"]["kwokfleet.dev/index"]) for _, _, thing in list(jobs.seen)}
+    numbers = {int(thing["metadata"]["annotations"]["kwokfleet.dev/index"]) for _, _, thing in list(jobs.events)}
     return numbers == set(range(len(numbers)))

@@ -29,7 +29,7 @@ from kwokfleet.documents.problems import Problem
 from kwokfleet.measure.result import ResultSummary
 from kwokfleet.server import http_server
 
-TOKEN = "s3cret-t0ken-of-the-test"  # noqa: S105  # it opens nothing
+TOKEN = "s3cret-t0ken-of-the-test"  # noqa: S105  # used only in tests
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
 EVENT_LIMIT = 100
 """Maximum number of stored Events."""
@@ -77,26 +77,26 @@ SNAPSHOT = Snapshot(
 class FakeDaemon:
     """Records calls and returns fixed values."""
 
-    shown: Snapshot = SNAPSHOT
+    current: Snapshot = SNAPSHOT
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     is_live: tuple[bool, str] = (True, "")
     is_ready: tuple[bool, list[str]] = (True, ["synced", "kwok lives", "leading"])
-    answer: str = '{"differs": false}'
+    plan_json: str = '{"differs": false}'
     """Return value of plan()."""
     error: Exception | None = None
     """Exception raised by plan()."""
-    kept: dict[tuple[str, str, str, str], str] = field(default_factory=dict)
+    result_files: dict[tuple[str, str, str, str], str] = field(default_factory=dict)
     """Result files by Fleet, Wave, Run and file name."""
-    gate: threading.Event = field(default_factory=threading.Event)
+    plan_allowed: threading.Event = field(default_factory=threading.Event)
     """plan() waits for it; initially set."""
-    inside: threading.Event = field(default_factory=threading.Event)
+    plan_called: threading.Event = field(default_factory=threading.Event)
     """Set when plan() is called."""
     _events: list[Event] = field(default_factory=list)
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
     def __post_init__(self) -> None:
-        """Open the gate."""
-        self.gate.set()
+        """Let plan() return."""
+        self.plan_allowed.set()
 
     def reset(self) -> None:
         """Restore the initial state."""
@@ -106,24 +106,24 @@ class FakeDaemon:
     def add_event(self, message: str) -> None:
         """Add an Event."""
         with self._changed:
-            number = self.shown.newest_event + 1
+            number = self.current.newest_event + 1
             self._events = [*self._events, Event(number, NOW, "pass", "lab", message, {"changes": number})][
                 -EVENT_LIMIT:
             ]
-            self.shown = replace(self.shown, newest_event=number)
+            self.current = replace(self.current, newest_event=number)
             self._changed.notify_all()
 
     def snapshot(self) -> Snapshot:
-        """Return what is shown."""
-        return self.shown
+        """Return the current snapshot."""
+        return self.current
 
     def plan(self) -> str:
         """Return the plan, or raise *error*."""
-        self.inside.set()
-        self.gate.wait(30)
+        self.plan_called.set()
+        self.plan_allowed.wait(30)
         if self.error:
             raise self.error
-        return self.answer
+        return self.plan_json
 
     def list_objects(self, thing: str, fleet: str) -> list[dict[str, Any]]:
         """Return the arguments."""
@@ -135,7 +135,7 @@ class FakeDaemon:
 
     def result_file(self, fleet: str, wave: str, run: str, file: str) -> str:
         """Return a stored result file."""
-        return self.kept.get((fleet, wave, run, file), "")
+        return self.result_files.get((fleet, wave, run, file), "")
 
     def request_pass(self, why: PassReason) -> None:
         """Record the call."""
@@ -160,8 +160,8 @@ class FakeDaemon:
     def events(self, after: int, timeout_s: float) -> list[Event]:
         """Return the Events after a number."""
         with self._changed:
-            self._changed.wait_for(lambda: self.shown.newest_event > after, timeout_s)
-            return [each for each in self._events if each.number > after]
+            self._changed.wait_for(lambda: self.current.newest_event > after, timeout_s)
+            return [event for event in self._events if event.number > after]
 
     def readiness(self) -> tuple[bool, list[str]]:
         """Return the configured value."""
@@ -192,44 +192,44 @@ class HttpClient:
 
     address: tuple[str, int]
 
-    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> HttpResponse:  # noqa: ANN401  # bytes or values
+    def request(self, method: str, path: str, body: Any = None, **headers: str) -> HttpResponse:  # noqa: ANN401  # bytes or values
         """Send one request on a new connection; `_` in a header name becomes `-`."""
-        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        sent_headers = {name.replace("_", "-"): value for name, value in headers.items()}
         if body is not None and not isinstance(body, bytes):
             body = json.dumps(body).encode()
-            given.setdefault("content-type", "application/json")
+            sent_headers.setdefault("content-type", "application/json")
         connection = http.client.HTTPConnection(*self.address, timeout=30)
         try:
-            connection.request(method, path, body, given)
-            answer = connection.getresponse()
+            connection.request(method, path, body, sent_headers)
+            response = connection.getresponse()
             return HttpResponse(
-                answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+                response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
             )
         finally:
             connection.close()
 
     def get(self, path: str, **headers: str) -> HttpResponse:
         """Send a GET request."""
-        return self.ask("GET", path, **headers)
+        return self.request("GET", path, **headers)
 
-    def post(self, path: str, body: Any = None, token: str = TOKEN, **headers: str) -> HttpResponse:  # noqa: ANN401  # as ask
+    def post(self, path: str, body: Any = None, token: str = TOKEN, **headers: str) -> HttpResponse:  # noqa: ANN401  # as request
         """Send a POST request with the token."""
-        return self.ask("POST", path, body, authorization=f"Bearer {token}", **headers)
+        return self.request("POST", path, body, authorization=f"Bearer {token}", **headers)
 
 
 @contextmanager
-def serving(memory: FakeDaemon, options: http_server.HttpOptions | None = None) -> Iterator[HttpClient]:
+def serving(daemon: FakeDaemon, options: http_server.HttpOptions | None = None) -> Iterator[HttpClient]:
     """Serve the fake daemon on a free loopback port."""
-    counted = metrics.Metrics()
-    counted.registry.register(metrics.SnapshotGauges(memory.snapshot))
-    service = http_server.HttpServer(
-        memory, counted.page, counted.served, options or http_server.HttpOptions(token=TOKEN)
+    daemon_metrics = metrics.Metrics()
+    daemon_metrics.registry.register(metrics.SnapshotGauges(daemon.snapshot))
+    server = http_server.HttpServer(
+        daemon, daemon_metrics.page, daemon_metrics.served, options or http_server.HttpOptions(token=TOKEN)
     )
-    service.start()
+    server.start()
     try:
-        yield HttpClient(service.address)
+        yield HttpClient(server.address)
     finally:
-        service.stop()
+        server.stop()
 
 
 CLUSTER_ERROR = errors.ClusterError("the cluster at https://me:hunter2@c.example is away", hint="wait")

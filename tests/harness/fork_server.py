@@ -39,7 +39,7 @@ def run(arguments: list[str], environment: dict[str, str], *, folder: Path | Non
         given.write(stdin.encode())
         given.seek(0)
         try:
-            code = _server.ask(request, (given, out, err))
+            code = _server.run_command(request, (given, out, err))
         except BaseException:  # the state of the channel is unknown
             _server.close()
             raise
@@ -71,7 +71,7 @@ class _Server:
         atexit.register(made.close)
         return made
 
-    def ask(self, request: dict[str, Any], streams: tuple[IO[bytes], ...]) -> int:
+    def run_command(self, request: dict[str, Any], streams: tuple[IO[bytes], ...]) -> int:
         """Run a command; return its exit code."""
         body = json.dumps(request).encode()
         socket.send_fds(self.channel, [_NUMBER.pack(len(body))], [each.fileno() for each in streams])

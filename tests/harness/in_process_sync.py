@@ -7,7 +7,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 from kwokfleet.kube import client, objects, requests, throttled_client
-from kwokfleet.kube.informer import informer
+from kwokfleet.kube.informer.informer import Informer
 from kwokfleet.kube.objects import ObjectKey
 from kwokfleet.kube.requests import Request
 from kwokfleet.reconcile import outcomes, reconciler
@@ -16,7 +16,7 @@ from kwokfleet.reconcile.changes import Plan
 from kwokfleet.source import loader
 from tests.harness import control_plane, waiting
 
-KNOWN_S = 60.0
+SYNC_TIMEOUT_S = 60.0
 OURS = ("--selector", f"{objects.MANAGED_BY}={objects.KWOKFLEET}", "--ignore-not-found")
 
 
@@ -25,38 +25,38 @@ class InProcessSync:
     """Sync and diff with a running informer."""
 
     api: client.KubeClient
-    follower: informer.Informer
+    informer: Informer
 
     def sync(self, path: Path) -> syncing.SyncReport:
         """Sync files; it must succeed."""
-        session, loaded = self._begun(path)
+        session, loaded = self._load(path)
         done = session.converge(loaded, session.plan(loaded))
         assert not outcomes.failures(done.outcomes), [
-            (each.change.key, each.message) for each in outcomes.failures(done.outcomes)
+            (outcome.change.key, outcome.message) for outcome in outcomes.failures(done.outcomes)
         ]
         return done
 
     def diff(self, path: Path) -> Plan:
         """Return the Plan of a new sync."""
-        session, loaded = self._begun(path)
+        session, loaded = self._load(path)
         return session.plan(loaded)
 
-    def _begun(self, path: Path) -> tuple[syncing.Sync, loader.Loaded]:
+    def _load(self, path: Path) -> tuple[syncing.Sync, loader.Loaded]:
         loaded = loader.Loader().load(path)
         assert loaded.usable, loaded.problems
         return syncing.Sync(
-            self.api, self.follower, reconciler.ReconcileOptions(), throttled_client.ClientLimits()
+            self.api, self.informer, reconciler.ReconcileOptions(), throttled_client.ClientLimits()
         ), loaded
 
 
 @contextmanager
-def following(cluster: control_plane.ControlPlane) -> Iterator[InProcessSync]:
+def running(cluster: control_plane.ControlPlane) -> Iterator[InProcessSync]:
     """Run an informer until the block ends."""
     api = client.connect(None, cluster.kubeconfig)
     try:
-        with informer.Informer(api) as follower:
-            follower.wait_until_synced(KNOWN_S)
-            yield InProcessSync(api, follower)
+        with Informer(api) as informer:
+            informer.wait_until_synced(SYNC_TIMEOUT_S)
+            yield InProcessSync(api, informer)
     finally:
         api.close()
 
@@ -77,9 +77,10 @@ def _managed_objects(api: client.KubeClient, kind: requests.Kind) -> list[tuple[
     page = requests.list_page(kind, requests.MANAGED_SELECTOR, metadata_only=True)
     # A new CRD is briefly unavailable (429); an unknown kind has no objects (404).
     busy = HTTPStatus.TOO_MANY_REQUESTS
-    [answer] = waiting.until(lambda: [given for given in [api.send(page)] if given.status != busy])
-    assert answer.status in (HTTPStatus.OK, HTTPStatus.NOT_FOUND), answer.message
-    found = [item["metadata"] for item in answer.json().get("items") or ()]
+    [response] = waiting.until(lambda: [response for response in [api.send(page)] if response.status != busy])
+    assert response.status in (HTTPStatus.OK, HTTPStatus.NOT_FOUND), response.message
+    metadata = [item["metadata"] for item in response.json().get("items") or ()]
     return [
-        (ObjectKey(kind.api_version, kind.kind, each.get("namespace", ""), each["name"]), each["uid"]) for each in found
+        (ObjectKey(kind.api_version, kind.kind, item.get("namespace", ""), item["name"]), item["uid"])
+        for item in metadata
     ]

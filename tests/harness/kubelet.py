@@ -67,7 +67,7 @@ class Kubelet:
 
     def register(self, address: str = "127.0.0.1") -> None:
         """Create the Node: Ready, with enough capacity for all pods."""
-        room = {"cpu": "64", "memory": "256Gi", "pods": "500", "ephemeral-storage": "1Ti"}
+        capacity = {"cpu": "64", "memory": "256Gi", "pods": "500", "ephemeral-storage": "1Ti"}
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "", **_times()}
         node = {
             "apiVersion": "v1",
@@ -78,8 +78,8 @@ class Kubelet:
             },
             "spec": {"taints": [{"key": TAINT, "effect": "NoSchedule"}]},
             "status": {
-                "capacity": room,
-                "allocatable": room,
+                "capacity": capacity,
+                "allocatable": capacity,
                 "conditions": [ready],
                 "addresses": [{"type": "InternalIP", "address": address}],
             },
@@ -98,16 +98,16 @@ class Kubelet:
             self._loop.join()
 
     def _run(self) -> None:
-        beats = itertools.count()
+        ticks = itertools.count()
         while not self._stop.is_set():
-            if next(beats) % int(LEASE_RENEWAL_S / POLL_S) == 0:
-                self._beat()
+            if next(ticks) % int(LEASE_RENEWAL_S / POLL_S) == 0:
+                self._renew_lease()
             for namespace in self.namespaces:
                 with suppress(errors.ClusterError):  # the API server may be unavailable
-                    self._look_at(namespace)
+                    self._reconcile_pods(namespace)
             self._stop.wait(POLL_S)
 
-    def _beat(self) -> None:
+    def _renew_lease(self) -> None:
         where = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
         spec = {"holderIdentity": self.name, "leaseDurationSeconds": 40, "renewTime": _now("microseconds")}
         lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": self.name}, "spec": spec}
@@ -115,19 +115,19 @@ class Kubelet:
             if self.api.send(_request("PATCH", f"{where}/{self.name}", {"spec": spec})).status == 404:
                 self._send("POST", where, lease)
 
-    def _look_at(self, namespace: str) -> None:
-        there = self.api.send(Request("GET", f"/api/v1/namespaces/{namespace}/pods"))
-        if there.status != 200:
+    def _reconcile_pods(self, namespace: str) -> None:
+        response = self.api.send(Request("GET", f"/api/v1/namespaces/{namespace}/pods"))
+        if response.status != 200:
             return
-        found = {each["metadata"]["uid"]: each for each in there.json().get("items") or ()}
+        found = {each["metadata"]["uid"]: each for each in response.json().get("items") or ()}
         for uid, manifest in found.items():
             if not manifest["spec"].get("nodeName"):
                 self._bind(manifest)
             elif manifest["spec"]["nodeName"] == self.name and uid not in self.running:
-                self._take(manifest)
+                self._start_pod(manifest)
         for uid, pod in self.running.items():
             if pod.namespace == namespace:
-                pod.seen(found.get(uid))
+                pod.update(found.get(uid))
 
     def _bind(self, pod: Manifest) -> None:
         name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
@@ -135,23 +135,23 @@ class Kubelet:
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
         self.api.send(_request("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/binding", body))
 
-    def _take(self, manifest: Manifest) -> None:
+    def _start_pod(self, manifest: Manifest) -> None:
         uid = manifest["metadata"]["uid"]
-        surroundings = pod_processes.HostContext(
+        host = pod_processes.HostContext(
             self.api, self.folder / f"{manifest['metadata']['name']}-{uid[:4]}", self.programs, self.paths
         )
-        self.running[uid] = pod_processes.PodProcess(manifest, f"{self.network}.{next(self._numbers)}", surroundings)
+        self.running[uid] = pod_processes.PodProcess(manifest, f"{self.network}.{next(self._numbers)}", host)
         self.running[uid].start()
 
     def _send(self, method: str, path: str, body: Manifest) -> None:
-        answer = self.api.send(_request(method, path, body))
-        assert answer.status < 300, f"{method} {path}: {answer.status} {answer.message}"
+        response = self.api.send(_request(method, path, body))
+        assert response.status < 300, f"{method} {path}: {response.status} {response.message}"
 
-    def lose(self) -> None:
+    def power_off(self) -> None:
         """Kill all processes without reporting it, as in a power failure."""
         self._end_loop()
         for each in self.running.values():
-            each.lose()
+            each.power_off()
         for each in self.running.values():
             each.join()
 
@@ -159,7 +159,7 @@ class Kubelet:
         """Stop all pods and delete the Node."""
         self._end_loop()
         for each in self.running.values():
-            each.seen(None)
+            each.update(None)
         for each in self.running.values():
             each.join()
         self.api.send(Request("DELETE", f"/api/v1/nodes/{self.name}"))

@@ -322,7 +322,7 @@ class Recorder:
     def restart(self, doomed: kwok.KwokProcess) -> None:
         """Kill kwok eight seconds after its Job started; start a new one."""
         started, *_ = waiting.until(
-            lambda: [at for at, _, pod in self.pods.seen if wave(pod) == "long" and is_ready(pod)]
+            lambda: [at for at, _, pod in self.pods.events if wave(pod) == "long" and is_ready(pod)]
         )
         waiting.until(lambda: time.monotonic() > started + 8)
         doomed.kill()

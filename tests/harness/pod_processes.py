@@ -57,13 +57,13 @@ class ContainerProcess:
     environment: dict[str, str]
     folder: Path
     host: str
-    lives: int = 0
+    starts: int = 0
     process: subprocess.Popen[bytes] | None = None
     ready: bool = False
     started_up: bool = False
     failures: int = 0
     """Consecutive failures of the liveness or startup probe."""
-    began: str = ""
+    started_at: str = ""
     last: Manifest = field(default_factory=dict)
     """Exit state of the last process."""
     next_start: float = 0.0
@@ -83,10 +83,10 @@ class ContainerProcess:
 
     def start(self) -> None:
         """Start a process with a new log file."""
-        log = self.folder / f"{self.name}.{self.lives}.log"
-        self.lives += 1
+        log = self.folder / f"{self.name}.{self.starts}.log"
+        self.starts += 1
         self.ready, self.started_up, self.failures = False, "startupProbe" not in self.spec, 0
-        self.began, self.next_probe = _now(), 0.0
+        self.started_at, self.next_probe = _now(), 0.0
         with log.open("ab") as sink:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", hostname_exec.__file__, str(os.getpid()), self.host, *self.command],
@@ -104,61 +104,61 @@ class ContainerProcess:
             with suppress(ProcessLookupError):
                 os.kill(self.process.pid, number)
 
-    def look(self, address: str) -> bool:
+    def restart_or_probe(self, address: str) -> bool:
         """Restart or probe the process; return whether its status changed."""
-        before = (self.ready, self.lives, self.process and self.process.poll())
+        before = (self.ready, self.starts, self.process and self.process.poll())
         if self.process is None or self.process.poll() is not None:
-            self._start_again()
+            self._restart()
         elif time.monotonic() >= self.next_probe:
             self._probe(address)
-        return before != (self.ready, self.lives, self.process and self.process.poll())
+        return before != (self.ready, self.starts, self.process and self.process.poll())
 
-    def _start_again(self) -> None:
+    def _restart(self) -> None:
         if self.process is not None and not self.next_start:
             self.ready = False
-            times = {"startedAt": self.began, "finishedAt": _now()}
-            self.last = {"exitCode": self.process.returncode % 256, "message": self._last_words(), **times}
-            self.next_start = time.monotonic() + min(MAX_RESTART_DELAY_S, RESTART_DELAY_S * 2 ** (self.lives - 1))
+            times = {"startedAt": self.started_at, "finishedAt": _now()}
+            self.last = {"exitCode": self.process.returncode % 256, "message": self._termination_message(), **times}
+            self.next_start = time.monotonic() + min(MAX_RESTART_DELAY_S, RESTART_DELAY_S * 2 ** (self.starts - 1))
         if time.monotonic() >= self.next_start:
             self.next_start = 0.0
             self.start()
 
-    def _last_words(self) -> str:
+    def _termination_message(self) -> str:
         """Return the end of its log, if the termination message policy asks for it."""
         if not self.process or not self.process.returncode or "terminationMessagePolicy" not in self.spec:
             return ""
-        return (self.folder / f"{self.name}.{self.lives - 1}.log").read_text(errors="replace")[-MESSAGE_CHARACTERS:]
+        return (self.folder / f"{self.name}.{self.starts - 1}.log").read_text(errors="replace")[-MESSAGE_CHARACTERS:]
 
     def _probe(self, address: str) -> None:
         """Probe once. Periods, thresholds and ports are respected, delays are not."""
         kind = "livenessProbe" if self.started_up else "startupProbe"
         self.next_probe = time.monotonic() + min(self.spec.get(each, {}).get("periodSeconds", 1) for each in _PROBES)
-        alive = self._answers(kind, address)
+        alive = self._probe_succeeds(kind, address)
         self.failures = 0 if alive else self.failures + 1
         self.started_up |= alive
-        self.ready = self.started_up and self._answers("readinessProbe", address)
+        self.ready = self.started_up and self._probe_succeeds("readinessProbe", address)
         if self.failures >= self.spec.get(kind, {}).get("failureThreshold", 3):
             self.end()
 
-    def _answers(self, kind: str, address: str) -> bool:
+    def _probe_succeeds(self, kind: str, address: str) -> bool:
         get = self.spec.get(kind, {}).get("httpGet")
         if get is None:
             return True
         ports = {each.get("name"): each["containerPort"] for each in self.spec.get("ports", ())}
         url = f"http://{address}:{ports.get(get['port'], get['port'])}{get.get('path', '/')}"
         try:
-            with urllib.request.urlopen(url, timeout=self.spec[kind].get("timeoutSeconds", 1)) as answer:
-                return bool(200 <= answer.status < 400)
+            with urllib.request.urlopen(url, timeout=self.spec[kind].get("timeoutSeconds", 1)) as response:
+                return bool(200 <= response.status < 400)
         except (urllib.error.URLError, OSError, http.client.InvalidURL):  # InvalidURL: unknown port name
             return False
 
     def status(self) -> Manifest:
         """Return its container status."""
         running = self.process is not None and self.process.poll() is None
-        state = {"running": {"startedAt": self.began}} if running else {"waiting": {"reason": "CrashLoopBackOff"}}
+        state = {"running": {"startedAt": self.started_at}} if running else {"waiting": {"reason": "CrashLoopBackOff"}}
         return {
             "name": self.name, "image": self.spec["image"], "imageID": "", "ready": self.ready and running,
-            "restartCount": max(0, self.lives - 1), "started": running, "state": state,
+            "restartCount": max(0, self.starts - 1), "started": running, "state": state,
             "lastState": {"terminated": self.last} if self.last else {},
         }  # fmt: skip
 
@@ -169,22 +169,22 @@ _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 class PodProcess(threading.Thread):
     """Runs one pod until it is deleted."""
 
-    def __init__(self, manifest: Manifest, address: str, around: HostContext) -> None:
+    def __init__(self, manifest: Manifest, address: str, host: HostContext) -> None:
         super().__init__(name=manifest["metadata"]["name"], daemon=True)
-        self.namespace, self.address, self._around = manifest["metadata"]["namespace"], address, around
+        self.namespace, self.address, self._host = manifest["metadata"]["namespace"], address, host
         self.containers: list[ContainerProcess] = []
         self._manifest: Manifest | None = manifest
-        self._told: Manifest = {}
-        self._lost = False
+        self._written_status: Manifest = {}
+        self._powered_off = False
         self._path = f"/api/v1/namespaces/{self.namespace}/pods/{self.name}"
 
-    def seen(self, manifest: Manifest | None) -> None:
+    def update(self, manifest: Manifest | None) -> None:
         """Update the manifest; None after deletion."""
         self._manifest = manifest
 
-    def lose(self) -> None:
+    def power_off(self) -> None:
         """Kill it without reporting, as in a power failure."""
-        self._lost = True
+        self._powered_off = True
 
     def container(self, name: str = "") -> ContainerProcess:
         """Return the first container with a name prefix."""
@@ -192,7 +192,7 @@ class PodProcess(threading.Thread):
 
     def logs(self) -> dict[str, str]:
         """Return the logs by file name."""
-        files = sorted(self._around.folder.glob("*.log"))
+        files = sorted(self._host.folder.glob("*.log"))
         return {f"{self.name}/{file.name}": file.read_text(errors="replace") for file in files}
 
     def run(self) -> None:
@@ -200,25 +200,27 @@ class PodProcess(threading.Thread):
         manifest = self._manifest
         if manifest is None:
             return
-        volumes = pod_volumes.Volumes(self._around.api, self._around.folder, manifest)
-        while not volumes.refresh() and self._wanted():
+        volumes = pod_volumes.Volumes(self._host.api, self._host.folder, manifest)
+        while not volumes.refresh() and self._is_desired():
             time.sleep(TICK_S)
-        self.containers = [self._made(each, manifest, volumes) for each in manifest["spec"]["containers"]]
-        self._initialize([self._made(each, manifest, volumes) for each in manifest["spec"].get("initContainers", ())])
+        self.containers = [self._create_container(each, manifest, volumes) for each in manifest["spec"]["containers"]]
+        self._initialize(
+            [self._create_container(each, manifest, volumes) for each in manifest["spec"].get("initContainers", ())]
+        )
         ticks = 0
-        while self._wanted():
-            changed = [each.look(self.address) for each in self.containers]
-            if any(changed) or not self._told:
-                self._tell()
+        while self._is_desired():
+            changed = [each.restart_or_probe(self.address) for each in self.containers]
+            if any(changed) or not self._written_status:
+                self._write_status()
             ticks += 1
             if ticks % REFRESH_TICKS == 0:
                 volumes.refresh()
             time.sleep(TICK_S)
         self._end()
 
-    def _wanted(self) -> bool:
+    def _is_desired(self) -> bool:
         there = self._manifest is not None and not self._manifest["metadata"].get("deletionTimestamp")
-        return there and not self._lost
+        return there and not self._powered_off
 
     def _initialize(self, first: Sequence[ContainerProcess]) -> None:
         """Run init containers one after the other; restartPolicy Always makes a sidecar."""
@@ -226,7 +228,7 @@ class PodProcess(threading.Thread):
             if each.spec.get("restartPolicy") == "Always":
                 self.containers.append(each)
                 continue
-            while self._wanted() and (each.process is None or each.process.poll() != 0):
+            while self._is_desired() and (each.process is None or each.process.poll() != 0):
                 if each.process is None or each.process.poll() is not None:
                     each.start()
                 time.sleep(TICK_S)
@@ -234,7 +236,7 @@ class PodProcess(threading.Thread):
 
     def _end(self) -> None:
         """Terminate the processes, kill them after the grace period, and delete the pod."""
-        metadata = {} if self._lost else (self._manifest or {}).get("metadata", {})
+        metadata = {} if self._powered_off else (self._manifest or {}).get("metadata", {})
         patience = time.monotonic() + metadata.get("deletionGracePeriodSeconds", 5)
         for each in self.containers:
             each.end()
@@ -249,9 +251,9 @@ class PodProcess(threading.Thread):
         if metadata:
             options = {"gracePeriodSeconds": 0, "preconditions": {"uid": metadata["uid"]}}
             with suppress(errors.ClusterError):
-                self._around.api.send(Request("DELETE", self._path, json.dumps(options).encode()))
+                self._host.api.send(Request("DELETE", self._path, json.dumps(options).encode()))
 
-    def _tell(self) -> None:
+    def _write_status(self) -> None:
         """Write the pod status; a failure is retried with the next change."""
         containers = [each.status() for each in self.containers]
         ready = all(each["ready"] for each in containers)
@@ -271,13 +273,13 @@ class PodProcess(threading.Thread):
         }  # fmt: skip
         with suppress(errors.ClusterError):
             body = json.dumps({"status": status}).encode()
-            if self._around.api.send(Request("PATCH", f"{self._path}/status", body, STRATEGIC)).status == 200:
-                self._told = status
+            if self._host.api.send(Request("PATCH", f"{self._path}/status", body, STRATEGIC)).status == 200:
+                self._written_status = status
 
     # start parameters of containers
 
-    def _made(self, spec: Manifest, pod: Manifest, volumes: pod_volumes.Volumes) -> ContainerProcess:
-        mounts = dict(self._around.paths) | {
+    def _create_container(self, spec: Manifest, pod: Manifest, volumes: pod_volumes.Volumes) -> ContainerProcess:
+        mounts = dict(self._host.paths) | {
             each["mountPath"]: str(volumes.path(each["name"]) / each.get("subPath", ""))
             for each in spec.get("volumeMounts", ())
         }
@@ -291,13 +293,13 @@ class PodProcess(threading.Thread):
             found = paths.sub(lambda match: mounts[match[0]], found)  # in one step: a local folder may be below /tmp
             return found.replace("0.0.0.0", self.address)  # noqa: S104  # what would listen everywhere listens there
 
-        folder = self._around.folder
+        folder = self._host.folder
         scratch = mounts.get("/tmp", str(folder))  # noqa: S108  # the pod's own
         usual = {"HOME": str(folder), "TMPDIR": scratch, "KWOK_WORKDIR": str(folder)}
         usual |= {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[2]), "HOSTNAME": self.name}
-        usual |= self._way_in(volumes, mounts)
+        usual |= self._api_access(volumes, mounts)
         program, *more = spec.get("command") or [spec["image"].rpartition(":")[0] or spec["image"]]
-        real = self._around.programs.get(program) or [shutil.which(program) or program]
+        real = self._host.programs.get(program) or [shutil.which(program) or program]
         command = [*real, *map(here, [*more, *spec.get("args", ())])]
         whole = usual | {name: here(value) for name, value in environment.items()}
         return ContainerProcess(spec, command, whole, folder, self.name)
@@ -322,13 +324,13 @@ class PodProcess(threading.Thread):
         section, _, key = path.partition(".")
         return own.get(path) or str(pod[section].get(key, ""))
 
-    def _way_in(self, volumes: pod_volumes.Volumes, mounts: Mapping[str, str]) -> dict[str, str]:
+    def _api_access(self, volumes: pod_volumes.Volumes, mounts: Mapping[str, str]) -> dict[str, str]:
         """Return the variables for access to the API server, with a kubeconfig for the pod's token file."""
-        server = urlsplit(self._around.api.host)
+        server = urlsplit(self._host.api.host)
         secrets = mounts.get(pod_volumes.SERVICE_ACCOUNT)
         found = {"KUBERNETES_SERVICE_HOST": server.hostname or "", "KUBERNETES_SERVICE_PORT": str(server.port)}
         if secrets:
-            found["KUBECONFIG"] = str(volumes.write_kubeconfig(self._around.api.host, Path(secrets)))
+            found["KUBECONFIG"] = str(volumes.write_kubeconfig(self._host.api.host, Path(secrets)))
         return found
 
 

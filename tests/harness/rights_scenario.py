@@ -170,7 +170,7 @@ class RightsScenario:
         }
         self.viewer = {"KUBECONFIG": str(service_accounts.kubeconfig(self.cluster, self.folder, "viewer"))}
 
-    def play(self) -> None:
+    def run(self) -> None:
         """Run all steps."""
         self._rival()
         self._write()

@@ -37,8 +37,8 @@ class SampleRun:
     pods: tuple[PodTimes, ...]
     workloads: tuple[WorkloadTimes, ...]
 
-    def keep(self, root: Path) -> result_store.StoredResult:
-        """Put it on a shelf."""
+    def store(self, root: Path) -> result_store.StoredResult:
+        """Write it to a result store."""
         there = result_store.ResultStore(root)
         there.put(self.result, self.pods, self.workloads)
         return there.find(self.result.fleet, self.result.wave, self.result.run)[0]

@@ -13,7 +13,8 @@ from typing import Any
 from kwokfleet.api.kwok_controller import KwokControllerSpec
 from kwokfleet.kube import client, objects, requests, throttled_client
 from kwokfleet.kube.informer import informer
-from kwokfleet.kwok import backend, backend_selection, lease_client, shard, supervisor
+from kwokfleet.kwok import backend, backend_selection, lease_client, shard
+from kwokfleet.kwok.supervisor import Supervisor
 from kwokfleet.reconcile import reconciler, sync
 from kwokfleet.source import loader
 from tests.harness import control_plane, kwok, waiting
@@ -23,52 +24,54 @@ READY_S = 60
 
 @dataclass
 class SupervisedKwok:
-    """A keeper, and what it works with."""
+    """A Supervisor with its clients and its node informer."""
 
     cluster: control_plane.ControlPlane
     api: client.KubeClient
-    sender: throttled_client.ThrottledClient
+    throttled: throttled_client.ThrottledClient
     nodes: informer.Informer
-    keeper: supervisor.Supervisor
+    supervisor: Supervisor
     folder: Path
 
     def status(self, shard: int = 0) -> shard.ShardStatus:
-        """Return how a shard fares."""
-        return self.keeper.statuses()[shard]
+        """Return the status of a shard."""
+        return self.supervisor.statuses()[shard]
 
     def identities(self) -> set[str]:
         """Return the lease holder identities of the running processes."""
-        return {each.identity for each in self.keeper.statuses()}
+        return {status.identity for status in self.supervisor.statuses()}
 
     def wait_ready(self) -> None:
         """Wait until every shard is ready."""
         waiting.until(
-            lambda: all(each.state is shard.ShardState.READY and each.identity for each in self.keeper.statuses()),
+            lambda: all(
+                status.state is shard.ShardState.READY and status.identity for status in self.supervisor.statuses()
+            ),
             deadline_s=READY_S,
         )
 
     def change(self, **fields: Any) -> bool:  # noqa: ANN401 - fields of the spec
-        """Let kwok run in another way."""
-        wanted = self.keeper.desired
-        return self.keeper.change(replace(wanted, spec=wanted.spec.model_copy(update=fields)))
+        """Change fields of the KwokController spec."""
+        desired = self.supervisor.desired
+        return self.supervisor.change(replace(desired, spec=desired.spec.model_copy(update=fields)))
 
     def sync(self, text: str) -> sync.SyncReport:
-        """Make the cluster what a fleet file says."""
+        """Sync a fleet file."""
         file = self.folder / "fleet.yaml"
         file.write_text(text)
         loaded = loader.Loader().load(file)
         assert loaded.usable, loaded.problems
-        with informer.Informer(self.api) as follower:
-            follower.wait_until_synced(READY_S)
+        with informer.Informer(self.api) as cache:
+            cache.wait_until_synced(READY_S)
             session = sync.Sync(
-                self.api, follower, reconciler.ReconcileOptions(budget=False), throttled_client.ClientLimits()
+                self.api, cache, reconciler.ReconcileOptions(budget=False), throttled_client.ClientLimits()
             )
             return session.converge(loaded, session.plan(loaded))
 
     def leases(self) -> dict[str, str]:
         """Return the lease holder of each node of this test."""
-        mine = {key.name for key in self.nodes.view().objects}
-        return {lease.node: lease.holder for lease in lease_client.held_leases(self.sender) if lease.node in mine}
+        names = {key.name for key in self.nodes.view().objects}
+        return {lease.node: lease.holder for lease in lease_client.held_leases(self.throttled) if lease.node in names}
 
 
 @contextmanager
@@ -76,26 +79,28 @@ def running(
     cluster: control_plane.ControlPlane,
     folder: Path,
     fleet: str,
-    home: str = "",
+    namespace: str = "",
     **fields: Any,  # noqa: ANN401 - fields of the spec
 ) -> Iterator[SupervisedKwok]:
-    """Keep a kwok for the nodes of one fleet; *home* is where a StatefulSet is looked for."""
+    """Supervise kwok for the nodes of one fleet; *namespace* is the namespace of its StatefulSet."""
     folder.mkdir(parents=True, exist_ok=True)
     api = client.connect(kubeconfig=cluster.kubeconfig)
-    sender = throttled_client.ThrottledClient(api, throttled_client.ClientLimits(retry_timeout_s=2), threading.Event())
+    throttled = throttled_client.ThrottledClient(
+        api, throttled_client.ClientLimits(retry_timeout_s=2), threading.Event()
+    )
     manage = {"label": f"{objects.FLEET}={fleet}"}
     spec = KwokControllerSpec.model_validate({"manage": manage, **fields})
-    wanted = backend.DesiredKwok(cluster.tools.path("kwok"), spec, cluster.kubeconfig)
+    desired = backend.DesiredKwok(cluster.tools.path("kwok"), spec, cluster.kubeconfig)
     with closing(api), informer.Informer(api, (requests.NODE,), f"{objects.FLEET}={fleet}") as nodes:
         nodes.wait_until_synced(READY_S)
 
         def names() -> list[tuple[str, str]]:
-            found = nodes.view().objects.values()
-            return sorted((each.key.name, objects.labels(each.manifest).get(objects.SHARD, "")) for each in found)
+            observed = nodes.view().objects.values()
+            return sorted((node.key.name, objects.labels(node.manifest).get(objects.SHARD, "")) for node in observed)
 
-        site = backend_selection.select_backend(spec, home, folder / "kwok", sender, api)
-        with supervisor.Supervisor(sender, wanted, folder / "kwok", names, api, site) as made:
-            yield SupervisedKwok(cluster, api, sender, nodes, made, folder)
+        kwok_backend = backend_selection.select_backend(spec, namespace, folder / "kwok", throttled, api)
+        with Supervisor(throttled, desired, folder / "kwok", names, api, kwok_backend) as supervisor:
+            yield SupervisedKwok(cluster, api, throttled, nodes, supervisor, folder)
 
 
 def temporary_fleet(cluster: control_plane.ControlPlane) -> Iterator[str]:

@@ -26,14 +26,14 @@ class TreeReader:
         self.calls += 1
         self.texts = read_texts(self.path)
 
-    def sees(self, *texts: str) -> None:
+    def wait_for(self, *texts: str) -> None:
         """Wait until the tree has these texts."""
         try:
             waiting.until(lambda: self.texts == list(texts), deadline_s=DEADLINE_S)
         except AssertionError:
-            pytest.fail(f"sees {self.texts} instead of {list(texts)} after {self.calls} calls")
+            pytest.fail(f"texts are {self.texts} instead of {list(texts)} after {self.calls} calls")
 
-    def is_left_in_peace(self) -> None:
+    def wait_until_quiet(self) -> None:
         """Fail if calls continue without a write."""
         calls, end = -1, time.monotonic() + DEADLINE_S
         while calls != self.calls:

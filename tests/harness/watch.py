@@ -19,27 +19,29 @@ Check = Callable[[Manifest], bool]
 class RecordedWatch:
     """Recorded states of objects."""
 
-    seen: list[tuple[float, str, Manifest]] = field(default_factory=list)
+    events: list[tuple[float, str, Manifest]] = field(default_factory=list)
 
     def of(self, name: str) -> list[tuple[float, Manifest]]:
         """Return times and states of one object, in order; a deletion is the last."""
-        return [(at, thing) for at, _, thing in list(self.seen) if thing["metadata"]["name"] == name]
+        return [(at, manifest) for at, _, manifest in list(self.events) if manifest["metadata"]["name"] == name]
 
-    def first(self, name: str, is_so: Check) -> float | None:
-        """Return the seconds from first sight until a check holds, for a name prefix."""
-        states = [(at, thing) for at, _, thing in list(self.seen) if thing["metadata"]["name"].startswith(name)]
-        return next((at - states[0][0] for at, thing in states if is_so(thing)), None)
+    def first(self, name: str, check: Check) -> float | None:
+        """Return the seconds from the first event until a check holds, for a name prefix."""
+        states = [
+            (at, manifest) for at, _, manifest in list(self.events) if manifest["metadata"]["name"].startswith(name)
+        ]
+        return next((at - states[0][0] for at, manifest in states if check(manifest)), None)
 
     def names(self, **labels: str) -> list[str]:
         """Return the names of objects with these kwokfleet labels, in order of appearance."""
-        wanted = {f"kwokfleet.dev/{key}": value for key, value in labels.items()}
-        found = [thing["metadata"] for _, _, thing in list(self.seen)]
-        return list(dict.fromkeys(each["name"] for each in found if wanted.items() <= each["labels"].items()))
+        selected = {f"kwokfleet.dev/{key}": value for key, value in labels.items()}
+        metadata = [manifest["metadata"] for _, _, manifest in list(self.events)]
+        return list(dict.fromkeys(item["name"] for item in metadata if selected.items() <= item["labels"].items()))
 
-    def after(self, name: str, is_so: Check) -> float | None:
-        """Return the seconds from first sight of an object until a check holds."""
+    def after(self, name: str, check: Check) -> float | None:
+        """Return the seconds from the first event of an object until a check holds."""
         states = self.of(name)
-        return next((at - states[0][0] for at, thing in states if is_so(thing)), None)
+        return next((at - states[0][0] for at, manifest in states if check(manifest)), None)
 
     def now(self, name: str) -> Manifest:
         """Return an object's last state."""
@@ -47,7 +49,9 @@ class RecordedWatch:
 
     def gone(self, name: str) -> float | None:
         """Return when an object was deleted."""
-        times = (at for at, kind, thing in list(self.seen) if kind == "DELETED" and thing["metadata"]["name"] == name)
+        times = (
+            at for at, kind, manifest in list(self.events) if kind == "DELETED" and manifest["metadata"]["name"] == name
+        )
         return next(times, None)
 
 
@@ -80,7 +84,7 @@ def watching(cluster: ControlPlane, path: str, selector: str = "") -> Iterator[R
                     if event["type"] == "BOOKMARK":
                         connected.set()
                     else:
-                        watch.seen.append((at, event["type"], event["object"]))
+                        watch.events.append((at, event["type"], event["object"]))
                 process.kill()
             since = since if connected.is_set() else ""
 

@@ -30,14 +30,14 @@ def test_requeued_nodes_get_their_leases_again(cluster: ControlPlane, tmp_path: 
         first_shard = {node for node, labels in labels_by_node.items() if labels["kwokfleet.dev/shard"] == "0"}
         second_shard = labels_by_node.keys() - first_shard
         lease_client.release_leases(
-            supervised.sender,
-            [each for each in lease_client.held_leases(supervised.sender) if each.node in labels_by_node],
+            supervised.throttled,
+            [each for each in lease_client.held_leases(supervised.throttled) if each.node in labels_by_node],
         )
         waiting.until(lambda: not supervised.leases())
         time.sleep(lease_client.WATCH_DELAY_S)
-        lease_client.requeue_nodes(supervised.sender, set(labels_by_node), "0", time.sleep)
+        lease_client.requeue_nodes(supervised.throttled, set(labels_by_node), "0", time.sleep)
         waiting.until(lambda: supervised.leases().keys() == first_shard)
-        lease_client.requeue_nodes(supervised.sender, second_shard, "1", time.sleep)
+        lease_client.requeue_nodes(supervised.throttled, second_shard, "1", time.sleep)
         waiting.until(lambda: supervised.leases().keys() == labels_by_node.keys())
         waiting.until(lambda: set(supervised.leases().values()) == supervised.identities())
         now = {key.name: each.manifest["metadata"]["labels"] for key, each in supervised.nodes.view().objects.items()}
@@ -58,9 +58,9 @@ def test_unmanaged_nodes_are_not_requeued(cluster: ControlPlane, tmp_path: Path,
             return [cluster.get("node", node)["metadata"]["labels"] for node in nodes]
 
         before = labelled()
-        lease_client.requeue_nodes(supervised.sender, set(nodes), "0", lambda _s: None)
-        lease_client.send_all(supervised.sender, [requeue.unassign_request(node, "0") for node in nodes])
+        lease_client.requeue_nodes(supervised.throttled, set(nodes), "0", lambda _s: None)
+        lease_client.send_all(supervised.throttled, [requeue.unassign_request(node, "0") for node in nodes])
         assert labelled() == before
-        lease_client.send_all(supervised.sender, [requeue.assign_request(node, "1") for node in nodes])
+        lease_client.send_all(supervised.throttled, [requeue.assign_request(node, "1") for node in nodes])
         assert labelled() == before
         cluster.kubectl("delete", "node", *nodes)

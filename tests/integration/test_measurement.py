@@ -145,7 +145,7 @@ def test_a_run_is_measured_as_somebody_else_would(testbed: DaemonTestbed) -> Non
         [short] = daemon.get(f"/api/v1/results?fleet={testbed.name}")
     result, pods = stored_result(testbed).result(), {each.uid: each for each in stored_result(testbed).pods()}
     states: States = {}
-    for at, _, pod in other.seen:
+    for at, _, pod in other.events:
         states.setdefault(pod["metadata"]["uid"], []).append((at, pod))
     assert states.keys() == pods.keys()
     assert (len(pods), result.state, result.gaps, result.troubles) == (60, "Done", (), ())

@@ -44,7 +44,7 @@ def fleet(name: str, shards: int) -> str:
 
 def wait_driven(supervised: SupervisedKwok, shards: int) -> None:
     """Wait until a number of pods hold the leases of all nodes."""
-    waiting.until(lambda: len(supervised.keeper.statuses()) == shards)
+    waiting.until(lambda: len(supervised.supervisor.statuses()) == shards)
     supervised.wait_ready()
 
     def shared() -> bool:
@@ -72,11 +72,11 @@ def test_shards_in_pods_scale_up_and_down_without_losing_nodes(
             for count in (3, 1):
                 supervised.change(shards=count)
                 supervised.sync(fleet(name, count))
-                waiting.until(supervised.keeper.finish_change)
+                waiting.until(supervised.supervisor.finish_change)
                 wait_driven(supervised, count)
                 pods = cluster.get("pods", "--namespace", name)["items"]
                 assert {each["metadata"]["name"] for each in pods} == {f"kwokfleet-kwok-{n}" for n in range(count)}
-            assert not unready_nodes(seen.seen)
+            assert not unready_nodes(seen.events)
         waiting.until(lambda: addresses(cluster, name) == {machine.pod("kwokfleet-kwok-0").address})
         assert not supervised.sync(fleet(name, 1)).outcomes, "addresses are kwok's, and nothing differs"
 
@@ -123,7 +123,7 @@ def test_pods_continue_when_another_daemon_leads(cluster: ControlPlane, tmp_path
         supervised.sync(fleet(name, 2))
         wait_driven(supervised, 2)
         before, pids = supervised.identities(), machine.pids()
-        supervised.keeper.__exit__(None, None, None)
+        supervised.supervisor.__exit__(None, None, None)
         with supervised_kwok.running(
             cluster, tmp_path / "other", name, name, shards=2, statefulSet=kwok_pods.NAME
         ) as other:

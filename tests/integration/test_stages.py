@@ -362,10 +362,10 @@ def times(jobs: "Future[dict[str, Times]]") -> dict[str, Times]:
 
 def disturb(watch: RecordedWatch, box: Sandbox, jobs: dict[str, str], doomed: kwok.KwokProcess) -> None:
     """Three seconds into the run, change one Job's pod and kill the kwok that plays another's."""
-    started = max(at for at, _, thing in watch.seen if phase("Running")(thing))
+    started = max(at for at, _, thing in watch.events if phase("Running")(thing))
     waiting.until(lambda: time.monotonic() > started + 3)
     touched = next(
-        name for _, _, thing in watch.seen if (name := thing["metadata"]["name"]).startswith(jobs["touched"])
+        name for _, _, thing in watch.events if (name := thing["metadata"]["name"]).startswith(jobs["touched"])
     )
     box.cluster.kubectl("annotate", "pod", touched, "--namespace", box.name, "example.com/touched=yes")
     doomed.kill()
@@ -373,7 +373,7 @@ def disturb(watch: RecordedWatch, box: Sandbox, jobs: dict[str, str], doomed: kw
 
 def timed(watch: RecordedWatch, job: str, lost: stall_clock.StallClock) -> Times:
     """Read a Job's times from the watch."""
-    last = [thing for _, _, thing in watch.seen if thing["metadata"]["name"].startswith(job)][-1]
+    last = [thing for _, _, thing in watch.events if thing["metadata"]["name"].startswith(job)][-1]
     return Times(
         creating=watch.first(job, container_waits),
         running=watch.first(job, phase("Running")),

@@ -102,7 +102,7 @@ def test_a_killed_kwok_drives_its_nodes_again_at_once(cluster: ControlPlane, tmp
             waiting.until(lambda: set(supervised.leases().values()) == {supervised.status().identity})
             waiting.until(lambda: phases(cluster, name) == ["Succeeded"] * 20)
             cluster.kubectl("wait", "--for=condition=Complete", "job/work", "-n", name, "--timeout=60s")
-            assert not unready_nodes(seen.seen)
+            assert not unready_nodes(seen.events)
         assert supervised.status().identity != before.identity
         assert supervised.status().restarts == 1
 
@@ -120,7 +120,7 @@ def test_twenty_kills_in_a_row_are_survived_with_growing_pauses(
             waiting.until(lambda number=number: supervised.status().restarts == number)  # type: ignore[misc]
             pauses.append(supervised.status().pause_s)
             if pauses[-1]:
-                supervised.keeper.restart()  # a person who does not want to wait
+                supervised.supervisor.restart()  # a person who does not want to wait
         supervised.wait_ready()
     assert pauses[:2] == [0, 0]
     assert pauses == sorted(pauses)
@@ -200,14 +200,14 @@ def test_a_third_shard_takes_nodes_without_losing_any(cluster: ControlPlane, tmp
         supervised.wait_ready()
         waiting.until(lambda: len(supervised.leases()) == 1000)
         held = supervised.leases()
-        assert set(held.values()) == {each.identity for each in supervised.keeper.statuses()}
+        assert set(held.values()) == {each.identity for each in supervised.supervisor.statuses()}
         with watching(cluster, "/api/v1/nodes", f"kwokfleet.dev/fleet={name}") as seen:
             supervised.change(shards=3)
             supervised.sync(fleet(name, 1000, 3))
             supervised.wait_ready()
             waiting.until(lambda: len(set(supervised.leases().values())) == 3 and len(supervised.leases()) == 1000)
-            assert set(supervised.leases().values()) == {each.identity for each in supervised.keeper.statuses()}
-            assert not unready_nodes(seen.seen)
+            assert set(supervised.leases().values()) == {each.identity for each in supervised.supervisor.statuses()}
+            assert not unready_nodes(seen.events)
         shards = {
             each.manifest["metadata"]["labels"]["kwokfleet.dev/shard"]
             for each in supervised.nodes.view().objects.values()
@@ -224,12 +224,12 @@ def test_one_shard_becomes_two_and_one_again_without_waiting_for_leases(
         supervised.wait_ready()
         pid = supervised.status().pid
         assert not supervised.change(shards=2)
-        assert not supervised.keeper.finish_change()
-        assert [each.pid for each in supervised.keeper.statuses()] == [pid], "no node says yet whose it is"
+        assert not supervised.supervisor.finish_change()
+        assert [each.pid for each in supervised.supervisor.statuses()] == [pid], "no node says yet whose it is"
         for count in (2, 1):
             supervised.change(shards=count)
             supervised.sync(fleet(name, 24, count))
-            waiting.until(supervised.keeper.finish_change)
+            waiting.until(supervised.supervisor.finish_change)
             supervised.wait_ready()
             waiting.until(
                 lambda: len(supervised.leases()) == 24 and set(supervised.leases().values()) == supervised.identities()
@@ -244,7 +244,7 @@ def test_moved_nodes_and_their_pods_are_driven_at_once(cluster: ControlPlane, tm
         for count in (3, 2):
             supervised.change(shards=count)
             supervised.sync(fleet(name, 60, count).replace("taint: false}", "taint: false}" + lifecycle))
-            waiting.until(supervised.keeper.finish_change)
+            waiting.until(supervised.supervisor.finish_change)
             if count == 3:
                 supervised.wait_ready()
                 run_job(cluster, name, 60)

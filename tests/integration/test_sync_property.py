@@ -32,7 +32,7 @@ Manifest = dict[str, Any]
 @pytest.fixture(scope="module")
 def followed(session_cluster: ControlPlane, kinds: ControlPlane) -> Iterator[in_process_sync.InProcessSync]:
     """Follow the session's cluster, for all tests here."""
-    with in_process_sync.following(session_cluster) as opened:
+    with in_process_sync.running(session_cluster) as opened:
         yield opened
 
 
@@ -41,7 +41,7 @@ def session(followed: in_process_sync.InProcessSync, cluster: ControlPlane) -> I
     """Return the followed cluster; nothing of ours is left in it."""
     yield followed
     in_process_sync.delete_managed_objects(cluster)
-    followed.follower.wait(lambda view: all(each.key.kind == "Namespace" for each in view.objects.values()), KNOWN_S)
+    followed.informer.wait(lambda view: all(each.key.kind == "Namespace" for each in view.objects.values()), KNOWN_S)
 
 
 @pytest.fixture
