@@ -1,4 +1,4 @@
-"""Files that cannot be used: nothing is deleted for them, and it is said."""
+"""Invalid files: nothing is deleted for them, and the error is reported."""
 
 import os
 from collections.abc import Callable
@@ -12,8 +12,8 @@ from tests.harness import fleet_folder
 Manifest = dict[str, Any]
 
 
-def test_an_empty_or_missing_folder_is_no_order(fleets: fleet_folder.FleetFolder) -> None:
-    """Exit code 2, what was not done, and how a fleet is removed."""
+def test_an_empty_or_missing_folder_deletes_nothing(fleets: fleet_folder.FleetFolder) -> None:
+    """Exit code 2; the error names `kwokfleet delete`."""
     fleets.write(fleets.a, p=2)
     fleets.sync()
     fleets.file(fleets.a).unlink()
@@ -28,66 +28,68 @@ def test_an_empty_or_missing_folder_is_no_order(fleets: fleet_folder.FleetFolder
     assert fleets.state() == before
 
 
-def syntax(path: Path) -> None:
-    """Leave a file half written."""
+def truncate(path: Path) -> None:
+    """Truncate the file."""
     path.write_text(path.read_text()[:60])
 
 
-def value(path: Path) -> None:
-    """Write something that is not a number of nodes."""
+def set_invalid_value(path: Path) -> None:
+    """Write a negative number of replicas."""
     path.write_text(path.read_text().replace('"replicas": 2', '"replicas": -2'))
 
 
-def encoding(path: Path) -> None:
-    """Write it in another encoding."""
+def set_invalid_encoding(path: Path) -> None:
+    """Write invalid UTF-8."""
     path.write_bytes(b"# gr\xfc\xdfe\n" + path.read_bytes())
 
 
-def link(path: Path) -> None:
-    """Replace it by a link to nowhere."""
+def replace_by_dangling_link(path: Path) -> None:
+    """Replace the file by a dangling symlink."""
     path.unlink()
     path.symlink_to("gone.yaml")
 
 
-def rights(path: Path) -> None:
-    """Take away the right to read it."""
+def make_unreadable(path: Path) -> None:
+    """Remove the right to read the file."""
     if os.geteuid() == 0:
         pytest.skip("root may read everything")
     path.chmod(0)
 
 
-@pytest.mark.parametrize("breaking", [syntax, value, encoding, link, rights])
-def test_a_broken_file_holds_back_only_what_it_owns(
-    fleets: fleet_folder.FleetFolder, breaking: Callable[[Path], None]
+@pytest.mark.parametrize(
+    "break_file", [truncate, set_invalid_value, set_invalid_encoding, replace_by_dangling_link, make_unreadable]
+)
+def test_an_invalid_file_withholds_only_its_fleet(
+    fleets: fleet_folder.FleetFolder, break_file: Callable[[Path], None]
 ) -> None:
-    """The good one beside it goes on, nothing vanishes, and the exit code is 2."""
+    """The other fleet is synced, nothing is deleted, and the exit code is 2."""
     fleets.write(fleets.a, p=1, q=1)
     fleets.write(fleets.b, p=2)
     fleets.sync()
-    breaking(fleets.file(fleets.b))
+    break_file(fleets.file(fleets.b))
     fleets.write(fleets.a, {"prune": {"maxPercent": 100}}, p=3)
-    said = fleets.sync(code=2)
-    assert fleets.file(fleets.b).name in said
+    output = fleets.sync(code=2)
+    assert fleets.file(fleets.b).name in output
     assert (fleets.count(fleets.a, "p"), fleets.count(fleets.a, "q"), fleets.count(fleets.b)) == (3, 1, 2)
     assert fleets.run("diff").returncode == 2
 
 
-def test_a_broken_file_of_a_new_fleet_is_not_passed_over(fleets: fleet_folder.FleetFolder) -> None:
-    """Nothing of it is in the cluster yet, and still diff and sync end with 2."""
+def test_an_invalid_file_of_a_new_fleet_is_an_error(fleets: fleet_folder.FleetFolder) -> None:
+    """Sync exits with 2, although the cluster has no object of the fleet."""
     fleets.write(fleets.a, p=1)
     fleets.write(fleets.b, p=2)
-    value(fleets.file(fleets.b))
+    set_invalid_value(fleets.file(fleets.b))
     fleets.sync(code=2)
     assert (fleets.count(fleets.a), fleets.count(fleets.b)) == (1, 0)
     assert fleets.run("status").returncode == 1
 
 
-def test_diff_does_not_say_that_nothing_differs_where_it_could_not_compare(fleets: fleet_folder.FleetFolder) -> None:
-    """Beside a broken file it says what it knows nothing of, whether or not something else differs."""
+def test_diff_names_invalid_files_as_not_compared(fleets: fleet_folder.FleetFolder) -> None:
+    """With and without other differences."""
     fleets.write(fleets.a, p=1)
     fleets.sync()
     fleets.write(fleets.b, p=2)
-    value(fleets.file(fleets.b))
+    set_invalid_value(fleets.file(fleets.b))
     unknown = f"not compared, because of errors: {fleets.file(fleets.b)}"
     same = fleets.run("diff")
     assert (same.returncode, "no differences" in same.stderr) == (2, False)
@@ -98,8 +100,8 @@ def test_diff_does_not_say_that_nothing_differs_where_it_could_not_compare(fleet
     assert "1 to create" in other.stderr
 
 
-def test_while_it_is_unclear_how_kwok_runs_nothing_is_done(fleets: fleet_folder.FleetFolder) -> None:
-    """A KwokController document with an error holds back everything."""
+def test_an_invalid_kwok_controller_withholds_everything(fleets: fleet_folder.FleetFolder) -> None:
+    """It is unknown how kwok must run."""
     fleets.write(fleets.a, p=1)
     fleets.sync()
     (fleets.folder / "kwok.yaml").write_text(

@@ -234,7 +234,7 @@ def test_suspended_fleets_are_not_changed_until_resumed(testbed: DaemonTestbed) 
     with testbed.run() as daemon:
         testbed.wait_for_nodes(2)
         daemon.wait_synced()
-        assert daemon.post("/api/v1/suspend", {"fleet": testbed.name}, token="") == 401  # none
+        assert daemon.post("/api/v1/suspend", {"fleet": testbed.name}, token="") == 401
         assert daemon.post("/api/v1/suspend", {"fleet": testbed.name}, token="wrong") == 401  # noqa: S106  # wrong
         assert daemon.post("/api/v1/suspend", {"fleet": testbed.name}) == 200
         testbed.wait_for_reason("Suspended")

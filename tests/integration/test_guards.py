@@ -1,4 +1,4 @@
-"""What the commands do not do, and what they say instead: budgets, approvals, windows, what belongs to others."""
+"""Guards of the commands: prune budget, approvals, change windows, foreign objects."""
 
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,15 @@ Manifest = dict[str, Any]
 # the prune budget
 
 
-def test_a_pool_that_vanished_waits_until_exactly_that_is_approved(fleets: fleet_folder.FleetFolder) -> None:
-    """Exit code 3 and a digest; another plan is not released by it, and the same plan is."""
+def test_deletion_of_a_removed_pool_needs_an_approval_of_this_plan(fleets: fleet_folder.FleetFolder) -> None:
+    """Exit code 3 and a digest; another plan is not approved by it."""
     fleets.write(fleets.a, big=3, small=1)
     fleets.sync()
     fleets.write(fleets.a, small=1)
-    said = fleets.sync(code=3)
+    output = fleets.sync(code=3)
     [held] = fleets.plan()["withheld"]
-    assert f"approve {held['digest']}" in said
-    assert "3 of 4 objects" in said
+    assert f"approve {held['digest']}" in output
+    assert "3 of 4 objects" in output
     assert fleets.count(fleets.a) == 4
     refused = fleets.run("approve", "0123456789abcdef")
     assert refused.returncode == 2
@@ -38,8 +38,8 @@ def test_a_pool_that_vanished_waits_until_exactly_that_is_approved(fleets: fleet
     assert fleets.run("diff").returncode == 0
 
 
-def test_an_approval_can_be_given_with_the_sync(fleets: fleet_folder.FleetFolder) -> None:
-    """`--approve DIGEST`; a wrong one releases nothing."""
+def test_sync_accepts_an_approval(fleets: fleet_folder.FleetFolder) -> None:
+    """`--approve DIGEST`; a wrong digest approves nothing."""
     fleets.write(fleets.a, big=2, small=1)
     fleets.sync()
     fleets.write(fleets.a, small=1)
@@ -50,8 +50,8 @@ def test_an_approval_can_be_given_with_the_sync(fleets: fleet_folder.FleetFolder
     assert fleets.count(fleets.a) == 1
 
 
-def test_a_number_that_was_written_is_followed(fleets: fleet_folder.FleetFolder) -> None:
-    """The budget guards against what vanished, not against an order."""
+def test_explicit_replicas_are_not_limited_by_the_budget(fleets: fleet_folder.FleetFolder) -> None:
+    """The budget limits only deletions that no file asks for."""
     fleets.write(fleets.a, only=12)
     fleets.sync()
     fleets.write(fleets.a, only=0)
@@ -59,8 +59,8 @@ def test_a_number_that_was_written_is_followed(fleets: fleet_folder.FleetFolder)
     assert fleets.count(fleets.a) == 0
 
 
-def test_a_deleted_file_is_no_order(fleets: fleet_folder.FleetFolder) -> None:
-    """Its fleet waits for an approval; the others go on."""
+def test_deletion_of_a_file_needs_an_approval(fleets: fleet_folder.FleetFolder) -> None:
+    """Other fleets are synced."""
     fleets.write(fleets.a, p=2)
     fleets.write(fleets.b, p=1)
     fleets.sync()
@@ -71,7 +71,7 @@ def test_a_deleted_file_is_no_order(fleets: fleet_folder.FleetFolder) -> None:
 
 
 # ----------------------------------------------------------------------------------------
-# not now
+# suspended fleets, windows and dry runs
 
 
 @pytest.mark.parametrize(
@@ -82,10 +82,10 @@ def test_a_deleted_file_is_no_order(fleets: fleet_folder.FleetFolder) -> None:
         ({"nodePools": [{"name": "p", "replicas": 3, "suspend": True}]}, "pool p is suspended"),
     ],
 )
-def test_a_fleet_that_may_not_change_stays_as_it_is(
+def test_a_suspended_or_frozen_fleet_is_not_changed(
     fleets: fleet_folder.FleetFolder, spec: Manifest, words: str
 ) -> None:
-    """It is said; diff goes on showing the difference, and sync is no failure."""
+    """Diff still shows the differences, and sync succeeds."""
     fleets.write(fleets.a, p=1)
     fleets.write(fleets.b, p=1)
     fleets.sync()
@@ -97,8 +97,8 @@ def test_a_fleet_that_may_not_change_stays_as_it_is(
     assert fleets.state() == before
 
 
-def test_without_pruning_nothing_goes(fleets: fleet_folder.FleetFolder) -> None:
-    """Too many nodes stay, as do those of a pool that vanished; the rest is done."""
+def test_no_prune_deletes_nothing(fleets: fleet_folder.FleetFolder) -> None:
+    """Neither surplus nodes nor those of a removed pool; the rest is synced."""
     fleets.write(fleets.a, {"prune": {"maxPercent": 100}}, p=3, q=1)
     fleets.sync()
     fleets.write(fleets.a, {"prune": {"maxPercent": 100}}, p=1, r=2)
@@ -108,8 +108,8 @@ def test_without_pruning_nothing_goes(fleets: fleet_folder.FleetFolder) -> None:
     assert [fleets.count(fleets.a, pool) for pool in "pqr"] == [1, 0, 2]
 
 
-def test_a_dry_run_keeps_nothing(fleets: fleet_folder.FleetFolder) -> None:
-    """The server's checks every write, the client's makes none: of creations, changes and deletions."""
+def test_a_dry_run_changes_nothing(fleets: fleet_folder.FleetFolder) -> None:
+    """`server` sends every write as a dry run, `client` sends none."""
     fleets.write(fleets.a, p=2)
     assert "accepts" in fleets.sync("--dry-run=server")
     assert fleets.run("sync", "--dry-run=client").returncode == 1
@@ -124,8 +124,8 @@ def test_a_dry_run_keeps_nothing(fleets: fleet_folder.FleetFolder) -> None:
     assert fleets.state() == before
 
 
-def test_one_fleet_can_be_synced_alone(fleets: fleet_folder.FleetFolder) -> None:
-    """The others are not looked at; one that nobody knows is refused, with what was meant."""
+def test_sync_of_one_fleet_does_not_change_others(fleets: fleet_folder.FleetFolder) -> None:
+    """An unknown fleet is an error with the nearest name."""
     fleets.write(fleets.a, p=1)
     fleets.write(fleets.b, p=1)
     fleets.sync("--fleet", fleets.a)
@@ -141,8 +141,8 @@ def test_one_fleet_can_be_synced_alone(fleets: fleet_folder.FleetFolder) -> None
 # delete
 
 
-def test_delete_removes_one_fleet_and_nothing_of_others(fleets: fleet_folder.FleetFolder) -> None:
-    """Not without a yes; Stages that the others need stay, and go with the last."""
+def test_delete_removes_one_fleet_only(fleets: fleet_folder.FleetFolder) -> None:
+    """Only with a confirmation; shared Stages are deleted with the last fleet."""
     fleets.write(
         fleets.a, {"waves": [{"name": "w", "count": 1, "namespace": f"{fleets.a}-work", "template": JOB}]}, p=2
     )
@@ -167,8 +167,8 @@ def test_delete_removes_one_fleet_and_nothing_of_others(fleets: fleet_folder.Fle
 JOB = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"}}
 
 
-def test_what_is_just_going_is_made_anew(fleets: fleet_folder.FleetFolder) -> None:
-    """A namespace takes seconds to go: diff says that it will be missing, and sync waits for its place."""
+def test_a_terminating_namespace_is_created_again(fleets: fleet_folder.FleetFolder) -> None:
+    """Diff shows it, and sync waits until it is deleted."""
     namespace = f"{fleets.a}-work"
     fleets.write(fleets.a, {"waves": [{"name": "w", "count": 1, "namespace": namespace, "template": JOB}]}, p=1)
     fleets.sync()
@@ -182,8 +182,8 @@ def test_what_is_just_going_is_made_anew(fleets: fleet_folder.FleetFolder) -> No
     assert fleets.run("diff").returncode == 0
 
 
-def test_a_namespace_that_is_going_is_not_looked_into(fleets: fleet_folder.FleetFolder, tmp_path: Path) -> None:
-    """Whoever has something in it: it goes, and asking each kind of object for its contents decides nothing."""
+def test_a_terminating_namespace_is_not_listed(fleets: fleet_folder.FleetFolder, tmp_path: Path) -> None:
+    """Its content does not matter: it is deleted anyway."""
     namespace = f"{fleets.a}-work"
     fleets.write(fleets.a, {"waves": [{"name": "w", "count": 1, "namespace": namespace, "template": JOB}]}, p=1)
     fleets.sync()
@@ -193,16 +193,16 @@ def test_a_namespace_that_is_going_is_not_looked_into(fleets: fleet_folder.Fleet
     with faulty_proxy.proxy_to(fleets.cluster) as proxy:
         through = proxy.kubeconfig(tmp_path / "through.json")
         assert fleets.run("diff", KUBECONFIG=through).returncode == 1
-        assert [asked.path for asked in proxy.requests if f"/namespaces/{namespace}/" in asked.path]
+        assert [request.path for request in proxy.requests if f"/namespaces/{namespace}/" in request.path]
         fleets.sync()
         proxy.requests.clear()
         assert fleets.run("diff", KUBECONFIG=through).returncode == 0
-        assert not [asked.path for asked in proxy.requests if f"/namespaces/{namespace}/" in asked.path]
+        assert not [request.path for request in proxy.requests if f"/namespaces/{namespace}/" in request.path]
     fleets.cluster.kubectl(*patch, '{"metadata": {"finalizers": null}}')
 
 
-def test_a_namespace_in_which_others_have_something_stays(fleets: fleet_folder.FleetFolder) -> None:
-    """It would go with the namespace: exit code 3, and what it is."""
+def test_a_namespace_with_foreign_objects_is_not_deleted(fleets: fleet_folder.FleetFolder) -> None:
+    """Exit code 3 names the object."""
     namespace = f"{fleets.a}-work"
     fleets.write(fleets.a, {"waves": [{"name": "w", "count": 1, "namespace": namespace, "template": JOB}]}, p=1)
     fleets.sync()
@@ -215,8 +215,8 @@ def test_a_namespace_in_which_others_have_something_stays(fleets: fleet_folder.F
     assert fleets.run("diff").returncode == 0
 
 
-def test_a_stage_of_others_is_a_conflict_until_it_is_adopted(fleets: fleet_folder.FleetFolder) -> None:
-    """Exit code 5, and it stays as it is; the rest is done."""
+def test_a_foreign_stage_is_a_conflict_until_adopted(fleets: fleet_folder.FleetFolder) -> None:
+    """Exit code 5 and the Stage is not changed; the rest is synced."""
     name = "pod-fast-ready"
     spec = {"resourceRef": {"apiGroup": "v1", "kind": "Pod"}, "selector": {"matchLabels": {"a": "b"}}, "weight": 7}
     fleets.cluster.apply({"apiVersion": objects.STAGE_API_VERSION, "kind": "Stage", "metadata": {"name": name},

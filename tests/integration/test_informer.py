@@ -30,7 +30,7 @@ def api(cluster: ControlPlane) -> Iterator[client.KubeClient]:
 
 
 @pytest.fixture
-def follower(api: client.KubeClient, box: Sandbox) -> Iterator[informer.Informer]:
+def node_informer(api: client.KubeClient, box: Sandbox) -> Iterator[informer.Informer]:
     """Watch the managed nodes of this test."""
     with informer.Informer(api, (requests.NODE,), f"{requests.MANAGED_SELECTOR},{box.selector}") as cache:
         assert not cache.wait_until_synced(WAIT_S).unknown
@@ -39,10 +39,10 @@ def follower(api: client.KubeClient, box: Sandbox) -> Iterator[informer.Informer
 
 def node(box: Sandbox, name: str, **labels: str) -> dict[str, Any]:
     """Return a fake node of this test."""
-    cache = box.manifest("v1", "Node", name)
-    cache["metadata"]["labels"] |= OURS | labels
-    cache["metadata"]["annotations"] = dict(FAKE)
-    return cache
+    manifest = box.manifest("v1", "Node", name)
+    manifest["metadata"]["labels"] |= OURS | labels
+    manifest["metadata"]["annotations"] = dict(FAKE)
+    return manifest
 
 
 def key(box: Sandbox, name: str) -> ObjectKey:
@@ -57,40 +57,40 @@ def send_heartbeat(box: Sandbox, name: str, time: str) -> None:
     box.cluster.kubectl("patch", "node", f"{box.name}-{name}", "--subresource=status", "--patch", patch)
 
 
-def test_objects_are_added_updated_and_deleted(follower: informer.Informer, box: Sandbox) -> None:
+def test_objects_are_added_updated_and_deleted(node_informer: informer.Informer, box: Sandbox) -> None:
     """The cache follows the cluster."""
     box.cluster.apply(node(box, "a"))
-    view = follower.wait(lambda view: key(box, "a") in view.objects, WAIT_S)
+    view = node_informer.wait(lambda view: key(box, "a") in view.objects, WAIT_S)
     assert view.objects[key(box, "a")].manifest["metadata"]["labels"][objects.MANAGED_BY] == objects.KWOKFLEET
     box.cluster.apply(node(box, "a", tier="gold"))
-    view = follower.wait(
+    view = node_informer.wait(
         lambda view: view.objects[key(box, "a")].manifest["metadata"]["labels"].get("tier") == "gold", WAIT_S
     )
     assert view.objects[key(box, "a")].manifest["metadata"]["labels"]["tier"] == "gold"
     box.cluster.kubectl("delete", "node", f"{box.name}-a")
-    assert key(box, "a") not in follower.wait(lambda view: not view.objects, WAIT_S).objects
+    assert key(box, "a") not in node_informer.wait(lambda view: not view.objects, WAIT_S).objects
 
 
-def test_unmanaged_objects_are_not_cached(follower: informer.Informer, box: Sandbox) -> None:
+def test_unmanaged_objects_are_not_cached(node_informer: informer.Informer, box: Sandbox) -> None:
     """A node without our label never appears; one that loses the label disappears."""
     foreign = node(box, "foreign")
     del foreign["metadata"]["labels"][objects.MANAGED_BY]
     box.cluster.apply(foreign)
     box.cluster.apply(node(box, "ours"))
-    assert set(follower.wait(lambda view: bool(view.objects), WAIT_S).objects) == {key(box, "ours")}
+    assert set(node_informer.wait(lambda view: bool(view.objects), WAIT_S).objects) == {key(box, "ours")}
     box.cluster.kubectl("label", "node", f"{box.name}-ours", f"{objects.MANAGED_BY}-")
-    assert not follower.wait(lambda view: not view.objects, WAIT_S).objects
+    assert not node_informer.wait(lambda view: not view.objects, WAIT_S).objects
 
 
-def test_a_heartbeat_keeps_the_object(follower: informer.Informer, box: Sandbox) -> None:
+def test_a_heartbeat_keeps_the_object(node_informer: informer.Informer, box: Sandbox) -> None:
     """The cached object stays identical, so that it is not compared again."""
     box.cluster.apply(node(box, "a"))
     send_heartbeat(box, "a", "2026-03-01T08:00:00Z")
-    # The controller manager takes its not-ready taint off: what comes after that is heartbeats alone.
-    before = follower.wait(lambda view: all(each.schedulable for each in view.objects.values()), WAIT_S)
+    # The controller manager removes the not-ready taint first; later updates are heartbeats only.
+    before = node_informer.wait(lambda view: all(node.schedulable for node in view.objects.values()), WAIT_S)
     version = before.versions["Node"]
     send_heartbeat(box, "a", "2026-03-01T08:00:10Z")
-    after = follower.wait(lambda view: view.versions["Node"] > version, WAIT_S)
+    after = node_informer.wait(lambda view: view.versions["Node"] > version, WAIT_S)
     assert after.versions["Node"] > version
     assert after.objects[key(box, "a")] is before.objects[key(box, "a")]
 
@@ -113,7 +113,7 @@ def test_a_kind_without_definition_is_missing_not_unknown(api: client.KubeClient
 
 
 # ----------------------------------------------------------------------------------------
-# kinds that few fleets use
+# rarely used kinds
 
 LOGS = requests.Kind(objects.STAGE_API_VERSION, "ClusterLogs", "clusterlogs")
 
@@ -122,7 +122,7 @@ LOGS = requests.Kind(objects.STAGE_API_VERSION, "ClusterLogs", "clusterlogs")
 def all_kinds(
     api: client.KubeClient, box: Sandbox
 ) -> Iterator[Callable[[], AbstractContextManager[informer.Informer]]]:
-    """Install kwok's kinds; return an Informer of all kinds for this test, and delete its objects of them."""
+    """Install kwok's CRDs; return a function that opens an Informer of all kinds, and delete its objects at the end."""
     kwok.install_crds(box.cluster)
     yield lambda: informer.Informer(api, requests.MANAGED_KINDS, f"{requests.MANAGED_SELECTOR},{box.selector}")
     box.cluster.kubectl("delete", LOGS.plural, "--selector", box.selector)
@@ -131,10 +131,10 @@ def all_kinds(
 def logs(box: Sandbox, path: str = "/var/log/pods") -> dict[str, Any]:
     """Return an object of a rarely used kind."""
     spec = {"logs": [{"containers": ["main"], "logsFile": path}]}
-    cache = box.manifest(LOGS.api_version, LOGS.kind, "logs", spec=spec)
-    cache["metadata"]["labels"] |= OURS
-    del cache["metadata"]["namespace"]
-    return cache
+    manifest = box.manifest(LOGS.api_version, LOGS.kind, "logs", spec=spec)
+    manifest["metadata"]["labels"] |= OURS
+    del manifest["metadata"]["namespace"]
+    return manifest
 
 
 def logs_key(box: Sandbox) -> ObjectKey:
@@ -146,10 +146,12 @@ OpenInformer = Callable[[], AbstractContextManager[informer.Informer]]
 
 
 def test_rare_kinds_without_objects_have_no_thread(all_kinds: OpenInformer) -> None:
-    """They are known to be empty all the same."""
+    """They are known to be empty."""
     with all_kinds() as cache:
         view = cache.wait_until_synced(WAIT_S)
-        threads = {each.name for each in threading.enumerate() if each.name.startswith(("reflector-", "informer-"))}
+        threads = {
+            thread.name for thread in threading.enumerate() if thread.name.startswith(("reflector-", "informer-"))
+        }
     assert (dict(view.unknown), dict(view.objects)) == ({}, {})
     assert set(view.versions) == {kind.kind for kind in requests.MANAGED_KINDS}
     watched = {f"reflector-{kind.plural}" for kind in requests.MANAGED_KINDS if kind not in requests.KWOK_KINDS}
@@ -189,7 +191,7 @@ def test_a_failed_poll_means_unknown(
     """A failed poll never means an empty kind; the next successful one shows the objects."""
     box.cluster.apply(logs(box))
     with faulty_proxy.proxy_to(box.cluster) as proxy:
-        proxy.rule = lambda asked: fault if asked.resource.endswith(LOGS.plural) else None
+        proxy.rule = lambda request: fault if request.resource.endswith(LOGS.plural) else None
         through = client.connect(kubeconfig=Path(proxy.kubeconfig(tmp_path / "through.json")))
         with informer.Informer(through, requests.MANAGED_KINDS, f"{requests.MANAGED_SELECTOR},{box.selector}") as cache:
             view = cache.wait(lambda view: bool(proxy.faults) and set(view.unknown) == {LOGS.kind}, WAIT_S)

@@ -1,4 +1,4 @@
-"""The kubelet of the tests: pods that Kubernetes' own controllers make run as processes here."""
+"""The test kubelet: it runs the containers of pods as local processes."""
 
 import os
 import signal
@@ -30,26 +30,26 @@ def _deployment(box: Sandbox) -> dict[str, Any]:
     return box.manifest("apps/v1", "Deployment", "web", spec=spec)
 
 
-def _page(machine: kubelet.Kubelet) -> str:
-    address = machine.pod("t-").address
-    with urllib.request.urlopen(f"http://{address}:8080/page", timeout=5) as answer:
-        return str(answer.read().decode())
+def _page(node_kubelet: kubelet.Kubelet) -> str:
+    address = node_kubelet.pod("t-").address
+    with urllib.request.urlopen(f"http://{address}:8080/page", timeout=5) as response:
+        return str(response.read().decode())
 
 
-def test_a_deployments_pod_becomes_ready_is_restarted_and_goes(
+def test_a_pod_of_a_deployment_becomes_ready_is_restarted_and_deleted(
     cluster: ControlPlane, box: Sandbox, tmp_path: Path
 ) -> None:
-    """Its files follow the ConfigMap; a process that dies is started again; a pod that is deleted ends its process."""
+    """Its files follow the ConfigMap, a killed process is restarted, and a deletion ends the process."""
     cluster.apply(box.manifest("v1", "ConfigMap", "pages", data={"page": "first"}))
     deployment = _deployment(box)
     cluster.apply(deployment)
     name = deployment["metadata"]["name"]
-    with kubelet.running(cluster, tmp_path, box.name) as machine:
+    with kubelet.running(cluster, tmp_path, box.name) as node_kubelet:
         kubelet.wait_ready(cluster, box.name, "deployment", name)
-        pod = machine.pod(name)
-        assert _page(machine) == "first"
+        pod = node_kubelet.pod(name)
+        assert _page(node_kubelet) == "first"
         cluster.apply(box.manifest("v1", "ConfigMap", "pages", data={"page": "second"}))
-        waiting.until(lambda: _page(machine) == "second")
+        waiting.until(lambda: _page(node_kubelet) == "second")
         os.kill(pid := pod.container().pid, signal.SIGKILL)
         waiting.until(lambda: _restarts(cluster, box) == [1])
         kubelet.wait_ready(cluster, box.name, "deployment", name)
@@ -61,16 +61,16 @@ def test_a_deployments_pod_becomes_ready_is_restarted_and_goes(
         assert last.poll() is not None
 
 
-def test_a_pod_is_who_its_service_account_says(cluster: ControlPlane, box: Sandbox, tmp_path: Path) -> None:
-    """Its token comes from the TokenRequest API and is bound to it."""
+def test_a_pod_has_the_identity_of_its_service_account(cluster: ControlPlane, box: Sandbox, tmp_path: Path) -> None:
+    """Its token comes from the TokenRequest API and is bound to the pod."""
     kubectl = str(cluster.tools.path("kubectl"))
     container = {"name": "who", "image": "none", "command": ["sh", "-c", f"{kubectl} auth whoami; sleep 600"]}
     cluster.kubectl("create", "serviceaccount", "me", "--namespace", box.name)
     spec = {"serviceAccountName": "me", "containers": [container], "terminationGracePeriodSeconds": 0}
     cluster.apply(box.manifest("v1", "Pod", "who", spec=spec))
-    with kubelet.running(cluster, tmp_path, box.name) as machine:
-        waiting.until(lambda: machine.running)
-        waiting.until(lambda: f"system:serviceaccount:{box.name}:me" in "".join(machine.pod("t-").logs().values()))
+    with kubelet.running(cluster, tmp_path, box.name) as node_kubelet:
+        waiting.until(lambda: node_kubelet.running)
+        waiting.until(lambda: f"system:serviceaccount:{box.name}:me" in "".join(node_kubelet.pod("t-").logs().values()))
 
 
 def _restarts(cluster: ControlPlane, box: Sandbox) -> list[int]:

@@ -48,18 +48,18 @@ kind: Metric
 metadata: {name: NAME}
 spec: {path: "/metrics/own/{nodeName}", metrics: [{name: own_one, kind: gauge, value: "1.0"}]}
 """
-WRONG = "own.yaml:10:"
-"""Where it is wrong if KEY is."""
+ERROR_PLACE = "own.yaml:10:"
+"""Place of an error in KEY."""
 
 
-class Lab:
-    """A folder of files, a cluster, and the program."""
+class KwokTestbed:
+    """A fleet folder, a cluster and the CLI."""
 
     def __init__(self, cluster: ControlPlane, program: cli.Cli, folder: Path) -> None:
         self.cluster, self.program, self.name = cluster, program, f"k-{secrets.token_hex(3)}"
         self.file = folder / "fleet.yaml"
-        self.said = ""
-        """What the last run said, once it has ended."""
+        self.stderr = ""
+        """Log of the last run, after its end."""
         self.write()
 
     def write(self, controller: str = "", fleet: str = "") -> None:
@@ -72,8 +72,8 @@ class Lab:
 
     def status(self) -> Manifest:
         """Return `kwok status --json`."""
-        found: Manifest = json.loads(self.program.run("kwok", "status", "--json").stdout)
-        return found
+        status: Manifest = json.loads(self.program.run("kwok", "status", "--json").stdout)
+        return status
 
     @contextmanager
     def running(self) -> Iterator["Popen[str]"]:
@@ -85,45 +85,47 @@ class Lab:
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
-            _, self.said = process.communicate(timeout=60)
+            _, self.stderr = process.communicate(timeout=60)
 
     def is_ready(self) -> bool:
         """Return whether the process drives its nodes."""
-        return any(each["state"] == "ready" and each["identity"] for each in self.status()["processes"])
+        return any(process["state"] == "ready" and process["identity"] for process in self.status()["processes"])
 
     def replicas(self) -> tuple[int, dict[str, str]]:
-        """Return the replicas of the other kwok and its annotations of kwokfleet."""
-        found = self.cluster.get("deployment", "kwok-controller", "-n", self.name)
-        ours = {key: value for key, value in found["metadata"].get("annotations", {}).items() if "kwokfleet" in key}
-        return found["spec"]["replicas"], ours
+        """Return the replicas of the other kwok and its kwokfleet annotations."""
+        deployment = self.cluster.get("deployment", "kwok-controller", "-n", self.name)
+        ours = {
+            key: value for key, value in deployment["metadata"].get("annotations", {}).items() if "kwokfleet" in key
+        }
+        return deployment["spec"]["replicas"], ours
 
 
 def read_until(process: "Popen[str]", text: str) -> list[str]:
-    """Return the log of a program up to a line with a text."""
+    """Return the log of a process up to a line that contains a text."""
     assert process.stderr is not None
     lines = []
     for line in process.stderr:
         lines.append(line)
         if text in line:
             return lines
-    raise AssertionError(f"it ended without {text!r}: {lines}")
+    raise AssertionError(f"the process ended without {text!r}: {lines}")
 
 
 @pytest.fixture
-def lab(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[Lab]:
+def testbed(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[KwokTestbed]:
     """Return a testbed with its own nodes; delete them at the end."""
     kwok.install_crds(cluster)
     program = cli.Cli(kwokfleet.data_dir, kwokfleet.environment | {"KUBECONFIG": str(cluster.kubeconfig)})
-    made = Lab(cluster, program, tmp_path)
-    cluster.kubectl("create", "namespace", made.name)
-    program.ok("sync", str(made.file))
-    yield made
-    program.ok("delete", made.name, "--yes")
-    cluster.kubectl("delete", "namespace", made.name, "--wait=false")
+    testbed = KwokTestbed(cluster, program, tmp_path)
+    cluster.kubectl("create", "namespace", testbed.name)
+    program.ok("sync", str(testbed.file))
+    yield testbed
+    program.ok("delete", testbed.name, "--yes")
+    cluster.kubectl("delete", "namespace", testbed.name, "--wait=false")
 
 
 @pytest.fixture
-def foreign_kwok(lab: Lab) -> Iterator[None]:
+def foreign_kwok(testbed: KwokTestbed) -> Iterator[None]:
     """Create another kwok Deployment; its pods need not run."""
     labels = {"app": "kwok-controller"}
     container = {"name": "kwok", "image": "registry.k8s.io/kwok/kwok:v0.8.0"}
@@ -132,134 +134,136 @@ def foreign_kwok(lab: Lab) -> Iterator[None]:
         "selector": {"matchLabels": labels},
         "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
     }
-    metadata = {"name": "kwok-controller", "namespace": lab.name}
-    lab.cluster.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
+    metadata = {"name": "kwok-controller", "namespace": testbed.name}
+    testbed.cluster.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
     yield
-    # Its namespace takes its time to go, and every kwok of a later test would find it there.
-    lab.cluster.kubectl("delete", "deployment", "kwok-controller", "-n", lab.name)
+    # Its namespace is deleted slowly, and kwok in a later test would find the Deployment.
+    testbed.cluster.kubectl("delete", "deployment", "kwok-controller", "-n", testbed.name)
 
 
-def test_run_status_logs_restart_and_stop(lab: Lab) -> None:
+def test_run_status_logs_restart_and_stop(testbed: KwokTestbed) -> None:
     """After a stop no process is left."""
-    with lab.running() as process:
-        [before] = lab.status()["processes"]
-        assert lab.program.run("kwok", "run", str(lab.file)).returncode == 5
-        lab.program.ok("kwok", "restart")
-        [after] = lab.status()["processes"]
+    with testbed.running() as process:
+        [before] = testbed.status()["processes"]
+        assert testbed.program.run("kwok", "run", str(testbed.file)).returncode == 5
+        testbed.program.ok("kwok", "restart")
+        [after] = testbed.status()["processes"]
         assert after["pid"] != before["pid"]
         assert not supervised_kwok.process_exists(before["pid"])
-        assert lab.program.run("kwok", "logs").returncode == 0
+        assert testbed.program.run("kwok", "logs").returncode == 0
         process.send_signal(signal.SIGTERM)
         process.wait(60)
         assert not supervised_kwok.process_exists(after["pid"])
-    assert lab.status()["processes"] == []
+    assert testbed.status()["processes"] == []
 
 
-def test_kwok_does_not_outlive_a_killed_kwokfleet(lab: Lab) -> None:
+def test_kwok_does_not_outlive_a_killed_kwokfleet(testbed: KwokTestbed) -> None:
     """After kill -9 of kwokfleet no orphan is left, and the next run drives the nodes without waiting for leases."""
-    with lab.running() as process:
-        [before] = lab.status()["processes"]
+    with testbed.running() as process:
+        [before] = testbed.status()["processes"]
         os.kill(process.pid, signal.SIGKILL)
         waiting.until(lambda: not supervised_kwok.process_exists(before["pid"]), deadline_s=10)
-    with lab.running():
-        [after] = lab.status()["processes"]
+    with testbed.running():
+        [after] = testbed.status()["processes"]
         assert after["identity"] != before["identity"]
-        waiting.until(lambda: before["identity"] not in {each["holder"] for each in lab.status()["holders"]})
+        waiting.until(lambda: before["identity"] not in {holder["holder"] for holder in testbed.status()["holders"]})
 
 
-def test_another_kwok_is_an_error_by_default(lab: Lab, foreign_kwok: None) -> None:
+def test_another_kwok_is_an_error_by_default(testbed: KwokTestbed, foreign_kwok: None) -> None:
     """The error names its Deployment, which is not changed."""
-    done = lab.program.run("kwok", "run", str(lab.file))
+    done = testbed.program.run("kwok", "run", str(testbed.file))
     assert done.returncode == 5
-    assert f"Deployment {lab.name}/kwok-controller (2 replicas)" in done.stderr
-    assert lab.replicas() == (2, {})
+    assert f"Deployment {testbed.name}/kwok-controller (2 replicas)" in done.stderr
+    assert testbed.replicas() == (2, {})
 
 
-def test_scale_down_policy_restores_the_replicas_on_exit(lab: Lab, foreign_kwok: None) -> None:
+def test_scale_down_policy_restores_the_replicas_on_exit(testbed: KwokTestbed, foreign_kwok: None) -> None:
     """The other kwok has 0 replicas while ours runs."""
-    lab.write("takeover: {policy: scaleDown}")
-    with lab.running():
-        assert lab.replicas() == (0, {"kwokfleet.dev/replicas": "2"})
-    assert lab.replicas() == (2, {}), lab.said
+    testbed.write("takeover: {policy: scaleDown}")
+    with testbed.running():
+        assert testbed.replicas() == (0, {"kwokfleet.dev/replicas": "2"})
+    assert testbed.replicas() == (2, {}), testbed.stderr
 
 
-def test_replicas_can_be_restored_after_a_crash(lab: Lab, foreign_kwok: None) -> None:
+def test_replicas_can_be_restored_after_a_crash(testbed: KwokTestbed, foreign_kwok: None) -> None:
     """An annotation in the cluster keeps their number."""
-    lab.write("takeover: {policy: scaleDown}")
-    with lab.running() as process:
+    testbed.write("takeover: {policy: scaleDown}")
+    with testbed.running() as process:
         os.kill(process.pid, signal.SIGKILL)
-    assert lab.replicas()[0] == 0
-    assert f"{lab.name}/kwok-controller: 2 replicas" in lab.program.ok("kwok", "restore")
-    assert lab.replicas() == (2, {})
-    assert "nothing to restore" in lab.program.run("kwok", "restore").stderr
+    assert testbed.replicas()[0] == 0
+    assert f"{testbed.name}/kwok-controller: 2 replicas" in testbed.program.ok("kwok", "restore")
+    assert testbed.replicas() == (2, {})
+    assert "nothing to restore" in testbed.program.run("kwok", "restore").stderr
 
 
 @pytest.mark.parametrize("stages_as", ["resources", "file"])
-def test_an_invalid_stage_never_reaches_kwok(lab: Lab, stages_as: str) -> None:
+def test_an_invalid_stage_never_reaches_kwok(testbed: KwokTestbed, stages_as: str) -> None:
     """The error is logged once with its line; the last valid Stage stays until the file is fixed."""
-    lab.write(f"stagesAs: {stages_as}", "stages: [{file: own.yaml}]")
-    lab.write_stage(".status.good")
-    lab.program.ok("sync", str(lab.file))
-    with lab.running() as process:
+    testbed.write(f"stagesAs: {stages_as}", "stages: [{file: own.yaml}]")
+    testbed.write_stage(".status.good")
+    testbed.program.ok("sync", str(testbed.file))
+    with testbed.running() as process:
         read_until(process, "Ctrl-C stops it")
-        [before] = lab.status()["processes"]
-        lab.write_stage(".status.bad[")
-        said = read_until(process, "continues with the last valid files")
-        refused = lab.program.run("sync", str(lab.file))
+        [before] = testbed.status()["processes"]
+        testbed.write_stage(".status.bad[")
+        lines = read_until(process, "continues with the last valid files")
+        refused = testbed.program.run("sync", str(testbed.file))
         assert refused.returncode == 2
-        assert WRONG in refused.stderr
-        played = current_stages(lab, stages_as)
-        assert ".status.good" in played
-        assert ".status.bad" not in played
-        lab.write_stage(".status.better")
-        said += read_until(process, "valid again")
-        assert sum(WRONG in line for line in said) == 1
-        lab.program.ok("sync", str(lab.file))
-        waiting.until(lambda: ".status.better" in current_stages(lab, stages_as))
-        waiting.until(lambda: (lab.status()["processes"][0]["pid"] == before["pid"]) == (stages_as == "resources"))
-        assert lab.status()["processes"][0]["restarts"] == 0
+        assert ERROR_PLACE in refused.stderr
+        stages = current_stages(testbed, stages_as)
+        assert ".status.good" in stages
+        assert ".status.bad" not in stages
+        testbed.write_stage(".status.better")
+        lines += read_until(process, "valid again")
+        assert sum(ERROR_PLACE in line for line in lines) == 1
+        testbed.program.ok("sync", str(testbed.file))
+        waiting.until(lambda: ".status.better" in current_stages(testbed, stages_as))
+        waiting.until(lambda: (testbed.status()["processes"][0]["pid"] == before["pid"]) == (stages_as == "resources"))
+        assert testbed.status()["processes"][0]["restarts"] == 0
 
 
-def current_stages(lab: Lab, stages_as: str) -> str:
+def current_stages(testbed: KwokTestbed, stages_as: str) -> str:
     """Return the Stages that kwok uses, as text."""
     if stages_as == "resources":
-        return lab.cluster.kubectl("get", "stage", lab.name, "-o", "yaml")
-    [config] = lab.program.data_dir.glob("kwok/*/shard-0/kwok.yaml")
+        return testbed.cluster.kubectl("get", "stage", testbed.name, "-o", "yaml")
+    [config] = testbed.program.data_dir.glob("kwok/*/shard-0/kwok.yaml")
     return config.read_text()
 
 
-def test_stages_as_file_puts_all_kinds_into_the_file(lab: Lab) -> None:
+def test_stages_as_file_puts_all_kinds_into_the_file(testbed: KwokTestbed) -> None:
     """Nothing of it is in the cluster, and kwok uses it."""
-    lab.write("stagesAs: file", "kwokResources: [{file: own.yaml}]")
-    lab.file.with_name("own.yaml").write_text(METRIC.replace("NAME", lab.name))
-    lab.program.ok("sync", str(lab.file))
-    assert "NotFound" in lab.cluster.try_kubectl("get", "metrics.kwok.x-k8s.io", lab.name).stderr
-    with lab.running():
-        [process] = lab.status()["processes"]
-        url = f"http://127.0.0.1:{process['port']}/metrics/own/{lab.name}-pool-0"
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            assert "own_one 1" in answer.read().decode()
-        assert lab.program.run("diff", str(lab.file)).returncode == 0
+    testbed.write("stagesAs: file", "kwokResources: [{file: own.yaml}]")
+    testbed.file.with_name("own.yaml").write_text(METRIC.replace("NAME", testbed.name))
+    testbed.program.ok("sync", str(testbed.file))
+    assert "NotFound" in testbed.cluster.try_kubectl("get", "metrics.kwok.x-k8s.io", testbed.name).stderr
+    with testbed.running():
+        [process] = testbed.status()["processes"]
+        url = f"http://127.0.0.1:{process['port']}/metrics/own/{testbed.name}-pool-0"
+        with urllib.request.urlopen(url, timeout=10) as response:
+            assert "own_one 1" in response.read().decode()
+        assert testbed.program.run("diff", str(testbed.file)).returncode == 0
 
 
-def test_an_external_kwok_is_observed(lab: Lab, tmp_path: Path) -> None:
+def test_an_external_kwok_is_observed(testbed: KwokTestbed, tmp_path: Path) -> None:
     """Found and vanished drivers are logged; no process is started."""
-    lab.write("mode: external, leaseDuration: 4s")
-    with kwok.running(lab.cluster, tmp_path / "other", selector=f"kwokfleet.dev/fleet={lab.name}", lease_s=4) as other:
-        waiting.until(lambda: lab.program.run("kwok", "status", str(lab.file)).returncode == 0)
-        process = lab.program.start("kwok", "run", str(lab.file))
+    testbed.write("mode: external, leaseDuration: 4s")
+    with kwok.running(
+        testbed.cluster, tmp_path / "other", selector=f"kwokfleet.dev/fleet={testbed.name}", lease_s=4
+    ) as other:
+        waiting.until(lambda: testbed.program.run("kwok", "status", str(testbed.file)).returncode == 0)
+        process = testbed.program.start("kwok", "run", str(testbed.file))
         try:
-            found = json.loads(read_until(process, "driver_found")[-1])
-            status = json.loads(lab.program.ok("kwok", "status", str(lab.file), "--json"))
+            found_event = json.loads(read_until(process, "driver_found")[-1])
+            status = json.loads(testbed.program.ok("kwok", "status", str(testbed.file), "--json"))
             assert (status["mode"], status["processes"], status["nodes"]["undriven"]) == ("external", [], [])
-            assert [(each["holder"], each["fresh"]) for each in status["holders"]] == [(found["holder"], 3)]
+            assert [(holder["holder"], holder["fresh"]) for holder in status["holders"]] == [(found_event["holder"], 3)]
             other.kill()
             vanished = json.loads(read_until(process, "driver_vanished")[-1])
-            assert (vanished["holder"], vanished["nodes"]) == (found["holder"], 3)
+            assert (vanished["holder"], vanished["nodes"]) == (found_event["holder"], 3)
             read_until(process, "nodes_not_driven")
-            after = lab.program.run("kwok", "status", str(lab.file))
+            after = testbed.program.run("kwok", "status", str(testbed.file))
             assert (after.returncode, "kwokfleet does not run kwok" in after.stderr) == (1, True)
-            assert f"0 of 3 nodes driven; not driven: {lab.name}-pool-0" in after.stdout
+            assert f"0 of 3 nodes driven; not driven: {testbed.name}-pool-0" in after.stdout
         finally:
             process.terminate()
             process.communicate(timeout=60)

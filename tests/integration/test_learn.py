@@ -1,4 +1,4 @@
-"""`kwokfleet learn` on a real cluster: pods that a real kwok plays by known distributions, learnt while they run."""
+"""`kwokfleet learn` on a real cluster: kwok runs pods with known distributions."""
 
 import json
 import math
@@ -22,7 +22,7 @@ from tests.harness.sandbox import Sandbox
 Manifest = dict[str, Any]
 PODS, FEWER = 100, 25
 SURE = 1e-6
-"""How seldom chance alone may fail a test."""
+"""Probability of a failure by chance alone."""
 
 FLEET = f"""
 apiVersion: kwokfleet.dev/v1alpha1
@@ -73,12 +73,12 @@ spec:
 
 @pytest.fixture
 def testbed(cluster: ControlPlane, kwokfleet: cli.Cli, tmp_path: Path) -> Iterator[DaemonTestbed]:
-    """Give a test a folder, and leave nothing of ours in the cluster."""
+    """Return a testbed; delete the managed objects at the end."""
     yield from daemon_testbed.opened(cluster, kwokfleet, tmp_path)
 
 
-def declared() -> dict[str, dict[str, distributions.Distribution]]:
-    """Return what the file says, step by step."""
+def declared_distributions() -> dict[str, dict[str, distributions.Distribution]]:
+    """Return the distributions in the fleet file, by wave and step."""
     return {
         "batch": {
             "create": distributions.UniformDistribution(0.5, 1.5),
@@ -100,23 +100,29 @@ def declared() -> dict[str, dict[str, distributions.Distribution]]:
     }
 
 
-def assert_agrees(name: str, learnt: Manifest, said: distributions.Distribution, lost_s: float) -> None:
-    """Check that a learnt distribution is the declared one, as far as so many values and such clocks can tell.
+def assert_agrees(
+    name: str, fitted_model: Manifest, declared_distribution: distributions.Distribution, lost_s: float
+) -> None:
+    """Check a learnt distribution against the declared one, within sampling error and clock resolution.
 
-    The shares of values up to any time differ from the true ones by more than `chance` only once in a million
-    times (Dvoretzky, Kiefer, Wolfowitz), and those of the fit from them by its Kolmogorov-Smirnov distance.
+    The empirical distribution differs from the true one by more than `chance` only once in a million times
+    (Dvoretzky-Kiefer-Wolfowitz), and the fit differs from the empirical one by its Kolmogorov-Smirnov distance.
     """
-    chance = math.sqrt(math.log(2 / SURE) / (2 * learnt["samples"])) + learnt["kolmogorovSmirnov"]
+    chance = math.sqrt(math.log(2 / SURE) / (2 * fitted_model["samples"])) + fitted_model["kolmogorovSmirnov"]
     slack = stall_clock.RESOLUTION_S + lost_s
     for share in (0.1, 0.5, 0.9):
-        low = said.quantile(max(share - chance, 1e-9)) - slack
-        high = said.quantile(min(share + chance, 1 - 1e-9)) + slack
-        assert low <= learnt["fitted"][f"p{share * 100:g}"] <= high, (name, json.dumps(learnt), said)
+        low = declared_distribution.quantile(max(share - chance, 1e-9)) - slack
+        high = declared_distribution.quantile(min(share + chance, 1 - 1e-9)) + slack
+        assert low <= fitted_model["fitted"][f"p{share * 100:g}"] <= high, (
+            name,
+            json.dumps(fitted_model),
+            declared_distribution,
+        )
 
 
 @contextmanager
-def learning_of(testbed: DaemonTestbed, wave: str, *more: str) -> Iterator[subprocess.Popen[str]]:
-    """Let the program learn from the pods of a wave, from before they are there."""
+def learn_wave(testbed: DaemonTestbed, wave: str, *more: str) -> Iterator[subprocess.Popen[str]]:
+    """Run `kwokfleet learn` for the pods of a wave."""
     labels = f"kwokfleet.dev/fleet={testbed.name},kwokfleet.dev/wave={wave}"
     arguments = ("learn", "-l", labels, "-n", testbed.name, "--for", "10m", "--output", "json", *more)
     with testbed.program.start(*arguments) as process:
@@ -126,35 +132,38 @@ def learning_of(testbed: DaemonTestbed, wave: str, *more: str) -> Iterator[subpr
             process.kill()
 
 
-def learnt(process: subprocess.Popen[str], *, interrupt: bool = False) -> Manifest:
-    """Return what was learnt, once it has ended, or been ended as by Ctrl-C."""
+def learnt_model(process: subprocess.Popen[str], *, interrupt: bool = False) -> Manifest:
+    """Return the learnt model after the process ended; `interrupt` sends SIGINT first."""
     if interrupt:
         process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=cli.TIMEOUT_S)
     assert process.returncode == 0, err
-    made: Manifest = json.loads(out)
-    return made
+    result: Manifest = json.loads(out)
+    return result
 
 
 def pods(testbed: DaemonTestbed, wave: str) -> list[Manifest]:
     """Return the pods of a wave."""
-    found: list[Manifest] = testbed.cluster.get("pods", "-n", testbed.name, "-l", f"kwokfleet.dev/wave={wave}")["items"]
-    return found
+    items: list[Manifest] = testbed.cluster.get("pods", "-n", testbed.name, "-l", f"kwokfleet.dev/wave={wave}")["items"]
+    return items
 
 
 def is_ready(pod: Manifest) -> bool:
-    """Tell whether a pod is Ready."""
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in pod["status"].get("conditions", ()))
+    """Return whether a pod is Ready."""
+    return any(
+        condition["type"] == "Ready" and condition["status"] == "True"
+        for condition in pod["status"].get("conditions", ())
+    )
 
 
 def crashes(pod: Manifest) -> int:
-    """Return how often a pod's container crashed."""
-    return sum(each["restartCount"] for each in pod["status"].get("containerStatuses", ()))
+    """Return the restarts of a pod's containers."""
+    return sum(status["restartCount"] for status in pod["status"].get("containerStatuses", ()))
 
 
 @contextmanager
-def recording(testbed: DaemonTestbed) -> Iterator[Path]:
-    """Let kubectl record the pods of the wave `batch`, until it is killed."""
+def record_pods(testbed: DaemonTestbed) -> Iterator[Path]:
+    """Record the pods of the wave `batch` with kubectl."""
     file = testbed.folder / "pods.json"
     command = [
         str(testbed.cluster.tools.path("kubectl")),
@@ -174,15 +183,15 @@ def recording(testbed: DaemonTestbed) -> Iterator[Path]:
             process.kill()
 
 
-def test_pods_played_by_known_distributions_are_learnt(testbed: DaemonTestbed) -> None:
-    """From a watch or a recording: percentiles agree with the file's, failures are counted, the Fleet is valid."""
+def test_known_distributions_are_learnt(testbed: DaemonTestbed) -> None:
+    """From a watch and from a recording: percentiles agree, failures are counted, and the written Fleet is valid."""
     (testbed.files / "fleet.yaml").write_text(FLEET.replace("NAME", testbed.name))
     with (
-        stall_clock.running(testbed.cluster) as stood,
-        recording(testbed) as file,
-        learning_of(testbed, "batch", "--pods", str(PODS)) as batch,
-        learning_of(testbed, "service") as service,
-        learning_of(testbed, "loop") as loop,
+        stall_clock.running(testbed.cluster) as stalls,
+        record_pods(testbed) as file,
+        learn_wave(testbed, "batch", "--pods", str(PODS)) as batch,
+        learn_wave(testbed, "service") as service,
+        learn_wave(testbed, "loop") as loop,
         testbed.run(kwok=True),
     ):
         waiting.until(lambda: sum(map(is_ready, pods(testbed, "service"))) == FEWER, deadline_s=120)
@@ -191,64 +200,76 @@ def test_pods_played_by_known_distributions_are_learnt(testbed: DaemonTestbed) -
         )
         waiting.until(lambda: not pods(testbed, "service"))
         waiting.until(lambda: sum(map(crashes, pods(testbed, "loop"))) >= 2 * FEWER, deadline_s=120)
-        made = {
-            "batch": learnt(batch),
-            "service": learnt(service, interrupt=True),
-            "loop": learnt(loop, interrupt=True),
+        learnt_models = {
+            "batch": learnt_model(batch),
+            "service": learnt_model(service, interrupt=True),
+            "loop": learnt_model(loop, interrupt=True),
         }
         failed = sum(pod["status"]["phase"] == "Failed" for pod in pods(testbed, "batch"))
-    assert made["batch"]["lifecycle"]["pod"]["fail"].items() >= {"reason": "OOMKilled", "exitCode": 137}.items()
-    assert made["batch"]["lifecycle"]["pod"]["fail"]["probability"] == failed / PODS
-    assert made["loop"]["lifecycle"]["pod"]["restart"].items() >= {"reason": "Segfault", "exitCode": 139}.items()
-    made["recorded"] = json.loads(testbed.program.ok("learn", str(file), "--output", "json"))
-    for wave, steps in ({**declared(), "recorded": declared()["batch"]}).items():
-        assert made[wave]["steps"].keys() >= steps.keys()
-        for step, said in steps.items():
-            assert_agrees(f"{wave} {step}", made[wave]["steps"][step], said, stood.lost_s)
-    assert {each["resolutionSeconds"] for each in made["recorded"]["steps"].values()} == {1.0}
+    assert (
+        learnt_models["batch"]["lifecycle"]["pod"]["fail"].items() >= {"reason": "OOMKilled", "exitCode": 137}.items()
+    )
+    assert learnt_models["batch"]["lifecycle"]["pod"]["fail"]["probability"] == failed / PODS
+    assert (
+        learnt_models["loop"]["lifecycle"]["pod"]["restart"].items() >= {"reason": "Segfault", "exitCode": 139}.items()
+    )
+    learnt_models["recorded"] = json.loads(testbed.program.ok("learn", str(file), "--output", "json"))
+    for wave, steps in ({**declared_distributions(), "recorded": declared_distributions()["batch"]}).items():
+        assert learnt_models[wave]["steps"].keys() >= steps.keys()
+        for step, distribution in steps.items():
+            assert_agrees(f"{wave} {step}", learnt_models[wave]["steps"][step], distribution, stalls.lost_s)
+    assert {step_result["resolutionSeconds"] for step_result in learnt_models["recorded"]["steps"].values()} == {1.0}
     by_watch = model.GRID_S[Clock.WATCH]
-    assert made["batch"]["steps"]["complete"]["resolutionSeconds"] == by_watch
-    whole = testbed.folder / "learnt.yaml"
-    testbed.program.ok("learn", str(file), "--fleet", "learnt", "--to", str(whole))
-    testbed.program.ok("validate", "--strict", str(whole))
+    assert learnt_models["batch"]["steps"]["complete"]["resolutionSeconds"] == by_watch
+    fleet_file = testbed.folder / "learnt.yaml"
+    testbed.program.ok("learn", str(file), "--fleet", "learnt", "--to", str(fleet_file))
+    testbed.program.ok("validate", "--strict", str(fleet_file))
 
 
-def reader(box: Sandbox, file: Path) -> Path:
-    """Return a kubeconfig of somebody who may list and watch pods in one namespace, and nothing else."""
+def reader_kubeconfig(box: Sandbox, file: Path) -> Path:
+    """Return a kubeconfig with rights to list and watch pods in one namespace only."""
     cluster, inside = box.cluster, ("--namespace", box.name)
     cluster.kubectl("create", "serviceaccount", "reader", *inside)
     cluster.kubectl("create", "role", "reader", "--verb=list,watch", "--resource=pods", *inside)
     cluster.kubectl("create", "rolebinding", "reader", "--role=reader", f"--serviceaccount={box.name}:reader", *inside)
-    who = f"--as=system:serviceaccount:{box.name}:reader"
-    waiting.until(lambda: cluster.try_kubectl("auth", "can-i", "watch", "pods", who, *inside).returncode == 0)
+    account = f"--as=system:serviceaccount:{box.name}:reader"
+    waiting.until(lambda: cluster.try_kubectl("auth", "can-i", "watch", "pods", account, *inside).returncode == 0)
     config = json.loads(cluster.kubectl("config", "view", "--raw", "--output", "json"))
     token = cluster.kubectl("create", "token", "reader", *inside).strip()
-    config["users"] = [{"name": each["name"], "user": {"token": token}} for each in config["users"]]
+    config["users"] = [{"name": user["name"], "user": {"token": token}} for user in config["users"]]
     file.write_text(json.dumps(config))
     return file
 
 
-def test_rights_to_list_and_watch_pods_in_a_namespace_are_enough(
+def test_learn_needs_only_list_and_watch_of_pods_in_a_namespace(
     kwokfleet: cli.Cli, box: Sandbox, tmp_path: Path
 ) -> None:
-    """Beyond it, what is missing is said; pods that have long been Ready are learnt by their timestamps."""
+    """Missing rights are reported; pods that are Ready before the start are learnt from their timestamps."""
     for index in range(3):
         pod = pod_states.PodState("web", policy="Always")
         pod.bound(0)
         pod.creating(2)
         pod.started(7)
         status = pod.ready(7)["status"]
-        made = box.manifest(
+        manifest = box.manifest(
             "v1", "Pod", f"web-{index}", spec={"nodeName": "none", "containers": [{"name": "main", "image": "none"}]}
         )
-        box.cluster.apply(made)
+        box.cluster.apply(manifest)
         box.cluster.kubectl(
-            "patch", "pod", made["metadata"]["name"], "--namespace", box.name, "--subresource=status", "--type=merge",
-            "--patch", json.dumps({"status": status}),
+            "patch", "pod", manifest["metadata"]["name"], "--namespace", box.name, "--subresource=status",
+            "--type=merge", "--patch", json.dumps({"status": status}),
         )  # fmt: skip
-    arguments = ("learn", "-l", box.selector, "-o", "json", "--kubeconfig", str(reader(box, tmp_path / "config.json")))
-    found = json.loads(kwokfleet.ok(*arguments, "--namespace", box.name, "--pods", "3"))
-    assert {name: step["delay"] for name, step in found["steps"].items()} == {"create": "2s", "ready": "5s"}
+    arguments = (
+        "learn",
+        "-l",
+        box.selector,
+        "-o",
+        "json",
+        "--kubeconfig",
+        str(reader_kubeconfig(box, tmp_path / "config.json")),
+    )
+    model_json = json.loads(kwokfleet.ok(*arguments, "--namespace", box.name, "--pods", "3"))
+    assert {name: step["delay"] for name, step in model_json["steps"].items()} == {"create": "2s", "ready": "5s"}
     beyond = kwokfleet.run(*arguments, "--all-namespaces")
     assert beyond.returncode == 4
     assert "refused to list pods --all-namespaces: 403" in beyond.stderr

@@ -25,13 +25,13 @@ def test_requeued_nodes_get_their_leases_again(cluster: ControlPlane, tmp_path: 
         supervised.wait_ready()
         waiting.until(lambda: len(supervised.leases()) == 24)
         labels_by_node = {
-            key.name: each.manifest["metadata"]["labels"] for key, each in supervised.nodes.view().objects.items()
+            key.name: node.manifest["metadata"]["labels"] for key, node in supervised.nodes.view().objects.items()
         }
         first_shard = {node for node, labels in labels_by_node.items() if labels["kwokfleet.dev/shard"] == "0"}
         second_shard = labels_by_node.keys() - first_shard
         lease_client.release_leases(
             supervised.throttled,
-            [each for each in lease_client.held_leases(supervised.throttled) if each.node in labels_by_node],
+            [lease for lease in lease_client.held_leases(supervised.throttled) if lease.node in labels_by_node],
         )
         waiting.until(lambda: not supervised.leases())
         time.sleep(lease_client.WATCH_DELAY_S)
@@ -40,12 +40,12 @@ def test_requeued_nodes_get_their_leases_again(cluster: ControlPlane, tmp_path: 
         lease_client.requeue_nodes(supervised.throttled, second_shard, "1", time.sleep)
         waiting.until(lambda: supervised.leases().keys() == labels_by_node.keys())
         waiting.until(lambda: set(supervised.leases().values()) == supervised.identities())
-        now = {key.name: each.manifest["metadata"]["labels"] for key, each in supervised.nodes.view().objects.items()}
+        now = {key.name: node.manifest["metadata"]["labels"] for key, node in supervised.nodes.view().objects.items()}
         assert now == labels_by_node
 
 
 def test_unmanaged_nodes_are_not_requeued(cluster: ControlPlane, tmp_path: Path, name: str) -> None:
-    """Nor is a node with all our labels that is not fake."""
+    """Nor is a node with all our labels that lacks the fake annotation."""
     labels = {"app.kubernetes.io/managed-by": "kwokfleet", "kwokfleet.dev/fleet": name, "kwokfleet.dev/shard": "0"}
     nodes = {f"{name}-real": labels, f"{name}-other": {"kwokfleet.dev/shard": "0"}}
     with supervised_kwok.running(cluster, tmp_path, name) as supervised:

@@ -1,4 +1,4 @@
-"""Templates from live nodes: `kwokfleet render` reads a real cluster, keeps a node's kind and drops its identity."""
+"""Templates from live nodes: `kwokfleet render` copies the hardware and drops the identity of a node."""
 
 import json
 import re
@@ -86,23 +86,23 @@ IDENTITY = re.compile(
     "i-0123|ip-10-1-2-3|10[.]1[.]2[.]3|10[.]4[.]3|aws|ec2a1b2c|6ba7b810|vol-0a1b|secret-app|10250|25"
     "|unreachable|ToBeDeleted|Unknown|KernelDeadlock|attach|unschedulable"
 )
-"""What must not be found in a copy."""
+"""Text that must not be in a copy."""
 
 
 @pytest.fixture
-def live(box: Sandbox) -> Manifest:
-    """Put a node into the cluster as a kubelet and a cloud would have made it, and return it as it is there."""
+def live_node(box: Sandbox) -> Manifest:
+    """Create a node with the fields of a kubelet and a cloud provider, and return it."""
     parts = YAML(typ="safe").load(LIVE)
     node = box.manifest("v1", "Node", "live", spec=parts["spec"], status=parts["status"])
     node["metadata"]["labels"] |= parts["metadata"]["labels"]
     node["metadata"]["annotations"] = parts["metadata"]["annotations"]
-    made: Manifest = json.loads(box.cluster.kubectl("create", "-f", "-", "-o", "json", stdin=json.dumps(node)))
-    return made
+    created: Manifest = json.loads(box.cluster.kubectl("create", "-f", "-", "-o", "json", stdin=json.dumps(node)))
+    return created
 
 
 @pytest.fixture
 def fleet(tmp_path: Path, box: Sandbox) -> Path:
-    """Write a fleet file that takes the box's nodes as templates."""
+    """Write a fleet file with the sandbox's nodes as templates."""
     path = tmp_path / "fleet.yaml"
     path.write_text(FLEET.replace("BOX", box.name))
     return path
@@ -110,19 +110,21 @@ def fleet(tmp_path: Path, box: Sandbox) -> Path:
 
 @pytest.fixture
 def program(kwokfleet: cli.Cli, cluster: ControlPlane) -> cli.Cli:
-    """Run the command line for the session's cluster."""
+    """Return the CLI for the session's cluster."""
     return cli.Cli(kwokfleet.data_dir, kwokfleet.environment | {"KUBECONFIG": str(cluster.kubeconfig)})
 
 
-def nodes(program: cli.Cli, fleet: Path, *arguments: str) -> list[Manifest]:
-    """Return the nodes that a fleet file stands for."""
+def rendered_nodes(program: cli.Cli, fleet: Path, *arguments: str) -> list[Manifest]:
+    """Return the rendered nodes of a fleet file."""
     text = program.ok("render", str(fleet), "--kind", "Node", "--output", "json", "--now", NOW, *arguments)
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_a_copy_is_of_the_live_nodes_kind(program: cli.Cli, live: Manifest, fleet: Path) -> None:
-    """Capacity, what of it can be allocated, labels and system are the live node's; the template lies over them."""
-    for node in nodes(program, fleet):
+def test_a_copy_has_the_resources_labels_and_system_of_the_live_node(
+    program: cli.Cli, live_node: Manifest, fleet: Path
+) -> None:
+    """The fields of the template override them."""
+    for node in rendered_nodes(program, fleet):
         labels, status = node["metadata"]["labels"], node["status"]
         assert labels["node.kubernetes.io/instance-type"] == "m7g.4xlarge"
         assert labels["kubernetes.io/arch"] == labels["beta.kubernetes.io/arch"] == "arm64"
@@ -139,43 +141,43 @@ def test_a_copy_is_of_the_live_nodes_kind(program: cli.Cli, live: Manifest, flee
         assert node["metadata"]["annotations"]["cluster-autoscaler.kubernetes.io/scale-down-disabled"] == "true"
 
 
-def test_nothing_of_a_live_nodes_identity_is_in_a_copy(
-    program: cli.Cli, cluster: ControlPlane, live: Manifest, fleet: Path
+def test_a_copy_has_nothing_of_the_live_nodes_identity(
+    program: cli.Cli, cluster: ControlPlane, live_node: Manifest, fleet: Path
 ) -> None:
-    """Names, addresses, ids, images, volumes, states: each copy is itself, Ready, and the API server takes it."""
-    copies = nodes(program, fleet)
+    """No names, addresses, ids, images, volumes or conditions; the API server accepts the copy."""
+    copies = rendered_nodes(program, fleet)
     for number, node in enumerate(copies):
         name = f"copies-like-live-{number}"
         text = json.dumps(node)
         assert IDENTITY.findall(text) == []
-        assert live["metadata"]["uid"] not in text
-        assert live["metadata"]["name"] not in text
+        assert live_node["metadata"]["uid"] not in text
+        assert live_node["metadata"]["name"] not in text
         assert node["metadata"]["name"] == node["metadata"]["labels"]["kubernetes.io/hostname"] == name
         assert node["spec"]["providerID"] == f"kwok://{name}"
-        assert {each["type"]: each["status"] for each in node["status"]["conditions"]}["Ready"] == "True"
+        assert {condition["type"]: condition["status"] for condition in node["status"]["conditions"]}["Ready"] == "True"
     strict = ("--server-side", "--dry-run=server", "--validate=strict", "--output=name", "--filename", "-")
     assert len(cluster.kubectl("apply", *strict, stdin="\n".join(map(json.dumps, copies))).splitlines()) == 2
 
 
-def test_a_saved_list_gives_the_same_bytes(
-    program: cli.Cli, cluster: ControlPlane, live: Manifest, fleet: Path, tmp_path: Path
+def test_a_saved_node_list_renders_the_same_bytes(
+    program: cli.Cli, cluster: ControlPlane, live_node: Manifest, fleet: Path, tmp_path: Path
 ) -> None:
-    """`kubectl get nodes -o json`, and no cluster at all."""
+    """`kubectl get nodes -o json` replaces the cluster."""
     saved = tmp_path / "nodes.json"
     saved.write_text(cluster.kubectl("get", "nodes", "--output", "json"))
     command = ("render", str(fleet), "--now", NOW)
     assert program.ok(*command, "--live", str(saved), KUBECONFIG="/no/such/file") == program.ok(*command)
 
 
-def test_several_live_nodes_take_turns(program: cli.Cli, box: Sandbox, live: Manifest, fleet: Path) -> None:
-    """By their names, so that node 0 is always like the first of them."""
+def test_several_live_nodes_are_used_in_turn(program: cli.Cli, box: Sandbox, live_node: Manifest, fleet: Path) -> None:
+    """Sorted by name, so that node 0 always copies the first."""
     other = box.manifest("v1", "Node", "another", status={"capacity": {"cpu": "96"}, "allocatable": {"cpu": "95"}})
     box.cluster.apply(other)
-    assert [node["status"]["capacity"]["cpu"] for node in nodes(program, fleet)] == ["96", "16"]
+    assert [node["status"]["capacity"]["cpu"] for node in rendered_nodes(program, fleet)] == ["96", "16"]
 
 
-def test_fake_nodes_are_no_templates(program: cli.Cli, box: Sandbox, fleet: Path) -> None:
-    """A fleet does not copy its own copies: nothing that matches is a line of the file, and exit code 2."""
+def test_fake_nodes_are_not_templates(program: cli.Cli, box: Sandbox, fleet: Path) -> None:
+    """A fleet does not copy its own nodes: exit code 2 with the line of the file."""
     fake = box.manifest("v1", "Node", "fake")
     fake["metadata"]["annotations"] = {"kwok.x-k8s.io/node": "fake"}
     box.cluster.apply(fake)
@@ -186,23 +188,23 @@ def test_fake_nodes_are_no_templates(program: cli.Cli, box: Sandbox, fleet: Path
 
 
 @pytest.fixture
-def trouble(program: cli.Cli, fleet: Path) -> Callable[..., None]:
-    """Return what renders a fleet file in vain, and gives what was said; what hangs is killed, and no answer."""
+def assert_render_fails(program: cli.Cli, fleet: Path) -> Callable[..., None]:
+    """Return a function that renders the fleet and checks the error: exit code 4, a message and a hint."""
 
-    def run(*, wanted: str, **variables: str) -> None:
+    def run(*, message: str, **variables: str) -> None:
         done = program.run("render", str(fleet), **variables)
         assert (done.returncode, done.stdout) == (4, ""), done.stderr
         assert "Traceback" not in done.stderr
-        error, following = done.stderr.splitlines()
+        error, hint = done.stderr.splitlines()
         assert error.startswith("error: ")
-        assert following.startswith(" next: ")
-        assert wanted in error
+        assert hint.startswith(" next: ")
+        assert message in error
 
     return run
 
 
 def kubeconfig(path: Path, server: str, **user: str) -> str:
-    """Write a kubeconfig for *server*, whose certificate nobody looks at."""
+    """Write a kubeconfig for *server* without certificate verification."""
     content = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -215,40 +217,46 @@ def kubeconfig(path: Path, server: str, **user: str) -> str:
     return str(path)
 
 
-def test_a_context_that_is_not_there_is_named(trouble: Callable[..., None], fleet: Path) -> None:
-    """Exit code 4, a sentence and a next step."""
+def test_an_unknown_context_is_an_error_with_its_name(assert_render_fails: Callable[..., None], fleet: Path) -> None:
+    """Exit code 4, a message and a hint."""
     fleet.write_text(fleet.read_text().replace("templateFrom: {", "templateFrom: {context: prod, "))
-    trouble(wanted="prod")
+    assert_render_fails(message="prod")
 
 
 @pytest.mark.parametrize("content", [None, "", "nothing: here", "{", "- a list", "\0", "current-context: gone"])
-def test_a_kubeconfig_that_cannot_be_used_is_named(
-    trouble: Callable[..., None], tmp_path: Path, content: str | None
+def test_an_invalid_kubeconfig_is_an_error_with_its_path(
+    assert_render_fails: Callable[..., None], tmp_path: Path, content: str | None
 ) -> None:
-    """Not there, empty, of another kind, broken: each is said of the file, not of a pod that this is not."""
+    """Missing, empty, of another kind or broken; the in-cluster configuration is not mentioned."""
     path = tmp_path / "config"
     if content is not None:
         path.write_text(content)
-    trouble(wanted=str(path), KUBECONFIG=str(path))
+    assert_render_fails(message=str(path), KUBECONFIG=str(path))
 
 
-def test_a_server_that_is_not_there_is_named(trouble: Callable[..., None], tmp_path: Path) -> None:
-    """Nobody listens at its port."""
+def test_a_refused_connection_is_an_error_with_the_address(
+    assert_render_fails: Callable[..., None], tmp_path: Path
+) -> None:
+    """No process listens on the port."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    trouble(wanted=f"127.0.0.1:{port}", KUBECONFIG=kubeconfig(tmp_path / "config", f"https://127.0.0.1:{port}"))
+    assert_render_fails(
+        message=f"127.0.0.1:{port}", KUBECONFIG=kubeconfig(tmp_path / "config", f"https://127.0.0.1:{port}")
+    )
 
 
-def test_a_server_that_never_answers_is_given_up(trouble: Callable[..., None], tmp_path: Path) -> None:
-    """It takes the connection, and then says nothing."""
+def test_a_silent_server_is_an_error_with_the_address(assert_render_fails: Callable[..., None], tmp_path: Path) -> None:
+    """It accepts the connection and sends nothing."""
     with socket.create_server(("127.0.0.1", 0), backlog=8) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-        trouble(wanted=address, KUBECONFIG=kubeconfig(tmp_path / "config", f"https://{address}"))
+        assert_render_fails(message=address, KUBECONFIG=kubeconfig(tmp_path / "config", f"https://{address}"))
 
 
-def test_without_rights_the_refusal_is_said(trouble: Callable[..., None], box: Sandbox, tmp_path: Path) -> None:
-    """A service account that may not list nodes."""
+def test_missing_rights_are_an_error_with_the_rejection(
+    assert_render_fails: Callable[..., None], box: Sandbox, tmp_path: Path
+) -> None:
+    """A ServiceAccount without the right to list nodes."""
     token = box.cluster.kubectl("create", "token", "default", "--namespace", box.name).strip()
     server = box.cluster.kubectl("config", "view", "--output", "jsonpath={.clusters[0].cluster.server}")
     path = kubeconfig(tmp_path / "config", server, token=token)
-    trouble(wanted="refused to list nodes: 403 nodes is forbidden", KUBECONFIG=path)
+    assert_render_fails(message="refused to list nodes: 403 nodes is forbidden", KUBECONFIG=path)
