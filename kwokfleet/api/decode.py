@@ -200,11 +200,7 @@ def json_schema() -> dict[str, Any]:
 
 _SHORT_DELAY = rf"^(args|{DURATION_PATTERN}(\.\.{DURATION_PATTERN})?)$"
 _SHORT_FORMS: dict[str, dict[str, Any]] = {
-    "Delay": {
-        "type": "string",
-        "pattern": _SHORT_DELAY,
-        "examples": ["10s", "10s..11s", "args"],
-    },
+    "Delay": {"type": "string", "pattern": _SHORT_DELAY, "examples": ["10s", "10s..11s", "args"]},
     "Complete": {"type": "string", "pattern": _SHORT_DELAY, "examples": ["10s", "args"]},
     "StageReference": {"type": "string", "examples": ["pod-general"]},
     "Taint": {

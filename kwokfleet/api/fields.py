@@ -35,13 +35,7 @@ MAX_LABEL_LENGTH = 63
 class Model(BaseModel):
     """Base of all API models: frozen, camelCase aliases, no unknown fields, no coercion."""
 
-    model_config = ConfigDict(
-        strict=True,
-        frozen=True,
-        extra="forbid",
-        alias_generator=to_camel,
-        defer_build=True,
-    )
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", alias_generator=to_camel, defer_build=True)
 
 
 def invalid(what: str, *path: str | int) -> PydanticCustomError:

@@ -323,8 +323,7 @@ class FleetSpec(Model):
     )
     waves: Items[Wave] = Field(default=(), description="Workload.")
     node_groups: NodeGroups = Field(
-        default_factory=NodeGroups.model_construct,
-        description="Node groups of pools with `autoscaler`.",
+        default_factory=NodeGroups.model_construct, description="Node groups of pools with `autoscaler`."
     )
 
 

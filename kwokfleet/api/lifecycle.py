@@ -5,12 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from kwokfleet.api.delay import AnyDelay, fixed_delay
-from kwokfleet.api.fields import (
-    Duration,
-    Model,
-    Name,
-    Share,
-)
+from kwokfleet.api.fields import Duration, Model, Name, Share
 from kwokfleet.api.wave import exactly_one
 from kwokfleet.documents import problems
 
@@ -59,8 +54,7 @@ class PodLifecycle(Model):
         default_factory=lambda: fixed_delay("0s"), description="Time from binding to ContainerCreating."
     )
     init: AnyDelay = Field(
-        default_factory=lambda: fixed_delay("0s"),
-        description="Duration of the init containers, if any.",
+        default_factory=lambda: fixed_delay("0s"), description="Duration of the init containers, if any."
     )
     ready: AnyDelay = Field(
         default_factory=lambda: fixed_delay("0s"), description="Time from ContainerCreating to Running and Ready."

@@ -282,12 +282,7 @@ class _Scope:
             spec["delay"] = delay
         if failure:
             spec["steps"] = [_with_failure(step, failure) for step in spec["steps"]]
-        return {
-            "apiVersion": objects.STAGE_API_VERSION,
-            "kind": "Stage",
-            "metadata": self.metadata(part),
-            "spec": spec,
-        }
+        return {"apiVersion": objects.STAGE_API_VERSION, "kind": "Stage", "metadata": self.metadata(part), "spec": spec}
 
 
 def _with_failure(step: Manifest, failure: Mapping[str, str]) -> Manifest:

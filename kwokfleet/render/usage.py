@@ -141,11 +141,7 @@ def _metrics() -> Iterator[Manifest]:
 
 
 _LABELS = {
-    "container": {
-        "container": "container.name",
-        "namespace": "pod.metadata.namespace",
-        "pod": "pod.metadata.name",
-    },
+    "container": {"container": "container.name", "namespace": "pod.metadata.namespace", "pod": "pod.metadata.name"},
     "pod": {"namespace": "pod.metadata.namespace", "pod": "pod.metadata.name"},
 }
 

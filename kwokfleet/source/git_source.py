@@ -72,12 +72,7 @@ class GitSource:
 
     def description(self) -> Manifest:
         """Return the source as Fleet.status shows it."""
-        return {
-            "kind": "git",
-            "where": self._repository.display_url,
-            "revision": self.revision,
-            "digest": self._digest,
-        }
+        return {"kind": "git", "where": self._repository.display_url, "revision": self.revision, "digest": self._digest}
 
     def handle_webhook(self, headers: Mapping[str, str], body: bytes) -> tuple[int, str]:
         """Fetch now, if the webhook is authentic and announces a push to our ref."""
