@@ -65,15 +65,12 @@ def _findings(kind: type[Model], errors: Iterable[ErrorDetails]) -> Iterable[Fin
         path = finding.field_path
         if path in seen or path in parents:  # pydantic reports each member of a union
             continue
-        if finding.rule == "missing-field" and (path[:-1], _suggested(str(path[-1]))) in misspelled:
-            continue
+        if finding.rule == "missing-field":
+            name = str(path[-1])
+            if (path[:-1], problems.suggestion(name, [name])) in misspelled:
+                continue
         seen.add(path)
         yield finding
-
-
-def _suggested(name: str) -> str:
-    """Return the hint of an unknown field that is a misspelling of *name*."""
-    return problems.suggestion(name, [name])
 
 
 def _finding(kind: type[Model], error: ErrorDetails) -> Finding:
@@ -124,14 +121,11 @@ def _pattern(path: FieldPath, value: object, pattern: str) -> Finding:
 
 def _field_path(error: ErrorDetails) -> FieldPath:
     """Return the location of an error as a field path of the file."""
-    steps = list(error["loc"])
-    if error["type"] == "extra_forbidden":
-        return tuple(steps)
-    while steps and (str(steps[-1]) in _UNION_MEMBERS or "[" in str(steps[-1])):
-        steps.pop()
-    if steps and steps[-1] == "[key]":
-        steps.pop()
-    return tuple(steps)
+    steps = error["loc"]
+    if error["type"] != "extra_forbidden":
+        while steps and (str(steps[-1]) in _UNION_MEMBERS or "[" in str(steps[-1])):
+            steps = steps[:-1]
+    return steps
 
 
 def _known_fields(kind: type[Model], path: FieldPath) -> Iterable[str]:
@@ -158,15 +152,11 @@ def _step(kind: Any, step: str | int) -> Any:  # noqa: ANN401  # a type or a typ
 
 def _unwrapped(kind: Any) -> Any:  # noqa: ANN401  # a type or a typing construct
     """Return a type without Annotated and Optional."""
-    while True:
-        if typing.get_origin(kind) is typing.Annotated:
-            kind = typing.get_args(kind)[0]
-            continue
-        options = [option for option in typing.get_args(kind) if option is not type(None)]
-        if type(None) in typing.get_args(kind) and len(options) == 1:
-            kind = options[0]
-            continue
-        return kind
+    arguments = typing.get_args(kind)
+    if typing.get_origin(kind) is typing.Annotated:
+        return _unwrapped(arguments[0])
+    options = [option for option in arguments if option is not type(None)]
+    return _unwrapped(options[0]) if len(options) == 1 < len(arguments) else kind
 
 
 def _is_model(kind: Any) -> bool:  # noqa: ANN401  # a type or a typing construct

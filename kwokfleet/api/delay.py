@@ -2,11 +2,10 @@
 
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from kwokfleet.api import units
-from kwokfleet.api.fields import Duration, Model, Span
-from kwokfleet.api.wave import exactly_one
+from kwokfleet.api.fields import Duration, Model, OneOf, Span
 
 
 class ExponentialDelay(Model):
@@ -35,8 +34,10 @@ def _short_delay(value: object) -> object:
     return value if isinstance(value, dict) else {"span": value}
 
 
-class Delay(Model):
+class Delay(OneOf):
     """Delay of a lifecycle step: `10s`, `10s..11s`, `args`, an annotation, or a distribution."""
+
+    alternatives = ("span", "args", "annotation", "exponential", "normal", "lognormal")
 
     span: Span | None = Field(default=None, description="Duration, or range of durations (uniform).")
     args: bool | None = Field(
@@ -48,16 +49,6 @@ class Delay(Model):
     exponential: ExponentialDelay | None = Field(default=None, description="Exponential distribution.")
     normal: NormalDelay | None = Field(default=None, description="Normal distribution.")
     lognormal: LogNormalDelay | None = Field(default=None, description="Log-normal distribution.")
-
-    @property
-    def variant(self) -> str:
-        """Name of the field that is set."""
-        return exactly_one(self, "span", "args", "annotation", "exponential", "normal", "lognormal")
-
-    @model_validator(mode="after")
-    def _one(self) -> "Delay":
-        self.variant  # noqa: B018  # raises unless exactly one is set
-        return self
 
 
 def fixed_delay(duration: str) -> Delay:

@@ -6,7 +6,7 @@ pydantic validates types, `units` parses strings, package `validate` checks acro
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 from zoneinfo import ZoneInfo
 
 import cronsim
@@ -20,6 +20,7 @@ from pydantic import (
     Strict,
     StringConstraints,
     WithJsonSchema,
+    model_validator,
 )
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
@@ -41,6 +42,30 @@ class Model(BaseModel):
 def invalid(what: str, *path: str | int) -> PydanticCustomError:
     """Return an error for a validator to raise. *path* is relative to the validated value."""
     return PydanticCustomError("invalid", "{what}", {"what": what, "path": list(path)})
+
+
+class OneOf(Model):
+    """Base of models with alternative fields: exactly one must be set."""
+
+    alternatives: ClassVar[tuple[str, ...]]
+
+    @property
+    def variant(self) -> str:
+        """Name of the alternative that is set."""
+        present = [name for name in self.alternatives if getattr(self, name) is not None]
+        if len(present) == 1:
+            return present[0]
+        *others, last = (to_camel(name.rstrip("_")) for name in self.alternatives)
+        choices = f"{', '.join(others)} or {last}"
+        if not present:
+            raise invalid(f"one of {choices} is required")
+        first, second = (to_camel(name.rstrip("_")) for name in present[:2])
+        raise invalid(f"cannot be combined with {first}: only one of {choices} is allowed", second)
+
+    @model_validator(mode="after")
+    def _check_variant(self) -> Self:
+        self.variant  # noqa: B018  # raises unless exactly one is set
+        return self
 
 
 def format_value(value: object) -> str:
@@ -223,30 +248,25 @@ def _check_resources(value: dict[str, str]) -> dict[str, str]:
 Resources = Annotated[dict[str, Quantity], AfterValidator(_check_keys), AfterValidator(_check_resources)]
 
 
-def _check_cidr(value: str) -> str:
-    import ipaddress  # noqa: PLC0415  # rarely needed, slow to import
+def _ip_validator(parser: str, message: str) -> AfterValidator:
+    """Return a validator that calls a parser of the module ipaddress."""
 
-    try:
-        ipaddress.ip_network(value)
-    except ValueError as error:
-        raise invalid(f"must be a network in CIDR notation, for example 10.64.0.0/14: {error}") from None
-    return value
+    def check(value: str) -> str:
+        import ipaddress  # noqa: PLC0415  # rarely needed, slow to import
 
+        try:
+            getattr(ipaddress, parser)(value)
+        except ValueError as error:
+            raise invalid(message.format(value=value, error=error)) from None
+        return value
 
-Cidr = Annotated[str, AfterValidator(_check_cidr)]
-
-
-def _check_ip_address(value: str) -> str:
-    import ipaddress  # noqa: PLC0415  # rarely needed, slow to import
-
-    try:
-        ipaddress.ip_address(value)
-    except ValueError:
-        raise invalid(f"must be an IP address, for example 127.0.0.1, got {value!r}") from None
-    return value
+    return AfterValidator(check)
 
 
-IpAddress = Annotated[str, AfterValidator(_check_ip_address)]
+Cidr = Annotated[
+    str, _ip_validator("ip_network", "must be a network in CIDR notation, for example 10.64.0.0/14: {error}")
+]
+IpAddress = Annotated[str, _ip_validator("ip_address", "must be an IP address, for example 127.0.0.1, got {value!r}")]
 
 
 class Metadata(Model):

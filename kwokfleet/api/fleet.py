@@ -9,26 +9,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from kwokfleet.api.fields import (
-    Annotations,
-    Cidr,
-    Count,
-    Cron,
-    Duration,
-    Instant,
-    Items,
-    Labels,
-    Metadata,
-    Model,
-    Name,
-    Percent,
-    Resources,
-    TimeZone,
-    invalid,
-)
+from kwokfleet.api import fields
 from kwokfleet.api.kwok_controller import KwokController
 from kwokfleet.api.lifecycle import Lifecycle
-from kwokfleet.api.wave import PodUsage, Wave, exactly_one
+from kwokfleet.api.wave import PodUsage, Wave
 from kwokfleet.kube.objects import Manifest
 
 GROUP = "kwokfleet.dev"
@@ -46,11 +30,13 @@ def _short_taint(value: object) -> object:
         return value
     match = _TAINT.fullmatch(value)
     if not match:
-        raise invalid(f"must be key=value:EFFECT with effect NoSchedule, PreferNoSchedule or NoExecute, got {value!r}")
+        raise fields.invalid(
+            f"must be key=value:EFFECT with effect NoSchedule, PreferNoSchedule or NoExecute, got {value!r}"
+        )
     return {"key": match[1], "value": match[2] or "", "effect": match[3]}
 
 
-class Taint(Model):
+class Taint(fields.Model):
     """Taint of a node. Short form: `key=value:Effect`."""
 
     key: str = Field(min_length=1, description="Taint key.")
@@ -58,31 +44,34 @@ class Taint(Model):
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = Field(description="Taint effect.")
 
 
-class Resize(Model):
+class Resize(fields.OneOf):
     """Scheduled change of a pool's replicas."""
 
-    cron: Cron | None = Field(default=None, description="Cron expression of the times of the change.")
-    at: Instant | None = Field(default=None, description="Time of a single change.")
-    time_zone: TimeZone = Field(default="UTC", description="Time zone of `cron`.")
-    replicas: Count = Field(description="Number of nodes from that time on.")
+    alternatives = ("cron", "at")
+
+    cron: fields.Cron | None = Field(default=None, description="Cron expression of the times of the change.")
+    at: fields.Instant | None = Field(default=None, description="Time of a single change.")
+    time_zone: fields.TimeZone = Field(default="UTC", description="Time zone of `cron`.")
+    replicas: fields.Count = Field(description="Number of nodes from that time on.")
 
     @model_validator(mode="after")
-    def _one(self) -> "Resize":
-        exactly_one(self, "cron", "at")
+    def _consistent(self) -> "Resize":
         if self.cron is None and "time_zone" in self.model_fields_set:
-            raise invalid("requires cron; remove timeZone", "timeZone")
+            raise fields.invalid("requires cron; remove timeZone", "timeZone")
         return self
 
 
-class NodeSelector(Model):
+class NodeSelector(fields.Model):
     """Selects live nodes as templates."""
 
-    match_labels: Labels = Field(default={}, description="Required labels.")
-    names: Items[str] = Field(default=(), description="Node names, instead of labels.")
+    match_labels: fields.Labels = Field(default={}, description="Required labels.")
+    names: fields.Items[str] = Field(default=(), description="Node names, instead of labels.")
 
 
-class TemplateFrom(Model):
+class TemplateFrom(fields.OneOf):
     """Source of a pool's node template: a file, or live nodes of a cluster."""
+
+    alternatives = ("file", "nodes")
 
     file: str | None = Field(
         default=None,
@@ -92,45 +81,48 @@ class TemplateFrom(Model):
     nodes: NodeSelector | None = Field(
         default=None, description="Live nodes of a cluster, without identity, conditions and images."
     )
-    match_labels: Labels = Field(default={}, description="Use only nodes of the file with these labels.")
+    match_labels: fields.Labels = Field(default={}, description="Use only nodes of the file with these labels.")
     context: str | None = Field(
         default=None, description="Kubeconfig context of the live nodes. Default: the current context."
     )
 
     @model_validator(mode="after")
-    def _one(self) -> "TemplateFrom":
-        source = exactly_one(self, "file", "nodes")
-        if source == "file" and self.context is not None:
-            raise invalid("requires nodes, not file; remove context", "context")
-        if source == "nodes" and self.match_labels:
-            raise invalid("must be under nodes: move it to nodes.matchLabels", "matchLabels")
+    def _consistent(self) -> "TemplateFrom":
+        if self.file is not None and self.context is not None:
+            raise fields.invalid("requires nodes, not file; remove context", "context")
+        if self.nodes is not None and self.match_labels:
+            raise fields.invalid("must be under nodes: move it to nodes.matchLabels", "matchLabels")
         return self
 
 
-class Drain(Model):
+class Drain(fields.Model):
     """Treatment of the pods of a node before the node is deleted."""
 
     policy: Literal["evict", "delete", "none"] = Field(
         default="evict",
-        description="evict: evict pods and respect PodDisruptionBudgets; delete: delete pods; none: leave pods "
-        "to the garbage collector.",
+        description="evict: evict pods and respect PodDisruptionBudgets; delete: delete pods; none: leave pods to the "
+        "garbage collector.",
     )
-    timeout: Duration = Field(default=timedelta(seconds=60), description="Maximum time to wait for the pods of a node.")
+    timeout: fields.Duration = Field(
+        default=timedelta(seconds=60), description="Maximum time to wait for the pods of a node."
+    )
 
 
-class Autoscaler(Model):
+class Autoscaler(fields.Model):
     """Size limits of a pool that is scaled by the kwok provider of the cluster-autoscaler."""
 
-    min: Count = Field(default=0, description="Minimum number of nodes.")
-    max: Count = Field(default=200, description="Maximum number of nodes.")
-    desired: Count | None = Field(default=None, description="Initial number of nodes. Default: `min`.")
+    min: fields.Count = Field(default=0, description="Minimum number of nodes.")
+    max: fields.Count = Field(default=200, description="Maximum number of nodes.")
+    desired: fields.Count | None = Field(default=None, description="Initial number of nodes. Default: `min`.")
 
     @model_validator(mode="after")
     def _ordered(self) -> "Autoscaler":
         if self.max < self.min:
-            raise invalid(f"must be min ({self.min}) or more, got {self.max}", "max")
+            raise fields.invalid(f"must be min ({self.min}) or more, got {self.max}", "max")
         if self.desired is not None and not self.min <= self.desired <= self.max:
-            raise invalid(f"must be between min ({self.min}) and max ({self.max}), got {self.desired}", "desired")
+            raise fields.invalid(
+                f"must be between min ({self.min}) and max ({self.max}), got {self.desired}", "desired"
+            )
         return self
 
 
@@ -139,40 +131,40 @@ _NODE_NAME = re.compile(r"(?:[-a-z0-9.]|\{(?:fleet|pool)\}|\{index(?::0[1-9])?\}
 
 def _node_name(value: str) -> str:
     if not _NODE_NAME.fullmatch(value) or "{index" not in value:
-        raise invalid(
+        raise fields.invalid(
             "must contain {index} or {index:06}, and otherwise only {fleet}, {pool}, lower-case letters, "
             "digits, '-', '.'"
         )
     return value
 
 
-class NodePool(Model):
+class NodePool(fields.Model):
     """Fake nodes created from one template."""
 
-    name: Name = Field(description="Name within the Fleet.")
+    name: fields.Name = Field(description="Name within the Fleet.")
     suspend: bool = Field(default=False, description="Do not change the nodes of this pool.")
-    replicas: Count | None = Field(default=None, description="Number of nodes.")
-    schedule: Items[Resize] = Field(
+    replicas: fields.Count | None = Field(default=None, description="Number of nodes.")
+    schedule: fields.Items[Resize] = Field(
         default=(), description="Scheduled changes of the number of nodes. `replicas` applies until the first change."
     )
     autoscaler: Autoscaler | None = Field(
         default=None, description="Let the cluster-autoscaler scale the pool, instead of `replicas`."
     )
-    resources: Resources = Field(
+    resources: fields.Resources = Field(
         default={},
         description="Capacity and allocatable of each node: cpu, memory, pods, and extended resources like "
         "nvidia.com/gpu.",
     )
-    labels: Labels = Field(default={}, description="Labels of each node.")
-    annotations: Annotations = Field(default={}, description="Annotations of each node.")
-    taints: Items[Annotated[Taint, BeforeValidator(_short_taint)]] = Field(
+    labels: fields.Labels = Field(default={}, description="Labels of each node.")
+    annotations: fields.Annotations = Field(default={}, description="Annotations of each node.")
+    taints: fields.Items[Annotated[Taint, BeforeValidator(_short_taint)]] = Field(
         default=(), description="Taints, in addition to the fake-node taint."
     )
     taint: bool = Field(
         default=True,
         description="Add the taint kwok.x-k8s.io/node=fake:NoSchedule, which keeps real pods off the nodes.",
     )
-    spread: dict[str, Annotated[Items[str], Field(min_length=1)]] = Field(
+    spread: dict[str, Annotated[fields.Items[str], Field(min_length=1)]] = Field(
         default={},
         description="Labels with values that are distributed evenly over the nodes, for example zones or racks.",
     )
@@ -186,16 +178,16 @@ class NodePool(Model):
         alias="providerID",
         description="Set spec.providerID to kwok://NAME, so that cloud controllers do not delete the node.",
     )
-    pod_cidr: Cidr | None = Field(
+    pod_cidr: fields.Cidr | None = Field(
         default=None, alias="podCIDR", description="Network that is divided into one podCIDR per node."
     )
-    lifecycle: Name | None = Field(
+    lifecycle: fields.Name | None = Field(
         default=None, description="Lifecycle of the nodes. Default: nodes are created Ready and stay Ready."
     )
     usage: PodUsage | None = Field(
         default=None,
-        description="Resource usage of each pod on these nodes, unless set by its wave. Shown by kubectl top "
-        "and dashboards.",
+        description="Resource usage of each pod on these nodes, unless set by its wave. Shown by kubectl top and "
+        "dashboards.",
     )
     drain: Drain = Field(
         default_factory=Drain.model_construct, description="Treatment of the pods of a node before the node is deleted."
@@ -209,11 +201,11 @@ class NodePool(Model):
     def _sized(self) -> "NodePool":
         if self.autoscaler is not None:
             if self.replicas is not None:
-                raise invalid("cannot be combined with autoscaler; remove one of them", "replicas")
+                raise fields.invalid("cannot be combined with autoscaler; remove one of them", "replicas")
             if self.schedule:
-                raise invalid("cannot be combined with autoscaler; remove one of them", "schedule")
+                raise fields.invalid("cannot be combined with autoscaler; remove one of them", "schedule")
         elif self.replicas is None:
-            raise invalid("replicas or autoscaler is required")
+            raise fields.invalid("replicas or autoscaler is required")
         return self
 
 
@@ -225,114 +217,109 @@ def _short_stage(value: object) -> object:
     return {"name": value} if isinstance(value, str) else value
 
 
-class StageReference(Model):
+class StageReference(fields.OneOf):
     """Reference to kwok Stages: by name, or by file."""
+
+    alternatives = ("name", "file")
 
     name: str | None = Field(
         default=None, min_length=1, description="Name of a library set, or of a Stage in the files."
     )
     file: str | None = Field(default=None, min_length=1, description="File with Stages, relative to this file.")
 
-    @model_validator(mode="after")
-    def _one(self) -> "StageReference":
-        exactly_one(self, "name", "file")
-        return self
 
-
-class KwokFile(Model):
+class KwokFile(fields.Model):
     """File with kwok resources."""
 
     file: str = Field(min_length=1, description="Path, relative to this file.")
 
 
-class Prune(Model):
+class Prune(fields.Model):
     """Limit on deletions."""
 
-    max_percent: Percent = Field(
+    max_percent: fields.Percent = Field(
         default=25.0,
-        description="Percentage of the Fleet's objects that one plan may delete after their removal from the files. "
-        "A plan above the limit waits for approval.",
+        description="Percentage of the Fleet's objects that one plan may delete after their removal from the files. A "
+        "plan above the limit waits for approval.",
     )
 
 
-class Window(Model):
+class Window(fields.OneOf):
     """Sync window: when changes are allowed or denied."""
 
-    allow: Cron | None = Field(
+    alternatives = ("allow", "deny")
+
+    allow: fields.Cron | None = Field(
         default=None,
         description="Cron expression of the minutes in which changes are allowed, for example `* 8-20 * * mon-fri`.",
     )
-    deny: Cron | None = Field(
+    deny: fields.Cron | None = Field(
         default=None, description="Cron expression of the minutes in which changes are denied. Overrides allow."
     )
-    time_zone: TimeZone = Field(default="UTC", description="Time zone of the window.")
-
-    @model_validator(mode="after")
-    def _one(self) -> "Window":
-        exactly_one(self, "allow", "deny")
-        return self
+    time_zone: fields.TimeZone = Field(default="UTC", description="Time zone of the window.")
 
 
 DEFAULT_NODE_GROUP_LABEL = "kwok-nodegroup"
 
 
-class NodeGroups(Model):
+class NodeGroups(fields.Model):
     """Node groups of the cluster-autoscaler's kwok provider, and the location of its configuration."""
 
     namespace: str = Field(default="default", min_length=1, description="Namespace of the autoscaler's ConfigMaps.")
     label: str | None = Field(
         default=None,
         description=f"Node label with the group name. Default: `{DEFAULT_NODE_GROUP_LABEL}`, unless "
-        f"`annotation` is set.",
+        "`annotation` is set.",
     )
     annotation: str | None = Field(default=None, description="Node annotation with the group name, instead of `label`.")
     gpu_label: str | None = Field(default=None, description="Node label with the GPU type.")
-    gpu_types: Items[str] = Field(default=(), description="Values of `gpuLabel`.")
+    gpu_types: fields.Items[str] = Field(default=(), description="Values of `gpuLabel`.")
 
     @model_validator(mode="after")
     def _consistent(self) -> "NodeGroups":
         if self.label is not None and self.annotation is not None:
-            raise invalid("cannot be combined with label; remove one of them", "annotation")
+            raise fields.invalid("cannot be combined with label; remove one of them", "annotation")
         if self.label == "kubernetes.io/hostname":
-            raise invalid(
+            raise fields.invalid(
                 "must not be kubernetes.io/hostname: each node would be a group, and scale-up would not end", "label"
             )
         if bool(self.gpu_label) != bool(self.gpu_types):
-            raise invalid("gpuLabel and gpuTypes must be set together", "gpuTypes" if self.gpu_types else "gpuLabel")
+            raise fields.invalid(
+                "gpuLabel and gpuTypes must be set together", "gpuTypes" if self.gpu_types else "gpuLabel"
+            )
         return self
 
 
-class FleetSpec(Model):
+class FleetSpec(fields.Model):
     """Desired state of a simulated cluster, and its workload."""
 
     seed: int = Field(default=0, description="Seed of all random values. The same file and seed give the same run.")
     suspend: bool = Field(default=False, description="Do not change any object of this Fleet.")
     adopt: bool = Field(default=False, description="Adopt existing objects with the same names.")
     prune: Prune = Field(default_factory=Prune.model_construct, description="Limit on deletions.")
-    windows: Items[Window] = Field(default=(), description="When changes are allowed. Default: always.")
-    node_pools: Items[NodePool] = Field(default=(), description="Pools of fake nodes.")
-    lifecycles: Items[Lifecycle] = Field(default=(), description="Lifecycles of pods and nodes.")
-    stages: Items[Annotated[StageReference, BeforeValidator(_short_stage)]] = Field(
+    windows: fields.Items[Window] = Field(default=(), description="When changes are allowed. Default: always.")
+    node_pools: fields.Items[NodePool] = Field(default=(), description="Pools of fake nodes.")
+    lifecycles: fields.Items[Lifecycle] = Field(default=(), description="Lifecycles of pods and nodes.")
+    stages: fields.Items[Annotated[StageReference, BeforeValidator(_short_stage)]] = Field(
         default=(), description="kwok Stages in addition to lifecycles: library sets by name, or {file: PATH}."
     )
-    kwok_resources: Items[KwokFile] = Field(
+    kwok_resources: fields.Items[KwokFile] = Field(
         default=(),
-        description="Files with the kwok resources Logs, Exec, Attach, PortForward, ResourceUsage (and their "
-        "Cluster kinds) or "
-        "Metric. Exec runs commands on the host of kwok.",
+        description="Files with the kwok resources Logs, Exec, Attach, PortForward, ResourceUsage (and their Cluster "
+        "kinds) or Metric. Exec runs commands on the host of kwok.",
     )
-    waves: Items[Wave] = Field(default=(), description="Workload.")
+    waves: fields.Items[Wave] = Field(default=(), description="Workload.")
     node_groups: NodeGroups = Field(
         default_factory=NodeGroups.model_construct, description="Node groups of pools with `autoscaler`."
     )
 
 
-class Fleet(Model):
+class Fleet(fields.Model):
     """A simulated cluster: node pools, lifecycles and waves."""
 
     api_version: Literal["kwokfleet.dev/v1alpha1"] = Field(description="Always kwokfleet.dev/v1alpha1.")
     kind: Literal["Fleet"] = Field(description="Always Fleet.")
-    metadata: Metadata = Field(description="Name of the Fleet.")
+    metadata: fields.Metadata = Field(description="Name of the Fleet.")
     spec: FleetSpec = Field(description="Desired state.")
 
     @property

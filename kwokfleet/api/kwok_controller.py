@@ -63,8 +63,8 @@ class KwokControllerSpec(Model):
         default=None,
         pattern=rf"^({_LABEL}/)?{_LABEL}$",
         description="NAME or NAMESPACE/NAME of an installed StatefulSet that runs kwok with one pod per shard. "
-        "kwokfleet "
-        "scales and configures it. Default: kwok runs as local processes. Default namespace: that of kwokfleet.",
+        "kwokfleet scales and configures it. Default: kwok runs as local processes. Default namespace: that of "
+        "kwokfleet.",
     )
     manage: Manage = Field(default_factory=Manage.model_construct, description="Nodes that kwok manages.")
     lease_duration: Duration = Field(
@@ -82,9 +82,8 @@ class KwokControllerSpec(Model):
         ge=1,
         le=MAX_PORT,
         description="Port of kwok's kubelet API, published in the status of the nodes for kubectl logs and "
-        "metrics-server. "
-        "Each further local shard uses the next port; all pods of a `statefulSet` use this port. Default: a random "
-        "port that is not published.",
+        "metrics-server. Each further local shard uses the next port; all pods of a `statefulSet` use this port. "
+        "Default: a random port that is not published.",
     )
     listen: IpAddress | None = Field(
         default=None,
@@ -93,8 +92,8 @@ class KwokControllerSpec(Model):
     parallelism: Parallelism = Field(default_factory=Parallelism.model_construct, description="Parallelism of kwok.")
     stages_as: Literal["resources", "file"] = Field(
         default="resources",
-        description="resources: Stages and other kwok resources are objects in the cluster; file: they are "
-        "local files of kwok.",
+        description="resources: Stages and other kwok resources are objects in the cluster; file: they are local files "
+        "of kwok.",
     )
     memory_limit: Quantity | None = Field(default=None, description="Restart kwok gracefully above this memory usage.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="warning", description="Log level of kwok.")

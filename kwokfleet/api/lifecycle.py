@@ -1,13 +1,15 @@
 """Models of the lifecycles of a Fleet: how its pods and nodes change over time."""
 
+from functools import partial
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from kwokfleet.api.delay import AnyDelay, fixed_delay
-from kwokfleet.api.fields import Duration, Model, Name, Share
-from kwokfleet.api.wave import exactly_one
+from kwokfleet.api.fields import Duration, Model, Name, OneOf, Share
 from kwokfleet.documents import problems
+
+_no_delay = partial(fixed_delay, "0s")
 
 
 def _short_complete(value: object) -> object:
@@ -50,23 +52,15 @@ class Restart(Model):
 class PodLifecycle(Model):
     """Lifecycle of a pod after it is bound to a node."""
 
-    create: AnyDelay = Field(
-        default_factory=lambda: fixed_delay("0s"), description="Time from binding to ContainerCreating."
-    )
-    init: AnyDelay = Field(
-        default_factory=lambda: fixed_delay("0s"), description="Duration of the init containers, if any."
-    )
-    ready: AnyDelay = Field(
-        default_factory=lambda: fixed_delay("0s"), description="Time from ContainerCreating to Running and Ready."
-    )
+    create: AnyDelay = Field(default_factory=_no_delay, description="Time from binding to ContainerCreating.")
+    init: AnyDelay = Field(default_factory=_no_delay, description="Duration of the init containers, if any.")
+    ready: AnyDelay = Field(default_factory=_no_delay, description="Time from ContainerCreating to Running and Ready.")
     complete: Annotated[Complete, BeforeValidator(_short_complete)] | None = Field(
         default=None, description="When the pod completes. Default: never."
     )
     fail: Fail | None = Field(default=None, description="Pod failures. Default: none.")
     restart: Restart | None = Field(default=None, description="Container crashes and restarts. Default: none.")
-    delete: AnyDelay = Field(
-        default_factory=lambda: fixed_delay("0s"), description="Time from deletion request to removal."
-    )
+    delete: AnyDelay = Field(default_factory=_no_delay, description="Time from deletion request to removal.")
 
 
 class NotReady(Model):
@@ -87,14 +81,11 @@ class NodeLifecycle(Model):
     not_ready: NotReady | None = Field(default=None, description="Temporary failures. Default: none.")
 
 
-class Lifecycle(Model):
+class Lifecycle(OneOf):
     """Behavior of pods or nodes over time. Rendered as kwok Stages."""
+
+    alternatives = ("pod", "node")
 
     name: Name = Field(description="Name within the Fleet, used by waves and pools.")
     pod: PodLifecycle | None = Field(default=None, description="Lifecycle of pods.")
     node: NodeLifecycle | None = Field(default=None, description="Lifecycle of nodes.")
-
-    @model_validator(mode="after")
-    def _one(self) -> "Lifecycle":
-        exactly_one(self, "pod", "node")
-        return self

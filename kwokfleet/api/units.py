@@ -90,7 +90,7 @@ def rate(text: object) -> float:
 
 def share(text: object) -> float:
     """Parse a share, `0.02` or `2%`; return a number between 0 and 1."""
-    value = _percent_text(text) if isinstance(text, str) else text
+    value = percent_share(text) if isinstance(text, str) else text
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise ValueError("must be a number between 0 and 1, or a percentage, for example 2%")
     return float(value)
@@ -100,14 +100,15 @@ def percent(text: object) -> float:
     """Parse a percentage, `25` or `25%`; return a number between 0 and 100."""
     value = None if isinstance(text, bool) else text
     if isinstance(value, str):
-        part = _percent_text(value)
+        part = percent_share(value)
         value = None if part is None else round(part * 100, 9)
     if not isinstance(value, int | float) or not 0 <= value <= 100:  # noqa: PLR2004  # percent
         raise ValueError("must be a percentage between 0 and 100, for example 25%")
     return float(value)
 
 
-def _percent_text(text: str) -> float | None:
+def percent_share(text: str) -> float | None:
+    """Return a percentage as a share, or None for another text."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*%", text)
     return float(match[1]) / 100 if match else None
 
@@ -127,16 +128,11 @@ def quantity(text: object) -> str:
 def usage(text: object) -> str:
     """Validate a resource usage: a quantity (`500m`), or a percentage of the request (`60%`)."""
     if isinstance(text, str) and "%" in text:
-        part = _percent_text(text)
+        part = percent_share(text)
         if part is None or part > _MAX_REQUEST_SHARE:
             raise ValueError(f"must be a quantity, or at most {_MAX_REQUEST_SHARE:.0%} of the request, for example 60%")
         return text.replace(" ", "")
     return quantity(text)
-
-
-def request_share(text: str) -> float | None:
-    """Return a usage as a share of the request, or None for a quantity."""
-    return _percent_text(text)
 
 
 def quantity_value(text: str) -> Decimal:

@@ -56,11 +56,11 @@ def _amounts(uses: PodUsage) -> dict[str, str]:
 
 
 def _key(resource: str, amount: str) -> str:
-    return f"{objects.USAGE}-{resource}" + ("" if units.request_share(amount) is None else "-share")
+    return f"{objects.USAGE}-{resource}" + ("" if units.percent_share(amount) is None else "-share")
 
 
 def _value(amount: str) -> str:
-    share = units.request_share(amount)
+    share = units.percent_share(amount)
     return amount if share is None else f"{share:.10g}"
 
 
