@@ -9,12 +9,10 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from kwokfleet.api.fleet import Fleet
-from kwokfleet.api.wave import Wave
 from kwokfleet.measure.result import Result
 from kwokfleet.render import schedule
 from kwokfleet.waves.ledger import RunRecord, RunState, WaveLedger
 
-_INSTANT = timedelta(microseconds=1)
 _HORIZON = timedelta(days=366 * 100)
 MAX_NAMES = 3
 """Number of names in a message; the others are only counted."""
@@ -29,14 +27,11 @@ class ExpectedWave:
 
     fleet: str
     wave: str
-    due: datetime
-    """Start of its first Run, if the Fleet were created now."""
     has_gates: bool
     allows_failures: bool
     """Whether it has a gate for the number of failed objects."""
 
     def __str__(self) -> str:
-        """Return `fleet/wave`."""
         return f"{self.fleet}/{self.wave}"
 
 
@@ -57,24 +52,19 @@ def select_waves(fleets: Iterable[Fleet], now: datetime, within: timedelta) -> W
     expected, suspended, past, late = [], [], [], []
     for fleet, wave in [(owner, wave) for owner in fleets for wave in owner.spec.waves]:
         name = f"{fleet.name}/{wave.name}"
-        start = _first_start(wave, now)
+        # The first Run if the Fleet were created now.
+        run = next(schedule.runs_between(wave.start, now, now - timedelta(microseconds=1), now + _HORIZON), None)
         if fleet.spec.suspend or wave.suspend:
             suspended.append(name)
-        elif start is None:
+        elif run is None:
             past.append(name)
-        elif start > now + within:
-            late.append((name, start))
+        elif run.start > now + within:
+            late.append((name, run.start))
         else:
             gates = wave.expect
             allows_failures = gates is not None and gates.failures is not None
-            expected.append(ExpectedWave(fleet.name, wave.name, start, gates is not None, allows_failures))
+            expected.append(ExpectedWave(fleet.name, wave.name, gates is not None, allows_failures))
     return WaveSelection(tuple(expected), tuple(suspended), tuple(past), tuple(late))
-
-
-def _first_start(wave: Wave, now: datetime) -> datetime | None:
-    """Return the first start of a Wave that is created now; None: never."""
-    run = next(schedule.runs_between(wave.start, now, now - _INSTANT, now + _HORIZON), None)
-    return run.start if run else None
 
 
 class RunStep(StrEnum):
@@ -92,10 +82,9 @@ class RunStep(StrEnum):
 class RunProgress:
     """Progress of one Run, or of a Wave without a Run."""
 
-    fleet: str
-    wave: str
-    expected: ExpectedWave | None
-    """None: the test does not wait for this Run."""
+    wave: ExpectedWave
+    expected: bool
+    """Whether the test waits for this Run: the first of its Wave."""
     record: RunRecord | None = None
     result: Result | None = None
 
@@ -103,7 +92,7 @@ class RunProgress:
     def name(self) -> str:
         """`fleet/wave`; the first Run has no number."""
         run = f"/{self.record.name}" if self.record and self.record.name != "0" else ""
-        return f"{self.fleet}/{self.wave}{run}"
+        return f"{self.wave}{run}"
 
     @property
     def step(self) -> RunStep:
@@ -123,17 +112,17 @@ class RunProgress:
     @property
     def failures(self) -> tuple[str, ...]:
         """Why the Run fails the test; empty if it does not."""
-        if self.record is None:
+        record = self.record
+        if record is None:
             return ()
         failures = [
             f"{gate.name}: wanted {gate.want}, got {gate.got}{f' ({gate.why})' if gate.why else ''}"
             for gate in (self.result.gates if self.result else ())
             if not gate.passed
         ]
-        record = self.record
         if record.state is RunState.CANCELLED:
             failures.append(f"the run was cancelled{f': {record.error}' if record.error else ''}")
-        elif record.rejected_count and not (self.expected and self.expected.allows_failures):
+        elif record.rejected_count and not (self.expected and self.wave.allows_failures):
             failures.append(f"{record.rejected_count} of {record.total} objects were rejected: {record.error}")
         elif record.verdict in ("Failed", "NoData") and not failures:
             failures.append("a gate failed" if record.verdict == "Failed" else "a gate has no data")
@@ -147,11 +136,10 @@ def run_progress(
     progress: list[RunProgress] = []
     for wave in expected:
         runs = sorted((record.start, key) for key, record in records.items() if key[:2] == (wave.fleet, wave.wave))
-        if not runs:
-            progress.append(RunProgress(wave.fleet, wave.wave, wave))
-        for number, (_, key) in enumerate(runs):
-            first = wave if number == 0 else None
-            progress.append(RunProgress(wave.fleet, wave.wave, first, records[key], results.get(key)))
+        keys = [key for _, key in runs]
+        progress += [RunProgress(wave, key == keys[0], records[key], results.get(key)) for key in keys]
+        if not keys:
+            progress.append(RunProgress(wave, expected=True))
     return progress
 
 

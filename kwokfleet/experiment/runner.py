@@ -104,8 +104,9 @@ class ExperimentRunner:
 
     def _phase(self, state: snapshot.Snapshot, fleets: Sequence[snapshot.FleetSnapshot]) -> Phase:
         """Return the phase. It never leaves WAVES: nodes may become unready during a Run."""
-        ready = len(fleets) == len(self._fleet_names) and all(_is_ready(fleet) for fleet in fleets)
-        if self.snapshot.phase is Phase.WAVES or self._records or (state.synced and ready):
+        conditions = [(condition["type"], condition["status"]) for fleet in fleets for condition in fleet.conditions]
+        is_ready = conditions.count(("Ready", "True")) == len(self._fleet_names)
+        if self.snapshot.phase is Phase.WAVES or self._records or (state.synced and is_ready):
             return Phase.WAVES
         return Phase.READY if state.synced else Phase.SYNC
 
@@ -116,11 +117,9 @@ class ExperimentRunner:
             return f"another daemon leads on this cluster: {running.client.leader or 'unknown'}", LEADER_WAIT_S
         if running.stale:
             return f"the cluster cache is stale: {running.stale}", STALE_WAIT_S
-        withheld = [
-            f"fleet {fleet.name}: changes are withheld: {held.why}" for fleet in fleets for held in fleet.withheld
-        ]
-        if withheld and self.snapshot.phase is not Phase.WAVES:
-            return withheld[0], WITHHELD_WAIT_S
+        first = next(((fleet.name, held.why) for fleet in fleets for held in fleet.withheld), None)
+        if first and self.snapshot.phase is not Phase.WAVES:
+            return f"fleet {first[0]}: changes are withheld: {first[1]}", WITHHELD_WAIT_S
         return running.kwok_problem, math.inf
 
     def _raise_if_stuck(self, now: float) -> None:
@@ -147,7 +146,10 @@ class ExperimentRunner:
     def wait_for_results(self) -> None:
         """Wait until the Results of all finished Runs are stored."""
         deadline = time.monotonic() + RESULT_WAIT_S
-        while any(_lacks_result(run) for run in self.snapshot.runs) and time.monotonic() < deadline:
+        while time.monotonic() < deadline:
+            finished = [run.result for run in self.snapshot.runs if run.step is RunStep.FINISHED]
+            if all(result and result.state != "Running" for result in finished):
+                return
             time.sleep(POLL_S)
             self.poll()
 
@@ -159,14 +161,6 @@ class ExperimentRunner:
             if key in self._results
         ]
         return sorted(stored, key=lambda result: (result.start, result.fleet, result.wave))
-
-
-def _lacks_result(run: RunProgress) -> bool:
-    return run.step is RunStep.FINISHED and (run.result is None or run.result.state == "Running")
-
-
-def _is_ready(fleet: snapshot.FleetSnapshot) -> bool:
-    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in fleet.conditions)
 
 
 def _timeout_error(state: ExperimentSnapshot, timeout_s: float) -> errors.DeadlineError:

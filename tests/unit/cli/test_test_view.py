@@ -16,7 +16,7 @@ from kwokfleet.measure.result import Clock, Counts, GateResult, Latency, Result
 from kwokfleet.waves.ledger import RunRecord, RunState, RunVerdict
 
 NOW = datetime(2026, 3, 2, 8, tzinfo=UTC)
-EXPECTED = ExpectedWave("lab", "jobs", NOW, has_gates=True, allows_failures=False)
+EXPECTED = ExpectedWave("lab", "jobs", has_gates=True, allows_failures=False)
 GATE = GateResult(name="failures", want="at most 0", got="0", passed=True)
 
 
