@@ -13,7 +13,7 @@ from http import HTTPStatus
 from kwokfleet import errors
 from kwokfleet.install import manifests, ownership, rollout
 from kwokfleet.install.ownership import Ownership
-from kwokfleet.kube import client, objects, requests, throttled_client
+from kwokfleet.kube import client, objects, rejections, requests, throttled_client
 from kwokfleet.kube.objects import Manifest, ObjectKey
 from kwokfleet.kube.requests import Response
 from kwokfleet.reconcile import applier
@@ -86,23 +86,23 @@ class Installer:
 
     def dry_run(self, state: InstallState, report: Report | None = None) -> None:
         """Run a server dry run of every object; raise with all rejections."""
-        rejections: list[str] = []
+        rejected: list[str] = []
         for manifest in state.desired:
             key = objects.key(manifest)
             if state.is_left_unchanged(manifest):
                 result = ApplyResult.LEFT
             else:
                 response = self._apply(state, manifest, dry_run=True)
-                if response.status not in _SUCCESS and not _waits_for_namespace(response):
-                    rejections.append(_rejection(key, response))
-                    continue
                 is_accepted = response.status in _SUCCESS
+                if not is_accepted and not rejections.is_missing_namespace(response):
+                    rejected.append(_rejection(key, response))
+                    continue
                 result = state.result(manifest, response.json()) if is_accepted else ApplyResult.CREATED
                 state.same |= {key} if result is ApplyResult.SAME else set()
             if report:
                 report(key, result)
-        if rejections:
-            raise _rejection_error(self._sender, rejections)
+        if rejected:
+            raise _rejection_error(self._sender, rejected)
 
     def apply(self, state: InstallState, report: Report, established_s: float) -> None:
         """Apply every object in order, and delete surplus objects."""
@@ -180,29 +180,23 @@ def display_name(key: ObjectKey) -> str:
     return f"{key.kind.lower()}/{key.name}" + (f" in {key.namespace}" if key.namespace else "")
 
 
-def _waits_for_namespace(response: Response) -> bool:
-    """Return whether a dry run failed only because the namespace does not exist yet."""
-    details = response.json().get("details") or {}
-    return response.status == HTTPStatus.NOT_FOUND and details.get("kind") == "namespaces"
-
-
 def _rejection(key: ObjectKey, response: Response) -> str:
     if response.status == HTTPStatus.NOT_FOUND:
         return f"{display_name(key)}: the cluster has no kind {key.kind} in {key.api_version}"
     return f"{display_name(key)}: {response.status} {response.message}"
 
 
-def _rejection_error(sender: throttled_client.ThrottledClient, rejections: Sequence[str]) -> errors.ClusterError:
+def _rejection_error(sender: throttled_client.ThrottledClient, reasons: Sequence[str]) -> errors.ClusterError:
     """Return all rejections as one error."""
-    text = "; ".join(rejections[:_FEW]) + (f"; and {len(rejections) - _FEW} more" if len(rejections) > _FEW else "")
+    text = "; ".join(reasons[:_FEW]) + (f"; and {len(reasons) - _FEW} more" if len(reasons) > _FEW else "")
     hint = "applied objects stay; run install again to continue"
-    if any(f": {HTTPStatus.FORBIDDEN.value} " in rejection for rejection in rejections):
+    if any(f": {HTTPStatus.FORBIDDEN.value} " in reason for reason in reasons):
         hint = "ask a cluster administrator to run it: install creates ClusterRoles and CustomResourceDefinitions"
-    elif any(f": {HTTPStatus.CONFLICT.value} " in rejection for rejection in rejections):
+    elif any(f": {HTTPStatus.CONFLICT.value} " in reason for reason in reasons):
         hint = (
             "another field manager changed these fields: set the same values by options, or overwrite them with --force"
         )
-    elif any("the cluster has no kind " in rejection for rejection in rejections):
+    elif any("the cluster has no kind " in reason for reason in reasons):
         hint = "install the Prometheus Operator first, or omit --monitoring"
     return errors.ClusterError(f"the API server at {sender.host} rejected: {text}", hint=hint)
 
@@ -250,14 +244,15 @@ def _lacking(sender: throttled_client.ThrottledClient, goal: ReadinessGoal) -> s
     response = sender.send(requests.get(key))
     if response.status != HTTPStatus.OK:
         raise client.rejection_error(sender.api, response, "get deployments")
-    if reason := rollout.daemon_pending(response.json(), daemon_pods(sender, goal.namespace)):
+    if reason := rollout.daemon_pending(response.json(), list_pods(sender, goal.namespace, "daemon")):
         return f"deployment {manifests.NAME}: {reason}"
     if goal.fleets is not None and not goal.fleets:
         return ""
     return rollout.fleets_pending(client.list_objects(sender, requests.FLEET), goal.fleets, goal.digest)
 
 
-def daemon_pods(api: requests.RequestSender, namespace: str) -> list[Manifest]:
-    """Return the pods of the daemon."""
-    selector = f"app.kubernetes.io/name={manifests.NAME},app.kubernetes.io/component=daemon"
+def list_pods(api: requests.RequestSender, namespace: str, component: str = "") -> list[Manifest]:
+    """Return the pods of an installation, or of one component."""
+    of_component = f",app.kubernetes.io/component={component}" if component else ""
+    selector = f"app.kubernetes.io/name={manifests.NAME}{of_component}"
     return list(client.list_objects(api, requests.POD, selector, namespace=namespace))

@@ -69,7 +69,7 @@ class Uninstaller:
             if kind.kind == "Deployment":
                 installer.delete_object(self.sender, kind, manifest)
                 self.report(f"deployment/{manifest['metadata']['name']} removed")
-        self._wait("the daemon to stop", lambda: not installer.daemon_pods(self.sender, self.namespace))
+        self._wait("the daemon to stop", lambda: not installer.list_pods(self.sender, self.namespace, "daemon"))
         # The daemon creates the leader Lease, so the Lease is not among the installed objects.
         lease = ObjectKey("coordination.k8s.io/v1", "Lease", self.namespace, manifests.NAME)
         metadata = self.sender.send(requests.get(lease)).json().get("metadata") or {}
@@ -125,7 +125,7 @@ class Uninstaller:
         for kind, manifest in sorted(installed, key=lambda pair: not ownership.is_aggregated(*pair)):
             if kind.kind not in ownership.PERSISTENT_KINDS:
                 self._delete(kind, manifest)
-        self._wait("kwok to stop", lambda: not self._pods())
+        self._wait("kwok to stop", lambda: not installer.list_pods(self.sender, self.namespace))
         persistent = installer.list_installed(self.sender, self.namespace)
         for kind, manifest in reversed([pair for pair in persistent if pair[0].kind == "CustomResourceDefinition"]):
             self._remove_definition(kind, manifest, allowed=definitions)
@@ -140,10 +140,6 @@ class Uninstaller:
         response = self.sender.send(requests.get_any(kind, ownership.AGGREGATED))
         if response.status == HTTPStatus.OK and ownership.is_recreated(response.json()):
             installer.delete_object(self.sender, kind, response.json())
-
-    def _pods(self) -> list[Manifest]:
-        selector = f"app.kubernetes.io/name={manifests.NAME}"
-        return list(client.list_objects(self.sender, requests.POD, selector, namespace=self.namespace))
 
     def _remove_definition(self, kind: requests.Kind, manifest: Manifest, *, allowed: bool) -> None:
         name = manifest["metadata"]["name"]

@@ -23,14 +23,13 @@ class AdaptiveLimit:
     """Upper bound: an API server queues more requests, and answers 429 when its queue is full."""
     qps: float = 0.0
     """Maximum of requests per second; 0: no maximum."""
-    limit: float = field(default=0.0)
+    limit: float = field(init=False)
     _responses: int = 0
     _total_s: float = 0.0
     _next_slot: float = 0.0
     _paused_until: float = 0.0
 
     def __post_init__(self) -> None:
-        """Set the initial limit."""
         self.limit = min(INITIAL_INFLIGHT, self.max_inflight)
 
     def may_send(self, inflight: int) -> bool:

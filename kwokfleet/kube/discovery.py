@@ -30,24 +30,20 @@ class KindResolver:
 
     def of_manifest(self, manifest: Manifest) -> requests.Kind:
         """Return the kind of a manifest; raise if the cluster does not have it."""
-        return self.resolve(str(manifest["apiVersion"]), str(manifest["kind"]))
-
-    def resolve(self, api_version: str, kind: str) -> requests.Kind:
-        """Return a kind with its resource name; raise if the cluster does not have it."""
-        name = (api_version, kind)
+        name = (str(manifest["apiVersion"]), str(manifest["kind"]))
         with self._lock:
             if name not in self._kinds:
                 self._kinds[name] = self._look_up(*name)
             return self._kinds[name]
 
-    def _look_up(self, api_version: str, kind: str) -> requests.Kind:
-        if time.monotonic() > self._unknown_until.get((api_version, kind), 0.0):
-            for resource in _get(self._api, _group_path(api_version)).get("resources") or ():
-                if resource["kind"] == kind and "/" not in resource["name"]:
-                    return _kind(api_version, resource)
-            self._unknown_until[api_version, kind] = time.monotonic() + UNKNOWN_S
+    def _look_up(self, api_version: str, name: str) -> requests.Kind:
+        if time.monotonic() > self._unknown_until.get((api_version, name), 0.0):
+            for kind, _ in _served_kinds(self._api, api_version):
+                if kind.kind == name and "/" not in kind.plural:
+                    return kind
+            self._unknown_until[api_version, name] = time.monotonic() + UNKNOWN_S
         raise errors.ClusterError(
-            f"the cluster has no kind {kind} in {api_version}", hint="install its CustomResourceDefinition"
+            f"the cluster has no kind {name} in {api_version}", hint="install its CustomResourceDefinition"
         )
 
 
@@ -64,7 +60,8 @@ def occupied_namespaces(
     for scope in scopes if namespaces else ():
         if not _may_list(api, requests.SECRET, scope):
             occupied |= dict.fromkeys([scope] if scope else namespaces, _unlistable(requests.SECRET))
-    for kind in _namespaced_kinds(api) if namespaces - occupied.keys() else ():
+    kinds = (kind for kind in listable_kinds(api) if kind.namespaced and kind.plural not in _IGNORED_RESOURCES)
+    for kind in kinds if namespaces - occupied.keys() else ():
         for scope in sorted(namespaces - occupied.keys()) if len(namespaces) <= MAX_SEPARATE_LISTS else [""]:
             try:
                 for item in client.list_objects(api, kind, selector, namespace=scope, metadata_only=True):
@@ -94,26 +91,16 @@ def _counts(metadata: Manifest) -> bool:
     return metadata["name"] not in _DEFAULT_OBJECTS and not metadata.get("ownerReferences")
 
 
-def _namespaced_kinds(api: requests.RequestSender) -> Iterable[requests.Kind]:
-    return (kind for kind in listable_kinds(api) if kind.namespaced and kind.plural not in _IGNORED_RESOURCES)
-
-
 def listable_kinds(api: requests.RequestSender, verb: str = "list") -> Iterable[requests.Kind]:
     """Yield every kind that supports `list` and *verb*."""
-    groups = _get(api, "/apis").get("groups") or ()
+    groups = api.send(requests.Request("GET", "/apis")).json().get("groups") or ()
     for version in ("v1", *(group["preferredVersion"]["groupVersion"] for group in groups)):
-        for resource in _get(api, _group_path(version)).get("resources") or ():
-            if {"list", verb} <= set(resource["verbs"]):
-                yield _kind(version, resource)
+        yield from (kind for kind, verbs in _served_kinds(api, version) if {"list", verb} <= verbs)
 
 
-def _kind(api_version: str, resource: Manifest) -> requests.Kind:
-    return requests.Kind(api_version, resource["kind"], resource["name"], namespaced=bool(resource["namespaced"]))
-
-
-def _group_path(api_version: str) -> str:
-    return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
-
-
-def _get(api: requests.RequestSender, path: str) -> Manifest:
-    return api.send(requests.Request("GET", path)).json()
+def _served_kinds(api: requests.RequestSender, version: str) -> Iterable[tuple[requests.Kind, set[str]]]:
+    """Yield the kinds of an API version, with their verbs; subresources have a path as plural."""
+    path = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    for resource in api.send(requests.Request("GET", path)).json().get("resources") or ():
+        kind = requests.Kind(version, resource["kind"], resource["name"], namespaced=bool(resource["namespaced"]))
+        yield kind, set(resource["verbs"])

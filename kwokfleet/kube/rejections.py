@@ -18,9 +18,13 @@ def is_transient(response: Response) -> bool:
     """Return whether the same request may succeed soon."""
     if response.status == _FORBIDDEN:
         return any(text in response.message for text in _TRANSIENT)
-    if response.status == _NOT_FOUND:
-        return bool((response.json().get("details") or {}).get("kind") == "namespaces")
-    return response.status == _CONFLICT and "object is being deleted" in response.message
+    is_deleting = response.status == _CONFLICT and "object is being deleted" in response.message
+    return is_deleting or is_missing_namespace(response)
+
+
+def is_missing_namespace(response: Response) -> bool:
+    """Return whether the namespace of an object does not exist."""
+    return response.status == _NOT_FOUND and (response.json().get("details") or {}).get("kind") == "namespaces"
 
 
 def reason_text(response: Response) -> str:

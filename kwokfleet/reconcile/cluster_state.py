@@ -37,10 +37,8 @@ class LiveCluster:
         by_kind: dict[str, set[ObjectKey]] = {}
         for key in keys:
             by_kind.setdefault(key.kind, set()).add(key)
-        foreign: dict[ObjectKey, Observed] = {}
-        for name, kind_keys in by_kind.items():
-            foreign |= {live.key: live for live in self._unmanaged(_KINDS[name], kind_keys)}
-        return foreign
+        foreign = (live for kind, kind_keys in by_kind.items() for live in self._unmanaged(_KINDS[kind], kind_keys))
+        return {live.key: live for live in foreign}
 
     def _unmanaged(self, kind: requests.Kind, keys: set[ObjectKey]) -> Iterable[Observed]:
         """Yield the unmanaged objects of a kind with one of the given keys."""

@@ -26,7 +26,6 @@ class Absent:
     """A missing value on one side of a Difference."""
 
     def __repr__(self) -> str:
-        """Return `absent`."""
         return "absent"
 
 
@@ -71,18 +70,13 @@ def differences(desired: Manifest, live: Observed) -> tuple[Difference, ...]:
 
 def needs_replacement(kind: str, differences: Iterable[Difference]) -> Difference | None:
     """Return the first difference that needs a new object."""
-    return next(
-        (
-            difference
-            for difference in differences
-            if (kind, difference.path) in _FIXED and difference.live is not ABSENT
-        ),
-        None,
-    )
+    set_differences = (difference for difference in differences if difference.live is not ABSENT)
+    return next((difference for difference in set_differences if (kind, difference.path) in _FIXED), None)
 
 
-def _taint(taint: Mapping[str, Any]) -> tuple[str, str]:
-    return taint["key"], taint.get("effect", "")
+def entry_name(path: Path, entry: Mapping[str, Any]) -> str:
+    """Return the unique name of an entry in the list of taints or addresses."""
+    return f"{entry['key']}:{entry.get('effect', '')}" if path == TAINTS else str(entry["type"])
 
 
 class _Comparison:
@@ -191,29 +185,32 @@ class _Comparison:
                 yield from self.unclaimed((*path, name), live_value)
 
     def taints(self, desired: Any, live: Any) -> Iterator[Difference]:  # noqa: ANN401  # lists, or absent
-        desired_taints = {_taint(taint): taint for taint in (desired if isinstance(desired, list) else ())}
-        live_taints = {_taint(taint): taint for taint in (live if isinstance(live, list) else ())}
-        for identity, taint in desired_taints.items():
-            live_taint = live_taints.get(identity)
-            if live_taint is None or (live_taint.get("value") or "") != (taint.get("value") or ""):
-                yield Difference((*TAINTS, ":".join(identity)), ABSENT if live_taint is None else live_taint, taint)
-        ours = self.observed.manifest["metadata"]["annotations"].get(objects.OWN_TAINTS, "").split(",")
-        for identity, live_taint in live_taints.items():
-            if identity not in desired_taints and (":".join(identity) in ours or identity[0] == objects.FAKE_NODE_KEY):
-                yield Difference((*TAINTS, ":".join(identity)), live_taint, ABSENT)
+        owned = self.observed.manifest["metadata"]["annotations"].get(objects.OWN_TAINTS, "").split(",")
+        for difference in _entries(TAINTS, desired, live, "value"):
+            name, is_desired = difference.path[-1], difference.desired is not ABSENT
+            if is_desired or name in owned or difference.live["key"] == objects.FAKE_NODE_KEY:
+                yield difference
 
     def addresses(self, desired: Any, live: Any) -> Iterator[Difference]:  # noqa: ANN401  # lists, or absent
-        desired_addresses = {address["type"]: address for address in (desired if isinstance(desired, list) else ())}
-        live_addresses = {address["type"]: address for address in (live if isinstance(live, list) else ())}
-        for kind, address in desired_addresses.items():
-            live_address = live_addresses.get(kind, ABSENT)
-            if live_address != address:
-                yield Difference((*ADDRESSES, kind), live_address, address)
-        status = self.observed.claimed.get("f:status") or {}
-        claimed = status.get("f:addresses") or {}
-        for kind, live_address in live_addresses.items():
-            if kind not in desired_addresses and f'k:{{"type":"{kind}"}}' not in claimed:
-                yield Difference((*ADDRESSES, kind), live_address, ABSENT)
+        claimed = (self.observed.claimed.get("f:status") or {}).get("f:addresses") or {}
+        for difference in _entries(ADDRESSES, desired, live, "address"):
+            if difference.desired is not ABSENT or f'k:{{"type":"{difference.path[-1]}"}}' not in claimed:
+                yield difference
+
+
+def _entries(path: Path, desired: Any, live: Any, field: str) -> Iterator[Difference]:  # noqa: ANN401  # lists, or absent
+    """Yield the entries that differ in a field, or are in one list only."""
+    desired_entries, live_entries = (
+        {entry_name(path, entry): entry for entry in (entries if isinstance(entries, list) else ())}
+        for entries in (desired, live)
+    )
+    for name, entry in desired_entries.items():
+        live_entry: Any = live_entries.get(name, ABSENT)
+        if live_entry is ABSENT or (live_entry.get(field) or "") != (entry.get(field) or ""):
+            yield Difference((*path, name), live_entry, entry)
+    for name, live_entry in live_entries.items():
+        if name not in desired_entries:
+            yield Difference((*path, name), live_entry, ABSENT)
 
 
 def _same_amount(desired: Any, live: Any) -> bool:  # noqa: ANN401  # quantities: texts or numbers

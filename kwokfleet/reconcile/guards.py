@@ -4,6 +4,7 @@ No other module decides what is withheld. A blocked change is not dropped: it be
 that a preview shows it and an operator can act on it.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from kwokfleet.kube import objects
@@ -24,12 +25,8 @@ _NEXT = {
     WithheldCause.NO_PRUNE: "run again without --no-prune",
     WithheldCause.STALLED: "stop the other field manager, or remove the field from the file",
 }
-NEEDS_OPERATOR = frozenset(WithheldCause) - {
-    WithheldCause.SUSPENDED,
-    WithheldCause.WINDOW,
-    WithheldCause.FOLLOWS,
-    WithheldCause.NO_PRUNE,
-}
+_TEMPORARY = {WithheldCause.SUSPENDED, WithheldCause.WINDOW, WithheldCause.FOLLOWS, WithheldCause.NO_PRUNE}
+NEEDS_OPERATOR = frozenset(WithheldCause) - _TEMPORARY
 """Causes that were not requested and do not end by themselves."""
 
 
@@ -135,10 +132,7 @@ def _timing_objection(plan_input: PlanInput, change: Change) -> tuple[WithheldCa
 
 def _within_budget(plan_input: PlanInput, changes: Sequence[Change]) -> tuple[list[Change], list[Withheld]]:
     """Withhold every change of a Fleet that would prune more than its budget, unless that plan was approved."""
-    pruned: dict[str, int] = {}
-    for change in changes if plan_input.budget else ():
-        if change.vanished:
-            pruned[change.fleet] = pruned.get(change.fleet, 0) + 1
+    pruned = Counter(change.fleet for change in changes if plan_input.budget and change.vanished)
     allowed = list(changes)
     withheld: list[Withheld] = []
     for name, count in pruned.items():
@@ -147,7 +141,7 @@ def _within_budget(plan_input: PlanInput, changes: Sequence[Change]) -> tuple[li
         total = sum(live.fleet == name for live in plan_input.observed.values())
         if count * 100 <= percent * total:
             continue
-        fleet_changes = tuple(change for change in allowed if change.fleet == name)
+        fleet_changes = tuple(change for change in changes if change.fleet == name)
         plan_digest = digest(fleet_changes)
         if plan_digest not in plan_input.approved:
             why = f"{count} of {total} objects of fleet {name} would be pruned; the budget is {percent:g} %"
@@ -172,14 +166,8 @@ def _without_shared(
     if not reason:
         return list(changes), []
     has_stages = any(key.kind == "Stage" and live.fleet == SHARED for key, live in plan_input.observed.items())
-    waiting = tuple(
-        change
-        for change in changes
-        if change.fleet == SHARED
-        and (change.action is not ChangeAction.CREATE or (change.key.kind == "Stage" and has_stages))
-    )
-    if not waiting:
-        return list(changes), []
-    withheld_ids = set(map(id, waiting))
-    allowed = [change for change in changes if id(change) not in withheld_ids]
-    return allowed, [Withheld(WithheldCause.FOLLOWS, SHARED, reason, waiting)]
+    allowed, waiting = list[Change](), list[Change]()
+    for change in changes:
+        may_create = change.action is ChangeAction.CREATE and not (change.key.kind == "Stage" and has_stages)
+        (allowed if change.fleet != SHARED or may_create else waiting).append(change)
+    return allowed, [Withheld(WithheldCause.FOLLOWS, SHARED, reason, tuple(waiting))] if waiting else []

@@ -55,21 +55,11 @@ def _body(live_object: Observed, differences: Sequence[Difference]) -> Manifest:
 def _list(live_object: Observed, path: Path, differences: Sequence[Difference]) -> list[Any]:
     """Return the live list with the differences applied."""
     live = live_object.manifest.get(path[0], {}).get(path[1]) or []
-    mark = _taint_mark if path == diff.TAINTS else _address_mark
+    names = [diff.entry_name(path, entry) for entry in live]
     changed = {difference.path[2]: difference.desired for difference in differences}
-    changed_entries = [changed.get(mark(entry), entry) for entry in live]
-    live_marks = {mark(entry) for entry in live}
-    return [entry for entry in changed_entries if entry is not ABSENT] + [
-        desired for name, desired in changed.items() if name not in live_marks and desired is not ABSENT
-    ]
-
-
-def _taint_mark(taint: Manifest) -> str:
-    return f"{taint['key']}:{taint.get('effect', '')}"
-
-
-def _address_mark(address: Manifest) -> str:
-    return str(address["type"])
+    entries = [changed.get(name, entry) for name, entry in zip(names, live, strict=True)]
+    entries += [desired for name, desired in changed.items() if name not in names]
+    return [entry for entry in entries if entry is not ABSENT]
 
 
 def _put(body: Manifest, path: Path, value: Any) -> None:  # noqa: ANN401  # any part of a manifest

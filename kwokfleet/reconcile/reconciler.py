@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from kwokfleet.documents import problems
 from kwokfleet.kube.objects import ObjectKey
-from kwokfleet.kube.observed import Inventory, Observed
+from kwokfleet.kube.observed import Inventory
 from kwokfleet.reconcile import diff, planner, scaling
 from kwokfleet.reconcile.changes import ChangeAction, Plan, WithheldCause
+from kwokfleet.reconcile.cluster_state import LiveCluster, SavedCluster
 from kwokfleet.reconcile.outcomes import ChangeResult, Outcome
 from kwokfleet.reconcile.plan_input import FleetPolicy, PlanInput, fleet_policies
 from kwokfleet.render import desired
@@ -29,25 +29,6 @@ CONFLICT_WINDOW = timedelta(minutes=1)
 """Writes further apart than this do not count as a conflict."""
 STALL_PERIOD = timedelta(minutes=5)
 """How long a stalled field is left to the other field manager."""
-
-
-class ClusterState(Protocol):
-    """Cluster state that a pass reads."""
-
-    def inventory(self) -> tuple[Inventory, Mapping[str, str]]:
-        """Return managed objects, and the kinds that could not be listed."""
-
-    def foreign_objects(self, keys: Iterable[ObjectKey]) -> Mapping[ObjectKey, Observed]:
-        """Return the objects among *keys* that exist and are not managed."""
-
-    def foreign_occupants(self, namespaces: Iterable[str]) -> Mapping[str, str]:
-        """Return the namespaces that contain foreign objects, with one of them."""
-
-    def pod_counts(self, nodes: Sequence[str]) -> Mapping[str, int]:
-        """Return the number of running pods on each node."""
-
-    def approved_digests(self) -> frozenset[str]:
-        """Return the digests of approved plans."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +46,7 @@ class ReconcileOptions:
 class Reconciler:
     """Plans passes one after another, with caches between them."""
 
-    def __init__(self, cluster: ClusterState, options: ReconcileOptions) -> None:
+    def __init__(self, cluster: LiveCluster | SavedCluster, options: ReconcileOptions) -> None:
         self._cluster, self._options = cluster, options
         self._renderer = desired.Renderer()
         self._planner = planner.Planner()
@@ -103,11 +84,8 @@ class Reconciler:
         desired = self._desired(loaded.tree, inventory, now)
         self.policies = fleet_policies(loaded.tree, now)
         missing = [key for key in desired if key not in inventory and key.kind not in unknown]
-        removed_namespaces = [
-            key.name
-            for key, live in inventory.items()
-            if key.kind == "Namespace" and key not in desired and not live.deleting
-        ]
+        namespaces = (live for key, live in inventory.items() if key.kind == "Namespace" and key not in desired)
+        removed_namespaces = [namespace.key.name for namespace in namespaces if not namespace.deleting]
         return PlanInput(
             desired,
             inventory,
@@ -152,9 +130,7 @@ class Reconciler:
         """Drop old writes, and release fields whose stall period is over."""
         for field in [field for field, until in self._stalled_until.items() if until <= now]:
             del self._stalled_until[field], self.stalled[field]
-        self._writes = {
-            field: (value, times) for field, (value, times) in self._writes.items() if now - times[-1] < CONFLICT_WINDOW
-        }
+        self._writes = {field: write for field, write in self._writes.items() if now - write[1][-1] < CONFLICT_WINDOW}
 
 
 def with_suspended(loaded: loader.Loaded, names: AbstractSet[str]) -> loader.Loaded:

@@ -69,9 +69,7 @@ def _index(node: Observed, pool: NodePool) -> int | None:
 def _retention_key(pool: NodePool, member: tuple[int, Observed], pods: Mapping[str, int]) -> tuple[object, ...]:
     """Return a sort key: nodes that stay come first."""
     index, node = member
-    if pool.scale_down == "emptiest":
-        return -pods.get(node.key.name, 0), index
-    return node.created, index
+    return -pods.get(node.key.name, 0) if pool.scale_down == "emptiest" else node.created, index
 
 
 def _filled(kept: set[int], size: int) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ import structlog
 
 from kwokfleet import errors
 from kwokfleet.kube import objects, observed, throttled_client
-from kwokfleet.kwok import lease_client, node_leases, requeue
+from kwokfleet.kwok import lease_client, requeue
 from kwokfleet.reconcile.changes import Change, ChangeAction
 from kwokfleet.reconcile.diff import ABSENT
 
@@ -68,7 +68,10 @@ class ShardHandover:
         for turn in range(ROUNDS):
             held = lease_client.held_leases(self._sender)
             if turn == 0:
-                self._active = self._active_shards([lease for lease in held if lease.node not in self._nodes])
+                renewed = [
+                    lease for lease in held if lease.node not in self._nodes and lease.is_fresh(datetime.now(UTC))
+                ]
+                self._active = {self._shards.get(lease.node, "") for lease in renewed} - {""}
             leases = [lease for lease in held if lease.node in self._nodes]
             if not leases:
                 return
@@ -100,16 +103,11 @@ class ShardHandover:
     def _requeue_nodes(self, nodes: AbstractSet[str]) -> None:
         """Remove and restore the shard label of nodes whose lease is not held."""
         log.debug("nodes_requeued", nodes=len(nodes))
-        by_shard = itertools.groupby(sorted(nodes, key=self._target), key=self._target)
-        for shard, names in by_shard:
+        for shard, names in itertools.groupby(sorted(nodes, key=self._target), key=self._target):
             lease_client.requeue_nodes(self._sender, set(names), shard, self._sender.stop.wait)
 
     def _target(self, node: str) -> str:
         return _shard(self._nodes[node].desired)
-
-    def _active_shards(self, held: Sequence[node_leases.NodeLease]) -> set[str]:
-        now = datetime.now(UTC)
-        return {self._shards[lease.node] for lease in held if lease.node in self._shards and lease.is_fresh(now)} - {""}
 
 
 def _shard(node: objects.Manifest | None) -> str:

@@ -49,9 +49,9 @@ def submit_run_command(  # noqa: PLR0913  # parts of a command
     fleet: str,
     what: run_commands.RunAction,
     wave: str,
-    run: str = "",
+    run: str,
     *,
-    check: Callable[[Manifest], None] = lambda _there: None,
+    check: Callable[[Manifest], None],
 ) -> int:
     """Add a run command to the Fleet's annotation; return its number."""
     for _ in range(MAX_WRITE_ATTEMPTS):
@@ -59,12 +59,10 @@ def submit_run_command(  # noqa: PLR0913  # parts of a command
         metadata = live.get("metadata") or {}
         if metadata.get("uid"):  # annotate raises if the Fleet does not exist
             check(live)
-        heeded = max(
-            (int(entry.get("heeded", 0)) for entry in (live.get("status") or {}).get("waves") or ()), default=0
-        )
-        text = run_commands.with_command(
-            (metadata.get("annotations") or {}).get(objects.RUN_COMMANDS, ""), what, wave, run, above=heeded
-        )
+        waves = (live.get("status") or {}).get("waves") or ()
+        handled = max((int(entry.get("heeded", 0)) for entry in waves), default=0)
+        commands = (metadata.get("annotations") or {}).get(objects.RUN_COMMANDS, "")
+        text = run_commands.with_command(commands, what, wave, run, above=handled)
         try:
             annotate(api, fleet, {objects.RUN_COMMANDS: text}, metadata.get("resourceVersion", ""))
         except errors.ClusterError as error:
