@@ -38,15 +38,10 @@ def is_token(header: str, token: str) -> bool:
     """Return whether an Authorization header has the token, in constant time."""
     presented = header[len(_SCHEME) :].strip() if header[: len(_SCHEME)].lower() == _SCHEME else ""
     # Headers are decoded as latin-1; comparing digests hides the length too.
-    same = hmac.compare_digest(_digest(presented.encode("latin-1")), _digest(token.encode()))
-    return same and bool(token)
+    digests = (hashlib.sha256(text).digest() for text in (presented.encode("latin-1"), token.encode()))
+    return hmac.compare_digest(*digests) and bool(token)
 
 
-def _digest(text: bytes) -> bytes:
-    return hashlib.sha256(text).digest()
-
-
-# ----------------------------------------------------------------------------------------
 # server-sent events
 
 

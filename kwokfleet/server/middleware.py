@@ -6,12 +6,12 @@ header with the token.
 
 import time
 import traceback
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
 
-import orjson
 import structlog
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kwokfleet.server import access
 
@@ -31,11 +31,6 @@ _SECURITY_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
 )
 
-Message = MutableMapping[str, Any]
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Served = Callable[[str, str, int], None]
 """Receives the route pattern, the method and the status of each response."""
 
@@ -43,7 +38,7 @@ Served = Callable[[str, str, int], None]
 class Middleware:
     """ASGI application that wraps another one."""
 
-    def __init__(self, app: App, *, loopback: bool, served: Served, max_concurrent: int = MAX_CONCURRENT) -> None:
+    def __init__(self, app: ASGIApp, *, loopback: bool, served: Served, max_concurrent: int = MAX_CONCURRENT) -> None:
         self._app, self._loopback, self._served, self._max_concurrent = app, loopback, served, max_concurrent
         self._active = 0
 
@@ -56,15 +51,9 @@ class Middleware:
         try:
             await self._answer(scope, exchange)
         finally:
-            route = getattr(scope.get("route"), "path", UNKNOWN_ROUTE)
-            self._served(route, scope["method"], exchange.status)
-            log.debug(
-                "http_answered",
-                method=scope["method"],
-                path=scope["path"][:_LOGGED_PATH],
-                status=exchange.status,
-                took_s=round(time.monotonic() - started, 4),
-            )
+            method, status, took_s = scope["method"], exchange.status, round(time.monotonic() - started, 4)
+            self._served(getattr(scope.get("route"), "path", UNKNOWN_ROUTE), method, status)
+            log.debug("http_answered", method=method, path=scope["path"][:_LOGGED_PATH], status=status, took_s=took_s)
 
     async def _answer(self, scope: Scope, exchange: "_Exchange") -> None:
         if self._loopback and not access.is_loopback_name(exchange.header(b"host")):
@@ -95,7 +84,7 @@ class _Exchange:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
-        self._receive, self._send = receive, send
+        self._scope, self._receive, self._send = scope, receive, send
         self._unread = b"transfer-encoding" in self._headers or self.header(b"content-length") not in ("", "0")
         self.head_bytes = sum(len(name) + len(value) for name, value in scope["headers"])
         self.status = 0
@@ -125,9 +114,6 @@ class _Exchange:
 
     async def refuse(self, status: HTTPStatus, what: str, hint: str) -> None:
         """Send an error instead of the application's response."""
-        body = orjson.dumps({"error": what, "hint": hint})
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        if status is HTTPStatus.SERVICE_UNAVAILABLE:
-            headers.append((b"retry-after", b"1"))
-        await self.send({"type": "http.response.start", "status": int(status), "headers": headers})
-        await self.send({"type": "http.response.body", "body": body})
+        headers = {"retry-after": "1"} if status is HTTPStatus.SERVICE_UNAVAILABLE else None
+        response = JSONResponse({"error": what, "hint": hint}, status, headers)
+        await response(self._scope, self.receive, self.send)

@@ -7,6 +7,7 @@ thread with a deadline, so that a daemon that hangs fails its probes instead of 
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -31,33 +32,6 @@ Page = Callable[[str], tuple[bytes, str]]
 _QUICK_THREADS, _SLOW_THREADS = 4, 4
 _DEFAULT_RESULTS, _MAX_RESULTS = 50, 1000
 """Length of a list of Results: default and maximum."""
-_RESULT = "/api/v1/results/{fleet}/{wave}/{run}"
-_ABOUT = {
-    "GET /healthz": "200 while the worker makes progress, 503 when it hangs",
-    "GET /readyz": "200 if synced and kwok runs, or on standby; ?verbose lists each part",
-    "GET /metrics": "Prometheus metrics",
-    "GET /api/v1/status": "everything below in one document",
-    "GET /api/v1/fleets": "each Fleet: nodes, pools, conditions, withheld changes, schedule",
-    "GET /api/v1/fleets/{name}": "one Fleet",
-    "GET /api/v1/fleets/{name}/pools": "pools of a Fleet",
-    "GET /api/v1/nodes": "nodes; ?fleet=NAME",
-    "GET /api/v1/stages": "managed Stages; ?fleet=NAME",
-    "GET /api/v1/waves": "Waves, with their last Run; ?fleet=NAME",
-    "GET /api/v1/runs": "Runs and their progress; ?fleet=NAME",
-    "GET /api/v1/results": "Results of Runs, latest first; ?fleet=NAME, ?wave=NAME, ?limit=NUMBER",
-    "GET /api/v1/results/{fleet}/{wave}/{run}": "the Result of a Run",
-    "GET /api/v1/results/{fleet}/{wave}/{run}/pods": "pods of a Run, one JSON object per line",
-    "GET /api/v1/plan": "the current Plan",
-    "GET /api/v1/source": "source of the files: revision and problems",
-    "GET /api/v1/kwok": "kwok shards",
-    "GET /api/v1/passes": "last passes, newest last",
-    "GET /api/v1/events": "event log as server-sent events; ?after=NUMBER or Last-Event-ID",
-    "POST /api/v1/sync": "request a pass (token)",
-    "POST /api/v1/suspend": '{"fleet": NAME}, or no body for the whole daemon (token)',
-    "POST /api/v1/resume": '{"fleet": NAME}, or no body for the whole daemon (token)',
-    "POST /api/v1/approve": '{"digest": DIGEST} (token)',
-    "POST /hooks/git": "webhook of GitHub or GitLab (signed)",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +48,12 @@ class RequestLimits:
     """Time limit of a call that plans or writes."""
 
 
-class ErrorResponse(Exception):  # noqa: N818  # a response, not a failure
+class ErrorResponse(HTTPException):  # a response, not a failure
     """A response with an error, and what to do next."""
 
     def __init__(self, status: HTTPStatus, what: str, hint: str = "", headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(what)
-        self.status, self.what, self.hint, self.headers = status, what, hint, headers
+        super().__init__(status, what, headers)
+        self.hint = hint
 
 
 class Routes:
@@ -90,8 +64,11 @@ class Routes:
         self._quick_pool = thread_pool.ThreadPool("quick", _QUICK_THREADS)
         self._slow_pool = thread_pool.ThreadPool("slow", _SLOW_THREADS)
         self.app = Starlette(
-            routes=[Route(path, endpoint, methods=[method]) for method, path, endpoint in self._routes()],
-            exception_handlers={ErrorResponse: _refused, HTTPException: _refused_by_router, Exception: _failed},
+            routes=[
+                Route(route.partition(" ")[2], endpoint, methods=[route.partition(" ")[0]])
+                for route, endpoint, _ in (("GET /", self._index, ""), *self._routes())
+            ],
+            exception_handlers={HTTPException: _refused, Exception: _failed},
         )
         self.app.router.redirect_slashes = False
 
@@ -100,30 +77,37 @@ class Routes:
         for pool in (self._quick_pool, self._slow_pool):
             pool.close()
 
-    def _routes(self) -> list[tuple[str, str, Any]]:
+    def _routes(self) -> list[tuple[str, Any, str]]:
+        """Return the method and path, the endpoint and the description of each route."""
+        filters = "?fleet=NAME, ?wave=NAME, ?limit=NUMBER"
+        fleet_body = '{"fleet": NAME}, or no body for the whole daemon (token)'
+        result = partial(self._result_file, file="result.json", kind="application/json")
+        pods = partial(self._result_file, file="pods.ndjson", kind="application/x-ndjson")
         return [
-            ("GET", "/", self._index),
-            ("GET", "/healthz", self._healthz),
-            ("GET", "/readyz", self._readyz),
-            ("GET", "/metrics", self._metrics),
-            ("GET", "/api/v1/status", self._status),
-            ("GET", "/api/v1/fleets", self._part),
-            ("GET", "/api/v1/fleets/{name}", self._fleet),
-            ("GET", "/api/v1/fleets/{name}/pools", self._pools),
-            *(("GET", f"/api/v1/{resource}", self._list) for resource in ("nodes", "stages", "waves", "runs")),
-            ("GET", "/api/v1/results", self._results),
-            ("GET", _RESULT, self._result),
-            ("GET", f"{_RESULT}/pods", self._pods),
-            ("GET", "/api/v1/plan", self._plan),
-            ("GET", "/api/v1/source", self._part),
-            ("GET", "/api/v1/kwok", self._part),
-            ("GET", "/api/v1/passes", self._part),
-            ("GET", "/api/v1/events", self._events),
-            ("POST", "/api/v1/sync", self._sync),
-            ("POST", "/api/v1/suspend", self._suspend),
-            ("POST", "/api/v1/resume", self._resume),
-            ("POST", "/api/v1/approve", self._approve),
-            ("POST", "/hooks/git", self._pushed),
+            ("GET /healthz", self._healthz, "200 while the worker makes progress, 503 when it hangs"),
+            ("GET /readyz", self._readyz, "200 if synced and kwok runs, or on standby; ?verbose lists each part"),
+            ("GET /metrics", self._metrics, "Prometheus metrics"),
+            ("GET /api/v1/status", self._status, "everything below in one document"),
+            ("GET /api/v1/fleets", self._part, "each Fleet: nodes, pools, conditions, withheld changes, schedule"),
+            ("GET /api/v1/fleets/{name}", self._fleet, "one Fleet"),
+            ("GET /api/v1/fleets/{name}/pools", partial(self._fleet, pools=True), "pools of a Fleet"),
+            ("GET /api/v1/nodes", self._list, "nodes; ?fleet=NAME"),
+            ("GET /api/v1/stages", self._list, "managed Stages; ?fleet=NAME"),
+            ("GET /api/v1/waves", self._list, "Waves, with their last Run; ?fleet=NAME"),
+            ("GET /api/v1/runs", self._list, "Runs and their progress; ?fleet=NAME"),
+            ("GET /api/v1/results", self._results, f"Results of Runs, latest first; {filters}"),
+            ("GET /api/v1/results/{fleet}/{wave}/{run}", result, "the Result of a Run"),
+            ("GET /api/v1/results/{fleet}/{wave}/{run}/pods", pods, "pods of a Run, one JSON object per line"),
+            ("GET /api/v1/plan", self._plan, "the current Plan"),
+            ("GET /api/v1/source", self._part, "source of the files: revision and problems"),
+            ("GET /api/v1/kwok", self._part, "kwok shards"),
+            ("GET /api/v1/passes", self._part, "last passes, newest last"),
+            ("GET /api/v1/events", self._events, "event log as server-sent events; ?after=NUMBER or Last-Event-ID"),
+            ("POST /api/v1/sync", self._sync, "request a pass (token)"),
+            ("POST /api/v1/suspend", partial(self._suspend, on=True), fleet_body),
+            ("POST /api/v1/resume", partial(self._suspend, on=False), fleet_body),
+            ("POST /api/v1/approve", self._approve, '{"digest": DIGEST} (token)'),
+            ("POST /hooks/git", self._pushed, "webhook of GitHub or GitLab (signed)"),
         ]
 
     # calls to the daemon
@@ -137,8 +121,8 @@ class Routes:
     # reads
 
     async def _index(self, _: Request) -> Response:
-        width = max(map(len, _ABOUT))
-        lines = [f"{what.ljust(width)}  {about}\n" for what, about in _ABOUT.items()]
+        width = max(len(route) for route, _, _ in self._routes())
+        lines = [f"{route.ljust(width)}  {about}\n" for route, _, about in self._routes()]
         return PlainTextResponse("kwokfleet\n\n" + "".join(lines))
 
     async def _healthz(self, _: Request) -> Response:
@@ -166,19 +150,12 @@ class Routes:
         """Return the part of the status document that the path names."""
         return _json((await self._document())[request.url.path.rpartition("/")[2]])
 
-    async def _find_fleet(self, request: Request) -> dict[str, Any]:
+    async def _fleet(self, request: Request, *, pools: bool = False) -> Response:
         name = request.path_params["name"]
-        fleets: list[dict[str, Any]] = (await self._document())["fleets"]
-        fleet = next((fleet for fleet in fleets if fleet["name"] == name), None)
-        if fleet is None:
-            raise _no_fleet(name)
-        return fleet
-
-    async def _fleet(self, request: Request) -> Response:
-        return _json(await self._find_fleet(request))
-
-    async def _pools(self, request: Request) -> Response:
-        return _json((await self._find_fleet(request))["pools"])
+        for fleet in (await self._document())["fleets"]:
+            if fleet["name"] == name:
+                return _json(fleet["pools"] if pools else fleet)
+        raise _no_fleet(name)
 
     async def _list(self, request: Request) -> Response:
         resource = request.url.path.rpartition("/")[2]
@@ -192,12 +169,6 @@ class Routes:
             raise ErrorResponse(HTTPStatus.BAD_REQUEST, what, f"without it, {_DEFAULT_RESULTS} are listed")
         names = query.get("fleet", ""), query.get("wave", "")
         return _json(await self._slow(self._daemon.results, *names, int(limit)))
-
-    async def _result(self, request: Request) -> Response:
-        return await self._result_file(request, "result.json", "application/json")
-
-    async def _pods(self, request: Request) -> Response:
-        return await self._result_file(request, "pods.ndjson", "application/x-ndjson")
 
     async def _result_file(self, request: Request, file: str, kind: str) -> Response:
         """Send a stored file as it is; one with pods may be long."""
@@ -218,13 +189,7 @@ class Routes:
         await self._quick(self._daemon.request_pass, PassReason.HTTP)
         return _json({"asked": True}, HTTPStatus.ACCEPTED)
 
-    async def _suspend(self, request: Request) -> Response:
-        return await self._set_suspended(request, on=True)
-
-    async def _resume(self, request: Request) -> Response:
-        return await self._set_suspended(request, on=False)
-
-    async def _set_suspended(self, request: Request, *, on: bool) -> Response:
+    async def _suspend(self, request: Request, *, on: bool) -> Response:
         fleet = (await self._authorized_body(request, ("fleet",))).get("fleet", "")
         state = await self._quick(self._daemon.snapshot)
         if fleet and fleet not in {known.name for known in state.fleets}:
@@ -269,9 +234,8 @@ class Routes:
 
     async def _body(self, request: Request, limit: int) -> bytes:
         """Read the body within the limits of size and time."""
-        too_long = ErrorResponse(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is longer than {limit} bytes", "send less"
-        )
+        what = f"the body is longer than {limit} bytes"
+        too_long = ErrorResponse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, what, "send less")
         if int(request.headers.get("content-length", "0")) > limit:
             raise too_long
         received = bytearray()
@@ -295,34 +259,26 @@ class Routes:
         position = access.position(last_id or after or str(state.newest_event), start_id)
         if position is None:
             what = "Last-Event-ID is not an id of this API" if last_id else "after is not the number of an event"
-            raise ErrorResponse(
-                HTTPStatus.BAD_REQUEST, what, "leave it out to start now, or use 0 for all events that are kept"
-            )
+            hint = "leave it out to start now, or use 0 for all events that are kept"
+            raise ErrorResponse(HTTPStatus.BAD_REQUEST, what, hint)
         if request.method == "HEAD":
             return Response(media_type="text/event-stream")
         stream = self._streams.open_stream(*position, start_id)
         if stream is None:
-            raise ErrorResponse(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                "too many clients follow the event log",
-                "try again",
-                {"retry-after": "5"},
-            )
+            what = "too many clients follow the event log"
+            raise ErrorResponse(HTTPStatus.SERVICE_UNAVAILABLE, what, "try again", {"retry-after": "5"})
         return stream
 
 
-async def _within(
-    deadline_s: float, pool: thread_pool.ThreadPool, call: Callable[..., Value], *arguments: object
-) -> Value:
+async def _within(deadline_s: float, pool: thread_pool.ThreadPool, call: Callable[..., Value], *args: object) -> Value:
     """Call the daemon in a thread; raise if it does not answer in time."""
     try:
         async with asyncio.timeout(deadline_s):
-            return await pool.run(call, *arguments)
+            return await pool.run(call, *args)
     except TimeoutError:
         what = f"the daemon did not answer within {deadline_s:g} s"
-        raise ErrorResponse(
-            HTTPStatus.SERVICE_UNAVAILABLE, what, "try again; if it persists, see the daemon's log"
-        ) from None
+        hint = "try again; if it persists, see the daemon's log"
+        raise ErrorResponse(HTTPStatus.SERVICE_UNAVAILABLE, what, hint) from None
     except errors.KwokfleetError as error:
         invalid = isinstance(error, errors.InputError)
         status = HTTPStatus.UNPROCESSABLE_ENTITY if invalid else HTTPStatus.SERVICE_UNAVAILABLE
@@ -340,17 +296,12 @@ def _parse_body(request: Request, body: bytes, names: tuple[str, ...]) -> dict[s
     try:
         fields = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise ErrorResponse(
-            HTTPStatus.BAD_REQUEST, f"the body is not valid JSON: {where}", "send a JSON object"
-        ) from None
-    valid = isinstance(fields, dict) and all(name in names and isinstance(fields[name], str) for name in fields)
-    if not valid:
-        known = ", ".join(f'"{name}": "..."' for name in names)
-        raise ErrorResponse(
-            HTTPStatus.UNPROCESSABLE_ENTITY, "the body has unknown fields or values", f"send {{{known}}}"
-        )
-    return dict(fields)
+        what = f"the body is not valid JSON: line {error.lineno}, column {error.colno}"
+        raise ErrorResponse(HTTPStatus.BAD_REQUEST, what, "send a JSON object") from None
+    if not isinstance(fields, dict) or any(name not in names or not isinstance(fields[name], str) for name in fields):
+        hint = "send {" + ", ".join(f'"{name}": "..."' for name in names) + "}"
+        raise ErrorResponse(HTTPStatus.UNPROCESSABLE_ENTITY, "the body has unknown fields or values", hint)
+    return fields
 
 
 def _no_fleet(name: str) -> ErrorResponse:
@@ -372,19 +323,15 @@ def _error(status: int, what: str, hint: str, headers: Mapping[str, str] | None 
     return response
 
 
-async def _refused(_: Request, error: Exception) -> Response:
-    assert isinstance(error, ErrorResponse)  # noqa: S101  # for mypy: registered for this type only
-    return _error(error.status, error.what, error.hint, error.headers)
-
-
-async def _refused_by_router(request: Request, error: Exception) -> Response:
+async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101  # for mypy: registered for this type only
-    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+    what, hint = "path not found", "GET / lists all paths"
+    if isinstance(error, ErrorResponse):
+        what, hint = error.detail, error.hint
+    elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = (error.headers or {}).get("Allow", "")
-        return _error(
-            error.status_code, f"{request.method} is not allowed for this path", f"use {allowed}", error.headers
-        )
-    return _error(error.status_code, "path not found", "GET / lists all paths", error.headers)
+        what, hint = f"{request.method} is not allowed for this path", f"use {allowed}"
+    return _error(error.status_code, what, hint, error.headers)
 
 
 async def _failed(_: Request, __: Exception) -> Response:

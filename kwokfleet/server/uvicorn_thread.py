@@ -48,7 +48,13 @@ class UvicornThread:
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
         """Address with the real port."""
         self._stop_s = deadlines.stop_s
-        self._server = _Server(_config(app, deadlines))
+        config = _Config(
+            app, http=_Protocol, ws="none", lifespan="off", log_config=None, log_level="warning", access_log=False,
+            proxy_headers=False, server_header=False, limit_concurrency=MAX_CONNECTIONS,
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES, timeout_graceful_shutdown=deadlines.stop_s,
+        )  # fmt: skip
+        config.deadlines = deadlines
+        self._server = _Server(config)
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
 
     @property
@@ -120,25 +126,6 @@ class _Config(uvicorn.Config):
     """Configuration with the deadlines of connections."""
 
     deadlines = ConnectionDeadlines()
-
-
-def _config(app: Any, deadlines: ConnectionDeadlines) -> uvicorn.Config:  # noqa: ANN401  # any ASGI app
-    config = _Config(
-        app,
-        http=_Protocol,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        log_level="warning",
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        limit_concurrency=MAX_CONNECTIONS,
-        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
-        timeout_graceful_shutdown=deadlines.stop_s,
-    )
-    config.deadlines = deadlines
-    return config
 
 
 def _bind(host: str, port: int) -> socket.socket:
